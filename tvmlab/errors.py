@@ -1,0 +1,91 @@
+"""What can go wrong, in words.
+
+Every error that tvmlab raises on purpose says three things: what is wrong, where, and what to do
+about it. Errors raised inside TVM, ONNX or a compiler are kept as the `__cause__`.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CompileError",
+    "DataError",
+    "InputError",
+    "ModelError",
+    "PackageError",
+    "ShapeError",
+    "TargetError",
+    "ToolchainError",
+    "TvmlabError",
+    "UnsupportedOperatorError",
+]
+
+
+class TvmlabError(Exception):
+    """The base of every error of this package.
+
+    Parameters
+    ----------
+    what : str
+        What is wrong, one sentence.
+    where : str, optional
+        The file, operator, input or command concerned.
+    fix : str, optional
+        What the reader can do about it.
+    """
+
+    def __init__(self, what: str, *, where: str | None = None, fix: str | None = None) -> None:
+        self.what = what
+        self.where = where
+        self.fix = fix
+        lines = [what]
+        if where:
+            lines.append(f"  where: {where}")
+        if fix:
+            lines.append(f"  to do: {fix}")
+        super().__init__("\n".join(lines))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Rebuild from the three parts, so that an error crosses process borders whole."""
+        return _rebuild, (type(self), self.what, self.where, self.fix)
+
+
+def _rebuild(
+    kind: type[TvmlabError], what: str, where: str | None, fix: str | None
+) -> TvmlabError:
+    return kind(what, where=where, fix=fix)
+
+
+class ModelError(TvmlabError):
+    """A model file or object cannot be read."""
+
+
+class UnsupportedOperatorError(ModelError):
+    """A model uses an operator that its frontend cannot import."""
+
+
+class ShapeError(ModelError):
+    """A model's input shapes are unknown, or do not agree with those given."""
+
+
+class InputError(TvmlabError):
+    """A call's inputs do not fit the function: name, count, shape or dtype."""
+
+
+class TargetError(TvmlabError):
+    """A target is unknown, or cannot run here."""
+
+
+class CompileError(TvmlabError):
+    """A module could not be compiled."""
+
+
+class PackageError(TvmlabError):
+    """A saved executable is damaged, or was made for something else."""
+
+
+class DataError(TvmlabError):
+    """A download or the cache failed: offline, wrong checksum, read-only folder."""
+
+
+class ToolchainError(TvmlabError):
+    """A compiler or build tool is missing or failed."""
