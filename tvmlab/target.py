@@ -1,0 +1,163 @@
+"""The host target: LLVM's name of this processor, its cores, and TVM's threads.
+
+TVM's thread pool takes ``TVM_NUM_THREADS``, then ``OMP_NUM_THREADS``, and else half of the
+processors it sees, on the assumption that they are hyperthreads (TVM's
+``src/runtime/threading_backend.cc``). On a two-core machine without hyperthreads that is one
+thread. The pool reads the variable once, when it first starts, so it has to be set before the
+first kernel runs: `host_target` does it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tvm
+
+from .errors import TargetError
+
+__all__ = ["as_target", "host_target", "physical_cores"]
+
+
+def physical_cores() -> int:
+    """Count the physical cores that this process may use.
+
+    Hyperthreads of one core count once; a CPU affinity mask and a container's CPU quota
+    (cgroup v2 ``cpu.max``, v1 ``cpu.cfs_quota_us``) are respected.
+
+    Returns
+    -------
+    int
+        At least 1.
+    """
+    if hasattr(os, "sched_getaffinity"):
+        cpus = sorted(os.sched_getaffinity(0))
+    else:  # macOS and Windows tell no affinity
+        cpus = list(range(os.cpu_count() or 1))
+    cores = {_core_of(cpu) for cpu in cpus}
+    quota = _cgroup_quota(Path("/sys/fs/cgroup"))
+    limit = len(cores) if quota is None else math.ceil(quota)
+    return max(1, min(len(cores), limit))
+
+
+def _core_of(cpu: int) -> tuple[str, str]:
+    """Name the physical core under a logical processor: (package, core)."""
+    topology = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology")
+    try:
+        package = (topology / "physical_package_id").read_text().strip()
+        core = (topology / "core_id").read_text().strip()
+    except OSError:
+        return ("cpu", str(cpu))
+    return (package, core)
+
+
+def _cgroup_quota(root: Path) -> float | None:
+    """Read a container's CPU quota in processors, None where there is none."""
+    try:
+        quota, period = (root / "cpu.max").read_text().split()
+    except (OSError, ValueError):
+        try:
+            quota = (root / "cpu" / "cpu.cfs_quota_us").read_text().strip()
+            period = (root / "cpu" / "cpu.cfs_period_us").read_text().strip()
+        except OSError:
+            return None
+    if not quota.isdigit() or not period.isdigit() or int(period) == 0:
+        return None  # "max" or -1: no limit
+    return int(quota) / int(period)
+
+
+def host_target() -> tvm.target.Target:
+    """Describe this machine to TVM, and make TVM's thread pool use its cores.
+
+    Returns
+    -------
+    tvm.target.Target
+        Kind ``llvm``, with ``mcpu`` as LLVM names this processor and ``num-cores`` the
+        physical cores; ``TVM_NUM_THREADS``, where the user has set it, wins over the count.
+
+    Raises
+    ------
+    TargetError
+        ``TVM_NUM_THREADS`` is set to something that is not a positive number.
+
+    Notes
+    -----
+    Call it before the first kernel runs: once the pool has started, its size is fixed for the
+    process, and a warning says so when it is smaller than the machine.
+    """
+    threads = os.environ.get("TVM_NUM_THREADS")
+    if threads is None:
+        cores = physical_cores()
+        os.environ["TVM_NUM_THREADS"] = str(cores)
+    elif threads.isdigit() and int(threads) > 0:
+        cores = int(threads)
+    else:
+        raise TargetError(
+            f"TVM_NUM_THREADS is {threads!r}, not a positive number",
+            where="the environment",
+            fix="unset it, or set it to the number of threads TVM shall use",
+        )
+    started = int(tvm.get_global_func("runtime.NumThreads")())
+    if started < cores:
+        warnings.warn(
+            f"TVM's thread pool had already started with {started} of {cores} threads; "
+            "call tvmlab.host_target() before the first kernel runs",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    cpu = tvm.get_global_func("target.llvm_get_system_cpu")()
+    return tvm.target.Target({"kind": "llvm", "mcpu": str(cpu), "num-cores": cores})
+
+
+def _system_triple() -> str:
+    return str(tvm.get_global_func("target.llvm_get_system_triple")())
+
+
+def as_target(target: tvm.target.Target | Mapping[str, Any] | str | None) -> tvm.target.Target:
+    """Turn what a user wrote into a target that TVM accepts.
+
+    Parameters
+    ----------
+    target : tvm.target.Target, mapping, str or None
+        None is the host. A string is a kind or a tag (``"llvm"``, ``"cuda"``,
+        ``"nvidia/nvidia-a100"``); a mapping has a ``"kind"`` and its attributes.
+
+    Returns
+    -------
+    tvm.target.Target
+
+    Raises
+    ------
+    TargetError
+        The kind, the attributes or the processor's name is unknown.
+    """
+    if target is None:
+        return host_target()
+    if isinstance(target, tvm.target.Target):
+        made = target
+    else:
+        spec = dict(target) if isinstance(target, Mapping) else target
+        try:
+            made = tvm.target.Target(spec)
+        except Exception as error:
+            # TVM raises ValueError, TypeError or InternalError here, by what is wrong.
+            raise TargetError(
+                f"TVM does not know this target: {str(error).strip().splitlines()[-1]}",
+                where=repr(target),
+                fix='give a kind such as "llvm" or a dictionary such as '
+                '{"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 4}; leave it out for the host',
+            ) from error
+    mcpu = str(made.attrs.get("mcpu", "")) if made.kind.name == "llvm" else ""
+    triple = str(made.attrs.get("mtriple", _system_triple()))
+    if mcpu and not tvm.get_global_func("target.llvm_is_valid_cpu")(mcpu, triple):
+        raise TargetError(
+            f"LLVM does not know a processor named {mcpu!r} for {triple}",
+            where=str(made),
+            fix="leave mcpu out, or use a name of LLVM's such as x86-64-v3, skylake-avx512, "
+            "or cortex-a72 with the mtriple aarch64-linux-gnu",
+        )
+    return made
