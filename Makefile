@@ -1,0 +1,49 @@
+# Every target does its own set-up; `make help` lists them.
+.DEFAULT_GOAL := help
+.PHONY: help setup lab test notebooks bench image image-test lock clean
+
+ARGS ?=
+IMAGE ?= tvmlab
+PY := .venv/bin/python
+# JupyterLab refuses to run as root unless told; inside a container root is who you often are.
+ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
+
+setup: ## make .venv with everything pinned (PYTHON=... picks the interpreter)
+	@sh scripts/setup.sh
+
+lab: setup ## open the workbook in JupyterLab (ARGS=... go to it, as --no-browser)
+	@$(PY) -m jupyterlab --ServerApp.ip=127.0.0.1 --ServerApp.log_level=WARN $(ROOT) \
+	  --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(ARGS)
+
+test: setup ## lint, type check, unit tests, and every notebook compared, offline
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+	$(PY) -m mypy
+	.venv/bin/hadolint Dockerfile
+	$(PY) -m pytest tests
+	PYTHONPATH=tests/offline $(PY) -m pytest --nbval --nbval-current-env \
+	  --nbval-sanitize-with tests/sanitize.cfg --nbval-cell-timeout 300 \
+	  -p no:cacheprovider notebooks/*.ipynb
+
+notebooks: setup ## execute the notebooks and write their outputs (ARGS=... picks some)
+	@$(PY) scripts/notebooks.py $(ARGS)
+
+bench: setup ## measure the models against their peers
+	@$(PY) -m tvmlab.bench $(ARGS)
+
+image: ## build the Docker image (IMAGE=... names it)
+	docker build --tag $(IMAGE) $(ARGS) .
+
+image-test: ## build the image with buildah and test what is inside (no Docker needed)
+	@sh scripts/image-test.sh
+
+lock: setup ## compile pyproject.toml into requirements.txt
+	@$(PY) -m pip install --quiet --upgrade --target build/uv uv
+	@build/uv/bin/uv pip compile pyproject.toml --quiet --all-extras --universal \
+	  --python-version 3.11 --custom-compile-command "make lock" $(ARGS) -o requirements.txt
+
+clean: ## remove the environment and everything built
+	rm -rf .venv build dist *.egg-info notebooks/build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,117 @@
+#!/bin/sh
+# Make .venv: the pinned packages, this package (editable), and the tvm-ffi source for notebook 01.
+#
+#   PYTHON=python3.12 sh scripts/setup.sh     use this interpreter
+#   TVMLAB_DISK_MB=6000 sh scripts/setup.sh   ask for another amount of free disk
+#
+# Run it as often as you like: where nothing changed it ends in a moment. pip's own variables
+# and files (PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS, pip.conf) are obeyed.
+set -eu
+cd "$(dirname "$0")/.."
+
+venv=.venv
+python=$venv/bin/python
+stamp=$venv/tvmlab-setup        # what the finished environment was made from
+busy=$venv/tvmlab-unfinished    # there while pip changes files: a killed pip leaves it behind
+disk_mb=${TVMLAB_DISK_MB:-4000} # the environment, and pip's unpacked downloads beside it
+
+die() {
+    echo "setup: $*" >&2
+    exit 1
+}
+
+# version INTERPRETER: "3.11", or a failure where it does not start (a shim, a dangling link).
+version() {
+    "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null
+}
+
+in_range() {
+    case $1 in 3.11 | 3.12 | 3.13) ;; *) return 1 ;; esac
+}
+
+# find_python: sets base and base_version, or says in one line what to install.
+find_python() {
+    if [ -n "${PYTHON:-}" ]; then
+        base=$PYTHON
+        base_version=$(version "$base") || die "PYTHON=$PYTHON does not start; name a Python 3.11 to 3.13"
+        in_range "$base_version" || die "PYTHON=$PYTHON is Python $base_version; tvmlab needs 3.11 to 3.13"
+        return
+    fi
+    seen=
+    for base in python3 python3.13 python3.12 python3.11; do
+        base_version=$(version "$base") || continue
+        in_range "$base_version" && return
+        seen="${seen:-; python3 here is $base_version}"
+    done
+    die "no Python 3.11 to 3.13 found$seen; install one (Debian 12: apt install python3 python3-venv) or name it: PYTHON=/path/to/python3.12"
+}
+
+# inputs VERSION: everything the environment depends on. The folder is part of it because
+# an environment that was moved has scripts that point to where it was.
+inputs() {
+    echo "python $1 in $(pwd -P)"
+    cat requirements.txt pyproject.toml scripts/tvm-ffi-source.txt
+}
+
+# Two terminals, one environment: the second waits for the first (where flock is installed).
+if command -v flock >/dev/null 2>&1; then
+    exec 9<requirements.txt
+    flock 9
+fi
+
+# Is the environment that is here sound, and is it the wanted one?
+have=$(version "$python") || have=
+if [ -n "${PYTHON:-}" ]; then
+    find_python
+    [ "$have" = "$base_version" ] || have=
+fi
+if [ -n "$have" ]; then
+    if [ -f "$stamp" ] && [ ! -e "$busy" ] && inputs "$have" | cmp -s - "$stamp"; then
+        exit 0
+    fi
+    first=$(head -n 1 "$stamp" 2>/dev/null) || first=
+    if [ -e "$busy" ] || [ "$first" != "$(inputs "$have" | head -n 1)" ]; then
+        have=
+    fi
+fi
+
+free_kb=$(df -Pk . | sed -n 's/.* \([0-9]\{1,\}\) \{1,\}[0-9]\{1,\}% .*/\1/p')
+if [ -z "$have" ] && [ "${free_kb:-999999999}" -lt $((disk_mb * 1000)) ]; then
+    die "too little disk space: $((free_kb / 1000)) MB free in $(pwd -P), $disk_mb MB needed; free some, or clone elsewhere"
+fi
+
+if [ -z "$have" ]; then
+    find_python
+    "$base" -c 'import ensurepip, venv' 2>/dev/null ||
+        die "Python $base_version has no venv module; install it (Debian, Ubuntu: apt install python$base_version-venv)"
+    echo "setup: making $venv with Python $base_version"
+    "$base" -m venv --clear "$venv" || die "$base could not make $venv (see above)"
+    have=$base_version
+fi
+
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
+# pip_step WHAT ARGS...: run pip, which says itself what is wrong, and add where we were.
+pip_step() {
+    what=$1
+    shift
+    : >"$busy"
+    # At a terminal pip shows its progress; in a log it would be hundreds of lines.
+    [ -t 1 ] || set -- "$@" --quiet
+    status=0
+    "$python" -m pip "$@" || status=$?
+    # An error that pip reported is one it cleaned up after; a signal (above 128) is not.
+    [ "$status" -gt 128 ] || rm -f "$busy"
+    [ "$status" -eq 0 ] ||
+        die "pip could not $what (its own message is above); check the network or PIP_INDEX_URL and PIP_PROXY, then run the same command again"
+}
+
+# The first line of the stamp alone marks an environment of the right making that is not complete.
+inputs "$have" | head -n 1 >"$stamp"
+echo "setup: installing the packages of requirements.txt (some minutes the first time)"
+pip_step "install requirements.txt" install -r requirements.txt
+pip_step "install tvmlab" install --no-deps --no-build-isolation --editable .
+pip_step "fetch the source of tvm-ffi" download --no-deps --no-build-isolation \
+    --dest "$venv/share/tvmlab" -r scripts/tvm-ffi-source.txt
+inputs "$have" >"$stamp.new"
+mv "$stamp.new" "$stamp"
+echo "setup: done"
