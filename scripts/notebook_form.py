@@ -1,0 +1,212 @@
+"""The canonical form of a notebook, what of an old file is kept, and what a notebook needs.
+
+`scripts/notebooks.py` writes with it, the tests compare with it.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import math
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
+
+IGNORED = "nbval-ignore-output"
+
+KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+# Without the Python version: the same notebook runs on several.
+LANGUAGE_INFO = {
+    "codemirror_mode": {"name": "ipython", "version": 3},
+    "file_extension": ".py",
+    "mimetype": "text/x-python",
+    "name": "python",
+    "nbconvert_exporter": "python",
+    "pygments_lexer": "ipython3",
+}
+
+
+class NotebookError(Exception):
+    """A notebook cannot be read or executed; says which, where and why."""
+
+
+# What a notebook may name in its metadata under `needs`, and how to tell whether it is there.
+
+
+def _program(*names: str) -> Callable[[], bool]:
+    # The scripts folder of a virtual environment is not always on PATH: look beside Python as well.
+    places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    return lambda: any(shutil.which(name, path=places) for name in names)
+
+
+def _module(name: str) -> Callable[[], bool]:
+    return lambda: importlib.util.find_spec(name) is not None
+
+
+NEEDS: dict[str, Callable[[], bool]] = {
+    **{name: _program(name) for name in ("g++", "make", "cmake", "ninja", "git")},
+    **{
+        name: _module(name)
+        for name in ("torch", "torchao", "onnx", "onnxruntime", "matplotlib", "xgboost", "lark")
+    },
+    "scikit-learn": _module("sklearn"),
+    "pillow": _module("PIL"),
+    "tflite": _module("tflite"),
+}
+
+
+def missing_needs(notebook: NotebookNode) -> list[str]:
+    """Return what the notebook's metadata asks for and this machine lacks.
+
+    A name that is not in `NEEDS` does not count as missing: the structure test refuses it, and a
+    misspelt need must not skip a notebook in silence.
+    """
+    needs = notebook.metadata.get("tvmlab", {}).get("needs", [])
+    return [name for name in needs if name in NEEDS and not NEEDS[name]()]
+
+
+# The canonical form.
+
+
+def canonical(notebook: NotebookNode) -> NotebookNode:
+    """Return a copy that holds only what belongs in the repository, in one form.
+
+    Kept are the sources, ids and tags of cells, the outputs without what changes from run to run,
+    and the metadata under `tvmlab`. Execution counts run from 1 in the order of the code cells.
+    """
+    result = nbformat.v4.new_notebook()
+    result.nbformat_minor = 5
+    result.metadata = nbformat.from_dict(
+        {"kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO}
+        | ({"tvmlab": notebook.metadata.tvmlab} if "tvmlab" in notebook.metadata else {})
+    )
+    result.cells = [copy.deepcopy(cell) for cell in notebook.cells]
+    count = 0
+    for cell in result.cells:
+        tags = sorted(set(cell.metadata.get("tags", [])))
+        cell.metadata = nbformat.from_dict({"tags": tags} if tags else {})
+        cell.source = "\n".join(line.rstrip() for line in cell.source.strip("\n").split("\n"))
+        if cell.cell_type != "code":
+            continue
+        count += 1
+        cell.execution_count = count
+        cell.outputs = _canonical_outputs(cell.outputs, count)
+    return result
+
+
+def _canonical_outputs(outputs: Sequence[NotebookNode], count: int) -> list[NotebookNode]:
+    """Join neighbouring chunks of one stream and drop what is bound to one run."""
+    result: list[NotebookNode] = []
+    for output in outputs:
+        output = copy.deepcopy(output)
+        output.pop("transient", None)
+        kind = output.output_type
+        if kind == "stream":
+            last = result[-1] if result else None
+            if last is not None and last.output_type == "stream" and last.name == output.name:
+                last.text += output.text  # How a stream is cut depends on the clock.
+                continue
+        elif kind == "execute_result":
+            output.execution_count = count
+        elif kind == "error":
+            # Frames carry paths and line numbers of this machine's packages.
+            output.traceback = [f"{output.ename}: {output.evalue}"]
+        result.append(output)
+    return result
+
+
+def dumps(notebook: NotebookNode) -> str:
+    """Return the canonical text of the file, with its closing newline."""
+    text: str = nbformat.writes(
+        canonical(notebook), version=4, indent=1, sort_keys=True, ensure_ascii=False
+    )
+    return text.rstrip("\n") + "\n"
+
+
+def load(path: Path) -> NotebookNode:
+    """Read a notebook; raise `NotebookError` if it is not one."""
+    try:
+        notebook = nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)
+        nbformat.validate(notebook)
+    except (OSError, ValueError, nbformat.ValidationError) as error:
+        raise NotebookError(f"{path}: not a notebook: {error}") from error
+    return notebook
+
+
+# What of the old file stays.
+
+
+def mask(text: str) -> str:
+    """Reduce a text to its form: no numbers, no widths of columns, rules and bars.
+
+    Two runs of a timing cell have the same form when only the measured values differ.
+    """
+    text = re.sub(r"0x[0-9a-fA-F]+", "#", text)
+    text = re.sub(r"[-+]?\d+(?:[.,]\d+)*(?:[eE][-+]?\d+)?", "#", text)
+    # The unit goes with the value: 990 µs in one run are 1.01 ms in the next.
+    text = re.sub(r"#\s*(?:[nµμum]?s|min|[kKMG]i?B|[MGT](?:FLOP|OP|B)(?:/s|S)?)\b", "#", text)
+    text = re.sub(r"[-=_─━═*|█▉▊▋▌▍▎▏▁▂▃▄▅▆▇░▒▓■]{2,}|[█▉▊▋▌▍▎▏▁▂▃▄▅▆▇░▒▓■]", "", text)
+    return re.sub(r"[ \t]+", "", text)
+
+
+def form(outputs: Sequence[NotebookNode]) -> list[object]:
+    """Return what two runs of an ignored cell have in common."""
+    result: list[object] = []
+    for output in outputs:
+        if output.output_type == "stream":
+            result.append(("stream", output.name, mask(output.text)))
+        elif output.output_type == "error":
+            result.append(("error", output.ename))
+        else:
+            # A picture has no form beyond being there; its alt text is in text/plain.
+            parts = {
+                mime: mask(data) if mime.startswith("text/") else ""
+                for mime, data in output.data.items()
+            }
+            result.append((output.output_type, sorted(parts.items())))
+    return result
+
+
+def settle(old: NotebookNode, new: NotebookNode) -> NotebookNode:
+    """Return canonical `new`, with the old outputs of the ignored cells that still hold.
+
+    An output holds when it has the same form and the code of its cell and of every cell before it
+    is unchanged: numbers that other code measured are not kept.
+    """
+    old, new = canonical(old), canonical(new)
+    before: list[str] = []
+    kept: dict[str, tuple[list[str], NotebookNode]] = {}
+    for cell in _code(old):
+        before.append(cell.source)
+        kept[cell.id] = (list(before), cell)
+    now: list[str] = []
+    for cell in _code(new):
+        now.append(cell.source)
+        if IGNORED not in cell.metadata.get("tags", []) or cell.id not in kept:
+            continue
+        sources, was = kept[cell.id]
+        if sources == now and form(was.outputs) == form(cell.outputs):
+            cell.outputs = was.outputs
+    return new
+
+
+def _code(notebook: NotebookNode) -> Iterator[NotebookNode]:
+    return (cell for cell in notebook.cells if cell.cell_type == "code")
+
+
+def settle_minutes(old: NotebookNode, new: NotebookNode, seconds: float) -> None:
+    """Put the measured minutes, rounded up, into `new`, unless they only wobbled by one."""
+    minutes = max(1, math.ceil(seconds / 60))
+    about = new.metadata.setdefault("tvmlab", NotebookNode())
+    was = old.metadata.get("tvmlab", {}).get("minutes")
+    if isinstance(was, int) and abs(was - minutes) <= 1:
+        about.minutes = was
+        if dumps(old) == dumps(new):
+            return
+    about.minutes = minutes

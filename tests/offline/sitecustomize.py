@@ -1,0 +1,78 @@
+"""Close the network to every Python process that is started with this folder on PYTHONPATH.
+
+Python imports `sitecustomize` at start-up, so kernels, their children and every tool written in
+Python are covered. An audit hook refuses the operation itself: it also sees calls that go around
+the `socket` module's classes, and it cannot be taken off again. Programs that are not Python are
+sent to a proxy that does not answer.
+
+Loopback and Unix sockets stay open: kernels, RPC servers and local web servers need them.
+"""
+
+import _socket
+import importlib.machinery
+import importlib.util
+import os
+import sys
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_CLOSED_PROXY = "http://127.0.0.1:9"  # The discard port: nobody listens, the refusal is immediate.
+_INTERNET = (_socket.AF_INET, _socket.AF_INET6)
+_TO_ADDRESS = ("socket.connect", "socket.sendto", "socket.sendmsg")
+_TO_HOST = (
+    "socket.getaddrinfo",
+    "socket.gethostbyname",
+    "socket.gethostbyaddr",
+    "socket.getnameinfo",
+)
+
+
+def _is_loopback(host):
+    """Say whether `host`, a name or an address as the socket functions take it, is this machine."""
+    if host is None:
+        return True
+    if isinstance(host, (bytes, bytearray)):
+        host = bytes(host).decode("ascii", "replace")
+    if not isinstance(host, str):
+        return False
+    host = host.split("%")[0].lower().removeprefix("::ffff:")
+    if host in ("", "localhost", "ip6-localhost", "::1", "::", "0.0.0.0"):
+        return True
+    parts = host.split(".")
+    return len(parts) == 4 and parts[0] == "127" and all(part.isdigit() for part in parts)
+
+
+def _guard(event, arguments):
+    """Refuse what leaves the machine; runs at every audited event, so it decides fast."""
+    if not event.startswith("socket."):
+        return
+    if event in _TO_ADDRESS:
+        sock, address = arguments[0], arguments[1]
+        if address is None or sock.family not in _INTERNET:
+            return
+        host = address[0]
+    elif event in _TO_HOST:
+        host = arguments[0][0] if event == "socket.getnameinfo" else arguments[0]
+    else:
+        return
+    if not _is_loopback(host):
+        raise OSError(f"network closed by the tests: {event} to {host!r}")
+
+
+def _close():
+    """Install the guard and point other programs at the proxy that does not answer."""
+    sys.addaudithook(_guard)
+    for name in ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy"):
+        os.environ[name] = os.environ[name.upper()] = _CLOSED_PROXY
+    os.environ["no_proxy"] = os.environ["NO_PROXY"] = "localhost,127.0.0.1,::1"
+
+
+def _load_shadowed():
+    """Run the sitecustomize that this one stands in front of, if there is one."""
+    others = [path for path in sys.path if os.path.abspath(path or ".") != _HERE]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
+    if spec is not None and spec.loader is not None:
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+_close()
+_load_shadowed()
