@@ -1,0 +1,56 @@
+"""What every pytest run of this repository shares, the nbval runs of the notebooks included.
+
+pytest reads this file for `tests/` and for `notebooks/` alike, which a file under `tests/` would
+not be.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "scripts"))
+
+from notebook_form import missing_needs
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_ipython_folder() -> Iterator[None]:
+    """Keep the user's IPython start-up files and history out of the kernels under test."""
+    with (
+        tempfile.TemporaryDirectory(prefix="ipython-") as folder,
+        pytest.MonkeyPatch.context() as m,
+    ):
+        m.setenv("IPYTHONDIR", folder)
+        yield
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the cells of a notebook whose `needs` this machine lacks, and say which."""
+    for item in items:
+        notebook = getattr(item.parent, "nb", None)  # Only nbval's collector has one.
+        if notebook is None or item.parent is None:
+            continue
+        if missing := missing_needs(notebook):
+            reason = f"{item.parent.path.name} needs {', '.join(missing)}: not on this machine"
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """End every run with the ledger of what was not tested, and why."""
+    reasons: Counter[str] = Counter()
+    for report in terminalreporter.stats.get("skipped", []):
+        text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        reasons[text.removeprefix("Skipped: ")] += 1
+    for report in terminalreporter.stats.get("xfailed", []):
+        reasons[f"expected to fail: {getattr(report, 'wasxfail', '') or report.nodeid}"] += 1
+    terminalreporter.section("skip ledger")
+    if not reasons:
+        terminalreporter.line("nothing was skipped")
+    for reason, count in sorted(reasons.items()):
+        terminalreporter.line(f"{count:4d} x {reason}")

@@ -1,0 +1,137 @@
+"""The gate catches what it is there to catch: every spoilt output fails, and nothing else."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import nbformat
+import pytest
+from notebook_corruption import CORRUPTIONS, Corruption, corrupt
+from notebook_form import canonical, dumps, load, missing_needs
+from notebook_runs import run_nbval
+from notebook_samples import good
+
+from notebooks import find
+
+NOTEBOOKS = find([])
+AT_LEAST = 5  # corruptions in each notebook
+
+
+def assert_caught(path: Path, spoilt: dict[str, str]) -> None:
+    """Run nbval on a spoilt notebook: the spoilt cells differ, and only they."""
+    cells, text = run_nbval(path)
+    passed = {name for name in spoilt if not cells[name]}
+    assert not passed, f"not caught in {path.name}: {[(n, spoilt[n]) for n in sorted(passed)]}"
+    failed = {name: said for name, said in cells.items() if said and name not in spoilt}
+    assert not failed, f"{path.name}: cells that nobody touched fail: {failed}"
+    for name in spoilt:
+        assert "Cell outputs differ" in cells[name], f"{path.name}, {name}: {cells[name]}"
+    assert len(cells) > len(spoilt), f"{path.name}: no cell was left alone\n{text}"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_every_spoilt_output_is_caught(path: Path, tmp_path: Path) -> None:
+    notebook = load(path)
+    if missing := missing_needs(notebook):
+        pytest.skip(f"{path.name} needs {', '.join(missing)}: not on this machine")
+    spoilt = corrupt(notebook, seed=path.name)
+    assert len(spoilt) >= AT_LEAST
+    # The copy runs in another folder: a notebook that relies on its own would fail here.
+    there = tmp_path / path.name
+    there.write_text(dumps(notebook), encoding="utf-8")
+    assert_caught(there, spoilt)
+
+
+def test_at_least_twenty_corruptions_of_many_kinds() -> None:
+    kinds = Counter(kind for path in NOTEBOOKS for kind in corrupt(load(path), path.name).values())
+    assert sum(kinds.values()) >= 20
+    assert len(kinds) >= 10, kinds
+
+
+def test_the_choice_is_the_same_every_time() -> None:
+    first, second = copy.deepcopy(good()), copy.deepcopy(good())
+    assert corrupt(first, "a") == corrupt(second, "a")
+    assert dumps(first) == dumps(second)
+
+
+@pytest.mark.parametrize("corruption", CORRUPTIONS, ids=lambda corruption: corruption.__name__)
+def test_each_kind_changes_the_file(corruption: Corruption) -> None:
+    before = canonical(good())
+    after = copy.deepcopy(before)
+    changed = [cell.id for cell in after.cells if cell.get("outputs") and corruption(cell)]
+    assert changed
+    for cell, was in zip(after.cells, before.cells, strict=True):
+        assert (cell != was) == (cell.id in changed)
+
+
+@pytest.mark.parametrize("turn", range(4))
+def test_nbval_catches_each_kind_in_the_sample(turn: int, tmp_path: Path) -> None:
+    notebook = good()
+    spoilt = {}
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    targets = ["pair", "count", "figure", "fails"]
+    kinds = CORRUPTIONS[turn::4]
+    for number, cell in enumerate(code):
+        if cell.id not in targets:
+            continue
+        for kind in kinds:
+            if f"{kind.__name__}" not in spoilt.values() and kind(cell):
+                spoilt[f"Cell {number}"] = kind.__name__
+                break
+    assert len(spoilt) >= 3
+    path = tmp_path / "01_sample.ipynb"
+    path.write_text(dumps(notebook), encoding="utf-8")
+    assert_caught(path, spoilt)
+
+
+def test_an_untouched_notebook_passes(tmp_path: Path) -> None:
+    path = tmp_path / "01_sample.ipynb"
+    path.write_text(dumps(good()), encoding="utf-8")
+    cells, text = run_nbval(path)
+    assert set(cells.values()) == {""}, text
+    assert len(cells) == 8
+
+
+# What nbval does not catch: the structure test is there for these.
+
+BLIND: list[tuple[str, Callable[[dict], object]]] = [
+    ("no execution count", lambda cell: cell.update(execution_count=None, outputs=[])),
+    ("an ignored cell", lambda cell: cell["metadata"].update(tags=["nbval-ignore-output"])),
+    ("a carriage return", lambda cell: cell["outputs"][0].update(text="spoilt\r1\n2\n3\n")),
+]
+
+
+@pytest.mark.parametrize(("name", "change"), BLIND, ids=[name for name, _ in BLIND])
+def test_nbval_is_blind_to(name: str, change: Callable[[dict], object], tmp_path: Path) -> None:
+    """If one of these begins to fail, nbval has learnt to see it and a rule can go."""
+    value = json.loads(dumps(good()))
+    cell = next(each for each in value["cells"] if each["id"] == "count")
+    cell["outputs"][0]["text"] = "spoilt\n"
+    change(cell)
+    path = tmp_path / "01_sample.ipynb"
+    path.write_text(json.dumps(value), encoding="utf-8")
+    assert set(run_nbval(path)[0].values()) == {""}
+
+
+def test_the_sanitize_file_hides_nothing_it_need_not() -> None:
+    """A pattern that no compared output needs would only let errors through."""
+    from nbval.plugin import get_sanitize_patterns
+    from notebook_rules import ROOT, texts
+
+    text = (ROOT / "tests" / "sanitize.cfg").read_text(encoding="utf-8")
+    assert text.count("\nregex:") == len(get_sanitize_patterns(text))
+    seen = "\n".join(
+        output
+        for path in NOTEBOOKS
+        for cell in nbformat.read(path, as_version=4).cells
+        if cell.cell_type == "code"
+        for output in texts(cell)
+    )
+    import re
+
+    for pattern, _ in get_sanitize_patterns(text):
+        assert re.search(pattern, seen), f"no output needs the pattern {pattern!r}"
