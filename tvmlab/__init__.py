@@ -1,3 +1,12 @@
-"""A workbook about Apache TVM, and the small package behind it."""
+"""A workbook about Apache TVM, and the small package behind it.
+
+The way data flows: `load` a model into Relax, rewrite it with any pass, `compile` it, call it.
+"""
+
+from .compiler import compile
+from .executable import Executable, load_executable
+from .frontend import load
+from .target import host_target
 
 __version__ = "0.1.0"
+__all__ = ["Executable", "compile", "host_target", "load", "load_executable"]

@@ -20,7 +20,7 @@ import tvm
 
 from .errors import TargetError
 
-__all__ = ["as_target", "host_target", "physical_cores"]
+__all__ = ["as_target", "host_target", "missing_features", "physical_cores"]
 
 
 def physical_cores() -> int:
@@ -161,3 +161,37 @@ def as_target(target: tvm.target.Target | Mapping[str, Any] | str | None) -> tvm
             "or cortex-a72 with the mtriple aarch64-linux-gnu",
         )
     return made
+
+
+# Prefixes of the feature names of LLVM that are instructions; the others tell it what is fast.
+_INSTRUCTIONS = (
+    *("adx", "aes", "amx", "avx", "bf16", "bmi", "crc", "dotprod", "f16c", "fma", "fp-armv8"),
+    *("fullfp16", "gfni", "i8mm", "lse", "lzcnt", "movbe", "neon", "pclmul", "popcnt", "sha"),
+    *("sme", "sse", "ssse", "sve", "vaes", "vpclmul", "xop"),
+)
+
+
+def missing_features(target: tvm.target.Target) -> str:
+    """Name what a CPU target uses and this machine lacks.
+
+    Parameters
+    ----------
+    target : tvm.target.Target
+        Any target.
+
+    Returns
+    -------
+    str
+        Another architecture, or instruction sets by LLVM's names; empty where the code can run
+        here. Running it all the same would end the process with an illegal instruction.
+    """
+    if target.kind.name != "llvm":
+        return ""
+    host = host_target()
+    triple = str(target.attrs.get("mtriple", _system_triple()))
+    if triple.partition("-")[0] != _system_triple().partition("-")[0]:
+        return f"a processor of {triple}"
+    features = tvm.get_global_func("target.llvm_get_cpu_features")
+    wanted = {str(name) for name in features(target)} if "mcpu" in target.attrs else set()
+    absent = wanted - {str(name) for name in features(host)}
+    return ", ".join(sorted(name for name in absent if name.startswith(_INSTRUCTIONS)))

@@ -1,0 +1,98 @@
+"""From a Relax module to something that runs: one function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.ir import IRModule
+
+from .batch_norm import FoldBatchNorm
+from .errors import CompileError
+from .executable import Executable, Signature
+from .target import as_target
+
+__all__ = ["compile"]
+
+
+def compile(
+    mod: IRModule, target: tvm.target.Target | Mapping[str, Any] | str | None = None
+) -> Executable:
+    """Compile a Relax module.
+
+    Batch normalization is folded into convolutions, constants are folded, neighbouring operators
+    are fused into one loop nest; the rest is upstream's default pipeline for the target.
+
+    Parameters
+    ----------
+    mod : tvm.ir.IRModule
+        A module with a Relax function ``main``; it is left unchanged. Further Relax functions,
+        TIR functions and external modules may be in it.
+    target : tvm.target.Target, mapping or str, optional
+        What to compile for, see `tvmlab.target.as_target`; the host where it is left out.
+
+    Returns
+    -------
+    Executable
+        Call it with arrays.
+
+    Raises
+    ------
+    TargetError
+        The target is unknown.
+    CompileError
+        There is no Relax function ``main``, or a pass failed.
+    """
+    if not isinstance(mod, IRModule):
+        raise CompileError(
+            f"compile takes a tvm.ir.IRModule, not {type(mod).__name__}",
+            fix="import the model with tvmlab.load first",
+        )
+    if not any(var.name_hint == "main" for var in mod.get_global_vars()) or not isinstance(
+        mod["main"], relax.Function
+    ):
+        raise CompileError(
+            "the module has no Relax function named main",
+            where=", ".join(var.name_hint for var in mod.get_global_vars()) or "an empty module",
+            fix="name the function to call main",
+        )
+    made = as_target(target)
+    signature = Signature.of(mod["main"])
+    try:
+        with made:
+            prepared = simplify(mod)
+            built = relax.build(
+                prepared, made, relax_pipeline=relax.get_default_pipeline(made)
+            )
+    except Exception as error:  # passes and code generators raise many classes
+        lines = str(error).strip().splitlines()
+        raise CompileError(
+            f"TVM could not compile the module: {lines[-1] if lines else repr(error)}",
+            where=f"target {made}",
+            fix="the error above this one is TVM's own, with the pass it was raised in",
+        ) from error
+    return Executable(built, made, signature)
+
+
+def simplify(mod: IRModule) -> IRModule:
+    """Rewrite a module for inference, for any target: Relax in, smaller Relax out.
+
+    Parameters
+    ----------
+    mod : tvm.ir.IRModule
+        Any module.
+
+    Returns
+    -------
+    tvm.ir.IRModule
+        Batch normalization folded, constant expressions computed, dead bindings removed.
+    """
+    passes = [
+        relax.transform.CanonicalizeBindings(),
+        FoldBatchNorm(),
+        relax.transform.FoldConstant(),
+        relax.transform.DeadCodeElimination(),
+    ]
+    return tvm.transform.Sequential(passes)(mod)

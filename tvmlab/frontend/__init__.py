@@ -1,0 +1,110 @@
+"""Model files to Relax: `load` finds out what it was given and calls the right importer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tvm.ir import IRModule
+
+from ..errors import ModelError
+from .shapes import Shapes
+
+__all__ = ["Shapes", "load"]
+
+
+def load(model: Any, *, shapes: Mapping[str, Sequence[int | str]] | None = None) -> IRModule:
+    """Import a model into Relax.
+
+    Parameters
+    ----------
+    model : path, bytes, onnx.ModelProto, torch.export.ExportedProgram or tvmlab.models.Model
+        A path or bytes of an ONNX (``.onnx``) or TensorFlow Lite (``.tflite``) model, or the
+        model as an object. PyTorch models are given as the object that ``torch.export.export``
+        returns.
+    shapes : mapping of str to shape, optional
+        The inputs' shapes by name. Needed where the model leaves a dimension open. A dimension
+        is an integer, or a string that names a size only known at run time: ``("n", 3, 224,
+        224)``. For ONNX only; the other two formats say their shapes themselves.
+
+    Returns
+    -------
+    tvm.ir.IRModule
+        One Relax function ``main``; weights are constants in it.
+
+    Raises
+    ------
+    ModelError
+        The file is missing, empty, damaged, or of no known format.
+    UnsupportedOperatorError
+        The importer does not know an operator of the model; the error names it.
+    ShapeError
+        A dimension is open and `shapes` does not give it, or `shapes` does not fit.
+    """
+    model = getattr(model, "proto", model)
+    if isinstance(model, (str, os.PathLike)):
+        return _load_file(Path(model), shapes)
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        return _load_bytes(bytes(model), shapes, where=f"{len(model)} bytes")
+    kind = f"{type(model).__module__}.{type(model).__name__}"
+    if kind.startswith("onnx.") and kind.endswith(".ModelProto"):
+        from .onnx import import_proto
+
+        return import_proto(model, shapes, folder=None, where="ModelProto")
+    if kind == "torch.export.exported_program.ExportedProgram":
+        from .pytorch import import_program
+
+        return import_program(model, shapes)
+    if kind.startswith("torch."):
+        raise ModelError(
+            "a PyTorch module has to be exported before it can be imported",
+            where=kind,
+            fix="call torch.export.export(module.eval(), (example_input,)) and load what it returns",
+        )
+    raise ModelError(
+        "this is not a model that tvmlab can read",
+        where=kind,
+        fix="give a path, bytes, an onnx.ModelProto or a torch.export.ExportedProgram",
+    )
+
+
+def _load_file(path: Path, shapes: Mapping[str, Sequence[int | str]] | None) -> IRModule:
+    """Read a model file and import it; external weights may lie beside it."""
+    if path.is_dir():
+        raise ModelError("this is a folder, not a model file", where=str(path))
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError as error:
+        raise ModelError(
+            "there is no such file", where=str(path), fix="check the path"
+        ) from error
+    except OSError as error:
+        raise ModelError(f"the file cannot be read: {error.strerror}", where=str(path)) from error
+    if path.suffix in {".pt", ".pth", ".pt2"}:
+        raise ModelError(
+            "PyTorch files are not read: loading them can run code",
+            where=str(path),
+            fix="load it in PyTorch, call torch.export.export(module, (example_input,)), "
+            "and give that to tvmlab.load",
+        )
+    return _load_bytes(data, shapes, where=str(path), folder=path.resolve().parent)
+
+
+def _load_bytes(
+    data: bytes,
+    shapes: Mapping[str, Sequence[int | str]] | None,
+    *,
+    where: str,
+    folder: Path | None = None,
+) -> IRModule:
+    if not data:
+        raise ModelError("the model file is empty", where=where, fix="download or export it again")
+    if data[4:8] == b"TFL3":  # the file identifier of TensorFlow Lite's FlatBuffers schema
+        from .tflite import import_bytes
+
+        return import_bytes(data, shapes, where=where)
+    from .onnx import import_proto, parse
+
+    return import_proto(parse(data, where=where), shapes, folder=folder, where=where)

@@ -1,0 +1,68 @@
+"""PyTorch exported programs to Relax, through upstream's importer."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from tvm.ir import IRModule
+
+from ..errors import ModelError, ShapeError, UnsupportedOperatorError
+from .shapes import Shapes
+
+__all__ = ["import_program"]
+
+
+def import_program(program: Any, shapes: Shapes | None) -> IRModule:
+    """Import what ``torch.export.export`` returned.
+
+    Parameters
+    ----------
+    program : torch.export.ExportedProgram
+        Its input shapes are those it was exported with; sizes declared dynamic stay symbolic.
+    shapes : mapping, optional
+        Must be left out: an exported program is specialized to its shapes.
+
+    Returns
+    -------
+    tvm.ir.IRModule
+        One function ``main``; parameters and buffers are constants.
+
+    Raises
+    ------
+    ShapeError
+        `shapes` was given.
+    UnsupportedOperatorError
+        An operator has no importer; the error names it.
+    ModelError
+        The import failed otherwise.
+    """
+    if shapes:
+        raise ShapeError(
+            "an exported PyTorch program has its shapes fixed already",
+            where=", ".join(shapes),
+            fix="export it again with example inputs of the shape wanted, or with dynamic_shapes",
+        )
+    from tvm.relax.frontend.torch import from_exported_program
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            # Inference keeps no training-only operators such as dropout.
+            program = program.run_decompositions({})
+            return from_exported_program(
+                program, keep_params_as_input=False, unwrap_unit_return_tuple=True
+            )
+    except Exception as error:  # upstream asserts and raises by turns
+        message = str(error).strip().splitlines()[-1] if str(error).strip() else repr(error)
+        if "Unsupported function type" in message:
+            raise UnsupportedOperatorError(
+                f"TVM cannot import a PyTorch operator: {message}",
+                where="the exported program",
+                fix="express it in other operators, or decompose it with run_decompositions",
+            ) from error
+        raise ModelError(
+            f"TVM's importer failed: {message}",
+            where="the exported program",
+            fix="export the module in evaluation mode, and check that it runs in PyTorch",
+        ) from error
