@@ -15,7 +15,7 @@ setup: ## make .venv with everything pinned (PYTHON=... picks the interpreter)
 	@sh scripts/setup.sh
 
 lab: setup ## open the workbook in JupyterLab (ARGS=... go to it, as --no-browser)
-	@$(PY) -m jupyterlab --ServerApp.ip=127.0.0.1 --ServerApp.log_level=WARN $(ROOT) \
+	@$(PY) -m jupyterlab --ServerApp.ip=127.0.0.1 --Application.log_level=WARN $(ROOT) \
 	  --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(ARGS)
 
 test: setup ## lint, type check, unit tests, and every notebook compared, offline
@@ -24,7 +24,7 @@ test: setup ## lint, type check, unit tests, and every notebook compared, offlin
 	$(PY) -m mypy
 	.venv/bin/hadolint Dockerfile
 	$(PY) -m pytest tests
-	PYTHONPATH=tests/offline $(PY) -m pytest --nbval --nbval-current-env \
+	PYTHONPATH="$(CURDIR)/tests/offline" $(PY) -m pytest --nbval --nbval-current-env \
 	  --nbval-sanitize-with tests/sanitize.cfg --nbval-cell-timeout 300 \
 	  -p no:cacheprovider notebooks/*.ipynb
 

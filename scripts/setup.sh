@@ -75,21 +75,23 @@ if [ -n "$have" ]; then
     fi
 fi
 
-free_kb=$(df -Pk . | sed -n 's/.* \([0-9]\{1,\}\) \{1,\}[0-9]\{1,\}% .*/\1/p')
-if [ -z "$have" ] && [ "${free_kb:-999999999}" -lt $((disk_mb * 1000)) ]; then
-    die "too little disk space: $((free_kb / 1000)) MB free in $(pwd -P), $disk_mb MB needed; free some, or clone elsewhere"
-fi
-
 if [ -z "$have" ]; then
     find_python
     "$base" -c 'import ensurepip, venv' 2>/dev/null ||
         die "Python $base_version has no venv module; install it (Debian, Ubuntu: apt install python$base_version-venv)"
+    # An environment that does not work must not count against the space for the new one.
+    where=.
+    [ ! -d "$venv" ] || { where=$venv && rm -rf "$venv"/*; }
+    free_kb=$(df -Pk "$where" | sed -n 's/.* \([0-9]\{1,\}\) \{1,\}[0-9]\{1,\}% .*/\1/p')
+    [ "${free_kb:-999999999}" -ge $((disk_mb * 1000)) ] ||
+        die "too little disk space: $((free_kb / 1000)) MB free in $(pwd -P), $disk_mb MB needed; free some, or clone elsewhere"
     echo "setup: making $venv with Python $base_version"
-    "$base" -m venv --clear "$venv" || die "$base could not make $venv (see above)"
+    "$base" -m venv --clear "$venv" || die "$base could not make $venv (its own message is above)"
     have=$base_version
 fi
 
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
+trap 'exit 130' INT TERM HUP # Without it a shell may take an interrupted pip for a failed one.
 # pip_step WHAT ARGS...: run pip, which says itself what is wrong, and add where we were.
 pip_step() {
     what=$1
@@ -97,12 +99,13 @@ pip_step() {
     : >"$busy"
     # At a terminal pip shows its progress; in a log it would be hundreds of lines.
     [ -t 1 ] || set -- "$@" --quiet
-    status=0
-    "$python" -m pip "$@" || status=$?
-    # An error that pip reported is one it cleaned up after; a signal (above 128) is not.
-    [ "$status" -gt 128 ] || rm -f "$busy"
-    [ "$status" -eq 0 ] ||
-        die "pip could not $what (its own message is above); check the network or PIP_INDEX_URL and PIP_PROXY, then run the same command again"
+    if "$python" -m pip "$@"; then
+        rm -f "$busy"
+        return
+    fi
+    # Where pip changed nothing (no network), what is there stays good; else it is made anew.
+    [ -n "$(find "$venv/lib" -type f ! -name '*.pyc' -newer "$busy" | head -n 1)" ] || rm -f "$busy"
+    die "pip could not $what (its own message is above); check the network or PIP_INDEX_URL and PIP_PROXY, then run the same command again"
 }
 
 # The first line of the stamp alone marks an environment of the right making that is not complete.
