@@ -40,9 +40,13 @@ class NotebookError(Exception):
 
 
 def _program(*names: str) -> Callable[[], bool]:
-    # The scripts folder of a virtual environment is not always on PATH: look beside Python as well.
-    places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    return lambda: any(shutil.which(name, path=places) for name in names)
+    def found() -> bool:
+        # The scripts folder of a virtual environment is not always on PATH: look there as well.
+        beside = str(Path(sys.executable).parent)
+        places = os.pathsep.join([beside, os.environ.get("PATH", os.defpath)])
+        return any(shutil.which(name, path=places) for name in names)
+
+    return found
 
 
 def _module(name: str) -> Callable[[], bool]:

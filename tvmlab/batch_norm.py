@@ -62,7 +62,7 @@ class FoldBatchNorm:
 def _into_conv(
     x: relax.Expr, scale: np.ndarray, shift: np.ndarray, axis: int, graph: _Graph
 ) -> relax.Expr | None:
-    """Fold into ``conv(data, weight)`` or ``conv(data, weight) + bias``; None where it cannot be."""
+    """Fold into ``conv(data, weight)``, with or without ``+ bias``; None where it cannot be."""
     bias: Any = 0.0
     conv = graph.only_used_here(x)
     if _is_call(conv, "relax.add") and isinstance(conv.args[1], tvm.ir.GenericConst):

@@ -283,5 +283,9 @@ def _time(seconds: float) -> str:
     """Write a time in the unit that fits."""
     for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
         if seconds * factor >= 1 or unit == "us":
-            return f"{seconds * factor:.3g} {unit}" if seconds * factor < 1000 else f"{seconds * factor:.0f} {unit}"
+            return (
+                f"{seconds * factor:.3g} {unit}"
+                if seconds * factor < 1000
+                else f"{seconds * factor:.0f} {unit}"
+            )
     raise AssertionError("unreachable")

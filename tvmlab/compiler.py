@@ -63,9 +63,7 @@ def compile(
     try:
         with made:
             prepared = simplify(mod)
-            built = relax.build(
-                prepared, made, relax_pipeline=relax.get_default_pipeline(made)
-            )
+            built = relax.build(prepared, made, relax_pipeline=relax.get_default_pipeline(made))
     except Exception as error:  # passes and code generators raise many classes
         lines = str(error).strip().splitlines()
         raise CompileError(

@@ -49,9 +49,7 @@ class TvmlabError(Exception):
         return _rebuild, (type(self), self.what, self.where, self.fix)
 
 
-def _rebuild(
-    kind: type[TvmlabError], what: str, where: str | None, fix: str | None
-) -> TvmlabError:
+def _rebuild(kind: type[TvmlabError], what: str, where: str | None, fix: str | None) -> TvmlabError:
     return kind(what, where=where, fix=fix)
 
 

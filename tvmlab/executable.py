@@ -65,7 +65,7 @@ class Signature:
         for param in func.params:
             if not isinstance(param.ty, relax.TensorType) or param.ty.shape is None:
                 raise InputError(
-                    f"parameter {param.name_hint!r} is not a tensor of known rank: {param.ty}",
+                    f"parameter {param.name!r} is not a tensor of known rank: {param.ty}",
                     where="main",
                     fix="pass tensors; bind other parameters before compiling",
                 )
@@ -73,7 +73,7 @@ class Signature:
                 int(dim) if isinstance(dim, (int, tvm.tirx.IntImm)) else str(dim)
                 for dim in param.ty.shape
             )
-            inputs.append(Input(param.name_hint, shape, str(param.ty.dtype)))
+            inputs.append(Input(param.name, shape, str(param.ty.dtype)))
         return cls(tuple(inputs))
 
     def bind(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[np.ndarray]:
@@ -295,7 +295,7 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
     """
     path = Path(path)
     try:
-        with tarfile.open(path) as archive:
+        with tarfile.open(path, "r:") as archive:
             metadata = json.loads(_member(archive, _METADATA, 1 << 20))
             library = _member(archive, _LIBRARY, _MOST_BYTES)
         inputs = tuple(

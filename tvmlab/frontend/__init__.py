@@ -61,7 +61,7 @@ def load(model: Any, *, shapes: Mapping[str, Sequence[int | str]] | None = None)
         raise ModelError(
             "a PyTorch module has to be exported before it can be imported",
             where=kind,
-            fix="call torch.export.export(module.eval(), (example_input,)) and load what it returns",
+            fix="load what torch.export.export(module.eval(), (example_input,)) returns",
         )
     raise ModelError(
         "this is not a model that tvmlab can read",
@@ -77,9 +77,7 @@ def _load_file(path: Path, shapes: Mapping[str, Sequence[int | str]] | None) -> 
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
-        raise ModelError(
-            "there is no such file", where=str(path), fix="check the path"
-        ) from error
+        raise ModelError("there is no such file", where=str(path), fix="check the path") from error
     except OSError as error:
         raise ModelError(f"the file cannot be read: {error.strerror}", where=str(path)) from error
     if path.suffix in {".pt", ".pth", ".pt2"}:

@@ -66,9 +66,7 @@ def parse(data: bytes, *, where: str) -> Any:
     return model
 
 
-def import_proto(
-    model: Any, shapes: Shapes | None, *, folder: Path | None, where: str
-) -> IRModule:
+def import_proto(model: Any, shapes: Shapes | None, *, folder: Path | None, where: str) -> IRModule:
     """Import a parsed ONNX model.
 
     Parameters

@@ -80,9 +80,7 @@ def _one(
     fixed = [value for value in shape if isinstance(value, int)]
     if len(fixed) != len(shape):
         example = tuple(value if isinstance(value, int) else 1 for value in shape)
-        names = tuple(
-            value if isinstance(value, int) else str(value or "n") for value in shape
-        )
+        names = tuple(value if isinstance(value, int) else str(value or "n") for value in shape)
         raise ShapeError(
             f"input {name!r} has open dimensions: {_text(shape)}",
             where=where,
