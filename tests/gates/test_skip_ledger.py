@@ -1,0 +1,70 @@
+"""A notebook that cannot run here is skipped by name, and the run ends with the list of skips."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from notebook_form import NEEDS, dumps, missing_needs
+from notebook_rules import ROOT
+from notebook_runs import run_nbval
+from notebook_samples import good
+
+from notebooks import main
+
+
+def needing(folder: Path, *needs: str) -> Path:
+    notebook = good()
+    notebook.metadata.tvmlab.needs = list(needs)
+    path = folder / "01_count_to_three.ipynb"
+    path.write_text(dumps(notebook), encoding="utf-8")
+    return path
+
+
+def test_nbval_skips_what_the_machine_lacks_and_says_so(tmp_path: Path) -> None:
+    path = needing(tmp_path, "g++")
+    paths = f"{ROOT / 'tests' / 'offline'}:{ROOT}"
+    cells, text = run_nbval(path, "-p", "conftest", PATH=str(tmp_path), PYTHONPATH=paths)
+    assert len(cells) == 8
+    assert all("needs g++: not on this machine" in said for said in cells.values()), cells
+    assert "skip ledger" in text
+    assert "   8 x 01_count_to_three.ipynb needs g++: not on this machine" in text
+
+
+def test_the_script_skips_it_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = needing(tmp_path, "onnx", "some thing")
+    monkeypatch.setitem(NEEDS, "some thing", lambda: False)
+    before = path.read_bytes()
+    assert main([str(path)]) == 0
+    assert "skipped, this machine lacks some thing" in capsys.readouterr().out
+    assert path.read_bytes() == before
+
+
+def test_a_misspelt_need_skips_nothing() -> None:
+    notebook = good()
+    notebook.metadata.tvmlab.needs = ["gpp"]
+    assert missing_needs(notebook) == []
+    assert missing_needs(nbformat.v4.new_notebook()) == []
+
+
+def test_a_program_beside_python_is_found_off_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cmake").write_text("#!/bin/sh\n")
+    (tmp_path / "cmake").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    assert NEEDS["cmake"]()
+    assert not NEEDS["g++"]()
+
+
+def test_without_a_skip_the_ledger_says_so(tmp_path: Path) -> None:
+    path = needing(tmp_path)
+    paths = f"{ROOT / 'tests' / 'offline'}:{ROOT}"
+    cells, text = run_nbval(path, "-p", "conftest", PYTHONPATH=paths)
+    assert set(cells.values()) == {""}, text
+    assert "nothing was skipped" in text
