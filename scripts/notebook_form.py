@@ -138,7 +138,10 @@ def load(path: Path) -> NotebookNode:
     try:
         notebook = nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)
         nbformat.validate(notebook)
-    except (OSError, ValueError, nbformat.ValidationError) as error:
+    except nbformat.ValidationError as error:
+        raise NotebookError(f"{path}: not a notebook: {error.message}") from error
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
+        # nbformat does not check what it reads before it works on it.
         raise NotebookError(f"{path}: not a notebook: {error}") from error
     return notebook
 

@@ -1,0 +1,332 @@
+"""`scripts/notebooks.py`: what it writes, what it keeps, and when it keeps its hands off."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import nbformat
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nbformat import NotebookNode
+from nbformat.v4 import new_notebook
+from notebook_form import (
+    IGNORED,
+    NotebookError,
+    canonical,
+    dumps,
+    form,
+    load,
+    mask,
+    settle,
+    settle_minutes,
+)
+from notebook_samples import code, figure, good, markdown, result, stream
+
+import notebooks
+from notebooks import changes, find, main, write
+
+# The canonical form.
+
+
+def test_canonical_form_is_a_fixed_point() -> None:
+    text = dumps(good())
+    assert dumps(nbformat.reads(text, as_version=4)) == text
+    assert text.endswith("}\n")
+    assert not text.endswith("\n\n")
+
+
+def test_what_one_run_leaves_behind_is_dropped() -> None:
+    notebook = good()
+    clean = dumps(notebook)
+    notebook.metadata["widgets"] = {"state": {}}
+    notebook.metadata["kernelspec"] = {"name": "venv", "display_name": "mine"}
+    notebook.metadata["language_info"] = {"name": "python", "version": "3.12.1"}
+    for count, cell in enumerate(notebook.cells):
+        cell.metadata["execution"] = {"iopub.execute_input": "2026-01-01"}
+        cell.metadata["collapsed"] = False
+        if cell.cell_type == "code":
+            cell.execution_count = 40 + count
+            cell.source += "  \n"
+    notebook.cells[5].outputs[-1].execution_count = 99
+    fails = next(cell for cell in notebook.cells if cell.id == "fails")
+    fails.outputs[0].traceback = ["\x1b[31m", "File /home/me/x.py", "ZeroDivisionError"]
+    assert dumps(notebook) == clean
+
+
+def test_neighbouring_chunks_of_a_stream_are_one() -> None:
+    notebook = new_notebook()
+    notebook.cells = [
+        code("a", "", stream("1"), stream("2\n"), stream("!", "stderr"), stream("3"), result("4"),
+             stream("5"))
+    ]  # fmt: skip
+    texts = [output.get("text") for output in canonical(notebook).cells[0].outputs]
+    assert texts == ["12\n", "!", "3", None, "5"]
+    assert len(notebook.cells[0].outputs) == 6, "the argument is left alone"
+
+
+def test_canonical_keeps_ids_tags_and_alt_text() -> None:
+    before, after = good(), canonical(good())
+    assert [cell.id for cell in after.cells] == [cell.id for cell in before.cells]
+    assert [c.metadata.get("tags") for c in after.cells] == [
+        c.metadata.get("tags") for c in before.cells
+    ]
+    figures = [c.outputs[0] for c in after.cells if c.id == "figure"]
+    assert figures == [figure()]
+
+
+# The form of an ignored output.
+
+SAME = [
+    ("took 1.5 ms", "took 12.25 ms"),
+    ("took 990 µs", "took 1.01 ms"),
+    ("|  1.0 |   2 |", "| 10.25 | 3 |"),
+    ("naive  ███▌ 3.5 GFLOP/s", "naive  ███████ 7 GFLOP/s"),
+    ("at 0x7f00ab12", "at 0x7fffb"),
+    ("error -1.2e-07", "error 3.4e-8"),
+    ("a\n------\nb", "a\n---\nb"),
+    ("1,024 points", "2 points"),
+    ("8.1 GB", "900 MB"),
+]
+OTHER = [
+    ("took 1.5 ms", "needed 1.5 ms"),
+    ("a\nb 1", "a\nc 1"),
+    ("one line 1", "one line 1\ntwo"),
+    ("no GPU", "GPU 1"),
+    ("fast", "slow"),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), SAME)
+def test_measured_values_do_not_change_the_form(one: str, other: str) -> None:
+    assert mask(one) == mask(other)
+
+
+@pytest.mark.parametrize(("one", "other"), OTHER)
+def test_words_change_the_form(one: str, other: str) -> None:
+    assert mask(one) != mask(other)
+
+
+@settings(max_examples=50, deadline=None)  # Two cores, and other work on them.
+@given(st.text(), st.floats(allow_nan=False, allow_infinity=False), st.floats(0, 1e6))
+def test_any_two_numbers_in_one_place_have_one_form(text: str, one: float, other: float) -> None:
+    assert mask(f"{text} {one} s") == mask(f"{text} {other} s")
+
+
+def test_type_order_and_stream_name_belong_to_the_form() -> None:
+    assert form([stream("1")]) != form([stream("1", "stderr")])
+    assert form([stream("1"), result("2")]) != form([result("2"), stream("1")])
+    assert form([figure()]) != form([result("One grey pixel.")])
+    assert form([figure("It took 3 s.")]) == form([figure("It took 4 s.")])
+
+
+# What of the old file stays.
+
+
+def cell(notebook: NotebookNode, name: str) -> NotebookNode:
+    return next(each for each in notebook.cells if each.id == name)
+
+
+def rerun(clock: str = "9.876 s\n") -> NotebookNode:
+    """Return the sample as another run leaves it: only the clock has moved on."""
+    notebook = good()
+    cell(notebook, "clock").outputs = [stream(clock)]
+    return notebook
+
+
+def test_an_ignored_output_of_the_same_form_stays() -> None:
+    assert dumps(settle(good(), rerun())) == dumps(good())
+
+
+def test_an_ignored_output_of_another_form_is_written() -> None:
+    assert dumps(settle(good(), rerun("no clock\n"))) == dumps(rerun("no clock\n"))
+
+
+@pytest.mark.parametrize("name", ["clock", "count"])
+def test_a_time_that_other_code_measured_is_not_kept(name: str) -> None:
+    new = rerun()
+    cell(new, name).source += "\n# changed"
+    assert "9.876" in dumps(settle(good(), new))
+
+
+@pytest.mark.parametrize("name", ["clock-runs", "title"])
+def test_later_code_and_prose_do_not_concern_it(name: str) -> None:
+    new = rerun()
+    cell(new, name).source += "\n# changed"
+    text = dumps(settle(good(), new))
+    assert "1.234" in text
+    assert "# changed" in text
+
+
+def test_a_compared_output_is_always_the_new_one() -> None:
+    new = good()
+    cell(new, "count").outputs = [stream("1\n2\n4\n")]
+    assert dumps(settle(good(), new)) == dumps(new)
+
+
+def test_a_new_picture_under_the_same_alt_text_is_written() -> None:
+    new = good()
+    cell(new, "figure").outputs[0].data["image/png"] = "AAAA"
+    assert dumps(settle(good(), new)) == dumps(new)
+    for notebook in (old := good(), new):
+        cell(notebook, "figure").metadata["tags"] = [IGNORED]
+    assert dumps(settle(old, new)) == dumps(old)
+
+
+@pytest.mark.parametrize(
+    ("was", "seconds", "changed", "want"),
+    [
+        (1, 3.0, False, 1),
+        (2, 59.0, False, 2),  # Within one: a wobble.
+        (2, 59.0, True, 1),
+        (3, 59.0, False, 1),
+        (None, 61.0, False, 2),
+        (1, 120.0, True, 2),
+    ],
+)
+def test_minutes(was: int | None, seconds: float, changed: bool, want: int) -> None:
+    old = good()
+    old.metadata.tvmlab.minutes = was
+    new = copy.deepcopy(old)
+    if changed:
+        cell(new, "count").source += "\n# changed"
+    settle_minutes(old, new, seconds)
+    assert new.metadata.tvmlab.minutes == want
+
+
+# Files.
+
+
+def test_write_replaces_whole_and_keeps_the_mode(tmp_path: Path) -> None:
+    path = tmp_path / "a.ipynb"
+    path.write_text("old")
+    path.chmod(0o640)
+    write(path, "new\n")
+    assert path.read_bytes() == b"new\n"
+    assert path.stat().st_mode & 0o777 == 0o640
+    with pytest.raises(UnicodeEncodeError):
+        write(path, "half \ud800")
+    assert path.read_bytes() == b"new\n"
+    assert [each.name for each in tmp_path.iterdir()] == ["a.ipynb"]
+
+
+def test_find_takes_files_and_folders(tmp_path: Path) -> None:
+    for name in ("b.ipynb", "solutions/c.ipynb", ".ipynb_checkpoints/b.ipynb", "build/d.ipynb"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    found = find([str(tmp_path), str(tmp_path / "b.ipynb")])
+    assert [path.relative_to(tmp_path).as_posix() for path in found] == [
+        "b.ipynb",
+        "solutions/c.ipynb",
+    ]
+    with pytest.raises(NotebookError, match="no such file"):
+        find([str(tmp_path / "e.ipynb")])
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"cells": 3, "nbformat": 4}', "\x00"])
+def test_what_is_no_notebook_is_refused_by_name(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "bad.ipynb"
+    path.write_text(text)
+    with pytest.raises(NotebookError, match=r"bad\.ipynb: not a notebook"):
+        load(path)
+    assert main([str(path)]) == 1
+    assert "bad.ipynb" in capsys.readouterr().err
+    assert path.read_text() == text
+
+
+def test_changes_are_short() -> None:
+    text = changes("a\n" * 500, "b\n" + "c" * 1000 + "\n", Path("x"))
+    assert len(text.splitlines()) == 41
+    assert max(len(line) for line in text.splitlines()) <= 160
+
+
+# The command, with real kernels.
+
+
+def put(folder: Path, *cells: NotebookNode) -> Path:
+    notebook = new_notebook()
+    notebook.cells = list(cells)
+    path = folder / "x.ipynb"
+    path.write_text(json.dumps(notebook), encoding="utf-8")
+    return path
+
+
+def test_check_then_write_then_nothing_left_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = put(
+        tmp_path,
+        markdown("title", "# Count"),
+        code("a", "import os, sys\nprint(1)\nsys.stdout.flush()\nprint(os.getcwd())\n2 "),
+        code("b", "import time\nprint(time.perf_counter())", tags=(IGNORED,)),
+        code("c", "1 / 0", tags=("raises-exception",)),
+        code("d", "print(sys.executable)"),
+    )
+    before = path.read_bytes()
+    assert main(["--check", str(path)]) == 1
+    assert "would change" in capsys.readouterr().out
+    assert path.read_bytes() == before
+
+    assert main([str(path)]) == 0
+    written = path.read_bytes()
+    notebook = load(path)
+    assert dumps(notebook).encode() == written
+    count, clock, error, kernel = (c.outputs for c in notebook.cells[1:])
+    assert [c.execution_count for c in notebook.cells[1:]] == [1, 2, 3, 4]
+    assert count[0].text == f"1\n{tmp_path}\n"
+    assert count[1].data == {"text/plain": "2"}
+    assert error[0].traceback == ["ZeroDivisionError: division by zero"]
+    assert kernel[0].text.strip() == notebooks.sys.executable
+    assert notebook.metadata.tvmlab.minutes == 1
+
+    assert main(["--check", str(path)]) == 0
+    assert main(["--no-run", str(path)]) == 0
+    assert path.read_bytes() == written
+    assert main(["--fresh", str(path)]) == 0
+    assert load(path).cells[2].outputs != clock
+    assert load(path).cells[1].outputs == count
+    assert [each.name for each in tmp_path.iterdir()] == ["x.ipynb"]
+
+
+def die(monkeypatch: pytest.MonkeyPatch) -> NotebookNode:
+    return code("bad", "import os\nos._exit(3)")
+
+
+def hang(monkeypatch: pytest.MonkeyPatch) -> NotebookNode:
+    monkeypatch.setattr(notebooks.execute, "__kwdefaults__", {"timeout": 1})
+    return code("bad", "import time\ntime.sleep(60)")
+
+
+def fail(monkeypatch: pytest.MonkeyPatch) -> NotebookNode:
+    return code("bad", "raise ValueError('two is not one')")
+
+
+@pytest.mark.parametrize(
+    ("cause", "part"), [(fail, "two is not one"), (hang, "still running"), (die, "kernel died")]
+)
+def test_a_failing_notebook_is_left_as_it_is(
+    cause: Callable[[pytest.MonkeyPatch], NotebookNode],
+    part: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = put(tmp_path, code("good", "print(1)"), cause(monkeypatch))
+    before = path.read_bytes()
+    assert main([str(path)]) == 1
+    said = capsys.readouterr()
+    assert "x.ipynb: FAILED, left as it is\ncell bad: " in said.err
+    assert part in said.err
+    assert "\x1b" not in said.err
+    assert "1 notebooks, 0 changed, 1 failed" in said.out
+    assert path.read_bytes() == before
+
+
+def test_a_missing_path_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["nowhere.ipynb"]) == 2
+    assert "nowhere.ipynb" in capsys.readouterr().err
