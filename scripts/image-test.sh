@@ -1,0 +1,81 @@
+#!/bin/sh
+# Build the Dockerfile for real and test what is inside, without Docker.
+#
+# buildah (chroot isolation, vfs storage) builds on a base made by debootstrap. Then, in a
+# network namespace of its own (nothing but 127.0.0.1, port 8888 free): who one is, the health
+# check without and with JupyterLab, and the notebooks compared. Needs root and about 20 GB.
+#
+#   KEEP=1 make image-test     keep the base and the image below build/image for the next time
+set -eu
+cd "$(dirname "$0")/.."
+
+die() {
+    echo "image-test: $*" >&2
+    exit 1
+}
+
+[ "$(id -u)" = 0 ] || die "debootstrap and chroot isolation need root; run it by sudo"
+missing=
+for pair in python3:python3 buildah:buildah debootstrap:debootstrap unshare:util-linux ip:iproute2; do
+    command -v "${pair%:*}" >/dev/null || missing="$missing ${pair#*:}"
+done
+[ -z "$missing" ] || die "programs are missing; install their Debian packages: apt install$missing"
+
+work=$(pwd -P)/build/image
+mkdir -p "$work"
+free_kb=$(df -Pk "$work" | sed -n 's/.* \([0-9]\{1,\}\) \{1,\}[0-9]\{1,\}% .*/\1/p')
+[ "${free_kb:-999999999}" -ge 20000000 ] || die "too little disk space: $((free_kb / 1000)) MB free in $work, 20000 MB needed"
+
+bud() {
+    verb=$1
+    shift
+    buildah --root "$work/storage" --runroot "$work/run" --storage-driver vfs "$verb" "$@"
+}
+
+root=
+clean() {
+    [ -z "$root" ] || rm -rf "$root" "$root.log"
+    bud rm --all >/dev/null 2>&1 || :
+    [ -n "${KEEP:-}" ] || rm -rf "$work"
+}
+trap clean EXIT
+trap 'exit 130' INT TERM HUP
+
+step() {
+    echo "image-test: $*"
+}
+
+if ! bud inspect --type image tvmlab-base >/dev/null 2>&1; then
+    step "making the base by debootstrap"
+    root=$(mktemp -d /var/tmp/tvmlab-base.XXXXXX) # debootstrap breaks on a path with a space.
+    sh scripts/image-base.sh "$root"
+    base=$(bud from scratch)
+    bud add --quiet "$base" "$root" / >/dev/null
+    bud commit --quiet --rm "$base" tvmlab-base >/dev/null
+    rm -rf "$root" "$root.log"
+fi
+
+# The local folders that the host's pip reads wheels from, mounted where they are.
+set --
+for folder in $(python3 -m pip config list 2>/dev/null | grep -E 'find-links|index-url' |
+    grep -oE "(file://|[=' ])/[^' ]+" | sed -E "s,^(file://|[=' ]),,; s,/simple/*\$,," | sort -u); do
+    [ ! -d "$folder" ] || set -- "$@" --volume "$folder:$folder:ro"
+done
+
+step "building the Dockerfile"
+bud build --isolation chroot --format docker --build-arg BASE=localhost/tvmlab-base \
+    ${PIP_EXTRA_INDEX_URL:+--build-arg PIP_EXTRA_INDEX_URL="$PIP_EXTRA_INDEX_URL"} \
+    --pull-never "$@" --tag tvmlab . >"$work/build.log" 2>&1 || {
+    tail -n 30 "$work/build.log" >&2
+    die "the image does not build"
+}
+
+step "testing what is inside"
+container=$(bud from --pull-never tvmlab)
+bud inspect --type image tvmlab >"$work/image.json"
+unshare --net --pid --fork --kill-child --mount-proc \
+    sh -c 'ip link set lo up && exec "$@"' sh \
+    python3 scripts/image_check.py "$work/image.json" \
+    buildah --root "$work/storage" --runroot "$work/run" --storage-driver vfs \
+    run --isolation chroot "$container" --
+step "done"
