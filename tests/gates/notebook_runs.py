@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from notebook_rules import ROOT
 
-from notebooks import CELL_TIMEOUT, offline_environment
+from notebooks import CELL_TIMEOUT, NOTEBOOKS, offline_environment
 
 STRICT = (
     "--nbval",
@@ -18,6 +19,16 @@ STRICT = (
     f"--nbval-sanitize-with={ROOT / 'tests' / 'sanitize.cfg'}",
     f"--nbval-cell-timeout={CELL_TIMEOUT}",
 )
+
+
+def copy_notebooks(folder: Path) -> Path:
+    """Copy the folder of notebooks, as some read others; return the copy.
+
+    A copy of a notebook runs in another place: one that relies on its own folder fails there.
+    """
+    there = folder / NOTEBOOKS.name
+    shutil.copytree(NOTEBOOKS, there, ignore=shutil.ignore_patterns(".*", "build"))
+    return there
 
 
 def run_nbval(

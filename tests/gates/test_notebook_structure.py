@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
 from pathlib import Path
 
 import notebook_links  # noqa: F401  (enters its rules into RULES)
 import pytest
 from notebook_form import load
 from notebook_rules import ROOT, RULES, Page, Rule
+from notebook_runs import STRICT
 
-from notebooks import find
+from notebooks import OFFLINE, find
 
-NOTEBOOKS = find([])
+NOTEBOOKS = sorted(find([]))
 TITLES = {
     path.name: load(path).metadata.get("tvmlab", {}).get("title", "")
     for path in NOTEBOOKS
@@ -32,3 +35,19 @@ def test_there_are_notebooks() -> None:
 
 def test_the_notebooks_are_numbered_without_a_gap() -> None:
     assert [name[:3] for name in TITLES] == [f"{n:02d}_" for n in range(len(TITLES))]
+
+
+def test_make_test_compares_every_notebook_strictly_and_offline() -> None:
+    """The gates prove what nbval does with these options; `make test` must use the same."""
+    run = subprocess.run(["make", "-n", "test"], cwd=ROOT, capture_output=True, text=True)
+    line = next(
+        line for line in run.stdout.replace("\\\n", " ").splitlines() if " --nbval " in line
+    )
+    words = shlex.split(line)
+    options = " ".join(words).replace(f"{ROOT}/", "")
+    for option in STRICT:
+        assert option.replace(f"{ROOT}/", "").replace("=", " ") in options.replace("=", " ")
+    assert f"PYTHONPATH={OFFLINE.relative_to(ROOT)}" in options
+    assert not {"--nbval-lax", "-x", "-k", "--deselect", "--ignore"} & set(words)
+    named = {path for word in words if word.endswith(".ipynb") for path in ROOT.glob(word)}
+    assert named == set(NOTEBOOKS)

@@ -214,13 +214,20 @@ def test_write_replaces_whole_and_keeps_the_mode(tmp_path: Path) -> None:
 
 
 def test_find_takes_files_and_folders(tmp_path: Path) -> None:
-    for name in ("b.ipynb", "solutions/c.ipynb", ".ipynb_checkpoints/b.ipynb", "build/d.ipynb"):
+    for name in (
+        "00_start_here.ipynb",
+        "b.ipynb",
+        "solutions/c.ipynb",
+        ".ipynb_checkpoints/b.ipynb",
+        "build/d.ipynb",
+    ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("{}")
     found = find([str(tmp_path), str(tmp_path / "b.ipynb")])
     assert [path.relative_to(tmp_path).as_posix() for path in found] == [
         "b.ipynb",
         "solutions/c.ipynb",
+        "00_start_here.ipynb",
     ]
     with pytest.raises(NotebookError, match="no such file"):
         find([str(tmp_path / "e.ipynb")])
@@ -291,6 +298,27 @@ def test_check_then_write_then_nothing_left_to_do(
     assert load(path).cells[2].outputs != clock
     assert load(path).cells[1].outputs == count
     assert [each.name for each in tmp_path.iterdir()] == ["x.ipynb"]
+
+
+def test_the_table_of_contents_is_run_until_it_shows_its_own_minutes(tmp_path: Path) -> None:
+    read = "import json\nnb = json.load(open('00_start_here.ipynb'))\n"
+    read += "print(nb['metadata']['tvmlab']['minutes'])"
+    path = put(tmp_path, code("table", read)).rename(tmp_path / "00_start_here.ipynb")
+    notebook = nbformat.read(path, as_version=4)
+    notebook.metadata["tvmlab"] = {"minutes": 7}
+    path.write_text(dumps(notebook), encoding="utf-8")
+    assert main([str(path)]) == 0
+    assert load(path).cells[0].outputs[0].text == "1\n"
+
+
+def test_what_is_saved_meanwhile_is_not_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = put(tmp_path, code("save", "open('x.ipynb', 'a').write(' ')"))
+    text = path.read_text()
+    assert main([str(path)]) == 1
+    assert "somebody saved the file" in capsys.readouterr().err
+    assert path.read_text() == text + " "
 
 
 def die(monkeypatch: pytest.MonkeyPatch) -> NotebookNode:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from nbformat.v4 import new_notebook
-from notebook_form import dumps, load, missing_needs
+from notebook_form import load, missing_needs
 from notebook_rules import ROOT
-from notebook_runs import run_nbval
+from notebook_runs import copy_notebooks, run_nbval
 from notebook_samples import code
 
 from notebooks import execute, offline_environment
@@ -159,9 +159,7 @@ def test_the_first_notebook_passes_where_there_is_no_network_at_all(tmp_path: Pa
         or subprocess.run([*alone, "true"], capture_output=True).returncode
     ):
         pytest.skip("network namespaces (unshare --user --net) are not allowed on this machine")
-    path = tmp_path / notebook.name
-    path.write_text(dumps(load(notebook)), encoding="utf-8")
     before = [*alone, sys.executable, "-S", "-c", LONELY]
-    cells, text = run_nbval(path, before=before)
+    cells, text = run_nbval(copy_notebooks(tmp_path) / notebook.name, before=before)
     assert cells
     assert {name: said for name, said in cells.items() if said} == {}, text
