@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import importlib.util
 import math
 import os
@@ -19,6 +20,7 @@ import nbformat
 from nbformat import NotebookNode
 
 IGNORED = "nbval-ignore-output"
+MEASURED = "measured_with"  # In an ignored cell's metadata: the code that made its output.
 
 KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 # Without the Python version: the same notebook runs on several.
@@ -82,7 +84,8 @@ def canonical(notebook: NotebookNode) -> NotebookNode:
     """Return a copy that holds only what belongs in the repository, in one form.
 
     Kept are the sources, ids and tags of cells, the outputs without what changes from run to run,
-    and the metadata under `tvmlab`. Execution counts run from 1 in the order of the code cells.
+    the mark of the code that an ignored output belongs to, and the metadata under `tvmlab`.
+    Execution counts run from 1 in the order of the code cells.
     """
     result = nbformat.v4.new_notebook()
     result.nbformat_minor = 5
@@ -94,7 +97,10 @@ def canonical(notebook: NotebookNode) -> NotebookNode:
     count = 0
     for cell in result.cells:
         tags = sorted(set(cell.metadata.get("tags", [])))
-        cell.metadata = nbformat.from_dict({"tags": tags} if tags else {})
+        measured = cell.metadata.get(MEASURED) if IGNORED in tags else None
+        cell.metadata = nbformat.from_dict(
+            ({"tags": tags} if tags else {}) | ({MEASURED: measured} if measured else {})
+        )
         cell.source = "\n".join(line.rstrip() for line in cell.source.strip("\n").split("\n"))
         if cell.cell_type != "code":
             continue
@@ -180,31 +186,34 @@ def form(outputs: Sequence[NotebookNode]) -> list[object]:
     return result
 
 
-def settle(old: NotebookNode, new: NotebookNode) -> NotebookNode:
+def code_marks(notebook: NotebookNode) -> Iterator[tuple[NotebookNode, str]]:
+    """Yield each code cell with a short hash of its code and all code before it."""
+    digest = hashlib.sha256()
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            digest.update(cell.source.encode() + b"\0")
+            yield cell, digest.hexdigest()[:12]
+
+
+def settle(old: NotebookNode, new: NotebookNode, *, fresh: bool = False) -> NotebookNode:
     """Return canonical `new`, with the old outputs of the ignored cells that still hold.
 
-    An output holds when it has the same form and the code of its cell and of every cell before it
-    is unchanged: numbers that other code measured are not kept.
+    An output holds when it has the same form and was measured with the code that stands in its
+    cell and in the cells before it now: nobody compares these outputs, so a mark in the cell's
+    metadata says which code they belong to. With `fresh` none holds.
     """
-    old, new = canonical(old), canonical(new)
-    before: list[str] = []
-    kept: dict[str, tuple[list[str], NotebookNode]] = {}
-    for cell in _code(old):
-        before.append(cell.source)
-        kept[cell.id] = (list(before), cell)
-    now: list[str] = []
-    for cell in _code(new):
-        now.append(cell.source)
-        if IGNORED not in cell.metadata.get("tags", []) or cell.id not in kept:
+    new = canonical(new)
+    kept = {cell.id: cell for cell in canonical(old).cells}
+    for cell, mark in code_marks(new):
+        if IGNORED not in cell.metadata.get("tags", []):
             continue
-        sources, was = kept[cell.id]
-        if sources == now and form(was.outputs) == form(cell.outputs):
+        cell.metadata[MEASURED] = mark
+        was = kept.get(cell.id)
+        if fresh or was is None or was.metadata.get(MEASURED) != mark:
+            continue
+        if form(was.outputs) == form(cell.outputs):
             cell.outputs = was.outputs
     return new
-
-
-def _code(notebook: NotebookNode) -> Iterator[NotebookNode]:
-    return (cell for cell in notebook.cells if cell.cell_type == "code")
 
 
 def settle_minutes(old: NotebookNode, new: NotebookNode, seconds: float) -> None:

@@ -9,7 +9,8 @@
 Every notebook runs in a fresh kernel of this very interpreter, in its own folder, with the network
 closed (`tests/offline`). A notebook in which a cell raises is left as it is. Where nothing changed
 the file stays the same, byte by byte: the outputs of a cell tagged `nbval-ignore-output` (times,
-CPU names) are kept as long as they have the same form and no code up to that cell has changed.
+CPU names) are kept as long as they have the same form and no code up to that cell has changed; a
+mark in the cell's metadata remembers that code.
 """
 
 from __future__ import annotations
@@ -33,7 +34,6 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernel
 from nbformat import NotebookNode
 from notebook_form import (
     NotebookError,
-    canonical,
     dumps,
     load,
     missing_needs,
@@ -187,7 +187,7 @@ def process(path: Path, *, run: bool, fresh: bool, check: bool) -> bool:
     if run:
         seconds = execute(new, path.parent)
         took = f" ({seconds:.0f} s)"
-        new = canonical(new) if fresh else settle(old, new)
+        new = settle(old, new, fresh=fresh)
         settle_minutes(old, new, seconds)
     after = dumps(new)
     if after == before:

@@ -17,7 +17,7 @@ from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
-from notebook_form import IGNORED, NEEDS, dumps
+from notebook_form import IGNORED, MEASURED, NEEDS, code_marks, dumps
 
 ROOT = Path(__file__).resolve().parents[2]
 TAGS = {IGNORED, "raises-exception"}
@@ -226,6 +226,14 @@ def ignored_then_compared(page: Page) -> Iterator[str]:
             yield f"{cell.id}: its output is ignored and no compared code cell follows"
         elif "assert" not in after.source and not any(text.strip() for text in texts(after)):
             yield f"{cell.id}: {after.id} follows, but neither asserts nor prints anything"
+
+
+@rule
+def measured_with_this_code(page: Page) -> Iterator[str]:
+    # nbval does not compare these outputs: only the mark ties them to the code.
+    for cell, mark in code_marks(page.nb):
+        if IGNORED in tags(cell) and cell.metadata.get(MEASURED) != mark:
+            yield f"{cell.id}: its output comes from other code, run `make notebooks`"
 
 
 @rule

@@ -8,7 +8,7 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
-from notebook_form import IGNORED, dumps
+from notebook_form import IGNORED, dumps, settle
 from notebook_rules import Page
 
 # The smallest PNG there is: one pixel.
@@ -57,6 +57,11 @@ display(data, metadata={{"image/png": {{"alt": ALT}}}}, raw=True)"""
 
 def good() -> NotebookNode:
     """Return a notebook that keeps every rule and whose outputs are what its code prints."""
+    notebook = _sample()
+    return settle(notebook, notebook)
+
+
+def _sample() -> NotebookNode:
     notebook = new_notebook()
     notebook.metadata["tvmlab"] = nbformat.from_dict(
         {

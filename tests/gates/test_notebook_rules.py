@@ -11,7 +11,7 @@ from typing import Any
 import notebook_links  # noqa: F401  (enters its rules into RULES)
 import pytest
 from nbformat import NotebookNode
-from notebook_form import IGNORED, dumps
+from notebook_form import IGNORED, MEASURED, dumps
 from notebook_rules import RULES, Page, check
 from notebook_samples import ALT, PNG, code, figure, good, markdown, page, stream
 
@@ -77,6 +77,10 @@ def few_outputs(notebook: NotebookNode) -> None:
         cell(notebook, name).outputs = []
 
 
+def unmarked(notebook: NotebookNode) -> None:
+    del cell(notebook, "clock").metadata[MEASURED]
+
+
 LONG = "\n".join(f"a{n} = {n}" for n in range(26))
 
 # The rule, how the notebook is broken, the cell that the message names, a part of the message.
@@ -94,6 +98,9 @@ CASES: list[tuple[str, Break, str, str]] = [
     ("ignored_then_compared", tagged("exercise-five", IGNORED), "exercise-five", "no compared"),
     ("ignored_then_compared", outputs("clock-runs"), "clock", "neither asserts nor prints"),
     ("ignored_then_compared", outputs("clock-runs", stream("\n")), "clock", "neither"),
+    ("measured_with_this_code", source("clock", ".3f", ".4f"), "clock", "other code"),
+    ("measured_with_this_code", source("count", "print(n)", "print(n + 1)"), "clock", "other"),
+    ("measured_with_this_code", unmarked, "clock", "other code"),
     ("enough_compared", few_outputs, "notebook", "3 compared"),
     ("output_length", outputs("count", stream("1\n" * 101)), "count", "101 lines"),
     ("output_length", outputs("count", stream("1\n" * 60), figure(), stream("2\n" * 60)), "count",
