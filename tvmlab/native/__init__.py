@@ -1,0 +1,97 @@
+"""The C++ parts of the package, as sources; they are built on first use.
+
+`quantizer` is the constant quantizer: the arithmetic of Relay's `qnn.quantize` in `quantize.cc`,
+its border to Python and TVM in `module.cc`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .. import toolchain
+
+__all__ = ["QUANTIZER", "quantize", "quantizer"]
+
+#: The folder of the constant quantizer's sources, Makefile and CMakeLists.txt.
+QUANTIZER = Path(__file__).resolve().parent / "quantizer"
+
+
+@cache
+def quantizer() -> Any:
+    """Build (once) and load the constant quantizer.
+
+    Returns
+    -------
+    tvm_ffi.Module
+        It has one function, `quantize(x, scale, zero_point, axis, out)`, which fills `out`.
+
+    Raises
+    ------
+    tvmlab.errors.ToolchainError
+        If there is no C++ compiler, or the cache folder cannot be written.
+    """
+    sources = [QUANTIZER / "quantize.cc", QUANTIZER / "module.cc"]
+    return toolchain.load_extension(toolchain.build_extension(sources, name="quantizer"))
+
+
+def quantize(
+    x: ArrayLike,
+    scale: ArrayLike,
+    zero_point: ArrayLike = 0,
+    *,
+    axis: int = -1,
+    dtype: str = "int8",
+) -> NDArray[Any]:
+    """Quantize constants as Relay's `qnn.quantize` does, in C++.
+
+    ``saturate(round(x / scale) + zero_point)``, in float32 up to the cast, halves away from zero.
+
+    Parameters
+    ----------
+    x : array_like of float32
+        The values, any shape. Infinities saturate.
+    scale : array_like of float32
+        One positive, finite value, or one for each index of `axis`.
+    zero_point : array_like of int32
+        One value, or one for each index of `axis`.
+    axis : int
+        The channels' axis; counts from the end if negative.
+    dtype : {"int8", "uint8", "int32"}
+        What to return.
+
+    Returns
+    -------
+    ndarray of `dtype`
+        Of `x`'s shape.
+
+    Raises
+    ------
+    ValueError
+        For an axis out of range, another number of scales or zero points than of channels, a scale
+        that is not positive and finite, or a NaN in `x`.
+    TypeError
+        If `x` or `scale` is not float32, `zero_point` holds no integers, or `dtype` is another.
+    tvmlab.errors.ToolchainError
+        If the C++ code cannot be built.
+    """
+    # Python numbers have no width of their own. Arrays have: theirs is checked, not changed.
+    scales = np.asarray(scale, None if isinstance(scale, np.ndarray) else np.float32)
+    zeros = np.asarray(zero_point)
+    if not np.can_cast(zeros.dtype, np.int64):
+        raise TypeError(f"zero_point must hold integers, and is {zeros.dtype}")
+    if zeros.size and not (zeros.min() >= -(2**31) and zeros.max() < 2**31):
+        raise ValueError("zero_point must fit into int32")
+    values = np.asarray(x)
+    out = np.empty(values.shape, dtype)
+    quantizer().quantize(_plain(values), _plain(scales), _plain(zeros.astype(np.int32)), axis, out)
+    return out
+
+
+def _plain(array: NDArray[Any]) -> NDArray[Any]:
+    """The same values in one block of memory that DLPack can hand over: it refuses read-only."""
+    return np.require(array, requirements=["C", "W"])

@@ -1,0 +1,469 @@
+"""Compilers, build tools, and C++ extensions of TVM's foreign function interface.
+
+Notebook 01 types the commands by hand; the rest of the package builds its C++ parts here. Tools
+are looked for beside the running Python first, then on PATH: a virtual environment carries its own
+`cmake`, `ninja` and `tvm-ffi-config`, whether or not it has been activated.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from ._machine import Machine, machine
+from .errors import ToolchainError
+
+__all__ = [
+    "Completed",
+    "Machine",
+    "Tool",
+    "build_extension",
+    "compiler",
+    "environment",
+    "ffi_flags",
+    "find_tool",
+    "load_extension",
+    "machine",
+    "run",
+    "tvm_ffi_source",
+    "unpack",
+]
+
+#: Flags of every extension; warnings are on because the C++ here compiles without any.
+FLAGS = ("-shared", "-fPIC", "-O2", "-Wall", "-Wextra")
+
+#: tvm-ffi's source package, the version that the wheel of TVM is pinned to.
+FFI_SOURCE = "apache_tvm_ffi-0.1.14.post1.tar.gz"
+FFI_SHA256 = "8ebd92dc97cdcb22ab494aa252c868ddd6a9b6c89be69188562e0f236652429f"
+
+_INSTALL = {
+    "g++": "Install a C++ compiler (Debian, Ubuntu: apt install g++).",
+    "clang++": "Install it (Debian, Ubuntu: apt install clang).",
+    "make": "Install it (Debian, Ubuntu: apt install make).",
+    "cmake": "Install a newer one: pip install 'cmake>=3.26'.",
+    "ninja": "Install it: pip install ninja.",
+    "tvm-ffi-config": "Install tvm-ffi: pip install apache-tvm-ffi==0.1.14.post1.",
+}
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A program that was found.
+
+    Attributes
+    ----------
+    name : str
+        Its name, as it is typed.
+    path : Path
+        Where it is.
+    version : tuple of int
+        The first dotted number that it prints about itself; empty where it prints none.
+    """
+
+    name: str
+    path: Path
+    version: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name} {'.'.join(map(str, self.version))}".strip()
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A command that ended well.
+
+    Attributes
+    ----------
+    command : str
+        The command, as a shell takes it.
+    output : str
+        Everything that it wrote, standard output and errors in their order.
+    seconds : float
+        How long it took.
+    """
+
+    command: str
+    output: str
+    seconds: float
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment that build commands run in.
+
+    Parameters
+    ----------
+    extra : mapping of str to str, optional
+        Variables to set besides.
+
+    Returns
+    -------
+    dict of str to str
+        This process's variables, with the folder of the running Python in front of PATH as if its
+        virtual environment were activated, English messages, and no colour codes.
+    """
+    path = os.pathsep.join([str(_own_bin()), os.environ.get("PATH", os.defpath)])
+    own = {"PATH": path, "LC_ALL": "C", "TERM": "dumb"}
+    if sys.prefix != sys.base_prefix:
+        own["VIRTUAL_ENV"] = sys.prefix  # CMake's FindPython goes by it
+    return {**os.environ, **own, **(extra or {})}
+
+
+def _own_bin() -> Path:
+    # Not resolved: the interpreter of a virtual environment is a link out of it.
+    return Path(sys.executable).parent
+
+
+def find_tool(name: str, *, minimum: tuple[int, ...] = ()) -> Tool:
+    """Find a program, at least of a version.
+
+    Parameters
+    ----------
+    name : str
+        What one would type: `g++`, `make`, `cmake`, `ninja`.
+    minimum : tuple of int, optional
+        The oldest version that will do.
+
+    Returns
+    -------
+    Tool
+        The first on the way (the folder of the running Python, then PATH) that is new enough.
+
+    Raises
+    ------
+    ToolchainError
+        If there is none, or only older ones; it says how to install one.
+    """
+    seen: list[str] = []
+    fix = _INSTALL.get(name, f"Install {name}, or put its folder on PATH.")
+    for folder in environment()["PATH"].split(os.pathsep):
+        path = shutil.which(name, path=folder) if folder else None
+        if path is None:
+            continue
+        tool = Tool(name, Path(path), _version(path))
+        if tool.version >= minimum:
+            return tool
+        seen.append(f"{path} is {'.'.join(map(str, tool.version)) or 'of no known version'}")
+    if seen:
+        need = ".".join(map(str, minimum))
+        raise ToolchainError(
+            f"{name} is too old: {need} is needed.", where="; ".join(seen), fix=fix
+        )
+    raise ToolchainError(f"{name} is not installed.", where="PATH", fix=fix)
+
+
+def _version(path: str) -> tuple[int, ...]:
+    try:
+        done = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=30, env=environment()
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    found = re.search(r"\d+(\.\d+)+", done.stdout + done.stderr)
+    return tuple(int(part) for part in found[0].split(".")) if found else ()
+
+
+def compiler() -> Tool:
+    """The C++ compiler: `CXX` where it is set, else g++, else clang++.
+
+    Returns
+    -------
+    Tool
+        The compiler.
+
+    Raises
+    ------
+    ToolchainError
+        If there is none.
+    """
+    if own := os.environ.get("CXX"):
+        return find_tool(own)
+    for name in ("g++", "clang++"):
+        try:
+            return find_tool(name)
+        except ToolchainError:
+            continue
+    raise ToolchainError("No C++ compiler is installed.", where="PATH", fix=_INSTALL["g++"])
+
+
+def run(
+    command: str | Sequence[str | Path],
+    *,
+    cwd: Path | str | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 600,
+) -> Completed:
+    """Run a build command and keep what it says.
+
+    Parameters
+    ----------
+    command : str or sequence of str
+        A line for the shell (`/bin/sh`), or a program and its arguments.
+    cwd : path, optional
+        The folder to run in.
+    env : mapping of str to str, optional
+        Variables to set besides `environment()`.
+    timeout : float
+        Seconds until it is stopped, with everything that it started.
+
+    Returns
+    -------
+    Completed
+        The command, its output and its time.
+
+    Raises
+    ------
+    ToolchainError
+        If it cannot start, exits with something else than 0, or takes too long. The error has the
+        command, the exit code and the last lines.
+    """
+    line = command if isinstance(command, str) else shlex.join(map(str, command))
+    argv = ["/bin/sh", "-c", command] if isinstance(command, str) else [str(c) for c in command]
+    start = time.perf_counter()
+    # A temporary file and not a pipe: the output of a grandchild that outlives the timeout would
+    # keep a pipe open, and us waiting.
+    with tempfile.TemporaryFile() as sink:
+        try:
+            process = subprocess.Popen(
+                argv,
+                cwd=cwd,
+                env=environment(env),
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise ToolchainError(f"A command cannot start: {error}", where=line) from error
+        try:
+            code: int | None = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            if process.returncode is None:  # too late, or interrupted by the user
+                os.killpg(process.pid, 9)
+                process.wait()
+        sink.seek(0)
+        output = sink.read().decode(errors="replace")
+    if code != 0:
+        how = f"with exit code {code}" if code is not None else f"after {timeout:g} s without end"
+        tail = "\n".join(f"    {text}" for text in output.splitlines()[-12:])
+        raise ToolchainError(
+            f"A build command failed {how}:\n{tail}" if tail else f"A build command failed {how}.",
+            where=line,
+            fix="Read the last lines of its output, above; run the command in a shell to see all.",
+        )
+    return Completed(line, output, time.perf_counter() - start)
+
+
+def ffi_flags() -> tuple[list[str], list[str]]:
+    """What a compiler must be told to build against the installed tvm-ffi.
+
+    Returns
+    -------
+    compile, link : list of str
+        The include folders and the language standard; the library's folder and its name. The same
+        as `tvm-ffi-config --cxxflags` and `tvm-ffi-config --ldflags --libs` print.
+
+    Raises
+    ------
+    ToolchainError
+        If tvm-ffi is not installed.
+    """
+    tool = str(find_tool("tvm-ffi-config").path)
+    compile_line, link_line = (
+        run([tool, *options]).output for options in (["--cxxflags"], ["--ldflags", "--libs"])
+    )
+    return shlex.split(compile_line), shlex.split(link_line)
+
+
+def build_extension(
+    sources: Iterable[Path | str],
+    *,
+    name: str = "extension",
+    flags: Sequence[str] = (),
+    folder: Path | str | None = None,
+) -> Path:
+    """Compile and link C++ sources against tvm-ffi, in one command; reuse what was built before.
+
+    Parameters
+    ----------
+    sources : iterable of path
+        C++ files. A header that lies beside one of them counts as a source, too: change it, and
+        the library is built anew.
+    name : str
+        The library's name, without `lib` and ending.
+    flags : sequence of str
+        More compiler flags, after `FLAGS`.
+    folder : path, optional
+        Where libraries are kept; `native` in the cache folder (`tvmlab.data.cache_dir`) if not
+        given.
+
+    Returns
+    -------
+    Path
+        The shared library. Its folder is named after everything it was made from: contents, flags,
+        compiler, tvm-ffi. It appears in one step, so two processes may build at once.
+
+    Raises
+    ------
+    ToolchainError
+        If a source or a compiler is missing, the folder cannot be written, or compiling fails.
+    """
+    files = [Path(source).resolve() for source in sources]
+    if not files:
+        raise ToolchainError("There is nothing to build.", where="sources", fix="Name a C++ file.")
+    headers = {h for f in files for h in f.parent.glob("*.h*")}
+    cxx = compiler()
+    compile_flags, link_flags = ffi_flags()
+    digest = hashlib.sha256(metadata.version("apache-tvm-ffi").encode())
+    digest.update(repr((str(cxx.path), cxx.version, FLAGS, list(flags), compile_flags)).encode())
+    for file in [*files, *sorted(headers)]:
+        try:
+            content = file.read_bytes()
+        except OSError as error:
+            raise ToolchainError("A source cannot be read.", where=str(file)) from error
+        digest.update(f"{file.name} {len(content)} ".encode() + content)
+    if folder is None:
+        from .data import cache_dir
+
+        folder = cache_dir() / "native"
+    library = Path(folder) / digest.hexdigest()[:16] / f"{name}.so"
+    if library.is_file():
+        return library
+    try:
+        library.parent.mkdir(parents=True, exist_ok=True)
+        handle, part = tempfile.mkstemp(prefix=f".{name}-", suffix=".so", dir=library.parent)
+    except OSError as error:
+        raise ToolchainError(
+            f"The folder for built libraries cannot be written: {error.strerror}.",
+            where=str(library.parent),
+            fix="Make it writable, or set TVMLAB_CACHE to another folder.",
+        ) from error
+    os.close(handle)
+    try:
+        run([cxx.path, *FLAGS, *flags, *compile_flags, *files, "-o", part, *link_flags])
+        os.chmod(part, 0o755)
+        os.replace(part, library)
+    finally:
+        Path(part).unlink(missing_ok=True)
+    return library
+
+
+def load_extension(path: Path | str) -> Any:
+    """Load a shared library whose functions were exported with tvm-ffi's macros.
+
+    Parameters
+    ----------
+    path : path
+        The library. One that this process has loaded from the same path is not read again, even
+        if the file has changed since: that is how `dlopen` works. Load a copy, or start anew.
+
+    Returns
+    -------
+    tvm_ffi.Module
+        The exported functions are its attributes.
+
+    Raises
+    ------
+    ToolchainError
+        If the file is missing, damaged, or needs a library that cannot be found.
+    """
+    path = Path(path).resolve()
+    if not path.is_file():
+        raise ToolchainError("There is no such library.", where=str(path), fix="Build it first.")
+    import tvm_ffi
+
+    try:
+        return tvm_ffi.load_module(path)
+    except Exception as error:  # whatever dlopen has to say, through tvm-ffi's error classes
+        text = str(error).strip()
+        raise ToolchainError(
+            f"The library cannot be loaded: {text.splitlines()[-1] if text else error!r}",
+            where=str(path),
+            fix="Build it again, for this machine and this tvm-ffi.",
+        ) from error
+
+
+def tvm_ffi_source() -> Path:
+    """Find the source package of tvm-ffi that `make setup` fetched.
+
+    Returns
+    -------
+    Path
+        The archive, its SHA-256 checked just now.
+
+    Raises
+    ------
+    ToolchainError
+        If it is missing or is another file; it says how to get it.
+    """
+    path = Path(sys.prefix) / "share" / "tvmlab" / FFI_SOURCE
+    version = FFI_SOURCE.removeprefix("apache_tvm_ffi-").removesuffix(".tar.gz")
+    fix = (
+        "Run `make setup`, or with a network: pip download --no-deps --no-binary apache-tvm-ffi "
+        f"--dest {shlex.quote(str(path.parent))} apache-tvm-ffi=={version}"
+    )
+    try:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise ToolchainError(
+            "The source of tvm-ffi is not here.", where=str(path), fix=fix
+        ) from error
+    if digest != FFI_SHA256:
+        raise ToolchainError(
+            "The source of tvm-ffi is not the file that it should be.",
+            where=f"{path}: its SHA-256 is {digest}, not {FFI_SHA256}",
+            fix=f"Delete it. {fix}",
+        )
+    return path
+
+
+def unpack(archive: Path | str, folder: Path | str) -> Path:
+    """Unpack a source archive.
+
+    Parameters
+    ----------
+    archive : path
+        A tar file, compressed or not, with one folder at its top. Members that would land outside
+        of it, devices and the like are refused (`tarfile`'s "data" filter).
+    folder : path
+        Where the top folder goes.
+
+    Returns
+    -------
+    Path
+        The unpacked top folder.
+
+    Raises
+    ------
+    ToolchainError
+        If the archive is damaged or refused, has not one top folder, or cannot be written.
+    """
+    try:
+        with tarfile.open(archive) as tar:
+            tops = {Path(member.name).parts[0] for member in tar.getmembers() if member.name}
+            if len(tops) != 1:
+                raise ToolchainError(
+                    f"A source archive has one folder at its top; this one has {len(tops)} names.",
+                    where=str(archive),
+                )
+            tar.extractall(folder, filter="data")
+    except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
+        raise ToolchainError(
+            f"The archive cannot be unpacked: {error}", where=str(archive), fix="Fetch it again."
+        ) from error
+    return Path(folder) / tops.pop()
