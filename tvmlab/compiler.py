@@ -11,7 +11,8 @@ from tvm.ir import IRModule
 
 from .batch_norm import FoldBatchNorm
 from .errors import CompileError
-from .executable import Executable, Signature
+from .executable import Executable
+from .signature import Signature
 from .target import as_target
 
 __all__ = ["compile"]

@@ -1,0 +1,125 @@
+"""What a compiled function takes: names, shapes and dtypes, and the check of a call's arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from .errors import InputError
+
+__all__ = ["Input", "Signature"]
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input of a function.
+
+    Attributes
+    ----------
+    name : str
+        The parameter's name.
+    shape : tuple of int or str
+        Sizes; a name is a size only known at run time, equal wherever the name is equal.
+    dtype : str
+        For example ``"float32"``.
+    """
+
+    name: str
+    shape: tuple[int | str, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        """Write it like a declaration."""
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The inputs that a function takes, in order."""
+
+    inputs: tuple[Input, ...]
+
+    @classmethod
+    def of(cls, func: relax.Function) -> Signature:
+        """Read the signature off a Relax function whose parameters are tensors."""
+        inputs = []
+        for param in func.params:
+            if not isinstance(param.ty, relax.TensorType) or param.ty.shape is None:
+                raise InputError(
+                    f"parameter {param.name!r} is not a tensor of known rank: {param.ty}",
+                    where="main",
+                    fix="pass tensors; bind other parameters before compiling",
+                )
+            shape = tuple(
+                int(dim) if isinstance(dim, (int, tvm.tirx.IntImm)) else str(dim)
+                for dim in param.ty.shape
+            )
+            inputs.append(Input(param.name, shape, str(param.ty.dtype)))
+        return cls(tuple(inputs))
+
+    def bind(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[np.ndarray]:
+        """Put a call's arguments in order and check them.
+
+        Returns
+        -------
+        list of numpy.ndarray
+            One a parameter, contiguous.
+
+        Raises
+        ------
+        InputError
+            A name, the number, a shape or a dtype does not fit.
+        """
+        names = [value.name for value in self.inputs]
+        if len(args) > len(names):
+            raise self._error(f"{len(args)} inputs were given, {len(names)} are taken")
+        given = dict(zip(names, args, strict=False))
+        for name, value in named.items():
+            if name not in names:
+                raise self._error(f"there is no input named {name!r}")
+            if name in given:
+                raise self._error(f"input {name!r} was given twice, by place and by name")
+            given[name] = value
+        absent = [name for name in names if name not in given]
+        if absent:
+            raise self._error(f"input {absent[0]!r} is missing")
+        sizes: dict[str, int] = {}
+        return [self._check(value, given[value.name], sizes) for value in self.inputs]
+
+    def _check(self, declared: Input, value: Any, sizes: dict[str, int]) -> np.ndarray:
+        # NumPy does not understand TVM's own tensors, and would wrap them as objects.
+        is_tensor = isinstance(value, tvm.runtime.Tensor)
+        try:
+            array = value.numpy() if is_tensor else np.asarray(value)
+        except Exception as error:  # ragged lists; tensors on a GPU, or that need a gradient
+            raise self._error(
+                f"input {declared.name!r} cannot be read as an array: {error}",
+                fix="give a NumPy array",
+            ) from error
+        if str(array.dtype) != declared.dtype:
+            raise self._error(
+                f"input {declared.name!r} is of dtype {array.dtype}, not {declared.dtype}",
+                fix=f'convert it: numpy.asarray(value, dtype="{declared.dtype}")',
+            )
+        fits = len(array.shape) == len(declared.shape) and all(
+            # A name stands for the first size that it meets.
+            size == (sizes.setdefault(want, size) if isinstance(want, str) else want)
+            for size, want in zip(array.shape, declared.shape, strict=True)
+        )
+        if not fits:
+            raise self._error(
+                f"input {declared.name!r} has shape {array.shape}, "
+                f"not ({', '.join(map(str, declared.shape))})",
+                fix="reshape the input, or compile the model for this shape: "
+                f"tvmlab.load(model, shapes={{{declared.name!r}: {array.shape}}})",
+            )
+        return np.asarray(array, order="C")  # ascontiguousarray would make 0 dimensions 1
+
+    def _error(self, what: str, fix: str | None = None) -> InputError:
+        takes = ", ".join(map(str, self.inputs)) or "no inputs"
+        return InputError(what, where=f"main({takes})", fix=fix or f"it takes {takes}")
