@@ -46,6 +46,10 @@ class FoldBatchNorm:
             if call.attrs.training or x.ty.ndim < 0:
                 return expr  # statistics of the batch, or a rank that is not known
             gamma, beta, mean, variance = (_numpy(found[part]) for part in statistics)
+            if not call.attrs.scale:
+                gamma = np.ones_like(gamma)
+            if not call.attrs.center:
+                beta = np.zeros_like(beta)
             scale = gamma / np.sqrt(variance + float(call.attrs.epsilon))
             shift = beta - mean * scale
             folded = _into_conv(x, scale, shift, axis % x.ty.ndim, graph)
@@ -72,7 +76,11 @@ def _into_conv(
         bias is None
         or not (_is_call(conv, "relax.nn.conv1d") or _is_call(conv, "relax.nn.conv2d"))
         or not isinstance(conv.args[1], tvm.ir.GenericConst)
+        # A bias of higher rank would have moved the channels to another axis.
+        or conv.ty.ndim != x.ty.ndim
         or str(conv.attrs.out_layout or conv.attrs.data_layout).find("C") != axis
+        # Narrower weights, or integers, could not hold the products.
+        or conv.args[1].ty.dtype != x.ty.dtype
     ):
         return None
     weight = _numpy(conv.args[1])
