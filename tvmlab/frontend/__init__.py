@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,8 @@ def load(model: Any, *, shapes: Mapping[str, Sequence[int | str]] | None = None)
     if isinstance(model, (str, os.PathLike)):
         return _load_file(Path(model), shapes)
     if isinstance(model, (bytes, bytearray, memoryview)):
-        return _load_bytes(bytes(model), shapes, where=f"{len(model)} bytes")
+        data = bytes(model)
+        return _load_bytes(data, shapes, where=f"{len(data)} bytes")
     kind = f"{type(model).__module__}.{type(model).__name__}"
     if kind.startswith("onnx.") and kind.endswith(".ModelProto"):
         from .onnx import import_proto
@@ -57,7 +59,8 @@ def load(model: Any, *, shapes: Mapping[str, Sequence[int | str]] | None = None)
         from .pytorch import import_program
 
         return import_program(model, shapes)
-    if kind.startswith("torch."):
+    torch = sys.modules.get("torch")  # a module of PyTorch's cannot be here before PyTorch
+    if kind.startswith("torch.") or (torch and isinstance(model, torch.nn.Module)):
         raise ModelError(
             "a PyTorch module has to be exported before it can be imported",
             where=kind,
@@ -72,14 +75,22 @@ def load(model: Any, *, shapes: Mapping[str, Sequence[int | str]] | None = None)
 
 def _load_file(path: Path, shapes: Mapping[str, Sequence[int | str]] | None) -> IRModule:
     """Read a model file and import it; external weights may lie beside it."""
-    if path.is_dir():
-        raise ModelError("this is a folder, not a model file", where=str(path))
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
         raise ModelError("there is no such file", where=str(path), fix="check the path") from error
-    except OSError as error:
-        raise ModelError(f"the file cannot be read: {error.strerror}", where=str(path)) from error
+    except IsADirectoryError as error:
+        raise ModelError(
+            "this is a folder, not a model file",
+            where=str(path),
+            fix="give the path of the file in it",
+        ) from error
+    except (OSError, ValueError) as error:  # ValueError: no path has a null character
+        raise ModelError(
+            f"the file cannot be read: {getattr(error, 'strerror', error)}",
+            where=str(path),
+            fix="check the path and its permissions",
+        ) from error
     if path.suffix in {".pt", ".pth", ".pt2"}:
         raise ModelError(
             "PyTorch files are not read: loading them can run code",

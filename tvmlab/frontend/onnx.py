@@ -23,6 +23,8 @@ from .shapes import Shapes, resolve
 
 __all__ = ["import_proto", "parse"]
 
+_ONNX, _CONTRIBUTED = ("", "ai.onnx"), "com.microsoft"
+
 
 def parse(data: bytes, *, where: str) -> Any:
     """Parse bytes as an ONNX model.
@@ -102,7 +104,7 @@ def import_proto(model: Any, shapes: Shapes | None, *, folder: Path | None, wher
             declared = dict(_inputs(model.graph))
             return from_onnx(model, shape_dict=resolve(declared, shapes, where=where))
     except tvm.error.OpNotImplemented as error:
-        raise _unsupported(model, str(error), where) from error
+        raise _unsupported(model, set(re.findall(r"\w+", str(error))), where) from error
     except (ModelError, ShapeError):
         raise
     except Exception as error:  # upstream's converters raise whatever they stumble over
@@ -122,6 +124,12 @@ def _inputs(graph: Any) -> Iterator[tuple[str, list[int | str | None] | None]]:
     for value in graph.input:
         if value.name in weights:
             continue
+        if not value.type.HasField("tensor_type"):
+            raise ModelError(
+                f"input {value.name!r} is a {value.type.WhichOneof('value')}, not a tensor",
+                where="the model's inputs",
+                fix="export the model with tensors as its inputs",
+            )
         tensor = value.type.tensor_type
         if not tensor.HasField("shape"):
             yield value.name, None
@@ -145,9 +153,12 @@ def _identifier(name: str) -> str:
 def _check(onnx: Any, model: Any, where: str) -> None:
     """Refuse what is no valid ONNX model, once its operators are known to be ONNX's."""
     standard = {schema.name for schema in onnx.defs.get_all_schemas()}
-    for node in model.graph.node:
-        if node.domain in ("", "ai.onnx") and node.op_type not in standard:
-            raise _unsupported(model, node.op_type, where)
+    for node in _nodes(model.graph):
+        # The importer looks at names alone: it would take another domain's Relu for ONNX's. It
+        # does know operators of ONNX Runtime's own domain.
+        known = node.op_type in standard if node.domain in _ONNX else node.domain == _CONTRIBUTED
+        if not known:
+            raise _unsupported(model, {node.op_type}, where)
     try:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
@@ -162,19 +173,28 @@ def _check(onnx: Any, model: Any, where: str) -> None:
             raise
 
 
-def _unsupported(model: Any, message: str, where: str) -> UnsupportedOperatorError:
+def _nodes(graph: Any) -> Iterator[Any]:
+    """Yield a graph's nodes, and those of the graphs in them: branches and loop bodies."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _nodes(inner)
+
+
+def _unsupported(model: Any, names: set[str], where: str) -> UnsupportedOperatorError:
     """Name the operators that the importer does not know, and where the model has them."""
-    names = set(re.findall(r"\w+", message))
-    found = {node.op_type: node for node in reversed(model.graph.node) if node.op_type in names}
+    nodes = [node for node in _nodes(model.graph) if node.op_type in names]
+    found = {node.op_type: node for node in reversed(nodes)}
     operators = [
         f"{node.domain}.{kind}" if node.domain else kind for kind, node in sorted(found.items())
     ]
     places = [
-        f"{kind} in node {node.name!r}" if node.name else f"{kind} giving {node.output[0]!r}"
+        f"{kind} in node {node.name!r}" if node.name else f"{kind} giving {list(node.output)}"
         for kind, node in sorted(found.items())
     ]
     return UnsupportedOperatorError(
-        f"TVM cannot import the ONNX operator {', '.join(operators) or message}",
+        f"TVM cannot import the ONNX operator {', '.join(operators or sorted(names))}",
         where=f"{where}: {'; '.join(places)}",
         fix="rewrite the model without it, for example by exporting with another opset, or cut "
         "the model before it with onnx.utils.extract_model",
@@ -187,9 +207,9 @@ def _with_external_data(model: Any, folder: Path | None, where: str) -> Any:
     onnx's own loader refuses absolute paths, links, ``..`` and lengths beyond the file's end.
     """
     onnx = need("onnx", extra="onnx")
-    from onnx.external_data_helper import load_external_data_for_model, uses_external_data
+    from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
 
-    outside = [tensor for tensor in model.graph.initializer if uses_external_data(tensor)]
+    outside = [tensor for tensor in _tensors(model) if uses_external_data(tensor)]
     if not outside:
         return model
     if folder is None:
@@ -200,16 +220,31 @@ def _with_external_data(model: Any, folder: Path | None, where: str) -> Any:
         )
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    try:
-        load_external_data_for_model(copy, str(folder))
-    except (onnx.checker.ValidationError, ValueError, OSError) as error:
-        raise ModelError(
-            f"the model's weights cannot be read: {str(error).strip().splitlines()[0]}",
-            where=where,
-            fix=f"put the files with the weights into {folder}, whole and under the names that "
-            "the model gives; files outside this folder are never read",
-        ) from error
+    for tensor in _tensors(copy):
+        if not uses_external_data(tensor):
+            continue
+        try:
+            load_external_data_for_tensor(tensor, str(folder))
+        except (onnx.checker.ValidationError, ValueError, OSError) as error:
+            raise ModelError(
+                f"the model's weights cannot be read: {str(error).strip().splitlines()[0]}",
+                where=f"{where}: tensor {tensor.name!r}",
+                fix=f"put the files with the weights into {folder}, whole and under the names "
+                "that the model gives; files outside this folder are never read",
+            ) from error
     return copy
+
+
+def _tensors(message: Any) -> Iterator[Any]:
+    """Yield every tensor of a model: weights, operators' attributes, branches, functions."""
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            continue
+        for item in [value] if hasattr(value, "ListFields") else value:
+            if field.message_type.name == "TensorProto":
+                yield item
+            else:
+                yield from _tensors(item)
 
 
 def _last_line(error: Exception) -> str:

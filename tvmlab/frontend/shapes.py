@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import keyword
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -38,6 +40,12 @@ def resolve(
     ShapeError
         An unknown input, another rank, a size below 1, or an open dimension that is not given.
     """
+    if not isinstance(shapes, (Mapping, type(None))):
+        raise ShapeError(
+            f"shapes is a {type(shapes).__name__}, not a mapping",
+            where=where,
+            fix=f"give a dictionary: shapes={{{next(iter(declared), 'x')!r}: (...)}}",
+        )
     given = dict(shapes or {})
     unknown = sorted(set(given) - set(declared))
     if unknown:
@@ -64,6 +72,12 @@ def _one(
 ) -> Sequence[int | str]:
     """Choose between the declared and the given shape of one input."""
     if given is not None:
+        if isinstance(given, str) or not hasattr(given, "__len__"):
+            raise ShapeError(
+                f"the shape given for input {name!r} is {given!r}",
+                where=where,
+                fix="give a tuple of sizes and names",
+            )
         if shape is not None and len(given) != len(shape):
             raise ShapeError(
                 f"input {name!r} has {len(shape)} dimensions, the shape given has {len(given)}",
@@ -91,10 +105,11 @@ def _one(
 
 
 def _dimension(value: Any, symbols: dict[str, tirx.Var], name: str, where: str) -> Any:
-    if isinstance(value, str) and value.isidentifier():
+    if isinstance(value, str) and value.isidentifier() and not keyword.iskeyword(value):
         return symbols.setdefault(value, tirx.Var(value, "int64"))
-    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-        return value
+    # NumPy's integers are sizes as well.
+    if hasattr(value, "__index__") and not isinstance(value, bool) and operator.index(value) > 0:
+        return operator.index(value)
     raise ShapeError(
         f"input {name!r} has a dimension of {value!r}",
         where=where,
