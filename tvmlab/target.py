@@ -20,7 +20,7 @@ import tvm
 
 from .errors import TargetError
 
-__all__ = ["as_target", "host_target", "missing_features", "physical_cores"]
+__all__ = ["as_target", "host_target", "missing_features", "physical_cores", "runtime_threads"]
 
 
 def physical_cores() -> int:
@@ -101,7 +101,7 @@ def host_target() -> tvm.target.Target:
             where="the environment",
             fix="unset it, or set it to the number of threads TVM shall use",
         )
-    started = int(tvm.get_global_func("runtime.NumThreads")())
+    started = runtime_threads()
     if started < cores:
         warnings.warn(
             f"TVM's thread pool had already started with {started} of {cores} threads; "
@@ -111,6 +111,11 @@ def host_target() -> tvm.target.Target:
         )
     cpu = tvm.get_global_func("target.llvm_get_system_cpu")()
     return tvm.target.Target({"kind": "llvm", "mcpu": str(cpu), "num-cores": cores})
+
+
+def runtime_threads() -> int:
+    """Tell how many threads TVM's pool has; asking starts the pool."""
+    return int(tvm.get_global_func("runtime.NumThreads")())
 
 
 def _system_triple() -> str:
@@ -192,6 +197,8 @@ def missing_features(target: tvm.target.Target) -> str:
     if triple.partition("-")[0] != _system_triple().partition("-")[0]:
         return f"a processor of {triple}"
     features = tvm.get_global_func("target.llvm_get_cpu_features")
-    wanted = {str(name) for name in features(target)} if "mcpu" in target.attrs else set()
+    # Without either, LLVM compiles for the least processor of the architecture.
+    named = "mcpu" in target.attrs or "mattr" in target.attrs
+    wanted = {str(name) for name in features(target)} if named else set()
     absent = wanted - {str(name) for name in features(host)}
     return ", ".join(sorted(name for name in absent if name.startswith(_INSTRUCTIONS)))
