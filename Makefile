@@ -32,7 +32,7 @@ notebooks: setup ## execute the notebooks and write their outputs (ARGS=... pick
 	@$(PY) scripts/notebooks.py $(ARGS)
 
 bench: setup ## measure the models against their peers
-	@$(PY) -m tvmlab.bench $(ARGS)
+	@$(PY) scripts/bench.py $(ARGS)
 
 image: ## build the Docker image (IMAGE=... names it)
 	docker build --tag $(IMAGE) $(ARGS) .

@@ -3,10 +3,21 @@
 The way data flows: `load` a model into Relax, rewrite it with any pass, `compile` it, call it.
 """
 
+from . import bench, errors, models, plot
 from .compiler import compile
 from .executable import Executable, load_executable
 from .frontend import load
 from .target import host_target
 
 __version__ = "0.1.0"
-__all__ = ["Executable", "compile", "host_target", "load", "load_executable"]
+__all__ = [
+    "Executable",
+    "bench",
+    "compile",
+    "errors",
+    "host_target",
+    "load",
+    "load_executable",
+    "models",
+    "plot",
+]

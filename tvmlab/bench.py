@@ -186,9 +186,12 @@ def compare(
             raise TvmlabError(f"{label} is {value}", fix=f"give at least {least}")
     numbers: dict[str, int] = {}
     for name, fn in rivals.items():
-        for _ in range(warmup):
-            fn()
-        numbers[name] = number or max(1, math.ceil(2e-3 / max(_once(fn, 1), 1e-9)))
+        taken = [_once(fn, 1) for _ in range(warmup)]
+        if number is None:
+            once = taken[-1] if taken else _once(fn, 1)
+            numbers[name] = max(1, math.ceil(2e-3 / max(once, 1e-9)))
+        else:
+            numbers[name] = number
     samples: dict[str, list[float]] = {name: [] for name in rivals}
     for _ in range(repeats):
         for name, fn in rivals.items():
