@@ -19,10 +19,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-__all__ = ["CONNECT_SECONDS", "Broken", "Unreachable", "download"]
+__all__ = ["CONNECT_SECONDS", "LOOPBACK", "Broken", "Unreachable", "download"]
 
 #: How long to wait for a host to answer at all, name look-up included.
 CONNECT_SECONDS = 3.0
+#: Hosts that plain http is allowed to, and that no proxy stands in front of.
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _READ_SECONDS = 15.0  # a transfer that stalls for longer is given up; what came is kept
 _ATTEMPTS = 4  # of one address, each going on where the last one broke
 _CHUNK = 1 << 18
@@ -100,7 +102,8 @@ def _transfer(url: str, part: Path, size: int, have: int, label: str) -> bool:
     if have:
         headers["Range"] = f"bytes={have}-"
     request = urllib.request.Request(url, headers=headers)
-    opener = urllib.request.build_opener(_SafeRedirects())
+    proxies = None if _proxy(url) else urllib.request.ProxyHandler({})
+    opener = urllib.request.build_opener(_SafeRedirects(), *filter(None, [proxies]))
     try:
         with opener.open(request, timeout=_READ_SECONDS) as answer:
             follows = have > 0 and _continues(answer, have, size)
@@ -176,6 +179,17 @@ class _SafeRedirects(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
+def _proxy(url: str) -> tuple[str, int] | None:
+    """Host and port of the proxy that the environment names for an address, if any."""
+    parts = urllib.parse.urlsplit(url)
+    proxy = urllib.request.getproxies().get(parts.scheme)
+    host = parts.hostname or ""
+    if not proxy or host in LOOPBACK or urllib.request.proxy_bypass(host):
+        return None
+    via = urllib.parse.urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    return via.hostname or "", via.port or (443 if via.scheme == "https" else 80)
+
+
 def _probe(url: str) -> None:
     """Find out quickly whether the host, or the proxy in front of it, answers at all.
 
@@ -184,10 +198,8 @@ def _probe(url: str) -> None:
     """
     parts = urllib.parse.urlsplit(url)
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-    proxy = urllib.request.getproxies().get(parts.scheme)
-    if proxy and not urllib.request.proxy_bypass(host):
-        via = urllib.parse.urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-        host, port = via.hostname or host, via.port or 8080
+    if via := _proxy(url):
+        host, port = via
     outcome: list[OSError | None] = []
 
     def connect() -> None:

@@ -17,12 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from tvmlab._download import Broken, Unreachable, download
-from tvmlab.errors import DataError
+from ._download import LOOPBACK, Broken, Unreachable, download
+from .errors import DataError
 
 __all__ = ["REGISTRY", "Entry", "cache_dir", "cached", "fetch", "offline"]
 
-_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _TINY = (
     "https://raw.githubusercontent.com/mlcommons/tiny/25ecd962b8ba901a2f93af10697a359758f5b4ca"
     "/benchmark/training/image_classification/trained_models"
@@ -71,7 +70,7 @@ class Entry:
             raise DataError("A registry entry lacks its size or SHA-256.", where=self.name)
         for url in self.urls:
             parts = urllib.parse.urlsplit(url)
-            local = parts.scheme == "http" and parts.hostname in _LOOPBACK
+            local = parts.scheme == "http" and parts.hostname in LOOPBACK
             if parts.scheme != "https" and not local:
                 raise DataError(
                     "An address in the registry is not https.",
@@ -283,9 +282,7 @@ def _download_checked(entry: Entry, path: Path, said: str) -> None:
                 if not resumed:
                     break
             troubles.append(f"{url}: wrong content ({complaint}); what came is deleted")
-        except Unreachable as error:
-            troubles.append(f"{url}: {error}")
-        except Broken as error:
+        except (Unreachable, Broken) as error:
             troubles.append(f"{url}: {error}")
     raise _advice(entry, path, f"{entry.name} could not be downloaded.{said}", troubles)
 

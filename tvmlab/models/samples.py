@@ -1,0 +1,155 @@
+"""Data to try the models on: digits, a photograph, class names."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InputError
+from ..extras import need
+from .seeds import shuffled
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+__all__ = ["Digits", "digits", "imagenet_labels", "preprocess", "sample_image"]
+
+_MEAN = np.array([0.485, 0.456, 0.406], np.float32)
+_DEVIATION = np.array([0.229, 0.224, 0.225], np.float32)
+
+
+class Digits(NamedTuple):
+    """Handwritten digits, split for training and for testing.
+
+    Parameters
+    ----------
+    x_train, x_test : ndarray
+        Pictures, float32 [n, 1, 8, 8], 0 for paper to 1 for ink.
+    y_train, y_test : ndarray
+        What they show, int64 [n], 0 to 9.
+    """
+
+    x_train: npt.NDArray[np.float32]
+    y_train: npt.NDArray[np.int64]
+    x_test: npt.NDArray[np.float32]
+    y_test: npt.NDArray[np.int64]
+
+
+def digits() -> Digits:
+    """Split scikit-learn's 1797 handwritten digits, offline.
+
+    A quarter of each digit's pictures, drawn with a fixed seed, is held out: `digits_resnet` has
+    not seen it. The pictures' 17 grey levels, 0 to 16, are divided by 16, and that is all the
+    preprocessing there is: the network does the rest with its opening batch norm.
+
+    Returns
+    -------
+    Digits
+        1347 pictures to train with and 450 to test with.
+
+    Raises
+    ------
+    ToolchainError
+        If scikit-learn is not installed.
+    """
+    need("sklearn", extra="models")
+    from sklearn.datasets import load_digits
+
+    source: Any = load_digits()
+    pictures = (source.images / 16.0).astype(np.float32)[:, None, :, :]
+    labels = source.target.astype(np.int64)
+    held_out = np.zeros(len(labels), dtype=bool)
+    for digit in range(10):
+        members = np.flatnonzero(labels == digit)
+        order = shuffled(np.random.PCG64([8, digit]), len(members))
+        held_out[members[order[: round(len(members) / 4)]]] = True
+    return Digits(pictures[~held_out], labels[~held_out], pictures[held_out], labels[held_out])
+
+
+def sample_image(name: Literal["china", "flower"] = "china") -> npt.NDArray[np.uint8]:
+    """Load a photograph that comes with scikit-learn, offline.
+
+    Parameters
+    ----------
+    name : {"china", "flower"}, optional
+        A temple in Beijing, or a dahlia.
+
+    Returns
+    -------
+    ndarray
+        uint8 [427, 640, 3], red, green, blue.
+
+    Raises
+    ------
+    InputError
+        If there is no photograph of that name.
+    ToolchainError
+        If scikit-learn or Pillow is not installed.
+    """
+    if name not in ("china", "flower"):
+        raise InputError(f"There is no photograph {name!r}.", fix='Use "china" or "flower".')
+    need("sklearn", extra="models")
+    need("PIL", extra="models")
+    from sklearn.datasets import load_sample_image
+
+    picture: npt.NDArray[np.uint8] = load_sample_image(f"{name}.jpg")
+    return picture.copy()
+
+
+def preprocess(image: npt.NDArray[np.uint8] | Image.Image) -> npt.NDArray[np.float32]:
+    """Turn a photograph into what the ImageNet networks were trained on.
+
+    The picture is resized to 224x224 whole, without regard to its proportions; scaled to 0 ... 1;
+    laid out channels first; shifted and scaled by ImageNet's mean and deviation for each channel;
+    and given a batch axis.
+
+    Parameters
+    ----------
+    image : ndarray or PIL.Image.Image
+        uint8 [height, width, 3], or a Pillow image of any mode.
+
+    Returns
+    -------
+    ndarray
+        float32 [1, 3, 224, 224], contiguous.
+
+    Raises
+    ------
+    InputError
+        If an array is not uint8 [height, width, 3].
+    ToolchainError
+        If Pillow is not installed.
+    """
+    need("PIL", extra="models")
+    from PIL import Image
+
+    if isinstance(image, np.ndarray):
+        if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
+            raise InputError(
+                f"The picture is {image.dtype}{list(image.shape)}, not uint8[height, width, 3].",
+                where="preprocess",
+                fix="Give three colours from 0 to 255, the channel axis last.",
+            )
+        image = Image.fromarray(image)
+    small = image.convert("RGB").resize((224, 224), Image.Resampling.BILINEAR)
+    picture = np.asarray(small, dtype=np.float32) / np.float32(255)
+    picture = (picture - _MEAN) / _DEVIATION
+    return np.ascontiguousarray(picture.transpose(2, 0, 1)[None])
+
+
+@cache
+def imagenet_labels() -> tuple[str, ...]:
+    """List the names of ImageNet's 1000 classes, in the order of a model's outputs.
+
+    Returns
+    -------
+    tuple of str
+        1000 names, the first word WordNet gives for each class. Two birds' and machines' names
+        coincide (134 and 517 are both "crane"), and 638 and 639 are both "maillot".
+    """
+    text = resources.files("tvmlab").joinpath("assets/imagenet_labels.txt").read_text("utf-8")
+    return tuple(text.splitlines())
