@@ -137,19 +137,29 @@ class Executable:
         ToolchainError
             There is no C++ compiler to link with.
         PackageError
-            The file cannot be written.
+            The file cannot be written, or the executable was itself loaded from one.
         """
         path = Path(path)
+        if isinstance(self.vm_executable, tvm.runtime.Module):  # load_executable made it
+            raise PackageError(
+                "an executable that was loaded from a file cannot be saved again",
+                where=str(path),
+                fix="copy the file that it was loaded from",
+            )
         with tempfile.TemporaryDirectory() as folder:
             library = Path(folder) / _LIBRARY
             try:
                 with _without_scope_lines():
                     self.vm_executable.export_library(str(library))
             except Exception as error:
+                found = tvm.support.cc.get_cc()  # None would be reported as a type error
+                said = [line for line in str(error).splitlines() if ": " in line]
+                reason = said[0] if found and said else "no compiler is here"
                 raise ToolchainError(
-                    f"the library could not be linked: {str(error).strip().splitlines()[0]}",
-                    where=str(path),
-                    fix="install a C++ compiler (Debian: apt-get install g++)",
+                    f"the library could not be linked: {reason}",
+                    where=f"{path}, for {self.target}",
+                    fix="install a C++ compiler (Debian: apt-get install g++); for another kind "
+                    "of processor, save on such a machine",
                 ) from error
             code = library.read_bytes()
         metadata: dict[str, Any] = {
@@ -168,14 +178,14 @@ class Executable:
                     entry.size = len(content)
                     archive.addfile(entry, io.BytesIO(content))
             part.replace(path)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: no path has a null character
             raise PackageError(
-                f"the file cannot be written: {error.strerror}",
+                f"the file cannot be written: {getattr(error, 'strerror', error)}",
                 where=str(path),
                 fix="choose an existing folder that you may write to and that has space",
             ) from error
         finally:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, ValueError):
                 part.unlink()
         return path
 

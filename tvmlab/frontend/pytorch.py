@@ -35,7 +35,7 @@ def import_program(program: Any, shapes: Shapes | None) -> IRModule:
     UnsupportedOperatorError
         An operator has no importer; the error names it.
     ModelError
-        The import failed otherwise.
+        The program writes to its buffers or inputs, or the import failed otherwise.
     """
     if shapes:
         raise ShapeError(
@@ -50,9 +50,12 @@ def import_program(program: Any, shapes: Shapes | None) -> IRModule:
             warnings.simplefilter("ignore")
             # Inference keeps no training-only operators such as dropout.
             program = program.run_decompositions({})
+            _refuse_state(program)
             return from_exported_program(
                 program, keep_params_as_input=False, unwrap_unit_return_tuple=True
             )
+    except ModelError:
+        raise
     except Exception as error:  # upstream asserts and raises by turns
         message = str(error).strip().splitlines()[-1] if str(error).strip() else repr(error)
         if "Unsupported function type" in message:
@@ -66,3 +69,19 @@ def import_program(program: Any, shapes: Shapes | None) -> IRModule:
             where="the exported program",
             fix="export the module in evaluation mode, and check that it runs in PyTorch",
         ) from error
+
+
+def _refuse_state(program: Any) -> None:
+    """Refuse a program that writes to its buffers or inputs.
+
+    The importer would leave the write out, and later calls would differ from PyTorch's.
+    """
+    signature = program.graph_signature
+    changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
+    if changed:
+        raise ModelError(
+            f"the program changes its own state when it runs: {', '.join(map(repr, changed))}",
+            where="the exported program",
+            fix="export the module in evaluation mode (module.eval()), and return new values "
+            "instead of writing to buffers or inputs",
+        )
