@@ -69,7 +69,7 @@ def _sample() -> NotebookNode:
             "minutes": 1,
             "level": "beginner",
             "needs": [],
-            "summary": "A notebook that counts and stops at three.",
+            "summary": "count aloud and stop at three",
         }
     )
     notebook.cells = [

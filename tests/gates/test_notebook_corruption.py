@@ -54,6 +54,8 @@ def test_at_least_twenty_corruptions_of_many_kinds() -> None:
     kinds = Counter(kind for path in NOTEBOOKS for kind in corrupt(load(path), path.name).values())
     assert sum(kinds.values()) >= 20
     assert len(kinds) >= 10, kinds
+    for family in ("digit", "line", "shape|rank", "letter", "output", "stream|warning"):
+        assert any(re.search(family, kind) for kind in kinds), f"no {family} among {kinds}"
 
 
 def test_the_choice_is_the_same_every_time() -> None:
