@@ -40,7 +40,7 @@ image: ## build the Docker image (IMAGE=... names it)
 image-test: ## build the image with buildah and test what is inside (no Docker needed)
 	@sh scripts/image-test.sh
 
-lock: setup ## compile pyproject.toml into requirements.txt
+lock: setup ## compile pyproject.toml into requirements.txt (ARGS=--upgrade: newer pins)
 	@$(PY) -m pip install --quiet --upgrade --target build/uv uv
 	@build/uv/bin/uv pip compile pyproject.toml --quiet --all-extras --universal \
 	  --python-version 3.11 --custom-compile-command "make lock" $(ARGS) -o requirements.txt
