@@ -1,9 +1,10 @@
 """Figures with alt text.
 
-Every figure is published together with a sentence that says what one sees. Jupyter's HTML export,
-Sphinx and screen readers take it from the output's metadata; where only text is shown, it stands
-in for the picture. Colours are those of Okabe and Ito (2008), which people with the common kinds
-of colour blindness can tell apart, and marks or hatches differ as well.
+Every figure is published together with a sentence that says what one sees. It is the alternative
+text in the output's metadata, which some renderers honour, and a caption below the figure, because
+JupyterLab and nbconvert's default page do not (jupyter/enhancement-proposals, issue 120).
+Colours are those of Okabe and Ito (2008), which people with the common kinds of colour blindness
+can tell apart, and marks or hatches differ as well.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def figure(width: float = 7.0, height: float = 3.6) -> tuple[Figure, Axes]:
 
 
 def show(fig: Figure, alt: str) -> None:
-    """Publish a figure in a notebook with its alternative text.
+    """Publish a figure in a notebook, with its description as alternative text and caption.
 
     Parameters
     ----------
@@ -64,6 +65,7 @@ def show(fig: Figure, alt: str) -> None:
         {"image/png": base64.b64encode(png.getvalue()).decode("ascii"), "text/plain": alt},
         metadata={"image/png": {"alt": alt}},
     )
+    publish_display_data({"text/markdown": f"*{alt}*", "text/plain": alt})
 
 
 def bars(
@@ -176,14 +178,17 @@ def pictures(
 
     columns = max(1, min(columns, len(images)))
     rows = -(-len(images) // columns)
-    fig = Figure(figsize=(1.1 * columns + 0.2, 1.35 * rows + 0.3), dpi=110, layout="constrained")
+    side = min(1.6, 7.6 / columns)
+    height = rows * (side + 0.25) + (0.3 if title else 0)
+    fig = Figure(figsize=(side * columns, height), dpi=110, layout="constrained")
     grid = fig.subplots(rows, columns, squeeze=False)
     for axes in grid.flat:
         axes.set_axis_off()
     for axes, image, caption in zip(grid.flat, images, captions, strict=False):
         axes.imshow(image, cmap="gray_r", interpolation="nearest")
         axes.set_title(caption, fontsize=8)
-    fig.suptitle(title)
+    if title:
+        fig.suptitle(title)
     return fig
 
 
