@@ -194,7 +194,7 @@ def run(
     ------
     ToolchainError
         If it cannot start, exits with something else than 0, or takes too long. The error has the
-        command, the exit code and the last lines.
+        command, the exit code, the last lines, and the first one that says `error`.
     """
     line = command if isinstance(command, str) else shlex.join(map(str, command))
     argv = ["/bin/sh", "-c", command] if isinstance(command, str) else [str(c) for c in command]
@@ -226,10 +226,18 @@ def run(
         output = sink.read().decode(errors="replace")
     if code != 0:
         how = f"with exit code {code}" if code is not None else f"after {timeout:g} s without end"
-        tail = "\n".join(f"    {text}" for text in output.splitlines()[-12:])
+        tail = "\n".join(f"    {text}" for text in _telling(output.splitlines()))
         raise ToolchainError(
             f"A build command failed {how}:\n{tail}" if tail else f"A build command failed {how}.",
             where=line,
             fix="Read the last lines of its output, above; run the command in a shell to see all.",
         )
     return Completed(line, output, time.perf_counter() - start)
+
+
+def _telling(lines: list[str], last: int = 12) -> list[str]:
+    """The last lines, and before them the first error: compilers name it, then write on."""
+    tail = lines[-last:]
+    if any("error" in line.lower() for line in tail):
+        return tail
+    return [line for line in lines[:-last] if "error" in line.lower()][:1] + tail

