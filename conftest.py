@@ -6,10 +6,10 @@ not be.
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,15 +19,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "scripts"))
 from notebook_form import missing_needs
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _own_ipython_folder() -> Iterator[None]:
+def pytest_configure(config: pytest.Config) -> None:
     """Keep the user's IPython start-up files and history out of the kernels under test."""
-    with (
-        tempfile.TemporaryDirectory(prefix="ipython-") as folder,
-        pytest.MonkeyPatch.context() as m,
-    ):
-        m.setenv("IPYTHONDIR", folder)
-        yield
+    # Not a fixture: nbval's cells have none.
+    folder = tempfile.TemporaryDirectory(prefix="ipython-")
+    config.add_cleanup(folder.cleanup)
+    os.environ["IPYTHONDIR"] = folder.name
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
