@@ -221,7 +221,7 @@ def _probe(url: str) -> None:
 @contextlib.contextmanager
 def _progress(label: str, start: int, size: int) -> Iterator[Callable[[int], object]]:
     """A tqdm bar where somebody may watch it, else one line in ten seconds."""
-    watched = sys.stderr.isatty() or "ipykernel" in sys.modules
+    watched = sys.stderr.isatty() or type(sys.stderr).__module__.startswith("ipykernel")
     if watched:
         with contextlib.suppress(ImportError):
             tqdm = importlib.import_module("tqdm").tqdm

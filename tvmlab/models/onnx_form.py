@@ -53,25 +53,18 @@ def to_onnx(
     Raises
     ------
     ModelError
-        If a parameter is missing, is not float32 or has another shape.
+        If a parameter is missing, is not float32 or has another shape; or the batch is below one.
     ToolchainError
         If onnx is not installed.
     """
     need("onnx", extra="models")
-    from onnx import TensorProto, checker, helper
+    from onnx import TensorProto, helper
 
-    first: int | str = "N" if batch is None else batch
     graph = helper.make_graph(
         [_node(layer) for layer in spec.layers()],
         spec.name,
-        [helper.make_tensor_value_info("data", TensorProto.FLOAT, [first, *spec.image])],
-        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, [first, spec.classes])],
-        [
-            helper.make_tensor(
-                name, TensorProto.FLOAT, shape, _little_endian(parameters, name, shape), raw=True
-            )
-            for name, shape in spec.parameters().items()
-        ],
+        [helper.make_tensor_value_info("data", TensorProto.FLOAT, [1, *spec.image])],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1, spec.classes])],
     )
     model = helper.make_model(
         graph,
@@ -79,7 +72,11 @@ def to_onnx(
         ir_version=8,
         opset_imports=[helper.make_opsetid("", _OPSET)],
     )
-    checker.check_model(model)
+    set_batch(model, batch)
+    # Weights last and in place: the helpers would copy them, all hundred megabytes, three times.
+    for name, shape in spec.parameters().items():
+        tensor = model.graph.initializer.add(name=name, data_type=TensorProto.FLOAT, dims=shape)
+        tensor.raw_data = _little_endian(parameters, name, shape)
     return model
 
 

@@ -40,10 +40,11 @@ def bell(
         float32.
     """
     bits = source.random_raw(math.prod(shape))
-    low, total = np.uint64(0xFFFF), bits & np.uint64(0xFFFF)
-    for shift in (16, 32, 48):
-        total += (bits >> np.uint64(shift)) & low
-    numbers = total.astype(np.int32).reshape(shape[0], -1)
+    # Each 64 bits hold four numbers; two of them at a time are added in the halves of a word.
+    pairs = np.uint64(0x0000FFFF0000FFFF)
+    sums = ((bits >> np.uint64(16)) & pairs) + (bits & pairs)
+    halves = sums.view(np.uint32).reshape(shape[0], -1, 2)
+    numbers = (halves[..., 0] + halves[..., 1]).astype(np.int32)
     if centred:
         # The integer sum is exact in any order of addition; a float sum would not be.
         numbers -= (numbers.sum(axis=1, keepdims=True, dtype=np.int64) // numbers.shape[1]).astype(
