@@ -114,6 +114,12 @@ def test_saturates():
         assert native.quantize(x, 1.0, 3, dtype=dtype).tolist() == [low, low, high, high]
 
 
+def test_saturates_from_the_first_value_beyond():
+    x = np.float32([-130, -129, -128.5, -128, -1, -0.5, 0, 127, 127.5, 128, 255, 255.5, 256, 257])
+    assert native.quantize(x, 1.0).tolist() == [-128] * 4 + [-1, -1, 0] + [127] * 7
+    assert native.quantize(x, 1.0, dtype="uint8").tolist() == [0] * 7 + [127, 128, 128] + [255] * 4
+
+
 def test_read_only_and_strided_inputs_are_copied():
     x = np.arange(12, dtype="float32").reshape(3, 4)
     x.flags.writeable = False
