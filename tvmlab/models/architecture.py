@@ -152,7 +152,8 @@ class ResNetV2:
                 kernel=kernel,
                 stride=step,
             )
-        if reads != writes:  # the shortcut must change shape too, and starts behind the first ReLU
+        # Where the shape changes, the shortcut must change it too; it starts behind the first ReLU.
+        if reads != writes or stride != 1:
             x = table.add(
                 "conv", f"{name}.shortcut", active, channels=(reads, writes), stride=stride
             )

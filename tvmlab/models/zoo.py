@@ -202,11 +202,12 @@ def digits_resnet(*, batch: int | None = 1) -> Model:
     need("onnx", extra="models")
     import onnx
 
-    from .onnx_form import set_batch
+    from .onnx_form import graph_input, set_batch
 
     asset = resources.files("tvmlab").joinpath("assets/digits_resnet.onnx")
     try:
         proto = onnx.load_from_string(asset.read_bytes())
+        graph_input(proto)  # no bytes at all are a model too, as far as protobuf goes
     except Exception as error:  # protobuf's own error class is not public
         raise ModelError(
             "The digits network that ships with the package cannot be read.",
