@@ -1,0 +1,495 @@
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import tvm
+from helpers_models import array, convolutional, dense, model, node, relu, said, value, weight
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto
+from tvm import relax
+
+import tvmlab
+from tvmlab.errors import InputError, PackageError, ToolchainError
+from tvmlab.signature import Input, Signature
+
+
+@pytest.fixture(scope="module")
+def executable() -> tvmlab.Executable:
+    return tvmlab.compile(tvmlab.load(dense()))
+
+
+X = array(2, 4)
+
+
+# What a call takes.
+
+
+def test_inputs_by_place_and_by_name(executable: tvmlab.Executable) -> None:
+    assert np.array_equal(executable(X), executable(x=X))
+    np.testing.assert_allclose(executable(X), X @ array(4, 3), rtol=1e-5)
+    assert executable(X).dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        np.asfortranarray(X),
+        X[::-1].copy()[::-1],
+        np.repeat(X, 2, axis=1)[:, ::2],
+        np.frombuffer(b"\0" + X.tobytes(), "uint8")[1:].view("float32").reshape(2, 4),
+        np.broadcast_to(X, (2, 4)),
+        torch.from_numpy(X),
+        torch.from_numpy(np.ascontiguousarray(X.T)).T,
+        tvm.runtime.tensor(X),
+    ],
+    ids=["fortran", "reversed", "strided", "unaligned", "read-only", "torch", "torch.T", "tvm"],
+)
+def test_any_array_will_do(executable: tvmlab.Executable, given: Any) -> None:
+    assert np.array_equal(executable(given), executable(X))
+
+
+@pytest.mark.parametrize(
+    ("args", "named", "what"),
+    [
+        ((), {}, "input 'x' is missing"),
+        ((X, X), {}, "2 inputs were given, 1 are taken"),
+        ((X,), {"x": X}, "input 'x' was given twice"),
+        ((), {"z": X}, "there is no input named 'z'"),
+        ((X[:1],), {}, "input 'x' has shape (1, 4), not (2, 4)"),
+        ((X.T,), {}, "input 'x' has shape (4, 2), not (2, 4)"),
+        ((X[0],), {}, "input 'x' has shape (4,), not (2, 4)"),
+        ((X.astype("float64"),), {}, "input 'x' is of dtype float64, not float32"),
+        ((X.astype(">f4"),), {}, "input 'x' is of dtype >f4, not float32"),
+        ((X.tolist(),), {}, "input 'x' is of dtype float64, not float32"),
+        ((None,), {}, "input 'x' is of dtype object, not float32"),
+        (("abc",), {}, "not float32"),
+        (({"x": X},), {}, "input 'x' is of dtype object"),
+        (([[1.0], [1.0, 2.0]],), {}, "input 'x' cannot be read as an array"),
+        ((torch.from_numpy(X).requires_grad_(),), {}, "input 'x' cannot be read as an array"),
+        ((torch.from_numpy(X).bfloat16(),), {}, "input 'x' cannot be read as an array"),
+    ],
+)
+def test_inputs_that_do_not_fit(
+    executable: tvmlab.Executable, args: tuple[Any, ...], named: dict[str, Any], what: str
+) -> None:
+    for use in (executable, executable.time):
+        with pytest.raises(InputError) as caught:
+            use(*args, **named)
+        assert what in caught.value.what
+        assert caught.value.where == "main(x: float32[2, 4])"
+        said(caught.value)
+
+
+SIZES = st.integers(0, 4)
+
+
+@given(st.data(), st.lists(SIZES, max_size=4))
+def test_bind_accepts_the_declared_shape_and_no_other(data: Any, shape: list[int]) -> None:
+    signature = Signature((Input("x", tuple(shape), "int8"),))
+    (bound,) = signature.bind((np.zeros(shape, "int8"),), {})
+    assert bound.shape == tuple(shape)
+    assert bound.flags.c_contiguous
+    other = data.draw(st.lists(SIZES, max_size=4).filter(lambda o: o != shape))
+    with pytest.raises(InputError, match="input 'x' has shape"):
+        signature.bind((np.zeros(other, "int8"),), {})
+
+
+@given(st.lists(st.sampled_from("nm"), max_size=3), st.data())
+def test_bind_holds_equal_names_to_equal_sizes(names: list[str], data: Any) -> None:
+    signature = Signature((Input("x", tuple(names), "int8"), Input("y", ("n",), "int8")))
+    sizes = [data.draw(SIZES) for _ in names]
+    n = data.draw(SIZES)
+    found = {(name, size) for name, size in [*zip(names, sizes, strict=True), ("n", n)]}
+    consistent = len(found) == len({name for name, _ in found})
+    arrays = np.zeros(sizes, "int8"), np.zeros(n, "int8")
+    if consistent:
+        assert [a.shape for a in signature.bind(arrays, {})] == [tuple(sizes), (n,)]
+    else:
+        with pytest.raises(InputError):
+            signature.bind(arrays, {})
+
+
+def test_signature_is_written_like_a_declaration() -> None:
+    assert str(Input("x", (1, "n"), "float32")) == "x: float32[1, n]"
+    executable = tvmlab.compile(tvmlab.load(dense("N"), shapes={"x": ("n", 4)}))
+    assert repr(executable) == "Executable(main(x: float32[n, 4]) for llvm)"
+
+
+def test_a_parameter_that_is_no_tensor_is_refused_when_compiling() -> None:
+    x = relax.Var("pair", relax.TupleType([relax.TensorType((2,), "float32")]))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(relax.TupleGetItem(x, 0)))
+    with pytest.raises(InputError, match="parameter 'pair' is not a tensor") as caught:
+        tvmlab.compile(builder.get())
+    said(caught.value)
+
+
+# Dtypes, ranks, sizes.
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        (TensorProto.FLOAT16, "float16"),
+        (TensorProto.DOUBLE, "float64"),
+        (TensorProto.INT8, "int8"),
+        (TensorProto.INT32, "int32"),
+        (TensorProto.INT64, "int64"),
+        (TensorProto.BFLOAT16, "bfloat16"),
+    ],
+)
+def test_dtypes_go_in_and_come_out(kind: int, dtype: str) -> None:
+    pytest.importorskip("ml_dtypes", reason="ml_dtypes: NumPy knows no bfloat16 without it")
+    proto = model([node("Neg", ["x"], ["y"])], [value("x", kind, [3])], [value("y", kind, [3])])
+    result = tvmlab.compile(tvmlab.load(proto))(np.array([1, -2, 3]).astype(dtype))
+    assert str(result.dtype) == dtype
+    assert result.astype("float64").tolist() == [-1, 2, -3]
+
+
+def test_booleans() -> None:
+    kind = TensorProto.BOOL
+    proto = model([node("Not", ["x"], ["y"])], [value("x", kind, [2])], [value("y", kind, [2])])
+    assert tvmlab.compile(tvmlab.load(proto))(np.array([True, False])).tolist() == [False, True]
+
+
+def test_zero_dimensions() -> None:
+    result = tvmlab.compile(tvmlab.load(relu(shape=())))(np.float32(-2))
+    assert result.shape == ()
+    assert result == 0
+
+
+def test_no_elements() -> None:
+    executable = tvmlab.compile(tvmlab.load(relu(shape=("N", 3)), shapes={"x": ("n", 3)}))
+    assert executable(array(0, 3)).shape == (0, 3)
+    assert executable(array(5, 3)).shape == (5, 3)
+
+
+def test_no_inputs() -> None:
+    proto = model([node("Neg", ["w"], ["y"])], {}, ["y"], [weight("w", array(3))])
+    assert np.array_equal(tvmlab.compile(tvmlab.load(proto))(), -array(3))
+
+
+@pytest.mark.parametrize("name", ["self", "args", "named", "inputs", "ö.ü/✓ x:0", "0"])
+def test_inputs_of_any_name(name: str) -> None:
+    executable = tvmlab.compile(tvmlab.load(relu(name)))
+    x = array(2, 3)
+    known = executable.signature.inputs[0].name
+    for result in (executable(x), executable(**{known: x})):
+        assert np.array_equal(result, np.maximum(x, 0))
+    assert len(executable.time(x, repeats=2, number=1).samples) == 2
+
+
+def test_results_may_be_nested_and_hold_an_input_or_a_shape() -> None:
+    x = relax.Var("x", relax.TensorType((2, 3), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        shape, out = builder.emit(relax.op.shape_of(x)), builder.emit(relax.op.nn.relu(x))
+        builder.emit_func_output(relax.Tuple([x, relax.Tuple([out, relax.Tuple([])]), shape]))
+    given = array(2, 3)
+    same, (relued, nothing), sizes = tvmlab.compile(builder.get())(given)
+    assert np.array_equal(same, given)
+    assert np.array_equal(relued, np.maximum(given, 0))
+    assert nothing == ()
+    assert sizes == (2, 3)
+
+
+# Results belong to the caller.
+
+
+def test_results_are_not_shared() -> None:
+    proto = model(
+        [node("Identity", ["x"], ["y"]), node("Identity", ["w"], ["z"])],
+        {"x": (2,)},
+        ["y", "z"],
+        [weight("w", array(3))],
+    )
+    executable, x = tvmlab.compile(tvmlab.load(proto)), array(2)
+    before = x.copy()
+    for _ in range(2):
+        y, z = executable(x)
+        assert np.array_equal(y, before)
+        assert np.array_equal(z, array(3))
+        y[:], z[:] = 7, 7
+    assert np.array_equal(x, before)
+
+
+def test_an_earlier_result_outlives_a_later_call(executable: tvmlab.Executable) -> None:
+    first = executable(X)
+    kept = first.copy()
+    executable(-X)
+    assert np.array_equal(first, kept)
+
+
+def test_threads_share_an_executable() -> None:
+    executable = tvmlab.compile(tvmlab.load(convolutional()))
+    inputs = [array(1, 3, 8, 8, seed=i) for i in range(6)]
+    wrong: list[object] = []
+    start = threading.Barrier(len(inputs))
+
+    def work(x: np.ndarray) -> None:
+        start.wait()
+        try:
+            results = [executable(x) for _ in range(50)]
+            wrong.extend(r for r in results if not np.array_equal(r, expected[x.tobytes()]))
+        except Exception as error:
+            wrong.append(error)
+
+    other = tvmlab.compile(tvmlab.load(convolutional()))
+    expected = {x.tobytes(): other(x) for x in inputs}
+    # The first call of `executable`, which starts its virtual machine, is one of these.
+    workers = [threading.Thread(target=work, args=(x,)) for x in inputs]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert wrong == []
+
+
+def test_time(executable: tvmlab.Executable) -> None:
+    taken = executable.time(x=X, repeats=3, number=2)
+    assert len(taken.samples) == 3
+    assert min(taken.samples) > 0
+    with pytest.raises(tvmlab.errors.TvmlabError, match="repeats is 0"):
+        executable.time(X, repeats=0)
+
+
+# Saved files.
+
+
+@pytest.fixture(scope="module")
+def saved(executable: tvmlab.Executable, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("saved") / "dense.tar"
+    assert executable.save(path) == path
+    assert [item.name for item in path.parent.iterdir()] == ["dense.tar"]
+    return path
+
+
+def test_a_loaded_executable_is_the_same(executable: tvmlab.Executable, saved: Path) -> None:
+    loaded = tvmlab.load_executable(str(saved))
+    assert loaded.signature == executable.signature
+    assert str(loaded.target) == str(executable.target)
+    assert loaded(X).tobytes() == executable(X).tobytes()
+    with pytest.raises(InputError, match="is missing"):
+        loaded()
+
+
+RUN = """
+import sys, numpy as np, tvmlab
+x = np.frombuffer(bytes.fromhex(sys.argv[2]), "float32").reshape(2, 4)
+print(tvmlab.load_executable(sys.argv[1])(x).tobytes().hex())
+"""
+
+
+def test_a_fresh_process_computes_the_same_bits(executable: tvmlab.Executable, saved: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", RUN, str(saved), X.tobytes().hex()],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert run.stderr == ""
+    assert run.stdout.strip() == executable(X).tobytes().hex()
+
+
+def test_saving_is_repeatable_and_overwrites(
+    executable: tvmlab.Executable, saved: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "again.tar"
+    path.write_bytes(b"something else")
+    executable.save(path)
+    assert path.read_bytes() == saved.read_bytes()
+
+
+def test_symbolic_sizes_are_kept(tmp_path: Path) -> None:
+    proto = dense("N")
+    executable = tvmlab.compile(tvmlab.load(proto, shapes={"x": ("n", 4)}))
+    loaded = tvmlab.load_executable(executable.save(tmp_path / "n.tar"))
+    assert loaded.signature == executable.signature
+    assert loaded(array(5, 4)).shape == (5, 3)
+
+
+def damaged(saved: Path, content: bytes) -> tvmlab.Executable | None:
+    """Load damaged content: an executable, or None where it was refused in the right words."""
+    path = saved.with_name("damaged.tar")
+    path.write_bytes(content)
+    try:
+        return tvmlab.load_executable(path)
+    except PackageError as error:
+        refused = error
+    finally:
+        path.unlink()
+    assert str(path) in said(refused)
+    return None
+
+
+@given(data=st.data())
+def test_a_damaged_file_is_refused_or_means_the_same(
+    data: Any, executable: tvmlab.Executable, saved: Path
+) -> None:
+    content = bytearray(saved.read_bytes())
+    # Half of the places in the headers and the metadata, where damage is most diverse.
+    places = st.integers(0, 2500) | st.integers(0, len(content) - 1)
+    for place, byte in data.draw(st.lists(st.tuples(places, st.integers(0, 255)), max_size=3)):
+        content[place] = byte
+    loaded = damaged(saved, bytes(content))
+    if loaded is not None:
+        assert loaded.signature == executable.signature
+        assert np.array_equal(loaded(X), executable(X))
+
+
+@given(data=st.data())
+def test_a_cut_file_is_refused(data: Any, saved: Path) -> None:
+    content = saved.read_bytes()
+    with tarfile.open(saved) as archive:
+        last = archive.getmembers()[-1]
+    end = last.offset_data + last.size
+    assert damaged(saved, content[: data.draw(st.integers(0, end - 1))]) is None
+
+
+@given(content=st.binary(max_size=2000))
+def test_random_bytes_are_refused(saved: Path, content: bytes) -> None:
+    assert damaged(saved, content) is None
+
+
+def rewritten(saved: Path, change: dict[str, Any] | str | bytes) -> bytes:
+    """The saved file with other metadata, or some of its entries changed."""
+    with tarfile.open(saved) as archive:
+        members = {}
+        for entry in archive:
+            content = archive.extractfile(entry)
+            assert content is not None
+            members[entry.name] = content.read()
+    if isinstance(change, dict):
+        change = json.dumps(json.loads(members["metadata.json"]) | change)
+    members["metadata.json"] = change.encode() if isinstance(change, str) else change
+    result = io.BytesIO()
+    with tarfile.open(fileobj=result, mode="w") as archive:
+        for name, data in members.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+    return result.getvalue()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": 99},
+        {"format": None},
+        {"inputs": []},
+        {"inputs": [{"name": "x", "shape": [2, 5], "dtype": "float32"}]},
+        {"inputs": 5},
+        {"target": {"kind": "cuda"}},
+        {"target": {"kind": "nonsense"}},
+        {"sha256": "0" * 64},
+        {"sha256": None},
+        "",
+        "[]",
+        "5",
+        '"text"',
+        "{}",
+        '{"format": 1}',
+        "[" * 100_000,
+        "\ud800".encode("utf-8", "surrogatepass"),
+        b"\xff\xfe",
+        " " * (2 << 20),
+    ],
+    ids=lambda change: repr(change)[:40],
+)
+def test_metadata_that_was_changed_is_refused(saved: Path, change: Any) -> None:
+    assert damaged(saved, rewritten(saved, change)) is None
+
+
+def test_the_format_is_named(saved: Path, tmp_path: Path) -> None:
+    path = tmp_path / "future.tar"
+    path.write_bytes(rewritten(saved, {"format": 2}))
+    with pytest.raises(PackageError, match="the file's format is 2, this tvmlab reads 1"):
+        tvmlab.load_executable(path)
+
+
+def test_a_link_in_the_archive_is_not_followed(saved: Path, tmp_path: Path) -> None:
+    path = tmp_path / "link.tar"
+    with tarfile.open(path, "w") as archive:
+        for name in ("metadata.json", "lib.so"):
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.linkname = tarfile.SYMTYPE, "/etc/hostname"
+            archive.addfile(entry)
+    with pytest.raises(PackageError, match="is not a file of at most"):
+        tvmlab.load_executable(path)
+
+
+def test_a_library_for_another_machine_is_refused(saved: Path, tmp_path: Path) -> None:
+    from tvmlab import executable as module
+
+    with tarfile.open(saved) as archive:
+        content = archive.extractfile("metadata.json")
+        assert content is not None
+        metadata = json.load(content)
+    del metadata["sha256"]
+    alien = b"\x7fELF" + bytes(200)
+    metadata["sha256"] = module._checksum(metadata, alien)
+    path = tmp_path / "alien.tar"
+    with tarfile.open(path, "w") as archive:
+        for name, data in {"metadata.json": json.dumps(metadata).encode(), "lib.so": alien}.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+    with pytest.raises(PackageError, match="the library cannot be loaded here") as caught:
+        tvmlab.load_executable(path)
+    assert "made for" in said(caught.value)
+
+
+@pytest.mark.parametrize("name", ["missing.tar", ".", "nul\0.tar", "x" * 5000])
+def test_a_path_that_cannot_be_read(tmp_path: Path, name: str) -> None:
+    with pytest.raises(PackageError) as caught:
+        tvmlab.load_executable(tmp_path / name)
+    said(caught.value)
+
+
+@pytest.mark.parametrize("name", ["no/such/folder.tar", ".", "nul\0.tar", "x" * 300])
+def test_a_path_that_cannot_be_written(
+    executable: tvmlab.Executable, tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(PackageError, match="the file cannot be written") as caught:
+        executable.save(os.path.join(tmp_path, name))
+    said(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_loaded_executable_is_not_saved_again(saved: Path, tmp_path: Path) -> None:
+    with pytest.raises(PackageError, match="cannot be saved again") as caught:
+        tvmlab.load_executable(saved).save(tmp_path / "copy.tar")
+    assert "copy the file" in said(caught.value)
+
+
+def test_saving_without_a_compiler(
+    executable: tvmlab.Executable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.delenv("CC", raising=False)
+    with pytest.raises(ToolchainError, match="no compiler is here") as caught:
+        executable.save(tmp_path / "dense.tar")
+    assert "g++" in said(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_saving_for_another_processor_says_what_the_linker_said(tmp_path: Path) -> None:
+    target = {"kind": "llvm", "mtriple": "riscv64-linux-gnu", "mattr": ["+m"]}
+    executable = tvmlab.compile(tvmlab.load(dense()), target)
+    with pytest.raises(ToolchainError, match="could not be linked") as caught:
+        executable.save(tmp_path / "dense.tar")
+    assert "riscv64-linux-gnu" in said(caught.value)

@@ -1,0 +1,62 @@
+"""`import tvmlab` needs TVM and NumPy, and nothing else that `import tvm` has not brought in."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+COUNT = """
+import builtins, json, sys
+import tvm
+before = set(sys.modules)
+optional = set(sys.argv[1:])
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in optional:
+            raise ImportError(f"import tvmlab asked for {name}")
+sys.meta_path.insert(0, Refuse())
+import tvmlab
+added = set(sys.modules) - before
+print(json.dumps({"before": len(before), "added": sorted(added)}))
+"""
+# What the extras install, and what is slow to import.
+OPTIONAL = (
+    *("onnx", "onnxruntime", "google", "torch", "torchao", "tflite", "flatbuffers"),
+    *("ai_edge_litert", "matplotlib", "PIL", "IPython", "sklearn", "scipy", "pandas"),
+    *("tqdm", "xgboost", "lark", "tornado", "jupyterlab", "nbformat", "pytest"),
+)
+
+
+@pytest.fixture(scope="module")
+def imported() -> dict[str, object]:
+    run = subprocess.run(
+        [sys.executable, "-c", COUNT, *OPTIONAL], capture_output=True, text=True, timeout=300
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stderr == ""
+    return dict(json.loads(run.stdout))
+
+
+def test_nothing_optional_is_imported(imported: dict[str, object]) -> None:
+    added = imported["added"]
+    assert isinstance(added, list)
+    assert "tvmlab.compiler" in added
+    known = {"tvmlab", "tvm", "numpy", *sys.stdlib_module_names}
+    assert {name for name in added if name.partition(".")[0] not in known} == set()
+
+
+def test_few_modules_are_added(imported: dict[str, object]) -> None:
+    """Time is not asserted here; what costs time is new modules, and they can be counted."""
+    added, before = imported["added"], imported["before"]
+    assert isinstance(added, list)
+    assert isinstance(before, int)
+    assert len(added) <= 0.1 * before, added
+
+
+def test_frontends_of_tvm_are_not_imported(imported: dict[str, object]) -> None:
+    added = imported["added"]
+    assert isinstance(added, list)
+    assert [name for name in added if name.startswith("tvm.relax.frontend.")] == []
