@@ -23,6 +23,18 @@ from .errors import TargetError
 __all__ = ["as_target", "host_target", "missing_features", "physical_cores", "runtime_threads"]
 
 
+def _allowed() -> tuple[int, ...]:
+    """List the logical processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))  # macOS and Windows tell no affinity
+
+
+# Asked at import: a pool of TVM's that has started ties its thread to some cores, and who asks
+# later is told of these alone.
+_PROCESSORS = _allowed()
+
+
 def physical_cores() -> int:
     """Count the physical cores that this process may use.
 
@@ -34,11 +46,7 @@ def physical_cores() -> int:
     int
         At least 1.
     """
-    if hasattr(os, "sched_getaffinity"):
-        cpus = sorted(os.sched_getaffinity(0))
-    else:  # macOS and Windows tell no affinity
-        cpus = list(range(os.cpu_count() or 1))
-    cores = {_core_of(cpu) for cpu in cpus}
+    cores = {_core_of(cpu) for cpu in _PROCESSORS}
     quota = _cgroup_quota(Path("/sys/fs/cgroup"))
     limit = len(cores) if quota is None else math.ceil(quota)
     return max(1, min(len(cores), limit))
@@ -93,8 +101,8 @@ def host_target() -> tvm.target.Target:
     if threads is None:
         cores = physical_cores()
         os.environ["TVM_NUM_THREADS"] = str(cores)
-    elif threads.isdigit() and int(threads) > 0:
-        cores = int(threads)
+    elif threads.isdecimal() and int(threads) > 0:
+        cores = min(int(threads), len(_PROCESSORS))  # the pool never has more
     else:
         raise TargetError(
             f"TVM_NUM_THREADS is {threads!r}, not a positive number",
