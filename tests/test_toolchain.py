@@ -96,9 +96,11 @@ def test_compiler_prefers_cxx_then_gcc_then_clang(own_path, monkeypatch):
 
 def test_environment_puts_our_tools_first(monkeypatch):
     monkeypatch.setenv("PATH", "/elsewhere")
+    monkeypatch.setenv("CLICOLOR_FORCE", "1")
     own = toolchain.environment({"EXTRA": "1"})
     assert own["PATH"] == f"{Path(sys.executable).parent}{os.pathsep}/elsewhere"
     assert (own["EXTRA"], own["LC_ALL"]) == ("1", "C")
+    assert "CLICOLOR_FORCE" not in own
 
 
 def test_run_keeps_output_in_order(tmp_path):

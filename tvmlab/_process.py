@@ -85,7 +85,10 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     own = {"PATH": path, "LC_ALL": "C", "TERM": "dumb"}
     if sys.prefix != sys.base_prefix:
         own["VIRTUAL_ENV"] = sys.prefix  # CMake's FindPython goes by it
-    return {**os.environ, **own, **(extra or {})}
+    # Jupyter sets these three for its kernels, and CMake, Ninja and compilers obey them.
+    colour = ("CLICOLOR", "CLICOLOR_FORCE", "FORCE_COLOR")
+    kept = {name: value for name, value in os.environ.items() if name not in colour}
+    return {**kept, **own, **(extra or {})}
 
 
 def _own_bin() -> Path:
