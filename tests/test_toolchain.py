@@ -323,6 +323,33 @@ def test_unpack_never_leaves_the_folder(tmp_path, member):
     assert not (tmp_path / "evil").exists()
 
 
+@pytest.mark.parametrize("filtered", [True, False])
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE])
+def test_unpack_refuses_what_is_not_a_file_by_every_python(tmp_path, monkeypatch, kind, filtered):
+    if not filtered:
+        monkeypatch.delattr(tarfile, "data_filter", raising=False)
+    path = archive(tmp_path / "a.tar", "top/x")
+    with tarfile.open(path, "w") as tar:
+        info = tarfile.TarInfo("top/odd")
+        info.type, info.linkname = kind, "../../etc"
+        tar.addfile(info)
+    with pytest.raises(ToolchainError, match="'top/odd' is refused"):
+        toolchain.unpack(path, tmp_path / "out")
+
+
+def test_unpack_by_a_python_before_3_11_4(tmp_path, monkeypatch):
+    """Debian 12's Python has no filters: they must not be asked for."""
+
+    def extractall(self, path=".", members=None):
+        seen.append([member.name for member in members])
+
+    seen = []
+    monkeypatch.delattr(tarfile, "data_filter", raising=False)
+    monkeypatch.setattr(tarfile.TarFile, "extractall", extractall)
+    toolchain.unpack(archive(tmp_path / "a.tar.gz", "top/x"), tmp_path)
+    assert seen == [["top/x"]]
+
+
 def test_unpack_refuses_damaged_and_odd_archives(tmp_path):
     good = archive(tmp_path / "good.tar.gz", *[f"top/{i}" for i in range(50)])
     cut = tmp_path / "cut.tar.gz"
