@@ -162,7 +162,8 @@ def check_notebooks(image: Image) -> None:
             *("-p", "no:cacheprovider", "-q", book),
         )
         if done.returncode:
-            print(done.stdout[-6000:])
+            # The first failure is the one to read: later cells mostly fail for want of it.
+            print(done.stdout[:6000], "...", done.stdout[-1500:], sep="\n")
         counts = re.findall(r"^\d+ .* in [\d.]+s.*$", done.stdout, re.MULTILINE)
         took = time.monotonic() - started
         check(done.returncode == 0, f"{book} compares equal, {took:.0f} s: {''.join(counts)}")
