@@ -1,0 +1,273 @@
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers_models import array, convolutional, dense, model, node, value
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tvmlab
+from tvmlab import bench
+from tvmlab.errors import InputError, ToolchainError, TvmlabError
+
+
+class Clock:
+    """A clock that moves only when a function that costs time is called."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        self.log: list[str] = []
+        monkeypatch.setattr(bench.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(bench.time, "sleep", lambda _: self.log.append("settle"))
+
+    def costs(self, name: str, *seconds: float) -> Any:
+        """A function that costs these seconds in turn, and the last ones from then on."""
+        costs: Iterator[float] = itertools.chain(seconds, itertools.repeat(seconds[-1]))
+
+        def fn() -> None:
+            self.log.append(name)
+            self.now += next(costs)
+
+        return fn
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def test_measure_leaves_the_warm_up_out(clock: Clock) -> None:
+    run = bench.measure(clock.costs("f", 9, 8, 1, 2, 3), warmup=2, repeats=3, number=1)
+    assert run.samples == (1, 2, 3)
+    assert clock.log == ["f"] * 5
+
+
+def test_a_sample_is_the_mean_of_its_calls(clock: Clock) -> None:
+    run = bench.measure(clock.costs("f", 1, 3, 5, 7), warmup=0, repeats=2, number=2)
+    assert run.samples == (2, 6)
+
+
+@pytest.mark.parametrize(("cost", "calls"), [(1.0, 1), (2e-3, 1), (1e-3, 2), (3e-4, 7)])
+def test_calls_fill_about_two_milliseconds(clock: Clock, cost: float, calls: int) -> None:
+    run = bench.measure(clock.costs("f", cost), warmup=1, repeats=1)
+    assert len(clock.log) == 1 + calls
+    assert run.samples[0] == pytest.approx(cost)
+
+
+def test_a_function_that_costs_nothing_ends(clock: Clock) -> None:
+    assert bench.compare({"f": lambda: None}, number=5, repeats=2).runs["f"].samples == (0, 0)
+
+
+def test_rivals_take_turns_and_rest_before_each(clock: Clock) -> None:
+    rivals = {"a": clock.costs("a", 1), "b": clock.costs("b", 2)}
+    found = bench.compare(rivals, warmup=1, repeats=3, number=2)
+    assert clock.log == ["a", "b", *["settle", "a", "a", "settle", "b", "b"] * 3]
+    assert found.medians == {"a": 1, "b": 2}
+
+
+def test_a_single_function_does_not_wait(clock: Clock) -> None:
+    bench.measure(clock.costs("f", 1), repeats=3)
+    assert "settle" not in clock.log
+
+
+def test_the_ratio_is_taken_within_each_round() -> None:
+    """A machine that slows down for both in a round does not change the ratio."""
+    slow = bench.Measurement((1.0, 10.0, 4.0))
+    fast = bench.Measurement((0.5, 5.0, 1.0))
+    found = bench.Comparison({"slow": slow, "fast": fast})
+    assert found.ratio("slow", to="fast") == 2
+    assert found.ratio("fast", to="slow") == 0.5
+    assert found.ratio("fast", to="fast") == 1
+
+
+TIMES = st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=20)
+
+
+@given(TIMES)
+def test_a_measurements_numbers(samples: list[float]) -> None:
+    run = bench.Measurement(tuple(samples))
+    assert run.median == statistics.median(samples)
+    assert run.mean == pytest.approx(np.mean(samples))
+    assert run.std == pytest.approx(np.std(samples, ddof=1) if len(samples) > 1 else 0, abs=1e-9)
+    low, high = np.percentile(samples, [25, 75])
+    assert run.spread == pytest.approx((high - low) / run.median, abs=1e-9)
+    assert f"{len(samples)} samples" in str(run)
+
+
+@given(TIMES, st.floats(1e-3, 1e3))
+def test_a_ratio_is_scale_times_inverse(samples: list[float], factor: float) -> None:
+    found = bench.Comparison(
+        {
+            "a": bench.Measurement(tuple(factor * s for s in samples)),
+            "b": bench.Measurement(tuple(samples)),
+        }
+    )
+    assert found.ratio("a", to="b") == pytest.approx(factor)
+    assert found.ratio("a", to="b") * found.ratio("b", to="a") == pytest.approx(1)
+
+
+def test_the_table() -> None:
+    found = bench.Comparison(
+        {"ours": bench.Measurement((1e-3, 1e-3)), "the peer": bench.Measurement((2e-3, 2e-3))}
+    )
+    assert str(found) == found.table()
+    assert found.table().splitlines() == [
+        "              median  spread  over the peer",
+        "ours            1 ms      0%  0.50",
+        "the peer        2 ms      0%  1.00",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (2.5, "2.5 s"), (1234.5, "1234 s"), (0.0123, "12.3 ms"), (0.9994, "999 ms"),
+        (1.5e-6, "1.5 us"), (4.2e-8, "0.042 us"),
+    ],
+)  # fmt: skip
+def test_times_are_written_in_the_unit_that_fits(seconds: float, text: str) -> None:
+    assert str(bench.Measurement((seconds,))).startswith(text + " (")
+
+
+@given(st.floats(1e-9, 1e5))
+def test_a_time_that_is_written_is_the_time(seconds: float) -> None:
+    number, unit = str(bench.Measurement((seconds,))).split(" (")[0].split()
+    written = float(number) * {"s": 1, "ms": 1e-3, "us": 1e-6}[unit]
+    assert math.isclose(written, seconds, rel_tol=6e-3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        ({"repeats": 0}, "repeats is 0"),
+        ({"repeats": -1}, "repeats is -1"),
+        ({"warmup": -1}, "warmup is -1"),
+        ({"number": 0}, "number is 0"),
+    ],
+)
+def test_counts_that_make_no_sense(arguments: dict[str, int], what: str) -> None:
+    with pytest.raises(TvmlabError, match=what) as caught:
+        bench.measure(lambda: None, **arguments)
+    assert "give at least" in str(caught.value)
+
+
+def test_nothing_to_compare() -> None:
+    with pytest.raises(TvmlabError, match="there is nothing to compare"):
+        bench.compare({})
+
+
+def test_what_a_function_raises_comes_through() -> None:
+    with pytest.raises(ZeroDivisionError):
+        bench.measure(lambda: 1 // 0)
+
+
+def test_plots_show_every_sample() -> None:
+    found = bench.Comparison(
+        {"ours": bench.Measurement((0.001, 0.002)), "peer": bench.Measurement((0.003,))}
+    )
+    (axes,) = found.plot("title").axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["ours", "peer"]
+    assert axes.get_title() == "title"
+    assert list(axes.lines[0].get_xdata()) == [1, 2]
+    (axes,) = found.runs["peer"].plot().axes
+    assert list(axes.lines[0].get_xdata()) == [3]
+
+
+# Peers.
+
+
+def test_onnx_runtime_and_the_executable_agree(tmp_path: Any) -> None:
+    proto = convolutional()
+    path = tmp_path / "model.onnx"
+    path.write_bytes(proto.SerializeToString())
+    x = array(1, 3, 8, 8)
+    expected = tvmlab.compile(tvmlab.load(proto))(x)
+    for given_model in (proto, proto.SerializeToString(), path, str(path)):
+        peer = bench.OnnxRuntime(given_model)
+        assert peer(x).shape == expected.shape
+        np.testing.assert_allclose(peer(x), expected, rtol=1e-4, atol=1e-5)
+        assert np.array_equal(peer(x=x), peer(x))
+
+
+def test_onnx_runtime_gives_a_tuple_for_several_outputs() -> None:
+    proto = model(
+        [node("Relu", ["x"], ["y"]), node("Neg", ["x"], ["z"])],
+        {"x": (2,)},
+        ["y", value("z", 1, (2,))],
+    )
+    result = bench.OnnxRuntime(proto)(array(2))
+    assert isinstance(result, tuple)
+    assert np.array_equal(result[1], -array(2))
+
+
+def test_onnx_runtime_refuses_too_many_inputs() -> None:
+    with pytest.raises(InputError, match="2 inputs were given, 1 are taken"):
+        bench.OnnxRuntime(dense())(array(2, 4), array(2, 4))
+
+
+def test_pytorch_and_the_executable_agree() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Dropout(0.5), torch.nn.ReLU())
+    peer = bench.Torch(module)
+    assert not module.training
+    x = array(2, 4)
+    program = torch.export.export(module, (torch.from_numpy(x),))
+    executable = tvmlab.compile(tvmlab.load(program))
+    result = peer(x)
+    assert isinstance(result, np.ndarray)
+    np.testing.assert_allclose(result, executable(x), rtol=1e-4, atol=1e-6)
+
+
+def test_pytorch_gives_a_tuple_for_several_outputs() -> None:
+    class Two(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+            return [x + 1, x * 2]
+
+    first, second = bench.Torch(Two())(array(3))
+    assert np.array_equal(first, array(3) + 1)
+    assert np.array_equal(second, array(3) * 2)
+
+
+def test_threads_are_equal_on_all_sides() -> None:
+    cores = int(tvmlab.host_target().attrs["num-cores"])
+    assert bench.peer_threads() == cores
+    session = bench.OnnxRuntime(dense())._session
+    assert session.get_session_options().intra_op_num_threads == cores
+    before = torch.get_num_threads()
+    try:
+        bench.Torch(torch.nn.ReLU())
+        assert torch.get_num_threads() == cores
+        bench.Torch(torch.nn.ReLU(), threads=1)
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+    options = bench.OnnxRuntime(dense(), threads=1)._session.get_session_options()
+    assert options.intra_op_num_threads == 1
+    assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+
+
+@pytest.mark.parametrize(
+    ("package", "use"),
+    [
+        ("onnxruntime", lambda: bench.OnnxRuntime(dense())),
+        ("torch", lambda: bench.Torch(torch.nn.ReLU())),
+    ],
+)
+def test_a_peer_that_is_not_installed(
+    package: str, use: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = bench.need
+
+    def without(module: str, *, extra: str) -> Any:
+        return real(f"no_{module}" if module == package else module, extra=extra)
+
+    monkeypatch.setattr(bench, "need", without)
+    with pytest.raises(ToolchainError, match=f"no_{package}") as caught:
+        use()
+    assert "pip install 'tvmlab[" in str(caught.value)

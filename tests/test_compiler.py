@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from helpers_models import array, convolutional, dense, plainly, said
+from tvm import relax
+from tvm.script import ir as I
+from tvm.script import relax as R
+from tvm.script import tirx as T
+
+import tvmlab
+from tvmlab.compiler import simplify
+from tvmlab.errors import CompileError
+
+
+@I.ir_module
+class Wasteful:
+    @R.function
+    def main(x: R.Tensor((2,), "float32")) -> R.Tensor((2,), "float32"):
+        with R.dataflow():
+            same = x
+            two = R.add(R.const(1.0, "float32"), R.const(1.0, "float32"))
+            unused = R.nn.relu(same)  # noqa: F841
+            out = R.multiply(same, two)
+            R.output(out)
+        return out
+
+
+@I.ir_module
+class Simple:
+    @R.function
+    def main(x: R.Tensor((2,), "float32")) -> R.Tensor((2,), "float32"):
+        with R.dataflow():
+            out = R.multiply(x, R.const(2.0, "float32"))
+            R.output(out)
+        return out
+
+
+def test_simplify_folds_constants_and_drops_what_is_unused() -> None:
+    tvm.ir.assert_structural_equal(simplify(Wasteful), Simple)
+    tvm.ir.assert_structural_equal(simplify(Simple), Simple)
+
+
+def test_simplify_folds_batch_normalization_of_an_imported_model() -> None:
+    mod = tvmlab.load(convolutional())
+    assert "batch_norm" in mod.script()
+    text = simplify(mod).script()
+    assert "batch_norm" not in text
+    assert "multiply" not in text
+
+
+def test_compile_gives_upstreams_numbers_and_leaves_the_module_alone() -> None:
+    mod = tvmlab.load(convolutional())
+    before = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
+    x = array(1, 3, 8, 8)
+    result = tvmlab.compile(mod)(x)
+    tvm.ir.assert_structural_equal(mod, before)
+    np.testing.assert_allclose(result, plainly(mod, x), rtol=1e-4, atol=1e-5)
+
+
+def test_compile_is_for_the_host_unless_told() -> None:
+    mod = tvmlab.load(dense())
+    assert str(tvmlab.compile(mod).target) == str(tvmlab.host_target())
+    spec = {"kind": "llvm", "mcpu": "x86-64-v3", "mtriple": "x86_64-unknown-linux-gnu"}
+    assert tvmlab.compile(mod, spec).target.attrs["mcpu"] == "x86-64-v3"
+
+
+def test_compile_twice_gives_the_same_code() -> None:
+    mod = tvmlab.load(dense())
+    x = array(2, 4)
+    assert tvmlab.compile(mod)(x).tobytes() == tvmlab.compile(mod)(x).tobytes()
+
+
+@I.ir_module
+class WithPrimFunc:
+    @T.prim_func
+    def double(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")):
+        for i in range(4):
+            y[i] = x[i] * T.float32(2)
+
+    @R.function
+    def main(x: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):
+        cls = WithPrimFunc
+        with R.dataflow():
+            out = R.call_tir(cls.double, (x,), out_ty=R.Tensor((4,), "float32"))
+            R.output(out)
+        return out
+
+
+def test_tir_functions_may_be_in_the_module() -> None:
+    x = array(4)
+    np.testing.assert_allclose(tvmlab.compile(WithPrimFunc)(x), 2 * x)
+
+
+@pytest.mark.parametrize("given", [None, "model.onnx", b"", dense(), Simple["main"]], ids=type)
+def test_what_is_no_module(given: Any) -> None:
+    with pytest.raises(CompileError, match=r"compile takes a tvm\.ir\.IRModule") as caught:
+        tvmlab.compile(given)
+    assert "tvmlab.load" in str(caught.value)
+
+
+def test_a_module_without_main() -> None:
+    renamed = tvm.IRModule({"other": Simple["main"].with_attr("global_symbol", "other")})
+    tir_main = tvm.IRModule({"main": WithPrimFunc["double"]})
+    for mod, where in (
+        (renamed, "other"),
+        (tir_main, "main"),
+        (tvm.IRModule(), "an empty module"),
+    ):
+        with pytest.raises(CompileError, match="no Relax function named main") as caught:
+            tvmlab.compile(mod)
+        assert caught.value.where == where
+        said(caught.value)
+
+
+def test_what_tvm_cannot_compile_is_a_compile_error() -> None:
+    x = relax.Var("x", relax.TensorType((2,), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        called = relax.Call(relax.ExternFunc("nobody.has.this"), [x], ty_args=[x.ty])
+        builder.emit_func_output(builder.emit(called))
+    mod = builder.get()
+    with pytest.raises(CompileError, match="could not compile") as caught:
+        tvmlab.compile(mod, "c")
+    assert caught.value.__cause__ is not None
+    assert "target" in said(caught.value)

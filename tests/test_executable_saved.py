@@ -1,0 +1,252 @@
+"""Saved executables: the same in a fresh process; damage is refused, and nothing else happens."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers_models import array, dense, said
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tvmlab
+from tvmlab.errors import InputError, PackageError, ToolchainError
+
+X = array(2, 4)
+
+
+@pytest.fixture(scope="module")
+def executable() -> tvmlab.Executable:
+    return tvmlab.compile(tvmlab.load(dense()))
+
+
+@pytest.fixture(scope="module")
+def saved(executable: tvmlab.Executable, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("saved") / "dense.tar"
+    assert executable.save(path) == path
+    assert [item.name for item in path.parent.iterdir()] == ["dense.tar"]
+    return path
+
+
+def test_a_loaded_executable_is_the_same(executable: tvmlab.Executable, saved: Path) -> None:
+    loaded = tvmlab.load_executable(str(saved))
+    assert loaded.signature == executable.signature
+    assert str(loaded.target) == str(executable.target)
+    assert loaded(X).tobytes() == executable(X).tobytes()
+    with pytest.raises(InputError, match="is missing"):
+        loaded()
+
+
+RUN = """
+import sys, numpy as np, tvmlab
+x = np.frombuffer(bytes.fromhex(sys.argv[2]), "float32").reshape(2, 4)
+print(tvmlab.load_executable(sys.argv[1])(x).tobytes().hex())
+"""
+
+
+def test_a_fresh_process_computes_the_same_bits(executable: tvmlab.Executable, saved: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", RUN, str(saved), X.tobytes().hex()],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert run.stderr == ""
+    assert run.stdout.strip() == executable(X).tobytes().hex()
+
+
+def test_saving_replaces_what_was_there(executable: tvmlab.Executable, tmp_path: Path) -> None:
+    path = tmp_path / "dense.tar"
+    path.write_bytes(b"something else")
+    executable.save(path)
+    assert tvmlab.load_executable(path)(X).tobytes() == executable(X).tobytes()
+
+
+def test_symbolic_sizes_are_kept(tmp_path: Path) -> None:
+    proto = dense("N")
+    executable = tvmlab.compile(tvmlab.load(proto, shapes={"x": ("n", 4)}))
+    loaded = tvmlab.load_executable(executable.save(tmp_path / "n.tar"))
+    assert loaded.signature == executable.signature
+    assert loaded(array(5, 4)).shape == (5, 3)
+
+
+def damaged(saved: Path, content: bytes) -> tvmlab.Executable | None:
+    """Load damaged content: an executable, or None where it was refused in the right words."""
+    path = saved.with_name("damaged.tar")
+    path.write_bytes(content)
+    try:
+        return tvmlab.load_executable(path)
+    except PackageError as error:
+        refused = error
+    finally:
+        path.unlink()
+    assert str(path) in said(refused)
+    return None
+
+
+@given(data=st.data())
+def test_a_damaged_file_is_refused_or_means_the_same(
+    data: Any, executable: tvmlab.Executable, saved: Path
+) -> None:
+    content = bytearray(saved.read_bytes())
+    # Half of the places in the headers and the metadata, where damage is most diverse.
+    places = st.integers(0, 2500) | st.integers(0, len(content) - 1)
+    for place, byte in data.draw(st.lists(st.tuples(places, st.integers(0, 255)), max_size=3)):
+        content[place] = byte
+    loaded = damaged(saved, bytes(content))
+    if loaded is not None:
+        assert loaded.signature == executable.signature
+        assert np.array_equal(loaded(X), executable(X))
+
+
+@given(data=st.data())
+def test_a_cut_file_is_refused(data: Any, saved: Path) -> None:
+    content = saved.read_bytes()
+    with tarfile.open(saved) as archive:
+        last = archive.getmembers()[-1]
+    end = last.offset_data + last.size
+    assert damaged(saved, content[: data.draw(st.integers(0, end - 1))]) is None
+
+
+@given(content=st.binary(max_size=2000))
+def test_random_bytes_are_refused(saved: Path, content: bytes) -> None:
+    assert damaged(saved, content) is None
+
+
+def rewritten(saved: Path, change: dict[str, Any] | str | bytes) -> bytes:
+    """The saved file with other metadata, or some of its entries changed."""
+    with tarfile.open(saved) as archive:
+        members = {}
+        for entry in archive:
+            content = archive.extractfile(entry)
+            assert content is not None
+            members[entry.name] = content.read()
+    if isinstance(change, dict):
+        change = json.dumps(json.loads(members["metadata.json"]) | change)
+    members["metadata.json"] = change.encode() if isinstance(change, str) else change
+    result = io.BytesIO()
+    with tarfile.open(fileobj=result, mode="w") as archive:
+        for name, data in members.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+    return result.getvalue()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": 99},
+        {"format": None},
+        {"inputs": []},
+        {"inputs": [{"name": "x", "shape": [2, 5], "dtype": "float32"}]},
+        {"inputs": 5},
+        {"target": {"kind": "cuda"}},
+        {"target": {"kind": "nonsense"}},
+        {"sha256": "0" * 64},
+        {"sha256": None},
+        "",
+        "[]",
+        "5",
+        '"text"',
+        "{}",
+        '{"format": 1}',
+        "[" * 100_000,
+        "\ud800".encode("utf-8", "surrogatepass"),
+        b"\xff\xfe",
+        " " * (2 << 20),
+    ],
+    ids=lambda change: repr(change)[:40],
+)
+def test_metadata_that_was_changed_is_refused(saved: Path, change: Any) -> None:
+    assert damaged(saved, rewritten(saved, change)) is None
+
+
+def test_the_format_is_named(saved: Path, tmp_path: Path) -> None:
+    path = tmp_path / "future.tar"
+    path.write_bytes(rewritten(saved, {"format": 2}))
+    with pytest.raises(PackageError, match="the file's format is 2, this tvmlab reads 1"):
+        tvmlab.load_executable(path)
+
+
+def test_a_link_in_the_archive_is_not_followed(saved: Path, tmp_path: Path) -> None:
+    path = tmp_path / "link.tar"
+    with tarfile.open(path, "w") as archive:
+        for name in ("metadata.json", "lib.so"):
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.linkname = tarfile.SYMTYPE, "/etc/hostname"
+            archive.addfile(entry)
+    with pytest.raises(PackageError, match="is not a file of at most"):
+        tvmlab.load_executable(path)
+
+
+def test_a_library_for_another_machine_is_refused(saved: Path, tmp_path: Path) -> None:
+    from tvmlab import executable as module
+
+    with tarfile.open(saved) as archive:
+        content = archive.extractfile("metadata.json")
+        assert content is not None
+        metadata = json.load(content)
+    del metadata["sha256"]
+    alien = b"\x7fELF" + bytes(200)
+    metadata["sha256"] = module._checksum(metadata, alien)
+    path = tmp_path / "alien.tar"
+    with tarfile.open(path, "w") as archive:
+        for name, data in {"metadata.json": json.dumps(metadata).encode(), "lib.so": alien}.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+    with pytest.raises(PackageError, match="the library cannot be loaded here") as caught:
+        tvmlab.load_executable(path)
+    assert "made for" in said(caught.value)
+
+
+@pytest.mark.parametrize("name", ["missing.tar", ".", "nul\0.tar", "x" * 5000])
+def test_a_path_that_cannot_be_read(tmp_path: Path, name: str) -> None:
+    with pytest.raises(PackageError) as caught:
+        tvmlab.load_executable(tmp_path / name)
+    said(caught.value)
+
+
+@pytest.mark.parametrize("name", ["no/such/folder.tar", ".", "nul\0.tar", "x" * 300])
+def test_a_path_that_cannot_be_written(
+    executable: tvmlab.Executable, tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(PackageError, match="the file cannot be written") as caught:
+        executable.save(os.path.join(tmp_path, name))
+    said(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_loaded_executable_is_not_saved_again(saved: Path, tmp_path: Path) -> None:
+    with pytest.raises(PackageError, match="cannot be saved again") as caught:
+        tvmlab.load_executable(saved).save(tmp_path / "copy.tar")
+    assert "copy the file" in said(caught.value)
+
+
+def test_saving_without_a_compiler(
+    executable: tvmlab.Executable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.delenv("CC", raising=False)
+    with pytest.raises(ToolchainError, match="no compiler is here") as caught:
+        executable.save(tmp_path / "dense.tar")
+    assert "g++" in said(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_saving_for_another_processor_says_what_the_linker_said(tmp_path: Path) -> None:
+    target = {"kind": "llvm", "mtriple": "riscv64-linux-gnu", "mattr": ["+m"]}
+    executable = tvmlab.compile(tvmlab.load(dense()), target)
+    with pytest.raises(ToolchainError, match="could not be linked") as caught:
+        executable.save(tmp_path / "dense.tar")
+    assert "riscv64-linux-gnu" in said(caught.value)

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import base64
+import io
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from tvmlab import plot
+
+
+@pytest.fixture
+def published(monkeypatch: pytest.MonkeyPatch) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """What `show` hands to Jupyter."""
+    import IPython.display
+
+    seen: list[tuple[dict[str, Any], dict[str, Any]]] = []
+
+    def publish(data: dict[str, Any], metadata: dict[str, Any] | None = None) -> None:
+        seen.append((data, metadata or {}))
+
+    monkeypatch.setattr(IPython.display, "publish_display_data", publish)
+    return seen
+
+
+def drawn(fig: Any) -> bytes:
+    png = io.BytesIO()
+    fig.savefig(png, format="png", metadata={"Software": None})
+    return png.getvalue()
+
+
+ALT = "One bar is twice as long as the other."
+
+
+def test_show_publishes_a_picture_with_its_text(published: list[Any]) -> None:
+    plot.show(plot.bars({"a": 1, "b": 2}, unit="ms"), ALT)
+    data, metadata = published[0]
+    assert set(data) == {"image/png", "text/plain"}
+    assert data["text/plain"] == ALT
+    assert metadata["image/png"]["alt"] == ALT
+    picture = Image.open(io.BytesIO(base64.b64decode(data["image/png"])))
+    assert picture.format == "PNG"
+    assert min(picture.size) > 50
+    # Whatever else is shown says the same, so that it can be compared.
+    assert all(ALT in more["text/plain"] for more, _ in published)
+
+
+def test_show_gives_the_same_bytes_each_time(published: list[Any]) -> None:
+    for _ in range(2):
+        plot.show(plot.bars({"a": 1.5, "b": 2}, unit="ms", title="title", lines={"c": 1}), ALT)
+    pictures = [data["image/png"] for data, _ in published if "image/png" in data]
+    assert len(pictures) == 2
+    assert pictures[0] == pictures[1]
+    assert b"matplotlib" not in base64.b64decode(pictures[0]).lower()
+
+
+def test_showing_a_figure_twice_leaves_it_unchanged(published: list[Any]) -> None:
+    fig = plot.bars({"a": 1}, unit="ms")
+    plot.show(fig, ALT)
+    plot.show(fig, ALT)
+    pictures = [data["image/png"] for data, _ in published if "image/png" in data]
+    assert pictures[0] == pictures[1]
+
+
+def test_figures_are_not_kept_open() -> None:
+    import matplotlib.pyplot as plt
+
+    before = plt.get_fignums()
+    fig, axes = plot.figure(4, 2)
+    assert tuple(fig.get_size_inches()) == (4, 2)
+    assert fig.axes == [axes]
+    assert plt.get_fignums() == before
+
+
+def test_bars_are_labelled_from_top_to_bottom() -> None:
+    fig = plot.bars({"slow": 12.345, "fast": 0.5}, unit="GFLOP/s", title="speed", log=True)
+    (axes,) = fig.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["slow", "fast"]
+    assert axes.yaxis_inverted()
+    assert [text.get_text() for text in axes.texts] == ["12.3", "0.5"]
+    assert [bar.get_width() for bar in axes.patches] == [12.345, 0.5]
+    assert axes.get_xscale() == "log"
+    assert axes.get_xlabel() == "GFLOP/s"
+    assert axes.get_title() == "speed"
+
+
+def test_reference_lines_differ_in_more_than_colour() -> None:
+    fig = plot.bars({"a": 1}, unit="ms", lines={"peak": 3, "peer": 2, "floor": 1})
+    (axes,) = fig.axes
+    styles = {line.get_linestyle() for line in axes.lines}
+    assert len(styles) == 3
+    legend = axes.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["peak: 3", "peer: 2", "floor: 1"]
+    drawn(fig)
+
+
+def test_samples_are_all_drawn_with_a_median_each() -> None:
+    runs = {"a": [3.0, 1.0, 2.0], "b": [5.0]}
+    (axes,) = plot.samples(runs, unit="ms", title="runs").axes
+    dots, bars = axes.lines[::2], axes.lines[1::2]
+    assert [list(line.get_xdata()) for line in dots] == list(runs.values())
+    assert [set(line.get_xdata()) for line in bars] == [{2.0}, {5.0}]
+    assert len({line.get_marker() for line in dots}) == 2
+    assert axes.get_xlim()[0] == 0
+    assert axes.get_xlabel() == "ms (black bar: median)"
+
+
+@settings(max_examples=8)
+@given(st.integers(1, 10), st.integers(1, 8), st.booleans())
+def test_pictures_stand_in_a_grid(count: int, columns: int, colour: bool) -> None:
+    images = [np.zeros((8, 8, 3) if colour else (8, 8)) + 0.1 for _ in range(count)]
+    captions = [f"picture {index}" for index in range(count)]
+    fig = plot.pictures(images, captions, columns=columns, title="digits")
+    shown = [axes for axes in fig.axes if axes.images]
+    assert [axes.get_title() for axes in shown] == captions
+    assert len(fig.axes) - count < columns
+    assert len(drawn(fig)) > 100
+
+
+@given(st.floats(-1e7, 1e7))
+def test_numbers_are_short_and_right(value: float) -> None:
+    text = plot._short(value)
+    assert float(text.replace(",", "")) == pytest.approx(value, rel=6e-3, abs=1e-300)
+    assert len(re.sub(r"\D", "", text)) <= 8 or abs(value) < 1e-4
+
+
+def test_colours_marks_and_hatches_are_told_apart() -> None:
+    for kinds in (plot.COLOURS, plot.MARKERS, plot.HATCHES):
+        assert len(set(kinds)) == len(kinds) == len(plot.COLOURS)
