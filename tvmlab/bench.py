@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import plot
-from .errors import TvmlabError
+from .errors import InputError, TvmlabError
+from .extras import need
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -225,8 +226,7 @@ class OnnxRuntime:
     """
 
     def __init__(self, model: Any, threads: int | None = None) -> None:
-        import onnxruntime
-
+        onnxruntime = need("onnxruntime", extra="peers")
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads or peer_threads()
         options.inter_op_num_threads = 1
@@ -241,6 +241,12 @@ class OnnxRuntime:
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """Run: arrays in, one array or a tuple of arrays out."""
+        if len(inputs) > len(self._names):
+            raise InputError(
+                f"{len(inputs)} inputs were given, {len(self._names)} are taken",
+                where="the model in ONNX Runtime",
+                fix=f"it takes {', '.join(self._names) or 'no inputs'}",
+            )
         feeds = dict(zip(self._names, inputs, strict=False)) | named
         outputs = self._session.run(None, feeds)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
@@ -259,8 +265,7 @@ class Torch:
     """
 
     def __init__(self, module: Any, threads: int | None = None) -> None:
-        import torch
-
+        torch = need("torch", extra="torch")
         torch.set_num_threads(threads or peer_threads())
         self._module = module.eval()
 

@@ -14,6 +14,8 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .extras import need
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -38,9 +40,8 @@ def figure(width: float = 7.0, height: float = 3.6) -> tuple[Figure, Axes]:
     (matplotlib.figure.Figure, matplotlib.axes.Axes)
         Not registered with pyplot: nothing is left open, and no backend is chosen.
     """
-    from matplotlib.figure import Figure
-
-    fig = Figure(figsize=(width, height), dpi=110, layout="constrained")
+    made = need("matplotlib.figure", extra="plot")
+    fig: Figure = made.Figure(figsize=(width, height), dpi=110, layout="constrained")
     axes = fig.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
     return fig, axes
@@ -57,15 +58,14 @@ def show(fig: Figure, alt: str) -> None:
         One or more full sentences that say what one sees. It must not contain measured times,
         for the text is compared when the notebook is tested.
     """
-    from IPython.display import publish_display_data
-
+    display = need("IPython.display", extra="notebooks")
     png = io.BytesIO()
     fig.savefig(png, format="png", metadata={"Software": None})
-    publish_display_data(
+    display.publish_display_data(
         {"image/png": base64.b64encode(png.getvalue()).decode("ascii"), "text/plain": alt},
         metadata={"image/png": {"alt": alt}},
     )
-    publish_display_data({"text/markdown": f"*{alt}*", "text/plain": alt})
+    display.publish_display_data({"text/markdown": f"*{alt}*", "text/plain": alt})
 
 
 def bars(
@@ -174,13 +174,12 @@ def pictures(
     -------
     matplotlib.figure.Figure
     """
-    from matplotlib.figure import Figure
-
+    made = need("matplotlib.figure", extra="plot")
     columns = max(1, min(columns, len(images)))
     rows = -(-len(images) // columns)
     side = min(1.6, 7.6 / columns)
     height = rows * (side + 0.25) + (0.3 if title else 0)
-    fig = Figure(figsize=(side * columns, height), dpi=110, layout="constrained")
+    fig: Figure = made.Figure(figsize=(side * columns, height), dpi=110, layout="constrained")
     grid = fig.subplots(rows, columns, squeeze=False)
     for axes in grid.flat:
         axes.set_axis_off()
