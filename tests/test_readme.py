@@ -1,0 +1,51 @@
+"""README says what is so: its table, its figure, its commands and its code are checked."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+CODE = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+def test_table_and_figure_are_those_of_the_notebooks() -> None:
+    done = subprocess.run(
+        [sys.executable, "scripts/readme.py", "--check"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_there_is_code() -> None:
+    assert len(CODE) >= 3
+
+
+@pytest.mark.parametrize("code", CODE, ids=[f"block-{n}" for n in range(len(CODE))])
+def test_code_runs_alone_in_an_empty_folder(code: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+@pytest.mark.parametrize("target", sorted(set(re.findall(r"\bmake ([a-z-]+)", README))))
+def test_make_targets_exist(target: str) -> None:
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)#]+)\)", README))))
+def test_links_resolve(link: str) -> None:
+    assert link.startswith("https://") or (ROOT / link).exists()
+
+
+@pytest.mark.parametrize("message", re.findall(r"\| `setup: ([^`]+)`", README))
+def test_messages_are_those_of_the_set_up(message: str) -> None:
+    text = (ROOT / "scripts/setup.sh").read_text(encoding="utf-8")
+    # The interpreter's version is filled in when the script runs.
+    assert message.replace("Python 3.11 has", "Python $base_version has") in text
