@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 START = "notebooks/00_start_here.ipynb"
 FIRST_NOTEBOOKS = ("00", "01", "02", "03")
 START_SECONDS = 90
+OTHER_USER = 4242
 
 
 class Failed(Exception):
@@ -142,6 +143,22 @@ def check_mapped_folder(image: Image) -> None:
     check(
         done.returncode == 0 and "/opt/tvmlab/" in done.stdout,
         "with a folder mapped in, the environment is whole"
+        + ("" if done.returncode == 0 else f":\n{done.stdout}"),
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        os.chown(folder, OTHER_USER, -1)
+        # The server writes to its home at once: the same call without HOME fails.
+        done = image.run(
+            *("sh", "-c", "touch mine && python -m jupyterlab --generate-config"),
+            options=(
+                *("--user", str(OTHER_USER), "--env", "HOME=/tmp"),
+                *("--volume", f"{folder}:/home/lab/work"),
+            ),
+        )
+    check(
+        done.returncode == 0,
+        "another user can work in a folder of theirs"
         + ("" if done.returncode == 0 else f":\n{done.stdout}"),
     )
 
