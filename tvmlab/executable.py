@@ -30,6 +30,9 @@ _FORMAT = 1
 _LIBRARY, _METADATA = "lib.so", "metadata.json"
 # More than any library that TVM links in one piece; a damaged header cannot ask for more.
 _MOST_BYTES = 4 << 30
+# Standard error is the whole process's: who swaps it while another thread has swapped it would
+# put back that thread's file.
+_STDERR_LOCK = threading.Lock()
 
 
 class Executable:
@@ -304,11 +307,12 @@ def _without_scope_lines() -> Iterator[None]:
     """Drop two lines of TVM's that are no warnings.
 
     Its executable.cc logs "Warning: Scope Saving:" and "Scope Loaded:" whenever constants are
-    written or read, straight to the process's standard error. Everything else passes through.
+    written or read, straight to the process's standard error. Everything else passes through,
+    when the block ends; a second thread waits until then.
     """
-    sys.stderr.flush()
-    kept = os.dup(2)
-    with tempfile.TemporaryFile() as caught:
+    with _STDERR_LOCK, tempfile.TemporaryFile() as caught:
+        sys.stderr.flush()
+        kept = os.dup(2)
         os.dup2(caught.fileno(), 2)
         try:
             yield
