@@ -25,7 +25,12 @@ class Clock:
         self.now = 0.0
         self.log: list[str] = []
         monkeypatch.setattr(bench.time, "perf_counter", lambda: self.now)
-        monkeypatch.setattr(bench.time, "sleep", lambda _: self.log.append("settle"))
+        monkeypatch.setattr(bench, "_settle", lambda: self.log.append("settle"))
+
+    @property
+    def calls(self) -> list[str]:
+        """The log without the waiting."""
+        return [entry for entry in self.log if entry != "settle"]
 
     def costs(self, name: str, *seconds: float) -> Any:
         """A function that costs these seconds in turn, and the last ones from then on."""
@@ -46,7 +51,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def test_measure_leaves_the_warm_up_out(clock: Clock) -> None:
     run = bench.measure(clock.costs("f", 9, 8, 1, 2, 3), warmup=2, repeats=3, number=1)
     assert run.samples == (1, 2, 3)
-    assert clock.log == ["f"] * 5
+    assert clock.calls == ["f"] * 5
 
 
 def test_a_sample_is_the_mean_of_its_calls(clock: Clock) -> None:
@@ -54,11 +59,22 @@ def test_a_sample_is_the_mean_of_its_calls(clock: Clock) -> None:
     assert run.samples == (2, 6)
 
 
-@pytest.mark.parametrize(("cost", "calls"), [(1.0, 1), (2e-3, 1), (1e-3, 2), (3e-4, 7)])
-def test_calls_fill_about_two_milliseconds(clock: Clock, cost: float, calls: int) -> None:
-    run = bench.measure(clock.costs("f", cost), warmup=1, repeats=1)
-    assert len(clock.log) == 1 + calls
-    assert run.samples[0] == pytest.approx(cost)
+@pytest.mark.parametrize(("cost", "calls"), [(1.0, 1), (2e-3, 1), (1e-3, 2), (3e-4, 8)])
+def test_calls_are_doubled_until_they_fill_two_milliseconds(
+    clock: Clock, cost: float, calls: int
+) -> None:
+    run = bench.measure(clock.costs("f", cost), warmup=1, repeats=3)
+    too_few = calls - 1  # 1 + 2 + 4 + ... before it
+    assert len(clock.calls) == 1 + too_few + 3 * calls
+    assert run.samples == pytest.approx([cost] * 3)
+
+
+@pytest.mark.parametrize("warmup", [0, 1, 2])
+def test_a_slow_first_call_does_not_make_the_samples_short(clock: Clock, warmup: int) -> None:
+    run = bench.measure(clock.costs("f", 1.0, 1e-6), warmup=warmup, repeats=4)
+    assert run.samples[1:] == pytest.approx([1e-6] * 3)
+    assert run.samples[0] == pytest.approx(1e-6 if warmup else 1.0)
+    assert len(clock.calls) > 3 * 2000
 
 
 def test_a_function_that_costs_nothing_ends(clock: Clock) -> None:
@@ -68,13 +84,29 @@ def test_a_function_that_costs_nothing_ends(clock: Clock) -> None:
 def test_rivals_take_turns_and_rest_before_each(clock: Clock) -> None:
     rivals = {"a": clock.costs("a", 1), "b": clock.costs("b", 2)}
     found = bench.compare(rivals, warmup=1, repeats=3, number=2)
-    assert clock.log == ["a", "b", *["settle", "a", "a", "settle", "b", "b"] * 3]
+    turns = ["settle", "a", "a", "settle", "b", "b"]
+    assert clock.log == ["settle", "a", "settle", "b", *turns * 3]
     assert found.medians == {"a": 1, "b": 2}
 
 
-def test_a_single_function_does_not_wait(clock: Clock) -> None:
+def test_a_single_function_waits_for_nobody_but_whoever_ran_before(clock: Clock) -> None:
     bench.measure(clock.costs("f", 1), repeats=3)
-    assert "settle" not in clock.log
+    assert clock.log == ["settle", *["f"] * 4]
+
+
+@pytest.mark.parametrize(("busy", "looks"), [(0, 1), (3, 4), (1000, bench._LOOKS)])
+def test_settling_lasts_as_long_as_threads_spin(
+    busy: int, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+
+    def processor_time() -> float:
+        return sum(slept[:busy])  # every look costs processor time while a thread is busy
+
+    monkeypatch.setattr(bench.time, "process_time", processor_time)
+    monkeypatch.setattr(bench.time, "sleep", slept.append)
+    bench._settle()
+    assert slept == [bench._LOOK_SECONDS] * looks
 
 
 def test_the_ratio_is_taken_within_each_round() -> None:
@@ -117,8 +149,7 @@ def test_the_table() -> None:
     found = bench.Comparison(
         {"ours": bench.Measurement((1e-3, 1e-3)), "the peer": bench.Measurement((2e-3, 2e-3))}
     )
-    assert str(found) == found.table()
-    assert found.table().splitlines() == [
+    assert str(found).splitlines() == [
         "              median  spread  over the peer",
         "ours            1 ms      0%  0.50",
         "the peer        2 ms      0%  1.00",
@@ -189,7 +220,8 @@ def test_onnx_runtime_and_the_executable_agree(tmp_path: Any) -> None:
     path.write_bytes(proto.SerializeToString())
     x = array(1, 3, 8, 8)
     expected = tvmlab.compile(tvmlab.load(proto))(x)
-    for given_model in (proto, proto.SerializeToString(), path, str(path)):
+    carried = tvmlab.models.Model.of(proto, "convolutional", "seeded")
+    for given_model in (proto, carried, proto.SerializeToString(), path, str(path)):
         peer = bench.OnnxRuntime(given_model)
         assert peer(x).shape == expected.shape
         np.testing.assert_allclose(peer(x), expected, rtol=1e-4, atol=1e-5)
@@ -249,7 +281,6 @@ def test_threads_are_equal_on_all_sides() -> None:
         torch.set_num_threads(before)
     options = bench.OnnxRuntime(dense(), threads=1)._session.get_session_options()
     assert options.intra_op_num_threads == 1
-    assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
 
 
 @pytest.mark.parametrize(

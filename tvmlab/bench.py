@@ -1,13 +1,20 @@
 """Timing that can be compared: warm-up, repeats, medians, and rivals interleaved in one run.
 
+*Rivals* are the functions that `compare` times; *peers* are other runtimes to make rivals of,
+`OnnxRuntime` and `Torch`.
+
 Machines drift: a laptop heats up, a neighbour starts a job. Two programs timed one after the other
 are then not comparable. `compare` runs the rivals in turn, round by round, and takes the ratio
 within each round.
+
+Threads that have nothing to do spin before they sleep, in case work comes: those of TVM's pool
+(``TVM_THREAD_POOL_SPIN_COUNT``), of ONNX Runtime and of OpenBLAS do for tens of milliseconds. Every
+rival keeps its own default here, and none spins into another's time: before each turn `compare`
+waits until the process uses next to no processor time.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import statistics
 import time
@@ -18,15 +25,19 @@ from typing import TYPE_CHECKING, Any
 from . import plot
 from .errors import InputError, TvmlabError
 from .extras import need
+from .models import Model
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["Comparison", "Measurement", "OnnxRuntime", "Torch", "compare", "measure"]
 
-# Idle worker threads of OpenMP and of TVM's pool spin for a moment before they sleep. A rival
-# that starts at once would share its cores with them.
-_SETTLE_SECONDS = 0.01
+# A sample takes at least this long, so that the clock's resolution does not count.
+_SAMPLE_SECONDS = 2e-3
+# How long one look takes whether the process is idle, and how many looks are enough: a program
+# with a busy thread of its own never is.
+_LOOK_SECONDS = 0.01
+_LOOKS = 50
 
 
 @dataclass(frozen=True)
@@ -107,8 +118,8 @@ class Comparison:
         pairs = zip(self.runs[name].samples, self.runs[to].samples, strict=True)
         return statistics.median(a / b for a, b in pairs)
 
-    def table(self) -> str:
-        """Lay the results out as text: median, spread, and the ratio to the last rival."""
+    def __str__(self) -> str:
+        """Lay the results out as a table: median, spread, and the ratio to the last rival."""
         last = list(self.runs)[-1]
         width = max(len(name) for name in self.runs)
         lines = [f"{'':{width}}  {'median':>10}  {'spread':>6}  over {last}"]
@@ -121,10 +132,6 @@ class Comparison:
         """Draw every rival's samples, in milliseconds."""
         runs = {name: [1e3 * s for s in run.samples] for name, run in self.runs.items()}
         return plot.samples(runs, unit="ms a call", title=title)
-
-    def __str__(self) -> str:
-        """Show the table."""
-        return self.table()
 
 
 def measure(
@@ -141,8 +148,8 @@ def measure(
     repeats : int
         Samples to take.
     number : int, optional
-        Calls in a sample; left out, as many as fill about 2 ms, so that the clock's resolution
-        does not count.
+        Calls in a sample; left out, it is doubled until they fill 2 ms, so that the clock's
+        resolution does not count. The calls of too short a sample are not counted.
 
     Returns
     -------
@@ -170,7 +177,8 @@ def compare(
     repeats : int
         Rounds.
     number : int, optional
-        Calls in a sample, the same for all; left out, each rival's calls fill about 2 ms.
+        Calls in a sample, the same for all; left out, each rival's is doubled until its calls
+        fill 2 ms.
 
     Returns
     -------
@@ -185,28 +193,40 @@ def compare(
     ):
         if value is not None and value < least:
             raise TvmlabError(f"{label} is {value}", fix=f"give at least {least}")
-    numbers: dict[str, int] = {}
-    for name, fn in rivals.items():
-        taken = [_once(fn, 1) for _ in range(warmup)]
-        if number is None:
-            once = taken[-1] if taken else _once(fn, 1)
-            numbers[name] = max(1, math.ceil(2e-3 / max(once, 1e-9)))
-        else:
-            numbers[name] = number
+    for fn in rivals.values():
+        _settle()
+        for _ in range(warmup):
+            fn()
+    # Not taken from a warm-up call: the first call of a function often does more than the others.
+    numbers = dict.fromkeys(rivals, number or 1)
     samples: dict[str, list[float]] = {name: [] for name in rivals}
     for _ in range(repeats):
         for name, fn in rivals.items():
             if len(rivals) > 1:
-                time.sleep(_SETTLE_SECONDS)
-            samples[name].append(_once(fn, numbers[name]))
+                _settle()
+            taken = _batch(fn, numbers[name])
+            while number is None and taken < _SAMPLE_SECONDS:
+                numbers[name] *= 2
+                taken = _batch(fn, numbers[name])
+            samples[name].append(taken / numbers[name])
     return Comparison({name: Measurement(tuple(taken)) for name, taken in samples.items()})
 
 
-def _once(fn: Callable[[], object], number: int) -> float:
+def _batch(fn: Callable[[], object], number: int) -> float:
+    """Call a function some times; the seconds of all calls together."""
     start = time.perf_counter()
     for _ in range(number):
         fn()
-    return (time.perf_counter() - start) / number
+    return time.perf_counter() - start
+
+
+def _settle() -> None:
+    """Wait until the idle threads of whoever ran last have gone to sleep."""
+    for _ in range(_LOOKS):
+        before = time.process_time()
+        time.sleep(_LOOK_SECONDS)
+        if time.process_time() - before < 0.2 * _LOOK_SECONDS:
+            return
 
 
 class OnnxRuntime:
@@ -214,15 +234,10 @@ class OnnxRuntime:
 
     Parameters
     ----------
-    model : onnx.ModelProto, bytes or path
+    model : tvmlab.models.Model, onnx.ModelProto, bytes or path
         The model.
     threads : int, optional
-        Threads inside an operator; left out, TVM's number (``TVM_NUM_THREADS``).
-
-    Notes
-    -----
-    Its idle threads do not spin (``session.intra_op.allow_spinning`` is 0): they would take the
-    cores of whoever runs next in this process. Its own time did not change by it.
+        Threads inside an operator; left out, TVM's number (`peer_threads`).
     """
 
     def __init__(self, model: Any, threads: int | None = None) -> None:
@@ -231,7 +246,7 @@ class OnnxRuntime:
         options.intra_op_num_threads = threads or peer_threads()
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        model = model.proto if isinstance(model, Model) else model
         source = model.SerializeToString() if hasattr(model, "SerializeToString") else model
         source = os.fspath(source) if isinstance(source, os.PathLike) else source
         self._session = onnxruntime.InferenceSession(
@@ -289,11 +304,10 @@ def peer_threads() -> int:
 
 def _time(seconds: float) -> str:
     """Write a time in the unit that fits."""
-    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
-        if seconds * factor >= 1 or unit == "us":
-            return (
-                f"{seconds * factor:.3g} {unit}"
-                if seconds * factor < 1000
-                else f"{seconds * factor:.0f} {unit}"
-            )
-    raise AssertionError("unreachable")
+    factor, unit = (1e6, "us")
+    if seconds >= 1:
+        factor, unit = (1.0, "s")
+    elif seconds >= 1e-3:
+        factor, unit = (1e3, "ms")
+    number = seconds * factor
+    return f"{number:.3g} {unit}" if number < 1000 else f"{number:.0f} {unit}"
