@@ -107,16 +107,21 @@ COUNT = """
 import os, sys, warnings
 import tvm, tvmlab
 threads = tvm.get_global_func("runtime.NumThreads")
-for case in ("unset", "1", "3", "x", "early"):
+for case in ("unset", "1", "3", "x", "early", "omp", "omp list", "both", "omp x"):
     if os.fork():
         os.wait()
         continue
     os.environ.pop("TVM_NUM_THREADS", None)
+    omp = {"omp": "1", "omp list": "1,4", "both": "3", "omp x": "x"}.get(case)
+    if omp:
+        os.environ["OMP_NUM_THREADS"] = omp
+    if case == "both":
+        os.environ["TVM_NUM_THREADS"] = "1"
     if case == "early":
         os.environ["TVM_NUM_THREADS"] = "1"
         threads()
         os.environ["TVM_NUM_THREADS"] = "2"
-    elif case != "unset":
+    elif case != "unset" and not omp:
         os.environ["TVM_NUM_THREADS"] = case
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
@@ -158,9 +163,19 @@ def test_more_threads_than_processors_are_not_promised(threads_of: dict[str, lis
     assert threads_of["3"] == [here, here, "3"]
 
 
-def test_a_number_of_threads_that_is_none_is_refused(threads_of: dict[str, list[str]]) -> None:
-    assert threads_of["x"] == [
-        "TVM_NUM_THREADS is 'x', not a positive number",
+@pytest.mark.parametrize("case", ["omp", "omp list", "both"])
+def test_openmps_number_serves_where_tvms_is_unset(
+    threads_of: dict[str, list[str]], case: str
+) -> None:
+    assert threads_of[case] == ["1", "1", "1"]
+
+
+@pytest.mark.parametrize(("case", "name"), [("x", "TVM"), ("omp x", "OMP")])
+def test_a_number_of_threads_that_is_none_is_refused(
+    threads_of: dict[str, list[str]], case: str, name: str
+) -> None:
+    assert threads_of[case] == [
+        f"{name}_NUM_THREADS is 'x', not a positive number",
         "the environment",
         "unset it, or set it to the number of threads TVM shall use",
     ]

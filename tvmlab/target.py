@@ -85,30 +85,26 @@ def host_target() -> tvm.target.Target:
     -------
     tvm.target.Target
         Kind ``llvm``, with ``mcpu`` as LLVM names this processor and ``num-cores`` the
-        physical cores; ``TVM_NUM_THREADS``, where the user has set it, wins over the count.
+        physical cores; ``TVM_NUM_THREADS``, or else ``OMP_NUM_THREADS``, wins over the count
+        where the user has set it.
 
     Raises
     ------
     TargetError
-        ``TVM_NUM_THREADS`` is set to something that is not a positive number.
+        The variable is set to something that is not a positive number.
 
     Notes
     -----
+    Where ``TVM_NUM_THREADS`` is not set, this sets it in the environment of the process:
+    processes that it starts inherit the number.
+
     Call it before the first kernel runs: once the pool has started, its size is fixed for the
     process, and a warning says so when it is smaller than the machine.
     """
-    threads = os.environ.get("TVM_NUM_THREADS")
-    if threads is None:
-        cores = physical_cores()
-        os.environ["TVM_NUM_THREADS"] = str(cores)
-    elif threads.isdecimal() and int(threads) > 0:
-        cores = min(int(threads), len(_PROCESSORS))  # the pool never has more
-    else:
-        raise TargetError(
-            f"TVM_NUM_THREADS is {threads!r}, not a positive number",
-            where="the environment",
-            fix="unset it, or set it to the number of threads TVM shall use",
-        )
+    asked = _asked_threads()
+    # The pool never has more threads than processors.
+    cores = physical_cores() if asked is None else min(asked, len(_PROCESSORS))
+    os.environ.setdefault("TVM_NUM_THREADS", str(cores))
     started = runtime_threads()
     if started < cores:
         warnings.warn(
@@ -119,6 +115,24 @@ def host_target() -> tvm.target.Target:
         )
     cpu = tvm.get_global_func("target.llvm_get_system_cpu")()
     return tvm.target.Target({"kind": "llvm", "mcpu": str(cpu), "num-cores": cores})
+
+
+def _asked_threads() -> int | None:
+    """Read the number of threads that the user has set, None where there is none."""
+    for name in ("TVM_NUM_THREADS", "OMP_NUM_THREADS"):
+        text = os.environ.get(name)
+        if text is None:
+            continue
+        # OpenMP takes a list, one number for each level of nesting; the pool has one level.
+        number = text.partition(",")[0] if name == "OMP_NUM_THREADS" else text
+        if number.isdecimal() and int(number) > 0:
+            return int(number)
+        raise TargetError(
+            f"{name} is {text!r}, not a positive number",
+            where="the environment",
+            fix="unset it, or set it to the number of threads TVM shall use",
+        )
+    return None
 
 
 def runtime_threads() -> int:
