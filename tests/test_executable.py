@@ -14,7 +14,7 @@ from onnx import TensorProto
 from tvm import relax
 
 import tvmlab
-from tvmlab.errors import InputError
+from tvmlab.errors import CompileError, InputError
 from tvmlab.signature import Input, Signature
 
 
@@ -125,9 +125,20 @@ def test_a_parameter_that_is_no_tensor_is_refused_when_compiling() -> None:
     builder = relax.BlockBuilder()
     with builder.function("main", [x]):
         builder.emit_func_output(builder.emit(relax.TupleGetItem(x, 0)))
-    with pytest.raises(InputError, match="parameter 'pair' is not a tensor") as caught:
+    with pytest.raises(CompileError, match="parameter 'pair' is not a tensor") as caught:
         tvmlab.compile(builder.get())
     said(caught.value)
+
+
+@pytest.mark.parametrize("rank", [-1, 2])
+def test_a_parameter_of_unknown_shape_is_refused_when_compiling(rank: int) -> None:
+    x = relax.Var("x", relax.TensorType(dtype="float32", ndim=rank))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(relax.op.nn.relu(x)))
+    with pytest.raises(CompileError, match="its shape is not known") as caught:
+        tvmlab.compile(builder.get())
+    assert "tvmlab.load(model, shapes={'x': " in said(caught.value)
 
 
 # Dtypes, ranks, sizes.

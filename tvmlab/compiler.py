@@ -44,7 +44,8 @@ def compile(
     TargetError
         The target is unknown.
     CompileError
-        There is no Relax function ``main``, or a pass failed.
+        There is no Relax function ``main``, a parameter of it is not a tensor or has no known
+        shape, or a pass failed.
     """
     if not isinstance(mod, IRModule):
         raise CompileError(

@@ -10,7 +10,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from .errors import InputError
+from .errors import CompileError, InputError
 
 __all__ = ["Input", "Signature"]
 
@@ -46,14 +46,29 @@ class Signature:
 
     @classmethod
     def of(cls, func: relax.Function) -> Signature:
-        """Read the signature off a Relax function whose parameters are tensors."""
+        """Read the signature off a Relax function.
+
+        Raises
+        ------
+        CompileError
+            A parameter is not a tensor, or its shape is not known.
+        """
         inputs = []
         for param in func.params:
-            if not isinstance(param.ty, relax.TensorType) or param.ty.shape is None:
-                raise InputError(
-                    f"parameter {param.name!r} is not a tensor of known rank: {param.ty}",
-                    where="main",
+            where = f"main({param.name}: {param.ty})"
+            if not isinstance(param.ty, relax.TensorType):
+                raise CompileError(
+                    f"parameter {param.name!r} is not a tensor",
+                    where=where,
                     fix="pass tensors; bind other parameters before compiling",
+                )
+            if param.ty.shape is None:
+                raise CompileError(
+                    f"parameter {param.name!r} is a tensor, and its shape is not known",
+                    where=where,
+                    fix="give it when the model is imported: "
+                    f'tvmlab.load(model, shapes={{{param.name!r}: (1, 3, "n")}}), with a name for '
+                    "each size that is only known at run time",
                 )
             shape = tuple(
                 int(dim) if isinstance(dim, (int, tvm.tirx.IntImm)) else str(dim)
