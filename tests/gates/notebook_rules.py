@@ -344,18 +344,24 @@ def skeleton(page: Page) -> Iterator[str]:
         yield "notebook: there are no steps between the opening and the closing sections"
 
 
-@rule
-def two_exercises(page: Page) -> Iterator[str]:
-    section, exercises = "", []
+def exercises(page: Page) -> list[str]:
+    """Return the ids of the cells under 'On your own' whose check says 'not yet'."""
+    section, found = "", []
     for cell in page.nb.cells:
         if cell.cell_type == "markdown":
-            found = [text for name, level, text in page.headings if name == cell.id and level == 2]
-            section = found[-1] if found else section
+            here = [text for name, level, text in page.headings if name == cell.id and level == 2]
+            section = here[-1] if here else section
         elif section == "On your own" and IGNORED not in tags(cell):
             asks = any(re.search(r"\bnot yet\b", text, re.IGNORECASE) for text in texts(cell))
-            exercises += [cell.id] * asks
-    if len(exercises) < 2:
+            found += [cell.id] * asks
+    return found
+
+
+@rule
+def two_exercises(page: Page) -> Iterator[str]:
+    count = len(exercises(page))
+    if count < 2:
         yield (
-            f"notebook: {len(exercises)} exercises under 'On your own' whose check says "
-            "'not yet', at least 2"
+            f"notebook: {count} exercises under 'On your own' whose check says 'not yet', "
+            "at least 2"
         )
