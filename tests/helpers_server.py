@@ -107,7 +107,6 @@ def entry(url: str, content: bytes = CONTENT, mirrors: tuple[str, ...] = ()) -> 
         size=len(content),
         sha256=hashlib.sha256(content).hexdigest(),
         licence="CC0-1.0",
-        what="a test file",
         mirrors=mirrors,
     )
 

@@ -21,7 +21,7 @@ from helpers_server import (
 
 from tvmlab import data
 from tvmlab.data import Entry
-from tvmlab.errors import DataError
+from tvmlab.errors import ChecksumError, DataError
 
 
 def test_a_file_is_downloaded_once(server: Server, cache: Path) -> None:
@@ -40,7 +40,7 @@ def test_what_is_not_there_is_not_cached(server: Server, cache: Path) -> None:
 
 def test_wrong_content_is_deleted_and_said(server: Server, cache: Path) -> None:
     server.content = OTHER
-    with pytest.raises(DataError, match="wrong content") as caught:
+    with pytest.raises(ChecksumError, match="could not be downloaded: wrong content") as caught:
         data.fetch(entry(server.url))
     assert hashlib.sha256(OTHER).hexdigest() in str(caught.value)
     assert "deleted" in str(caught.value)
@@ -163,7 +163,6 @@ def test_an_entry_that_cannot_be_right_is_refused(change: dict[str, object]) -> 
         "size": 1,
         "sha256": "0" * 64,
         "licence": "CC0-1.0",
-        "what": "",
     }
     Entry(**fields)  # type: ignore[arg-type]
     with pytest.raises(DataError):
@@ -182,7 +181,6 @@ def test_the_registry_is_complete_and_pinned() -> None:
         # A moving branch would break the checksum one day; a commit does not.
         assert any(len(part) == 40 and int(part, 16) for part in item.url.split("/"))
         assert item.licence == "Apache-2.0"
-        assert item.what
     zoo = data.REGISTRY["resnet50-v2-7.onnx"]
     assert (zoo.size, zoo.sha256[:8]) == (102_442_450, "1e80e8a7")
 

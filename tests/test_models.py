@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from tvmlab import data, models
-from tvmlab.errors import DataError, InputError, ModelError, ToolchainError
+from tvmlab.errors import ChecksumError, DataError, InputError, ModelError, ToolchainError
 from tvmlab.models import onnx_form, seeds, zoo
 from tvmlab.models.architecture import RESNET50, seeded_parameters
 
@@ -36,7 +36,7 @@ from tvmlab.models.architecture import RESNET50, seeded_parameters
 @pytest.fixture(scope="module")
 def photographs() -> np.ndarray:
     china, flower = models.sample_image("china"), models.sample_image("flower")
-    noise = seeds.levels(np.random.PCG64(1), (224, 224, 3), 0, 255).astype(np.uint8)
+    noise = seeds.uniform(np.random.PCG64(1), (224, 224, 3), 0, 255).astype(np.uint8)
     pictures = (china, flower, 255 - china, china // 3, flower[:, :320], flower[:, 320:], noise)
     return np.concatenate([models.preprocess(picture) for picture in pictures])
 
@@ -50,7 +50,7 @@ def seeded() -> models.Model:
 def _no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TVMLAB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("TVMLAB_OFFLINE", "1")
-    monkeypatch.setattr(zoo, "_no_zoo", [])
+    monkeypatch.setattr(zoo, "_no_zoo", "")
 
 
 # Seeded weights
@@ -101,18 +101,18 @@ def test_seeded_resnet50_behaves(seeded: models.Model, photographs: np.ndarray) 
     assert relative_error(by_torch(network, photographs[:2]), logits[:2]) < 1e-4
 
 
-def test_bell_is_bell_shaped_and_centred() -> None:
-    plain = seeds.bell(np.random.PCG64(1), (100, 1000), 2.0, centred=False)
+def test_normal_numbers_are_nearly_normal_and_centred() -> None:
+    plain = seeds.normal(np.random.PCG64(1), (100, 1000), 2.0, centred=False)
     assert plain.std() == pytest.approx(2.0, rel=0.01)
     assert abs(plain.mean()) < 0.03
     assert np.mean(np.abs(plain) < 2.0) == pytest.approx(0.6655, abs=0.01)  # normal: 0.683
-    centred = seeds.bell(np.random.PCG64(1), (100, 1000), 2.0, centred=True)
+    centred = seeds.normal(np.random.PCG64(1), (100, 1000), 2.0, centred=True)
     assert np.abs(centred.mean(axis=1)).max() < 1e-4
 
 
 @given(count=st.integers(0, 50), seed=st.integers(0, 1000))
-def test_shuffled_is_a_permutation(count: int, seed: int) -> None:
-    order = seeds.shuffled(np.random.PCG64(seed), count)
+def test_a_permutation_is_one(count: int, seed: int) -> None:
+    order = seeds.permutation(np.random.PCG64(seed), count)
     assert sorted(order) == list(range(count))
 
 
@@ -140,7 +140,6 @@ def zoo_file(
         size=len(content),
         sha256=hashlib.sha256(content).hexdigest(),
         licence="Apache-2.0",
-        what="a stand-in",
     )
     monkeypatch.setattr(data, "REGISTRY", MappingProxyType({entry.name: entry}))
     path = tmp_path / "cache" / zoo.ZOO_FILE
@@ -163,13 +162,17 @@ def test_auto_takes_the_zoos_file_from_the_cache(
     assert relative_error(by_onnxruntime(model.proto, one), by_torch(network, one)) < 1e-4
     assert models.resnet50_v2("zoo", batch=None).input_shape == ("N", 3, 224, 224)
     zoo_file.write_bytes(b"damaged")
-    assert models.resnet50_v2("auto").weights == "seeded"
+    model = models.resnet50_v2("auto")
+    assert model.weights == "seeded"
+    assert "not downloaded: The network is closed by TVMLAB_OFFLINE. The file in the" in model.note
 
 
 def test_auto_is_seeded_offline_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     model = models.resnet50_v2()
     assert model.weights == "seeded"
     assert "classes mean nothing" in model.note
+    assert model.note.endswith("not downloaded: The network is closed by TVMLAB_OFFLINE.")
+    assert "not downloaded" not in models.resnet50_v2("seeded").note
     assert model.note in str(model)
     assert "25.6 million" in str(model)
     assert "seeded" in repr(model)
@@ -182,13 +185,25 @@ def test_the_network_is_tried_once_a_process(monkeypatch: pytest.MonkeyPatch) ->
 
     def fetch(name: str) -> Path:
         calls.append(name)
-        raise DataError("no network")
+        raise DataError("no network\n    and more")
 
     monkeypatch.setattr(data, "fetch", fetch)
-    assert zoo._zoo_path("auto") is None
-    assert zoo._zoo_path("auto") is None
-    assert zoo._zoo_path("seeded") is None
+    for _ in range(2):
+        path, note = zoo._zoo_file("auto")
+        assert path is None
+        assert note.endswith("The zoo's file is not downloaded: no network")
+    assert zoo._zoo_file("seeded")[0] is None
     assert calls == ["resnet50-v2-7.onnx"]
+
+
+def test_another_file_than_the_zoos_is_never_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fetch(name: str) -> Path:
+        raise ChecksumError("wrong content")
+
+    monkeypatch.setattr(data, "fetch", fetch)
+    for weights in ("auto", "zoo"):
+        with pytest.raises(ChecksumError):
+            models.resnet50_v2(weights)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("build", [models.resnet50_v2, models.torch_resnet50_v2])

@@ -12,13 +12,13 @@ import hashlib
 import os
 import re
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
 from ._download import LOOPBACK, Broken, Unreachable, download
-from .errors import DataError
+from .errors import ChecksumError, DataError
 
 __all__ = ["REGISTRY", "Entry", "cache_dir", "cached", "fetch", "offline"]
 
@@ -44,8 +44,6 @@ class Entry:
         Its SHA-256, 64 hexadecimal digits.
     licence : str
         The licence its owner gives it, as an SPDX identifier.
-    what : str
-        What it is, in a few words.
     mirrors : tuple of str
         Other addresses of the same bytes, tried in order when the first one fails.
 
@@ -60,7 +58,6 @@ class Entry:
     size: int
     sha256: str
     licence: str
-    what: str
     mirrors: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -101,7 +98,6 @@ REGISTRY: MappingProxyType[str, Entry] = MappingProxyType(
                 size=102_442_450,
                 sha256="1e80e8a7c8eec8e8b20c440d7dd7f2f8590779c7c2859dc4514870dc463845d3",
                 licence="Apache-2.0",
-                what="ResNet-50 v2 of the ONNX model zoo, trained on ImageNet",
             ),
             Entry(
                 name="resnet8_float.tflite",
@@ -109,7 +105,6 @@ REGISTRY: MappingProxyType[str, Entry] = MappingProxyType(
                 size=318_144,
                 sha256="b5c0046d6e0328b4956afd6baa29555a29b1f1c65bdd45aaed75b7cd484d9f79",
                 licence="Apache-2.0",
-                what="ResNet-8 of MLPerf Tiny, float32, trained on CIFAR-10",
             ),
             Entry(
                 name="resnet8_int8.tflite",
@@ -117,7 +112,6 @@ REGISTRY: MappingProxyType[str, Entry] = MappingProxyType(
                 size=98_496,
                 sha256="3c002613d1b2475eb51dd78dfb85a546c8ae658dee71cf6ade43b022fe205415",
                 licence="Apache-2.0",
-                what="ResNet-8 of MLPerf Tiny, int8, trained on CIFAR-10",
             ),
         )
     }
@@ -201,9 +195,11 @@ def fetch(name: str | Entry) -> Path:
 
     Raises
     ------
+    ChecksumError
+        If an address gave other bytes, and no other one the right ones; they are deleted.
     DataError
-        If the name is unknown, the network is closed or fails, the bytes are wrong (they are
-        deleted then), or the cache cannot be written. The message says which file to put where.
+        If the name is unknown, the network is closed or fails, or the cache cannot be written.
+        The message says which file to put where.
 
     Notes
     -----
@@ -268,6 +264,7 @@ def _download_checked(entry: Entry, path: Path, said: str) -> None:
     """Bring `path` from the first address that has the right bytes."""
     part = path.with_name(f"{path.name}.part")
     troubles: list[str] = []
+    reason, kind = "", DataError
     for url in entry.urls:
         try:
             # A wrong sum after a resumed transfer may only mean that two halves of different
@@ -281,16 +278,25 @@ def _download_checked(entry: Entry, path: Path, said: str) -> None:
                 part.unlink()
                 if not resumed:
                     break
+            reason, kind = "wrong content", ChecksumError
             troubles.append(f"{url}: wrong content ({complaint}); what came is deleted")
         except (Unreachable, Broken) as error:
+            reason = reason or str(error)
             troubles.append(f"{url}: {error}")
-    raise _advice(entry, path, f"{entry.name} could not be downloaded.{said}", troubles)
+    what = f"{entry.name} could not be downloaded: {reason}.{said}"
+    raise _advice(entry, path, what, troubles, kind)
 
 
-def _advice(entry: Entry, path: Path, what: str, troubles: list[str] | None = None) -> DataError:
+def _advice(
+    entry: Entry,
+    path: Path,
+    what: str,
+    troubles: Sequence[str] = (),
+    kind: type[DataError] = DataError,
+) -> DataError:
     """Build the error that tells a reader without network what to put where."""
-    reasons = "".join(f"\n    {line}" for line in troubles or ())
-    return DataError(
+    reasons = "".join(f"\n    {line}" for line in troubles)
+    return kind(
         what + reasons,
         where=str(path),
         fix=(

@@ -7,6 +7,7 @@ about it. Errors raised inside TVM, ONNX or a compiler are kept as the `__cause_
 from __future__ import annotations
 
 __all__ = [
+    "ChecksumError",
     "CompileError",
     "DataError",
     "InputError",
@@ -83,6 +84,10 @@ class PackageError(TvmlabError):
 
 class DataError(TvmlabError):
     """A download or the cache failed: offline, wrong checksum, read-only folder."""
+
+
+class ChecksumError(DataError):
+    """A download came whole and is not the file that it should be."""
 
 
 class ToolchainError(TvmlabError):

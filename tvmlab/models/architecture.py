@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from .seeds import bell, levels
+from .seeds import normal, uniform
 
 __all__ = ["DIGITS", "EPSILON", "RESNET50", "Layer", "Parameters", "ResNetV2", "seeded_parameters"]
 
@@ -61,15 +61,20 @@ class Layer:
 
     def parameters(self) -> dict[str, tuple[int, ...]]:
         """Names and shapes of the layer's parameters, in PyTorch's order."""
-        reads, writes = self.channels
+        in_channels, out_channels = self.channels
         match self.op:
             case "batch_norm":
                 names = ("weight", "bias", "running_mean", "running_var")
-                return {f"{self.name}.{name}": (writes,) for name in names}
+                return {f"{self.name}.{name}": (out_channels,) for name in names}
             case "conv":
-                return {f"{self.name}.weight": (writes, reads, self.kernel, self.kernel)}
+                return {
+                    f"{self.name}.weight": (out_channels, in_channels, self.kernel, self.kernel)
+                }
             case "dense":
-                return {f"{self.name}.weight": (writes, reads), f"{self.name}.bias": (writes,)}
+                return {
+                    f"{self.name}.weight": (out_channels, in_channels),
+                    f"{self.name}.bias": (out_channels,),
+                }
             case _:
                 return {}
 
@@ -92,9 +97,9 @@ class ResNetV2:
         Residual units in each stage. Each stage but the first halves height and width.
     channels : tuple of int
         Channels after the stem, then after each stage: one more entry than `units`.
-    deep_stem : bool
-        True: a 7x7 convolution with stride 2 and a 3x3 pooling with stride 2, for large pictures.
-        False: one 3x3 convolution, for small ones.
+    stem : {"imagenet", "cifar"}
+        A 7x7 convolution with stride 2 and a 3x3 pooling with stride 2, for large pictures; or one
+        3x3 convolution, for small ones.
     """
 
     name: str
@@ -103,43 +108,51 @@ class ResNetV2:
     block: Literal["basic", "bottleneck"]
     units: tuple[int, ...]
     channels: tuple[int, ...]
-    deep_stem: bool = True
+    stem: Literal["imagenet", "cifar"] = "imagenet"
 
     def layers(self) -> tuple[Layer, ...]:
         """List the network's operators in an order in which they can run."""
         table = _Table()
-        stem = self.channels[0]
+        width = self.channels[0]
         x = table.add("batch_norm", "data_norm", "data", channels=(self.image[0],) * 2)
-        if self.deep_stem:
+        if self.stem == "imagenet":
             x = table.add(
-                "conv", "stem.conv", x, channels=(self.image[0], stem), kernel=7, stride=2
+                "conv", "stem.conv", x, channels=(self.image[0], width), kernel=7, stride=2
             )
-            x = table.norm_relu("stem", "", x, stem)
-            x = table.add("max_pool", "stem.pool", x, channels=(stem, stem), kernel=3, stride=2)
+            x = table.norm_relu("stem", "", x, width)
+            x = table.add("max_pool", "stem.pool", x, channels=(width, width), kernel=3, stride=2)
         else:
-            x = table.add("conv", "stem.conv", x, channels=(self.image[0], stem), kernel=3)
-        reads = stem
-        for stage, (units, writes) in enumerate(
+            x = table.add("conv", "stem.conv", x, channels=(self.image[0], width), kernel=3)
+        in_channels = width
+        for stage, (units, out_channels) in enumerate(
             zip(self.units, self.channels[1:], strict=True), start=1
         ):
             for unit in range(1, units + 1):
                 stride = 2 if unit == 1 and stage > 1 else 1
-                x = self._unit(table, f"stage{stage}.unit{unit}", x, reads, writes, stride)
-                reads = writes
-        x = table.norm_relu("head", "", x, reads)
-        x = table.add("global_pool", "head.pool", x, channels=(reads, reads))
-        x = table.add("flatten", "head.flatten", x, channels=(reads, reads))
-        table.add("dense", "logits", x, channels=(reads, self.classes))
+                x = self._unit(
+                    table, f"stage{stage}.unit{unit}", x, in_channels, out_channels, stride
+                )
+                in_channels = out_channels
+        x = table.norm_relu("head", "", x, in_channels)
+        x = table.add("global_pool", "head.pool", x, channels=(in_channels, in_channels))
+        x = table.add("flatten", "head.flatten", x, channels=(in_channels, in_channels))
+        table.add("dense", "logits", x, channels=(in_channels, self.classes))
         return tuple(table.rows)
 
-    def _unit(self, table: _Table, name: str, x: str, reads: int, writes: int, stride: int) -> str:
+    def _unit(
+        self, table: _Table, name: str, x: str, in_channels: int, out_channels: int, stride: int
+    ) -> str:
         """Add one residual unit; its output's name."""
-        active = table.norm_relu(name, "1", x, reads)
+        active = table.norm_relu(name, "1", x, in_channels)
         if self.block == "bottleneck":
-            inner = writes // 4
-            plan = [(reads, inner, 1, 1), (inner, inner, 3, stride), (inner, writes, 1, 1)]
+            inner = out_channels // 4
+            plan = [
+                (in_channels, inner, 1, 1),
+                (inner, inner, 3, stride),
+                (inner, out_channels, 1, 1),
+            ]
         else:
-            plan = [(reads, writes, 3, stride), (writes, writes, 3, 1)]
+            plan = [(in_channels, out_channels, 3, stride), (out_channels, out_channels, 3, 1)]
         y = active
         for number, (source, target, kernel, step) in enumerate(plan, start=1):
             if number > 1:
@@ -153,11 +166,15 @@ class ResNetV2:
                 stride=step,
             )
         # Where the shape changes, the shortcut must change it too; it starts behind the first ReLU.
-        if reads != writes or stride != 1:
+        if in_channels != out_channels or stride != 1:
             x = table.add(
-                "conv", f"{name}.shortcut", active, channels=(reads, writes), stride=stride
+                "conv",
+                f"{name}.shortcut",
+                active,
+                channels=(in_channels, out_channels),
+                stride=stride,
             )
-        return table.add("add", f"{name}.sum", y, x, channels=(writes, writes))
+        return table.add("add", f"{name}.sum", y, x, channels=(out_channels, out_channels))
 
     def parameters(self) -> dict[str, tuple[int, ...]]:
         """Names and shapes of every parameter, in the order of the layers."""
@@ -208,11 +225,11 @@ DIGITS = ResNetV2(
     block="basic",
     units=(1, 1, 1),
     channels=(16, 16, 32, 64),
-    deep_stem=False,
+    stem="cifar",
 )
 
 
-def seeded_parameters(spec: ResNetV2, seed: int, *, untouched_norms: bool = False) -> Parameters:
+def seeded_parameters(spec: ResNetV2, seed: int, *, identity_norms: bool = False) -> Parameters:
     """Random parameters, the same bytes on every machine.
 
     Parameters
@@ -221,7 +238,7 @@ def seeded_parameters(spec: ResNetV2, seed: int, *, untouched_norms: bool = Fals
         The network.
     seed : int
         Another seed, another network.
-    untouched_norms : bool, optional
+    identity_norms : bool, optional
         True leaves batch norms the identity, as before training. False gives each one a scale, a
         shift, a mean and a variance of its own, so that a compiler that folds them wrongly is seen.
 
@@ -246,11 +263,11 @@ def seeded_parameters(spec: ResNetV2, seed: int, *, untouched_norms: bool = Fals
         source = np.random.PCG64([seed, number])
         if layer.op == "batch_norm":
             spread[layer.name] = 1.0
-            arrays = _norm(layer, before, source, untouched_norms)
+            arrays = _norm(layer, before, source, identity_norms)
         elif layer.op in ("conv", "dense"):
             weight, *rest = shapes.values()
-            deviation = math.sqrt(2.0 / math.prod(weight[1:]))
-            arrays = [bell(source, weight, deviation, centred=layer.channels[0] > 3)]
+            std = math.sqrt(2.0 / math.prod(weight[1:]))
+            arrays = [normal(source, weight, std, centred=layer.channels[0] > 3)]
             arrays += [np.zeros(shape, np.float32) for shape in rest]
             spread[layer.name] = 2.0 * before
         else:
@@ -263,16 +280,16 @@ def seeded_parameters(spec: ResNetV2, seed: int, *, untouched_norms: bool = Fals
 
 
 def _norm(
-    layer: Layer, before: float, source: np.random.PCG64, untouched: bool
+    layer: Layer, before: float, source: np.random.PCG64, identity: bool
 ) -> list[npt.NDArray[np.float32]]:
     """Scale, shift, mean and variance of one batch norm."""
     shape = (layer.channels[1],)
     ones, zeros = np.ones(shape, np.float32), np.zeros(shape, np.float32)
-    if untouched:
+    if identity:
         return [ones, zeros, zeros.copy(), ones.copy()]
-    scale, shift = levels(source, shape, 0.75, 1.25), levels(source, shape, -0.1, 0.1)
+    scale, shift = uniform(source, shape, 0.75, 1.25), uniform(source, shape, -0.1, 0.1)
     if layer.name == "data_norm":  # Gluon's opening norm has neither
         scale, shift = ones, zeros
     around = 0.1 * math.sqrt(before)
-    mean = levels(source, shape, -around, around)
-    return [scale, shift, mean, levels(source, shape, 0.75 * before, 1.25 * before)]
+    mean = uniform(source, shape, -around, around)
+    return [scale, shift, mean, uniform(source, shape, 0.75 * before, 1.25 * before)]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..errors import InputError
 from ..extras import need
-from .seeds import shuffled
+from .seeds import permutation
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Digits", "digits", "imagenet_labels", "preprocess", "sample_image"]
 
 _MEAN = np.array([0.485, 0.456, 0.406], np.float32)
-_DEVIATION = np.array([0.229, 0.224, 0.225], np.float32)
+_STD = np.array([0.229, 0.224, 0.225], np.float32)
 
 
 class Digits(NamedTuple):
@@ -65,7 +65,7 @@ def digits() -> Digits:
     held_out = np.zeros(len(labels), dtype=bool)
     for digit in range(10):
         members = np.flatnonzero(labels == digit)
-        order = shuffled(np.random.PCG64([8, digit]), len(members))
+        order = permutation(np.random.PCG64([8, digit]), len(members))
         held_out[members[order[: round(len(members) / 4)]]] = True
     return Digits(pictures[~held_out], labels[~held_out], pictures[held_out], labels[held_out])
 
@@ -137,7 +137,7 @@ def preprocess(image: npt.NDArray[np.uint8] | Image.Image) -> npt.NDArray[np.flo
         image = Image.fromarray(image)
     small = image.convert("RGB").resize((224, 224), Image.Resampling.BILINEAR)
     picture = np.asarray(small, dtype=np.float32) / np.float32(255)
-    picture = (picture - _MEAN) / _DEVIATION
+    picture = (picture - _MEAN) / _STD
     return np.ascontiguousarray(picture.transpose(2, 0, 1)[None])
 
 

@@ -12,16 +12,18 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["bell", "levels", "shuffled"]
+__all__ = ["normal", "permutation", "uniform"]
 
-# The deviation of the sum of four numbers drawn evenly from 0 ... 65535.
-_DEVIATION_OF_FOUR = math.sqrt(4 * (65536**2 - 1) / 12)
+# The standard deviation of the sum of four numbers drawn evenly from 0 ... 65535.
+_STD_OF_FOUR = math.sqrt(4 * (65536**2 - 1) / 12)
 
 
-def bell(
-    source: np.random.PCG64, shape: tuple[int, ...], deviation: float, *, centred: bool
+def normal(
+    source: np.random.PCG64, shape: tuple[int, ...], std: float, *, centred: bool
 ) -> npt.NDArray[np.float32]:
-    """Bell-shaped numbers around zero: sums of four even ones, which are close to normal.
+    """Nearly normal numbers around zero: each is the sum of four uniform ones.
+
+    The sum of four is an approximation: it has no tails beyond 3.5 standard deviations.
 
     Parameters
     ----------
@@ -29,7 +31,7 @@ def bell(
         Where the bits come from.
     shape : tuple of int
         The array's shape.
-    deviation : float
+    std : float
         The numbers' standard deviation.
     centred : bool
         True makes the sum over each `array[i]` zero, up to rounding.
@@ -52,14 +54,14 @@ def bell(
         )
     else:
         numbers -= 2 * 65535
-    factor = np.float32(deviation / _DEVIATION_OF_FOUR)
+    factor = np.float32(std / _STD_OF_FOUR)
     return (numbers.astype(np.float32) * factor).reshape(shape)
 
 
-def levels(
+def uniform(
     source: np.random.PCG64, shape: tuple[int, ...], low: float, high: float
 ) -> npt.NDArray[np.float32]:
-    """Numbers drawn evenly between two bounds.
+    """Uniform numbers between two bounds.
 
     Parameters
     ----------
@@ -79,7 +81,7 @@ def levels(
     return (low + (high - low) * (bits * 2.0**-53)).astype(np.float32).reshape(shape)
 
 
-def shuffled(source: np.random.PCG64, count: int) -> npt.NDArray[np.int64]:
+def permutation(source: np.random.PCG64, count: int) -> npt.NDArray[np.int64]:
     """The numbers 0 to `count - 1` in a random order.
 
     Parameters

@@ -70,12 +70,13 @@ class Network(nn.Module):  # type: ignore[misc]
 
 
 def _module(layer: Layer) -> nn.Module:
-    reads, writes = layer.channels
+    in_channels, out_channels = layer.channels
     match layer.op:
         case "batch_norm":
-            return nn.BatchNorm2d(writes, eps=EPSILON)
+            return nn.BatchNorm2d(out_channels, eps=EPSILON)
         case "conv":
-            return nn.Conv2d(reads, writes, layer.kernel, layer.stride, layer.padding, bias=False)
+            sizes = (layer.kernel, layer.stride, layer.padding)
+            return nn.Conv2d(in_channels, out_channels, *sizes, bias=False)
         case "relu":
             return nn.ReLU()
         case "max_pool":
@@ -87,7 +88,7 @@ def _module(layer: Layer) -> nn.Module:
         case "flatten":
             return nn.Flatten()
         case "dense":
-            return nn.Linear(reads, writes)
+            return nn.Linear(in_channels, out_channels)
 
 
 def load_parameters(network: Network, parameters: Mapping[str, npt.NDArray[np.float32]]) -> Network:

@@ -63,7 +63,7 @@ def train(digits: Digits, *, epochs: int, seed: int, say: Callable[[str], None] 
 
 def _train(digits: Digits, epochs: int, seed: int, say: Callable[[str], None]) -> Network:
     network = Network(DIGITS).train()
-    load_parameters(network, seeded_parameters(DIGITS, seed, untouched_norms=True))
+    load_parameters(network, seeded_parameters(DIGITS, seed, identity_norms=True))
     x, y = torch.from_numpy(digits.x_train), torch.from_numpy(digits.y_train)
     random = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.SGD(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from .. import data
-from ..errors import DataError, InputError, ModelError
+from ..errors import ChecksumError, DataError, InputError, ModelError
 from ..extras import need
 from .architecture import DIGITS, RESNET50, Parameters, seeded_parameters
 
@@ -36,8 +36,8 @@ _NOTES = {
         "handwritten digits; its classes are real answers."
     ),
 }
-# The first failed download of this process, so that nobody waits for the network twice.
-_no_zoo: list[DataError] = []
+# Why the zoo's file could not be had in this process, so that nobody waits for the network twice.
+_no_zoo = ""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Model:
     input_shape : tuple
         The input's shape: numbers, and a name where the model leaves one open.
     note : str
-        One sentence on the weights; `print(model)` shows it.
+        A sentence on the weights; `print(model)` shows it.
     """
 
     proto: onnx.ModelProto = field(repr=False)
@@ -82,7 +82,11 @@ class Model:
 
     @classmethod
     def of(
-        cls, proto: onnx.ModelProto, name: str, weights: Literal["zoo", "seeded", "trained"]
+        cls,
+        proto: onnx.ModelProto,
+        name: str,
+        weights: Literal["zoo", "seeded", "trained"],
+        note: str | None = None,
     ) -> Model:
         """Describe an ONNX model.
 
@@ -94,6 +98,8 @@ class Model:
             Its name.
         weights : {"zoo", "seeded", "trained"}
             Where its weights come from.
+        note : str, optional
+            A sentence on that; left out, the usual one.
 
         Returns
         -------
@@ -110,7 +116,7 @@ class Model:
         value = graph_input(proto)
         dims = value.type.tensor_type.shape.dim
         shape = tuple(dim.dim_param if dim.HasField("dim_param") else dim.dim_value for dim in dims)
-        return cls(proto, name, weights, value.name, shape, _NOTES[weights])
+        return cls(proto, name, weights, value.name, shape, note or _NOTES[weights])
 
 
 def resnet50_v2(
@@ -123,7 +129,7 @@ def resnet50_v2(
     weights : {"auto", "zoo", "seeded"}, optional
         "zoo" wants the zoo's file (102 MB, trained on ImageNet), from the cache or the network.
         "seeded" builds the same architecture with random numbers, offline, the same on every
-        machine. "auto" is "zoo" where that can be had, else "seeded".
+        machine. "auto" is "zoo" where that can be had, else "seeded", and the note says why.
     batch : int or None, optional
         Pictures in one call; None leaves the number open.
 
@@ -135,6 +141,8 @@ def resnet50_v2(
 
     Raises
     ------
+    ChecksumError
+        If what was downloaded is another file, "auto" or not.
     DataError
         If "zoo" is asked for and cannot be had.
     InputError
@@ -145,19 +153,20 @@ def resnet50_v2(
     need("onnx", extra="models")
     from .onnx_form import set_batch, to_onnx
 
-    path = _zoo_path(weights)
+    path, note = _zoo_file(weights)
     if path is None:
         parameters = seeded_parameters(RESNET50, _SEED)
-        return Model.of(to_onnx(RESNET50, parameters, batch=batch), RESNET50.name, "seeded")
+        return Model.of(to_onnx(RESNET50, parameters, batch=batch), RESNET50.name, "seeded", note)
     import onnx
 
     proto = onnx.load(path)
     set_batch(proto, batch)
-    return Model.of(proto, RESNET50.name, "zoo")
+    return Model.of(proto, RESNET50.name, "zoo", note)
 
 
-def _zoo_path(weights: str) -> Path | None:
-    """Find or fetch the zoo's file; None where seeded weights are to be used."""
+def _zoo_file(weights: str) -> tuple[Path | None, str]:
+    """Find or fetch the zoo's file, None for seeded weights; with the sentence on the weights."""
+    global _no_zoo
     if weights not in ("auto", "zoo", "seeded"):
         raise InputError(
             f"There are no {weights!r} weights.",
@@ -165,17 +174,18 @@ def _zoo_path(weights: str) -> Path | None:
             fix='Use "auto", "zoo" or "seeded".',
         )
     if weights == "seeded":
-        return None
+        return None, _NOTES["seeded"]
     if weights == "zoo":
-        return data.fetch(ZOO_FILE)
+        return data.fetch(ZOO_FILE), _NOTES["zoo"]
     try:
-        if path := data.cached(ZOO_FILE):
-            return path
-        if not _no_zoo:
-            return data.fetch(ZOO_FILE)
+        path = data.cached(ZOO_FILE) if _no_zoo else data.fetch(ZOO_FILE)
+    except ChecksumError:
+        raise
     except DataError as error:
-        _no_zoo.append(error)
-    return None
+        path, _no_zoo = None, error.what.splitlines()[0]
+    if path is None:
+        return None, f"{_NOTES['seeded']}\nThe zoo's file is not downloaded: {_no_zoo}"
+    return path, _NOTES["zoo"]
 
 
 def digits_resnet(*, batch: int | None = 1) -> Model:
@@ -233,6 +243,8 @@ def torch_resnet50_v2(weights: Literal["auto", "zoo", "seeded"] = "auto") -> Net
 
     Raises
     ------
+    ChecksumError
+        If what was downloaded is another file, "auto" or not.
     DataError
         If "zoo" is asked for and cannot be had.
     InputError
@@ -245,7 +257,7 @@ def torch_resnet50_v2(weights: Literal["auto", "zoo", "seeded"] = "auto") -> Net
     need("torch", extra="torch")
     from . import torch_form
 
-    path = _zoo_path(weights)
+    path, note = _zoo_file(weights)
     parameters: Parameters
     if path is None:
         parameters = seeded_parameters(RESNET50, _SEED)
@@ -256,7 +268,7 @@ def torch_resnet50_v2(weights: Literal["auto", "zoo", "seeded"] = "auto") -> Net
         from .onnx_form import from_onnx
 
         parameters = from_onnx(RESNET50, onnx.load(path))
-    network = torch_form.Network(RESNET50, _NOTES["seeded" if path is None else "zoo"])
+    network = torch_form.Network(RESNET50, note)
     return torch_form.load_parameters(network, parameters).eval()  # type: ignore[no-any-return]
 
 
