@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
+import pytest
 import tvm
 from onnx import TensorProto, helper, numpy_helper
 from tvm import relax
@@ -16,7 +18,7 @@ from tvm import relax
 import tvmlab
 
 FLOAT = TensorProto.FLOAT
-# Large models that are not part of the repository; tests that need one skip, by its name.
+# A folder beside the repository for models that are not part of it.
 MODELS = Path(__file__).parents[2] / "shared" / "models"
 
 node = helper.make_node
@@ -82,6 +84,16 @@ def convolutional() -> onnx.ModelProto:
         [weight("k", array(4, 3, 3, 3)), *statistics],
         opset=15,
     )
+
+
+@functools.cache
+def real_model(name: str) -> bytes:
+    """The content of a file that `tvmlab.data` knows; skip, by its name, without it."""
+    places = [MODELS / name, tvmlab.data.cached(name)]
+    for place in places:
+        if place is not None and place.is_file():
+            return place.read_bytes()
+    pytest.skip(f"{name} is not on this machine")
 
 
 def as_tuple(result: Any) -> tuple[np.ndarray, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 
-import tvm
 from tvm.ir import IRModule
 
 from ..errors import ModelError, ShapeError, UnsupportedOperatorError
@@ -49,7 +48,7 @@ def import_bytes(data: bytes, shapes: Shapes | None, *, where: str) -> IRModule:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return from_tflite(tflite.Model.GetRootAsModel(data, 0))
-    except tvm.error.OpNotImplemented as error:
+    except NotImplementedError as error:  # of which tvm.error.OpNotImplemented is one
         raise UnsupportedOperatorError(
             f"TVM cannot import a TensorFlow Lite operator: {str(error).strip()}",
             where=where,
