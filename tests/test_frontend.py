@@ -30,11 +30,15 @@ def test_path_text_bytes_and_object_give_the_same_module(tmp_path: Path) -> None
         tvm.ir.assert_structural_equal(tvmlab.load(model), expected)
 
 
-def test_an_object_that_carries_a_model_is_one() -> None:
-    class Carrier:
-        proto = dense()
+class Carrier:
+    """Something else, with an attribute of the same name as `models.Model` has."""
 
-    tvm.ir.assert_structural_equal(tvmlab.load(Carrier()), tvmlab.load(dense()))
+    proto = dense()
+
+
+def test_the_workbooks_models_are_loaded_as_they_are() -> None:
+    model = tvmlab.models.Model.of(dense(), "dense", "seeded")
+    tvm.ir.assert_structural_equal(tvmlab.load(model), tvmlab.load(dense()))
 
 
 def test_loading_leaves_the_model_as_it_is() -> None:
@@ -90,7 +94,9 @@ def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    "model", [None, 5, [DENSE], {"x": 1}, dense().graph, np.zeros(3), tvm.IRModule()], ids=type
+    "model",
+    [None, 5, [DENSE], {"x": 1}, dense().graph, np.zeros(3), tvm.IRModule(), Carrier()],
+    ids=type,
 )
 def test_objects_that_are_no_models(model: Any) -> None:
     with pytest.raises(ModelError, match="this is not a model that tvmlab can read") as caught:

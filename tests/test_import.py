@@ -20,7 +20,8 @@ class Refuse:
 sys.meta_path.insert(0, Refuse())
 import tvmlab
 added = set(sys.modules) - before
-print(json.dumps({"before": len(before), "added": sorted(added)}))
+names = sorted(name for name in tvmlab.__all__ if hasattr(tvmlab, name))
+print(json.dumps({"before": len(before), "added": sorted(added), "names": names}))
 """
 # What the extras install, and what is slow to import.
 OPTIONAL = (
@@ -46,6 +47,15 @@ def test_nothing_optional_is_imported(imported: dict[str, object]) -> None:
     assert "tvmlab.compiler" in added
     known = {"tvmlab", "tvm", "numpy", *sys.stdlib_module_names}
     assert {name for name in added if name.partition(".")[0] not in known} == set()
+
+
+def test_the_public_names_are_there(imported: dict[str, object]) -> None:
+    assert imported["names"] == sorted(
+        [
+            *("Executable", "compile", "host_target", "load", "load_executable"),
+            *("bench", "data", "errors", "models", "native", "plot", "target", "toolchain"),
+        ]
+    )
 
 
 def test_few_modules_are_added(imported: dict[str, object]) -> None:

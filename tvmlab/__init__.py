@@ -3,7 +3,7 @@
 The way data flows: `load` a model into Relax, rewrite it with any pass, `compile` it, call it.
 """
 
-from . import bench, errors, models, plot
+from . import bench, data, errors, models, native, plot, target, toolchain
 from .compiler import compile
 from .executable import Executable, load_executable
 from .frontend import load
@@ -14,10 +14,14 @@ __all__ = [
     "Executable",
     "bench",
     "compile",
+    "data",
     "errors",
     "host_target",
     "load",
     "load_executable",
     "models",
+    "native",
     "plot",
+    "target",
+    "toolchain",
 ]

@@ -11,6 +11,7 @@ from typing import Any
 from tvm.ir import IRModule
 
 from ..errors import ModelError
+from ..models import Model
 from .shapes import Shapes
 
 __all__ = ["Shapes", "load"]
@@ -44,7 +45,7 @@ def load(model: Any, *, shapes: Mapping[str, Sequence[int | str]] | None = None)
     ShapeError
         A dimension is open and `shapes` does not give it, or `shapes` does not fit.
     """
-    model = getattr(model, "proto", model)
+    model = model.proto if isinstance(model, Model) else model
     if isinstance(model, (str, os.PathLike)):
         return _load_file(Path(model), shapes)
     if isinstance(model, (bytes, bytearray, memoryview)):
