@@ -130,6 +130,9 @@ def test_numbers_are_short_and_right(value: float) -> None:
     assert len(re.sub(r"\D", "", text)) <= 8 or abs(value) < 1e-4
 
 
-def test_colours_marks_and_hatches_are_told_apart() -> None:
-    for kinds in (plot.COLOURS, plot.MARKERS, plot.HATCHES):
-        assert len(set(kinds)) == len(kinds) == len(plot.COLOURS)
+def test_rows_of_samples_differ_in_colour_and_in_marker() -> None:
+    names = [str(number) for number in range(len(plot.COLOURS))]
+    (axes,) = plot.samples({name: [1.0] for name in names}, unit="ms").axes
+    dots = axes.lines[::2]
+    assert len({line.get_color() for line in dots}) == len(names)
+    assert len({line.get_marker() for line in dots}) == len(names)

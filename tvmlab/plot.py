@@ -4,7 +4,7 @@ Every figure is published together with a sentence that says what one sees. It i
 text in the output's metadata, which some renderers honour, and a caption below the figure, because
 JupyterLab and nbconvert's default page do not (jupyter/enhancement-proposals, issue 120).
 Colours are those of Okabe and Ito (2008), which people with the common kinds of colour blindness
-can tell apart, and marks or hatches differ as well.
+can tell apart, and markers and line styles differ as well.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "HATCHES", "MARKERS", "bars", "figure", "pictures", "samples", "show"]
+__all__ = ["COLOURS", "MARKERS", "bars", "figure", "pictures", "samples", "show"]
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#F0E442", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-HATCHES = ("", "//", "..", "xx", "\\\\", "oo", "--", "++")
 
 
 def figure(width: float = 7.0, height: float = 3.6) -> tuple[Figure, Axes]:
