@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import importlib.util
 import math
-import os
 import re
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -38,33 +35,16 @@ class NotebookError(Exception):
     """A notebook cannot be read or executed; says which, where and why."""
 
 
-# What a notebook may name in its metadata under `needs`, and how to tell whether it is there.
+# What a notebook may name in its metadata under `needs`, and how to tell whether it is there: only
+# what `make setup` does not install. All of requirements.txt is in the environment, or it is broken
+# and no reason to skip.
 
 
-def _program(*names: str) -> Callable[[], bool]:
-    def found() -> bool:
-        # The scripts folder of a virtual environment is not always on PATH: look there as well.
-        beside = str(Path(sys.executable).parent)
-        places = os.pathsep.join([beside, os.environ.get("PATH", os.defpath)])
-        return any(shutil.which(name, path=places) for name in names)
-
-    return found
+def _program(name: str) -> Callable[[], bool]:
+    return lambda: shutil.which(name) is not None
 
 
-def _module(name: str) -> Callable[[], bool]:
-    return lambda: importlib.util.find_spec(name) is not None
-
-
-NEEDS: dict[str, Callable[[], bool]] = {
-    **{name: _program(name) for name in ("g++", "make", "cmake", "ninja", "git")},
-    **{
-        name: _module(name)
-        for name in ("torch", "torchao", "onnx", "onnxruntime", "matplotlib", "xgboost", "lark")
-    },
-    "scikit-learn": _module("sklearn"),
-    "pillow": _module("PIL"),
-    "tflite": _module("tflite"),
-}
+NEEDS: dict[str, Callable[[], bool]] = {name: _program(name) for name in ("g++", "make")}
 
 
 def missing_needs(notebook: NotebookNode) -> list[str]:

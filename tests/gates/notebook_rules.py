@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +119,13 @@ def texts(cell: NotebookNode) -> Iterator[str]:
             yield from (str(data) for mime, data in output.data.items() if mime != "image/png")
 
 
+@cache
+def packages() -> frozenset[str]:
+    """Return the names of the Python packages that every environment of the workbook has."""
+    text = (ROOT / "requirements.txt").read_text(encoding="utf-8")
+    return frozenset(re.findall(r"^([a-z0-9][a-z0-9._-]*)==", text, re.MULTILINE))
+
+
 def is_sentence(text: object) -> bool:
     """Say whether a text reads as a whole sentence: capital, several words, full stop."""
     return isinstance(text, str) and bool(
@@ -183,7 +190,9 @@ def metadata(page: Page) -> Iterator[str]:
         yield "metadata: needs is not a list"
         return
     for name in about["needs"]:
-        if name not in NEEDS:
+        if name in packages():
+            yield f"metadata: {name!r} comes with requirements.txt: no need of this notebook's own"
+        elif name not in NEEDS:
             yield f"metadata: nobody knows how to look for the need {name!r} (see NEEDS)"
 
 

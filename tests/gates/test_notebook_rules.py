@@ -137,6 +137,8 @@ CASES: list[tuple[str, Break, str, str]] = [
     ("metadata", about(summary="We count aloud to three."), "metadata", "does not complete"),
     ("metadata", about(needs="g++"), "metadata", "not a list"),
     ("metadata", about(needs=["g++", "gpp"]), "metadata", "'gpp'"),
+    ("metadata", about(needs=["scikit-learn"]), "metadata", "comes with requirements.txt"),
+    ("metadata", about(needs=["cmake"]), "metadata", "comes with requirements.txt"),
     ("links_resolve", source("steps", "#In-practice", "#In-theory"), "steps", "#In-theory"),
     ("links_resolve", source("steps", "#In-practice", "02_no.ipynb"), "steps", "does not exist"),
     ("links_resolve", source("steps", "#In-practice", "../out.md"), "steps", "leaves"),

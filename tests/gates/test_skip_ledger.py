@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import nbformat
 import pytest
 from notebook_form import NEEDS, dumps, missing_needs
-from notebook_rules import ROOT
+from notebook_rules import ROOT, packages
 from notebook_runs import run_nbval
 from notebook_samples import code, good, stream
 
@@ -38,7 +37,8 @@ def test_nbval_skips_what_the_machine_lacks_and_says_so(tmp_path: Path) -> None:
 def test_the_script_skips_it_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = needing(tmp_path, "onnx", "some thing")
+    path = needing(tmp_path, "here", "some thing")
+    monkeypatch.setitem(NEEDS, "here", lambda: True)
     monkeypatch.setitem(NEEDS, "some thing", lambda: False)
     before = path.read_bytes()
     assert main([str(path)]) == 0
@@ -53,14 +53,18 @@ def test_a_misspelt_need_skips_nothing() -> None:
     assert missing_needs(nbformat.v4.new_notebook()) == []
 
 
-def test_a_program_beside_python_is_found_off_the_path(
+def test_a_need_is_what_requirements_do_not_bring() -> None:
+    assert {"torch", "cmake", "scikit-learn"} <= packages()
+    assert not packages() & set(NEEDS)
+
+
+def test_a_program_is_looked_for_on_the_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "cmake").write_text("#!/bin/sh\n")
-    (tmp_path / "cmake").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    assert NEEDS["cmake"]()
+    (tmp_path / "make").write_text("#!/bin/sh\n")
+    (tmp_path / "make").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert NEEDS["make"]()
     assert not NEEDS["g++"]()
 
 
