@@ -17,6 +17,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook
 from notebook_form import load, missing_needs
 from notebook_rules import ROOT, Page, exercises, texts
+from notebook_samples import good
 
 from notebooks import execute, find
 
@@ -69,21 +70,51 @@ def test_every_exercise_has_its_answers(path: Path) -> None:
         assert exercise["wrong"], f"{path.name}, {name}: no wrong answer"
 
 
+def judged(
+    notebook: NotebookNode, solutions: dict[str, Any], folder: Path
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Run the answers; return what each stub's check says, and where a check is wrong."""
+    made, tried = trial(notebook, solutions)
+    execute(made, folder)
+    said = {cell.id: "".join(texts(cell)) for cell in made.cells}
+    wrongly = {
+        f"{name.rpartition('-')[0]}, {what}": said[name]
+        for name, what in tried.items()
+        if not (DONE if what == RIGHT else NOT_YET).match(said[name])
+    }
+    return {name: said[f"{name}-0"] for name in solutions}, wrongly
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_right_answers_are_taken_and_wrong_ones_refused(path: Path) -> None:
     notebook = load(path)
     if missing := missing_needs(notebook):
         pytest.skip(f"{path.name} needs {', '.join(missing)}: not on this machine")
     solutions = answers(path)
-    made, tried = trial(notebook, solutions)
-    execute(made, path.parent)
-    said = {cell.id: "".join(texts(cell)) for cell in made.cells}
-    missed = {
-        f"{name}, {what}": said[name]
-        for name, what in tried.items()
-        if not (DONE if what == RIGHT else NOT_YET).match(said[name])
-    }
-    assert not missed, f"{path.name}: these checks say the wrong thing: {missed}"
+    stubs, wrongly = judged(notebook, solutions, path.parent)
+    assert not wrongly, f"{path.name}: these checks say the wrong thing: {wrongly}"
     committed = {cell.id: "".join(texts(cell)) for cell in notebook.cells if "outputs" in cell}
-    stubs = {name: said[f"{name}-0"] for name in solutions}
     assert stubs == {name: committed[name] for name in solutions}, path.name
+
+
+def test_a_check_that_judges_wrongly_is_found(tmp_path: Path) -> None:
+    notebook = good()
+    checks = {"four": "answer > 3", "five": "answer == limit"}
+    for name, check in checks.items():
+        cell = next(cell for cell in notebook.cells if cell.id == f"exercise-{name}")
+        cell.source = f"answer = 0\nprint('done' if {check} else 'not yet')"
+    answer = {"stub": "answer = 0", "right": "answer = 4", "wrong": {"too far": "answer = 5"}}
+    solutions = {"exercise-four": answer, "exercise-five": answer | {"before": ["limit = 5"]}}
+    stubs, wrongly = judged(notebook, solutions, tmp_path)
+    assert stubs == dict.fromkeys(solutions, "not yet\n")
+    assert wrongly == {
+        "exercise-four, too far": "done\n",
+        "exercise-five, too far": "done\n",
+        "exercise-five, the right answer": "not yet\n",
+    }
+
+
+def test_a_stub_that_is_not_in_the_cell_is_refused() -> None:
+    answer = {"stub": "answer = 7", "right": "answer = 4", "wrong": {}}
+    with pytest.raises(AssertionError, match="exercise-four: the stub stands 0 times"):
+        trial(good(), {"exercise-four": answer})
