@@ -6,11 +6,12 @@
 #   TVMLAB_MIRROR=http://mirror.example/debian   take the packages from there
 set -eu
 root=$1
-mirror=${TVMLAB_MIRROR:-http://deb.debian.org/debian}
 
-debootstrap --variant=minbase bookworm "$root" "$mirror" >"$root.log" 2>&1 || {
+# Without a mirror debootstrap takes Debian's own.
+debootstrap --variant=minbase bookworm "$root" ${TVMLAB_MIRROR:+"$TVMLAB_MIRROR"} \
+    >"$root.log" 2>&1 || {
     tail -n 5 "$root.log" >&2
-    echo "image-base: debootstrap could not fetch Debian from $mirror (TVMLAB_MIRROR names another)" >&2
+    echo "image-base: debootstrap could not fetch Debian (TVMLAB_MIRROR names another mirror)" >&2
     exit 1
 }
 rm -rf "$root"/var/cache/apt/archives/*.deb "$root"/var/lib/apt/lists/*

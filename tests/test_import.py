@@ -70,3 +70,19 @@ def test_frontends_of_tvm_are_not_imported(imported: dict[str, object]) -> None:
     added = imported["added"]
     assert isinstance(added, list)
     assert [name for name in added if name.startswith("tvm.relax.frontend.")] == []
+
+
+def test_toolchain_is_light() -> None:
+    code = (
+        "import sys, types\n"
+        "sys.modules['tvm'] = None\n"
+        "import importlib.util as u\n"
+        "spec = u.find_spec('tvmlab')\n"
+        "package = types.ModuleType('tvmlab')\n"
+        "package.__path__ = list(spec.submodule_search_locations)\n"
+        "sys.modules['tvmlab'] = package\n"
+        "import tvmlab.toolchain\n"
+        "print(sorted({'tvm_ffi', 'numpy', 'torch'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

