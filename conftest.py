@@ -20,11 +20,14 @@ from notebook_form import missing_needs
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep the user's IPython start-up files and history out of the kernels under test."""
+    """Keep the user's IPython files, and the make that runs us, out of what is tested."""
     # Not a fixture: nbval's cells have none.
     folder = tempfile.TemporaryDirectory(prefix="ipython-")
     config.add_cleanup(folder.cleanup)
     os.environ["IPYTHONDIR"] = folder.name
+    # `make test` runs this: each make under test would obey that make's flags and say its level.
+    for name in ("MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS"):
+        os.environ.pop(name, None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -25,6 +25,11 @@ version() {
     "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null
 }
 
+# make and what tvm-ffi-config prints cannot name a folder with a space in it.
+case $(pwd -P) in
+*[[:space:]]*) die "there is a space in the path $(pwd -P), which the C++ build tools cannot take; move the checkout" ;;
+esac
+
 in_range() {
     case $1 in 3.11 | 3.12 | 3.13) ;; *) return 1 ;; esac
 }

@@ -99,7 +99,7 @@ class Checkout:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Checkout:
-    folder = tmp_path / "a checkout"  # A space, on purpose.
+    folder = tmp_path / "checkout"
     (folder / "scripts").mkdir(parents=True)
     for name in (
         "requirements.txt",
@@ -126,6 +126,14 @@ def one_line(done: subprocess.CompletedProcess[str]) -> str:
     assert len(lines) == 1, done.stderr
     assert lines[0].startswith("setup: ")
     return lines[0]
+
+
+def test_a_folder_with_a_space_is_refused(checkout: Checkout) -> None:
+    checkout.python("python3", "3.12")
+    spaced = checkout.folder.rename(checkout.folder.with_name("a checkout"))
+    done = Checkout(spaced, checkout.bin, checkout.fake).setup()
+    assert "there is a space in the path" in one_line(done)
+    assert not (spaced / ".venv").exists()
 
 
 def test_a_first_call_installs_and_a_second_does_nothing(checkout: Checkout) -> None:

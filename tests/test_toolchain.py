@@ -96,7 +96,9 @@ def test_compiler_prefers_cxx_then_gcc_then_clang(own_path, monkeypatch):
 def test_environment_puts_our_tools_first(monkeypatch):
     monkeypatch.setenv("PATH", "/elsewhere")
     monkeypatch.setenv("CLICOLOR_FORCE", "1")
+    monkeypatch.setenv("MAKELEVEL", "1")  # what `make test` above us sets
     own = toolchain.environment({"EXTRA": "1"})
+    assert "MAKELEVEL" not in own
     assert own["PATH"] == f"{Path(sys.executable).parent}{os.pathsep}/elsewhere"
     assert (own["EXTRA"], own["LC_ALL"]) == ("1", "C")
     assert "CLICOLOR_FORCE" not in own
@@ -153,6 +155,11 @@ def test_ffi_flags_are_those_of_the_config_tool():
     folder = next(flag[2:] for flag in link_flags if flag.startswith("-L"))
     assert (Path(folder) / "libtvm_ffi.so").is_file()
     assert "-ltvm_ffi" in link_flags
+
+
+def test_a_folder_of_tvm_ffi_may_have_a_space():
+    line = "-I/a b/include -I/a b/dlpack -std=c++17"
+    assert toolchain._flags(line) == ["-I/a b/include", "-I/a b/dlpack", "-std=c++17"]
 
 
 @pytest.fixture(scope="module")

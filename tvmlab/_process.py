@@ -79,7 +79,8 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     -------
     dict of str to str
         This process's variables, with the folder of the running Python in front of PATH as if its
-        virtual environment were activated, English messages, and no colour codes.
+        virtual environment were activated, English messages, no colour codes, and nothing of a
+        make that runs above us (`make lab`, `make test`): each make below it would obey its flags.
     """
     path = os.pathsep.join([str(_own_bin()), os.environ.get("PATH", os.defpath)])
     own = {"PATH": path, "LC_ALL": "C", "TERM": "dumb"}
@@ -87,7 +88,8 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
         own["VIRTUAL_ENV"] = sys.prefix  # CMake's FindPython goes by it
     # Jupyter sets these three for its kernels, and CMake, Ninja and compilers obey them.
     colour = ("CLICOLOR", "CLICOLOR_FORCE", "FORCE_COLOR")
-    kept = {name: value for name, value in os.environ.items() if name not in colour}
+    above = ("MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS")
+    kept = {name: text for name, text in os.environ.items() if name not in {*colour, *above}}
     return {**kept, **own, **(extra or {})}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shlex
 import struct
 import sys
@@ -66,7 +67,12 @@ def ffi_flags() -> tuple[list[str], list[str]]:
     compile_line, link_line = (
         run([tool, *options]).output for options in (["--cxxflags"], ["--ldflags", "--libs"])
     )
-    return shlex.split(compile_line), shlex.split(link_line)
+    return _flags(compile_line), _flags(link_line)
+
+
+def _flags(line: str) -> list[str]:
+    """Split what the tool prints; it quotes nothing, so a space may belong to a folder's name."""
+    return re.split(r"\s+(?=-)", line.strip())
 
 
 def build_extension(
