@@ -16,7 +16,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "scripts"))
 
-from notebook_form import missing_needs
+try:
+    from notebook_form import missing_needs
+except ModuleNotFoundError as error:
+    pytest.exit(f"{error}: run `make setup`, then .venv/bin/python -m pytest", returncode=4)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -154,7 +154,12 @@ def samples(runs: Mapping[str, Sequence[float]], *, unit: str, title: str = "") 
 
 
 def pictures(
-    images: Sequence[Any], captions: Sequence[str], *, columns: int = 8, title: str = ""
+    images: Sequence[Any],
+    captions: Sequence[str],
+    *,
+    columns: int = 8,
+    title: str = "",
+    cmap: str = "gray_r",
 ) -> Figure:
     """Draw pictures in a grid, each with a caption.
 
@@ -168,6 +173,9 @@ def pictures(
         Pictures in a row.
     title : str
         The title, empty for none.
+    cmap : str
+        How grey pictures are drawn: ``"gray_r"`` draws high values dark, as ink on paper,
+        ``"gray"`` draws them bright, as a photograph.
 
     Returns
     -------
@@ -183,7 +191,7 @@ def pictures(
     for axes in grid.flat:
         axes.set_axis_off()
     for axes, image, caption in zip(grid.flat, images, captions, strict=False):
-        axes.imshow(image, cmap="gray_r", interpolation="nearest")
+        axes.imshow(image, cmap=cmap, interpolation="nearest")
         axes.set_title(caption, fontsize=8)
     if title:
         fig.suptitle(title)

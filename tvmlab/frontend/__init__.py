@@ -16,6 +16,17 @@ from .shapes import Shapes
 
 __all__ = ["Shapes", "load"]
 
+# What people hand over by mistake, by its first bytes.
+_OTHERS = {
+    b"\xff\xd8\xff": "a JPEG picture",
+    b"\x89PNG": "a PNG picture",
+    b"PK\x03\x04": "a ZIP archive",
+    b"\x1f\x8b": "a gzip archive",
+    b"<!DOCTYPE": "a web page",
+    b"<html": "a web page",
+    b"version https://git-lfs": "a Git LFS pointer, in place of the file it points to",
+}
+
 
 def load(model: Any, *, shapes: Mapping[str, Sequence[int | str]] | None = None) -> IRModule:
     """Import a model into Relax.
@@ -115,6 +126,13 @@ def _load_bytes(
         from .tflite import import_bytes
 
         return import_bytes(data, shapes, where=where)
+    if kind := next((name for start, name in _OTHERS.items() if data.startswith(start)), None):
+        raise ModelError(
+            f"this is {kind}, not a model",
+            where=where,
+            fix="give an ONNX or TensorFlow Lite model; a picture is what a compiled model is "
+            "called with, see tvmlab.models.preprocess",
+        )
     from .onnx import import_proto, parse
 
     return import_proto(parse(data, where=where), shapes, folder=folder, where=where)
