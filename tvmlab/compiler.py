@@ -15,7 +15,7 @@ from .executable import Executable
 from .signature import Signature
 from .target import as_target
 
-__all__ = ["compile"]
+__all__ = ["compile", "simplify"]
 
 
 def compile(
