@@ -1,0 +1,78 @@
+"""Choose the register tile of a contraction: pixels times vectors of channels.
+
+For each step of the sum, a tile of ``p`` pixels and ``v`` vectors loads ``v`` vectors of weights,
+broadcasts ``p`` numbers and does ``p * v`` multiply-adds, all of whose sums stay in registers.
+The larger the tile, the fewer loads for the same arithmetic, until the registers are full (Goto
+and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from .machine import Machine
+
+__all__ = ["Tile"]
+
+# What today's x86-64 and aarch64 cores do in a cycle, and the cycles until a sum can be used.
+_FMAS, _LOADS, _LATENCY = 2, 2, 4
+_MOST_VECTORS = 8
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A register tile.
+
+    Attributes
+    ----------
+    rows, columns : int
+        Pixels of the output, downwards and across.
+    channels : int
+        Output channels: a whole number of vectors.
+    """
+
+    rows: int
+    columns: int
+    channels: int
+
+    @classmethod
+    def choose(
+        cls, height: int, width: int, channels: int, dtype: str, machine: Machine
+    ) -> Tile:
+        """Take the tile that needs the fewest cycles for a picture of one layer.
+
+        Parameters
+        ----------
+        height, width, channels : int
+            The output of one picture (of one group).
+        dtype : str
+            Of the sums.
+        machine : Machine
+            Lanes and registers.
+        """
+        lanes = machine.lanes(dtype)
+
+        def cycles(tile: Tile) -> float:
+            pixels, vectors = tile.rows * tile.columns, tile.channels // lanes
+            tiles = (
+                math.ceil(height / tile.rows)
+                * math.ceil(width / tile.columns)
+                * math.ceil(channels / tile.channels)
+            )
+            arithmetic = max(pixels * vectors / _FMAS, _LATENCY)
+            # Loads hide behind arithmetic, but not all of them.
+            one = arithmetic + (pixels + vectors) / _LOADS / 4 + 1
+            # A picture that the tile does not divide is copied, to be padded; a tile of several
+            # rows touches more lines of the cache.
+            uneven = bool(height % tile.rows or width % tile.columns)
+            return tiles * one * (1 + 0.05 * uneven + 0.02 * (tile.rows - 1))
+
+        candidates = [
+            cls(rows, columns, vectors * lanes)
+            for vectors in range(1, min(_MOST_VECTORS, math.ceil(channels / lanes)) + 1)
+            for pixels in [max(1, (machine.registers - vectors - 2) // vectors)]
+            for columns in range(1, min(width, pixels) + 1)
+            for rows in range(1, min(height, pixels // columns) + 1)
+        ]
+        return min(candidates, key=cycles)
