@@ -22,7 +22,7 @@ from tvm import relax
 from . import bench
 from .errors import PackageError, TargetError, ToolchainError
 from .signature import Input, Signature
-from .target import as_target, missing_features
+from .target import as_target, host_target, missing_features
 
 __all__ = ["Executable", "load_executable"]
 
@@ -268,7 +268,7 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
     made = as_target(target)
     # The host's threads are set before the first kernel runs, as when it was compiled here.
     if made.kind.name == "llvm":
-        as_target(None)
+        host_target()
     with tempfile.TemporaryDirectory() as folder:
         unpacked = Path(folder) / _LIBRARY
         unpacked.write_bytes(library)
