@@ -12,10 +12,11 @@ from torch.nn.functional import cross_entropy
 
 from .._files import whole
 from ..errors import DataError
-from .architecture import DIGITS, seeded_parameters
 from .onnx_form import to_onnx
+from .resnet import DIGITS
 from .samples import Digits
 from .torch_form import Network, load_parameters, parameters_of
+from .weights import seeded_parameters
 
 __all__ = ["accuracy", "save", "train"]
 
