@@ -10,7 +10,6 @@ written to build/bench.json.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -22,6 +21,7 @@ import tvm
 
 import tvmlab
 from tvmlab import bench, models
+from tvmlab._files import whole
 
 OUTPUT = Path(__file__).resolve().parent.parent / "build" / "bench.json"
 NETWORKS: dict[str, tuple[Callable[[], models.Model], Callable[[], Any]]] = {
@@ -71,9 +71,8 @@ def main(names: list[str]) -> None:
         "networks": figures,
     }
     OUTPUT.parent.mkdir(exist_ok=True)
-    part = OUTPUT.with_suffix(f".{os.getpid()}.part")
-    part.write_text(json.dumps(report, indent=1) + "\n")
-    part.replace(OUTPUT)
+    with whole(OUTPUT) as part:
+        part.write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":

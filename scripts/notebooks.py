@@ -50,15 +50,10 @@ CONTENTS = "00_start_here.ipynb"  # Prints a table made from the metadata of all
 
 def write(path: Path, text: str) -> None:
     """Replace the file in one step, so that nobody ever reads half of it."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        os.chmod(name, path.stat().st_mode & 0o777)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+    from tvmlab._files import whole  # Here, for it brings TVM in, and most runs write nothing.
+
+    with whole(path) as part:
+        part.write_text(text, encoding="utf-8", newline="\n")
 
 
 # Execution.

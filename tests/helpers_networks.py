@@ -8,10 +8,11 @@ import numpy as np
 import onnx
 import onnxruntime
 import torch
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from tvmlab.models import onnx_form, torch_form
-from tvmlab.models.architecture import Parameters, ResNetV2
+from tvmlab.models.architecture import Parameters
+from tvmlab.models.resnet import ResNetV2
 
 TINY = ResNetV2("tiny", (3, 32, 32), 7, "bottleneck", (1, 2), (8, 16, 32))
 
@@ -46,7 +47,10 @@ def digest(parameters: Parameters) -> str:
 
 
 def as_the_zoo_writes(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Rewrite a model the way files of 2018 are: other names, weights among the inputs, opset 7."""
+    """Rewrite a model the way files of 2018 are.
+
+    Other names, weights among the inputs, a clip's limits as attributes, opset 7.
+    """
     old = onnx.ModelProto()
     old.CopyFrom(proto)
     graph = old.graph
@@ -57,16 +61,25 @@ def as_the_zoo_writes(proto: onnx.ModelProto) -> onnx.ModelProto:
         kind = "param" if mine in weights else "fwd"
         return known.get(mine, f"resnetv24_{hashlib.md5(mine.encode()).hexdigest()[:8]}_{kind}")
 
-    for node in graph.node:
+    limits = {node.output[0]: node for node in graph.node if node.op_type == "Constant"}
+    for node in list(graph.node):
+        if node.op_type == "Constant":
+            graph.node.remove(node)
+            continue
+        if node.op_type == "Clip":
+            for attribute, limit in zip(("min", "max"), node.input[1:], strict=True):
+                value = numpy_helper.to_array(limits[limit].attribute[0].t).item()
+                node.attribute.append(helper.make_attribute(attribute, value))
+            del node.input[1:]
         node.input[:] = [name(mine) for mine in node.input]
         if node.op_type == "Add":  # the zoo's operands stand in no promised order
             node.input[:] = list(node.input)[::-1]
         node.output[:] = [name(mine) for mine in node.output]
         node.name = f"{node.name}_fwd"
         if node.op_type == "Conv":
-            node.attribute.extend(
-                [helper.make_attribute("dilations", [1, 1]), helper.make_attribute("group", 1)]
-            )
+            node.attribute.append(helper.make_attribute("dilations", [1, 1]))
+            if all(attribute.name != "group" for attribute in node.attribute):
+                node.attribute.append(helper.make_attribute("group", 1))
         if node.op_type == "BatchNormalization":
             node.attribute.append(helper.make_attribute("momentum", 0.9))
     for tensor in graph.initializer:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -264,6 +265,32 @@ def test_pytorch_gives_a_tuple_for_several_outputs() -> None:
     first, second = bench.Torch(Two())(array(3))
     assert np.array_equal(first, array(3) + 1)
     assert np.array_equal(second, array(3) * 2)
+
+
+@pytest.fixture
+def every_warning() -> Iterator[None]:
+    """PyTorch says most of its warnings only once a process; here, each time, as an error."""
+    torch.set_warn_always(True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+    torch.set_warn_always(False)
+
+
+@pytest.mark.usefixtures("every_warning")
+def test_pytorch_takes_read_only_arrays_and_leaves_them_as_they_are() -> None:
+    x = array(3)
+    kept = x.copy()
+    x.flags.writeable = False
+    with pytest.raises(UserWarning, match="not writable"):
+        torch.from_numpy(x)
+
+    class Add(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return x.add_(y)
+
+    assert np.array_equal(bench.Torch(Add())(x, x), 2 * kept)
+    assert np.array_equal(x, kept)
 
 
 def test_threads_are_equal_on_all_sides() -> None:

@@ -30,7 +30,8 @@ from onnx import helper
 from tvmlab import data, models
 from tvmlab.errors import ChecksumError, DataError, InputError, ModelError, ToolchainError
 from tvmlab.models import onnx_form, seeds, zoo
-from tvmlab.models.architecture import RESNET50, seeded_parameters
+from tvmlab.models.resnet import RESNET50
+from tvmlab.models.weights import seeded_parameters
 
 
 @pytest.fixture(scope="module")
@@ -248,6 +249,10 @@ def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
     [
         ("onnx", "models", models.digits_resnet),
         ("onnx", "models", lambda: models.resnet50_v2("seeded")),
+        ("onnx", "models", models.resnet18_v2),
+        ("onnx", "models", models.mobilenet_v2),
+        ("torch", "torch", models.torch_resnet18_v2),
+        ("torch", "torch", models.torch_mobilenet_v2),
         ("torch", "torch", models.torch_digits_resnet),
         ("torch", "torch", models.torch_resnet50_v2),
         ("sklearn", "models", models.digits),

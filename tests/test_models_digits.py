@@ -25,7 +25,7 @@ from tvmlab import models
 from tvmlab.errors import InputError, ModelError
 from tvmlab.models import __main__ as command
 from tvmlab.models import torch_form, training, zoo
-from tvmlab.models.architecture import DIGITS
+from tvmlab.models.resnet import DIGITS
 
 ASSETS = resources.files("tvmlab") / "assets"
 

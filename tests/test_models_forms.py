@@ -21,12 +21,10 @@ from onnx import helper
 from tvmlab import data, models
 from tvmlab.errors import ModelError
 from tvmlab.models import onnx_form, seeds, torch_form
-from tvmlab.models.architecture import RESNET50, ResNetV2, seeded_parameters
-
-RESNET18 = ResNetV2(
-    "resnet18_v2", (3, 224, 224), 1000, "basic", (2, 2, 2, 2), (64, 64, 128, 256, 512)
-)
-
+from tvmlab.models.architecture import Architecture
+from tvmlab.models.mobilenet import MobileNetV2
+from tvmlab.models.resnet import RESNET50, ResNetV2
+from tvmlab.models.weights import seeded_parameters
 
 # The architecture
 
@@ -43,19 +41,6 @@ def test_resnet50_is_the_zoos() -> None:
     assert strided["stage3.unit1.conv2"] == 3
     assert strided["stage3.unit1.shortcut"] == 1
     assert len(strided) == 8
-
-
-def test_resnet18_is_served_too() -> None:
-    trained = {
-        name: shape for name, shape in RESNET18.parameters().items() if "running" not in name
-    }
-    # The usual 11,689,512 of ResNet-18 v1; v2 opens with a norm of the data, ends with one of the
-    # features, and has none on its three shortcuts and one less in the stem's unit.
-    v1 = 11_689_512
-    norms_v1 = 2 * (64 * 5 + 128 * 5 + 256 * 5 + 512 * 5)
-    norms_v2 = 2 * sum(layer.channels[1] for layer in RESNET18.layers() if layer.op == "batch_norm")
-    assert sum(map(math.prod, trained.values())) == v1 - norms_v1 + norms_v2
-    onnx.checker.check_model(onnx_form.to_onnx(RESNET18, seeded_parameters(RESNET18, 1)), True)
 
 
 @settings(max_examples=12, deadline=None)
@@ -86,6 +71,33 @@ def test_both_forms_agree(
         tuple(widths[: len(units) + 1]),
         stem,  # type: ignore[arg-type]
     )
+    check_both_forms(spec, seed)
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    stages=st.lists(
+        st.tuples(
+            st.sampled_from([1, 2, 6]),
+            st.sampled_from([4, 6, 8]),
+            st.integers(1, 2),
+            st.integers(1, 2),
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+    colours=st.sampled_from([1, 3]),
+    size=st.integers(9, 33),
+    seed=st.integers(0, 9),
+)
+def test_both_forms_of_inverted_residuals_agree(
+    stages: list[tuple[int, int, int, int]], colours: int, size: int, seed: int
+) -> None:
+    image = (colours, size, size + 2)
+    check_both_forms(MobileNetV2("any", image, 5, 4, tuple(stages), 16), seed)
+
+
+def check_both_forms(spec: Architecture, seed: int) -> None:
     parameters = seeded_parameters(spec, seed)
     proto = onnx_form.to_onnx(spec, parameters, batch=None)
     onnx.checker.check_model(proto, full_check=True)
@@ -135,6 +147,17 @@ def change_group(proto: onnx.ModelProto) -> None:
     node.attribute.append(helper.make_attribute("group", 3))
 
 
+def change_limit(proto: onnx.ModelProto) -> None:
+    node = next(node for node in proto.graph.node if node.name == "relu6.max")
+    node.attribute[0].t.CopyFrom(helper.make_tensor("seven", 1, [], [7.0]))
+
+
+def change_to_dense(proto: onnx.ModelProto) -> None:
+    node = next(node for node in proto.graph.node if "depthwise" in node.name)
+    [attribute] = [it for it in node.attribute if it.name == "group"]
+    node.attribute.remove(attribute)
+
+
 def add_softmax(proto: onnx.ModelProto) -> None:
     proto.graph.node.append(helper.make_node("Softmax", ["logits"], ["p"]))
     proto.graph.output[0].name = "p"
@@ -158,11 +181,27 @@ def test_another_architecture_is_named(change: object, said: str) -> None:
         onnx_form.from_onnx(TINY, proto)
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (change_limit, r"no relu6 like stem\.relu"),
+        (change_to_dense, r"no conv like stage1\.unit1\.conv_depthwise"),
+    ],
+)
+def test_another_mobilenet_is_named(change: object, said: str) -> None:
+    spec = MobileNetV2("slim", (3, 16, 16), 3, 4, ((1, 4, 1, 1),), 8)
+    proto = onnx_form.to_onnx(spec, seeded_parameters(spec, 0))
+    assert onnx_form.from_onnx(spec, proto)
+    change(proto)  # type: ignore[operator]
+    with pytest.raises(ModelError, match=said):
+        onnx_form.from_onnx(spec, proto)
+
+
 def test_two_inputs_are_refused() -> None:
     proto = tiny()
     proto.graph.input.append(helper.make_tensor_value_info("more", 1, [1]))
     with pytest.raises(ModelError, match="2 inputs"):
-        models.Model.of(proto, "tiny", "seeded")
+        models.Model.of(proto, "tiny", "seeded", "")
 
 
 def test_parameters_that_do_not_fit_are_named() -> None:

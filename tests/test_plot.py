@@ -94,10 +94,40 @@ def test_reference_lines_differ_in_more_than_colour() -> None:
     (axes,) = fig.axes
     styles = {line.get_linestyle() for line in axes.lines}
     assert len(styles) == 3
-    legend = axes.get_legend()
-    assert legend is not None
+    (legend,) = fig.legends
     assert [text.get_text() for text in legend.get_texts()] == ["peak: 3", "peer: 2", "floor: 1"]
     drawn(fig)
+
+
+SPEEDS = st.floats(1e-2, 1e6)
+
+
+@settings(max_examples=12)
+@given(
+    st.lists(SPEEDS, min_size=1, max_size=8),
+    st.dictionaries(st.sampled_from(["NumPy", "peak", "floor"]), SPEEDS),
+    st.booleans(),
+    st.sampled_from(["", "speed"]),
+)
+def test_no_label_stands_on_anything(
+    speeds: list[float], lines: dict[str, float], log: bool, title: str
+) -> None:
+    values = {f"register-blocked {row}": speed for row, speed in enumerate(speeds)}
+    fig = plot.bars(values, unit="GFLOP/s", title=title, lines=lines, log=log)
+    drawn(fig)
+    (axes,) = fig.axes
+    labels = [*axes.texts, *axes.get_yticklabels(), axes.xaxis.label]
+    labels += [text for text in (axes.title,) if text.get_text()]
+    boxes = [text.get_window_extent() for text in labels]
+    boxes += [legend.get_window_extent() for legend in fig.legends]
+    # What is left: the plot itself, in which the bars and the reference lines are.
+    everything = [*boxes, axes.get_window_extent()]
+    for number, box in enumerate(boxes):
+        assert not box.count_overlaps(everything[number + 1 :])
+        assert fig.bbox.containsx(box.x0)
+        assert fig.bbox.containsx(box.x1)
+        assert fig.bbox.containsy(box.y0)
+        assert fig.bbox.containsy(box.y1)
 
 
 def test_samples_are_all_drawn_with_a_median_each() -> None:

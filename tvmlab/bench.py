@@ -288,8 +288,10 @@ class Torch:
         """Run: arrays in, one array or a tuple of arrays out."""
         import torch
 
+        # A tensor has no read-only memory: PyTorch warns of it, and a module could write into it.
+        owned = (value if value.flags.writeable else value.copy() for value in inputs)
         with torch.inference_mode():
-            outputs = self._module(*(torch.from_numpy(value) for value in inputs))
+            outputs = self._module(*map(torch.from_numpy, owned))
         if isinstance(outputs, (tuple, list)):
             return tuple(value.numpy() for value in outputs)
         return outputs.numpy()

@@ -20,9 +20,10 @@ import tvm
 from tvm import relax
 
 from . import bench
+from ._files import whole
 from .errors import PackageError, TargetError, ToolchainError
 from .signature import Input, Signature
-from .target import as_target, missing_features
+from .target import as_target, host_target, missing_features
 
 __all__ = ["Executable", "load_executable"]
 
@@ -173,23 +174,18 @@ class Executable:
         }
         metadata["sha256"] = _checksum(metadata, code)
         members = {_METADATA: json.dumps(metadata, indent=1).encode(), _LIBRARY: code}
-        part = path.parent / f".{path.name}.{os.getpid()}.part"
         try:
-            with tarfile.open(part, "w") as archive:
+            with whole(path) as part, tarfile.open(part, "w") as archive:
                 for name, content in members.items():
                     entry = tarfile.TarInfo(name)
                     entry.size = len(content)
                     archive.addfile(entry, io.BytesIO(content))
-            part.replace(path)
         except (OSError, ValueError) as error:  # ValueError: no path has a null character
             raise PackageError(
                 f"the file cannot be written: {getattr(error, 'strerror', error)}",
                 where=str(path),
                 fix="choose an existing folder that you may write to and that has space",
             ) from error
-        finally:
-            with contextlib.suppress(OSError, ValueError):
-                part.unlink()
         return path
 
     def _start(self) -> tuple[relax.VirtualMachine, Any]:
@@ -268,7 +264,7 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
     made = as_target(target)
     # The host's threads are set before the first kernel runs, as when it was compiled here.
     if made.kind.name == "llvm":
-        as_target(None)
+        host_target()
     with tempfile.TemporaryDirectory() as folder:
         unpacked = Path(folder) / _LIBRARY
         unpacked.write_bytes(library)

@@ -75,7 +75,7 @@ def bars(
     lines: Mapping[str, float] | None = None,
     log: bool = False,
 ) -> Figure:
-    """Draw one horizontal bar a name, labelled with its value, and reference lines.
+    """Draw one horizontal bar a name, its value at the right, and reference lines.
 
     Parameters
     ----------
@@ -96,8 +96,18 @@ def bars(
     """
     fig, axes = figure(height=1.1 + 0.42 * len(values))
     names = list(values)
-    drawn = axes.barh(names, [values[name] for name in names], color=COLOURS[0], height=0.62)
-    axes.bar_label(drawn, fmt=_short, padding=4)
+    axes.barh(names, [values[name] for name in names], color=COLOURS[0], height=0.62)
+    # A column of their own: at the end of a bar, a number may stand on a reference line.
+    for row, name in enumerate(names):
+        axes.annotate(
+            _short(values[name]),
+            (1, row),
+            xycoords=axes.get_yaxis_transform(),
+            # In points: a distance that grew with the axes would move with each new layout.
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center",
+        )
     axes.invert_yaxis()
     if log:
         axes.set_xscale("log")
@@ -105,7 +115,7 @@ def bars(
         style = ("--", ":", "-.")[index % 3]
         axes.axvline(value, color=COLOURS[3], linestyle=style, label=f"{label}: {_short(value)}")
     if lines:
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.32), ncols=2, frameon=False)
+        fig.legend(loc="outside lower center", ncols=2, frameon=False)
     axes.set_xlabel(unit)
     axes.set_title(title)
     axes.margins(x=0.12)

@@ -8,19 +8,18 @@ are looked for beside the running Python first, then on PATH: a virtual environm
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shlex
 import struct
 import sys
 import tarfile
-import tempfile
 import zlib
 from collections.abc import Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from ._files import whole
 from ._machine import Machine, machine
 from ._process import Completed, Tool, compiler, environment, find_tool, run
 from .errors import ToolchainError
@@ -131,20 +130,14 @@ def build_extension(
         return library
     try:
         library.parent.mkdir(parents=True, exist_ok=True)
-        handle, part = tempfile.mkstemp(prefix=f".{name}-", suffix=".so", dir=library.parent)
+        with whole(library) as part:
+            run([cxx.path, *FLAGS, *flags, *compile_flags, *files, "-o", part, *link_flags])
     except OSError as error:
         raise ToolchainError(
             f"The folder for built libraries cannot be written: {error.strerror}.",
             where=str(library.parent),
             fix="Make it writable, or set TVMLAB_CACHE to another folder.",
         ) from error
-    os.close(handle)
-    try:
-        run([cxx.path, *FLAGS, *flags, *compile_flags, *files, "-o", part, *link_flags])
-        os.chmod(part, 0o755)
-        os.replace(part, library)
-    finally:
-        Path(part).unlink(missing_ok=True)
     return library
 
 

@@ -1,16 +1,20 @@
 """The workbook's models and the data to try them on.
 
-`resnet50_v2` and `digits_resnet` give a `Model` in ONNX form; `torch_resnet50_v2` and
-`torch_digits_resnet` give the same networks as torch modules. Importing this package imports
+`resnet50_v2`, `resnet18_v2`, `mobilenet_v2` and `digits_resnet` give a `Model` in ONNX form; the
+same names behind `torch_` give the same networks as torch modules. Importing this package imports
 neither onnx nor torch.
 """
 
+from .model import Model
 from .samples import Digits, digits, imagenet_labels, preprocess, sample_image
 from .zoo import (
-    Model,
     digits_resnet,
+    mobilenet_v2,
+    resnet18_v2,
     resnet50_v2,
     torch_digits_resnet,
+    torch_mobilenet_v2,
+    torch_resnet18_v2,
     torch_resnet50_v2,
 )
 
@@ -20,9 +24,13 @@ __all__ = [
     "digits",
     "digits_resnet",
     "imagenet_labels",
+    "mobilenet_v2",
     "preprocess",
+    "resnet18_v2",
     "resnet50_v2",
     "sample_image",
     "torch_digits_resnet",
+    "torch_mobilenet_v2",
+    "torch_resnet18_v2",
     "torch_resnet50_v2",
 ]

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ..errors import ModelError
 from ..extras import need
-from .architecture import EPSILON, Layer, Parameters, ResNetV2
+from .architecture import EPSILON, Architecture, Layer, Parameters
 
 if TYPE_CHECKING:
     import onnx
@@ -22,22 +22,25 @@ _OPERATORS = {
     "batch_norm": "BatchNormalization",
     "conv": "Conv",
     "relu": "Relu",
+    "relu6": "Clip",
     "max_pool": "MaxPool",
     "add": "Add",
     "global_pool": "GlobalAveragePool",
     "flatten": "Flatten",
     "dense": "Gemm",
 }
+# Clip reads its limits as tensors. All the clips of a model share these two.
+_LIMITS = {"relu6.min": 0.0, "relu6.max": 6.0}
 
 
 def to_onnx(
-    spec: ResNetV2, parameters: Mapping[str, npt.NDArray[np.float32]], *, batch: int | None = 1
+    spec: Architecture, parameters: Mapping[str, npt.NDArray[np.float32]], *, batch: int | None = 1
 ) -> onnx.ModelProto:
     """Write a network as an ONNX model.
 
     Parameters
     ----------
-    spec : ResNetV2
+    spec : Architecture
         The network.
     parameters : mapping of str to ndarray
         float32 arrays under the names of `spec.parameters()`; `seeded_parameters`, `from_onnx` and
@@ -61,7 +64,7 @@ def to_onnx(
     from onnx import TensorProto, helper
 
     graph = helper.make_graph(
-        [_node(layer) for layer in spec.layers()],
+        [*_limits(spec), *(_node(layer) for layer in spec.layers())],
         spec.name,
         [helper.make_tensor_value_info("data", TensorProto.FLOAT, [1, *spec.image])],
         [helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1, spec.classes])],
@@ -90,12 +93,30 @@ def _little_endian(
     return np.ascontiguousarray(value, "<f4").tobytes()
 
 
+def _limits(spec: Architecture) -> list[onnx.NodeProto]:
+    """The constants that Clip reads. Nodes and not initializers: they are no weights."""
+    from onnx import TensorProto, helper
+
+    if not any(layer.op == "relu6" for layer in spec.layers()):
+        return []
+    return [
+        helper.make_node(
+            "Constant",
+            [],
+            [name],
+            name=name,
+            value=helper.make_tensor(name, TensorProto.FLOAT, [], [limit]),
+        )
+        for name, limit in _LIMITS.items()
+    ]
+
+
 def _node(layer: Layer) -> onnx.NodeProto:
     from onnx import helper
 
     node: onnx.NodeProto = helper.make_node(
         _OPERATORS[layer.op],
-        [*layer.inputs, *layer.parameters()],
+        [*layer.inputs, *layer.parameters(), *(_LIMITS if layer.op == "relu6" else ())],
         [layer.name],
         name=layer.name,
         **_attributes(layer),
@@ -112,6 +133,7 @@ def _attributes(layer: Layer) -> dict[str, Any]:
                 "kernel_shape": [layer.kernel] * 2,
                 "strides": [layer.stride] * 2,
                 "pads": [layer.padding] * 4,
+                **({"group": layer.groups} if layer.groups > 1 else {}),
             }
         case "dense":
             return {"transB": 1}
@@ -119,7 +141,7 @@ def _attributes(layer: Layer) -> dict[str, Any]:
             return {}
 
 
-def from_onnx(spec: ResNetV2, model: onnx.ModelProto) -> Parameters:
+def from_onnx(spec: Architecture, model: onnx.ModelProto) -> Parameters:
     """Read a network's parameters out of an ONNX model of the same architecture.
 
     The model's own names do not matter: the table is followed through its graph, from the input
@@ -127,7 +149,7 @@ def from_onnx(spec: ResNetV2, model: onnx.ModelProto) -> Parameters:
 
     Parameters
     ----------
-    spec : ResNetV2
+    spec : Architecture
         The network.
     model : onnx.ModelProto
         A model that computes it.
@@ -144,24 +166,24 @@ def from_onnx(spec: ResNetV2, model: onnx.ModelProto) -> Parameters:
     """
     from onnx import numpy_helper
 
-    tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+    tensors = _constants(model.graph)
     shapes = {name: tuple(tensor.dims) for name, tensor in tensors.items()}
     readers: dict[str, list[onnx.NodeProto]] = {}
     for node in model.graph.node:
-        readers.setdefault(node.input[0], []).append(node)
-        if node.op_type == "Add":
-            readers.setdefault(node.input[1], []).append(node)
+        for name in node.input[: 2 if node.op_type == "Add" else 1]:
+            readers.setdefault(name, []).append(node)
     names = {"data": graph_input(model).name}  # the table's names -> the model's names
     found: Parameters = {}
     for layer in spec.layers():
         inputs = {names[name] for name in layer.inputs}
         for node in readers.get(names[layer.inputs[0]], []):
-            weights = list(node.input[1:]) if layer.op != "add" else []
+            weights = list(node.input[1:]) if layer.op not in ("add", "relu6") else []
             if (
                 node.op_type == _OPERATORS[layer.op]
                 and (layer.op != "add" or set(node.input) == inputs)
                 and [shapes.get(name) for name in weights] == list(layer.parameters().values())
                 and _computes(node, layer)
+                and (layer.op != "relu6" or _stops_at_six(node, tensors))
             ):
                 break
         else:
@@ -178,6 +200,27 @@ def from_onnx(spec: ResNetV2, model: onnx.ModelProto) -> Parameters:
     return found
 
 
+def _constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
+    """All tensors that stand in the graph, as initializers or as nodes."""
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant" and node.attribute[0].name == "value":
+            tensors[node.output[0]] = node.attribute[0].t
+    return tensors
+
+
+def _stops_at_six(node: onnx.NodeProto, tensors: Mapping[str, onnx.TensorProto]) -> bool:
+    """Whether a Clip's limits, attributes before opset 11 and inputs since, are zero and six."""
+    from onnx import helper, numpy_helper
+
+    limits = [
+        numpy_helper.to_array(tensors[name]).item() for name in node.input[1:] if name in tensors
+    ]
+    given = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    limits += [given[name] for name in ("min", "max") if name in given]
+    return limits == list(_LIMITS.values())
+
+
 def _computes(node: onnx.NodeProto, layer: Layer) -> bool:
     """Whether a node's attributes, defaults included, are the layer's."""
     from onnx import helper
@@ -188,10 +231,10 @@ def _computes(node: onnx.NodeProto, layer: Layer) -> bool:
         "strides": [1, 1],
         "pads": [0, 0, 0, 0],
         "transB": 0,
+        "group": 1,
     }
     neutral: dict[str, Any] = {
         "dilations": [1, 1],
-        "group": 1,
         "auto_pad": b"NOTSET",
         "ceil_mode": 0,
         "transA": 0,
@@ -202,7 +245,7 @@ def _computes(node: onnx.NodeProto, layer: Layer) -> bool:
     given = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
     same = all(
         np.allclose(given.get(name, defaults[name]), wanted, rtol=1e-4, atol=0)
-        for name, wanted in _attributes(layer).items()
+        for name, wanted in {"group": layer.groups, **_attributes(layer)}.items()
     )
     return same and all(given.get(name, usual) == usual for name, usual in neutral.items())
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ..errors import ModelError
-from .architecture import EPSILON, Layer, Parameters, ResNetV2
+from .architecture import EPSILON, Architecture, Layer, Parameters
 
 __all__ = ["Network", "load_parameters", "parameters_of"]
 
@@ -27,7 +27,7 @@ class Network(nn.Module):  # type: ignore[misc]
 
     Parameters
     ----------
-    spec : ResNetV2
+    spec : Architecture
         The network. Layer "stage1.unit1.conv1" becomes the submodule of that name, so
         `state_dict()` has the names of `spec.parameters()`, and beside them only the counters
         `num_batches_tracked` that PyTorch's batch norm keeps.
@@ -35,7 +35,7 @@ class Network(nn.Module):  # type: ignore[misc]
         Where the weights come from, kept as the attribute `note`.
     """
 
-    def __init__(self, spec: ResNetV2, note: str = "") -> None:
+    def __init__(self, spec: Architecture, note: str = "") -> None:
         super().__init__()
         self.note = note
         self.spec = spec
@@ -76,9 +76,11 @@ def _module(layer: Layer) -> nn.Module:
             return nn.BatchNorm2d(out_channels, eps=EPSILON)
         case "conv":
             sizes = (layer.kernel, layer.stride, layer.padding)
-            return nn.Conv2d(in_channels, out_channels, *sizes, bias=False)
+            return nn.Conv2d(in_channels, out_channels, *sizes, groups=layer.groups, bias=False)
         case "relu":
             return nn.ReLU()
+        case "relu6":
+            return nn.ReLU6()
         case "max_pool":
             return nn.MaxPool2d(layer.kernel, layer.stride, layer.padding)
         case "add":

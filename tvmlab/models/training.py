@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,11 +10,13 @@ import numpy.typing as npt
 import torch
 from torch.nn.functional import cross_entropy
 
+from .._files import whole
 from ..errors import DataError
-from .architecture import DIGITS, seeded_parameters
 from .onnx_form import to_onnx
+from .resnet import DIGITS
 from .samples import Digits
 from .torch_form import Network, load_parameters, parameters_of
+from .weights import seeded_parameters
 
 __all__ = ["accuracy", "save", "train"]
 
@@ -146,13 +147,9 @@ def save(network: Network, path: Path) -> int:
     content = to_onnx(network.spec, parameters_of(network), batch=1).SerializeToString(
         deterministic=True
     )
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        try:
+        with whole(path) as part:
             part.write_bytes(content)
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
     except OSError as error:
         raise DataError(
             f"The trained network cannot be written: {error.strerror}.",

@@ -1,9 +1,7 @@
-"""The two networks of the workbook, each with the weights it can get."""
+"""The networks of the workbook, each with the weights it can get."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -11,17 +9,28 @@ from typing import TYPE_CHECKING, Literal
 from .. import data
 from ..errors import ChecksumError, DataError, InputError, ModelError
 from ..extras import need
-from .architecture import DIGITS, RESNET50, Parameters, seeded_parameters
+from .architecture import Architecture, Parameters
+from .mobilenet import MOBILENET
+from .model import Model
+from .resnet import DIGITS, RESNET18, RESNET50
+from .weights import seeded_parameters
 
 if TYPE_CHECKING:
-    import onnx
-
     from .torch_form import Network
 
-__all__ = ["Model", "digits_resnet", "resnet50_v2", "torch_digits_resnet", "torch_resnet50_v2"]
+__all__ = [
+    "digits_resnet",
+    "mobilenet_v2",
+    "resnet18_v2",
+    "resnet50_v2",
+    "torch_digits_resnet",
+    "torch_mobilenet_v2",
+    "torch_resnet18_v2",
+    "torch_resnet50_v2",
+]
 
 ZOO_FILE = "resnet50-v2-7.onnx"
-_SEED = 50
+_SEEDS = {RESNET50.name: 50, RESNET18.name: 18, MOBILENET.name: 2}
 _NOTES = {
     "zoo": (
         "Weights: the ONNX model zoo's resnet50-v2-7.onnx, trained on ImageNet; "
@@ -35,88 +44,12 @@ _NOTES = {
         "Weights: trained by `python -m tvmlab.models train-digits` on scikit-learn's "
         "handwritten digits; its classes are real answers."
     ),
+    "random": (
+        "Weights: seeded random numbers; speed and arithmetic are real, its classes mean nothing."
+    ),
 }
 # Why the zoo's file could not be had in this process, so that nobody waits for the network twice.
 _no_zoo = ""
-
-
-@dataclass(frozen=True)
-class Model:
-    """A network in ONNX form, and where its weights come from.
-
-    Parameters
-    ----------
-    proto : onnx.ModelProto
-        The model, for `tvmlab.load`, ONNX Runtime or `onnx.save`.
-    name : str
-        The network's name.
-    weights : {"zoo", "seeded", "trained"}
-        Where the weights come from.
-    input_name : str
-        The input's name.
-    input_shape : tuple
-        The input's shape: numbers, and a name where the model leaves one open.
-    note : str
-        A sentence on the weights; `print(model)` shows it.
-    """
-
-    proto: onnx.ModelProto = field(repr=False)
-    name: str
-    weights: Literal["zoo", "seeded", "trained"]
-    input_name: str
-    input_shape: tuple[int | str, ...]
-    note: str
-
-    def __str__(self) -> str:
-        shape = ", ".join(map(str, self.input_shape))
-        millions = self.parameter_count / 1e6
-        return (
-            f"{self.name}: input {self.input_name} float32 [{shape}], "
-            f"{millions:.3g} million parameters.\n{self.note}"
-        )
-
-    @property
-    def parameter_count(self) -> int:
-        """How many numbers the model's weights are."""
-        return sum(math.prod(tensor.dims) for tensor in self.proto.graph.initializer)
-
-    @classmethod
-    def of(
-        cls,
-        proto: onnx.ModelProto,
-        name: str,
-        weights: Literal["zoo", "seeded", "trained"],
-        note: str | None = None,
-    ) -> Model:
-        """Describe an ONNX model.
-
-        Parameters
-        ----------
-        proto : onnx.ModelProto
-            A model with one input besides its weights.
-        name : str
-            Its name.
-        weights : {"zoo", "seeded", "trained"}
-            Where its weights come from.
-        note : str, optional
-            A sentence on that; left out, the usual one.
-
-        Returns
-        -------
-        Model
-            The description.
-
-        Raises
-        ------
-        ModelError
-            If the model has no input, or several.
-        """
-        from .onnx_form import graph_input
-
-        value = graph_input(proto)
-        dims = value.type.tensor_type.shape.dim
-        shape = tuple(dim.dim_param if dim.HasField("dim_param") else dim.dim_value for dim in dims)
-        return cls(proto, name, weights, value.name, shape, note or _NOTES[weights])
 
 
 def resnet50_v2(
@@ -151,13 +84,12 @@ def resnet50_v2(
         If onnx is not installed.
     """
     need("onnx", extra="models")
-    from .onnx_form import set_batch, to_onnx
-
     path, note = _zoo_file(weights)
     if path is None:
-        parameters = seeded_parameters(RESNET50, _SEED)
-        return Model.of(to_onnx(RESNET50, parameters, batch=batch), RESNET50.name, "seeded", note)
+        return _seeded(RESNET50, batch, note)
     import onnx
+
+    from .onnx_form import set_batch
 
     proto = onnx.load(path)
     set_batch(proto, batch)
@@ -186,6 +118,52 @@ def _zoo_file(weights: str) -> tuple[Path | None, str]:
     if path is None:
         return None, f"{_NOTES['seeded']}\nThe zoo's file is not downloaded: {_no_zoo}"
     return path, _NOTES["zoo"]
+
+
+def resnet18_v2(*, batch: int | None = 1) -> Model:
+    """Give ResNet-18 v2, the small sister of `resnet50_v2`, with seeded random weights.
+
+    Parameters
+    ----------
+    batch : int or None, optional
+        Pictures in one call; None leaves the number open.
+
+    Returns
+    -------
+    Model
+        Input "data" float32 [batch, 3, 224, 224], output float32 [batch, 1000] without softmax.
+
+    Raises
+    ------
+    ModelError
+        If the batch is below one.
+    ToolchainError
+        If onnx is not installed.
+    """
+    return _seeded(RESNET18, batch, _NOTES["random"])
+
+
+def mobilenet_v2(*, batch: int | None = 1) -> Model:
+    """Give MobileNetV2 of width 1.0, made of depthwise convolutions, with seeded random weights.
+
+    Parameters
+    ----------
+    batch : int or None, optional
+        Pictures in one call; None leaves the number open.
+
+    Returns
+    -------
+    Model
+        Input "data" float32 [batch, 3, 224, 224], output float32 [batch, 1000] without softmax.
+
+    Raises
+    ------
+    ModelError
+        If the batch is below one.
+    ToolchainError
+        If onnx is not installed.
+    """
+    return _seeded(MOBILENET, batch, _NOTES["random"])
 
 
 def digits_resnet(*, batch: int | None = 1) -> Model:
@@ -225,7 +203,7 @@ def digits_resnet(*, batch: int | None = 1) -> Model:
             fix="Install the package again, or run `python -m tvmlab.models train-digits`.",
         ) from error
     set_batch(proto, batch)
-    return Model.of(proto, DIGITS.name, "trained")
+    return Model.of(proto, DIGITS.name, "trained", _NOTES["trained"])
 
 
 def torch_resnet50_v2(weights: Literal["auto", "zoo", "seeded"] = "auto") -> Network:
@@ -255,21 +233,49 @@ def torch_resnet50_v2(weights: Literal["auto", "zoo", "seeded"] = "auto") -> Net
         If torch or onnx is not installed.
     """
     need("torch", extra="torch")
-    from . import torch_form
-
     path, note = _zoo_file(weights)
-    parameters: Parameters
     if path is None:
-        parameters = seeded_parameters(RESNET50, _SEED)
-    else:
-        need("onnx", extra="models")
-        import onnx
+        return _torch(RESNET50, seeded_parameters(RESNET50, _SEEDS[RESNET50.name]), note)
+    need("onnx", extra="models")
+    import onnx
 
-        from .onnx_form import from_onnx
+    from .onnx_form import from_onnx
 
-        parameters = from_onnx(RESNET50, onnx.load(path))
-    network = torch_form.Network(RESNET50, note)
-    return torch_form.load_parameters(network, parameters).eval()  # type: ignore[no-any-return]
+    return _torch(RESNET50, from_onnx(RESNET50, onnx.load(path)), note)
+
+
+def torch_resnet18_v2() -> Network:
+    """Give ResNet-18 v2 as a torch module, with the weights of `resnet18_v2`.
+
+    Returns
+    -------
+    torch.nn.Module
+        In evaluation mode; takes any batch.
+
+    Raises
+    ------
+    ToolchainError
+        If torch is not installed.
+    """
+    need("torch", extra="torch")
+    return _torch(RESNET18, seeded_parameters(RESNET18, _SEEDS[RESNET18.name]), _NOTES["random"])
+
+
+def torch_mobilenet_v2() -> Network:
+    """Give MobileNetV2 as a torch module, with the weights of `mobilenet_v2`.
+
+    Returns
+    -------
+    torch.nn.Module
+        In evaluation mode; takes any batch.
+
+    Raises
+    ------
+    ToolchainError
+        If torch is not installed.
+    """
+    need("torch", extra="torch")
+    return _torch(MOBILENET, seeded_parameters(MOBILENET, _SEEDS[MOBILENET.name]), _NOTES["random"])
 
 
 def torch_digits_resnet() -> Network:
@@ -286,10 +292,22 @@ def torch_digits_resnet() -> Network:
         If torch or onnx is not installed.
     """
     need("torch", extra="torch")
-    from . import torch_form
     from .onnx_form import from_onnx
 
     model = digits_resnet()
-    network = torch_form.Network(DIGITS, model.note)
-    parameters = from_onnx(DIGITS, model.proto)
+    return _torch(DIGITS, from_onnx(DIGITS, model.proto), model.note)
+
+
+def _seeded(spec: Architecture, batch: int | None, note: str) -> Model:
+    need("onnx", extra="models")
+    from .onnx_form import to_onnx
+
+    proto = to_onnx(spec, seeded_parameters(spec, _SEEDS[spec.name]), batch=batch)
+    return Model.of(proto, spec.name, "seeded", note)
+
+
+def _torch(spec: Architecture, parameters: Parameters, note: str) -> Network:
+    from . import torch_form
+
+    network = torch_form.Network(spec, note)
     return torch_form.load_parameters(network, parameters).eval()  # type: ignore[no-any-return]

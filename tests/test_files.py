@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tvmlab._files import whole
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+@pytest.fixture(params=[0o022, 0o077, 0o002])
+def umask(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = os.umask(request.param)
+    yield request.param
+    os.umask(before)
+
+
+def test_a_new_file_is_like_any_new_file(tmp_path: Path, umask: int) -> None:
+    with whole(tmp_path / "new") as part:
+        part.write_text("new")
+    (tmp_path / "plain").write_text("plain")
+    assert (tmp_path / "new").read_text() == "new"
+    assert mode(tmp_path / "new") == mode(tmp_path / "plain") == 0o666 & ~umask
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "plain"]
+
+
+@pytest.mark.parametrize("kept", [0o600, 0o640, 0o444, 0o755])
+def test_permissions_stay_those_of_the_file(tmp_path: Path, umask: int, kept: int) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    path.chmod(kept)
+    with whole(str(path)) as part:
+        part.write_text("new")
+    assert path.read_text() == "new"
+    assert mode(path) == kept
+
+
+def test_the_block_may_make_the_file_anew(tmp_path: Path) -> None:
+    """As a linker does, which makes it executable at that."""
+    with whole(tmp_path / "library") as part:
+        part.unlink()
+        part.write_bytes(b"code")
+        part.chmod(0o755)
+    assert mode(tmp_path / "library") == 0o755
+    assert (tmp_path / "library").read_bytes() == b"code"
+
+
+def test_until_the_block_ends_the_old_file_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    with whole(path) as part:
+        part.write_text("half")
+        assert part.parent == tmp_path
+        assert path.read_text() == "old"
+        part.write_text("whole")
+    assert path.read_text() == "whole"
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit, OSError])
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_block_that_fails_changes_nothing(
+    tmp_path: Path, error: type[BaseException], gone: bool
+) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+
+    def fail() -> None:
+        with whole(path) as part:
+            part.write_text("half")
+            if gone:
+                part.unlink()
+            raise error("why")
+
+    with pytest.raises(error, match="why"):
+        fail()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("no/such/folder", FileNotFoundError),
+        ("folder", IsADirectoryError),
+        ("file/below", NotADirectoryError),
+        ("nul\0", ValueError),
+        ("x" * 300, OSError),
+    ],
+)
+def test_a_place_that_cannot_be_written(tmp_path: Path, name: str, error: type[Exception]) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("old")
+    with pytest.raises(error), whole(tmp_path / name) as part:
+        part.write_text("new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+    assert not list((tmp_path / "folder").iterdir())
+    assert (tmp_path / "file").read_text() == "old"
+
+
+@pytest.mark.parametrize("name", ["x" * 255, "ß" * 127, "𝄞" * 63])
+def test_the_longest_names_there_are(tmp_path: Path, name: str) -> None:
+    with whole(tmp_path / name) as part:
+        part.write_text("new")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_many_writers_at_once_leave_one_whole_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    contents = [str(number) * 100_000 for number in range(8)]
+    together = threading.Barrier(len(contents))
+
+    def write(content: str) -> None:
+        with whole(path) as part:
+            part.write_text(content)
+            together.wait(60)
+
+    writers = [threading.Thread(target=write, args=(content,)) for content in contents]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert path.read_text() in contents
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,51 @@
+"""Writing files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def whole(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a block another file to write, and put it in the place of `path` when the block ends.
+
+    A reader sees the old file or the new one, never a part; of several writers at once the last
+    one wins. Where the block fails, `path` stays as it was and the other file is removed.
+
+    Parameters
+    ----------
+    path : path
+        The file to make or to replace. A symbolic link is itself replaced.
+
+    Yields
+    ------
+    Path
+        An empty file in the same folder, which the block fills, or removes and makes anew. It gets
+        the permissions of the file that it replaces; where there is none, those that any new file
+        gets.
+
+    Raises
+    ------
+    OSError
+        The folder is missing or cannot be written, or `path` is a folder.
+    ValueError
+        No path can be like this: there is a null character in it.
+    """
+    path = Path(path)
+    # A part of the name says whose it is, and the whole might be too long with more around it.
+    part = path.parent / f".{path.name[:40]}.{secrets.token_hex(8)}.part"
+    # Not `tempfile`, whose files are readable by their owner alone, whatever the umask says.
+    os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+    try:
+        yield part
+        with contextlib.suppress(FileNotFoundError):
+            part.chmod(path.stat().st_mode & 0o777)
+        part.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):  # what failed first is what is to be told
+            part.unlink()
+        raise
