@@ -1,161 +1,134 @@
-"""Convolutions and matrix products as one loop nest over packed weights, in TE.
+"""The rule for convolutions and matrix products: a tile of sums in registers.
 
-Both are the same sum: pixels (rows of a matrix) times channels (columns) over taps and input
-channels. The weights are packed as ``[group, channels / tile, *taps, inputs, tile]``, so that the
-innermost loop reads them in order and one vector at a time: once, at compile time, where they are
-constant. Sizes that the tile does not divide are padded, and cropped when the result is written.
+It is the last rung of notebook 02's ladder, for any number of outer loops and taps: a tile of
+pixels times a few vectors of channels stays in registers over the whole sum, the weights are read
+in packed order, and what fusion attached (bias, residual, ReLU) is computed on the tile before it
+is written.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import tvm
-from tvm import relax, te, tirx
-from tvm.relax import BlockBuilder
+from tvm import s_tir, tirx
+from tvm.s_tir.dlight.cpu.base import CPUScheduleRule
 
+from . import loops
+from .compute import CONTRACTION, TILE
 from .machine import Machine
-from .tile import Tile
 
-__all__ = ["legalize_conv2d", "legalize_matmul"]
+__all__ = ["Contraction"]
 
-
-def _ceil(size: Any, tile: int) -> Any:
-    """Round up to a multiple."""
-    if tile == 1:
-        return size
-    if isinstance(size, int):
-        return -(-size // tile) * tile
-    return tirx.ceildiv(size, tile) * tile
+# Multiply-adds below which starting the threads costs more than they save.
+_PARALLEL = 500_000
 
 
-def _ints(values: Any) -> list[Any]:
-    """Read a shape: int where it is known, else the symbolic size."""
-    return [int(v) if isinstance(v, int | tirx.IntImm) else v for v in values]
-
-
-def _padded(data: te.Tensor, before: Sequence[int], after: Sequence[Any], name: str) -> te.Tensor:
-    """Add zeros around; the tensor itself where there are none to add."""
-    if not any(before) and all(isinstance(a, int) and a == 0 for a in after):
-        return data
-    shape = [b + s + a for b, s, a in zip(before, _ints(data.shape), after, strict=True)]
-
-    def value(*index: Any) -> Any:
-        inside = []
-        for i, b, s, a in zip(index, before, _ints(data.shape), after, strict=True):
-            if b:
-                inside.append(i >= b)
-            if b or not (isinstance(a, int) and a == 0):
-                inside.append(i < b + s)
-        moved = [i - b if b else i for i, b in zip(index, before, strict=True)]
-        if not inside:
-            return data(*moved)
-        zero = tirx.const(0, data.dtype)
-        return tirx.if_then_else(tirx.all(*inside), data(*moved), zero)
-
-    return te.compute(shape, value, name=name)
-
-
-def legalize_conv2d(machine: Machine, pack: bool) -> Any:
-    """Make a legalization of ``relax.nn.conv2d`` in NHWC with OHWI weights.
+@dataclass
+class Contraction(CPUScheduleRule):
+    """Schedule functions with one block of `compute.contraction`.
 
     Parameters
     ----------
-    machine : Machine
-        What to tile for.
-    pack : bool
-        Whether constant weights are packed now; else they are read as they are.
-
-    Returns
-    -------
-    callable
-        For `LegalizeOps`: it takes a block builder and a call, and returns the new call, or the
-        old one where the layout is another.
+    epilogue : bool
+        Whether what follows the sum is computed in the tile; else in a pass of its own.
     """
 
-    def legalize(builder: BlockBuilder, call: relax.Call) -> relax.Expr:
-        attrs = call.attrs
-        data, weight = call.args
-        layouts = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout))
-        if layouts[:2] != ("NHWC", "OHWI") or layouts[2] not in ("", "NHWC"):
-            return tvm.ir.Op.get("relax.nn.conv2d").get_attr("FLegalize")(builder, call)
-        groups = int(attrs.groups)
-        out, taps, inputs = _ints(weight.ty.shape)[0], _ints(weight.ty.shape)[1:3], None
-        inputs = _ints(weight.ty.shape)[3]
-        if inputs == 1 and out == groups and groups > 1:
-            return depthwise(builder, call, machine)
-        size = _ints(call.ty.shape)
-        dtype = str(call.ty.dtype)
-        tile = Tile.choose(size[1], size[2], out // groups, dtype, machine)
-        weight = _pack(builder, weight, groups, tile.channels) if pack else weight
+    epilogue: bool = True
 
-        def conv2d(x: te.Tensor, w: te.Tensor) -> te.Tensor:
-            return _conv2d(x, w, size, taps, inputs, groups, attrs, tile, dtype)
-
-        return builder.call_te(conv2d, data, weight, primfunc_name_hint="conv2d")
-
-    return legalize
-
-
-def _conv2d(x, w, size, taps, inputs, groups, attrs, tile, dtype):  # type: ignore[no-untyped-def]
-    n, height, width, out = size
-    top, left, bottom, right = _ints(attrs.padding)
-    (sy, sx), (dy, dx) = _ints(attrs.strides), _ints(attrs.dilation)
-    rows, columns = _ceil(height, tile.rows), _ceil(width, tile.columns)
-    per_group = out // groups
-    channels = _ceil(per_group, tile.channels)
-    _, h, wd, _ = _ints(x.shape)
-    need_h = (rows - 1) * sy + (taps[0] - 1) * dy + 1
-    need_w = (columns - 1) * sx + (taps[1] - 1) * dx + 1
-    after_h, after_w = max(0, need_h - h - top), max(0, need_w - wd - left)
-    p = _padded(x, [0, top, left, 0], [0, after_h, after_w, 0], "pad")
-    ky, kx = te.reduce_axis((0, taps[0]), "ky"), te.reduce_axis((0, taps[1]), "kx")
-    ki = te.reduce_axis((0, inputs), "ki")
-
-    def weights(g, o):  # type: ignore[no-untyped-def]
-        if len(w.shape) == 6:
-            return w[g, o // tile.channels, ky, kx, ki, o % tile.channels]
-        if channels == per_group:
-            return w[g * per_group + o, ky, kx, ki]
-        return tirx.if_then_else(o < per_group, w[g * per_group + o, ky, kx, ki], tirx.const(0, w.dtype))
-
-    conv = te.compute(
-        (n, groups, rows, columns, channels),
-        lambda b, g, y, c, o: te.sum(
-            p[b, y * sy + ky * dy, c * sx + kx * dx, g * inputs + ki].astype(dtype)
-            * weights(g, o).astype(dtype),
-            axis=[ky, kx, ki],
-        ),
-        name="contraction",
-        attrs={"tvmlab.tile": [tile.rows, tile.columns, tile.channels]},
-    )
-    return te.compute(
-        (n, height, width, out),
-        lambda b, y, c, o: conv[b, o // per_group, y, c, o % per_group],
-        name="crop",
-    )
+    def apply(
+        self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool
+    ) -> s_tir.Schedule | None:
+        """Schedule a function, or return None where it holds no contraction."""
+        sch = s_tir.Schedule(func)
+        blocks = loops.blocks(sch)
+        names = [sch.get(block).name_hint for block in blocks]
+        if CONTRACTION not in names:
+            return None
+        machine = Machine.of(target)
+        place = names.index(CONTRACTION)
+        final = loops.inline_all(sch, blocks[place + 1 :])
+        before = loops.inline_producers(sch, blocks[:place])
+        plan = _Plan.of(sch, blocks[place], machine)
+        store = final if self.epilogue else None
+        _tile(sch, blocks[place], store, plan, machine)
+        for block in before:
+            loops.elementwise(sch, block, machine)
+        if not self.epilogue:
+            loops.elementwise(sch, final, machine)
+        return sch
 
 
-def _pack(builder: BlockBuilder, weight: relax.Expr, groups: int, tile: int) -> relax.Expr:
-    """Pack OHWI weights to [group, channels / tile, ky, kx, inputs, tile], zeros at the end."""
-    if not isinstance(weight, tvm.ir.GenericConst):
-        raise NotImplementedError
-    array = weight.value.numpy()
-    out, kh, kw, inputs = array.shape
-    per_group = out // groups
-    blocks = -(-per_group // tile)
-    packed = np.zeros((groups, blocks * tile, kh, kw, inputs), array.dtype)
-    packed[:, :per_group] = array.reshape(groups, per_group, kh, kw, inputs)
-    packed = packed.reshape(groups, blocks, tile, kh, kw, inputs).transpose(0, 1, 3, 4, 5, 2)
-    return relax.const(np.ascontiguousarray(packed), str(weight.ty.dtype))
+@dataclass(frozen=True)
+class _Plan:
+    """The loops around the register tile."""
+
+    tile: tuple[int, int, int]
+    group: int  # blocks of channels whose weights stay in the L2 cache together
+    chunk: int  # inputs summed before the next tile's turn
+    rows: int  # rows of tiles that share a chunk of weights; 0: a tile sums everything at once
+    unroll: int
+
+    @classmethod
+    def of(cls, sch: s_tir.Schedule, block: Any, machine: Machine) -> _Plan:
+        tile = tuple(int(size) for size in sch.get(block).annotations[TILE])
+        rows, columns, channels = tile
+        *_, y, x, o = loops.spatial(sch, block)
+        *taps, inputs = [loops.extent(sch, k) for k in loops.reduction(sch, block)]
+        dtype = sch.get(block).writes[0].source.dtype
+        size = tvm.DataType(str(dtype)).bits // 8
+        weights = math.prod(taps) * inputs * channels * size  # of one block of channels
+        blocks = loops.extent(sch, o) // channels
+        group = loops.divisor(blocks, machine.l2 // weights)
+        sums = rows * columns * channels // machine.lanes(str(dtype))
+        if rows * columns >= 10 or weights <= machine.l1 // 2 or not isinstance(
+            loops.extent(sch, y), int
+        ):
+            return cls(tile, group, inputs, 0, 2 if inputs % 2 == 0 else 1)
+        # A small tile reads its weights often: keep a part of them in the L1 cache, and let
+        # several tiles use it in turn.
+        chunk = loops.divisor(inputs, machine.l1 // 4 // (channels * size))
+        line = loops.extent(sch, x) * rows * channels * size
+        together = loops.divisor(loops.extent(sch, y) // rows, machine.l1 // 2 // line)
+        even = chunk % 2 == 0 and sums <= machine.registers // 2
+        return cls(tile, group, chunk, together, 2 if even else 1)
 
 
-def depthwise(builder, call, machine):
-    return tvm.ir.Op.get("relax.nn.conv2d").get_attr("FLegalize")(builder, call)
+def _tile(sch: s_tir.Schedule, block: Any, store: Any, plan: _Plan, machine: Machine) -> None:
+    *outer, y, x, o = loops.spatial(sch, block)
+    *taps, k = loops.reduction(sch, block)
+    work = loops.work(sch, block)
+    rows, columns, channels = plan.tile
+    lanes = machine.lanes(str(sch.get(block).writes[0].source.dtype))
+    sch.unannotate(block, TILE)
 
-
-def legalize_matmul(machine: Machine, pack: bool) -> Any:
-    return None
+    yt, yi = sch.split(y, [None, rows])
+    xt, xi = sch.split(x, [None, columns])
+    ob, oi = sch.split(o, [None, channels])
+    og, ob = sch.split(ob, [None, plan.group])
+    ov, ol = sch.split(oi, [None, lanes])
+    kc, ki = sch.split(k, [None, plan.chunk])
+    tile = [yi, xi, ov, ol]
+    if plan.rows:
+        yb, yt = sch.split(yt, [None, plan.rows])
+        sch.reorder(og, *outer, yb, ob, *taps, kc, yt, xt, ki, *tile)
+        together = here = sch.fuse(og, *outer, yb, ob)
+    else:
+        sch.reorder(og, *outer, yt, ob, xt, *taps, kc, ki, *tile)
+        together, here = sch.fuse(og, *outer, yt, ob), xt
+    if store is None:
+        store = sch.cache_write(block, 0, "global")
+    sch.reverse_compute_at(store, here, preserve_unit_loops=True)
+    if work is None or work >= _PARALLEL:
+        sch.parallel(together)
+    for loop in (yi, xi, ov):
+        sch.unroll(loop)
+    sch.vectorize(ol)
+    loops.vectorize_last(sch, store, lanes)
+    first = taps[0] if taps else kc
+    if plan.unroll > 1:
+        _, ki = sch.split(ki, [None, plan.unroll])
+        sch.unroll(ki)
+    sch.decompose_reduction(block, first)

@@ -1,0 +1,183 @@
+"""Convolutions and matrix products as one loop nest over packed weights, in TE.
+
+Both are the same sum: pixels (rows of a matrix) times output channels (columns), over taps and
+input channels. The weights are packed as ``[group, blocks, *taps, inputs, channels of a tile]``, so
+that the innermost loops read them in order, a vector at a time (Georganas et al., "Anatomy of
+High-Performance Deep Learning Convolutions on SIMD Architectures", 2018). Sizes that the tile does
+not divide are padded, and cropped when the result is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import te, tirx
+
+from .tile import Tile
+
+__all__ = ["CONTRACTION", "DEPTHWISE", "TILE", "Window", "contraction", "depthwise", "packed_shape"]
+
+#: Names of the blocks that the rules look for, and the annotation that says how to tile them.
+CONTRACTION, DEPTHWISE, TILE = "contraction", "depthwise", "tvmlab.tile"
+
+
+def round_up(size: Any, step: int) -> Any:
+    """Round a size, known or symbolic, up to a multiple."""
+    if step == 1:
+        return size
+    return -(-size // step) * step if isinstance(size, int) else tirx.ceildiv(size, step) * step
+
+
+def sizes(shape: Sequence[Any]) -> list[Any]:
+    """Read a shape: int where a size is known, else its expression."""
+    return [int(size) if isinstance(size, int | tirx.IntImm) else size for size in shape]
+
+
+class Window:
+    """Where a convolution reads: strides, padding (top, left), dilation and taps."""
+
+    def __init__(self, taps: Any, strides: Any, padding: Any, dilation: Any) -> None:
+        self.taps, self.strides = sizes(taps), sizes(strides)
+        self.before, self.dilation = sizes(padding)[:2], sizes(dilation)
+
+    def pad(self, data: te.Tensor, height: int, width: int, channels: Any) -> te.Tensor:
+        """Pad an NHWC tensor so that every tap of `height` x `width` pixels falls inside."""
+        after = []
+        for axis, pixels in enumerate((height, width)):
+            reach = (pixels - 1) * self.strides[axis] + (self.taps[axis] - 1) * self.dilation[axis]
+            size = sizes(data.shape)[axis + 1]
+            after.append(max(0, reach + 1 - size - self.before[axis]))
+        extra = channels - sizes(data.shape)[3]
+        return padded(data, [0, *self.before, 0], [0, *after, extra])
+
+    def at(self, y: Any, x: Any, ky: Any, kx: Any) -> tuple[Any, Any]:
+        """Say which padded pixel a tap of an output pixel reads."""
+        return (
+            y * self.strides[0] + ky * self.dilation[0],
+            x * self.strides[1] + kx * self.dilation[1],
+        )
+
+
+def padded(data: te.Tensor, before: Sequence[int], after: Sequence[Any]) -> te.Tensor:
+    """Surround a tensor with zeros; give the tensor itself where there are none to add."""
+    none = [not b and isinstance(a, int) and a == 0 for b, a in zip(before, after, strict=True)]
+    if all(none):
+        return data
+    old = sizes(data.shape)
+    new = [size if none[i] else before[i] + size + after[i] for i, size in enumerate(old)]
+
+    def value(*index: Any) -> Any:
+        inside = []
+        for axis, i in enumerate(index):
+            if before[axis]:
+                inside.append(i >= before[axis])
+            if not none[axis]:
+                inside.append(i < before[axis] + old[axis])
+        source = [i if none[axis] else i - before[axis] for axis, i in enumerate(index)]
+        return tirx.if_then_else(tirx.all(*inside), data(*source), tirx.const(0, data.dtype))
+
+    return te.compute(new, value, name="pad")
+
+
+def packed_shape(weight: Sequence[int], groups: int, tile: int) -> tuple[int, ...]:
+    """Give the shape of packed weights.
+
+    Parameters
+    ----------
+    weight : sequence of int
+        ``[outputs, *taps, inputs of a group]``.
+    groups, tile : int
+        Groups, and output channels of a tile.
+    """
+    outputs, *taps, inputs = weight
+    return (groups, -(-outputs // groups // tile), *taps, inputs, tile)
+
+
+def contraction(
+    data: te.Tensor,
+    weight: Callable[..., Any],
+    *,
+    read: Callable[..., Any],
+    pixels: Sequence[Any],
+    taps: Sequence[int],
+    inputs: int,
+    channels: int,
+    tile: Tile,
+    dtype: str,
+) -> te.Tensor:
+    """Sum over taps and inputs, padded to whole tiles.
+
+    Parameters
+    ----------
+    data : te.Tensor
+        What is read.
+    weight : callable
+        ``(outer, o, *taps, i)`` to a weight; `outer` is the list of the outer indices.
+    read : callable
+        ``(outer, y, x, *taps, i)`` to the indices of a number of `data`.
+    pixels : sequence
+        Outer sizes, then height and width.
+    taps, inputs, channels : int
+        Sizes of the sum, and output channels.
+    tile : Tile
+        The register tile.
+    dtype : str
+        Of the sums.
+
+    Returns
+    -------
+    te.Tensor
+        ``[*outer, height, width, channels]``, each of the last three a multiple of its tile.
+    """
+    *outer, height, width = pixels
+    shape = [*outer, round_up(height, tile.rows), round_up(width, tile.columns)]
+    k = [te.reduce_axis((0, tap), f"k{n}") for n, tap in enumerate(taps)]
+    ki = te.reduce_axis((0, inputs), "ki")
+
+    def value(*index: Any) -> Any:
+        *o, y, x, c = index
+        product = data(*read(o, y, x, *k, ki)).astype(dtype) * weight(o, c, *k, ki).astype(dtype)
+        return te.sum(product, axis=[*k, ki])
+
+    return te.compute(
+        [*shape, round_up(channels, tile.channels)],
+        value,
+        name=CONTRACTION,
+        attrs={TILE: [tile.rows, tile.columns, tile.channels]},
+    )
+
+
+def depthwise(
+    data: te.Tensor, weight: te.Tensor, window: Window, shape: Sequence[Any], columns: int, step: int
+) -> te.Tensor:
+    """Convolve each channel with a filter of its own.
+
+    Parameters
+    ----------
+    data : te.Tensor
+        NHWC.
+    weight : te.Tensor
+        ``[kh, kw, channels]``, the channels a multiple of `step`.
+    window : Window
+        Strides, padding, dilation.
+    shape : sequence
+        Of the output, NHWC.
+    columns, step : int
+        Pixels and channels of a register tile.
+    """
+    n, height, width, channels = shape
+    wide, deep = round_up(width, columns), round_up(channels, step)
+    source = window.pad(data, height, wide, deep)
+    ky, kx = (te.reduce_axis((0, tap), name) for tap, name in zip(window.taps, "yx", strict=True))
+    dtype = str(data.dtype)
+    sums = te.compute(
+        (n, height, wide, deep),
+        lambda b, y, x, c: te.sum(
+            source(b, *window.at(y, x, ky, kx), c) * weight(ky, kx, c), axis=[ky, kx]
+        ),
+        name=DEPTHWISE,
+        attrs={TILE: [1, columns, step]},
+    )
+    assert str(sums.dtype) == dtype
+    return te.compute(shape, lambda *index: sums(*index), name="crop")

@@ -1,0 +1,31 @@
+"""The rule for element-wise arithmetic and data movement: threads outside, vectors inside."""
+
+from __future__ import annotations
+
+import tvm
+from tvm import s_tir, tirx
+from tvm.s_tir.dlight.analysis import normalize_prim_func
+from tvm.s_tir.dlight.base import try_inline
+from tvm.s_tir.dlight.cpu.base import CPUScheduleRule
+
+from . import loops
+from .machine import Machine
+
+__all__ = ["ElementWise"]
+
+
+class ElementWise(CPUScheduleRule):
+    """Schedule functions whose blocks each compute a number from the numbers at a few places."""
+
+    def apply(
+        self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool
+    ) -> s_tir.Schedule | None:
+        """Schedule a function, or return None where a block reduces."""
+        sch = s_tir.Schedule(func)
+        infos = normalize_prim_func(sch)
+        if infos is None or not all(info.is_injective() for info in infos):
+            return None
+        machine = Machine.of(target)
+        for info in try_inline(sch, infos):
+            loops.elementwise(sch, info.block_rv, machine)
+        return sch

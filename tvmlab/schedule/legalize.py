@@ -1,0 +1,193 @@
+"""Operators to loop nests over packed weights: what `LegalizeOps` is told to use.
+
+A legalization takes the block builder and the call and returns the call to put in its place; where
+a call is of another form than it serves, it returns what upstream's own legalization makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax, te, tirx
+
+from .compute import Window, contraction, depthwise, packed_shape, padded, round_up, sizes
+from .machine import Machine
+from .tile import Tile
+
+__all__ = ["legalizations"]
+
+Legalization = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
+
+
+def legalizations(machine: Machine, *, pack: bool) -> dict[str, Legalization]:
+    """Make the legalizations of the operators that the contraction rules serve.
+
+    Parameters
+    ----------
+    machine : Machine
+        What to tile for.
+    pack : bool
+        Whether constant weights are packed now. Else they are read as the model has them.
+
+    Returns
+    -------
+    dict
+        From the operator's name to its legalization.
+    """
+    return {
+        "relax.nn.conv2d": lambda builder, call: _conv2d(builder, call, machine, pack),
+        "relax.matmul": lambda builder, call: _matmul(builder, call, machine, pack),
+    }
+
+
+def _upstream(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    return call.op.get_attr("FLegalize")(builder, call)
+
+
+def _conv2d(
+    builder: relax.BlockBuilder, call: relax.Call, machine: Machine, pack: bool
+) -> relax.Expr:
+    """Legalize ``nn.conv2d`` in NHWC with OHWI weights."""
+    attrs, (data, weight) = call.attrs, call.args
+    layouts = str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout)
+    filters = sizes(weight.ty.shape)
+    shape = sizes(call.ty.shape)
+    if layouts not in (("NHWC", "OHWI", "NHWC"), ("NHWC", "OHWI", "")) or not all(
+        isinstance(size, int) for size in (*filters, *shape[1:], *sizes(data.ty.shape)[1:])
+    ):
+        return _upstream(builder, call)
+    groups, dtype = int(attrs.groups), str(call.ty.dtype)
+    outputs, *taps, inputs = filters
+    window = Window(taps, attrs.strides, attrs.padding, attrs.dilation)
+    if groups == outputs > 1 and inputs == 1 and isinstance(weight, tvm.ir.GenericConst):
+        return _depthwise(builder, data, weight, window, shape, machine)
+    each = outputs // groups
+    tile = Tile.choose(shape[1], shape[2], each, dtype, machine)
+    pack = pack and isinstance(weight, tvm.ir.GenericConst)
+
+    def conv2d(x: te.Tensor, w: te.Tensor) -> te.Tensor:
+        n, height, width, _ = shape
+        rows, columns = round_up(height, tile.rows), round_up(width, tile.columns)
+        x = window.pad(x, rows, columns, groups * inputs)
+        sums = contraction(
+            x,
+            _weights(w, each, tile.channels, pack),
+            read=lambda o, y, c, ky, kx, ki: (o[0], *window.at(y, c, ky, kx), o[1] * inputs + ki),
+            pixels=(n, groups, height, width),
+            taps=taps,
+            inputs=inputs,
+            channels=each,
+            tile=tile,
+            dtype=dtype,
+        )
+        return te.compute(
+            shape, lambda b, y, c, o: sums[b, o // each, y, c, o % each], name="crop"
+        )
+
+    if pack:
+        weight = _pack(weight, groups, tile.channels)
+    return builder.call_te(conv2d, data, weight, primfunc_name_hint="conv2d")
+
+
+def _weights(weight: te.Tensor, each: int, tile: int, packed: bool) -> Callable[..., Any]:
+    """Make the function that reads a weight of group ``outer[1]`` and channel ``o``."""
+    if packed:
+        return lambda outer, o, *k: weight(outer[-1], o // tile, *k, o % tile)
+
+    def read(outer: Any, o: Any, *k: Any) -> Any:
+        value = weight(outer[-1] * each + o, *k)
+        if each % tile == 0:
+            return value
+        return tirx.if_then_else(o < each, value, tirx.const(0, weight.dtype))
+
+    return read
+
+
+def _pack(weight: Any, groups: int, tile: int) -> relax.Expr:
+    """Pack constant weights ``[outputs, *taps, inputs]`` as `packed_shape` says."""
+    array = weight.value.numpy()
+    shape = packed_shape(array.shape, groups, tile)
+    packed = np.zeros((groups, shape[1] * tile, *array.shape[1:]), array.dtype)
+    packed[:, : array.shape[0] // groups] = array.reshape(groups, -1, *array.shape[1:])
+    packed = packed.reshape(groups, shape[1], tile, *array.shape[1:])
+    return relax.const(np.ascontiguousarray(np.moveaxis(packed, 2, -1)), str(weight.ty.dtype))
+
+
+def _depthwise(
+    builder: relax.BlockBuilder,
+    data: relax.Expr,
+    weight: Any,
+    window: Window,
+    shape: list[Any],
+    machine: Machine,
+) -> relax.Expr:
+    """Legalize a depthwise ``nn.conv2d``: as many groups as channels."""
+    array = weight.value.numpy()[..., 0]  # [channels, kh, kw]
+    step = machine.lanes(str(weight.ty.dtype))
+    extra = round_up(shape[3], step) - shape[3]
+    packed = np.ascontiguousarray(np.pad(array.transpose(1, 2, 0), [(0, 0), (0, 0), (0, extra)]))
+    # The filter and the sums share the registers.
+    most = max(1, machine.registers - len(array[0].ravel()) - 3)
+    columns = max(n for n in range(1, min(shape[2], most, 8) + 1) if shape[2] % n == 0)
+
+    def depthwise_conv2d(x: te.Tensor, w: te.Tensor) -> te.Tensor:
+        return depthwise(x, w, window, shape, columns, step)
+
+    constant = relax.const(packed, str(weight.ty.dtype))
+    return builder.call_te(depthwise_conv2d, data, constant, primfunc_name_hint="depthwise_conv2d")
+
+
+def _matmul(
+    builder: relax.BlockBuilder, call: relax.Call, machine: Machine, pack: bool
+) -> relax.Expr:
+    """Legalize ``matmul``: of a matrix and constant weights, or batch by batch."""
+    left, right = call.args
+    a, b, shape = (sizes(x.ty.shape) for x in (left, right, call))
+    dtype = str(call.ty.dtype)
+    known = all(isinstance(size, int) for size in (*a[-2:], *b[-2:]))
+    if len(a) < 2 or len(b) < 2 or len(a) != max(len(a), len(b)) or not known:
+        return _upstream(builder, call)
+    rows, inputs, channels = a[-2], a[-1], b[-1]
+    tile = Tile.choose(1, rows, channels, dtype, machine)
+    pack = pack and len(b) == 2 and isinstance(right, tvm.ir.GenericConst)
+    batch = shape[:-2]
+
+    def matmul(x: te.Tensor, w: te.Tensor) -> te.Tensor:
+        wide = round_up(rows, tile.columns) - rows
+        x = padded(x, [0] * len(a), [*[0] * len(batch), wide, 0])
+
+        def weight(outer: list[Any], o: Any, k: Any) -> Any:
+            if pack:
+                return w(0, o // tile.channels, k, o % tile.channels)
+            places = [
+                0 if size == 1 else i
+                for size, i in zip(b[:-2], outer[len(outer) - len(b) + 2 :], strict=True)
+            ]
+            value = w(*places, k, o)
+            if channels % tile.channels == 0:
+                return value
+            return tirx.if_then_else(o < channels, value, tirx.const(0, w.dtype))
+
+        def read(outer: list[Any], y: Any, r: Any, k: Any) -> tuple[Any, ...]:
+            return (*(0 if size == 1 else i for size, i in zip(a, outer, strict=False)), r, k)
+
+        sums = contraction(
+            x,
+            weight,
+            read=read,
+            pixels=(*batch, 1, rows),
+            taps=(),
+            inputs=inputs,
+            channels=channels,
+            tile=tile,
+            dtype=dtype,
+        )
+        return te.compute(shape, lambda *i: sums(*i[:-2], 0, *i[-2:]), name="crop")
+
+    if pack:
+        transposed = relax.const(right.value.numpy().T, str(right.ty.dtype))
+        right = _pack(transposed, 1, tile.channels)
+    return builder.call_te(matmul, left, right, primfunc_name_hint="matmul")

@@ -1,0 +1,112 @@
+"""Small questions and steps that the rules share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import s_tir, tirx
+
+from .machine import Machine
+
+__all__ = [
+    "blocks",
+    "divisor",
+    "elementwise",
+    "extent",
+    "inline_all",
+    "inline_producers",
+    "reduction",
+    "spatial",
+    "vectorize_last",
+    "work",
+]
+
+# Numbers written below which starting the threads costs more than they save.
+_PARALLEL = 16_384
+
+
+def blocks(sch: s_tir.Schedule) -> list[Any]:
+    """List the blocks of a function in order."""
+    return list(sch.get_child_blocks(sch.get_sblock("root")))
+
+
+def extent(sch: s_tir.Schedule, loop: Any) -> Any:
+    """Tell a loop's extent: an int where it is known, else its expression."""
+    value = sch.get(loop).extent
+    return int(value) if isinstance(value, int | tirx.IntImm) else value
+
+
+def divisor(number: int, most: int) -> int:
+    """Find the greatest divisor of a number that is at most `most`, and at least 1."""
+    return max(d for d in range(1, max(1, min(number, most)) + 1) if number % d == 0)
+
+
+def _of_kind(sch: s_tir.Schedule, block: Any, kind: int) -> list[Any]:
+    found = zip(sch.get(block).iter_vars, sch.get_loops(block), strict=True)
+    return [loop for var, loop in found if var.iter_type == kind]
+
+
+def spatial(sch: s_tir.Schedule, block: Any) -> list[Any]:
+    """List the loops of a fresh block that its result is indexed by."""
+    return _of_kind(sch, block, tirx.IterVar.DataPar)
+
+
+def reduction(sch: s_tir.Schedule, block: Any) -> list[Any]:
+    """List the loops of a fresh block that it sums (or maximizes) over."""
+    return _of_kind(sch, block, tirx.IterVar.CommReduce)
+
+
+def work(sch: s_tir.Schedule, block: Any) -> int | None:
+    """Count how often a block runs; None where a size is symbolic."""
+    counts = [extent(sch, loop) for loop in sch.get_loops(block)]
+    return math.prod(counts) if all(isinstance(n, int) for n in counts) else None
+
+
+def inline_all(sch: s_tir.Schedule, after: Sequence[Any]) -> Any:
+    """Inline element-wise blocks into the last of them, and return that."""
+    for block in after[:-1]:
+        sch.compute_inline(block)
+    return after[-1]
+
+
+def inline_producers(sch: s_tir.Schedule, before: Sequence[Any]) -> list[Any]:
+    """Inline what is computed before a padding into the padding; return what is left."""
+    left = list(before)
+    for block in before[:-1]:
+        sch.compute_inline(block)
+        left.remove(block)
+    return left
+
+
+def vectorize_last(sch: s_tir.Schedule, block: Any, lanes: int) -> None:
+    """Make vectors of a block's last loop, where they divide it."""
+    loop = sch.get_loops(block)[-1]
+    size = extent(sch, loop)
+    if not isinstance(size, int) or size % lanes or size == 1:
+        return
+    if size > lanes:
+        vectors, loop = sch.split(loop, [None, lanes])
+        if size <= 8 * lanes:
+            sch.unroll(vectors)
+    sch.vectorize(loop)
+
+
+def elementwise(sch: s_tir.Schedule, block: Any, machine: Machine) -> None:
+    """Schedule a block that computes each number on its own: threads outside, vectors inside."""
+    lanes = machine.lanes(str(sch.get(block).writes[0].source.dtype))
+    many = work(sch, block)
+    every = sch.get_loops(block)
+    if len(every) > 1:
+        outer = sch.fuse(*every[:-1])
+    elif every:
+        size = extent(sch, every[0])
+        if not isinstance(size, int) or size % (lanes * machine.threads):
+            return
+        outer, _ = sch.split(every[0], [machine.threads, None])
+    else:
+        return
+    vectorize_last(sch, block, lanes)
+    if many is None or many >= _PARALLEL:
+        sch.parallel(outer)
