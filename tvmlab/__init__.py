@@ -3,7 +3,7 @@
 The way data flows: `load` a model into Relax, rewrite it with any pass, `compile` it, call it.
 """
 
-from . import bench, data, errors, models, native, plot, target, toolchain
+from . import bench, data, errors, models, native, plot, schedule, target, toolchain
 from .compiler import compile
 from .executable import Executable, load_executable
 from .frontend import load
@@ -22,6 +22,7 @@ __all__ = [
     "models",
     "native",
     "plot",
+    "schedule",
     "target",
     "toolchain",
 ]

@@ -8,10 +8,12 @@ from typing import Any
 import tvm
 from tvm import relax
 from tvm.ir import IRModule
+from tvm.relax.backend.cpu_generic import pipeline as cpu_generic
 
 from .batch_norm import FoldBatchNorm
 from .errors import CompileError
 from .executable import Executable
+from .schedule import STEPS, Summary, schedule_passes
 from .signature import Signature
 from .target import as_target
 
@@ -19,12 +21,16 @@ __all__ = ["compile", "simplify"]
 
 
 def compile(
-    mod: IRModule, target: tvm.target.Target | Mapping[str, Any] | str | None = None
+    mod: IRModule,
+    target: tvm.target.Target | Mapping[str, Any] | str | None = None,
+    *,
+    schedule: bool | str = True,
 ) -> Executable:
     """Compile a Relax module.
 
     Batch normalization is folded into convolutions, constants are folded, neighbouring operators
-    are fused into one loop nest; the rest is upstream's default pipeline for the target.
+    are fused into one loop nest, and for a CPU the rules of `tvmlab.schedule` lay out and schedule
+    every loop nest. `Executable.summary` says what became of each.
 
     Parameters
     ----------
@@ -33,6 +39,10 @@ def compile(
         TIR functions and external modules may be in it.
     target : tvm.target.Target, mapping or str, optional
         What to compile for, see `tvmlab.target.as_target`; the host where it is left out.
+    schedule : bool or str
+        True takes all steps of `tvmlab.schedule.STEPS`; the name of a step stops after it; False
+        is `tvm.compile` as upstream has it. For other kinds of target than ``llvm``, a GPU say, the
+        loops are upstream's in any case.
 
     Returns
     -------
@@ -45,8 +55,14 @@ def compile(
         The target is unknown.
     CompileError
         There is no Relax function ``main``, a parameter of it is not a tensor or has no known
-        shape, or a pass failed.
+        shape, the step is unknown, or a pass failed.
     """
+    if schedule not in (True, False, *STEPS):
+        raise CompileError(
+            f"there is no step {schedule!r} of scheduling",
+            where="compile(schedule=...)",
+            fix=f"give True, False or one of {', '.join(STEPS)}",
+        )
     if not isinstance(mod, IRModule):
         raise CompileError(
             f"compile takes a tvm.ir.IRModule, not {type(mod).__name__}",
@@ -64,8 +80,8 @@ def compile(
     signature = Signature.of(mod["main"])
     try:
         with made:
-            prepared = simplify(mod)
-            built = relax.build(prepared, made, relax_pipeline=relax.get_default_pipeline(made))
+            prepared, pipeline = _prepare(mod, made, schedule)
+            built = relax.build(prepared, made, relax_pipeline=pipeline)
     except Exception as error:  # passes and code generators raise many classes
         lines = str(error).strip().splitlines()
         raise CompileError(
@@ -73,7 +89,21 @@ def compile(
             where=f"target {made}",
             fix="the error above this one is TVM's own, with the pass it was raised in",
         ) from error
-    return Executable(built, made, signature)
+    return Executable(built, made, signature, Summary.of(prepared))
+
+
+def _prepare(
+    mod: IRModule, target: tvm.target.Target, schedule: bool | str
+) -> tuple[IRModule, tvm.transform.Pass]:
+    """Take a module to where the rest of the way is upstream's; name that rest."""
+    if not schedule:
+        return mod, relax.pipeline.default_build_pipeline()
+    mod = simplify(mod)
+    if target.kind.name != "llvm":
+        return mod, relax.get_default_pipeline(target)
+    step = STEPS[-1] if schedule is True else str(schedule)
+    lower = [*cpu_generic.dataflow_lower_passes(target), *cpu_generic.finalize_passes(target)]
+    return schedule_passes(target, step)(mod), tvm.transform.Sequential(lower)
 
 
 def simplify(mod: IRModule) -> IRModule:

@@ -22,6 +22,7 @@ from tvm import relax
 from . import bench
 from ._files import whole
 from .errors import PackageError, TargetError, ToolchainError
+from .schedule import Summary
 from .signature import Input, Signature
 from .target import as_target, host_target, missing_features
 
@@ -49,7 +50,14 @@ class Executable:
         Upstream's object, for everything that upstream can do with it.
     """
 
-    def __init__(self, built: Any, target: tvm.target.Target, signature: Signature) -> None:
+    def __init__(
+        self,
+        built: Any,
+        target: tvm.target.Target,
+        signature: Signature,
+        summary: Summary | None = None,
+    ) -> None:
+        self._summary = summary
         self.vm_executable = built
         self.target = target
         self.signature = signature
@@ -93,6 +101,28 @@ class Executable:
         with self._one_at_a_time:
             machine, device = self._start()
             return _to_numpy(machine["main"](*(tvm.runtime.tensor(a, device) for a in arrays)))
+
+    def summary(self) -> Summary:
+        """Say which rule scheduled which function.
+
+        Returns
+        -------
+        tvmlab.schedule.Summary
+            Print it: functions, how often each is called, the rule that took it or why none did,
+            and the changes of layout that are left.
+
+        Raises
+        ------
+        PackageError
+            The executable was loaded from a file, which holds machine code only.
+        """
+        if self._summary is None:
+            raise PackageError(
+                "a saved executable does not tell how it was scheduled",
+                where=repr(self),
+                fix="ask the executable that compile returned",
+            )
+        return self._summary
 
     def time(
         self, /, *inputs: Any, repeats: int = 10, number: int | None = None, **named: Any

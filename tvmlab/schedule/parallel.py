@@ -1,0 +1,28 @@
+"""The plainest rule of all: spread the outer loops over the threads, and change nothing else."""
+
+from __future__ import annotations
+
+import tvm
+from tvm import s_tir, tirx
+from tvm.s_tir.dlight.cpu.base import CPUScheduleRule
+
+from . import loops
+
+__all__ = ["Parallel"]
+
+
+class Parallel(CPUScheduleRule):
+    """Schedule any function: every block's spatial loops but the last run in parallel."""
+
+    def apply(
+        self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool
+    ) -> s_tir.Schedule | None:
+        """Schedule a function."""
+        sch = s_tir.Schedule(func)
+        for block in loops.blocks(sch):
+            spatial = loops.spatial(sch, block)
+            reduced = loops.reduction(sch, block)
+            if len(spatial) > 1:
+                sch.reorder(*spatial, *reduced)
+                sch.parallel(sch.fuse(*spatial[:-1]))
+        return sch

@@ -1,0 +1,90 @@
+"""What scheduling did to a module, function by function."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import relax, tirx
+
+from .apply import REASON, RULE
+
+__all__ = ["Kernel", "Summary"]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One compiled function.
+
+    Attributes
+    ----------
+    name : str
+        Its name: the operators that fusion joined.
+    calls : int
+        How often ``main`` (and what it calls) calls it.
+    rule : str
+        The rule that scheduled it; empty where none did.
+    reason : str
+        Why none did; empty where one did.
+    """
+
+    name: str
+    calls: int
+    rule: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Which rule took which function; print it.
+
+    Attributes
+    ----------
+    kernels : tuple of Kernel
+        In the order of their first call.
+    transposes : int
+        Changes of layout that are left, calls of transposes on their own or fused.
+    """
+
+    kernels: tuple[Kernel, ...]
+    transposes: int
+
+    @classmethod
+    def of(cls, mod: tvm.ir.IRModule) -> Summary:
+        """Read a scheduled module: Relax that calls TIR functions."""
+        calls: Counter[str] = Counter()
+
+        def count(expr: Any) -> None:
+            if isinstance(expr, relax.Call) and getattr(expr.op, "name", "").startswith(
+                "relax.call_tir"
+            ):
+                calls[expr.args[0].name_hint] += 1
+
+        for _, func in mod.functions_items():
+            if isinstance(func, relax.Function):
+                relax.analysis.post_order_visit(func.body, count)
+        kernels = []
+        for name, number in calls.items():
+            func = mod[name]
+            if isinstance(func, tirx.PrimFunc):
+                rule, reason = (str(func.attrs.get(key, "")) for key in (RULE, REASON))
+                kernels.append(Kernel(name, number, rule, reason))
+        transposes = sum(k.calls * k.name.count("transpose") for k in kernels)
+        return cls(tuple(kernels), transposes)
+
+    @property
+    def unscheduled(self) -> tuple[Kernel, ...]:
+        """The functions that no rule took."""
+        return tuple(kernel for kernel in self.kernels if not kernel.rule)
+
+    def __str__(self) -> str:
+        """Lay the kernels out as a table, a rule a group."""
+        width = max((len(kernel.name) for kernel in self.kernels), default=0)
+        lines = [f"{'function':{width}}  calls  rule"]
+        for kernel in self.kernels:
+            taken = kernel.rule or f"none ({kernel.reason or 'not asked'})"
+            lines.append(f"{kernel.name:{width}}  {kernel.calls:5}  {taken}")
+        lines.append(f"transposes left: {self.transposes}")
+        return "\n".join(lines)
