@@ -53,7 +53,17 @@ def test_the_public_names_are_there(imported: dict[str, object]) -> None:
     assert imported["names"] == sorted(
         [
             *("Executable", "compile", "host_target", "load", "load_executable"),
-            *("bench", "data", "errors", "models", "native", "plot", "target", "toolchain"),
+            *(
+                "bench",
+                "data",
+                "errors",
+                "models",
+                "native",
+                "plot",
+                "schedule",
+                "target",
+                "toolchain",
+            ),
         ]
     )
 

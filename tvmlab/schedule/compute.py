@@ -149,7 +149,12 @@ def contraction(
 
 
 def depthwise(
-    data: te.Tensor, weight: te.Tensor, window: Window, shape: Sequence[Any], columns: int, step: int
+    data: te.Tensor,
+    weight: te.Tensor,
+    window: Window,
+    shape: Sequence[Any],
+    columns: int,
+    step: int,
 ) -> te.Tensor:
     """Convolve each channel with a filter of its own.
 

@@ -83,8 +83,10 @@ class _Plan:
         blocks = loops.extent(sch, o) // channels
         group = loops.divisor(blocks, machine.l2 // weights)
         sums = rows * columns * channels // machine.lanes(str(dtype))
-        if rows * columns >= 10 or weights <= machine.l1 // 2 or not isinstance(
-            loops.extent(sch, y), int
+        if (
+            rows * columns >= 10
+            or weights <= machine.l1 // 2
+            or not isinstance(loops.extent(sch, y), int)
         ):
             return cls(tile, group, inputs, 0, 2 if inputs % 2 == 0 else 1)
         # A small tile reads its weights often: keep a part of them in the L1 cache, and let

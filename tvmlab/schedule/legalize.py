@@ -83,9 +83,7 @@ def _conv2d(
             tile=tile,
             dtype=dtype,
         )
-        return te.compute(
-            shape, lambda b, y, c, o: sums[b, o // each, y, c, o % each], name="crop"
-        )
+        return te.compute(shape, lambda b, y, c, o: sums[b, o // each, y, c, o % each], name="crop")
 
     if pack:
         weight = _pack(weight, groups, tile.channels)

@@ -37,9 +37,7 @@ class Tile:
     channels: int
 
     @classmethod
-    def choose(
-        cls, height: int, width: int, channels: int, dtype: str, machine: Machine
-    ) -> Tile:
+    def choose(cls, height: int, width: int, channels: int, dtype: str, machine: Machine) -> Tile:
         """Take the tile that needs the fewest cycles for a picture of one layer.
 
         Parameters
