@@ -24,6 +24,8 @@ __all__ = ["Contraction"]
 
 # Multiply-adds below which starting the threads costs more than they save.
 _PARALLEL = 500_000
+# Pixels of a tile from which on reading the weights from the L2 cache costs nothing.
+_MANY = 10
 
 
 @dataclass
@@ -50,12 +52,9 @@ class Contraction(CPUScheduleRule):
         machine = Machine.of(target)
         place = names.index(CONTRACTION)
         final = loops.inline_all(sch, blocks[place + 1 :])
-        before = loops.inline_producers(sch, blocks[:place])
-        plan = _Plan.of(sch, blocks[place], machine)
-        store = final if self.epilogue else None
-        _tile(sch, blocks[place], store, plan, machine)
-        for block in before:
-            loops.elementwise(sch, block, machine)
+        sources = loops.inline_producers(sch, blocks[:place])
+        plan = _Plan.of(sch, blocks[place], bool(sources), machine)
+        _tile(sch, blocks[place], sources, final if self.epilogue else None, plan, machine)
         if not self.epilogue:
             loops.elementwise(sch, final, machine)
         return sch
@@ -67,70 +66,75 @@ class _Plan:
 
     tile: tuple[int, int, int]
     group: int  # blocks of channels whose weights stay in the L2 cache together
-    chunk: int  # inputs summed before the next tile's turn
-    rows: int  # rows of tiles that share a chunk of weights; 0: a tile sums everything at once
-    unroll: int
+    rows: int  # rows of tiles that a thread takes at a time
+    chunk: int  # inputs that these rows sum in turn, so that their weights stay in the L1 cache
+    unroll: int  # steps of a sum that are written out
+    local: bool  # whether a thread prepares its own part of the input
 
     @classmethod
-    def of(cls, sch: s_tir.Schedule, block: Any, machine: Machine) -> _Plan:
-        tile = tuple(int(size) for size in sch.get(block).annotations[TILE])
-        rows, columns, channels = tile
-        *_, y, x, o = loops.spatial(sch, block)
-        *taps, inputs = [loops.extent(sch, k) for k in loops.reduction(sch, block)]
-        dtype = sch.get(block).writes[0].source.dtype
-        size = tvm.DataType(str(dtype)).bits // 8
-        weights = math.prod(taps) * inputs * channels * size  # of one block of channels
-        blocks = loops.extent(sch, o) // channels
-        group = loops.divisor(blocks, machine.l2 // weights)
-        sums = rows * columns * channels // machine.lanes(str(dtype))
-        if (
-            rows * columns >= 10
-            or weights <= machine.l1 // 2
-            or not isinstance(loops.extent(sch, y), int)
-        ):
-            return cls(tile, group, inputs, 0, 2 if inputs % 2 == 0 else 1)
-        # A small tile reads its weights often: keep a part of them in the L1 cache, and let
-        # several tiles use it in turn.
-        chunk = loops.divisor(inputs, machine.l1 // 4 // (channels * size))
-        line = loops.extent(sch, x) * rows * channels * size
-        together = loops.divisor(loops.extent(sch, y) // rows, machine.l1 // 2 // line)
-        even = chunk % 2 == 0 and sums <= machine.registers // 2
-        return cls(tile, group, chunk, together, 2 if even else 1)
+    def of(cls, sch: s_tir.Schedule, block: Any, prepared: bool, machine: Machine) -> _Plan:
+        rows, columns, channels = (int(size) for size in sch.get(block).annotations[TILE])
+        *outer, y, _, o = (loops.extent(sch, loop) for loop in loops.spatial(sch, block))
+        *taps, inputs = (loops.extent(sch, k) for k in loops.reduction(sch, block))
+        dtype = str(sch.get(block).writes[0].source.dtype)
+        size = tvm.DataType(dtype).bits // 8
+        weights = math.prod(taps) * inputs * channels * size
+        blocks = o // channels
+        group = loops.divisor(blocks, machine.l2 // 2 // weights)
+        sums = rows * columns * channels // machine.lanes(dtype)
+        # LLVM spills large tiles if two steps are written out.
+        even = inputs % 2 == 0 and sums <= machine.registers // 2
+        unroll = inputs if inputs <= 4 else 2 if even else 1
+        local = prepared and group == blocks
+        lines = y // rows
+        known = [size for size in outer if isinstance(size, int)]
+        share = loops.divisor(lines, lines * math.prod(known) // (2 * machine.threads))
+        tile = (rows, columns, channels)
+        if rows * columns < _MANY and taps and weights > machine.l1:
+            # Few pixels at a time: the weights are read often, from as near as can be.
+            chunk = loops.divisor(inputs, machine.l1 // 2 // (channels * size))
+            return cls(tile, group, loops.divisor(lines, 8), chunk, unroll, local=False)
+        return cls(tile, group, min(share, 8) if local else 1, inputs, unroll, local)
 
 
-def _tile(sch: s_tir.Schedule, block: Any, store: Any, plan: _Plan, machine: Machine) -> None:
+def _tile(
+    sch: s_tir.Schedule, block: Any, sources: list[Any], store: Any, plan: _Plan, machine: Machine
+) -> None:
+    """Tile the sum; compute the sources and the store where the plan says."""
     *outer, y, x, o = loops.spatial(sch, block)
     *taps, k = loops.reduction(sch, block)
     work = loops.work(sch, block)
-    rows, columns, channels = plan.tile
     lanes = machine.lanes(str(sch.get(block).writes[0].source.dtype))
     sch.unannotate(block, TILE)
+    if store is None:
+        store = sch.cache_write(block, 0, "global")
 
+    rows, columns, channels = plan.tile
     yt, yi = sch.split(y, [None, rows])
     xt, xi = sch.split(x, [None, columns])
     ob, oi = sch.split(o, [None, channels])
     og, ob = sch.split(ob, [None, plan.group])
     ov, ol = sch.split(oi, [None, lanes])
-    kc, ki = sch.split(k, [None, plan.chunk])
-    tile = [yi, xi, ov, ol]
-    if plan.rows:
-        yb, yt = sch.split(yt, [None, plan.rows])
-        sch.reorder(og, *outer, yb, ob, *taps, kc, yt, xt, ki, *tile)
-        together = here = sch.fuse(og, *outer, yb, ob)
-    else:
-        sch.reorder(og, *outer, yt, ob, xt, *taps, kc, ki, *tile)
-        together, here = sch.fuse(og, *outer, yt, ob), xt
-    if store is None:
-        store = sch.cache_write(block, 0, "global")
-    sch.reverse_compute_at(store, here, preserve_unit_loops=True)
+    yb, yt = sch.split(yt, [None, plan.rows])
+    kc, k = sch.split(k, [None, plan.chunk])
+    whole = loops.extent(sch, kc) == 1
+    sums = [yt, xt, *taps, kc] if whole else [*taps, kc, yt, xt]
+    sch.reorder(og, *outer, yb, ob, *sums, k, yi, xi, ov, ol)
+    together = sch.fuse(og, *outer, yb, *([] if plan.local else [ob]))
     if work is None or work >= _PARALLEL:
         sch.parallel(together)
+
+    sch.reverse_compute_at(store, xt if whole else together, preserve_unit_loops=True)
+    loops.vectorize_last(sch, store, lanes)
+    for source in sources:
+        if plan.local:
+            sch.compute_at(source, together, preserve_unit_loops=True)
+        loops.prepare(sch, source, machine, parallel=not plan.local)
+
     for loop in (yi, xi, ov):
         sch.unroll(loop)
     sch.vectorize(ol)
-    loops.vectorize_last(sch, store, lanes)
-    first = taps[0] if taps else kc
     if plan.unroll > 1:
-        _, ki = sch.split(ki, [None, plan.unroll])
-        sch.unroll(ki)
-    sch.decompose_reduction(block, first)
+        _, written = sch.split(k, [None, plan.unroll])
+        sch.unroll(written)
+    sch.decompose_reduction(block, taps[0] if taps else kc)

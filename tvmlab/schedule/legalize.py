@@ -6,6 +6,7 @@ a call is of another form than it serves, it returns what upstream's own legaliz
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -65,7 +66,9 @@ def _conv2d(
     if groups == outputs > 1 and inputs == 1 and isinstance(weight, tvm.ir.GenericConst):
         return _depthwise(builder, data, weight, window, shape, machine)
     each = outputs // groups
-    tile = Tile.choose(shape[1], shape[2], each, dtype, machine)
+    apart = groups * inputs * window.strides[1] * tvm.DataType(str(data.ty.dtype)).bits // 8
+    steps = math.prod(filters[1:])
+    tile = Tile.choose(shape[1], shape[2], each, steps, apart, dtype, machine)
     pack = pack and isinstance(weight, tvm.ir.GenericConst)
 
     def conv2d(x: te.Tensor, w: te.Tensor) -> te.Tensor:
@@ -149,7 +152,8 @@ def _matmul(
     if len(a) < 2 or len(b) < 2 or len(a) != max(len(a), len(b)) or not known:
         return _upstream(builder, call)
     rows, inputs, channels = a[-2], a[-1], b[-1]
-    tile = Tile.choose(1, rows, channels, dtype, machine)
+    apart = inputs * tvm.DataType(str(left.ty.dtype)).bits // 8
+    tile = Tile.choose(1, rows, channels, inputs, apart, dtype, machine)
     pack = pack and len(b) == 2 and isinstance(right, tvm.ir.GenericConst)
     batch = shape[:-2]
 

@@ -17,6 +17,7 @@ __all__ = [
     "extent",
     "inline_all",
     "inline_producers",
+    "prepare",
     "reduction",
     "spatial",
     "vectorize_last",
@@ -110,3 +111,18 @@ def elementwise(sch: s_tir.Schedule, block: Any, machine: Machine) -> None:
     vectorize_last(sch, block, lanes)
     if many is None or many >= _PARALLEL:
         sch.parallel(outer)
+
+
+def prepare(sch: s_tir.Schedule, block: Any, machine: Machine, *, parallel: bool) -> None:
+    """Schedule a block that pads or copies NHWC pixels for a sum that reads them.
+
+    The pixels are stored a line of the cache further apart than they need be, where they would
+    compete for the same few lines of the L1 cache otherwise.
+    """
+    dtype = str(sch.get(block).writes[0].source.dtype)
+    lanes = machine.lanes(dtype)
+    sch.storage_align(block, 0, -2, 2 * lanes, lanes)
+    if parallel:
+        elementwise(sch, block, machine)
+    else:
+        vectorize_last(sch, block, lanes)

@@ -18,6 +18,10 @@ __all__ = ["Tile"]
 # What today's x86-64 and aarch64 cores do in a cycle, and the cycles until a sum can be used.
 _FMAS, _LOADS, _LATENCY = 2, 2, 4
 _MOST_VECTORS = 8
+# TVM takes arrays from this size on from the heap (runtime::kMaxStackAlloca): LLVM keeps their
+# numbers in registers over the sum, but not from there to what follows the sum. Cycles a vector.
+_WAYS, _PAGE = 8, 4096
+_STACK, _ROUND_TRIP = 1024, 12
 
 
 @dataclass(frozen=True)
@@ -37,13 +41,19 @@ class Tile:
     channels: int
 
     @classmethod
-    def choose(cls, height: int, width: int, channels: int, dtype: str, machine: Machine) -> Tile:
+    def choose(
+        cls, height: int, width: int, channels: int, steps: int, apart: int, dtype: str, machine: Machine
+    ) -> Tile:
         """Take the tile that needs the fewest cycles for a picture of one layer.
 
         Parameters
         ----------
         height, width, channels : int
             The output of one picture (of one group).
+        steps : int
+            Numbers that are summed for each one of the output.
+        apart : int
+            Bytes between the inputs of neighbouring pixels.
         dtype : str
             Of the sums.
         machine : Machine
@@ -61,15 +71,20 @@ class Tile:
             arithmetic = max(pixels * vectors / _FMAS, _LATENCY)
             # Loads hide behind arithmetic, but not all of them.
             one = arithmetic + (pixels + vectors) / _LOADS / 4 + 1
+            if pixels * vectors * machine.vector_bytes >= _STACK:
+                one += _ROUND_TRIP * pixels * vectors / steps
             # A picture that the tile does not divide is copied, to be padded; a tile of several
             # rows touches more lines of the cache.
             uneven = bool(height % tile.rows or width % tile.columns)
             return tiles * one * (1 + 0.05 * uneven + 0.02 * (tile.rows - 1))
 
+        # Inputs that lie a multiple of a page apart compete for the same few lines of the L1 cache.
+        most = _WAYS * (_PAGE // math.gcd(_PAGE, apart))
+
         candidates = [
             cls(rows, columns, vectors * lanes)
             for vectors in range(1, min(_MOST_VECTORS, math.ceil(channels / lanes)) + 1)
-            for pixels in [max(1, (machine.registers - vectors - 2) // vectors)]
+            for pixels in [min(most, max(1, (machine.registers - vectors - 2) // vectors))]
             for columns in range(1, min(width, pixels) + 1)
             for rows in range(1, min(height, pixels // columns) + 1)
         ]
