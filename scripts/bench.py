@@ -92,8 +92,9 @@ def main(arguments: list[str]) -> int:
     options.output.parent.mkdir(parents=True, exist_ok=True)
     with whole(options.output) as part:
         part.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    peak = f"the machine's peak: {report['peak_flops'] / 1e9:.0f} GFLOP/s"
-    print(f"\n{peak if report['peak_flops'] else ''}\n{table(report['measures'])}")
+    if report["peak_flops"]:
+        print(f"\nthe machine's peak: {report['peak_flops'] / 1e9:.0f} GFLOP/s")
+    print(f"\n{table(report['measures'])}")
     print(f"{report['seconds']:.0f} s; everything is in {options.output}")
     for failure in failures:
         print(f"failed: {failure.splitlines()[0]}")

@@ -19,6 +19,7 @@ from tvmlab.bench import Comparison
 from tvmlab.models.cost import ARCHITECTURES, flops
 
 BATCH_SIZE = 16
+CONVOLUTION_SECONDS = 0.01
 # A compile time that is measured again, and how often: the slower, the less it is worth it.
 _SOON, _COMPILATIONS = 15.0, 3
 
@@ -146,9 +147,12 @@ def convolutions(name: str, effort: Effort) -> Found:
         for shape, (times, work) in bench_convolution.shapes(name).items():
             said = child.do("convolution", key=str(shape), shape=shape.arguments())
             runners = {"convolution": (child, str(shape)), "peak": (child, "peak")}
-            # Short turns, so that the clock has no time to drift between the two.
+            # Many short turns, so that the clock has no time to drift between the two.
             found = race(
-                runners, rounds=effort.rounds, budget=effort.budget / 10, turn_seconds=0.02
+                runners,
+                rounds=2 * effort.rounds,
+                budget=effort.budget / 10,
+                turn_seconds=CONVOLUTION_SECONDS,
             )
             child.do("forget", key=str(shape))
             figures = _figures(found, "peak", work, loop)["convolution"]
