@@ -77,6 +77,7 @@ def main(arguments: list[str]) -> int:
     start = time.perf_counter()
     for section, name in plan(sections, options.names):
         print(f"\n{section}, {name}", flush=True)
+        began = time.perf_counter()
         try:
             found = SECTIONS[section](name, QUICK if options.quick else Effort())
         except ChildError as error:
@@ -84,7 +85,8 @@ def main(arguments: list[str]) -> int:
             print(f"failed: {error}", file=sys.stderr, flush=True)
             continue
         values |= found.values
-        report.setdefault(section, {})[name] = found.figures
+        seconds = {"measured_in_seconds": round(time.perf_counter() - began, 1)}
+        report.setdefault(section, {})[name] = found.figures | seconds
         report["peak_flops"] = max(report["peak_flops"], found.peak)
     report["measures"] = verdicts(values)
     report["failures"] = failures

@@ -50,6 +50,7 @@ class Child:
 
     def __init__(self, name: str, command: Sequence[str] = (sys.executable, str(SCRIPT))) -> None:
         self.name = name
+        self._job = "its start"
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (`close` closes it)
         # PyTorch starts a process for each core to compile in, which would outlive a killed child.
         variables = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
@@ -68,16 +69,32 @@ class Child:
         return self._process.pid
 
     def do(self, job: str, timeout: float = TIMEOUT, **arguments: Any) -> Any:
-        """Have a job done.
+        """Have a job done: `ask`, then `answer`."""
+        self.ask(job, **arguments)
+        return self.answer(timeout)
+
+    def ask(self, job: str, **arguments: Any) -> None:
+        """Say what to do, and do not wait for it.
 
         Parameters
         ----------
         job : str
             One of `bench_child.JOBS`.
-        timeout : float
-            Seconds after which the process is ended.
         **arguments
             The job's own.
+        """
+        assert self._process.stdin is not None
+        self._job = job
+        with contextlib.suppress(BrokenPipeError):  # it is dead; `answer` says how it died
+            print(json.dumps({"job": job, **arguments}), file=self._process.stdin, flush=True)
+
+    def answer(self, timeout: float = TIMEOUT) -> Any:
+        """Wait for the job that was asked for.
+
+        Parameters
+        ----------
+        timeout : float
+            Seconds after which the process is ended.
 
         Returns
         -------
@@ -90,15 +107,12 @@ class Child:
             The job raised an exception, or the process ended or did not answer; with the last
             lines of its standard error.
         """
-        assert self._process.stdin is not None
         assert self._process.stdout is not None
-        where = f"the process of {self.name}, at {job}"
+        where = f"the process of {self.name}, at {self._job}"
         late = threading.Event()
         timer = threading.Timer(timeout, lambda: (late.set(), self._process.kill()))
         timer.start()
         try:
-            with contextlib.suppress(BrokenPipeError):  # it is dead; the next line says how
-                print(json.dumps({"job": job, **arguments}), file=self._process.stdin, flush=True)
             line = self._process.stdout.readline()
         finally:
             timer.cancel()
