@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import tvm
+from bench_noise import Noise
 from bench_race import ChildError
 from bench_report import table, verdicts
 from bench_sections import NETWORKS, SECTIONS, Effort, plan
@@ -31,6 +32,8 @@ from tvmlab._files import whole
 from tvmlab.bench import peer_threads
 
 ROOT = Path(__file__).resolve().parent.parent
+# What others may take of the machine before it is said.
+NOISY = 0.05
 QUICK = Effort(rounds=3, budget=10.0)
 
 
@@ -77,7 +80,7 @@ def main(arguments: list[str]) -> int:
     start = time.perf_counter()
     for section, name in plan(sections, options.names):
         print(f"\n{section}, {name}", flush=True)
-        began = time.perf_counter()
+        began, noise = time.perf_counter(), Noise()
         try:
             found = SECTIONS[section](name, QUICK if options.quick else Effort())
         except ChildError as error:
@@ -85,8 +88,13 @@ def main(arguments: list[str]) -> int:
             print(f"failed: {error}", file=sys.stderr, flush=True)
             continue
         values |= found.values
-        seconds = {"measured_in_seconds": round(time.perf_counter() - began, 1)}
-        report.setdefault(section, {})[name] = found.figures | seconds
+        others = noise.share()
+        if others > NOISY:
+            print(f"noisy: other processes took {others:.0%} of the machine", flush=True)
+        report.setdefault(section, {})[name] = found.figures | {
+            "measured_in_seconds": time.perf_counter() - began,
+            "taken_by_others": others,
+        }
         report["peak_flops"] = max(report["peak_flops"], found.peak)
     report["measures"] = verdicts(values)
     report["failures"] = failures

@@ -37,7 +37,7 @@ class Effort:
     """
 
     rounds: int = 15
-    budget: float = 40.0
+    budget: float = 30.0
 
 
 @dataclass
