@@ -51,6 +51,21 @@ class Window:
         extra = channels - sizes(data.shape)[3]
         return padded(data, [0, *self.before, 0], [0, *after, extra])
 
+    def gather(self, data: te.Tensor, height: int, width: int) -> te.Tensor:
+        """Copy the pixels that a convolution with one tap and strides reads, side by side."""
+        (n, h, w, c), (sy, sx), (top, left) = sizes(data.shape), self.strides, self.before
+
+        def value(b: Any, y: Any, x: Any, i: Any) -> Any:
+            y, x = y * sy - top, x * sx - left
+            inside = [index >= 0 for index, before in ((y, top), (x, left)) if before]
+            inside += [y < h] if (height - 1) * sy - top >= h else []
+            inside += [x < w] if (width - 1) * sx - left >= w else []
+            if not inside:
+                return data[b, y, x, i]
+            return tirx.if_then_else(tirx.all(*inside), data[b, y, x, i], tirx.const(0, data.dtype))
+
+        return te.compute((n, height, width, c), value, name="gather")
+
     def at(self, y: Any, x: Any, ky: Any, kx: Any) -> tuple[Any, Any]:
         """Say which padded pixel a tap of an output pixel reads."""
         return (

@@ -52,7 +52,7 @@ class Contraction(CPUScheduleRule):
         machine = Machine.of(target)
         place = names.index(CONTRACTION)
         final = loops.inline_all(sch, blocks[place + 1 :])
-        sources = loops.inline_producers(sch, blocks[:place])
+        sources = loops.inline_producers(sch, blocks[:place], blocks[place])
         plan = _Plan.of(sch, blocks[place], bool(sources), machine)
         _tile(sch, blocks[place], sources, final if self.epilogue else None, plan, machine)
         if not self.epilogue:

@@ -33,7 +33,7 @@ class Depthwise(CPUScheduleRule):
         machine = Machine.of(target)
         block = blocks[names.index(DEPTHWISE)]
         store = loops.inline_all(sch, blocks[names.index(DEPTHWISE) + 1 :])
-        before = loops.inline_producers(sch, blocks[: names.index(DEPTHWISE)])
+        before = loops.inline_producers(sch, blocks[: names.index(DEPTHWISE)], block)
         _, columns, step = (int(size) for size in sch.get(block).annotations[TILE])
         sch.unannotate(block, TILE)
         work = loops.work(sch, block)

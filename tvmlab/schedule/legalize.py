@@ -74,11 +74,15 @@ def _conv2d(
     def conv2d(x: te.Tensor, w: te.Tensor) -> te.Tensor:
         n, height, width, _ = shape
         rows, columns = round_up(height, tile.rows), round_up(width, tile.columns)
-        x = window.pad(x, rows, columns, groups * inputs)
+        at = window.at
+        if taps == [1, 1] and window.strides != [1, 1]:
+            x, at = window.gather(x, rows, columns), lambda y, c, *_: (y, c)
+        else:
+            x = window.pad(x, rows, columns, groups * inputs)
         sums = contraction(
             x,
             _weights(w, each, tile.channels, pack),
-            read=lambda o, y, c, ky, kx, ki: (o[0], *window.at(y, c, ky, kx), o[1] * inputs + ki),
+            read=lambda o, y, c, ky, kx, ki: (o[0], *at(y, c, ky, kx), o[1] * inputs + ki),
             pixels=(n, groups, height, width),
             taps=taps,
             inputs=inputs,

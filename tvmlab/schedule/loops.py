@@ -72,13 +72,16 @@ def inline_all(sch: s_tir.Schedule, after: Sequence[Any]) -> Any:
     return after[-1]
 
 
-def inline_producers(sch: s_tir.Schedule, before: Sequence[Any]) -> list[Any]:
-    """Inline what is computed before a padding into the padding; return what is left."""
-    left = list(before)
-    for block in before[:-1]:
-        sch.compute_inline(block)
-        left.remove(block)
-    return left
+def inline_producers(sch: s_tir.Schedule, before: Sequence[Any], block: Any) -> list[Any]:
+    """Inline what is computed before a block, but for what the block itself reads; return that."""
+    read = {str(region.source.name) for region in sch.get(block).reads}
+    sources = []
+    for producer in before:
+        if str(sch.get(producer).writes[0].source.name) in read:
+            sources.append(producer)
+        else:
+            sch.compute_inline(producer)
+    return sources
 
 
 def vectorize_last(sch: s_tir.Schedule, block: Any, lanes: int) -> None:

@@ -25,6 +25,7 @@ from .elementwise import ElementWise
 from .layout import channels_last
 from .legalize import legalizations
 from .machine import Machine
+from .fusion import prologues
 from .parallel import Parallel
 from .reduction import Reduction
 
@@ -73,6 +74,7 @@ def schedule_passes(target: tvm.target.Target, step: str = STEPS[-1]) -> tvm.tra
             relax.transform.FuseOps(),
             relax.transform.FuseTIR(),
             relax.transform.DeadCodeElimination(),
+            *(prologues() if "epilogue" in taken else []),
             *([ApplyRules(rules)] if rules else []),
         ]
     )

@@ -1,0 +1,52 @@
+"""Fuse element-wise operators into the convolution that reads their result.
+
+`FuseOps` joins a convolution with what follows it, never with what comes before: a loop nest that
+computed its input anew for every use would be slow. The rules of this package copy a padded or
+strided input anyway, and compute it once: there, what comes before costs nothing. In a
+pre-activation ResNet that is a batch normalization and a ReLU for every unit.
+"""
+
+from __future__ import annotations
+
+import tvm
+import tvm_ffi
+from tvm import relax, s_tir, tirx
+
+from .compute import CONTRACTION
+
+__all__ = ["prologues"]
+
+# Of relax/transform/fuse_ops.cc (OpPatternKind): element-wise operators are fused into a reduction
+# that reads them, and nothing is fused into what follows a reduction.
+_REDUCTION = 3
+
+
+@tvm.transform.module_pass(opt_level=0)
+class _MarkContractions:
+    """Call every function with a contraction a reduction."""
+
+    def transform_module(
+        self, mod: tvm.ir.IRModule, ctx: tvm.transform.PassContext
+    ) -> tvm.ir.IRModule:
+        for var, func in mod.functions_items():
+            if isinstance(func, tirx.PrimFunc) and _has_contraction(func):
+                mod[var] = func.with_attr("op_pattern", _REDUCTION)
+        return mod
+
+
+def _has_contraction(func: tirx.PrimFunc) -> bool:
+    names: list[str] = []
+    blocks = (s_tir.SBlock, lambda block: names.append(block.name_hint))
+    tvm_ffi.structural_walk(func.body, blocks)
+    return CONTRACTION in names
+
+
+def prologues() -> list[tvm.transform.Pass]:
+    """List the passes: fused functions in, functions that also hold what comes before out."""
+    return [
+        _MarkContractions(),
+        relax.transform.AnnotateTIROpPattern(),
+        relax.transform.FuseOps(),
+        relax.transform.FuseTIR(),
+        relax.transform.DeadCodeElimination(),
+    ]
