@@ -80,21 +80,32 @@ class _Plan:
         size = tvm.DataType(dtype).bits // 8
         weights = math.prod(taps) * inputs * channels * size
         blocks = o // channels
-        group = loops.divisor(blocks, machine.l2 // 2 // weights)
+        local = prepared and blocks * weights <= machine.l2
+        group = blocks if local else loops.divisor(blocks, machine.l2 // 4 // weights)
         sums = rows * columns * channels // machine.lanes(dtype)
         # LLVM spills large tiles if two steps are written out.
         even = inputs % 2 == 0 and sums <= machine.registers // 2
         unroll = inputs if inputs <= 4 else 2 if even else 1
-        local = prepared and group == blocks
         lines = y // rows
-        known = [size for size in outer if isinstance(size, int)]
-        share = loops.divisor(lines, lines * math.prod(known) // (2 * machine.threads))
+        known = math.prod(size for size in outer if isinstance(size, int))
         tile = (rows, columns, channels)
-        if rows * columns < _MANY and taps and weights > machine.l1:
+        if rows * columns < _MANY and math.prod(taps) > 1 and weights > machine.l1:
             # Few pixels at a time: the weights are read often, from as near as can be.
-            chunk = loops.divisor(inputs, machine.l1 // 2 // (channels * size))
+            chunk = loops.divisor(inputs, machine.l1 // (channels * size))
             return cls(tile, group, loops.divisor(lines, 8), chunk, unroll, local=False)
-        return cls(tile, group, min(share, 8) if local else 1, inputs, unroll, local)
+        together = _share(lines, known, machine.threads) if local else 1
+        return cls(tile, group, together, inputs, unroll, local)
+
+
+def _share(lines: int, others: int, threads: int) -> int:
+    """Say how many lines to take at a time: many, so that few are padded twice, yet evenly."""
+
+    def cost(size: int) -> float:
+        pieces = lines // size * others
+        uneven = math.ceil(pieces / threads) * threads / pieces
+        return uneven * (1 + 0.2 / size)
+
+    return min((size for size in range(1, 9) if lines % size == 0), key=cost)
 
 
 def _tile(

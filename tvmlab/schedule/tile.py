@@ -20,7 +20,7 @@ _FMAS, _LOADS, _LATENCY = 2, 2, 4
 _MOST_VECTORS = 8
 # TVM takes arrays from this size on from the heap (runtime::kMaxStackAlloca): LLVM keeps their
 # numbers in registers over the sum, but not from there to what follows the sum. Cycles a vector.
-_WAYS, _PAGE = 8, 4096
+_WAYS, _PAGE = 16, 4096
 _STACK, _ROUND_TRIP = 1024, 12
 
 
