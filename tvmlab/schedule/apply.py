@@ -10,7 +10,7 @@ from tvm.s_tir.dlight.base import ScheduleRule
 
 __all__ = ["REASON", "RULE", "ApplyRules"]
 
-#: Function attributes: the rule that scheduled it, or why none did.
+#: Function attributes: the rule that scheduled it; why none did, or which one raised before.
 RULE, REASON = "tvmlab.rule", "tvmlab.reason"
 _SCHEDULED = "tirx.is_scheduled"
 
@@ -20,7 +20,8 @@ class ApplyRules:
     """The pass: TIR in, TIR of the same meaning out.
 
     It differs from dlight's `ApplyDefaultSchedule` in that a rule that raises does not end the
-    compilation: the function stays as it was, and its attribute `REASON` says what happened.
+    compilation: the next rule is asked, the function stays as it was where none takes it, and in
+    either case its attribute `REASON` says what happened.
 
     Parameters
     ----------
@@ -46,15 +47,15 @@ class ApplyRules:
         return mod
 
     def _apply(self, func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
-        reason = "no rule is made for it"
+        raised = ""
         for rule in self.rules:
             name = type(rule).__name__
             try:
                 found = rule.apply(func, target, False)
             except Exception as error:  # a schedule primitive that refuses raises several classes
                 lines = str(error).strip().splitlines()
-                reason = f"{name}: {lines[-1] if lines else repr(error)}"
+                raised = raised or f"{name} raised: {lines[-1] if lines else repr(error)}"
                 continue
             if isinstance(found, s_tir.Schedule):
-                return found.mod["main"].with_attr({_SCHEDULED: True, RULE: name})
-        return func.with_attr(REASON, reason)
+                return found.mod["main"].with_attr({_SCHEDULED: True, RULE: name, REASON: raised})
+        return func.with_attr(REASON, raised or "no rule is made for it")

@@ -52,11 +52,12 @@ class Contraction(CPUScheduleRule):
         final = loops.inline_all(sch, blocks[place + 1 :])
         before = loops.inline_producers(sch, blocks[:place])
         plan = _Plan.of(sch, blocks[place], machine)
-        store = final if self.epilogue else None
+        whole = loops.whole_groups(sch, blocks[place], final, plan.tile[2])
+        store = final if self.epilogue and whole else None
         _tile(sch, blocks[place], store, plan, machine)
         for block in before:
             loops.elementwise(sch, block, machine)
-        if not self.epilogue:
+        if store is None:
             loops.elementwise(sch, final, machine)
         return sch
 

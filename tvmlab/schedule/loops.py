@@ -20,6 +20,7 @@ __all__ = [
     "reduction",
     "spatial",
     "vectorize_last",
+    "whole_groups",
     "work",
 ]
 
@@ -78,6 +79,20 @@ def inline_producers(sch: s_tir.Schedule, before: Sequence[Any]) -> list[Any]:
         sch.compute_inline(block)
         left.remove(block)
     return left
+
+
+def whole_groups(sch: s_tir.Schedule, block: Any, store: Any, channels: int) -> bool:
+    """Tell whether the tiles of a contraction divide the channels of a group.
+
+    Where they do not, the range of channels that a tile fills cannot be told from ``o // each`` and
+    ``o % each``, by which the result reads the sums: computed at the tile, it would reach into the
+    next group, whose sums another thread may not have done yet.
+    """
+    if len(reduction(sch, block)) == 1:
+        return True  # a matrix product
+    groups = extent(sch, spatial(sch, block)[1])
+    each = extent(sch, sch.get_loops(store)[-1]) // groups
+    return groups == 1 or each % channels == 0
 
 
 def vectorize_last(sch: s_tir.Schedule, block: Any, lanes: int) -> None:

@@ -27,7 +27,7 @@ class Kernel:
     rule : str
         The rule that scheduled it; empty where none did.
     reason : str
-        Why none did; empty where one did.
+        Why none did; where one did after another had raised, what that one said; else empty.
     """
 
     name: str
@@ -84,7 +84,9 @@ class Summary:
         width = max((len(kernel.name) for kernel in self.kernels), default=0)
         lines = [f"{'function':{width}}  calls  rule"]
         for kernel in self.kernels:
-            taken = kernel.rule or f"none ({kernel.reason or 'not asked'})"
+            taken = kernel.rule or "none"
+            reason = kernel.reason or ("" if kernel.rule else "not asked")
+            taken += f" ({reason})" if reason else ""
             lines.append(f"{kernel.name:{width}}  {kernel.calls:5}  {taken}")
         lines.append(f"transposes left: {self.transposes}")
         return "\n".join(lines)
