@@ -8,6 +8,7 @@ from typing import Any
 
 from tvm import s_tir, tirx
 
+from .compute import PACK, PAD
 from .machine import Machine
 
 __all__ = [
@@ -73,12 +74,12 @@ def inline_all(sch: s_tir.Schedule, after: Sequence[Any]) -> Any:
 
 
 def inline_producers(sch: s_tir.Schedule, before: Sequence[Any]) -> list[Any]:
-    """Inline what is computed before a padding into the padding; return what is left."""
-    left = list(before)
-    for block in before[:-1]:
-        sch.compute_inline(block)
-        left.remove(block)
-    return left
+    """Inline what is computed before a sum into the copies that the sum reads; return those."""
+    copies = [block for block in before if sch.get(block).name_hint.split("_")[0] in (PAD, PACK)]
+    for block in before:
+        if block not in copies:
+            sch.compute_inline(block)
+    return copies
 
 
 def whole_groups(sch: s_tir.Schedule, block: Any, store: Any, channels: int) -> bool:
