@@ -34,6 +34,7 @@ class Conv:
     outputs: int
     epilogue: tuple[str, ...] = ()
     constant: bool = True
+    channels_last: bool = False  # activations in NHWC and weights in OHWI, as the rules have them
 
     @property
     def data_shape(self) -> tuple[int, ...]:
@@ -68,10 +69,16 @@ class Conv:
         """The arrays that are parameters, not constants."""
         return ("data", "residual") if self.constant else ("data", "weight", "bias", "residual")
 
+    def in_layout(self, values: np.ndarray) -> np.ndarray:
+        """Move the channels of an array of PyTorch's to where this convolution has them."""
+        return np.ascontiguousarray(np.moveaxis(values, 1, -1)) if self.channels_last else values
+
     def relax(self, builder: relax.BlockBuilder, values: dict[str, Any]) -> relax.Expr:
+        layouts = ("NHWC", "OHWI") if self.channels_last else ("NCHW", "OIHW")
         y = relax.op.nn.conv2d(
             *(values["data"], values["weight"], self.strides, self.pads, self.dilation),
-            groups=self.groups,
+            self.groups,
+            *layouts,
         )
         for step in self.epilogue:
             y = builder.emit(y)
@@ -97,7 +104,7 @@ class Conv:
                 y = y.clip(0, 6)
             else:
                 y = y + torch.from_numpy(values[step])
-        return y.numpy()
+        return self.in_layout(y.numpy())
 
 
 def small(most: int) -> st.SearchStrategy[int]:
@@ -137,6 +144,8 @@ def convolutions(draw: st.DrawFn) -> Conv:
             )
         ),
         constant=draw(st.sampled_from((True, True, True, True, False))),
+        # Transposes cost as much time to compile as convolutions.
+        channels_last=draw(st.sampled_from((True,) * 9 + (False,))),
     )
 
 
@@ -147,6 +156,7 @@ def module(convs: Sequence[Conv]) -> tuple[tvm.IRModule, list[np.ndarray]]:
     for i, conv in enumerate(convs):
         values.append({})
         for name, content in conv.arrays().items():
+            content = conv.in_layout(content)
             if name in conv.given:
                 type_ = relax.TensorType(content.shape, "float32")
                 values[i][name] = relax.Var(f"{name}{i}", type_)
