@@ -1,165 +1,97 @@
-"""Convolutions drawn at random, compiled many in one module, and compared with PyTorch."""
+"""Operators compiled many in one module, so that a test can afford hundreds of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 import tvm
 from helpers_models import array, as_tuple
-from hypothesis import strategies as st
 from tvm import relax
 
 import tvmlab
 from tvmlab.schedule import Summary
 
-Pair = tuple[int, int]
+
+class Case:
+    """One operator, or a few that fusion joins.
+
+    Attributes
+    ----------
+    kernels : str
+        What the names of the functions to look at have in common.
+    rule : str
+        The rule that shall take these.
+    given : tuple of str
+        The arrays that are parameters, not constants.
+    tolerance : float
+        Of the relative error.
+    """
+
+    kernels: str
+    rule: str
+    given: tuple[str, ...]
+    tolerance: float = 1e-5
+
+    def contents(self) -> dict[str, np.ndarray]:
+        """Make the arrays, by name."""
+        raise NotImplementedError
+
+    def relax(self, builder: relax.BlockBuilder, values: dict[str, Any]) -> relax.Expr:
+        """Write the operator in Relax."""
+        raise NotImplementedError
+
+    def reference(self) -> np.ndarray:
+        """Compute it in PyTorch."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class Conv:
-    """A convolution and what follows it; channels are those of one group."""
+class Op(Case):
+    """An operator of arrays that are named after their places."""
 
-    batch: int
-    size: Pair
-    kernel: Pair
-    strides: Pair
-    pads: tuple[int, int, int, int]  # top, left, bottom, right
-    dilation: Pair
-    groups: int
-    inputs: int
-    outputs: int
-    epilogue: tuple[str, ...] = ()
-    constant: bool = True
-    channels_last: bool = False  # activations in NHWC and weights in OHWI, as the rules have them
-
-    @property
-    def data_shape(self) -> tuple[int, ...]:
-        return (self.batch, self.groups * self.inputs, *self.size)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        top, left, bottom, right = self.pads
-        padded = self.size[0] + top + bottom, self.size[1] + left + right
-        pixels = (
-            (padded[i] - self.dilation[i] * (self.kernel[i] - 1) - 1) // self.strides[i] + 1
-            for i in (0, 1)
-        )
-        return (self.batch, self.groups * self.outputs, *pixels)
-
-    @property
-    def rule(self) -> str:
-        alone = self.groups > 1 and self.inputs == self.outputs == 1
-        return "Depthwise" if alone and self.constant else "Contraction"
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        weight = array(self.groups * self.outputs, self.inputs, *self.kernel, seed=1)
-        arrays = {"data": array(*self.data_shape), "weight": weight}
-        if "bias" in self.epilogue:
-            arrays["bias"] = array(1, self.groups * self.outputs, 1, 1, seed=2)
-        if "residual" in self.epilogue:
-            arrays["residual"] = array(*self.shape, seed=3)
-        return arrays
+    label: str
+    shapes: tuple[tuple[int, ...], ...]
+    build: Callable[..., relax.Expr] = field(repr=False)
+    peer: Callable[..., torch.Tensor] = field(repr=False)
+    rule: str = "ElementWise"
+    kernels: str = ""
+    constants: tuple[int, ...] = ()
+    dtype: str = "float32"
+    tolerance: float = 1e-5
 
     @property
     def given(self) -> tuple[str, ...]:
-        """The arrays that are parameters, not constants."""
-        return ("data", "residual") if self.constant else ("data", "weight", "bias", "residual")
+        return tuple(f"x{i}" for i in range(len(self.shapes)) if i not in self.constants)
 
-    def in_layout(self, values: np.ndarray) -> np.ndarray:
-        """Move the channels of an array of PyTorch's to where this convolution has them."""
-        return np.ascontiguousarray(np.moveaxis(values, 1, -1)) if self.channels_last else values
+    def contents(self) -> dict[str, np.ndarray]:
+        if self.dtype.startswith("int"):
+            random = np.random.default_rng(0)
+            arrays = [random.integers(-100, 100, shape, self.dtype) for shape in self.shapes]
+        else:
+            arrays = [array(*s, seed=i, dtype=self.dtype) for i, s in enumerate(self.shapes)]
+        return {f"x{i}": content for i, content in enumerate(arrays)}
 
     def relax(self, builder: relax.BlockBuilder, values: dict[str, Any]) -> relax.Expr:
-        layouts = ("NHWC", "OHWI") if self.channels_last else ("NCHW", "OIHW")
-        y = relax.op.nn.conv2d(
-            *(values["data"], values["weight"], self.strides, self.pads, self.dilation),
-            self.groups,
-            *layouts,
-        )
-        for step in self.epilogue:
-            y = builder.emit(y)
-            if step == "relu":
-                y = relax.op.nn.relu(y)
-            elif step == "clip":
-                y = relax.op.clip(y, 0, 6)
-            else:
-                y = relax.op.add(y, values[step])
-        return y
+        return self.build(*values.values())
 
-    def torch(self, values: dict[str, np.ndarray]) -> np.ndarray:
-        x, weight = (torch.from_numpy(values[name]).double() for name in ("data", "weight"))
-        top, left, bottom, right = self.pads
-        x = torch.nn.functional.pad(x, (left, right, top, bottom))
-        y = torch.nn.functional.conv2d(
-            x, weight, None, self.strides, 0, self.dilation, self.groups
-        )
-        for step in self.epilogue:
-            if step == "relu":
-                y = y.relu()
-            elif step == "clip":
-                y = y.clip(0, 6)
-            else:
-                y = y + torch.from_numpy(values[step])
-        return self.in_layout(y.numpy())
+    def reference(self) -> np.ndarray:
+        return self.peer(*(torch.from_numpy(x) for x in self.contents().values())).numpy()
 
 
-def small(most: int) -> st.SearchStrategy[int]:
-    return st.integers(1, most)
-
-
-@st.composite
-def convolutions(draw: st.DrawFn) -> Conv:
-    kernel = draw(st.tuples(small(7), small(7)))
-    dilation = draw(st.one_of(st.just((1, 1)), st.tuples(small(3), small(3))))
-    reach = [dilation[i] * (kernel[i] - 1) + 1 for i in (0, 1)]
-    pads = draw(st.tuples(*(st.integers(0, min(4, reach[i % 2])) for i in range(4))))
-    least = [max(1, reach[i] - pads[i] - pads[i + 2]) for i in (0, 1)]
-    # Channels of one group: shrinking goes to one group of one channel.
-    kind = draw(st.sampled_from(("plain", "plain", "plain", "grouped", "depthwise", "multiplied")))
-    groups, inputs, outputs = 1, 1, 1
-    if kind == "plain":
-        inputs, outputs = draw(small(70)), draw(small(70))
-    elif kind == "grouped":
-        groups, inputs, outputs = draw(st.integers(2, 5)), draw(small(14)), draw(small(14))
-    else:
-        groups = draw(st.integers(2, 70))
-        outputs = draw(st.integers(2, 4)) if kind == "multiplied" else 1
-    return Conv(
-        batch=draw(small(3)),
-        size=tuple(draw(st.integers(low, 40)) for low in least),
-        kernel=kernel,
-        strides=draw(st.one_of(st.just((1, 1)), st.tuples(small(3), small(3)))),
-        pads=pads,
-        dilation=dilation,
-        groups=groups,
-        inputs=inputs,
-        outputs=outputs,
-        epilogue=draw(
-            st.sampled_from(
-                [(), ("bias",), ("bias", "relu"), ("bias", "residual", "relu"), ("bias", "clip")]
-            )
-        ),
-        constant=draw(st.sampled_from((True, True, True, True, False))),
-        # Transposes cost as much time to compile as convolutions.
-        channels_last=draw(st.sampled_from((True,) * 9 + (False,))),
-    )
-
-
-def module(convs: Sequence[Conv]) -> tuple[tvm.IRModule, list[np.ndarray]]:
-    """Put convolutions side by side; give the inputs as well."""
+def module(cases: Sequence[Case]) -> tuple[tvm.IRModule, list[np.ndarray]]:
+    """Put operators side by side; give the inputs as well."""
     builder = relax.BlockBuilder()
     parameters, inputs, values = [], [], []
-    for i, conv in enumerate(convs):
+    for i, case in enumerate(cases):
         values.append({})
-        for name, content in conv.arrays().items():
-            content = conv.in_layout(content)
-            if name in conv.given:
-                type_ = relax.TensorType(content.shape, "float32")
-                values[i][name] = relax.Var(f"{name}{i}", type_)
+        for name, content in case.contents().items():
+            if name in case.given:
+                type_ = relax.TensorType(content.shape, str(content.dtype))
+                values[i][name] = relax.Var(f"{name}_{i}", type_)
                 parameters.append(values[i][name])
                 inputs.append(content)
             else:
@@ -167,42 +99,42 @@ def module(convs: Sequence[Conv]) -> tuple[tvm.IRModule, list[np.ndarray]]:
     with builder.function("main", parameters):
         with builder.dataflow():
             results = [
-                builder.emit_output(conv.relax(builder, v))
-                for conv, v in zip(convs, values, strict=True)
+                builder.emit_output(case.relax(builder, v))
+                for case, v in zip(cases, values, strict=True)
             ]
         builder.emit_func_output(relax.Tuple(results) if len(results) > 1 else results[0])
     return builder.get(), inputs
 
 
-def wrong(convs: Sequence[Conv], **options: Any) -> list[str]:
-    """Say what is wrong with each convolution; nothing where all is well."""
-    mod, inputs = module(convs)
+def wrong(cases: Sequence[Case], **options: Any) -> list[str]:
+    """Say what is wrong with each operator; nothing where all is well."""
     try:
+        mod, inputs = module(cases)
         run = tvmlab.compile(mod, **options)
         results = as_tuple(run(*inputs))
-        troubles = _troubles(convs, run.summary(), results)
+        troubles = _troubles(cases, run.summary(), results)
     except Exception as error:
         troubles = [repr(error)]
-    if not troubles or len(convs) == 1:
-        return [f"{conv}: {trouble}" for conv in convs for trouble in troubles]
+    if not troubles or len(cases) == 1:
+        return [f"{case}: {trouble}" for case in cases for trouble in troubles]
     # Which of them it is shows best when each is alone.
-    alone = [trouble for conv in convs for trouble in wrong([conv], **options)]
+    alone = [trouble for case in cases for trouble in wrong([case], **options)]
     return alone or [f"only together: {troubles}"]
 
 
-def _troubles(
-    convs: Sequence[Conv], summary: Summary, results: Sequence[np.ndarray]
-) -> list[str]:
+def _troubles(cases: Sequence[Case], summary: Summary, results: Sequence[np.ndarray]) -> list[str]:
     troubles = [f"unscheduled: {kernel}" for kernel in summary.unscheduled]
-    taken = {kernel.rule for kernel in summary.kernels if "conv2d" in kernel.name}
-    if taken != {conv.rule for conv in convs}:
-        troubles.append(f"scheduled by {taken}")
-    for conv, result in zip(convs, results, strict=True):
-        expected = conv.torch(conv.arrays())
-        if result.shape != expected.shape:
-            troubles.append(f"shape {result.shape} instead of {expected.shape}")
+    troubles += [f"a rule raised: {kernel}" for kernel in summary.kernels if kernel.reason]
+    for name in {case.kernels for case in cases}:
+        taken = {kernel.rule for kernel in summary.kernels if name in kernel.name}
+        if taken != {case.rule for case in cases if case.kernels == name}:
+            troubles.append(f"{name}: scheduled by {taken}")
+    for case, result in zip(cases, results, strict=True):
+        expected = case.reference()
+        if result.shape != expected.shape or result.dtype.kind != expected.dtype.kind:
+            troubles.append(f"{result.dtype}{result.shape}, not {expected.dtype}{expected.shape}")
             continue
         error = np.abs(result - expected).max() / max(1.0, np.abs(expected).max())
-        if not error < 1e-5:
+        if not error <= case.tolerance:
             troubles.append(f"relative error {error}")
     return troubles

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from helpers_schedule import Conv, convolutions, wrong
+from helpers_convolutions import Conv, convolutions
+from helpers_schedule import wrong
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
