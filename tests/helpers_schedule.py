@@ -24,7 +24,7 @@ class Case:
     kernels : str
         What the names of the functions to look at have in common.
     rule : str
-        The rule that shall take these.
+        The rule that shall take these; empty where any may.
     given : tuple of str
         The arrays that are parameters, not constants.
     tolerance : float
@@ -57,7 +57,7 @@ class Op(Case):
     shapes: tuple[tuple[int, ...], ...]
     build: Callable[..., relax.Expr] = field(repr=False)
     peer: Callable[..., torch.Tensor] = field(repr=False)
-    rule: str = "ElementWise"
+    rule: str = ""
     kernels: str = ""
     constants: tuple[int, ...] = ()
     dtype: str = "float32"
@@ -124,8 +124,9 @@ def wrong(cases: Sequence[Case], **options: Any) -> list[str]:
 
 def _troubles(cases: Sequence[Case], summary: Summary, results: Sequence[np.ndarray]) -> list[str]:
     troubles = [f"unscheduled: {kernel}" for kernel in summary.unscheduled]
-    troubles += [f"a rule raised: {kernel}" for kernel in summary.kernels if kernel.reason]
-    for name in {case.kernels for case in cases}:
+    raised = [kernel for kernel in summary.kernels if kernel.rule and kernel.reason]
+    troubles += [f"a rule raised: {kernel}" for kernel in raised]
+    for name in {case.kernels for case in cases if case.rule}:
         taken = {kernel.rule for kernel in summary.kernels if name in kernel.name}
         if taken != {case.rule for case in cases if case.kernels == name}:
             troubles.append(f"{name}: scheduled by {taken}")

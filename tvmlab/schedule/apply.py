@@ -47,6 +47,9 @@ class ApplyRules:
         return mod
 
     def _apply(self, func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
+        body = func.body
+        if not isinstance(body, s_tir.SBlockRealize) or body.block.name_hint != "root":
+            return func.with_attr(REASON, "its loops hold no blocks")
         raised = ""
         for rule in self.rules:
             name = type(rule).__name__

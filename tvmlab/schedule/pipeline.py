@@ -60,6 +60,7 @@ def schedule_passes(target: tvm.target.Target, step: str = STEPS[-1]) -> tvm.tra
             Reduction(),
             dlight.cpu.Reduction(),
             ElementWise(),
+            Parallel(),
         ]
     elif "parallel" in taken:
         rules = [Parallel()]
