@@ -8,11 +8,12 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.s_tir.dlight.base import ScheduleRule
 
-__all__ = ["REASON", "RULE", "ApplyRules"]
+__all__ = ["REASON", "RULE", "SCHEDULED", "ApplyRules"]
 
 #: Function attributes: the rule that scheduled it; why none did, or which one raised before.
 RULE, REASON = "tvmlab.rule", "tvmlab.reason"
-_SCHEDULED = "tirx.is_scheduled"
+#: Function attribute: the function has a schedule, from whomever.
+SCHEDULED = "tirx.is_scheduled"
 
 
 @tvm.transform.module_pass(opt_level=0)
@@ -40,7 +41,7 @@ class ApplyRules:
         updated = {
             var: self._apply(func, target)
             for var, func in mod.functions_items()
-            if isinstance(func, tirx.PrimFunc) and not func.attrs.get(_SCHEDULED, False)
+            if isinstance(func, tirx.PrimFunc) and not func.attrs.get(SCHEDULED, False)
         }
         for var, func in updated.items():
             mod[var] = func
@@ -60,5 +61,5 @@ class ApplyRules:
                 raised = raised or f"{name} raised: {lines[-1] if lines else repr(error)}"
                 continue
             if isinstance(found, s_tir.Schedule):
-                return found.mod["main"].with_attr({_SCHEDULED: True, RULE: name, REASON: raised})
+                return found.mod["main"].with_attr({SCHEDULED: True, RULE: name, REASON: raised})
         return func.with_attr(REASON, raised or "no rule is made for it")

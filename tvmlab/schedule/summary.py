@@ -9,7 +9,7 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
-from .apply import REASON, RULE
+from .apply import REASON, RULE, SCHEDULED
 
 __all__ = ["Kernel", "Summary"]
 
@@ -70,6 +70,8 @@ class Summary:
             func = mod[name]
             if isinstance(func, tirx.PrimFunc):
                 rule, reason = (str(func.attrs.get(key, "")) for key in (RULE, REASON))
+                if not rule and func.attrs.get(SCHEDULED, False):
+                    reason = "it was scheduled already"
                 kernels.append(Kernel(name, number, rule, reason))
         transposes = sum(k.calls * k.name.count("transpose") for k in kernels)
         return cls(tuple(kernels), transposes)
