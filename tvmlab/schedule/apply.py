@@ -8,11 +8,12 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.s_tir.dlight.base import ScheduleRule
 
-__all__ = ["REASON", "RULE", "ApplyRules"]
+__all__ = ["REASON", "RULE", "SCHEDULED", "ApplyRules"]
 
-#: Function attributes: the rule that scheduled it, or why none did.
+#: Function attributes: the rule that scheduled it; why none did, or which one raised before.
 RULE, REASON = "tvmlab.rule", "tvmlab.reason"
-_SCHEDULED = "tirx.is_scheduled"
+#: Function attribute: the function has a schedule, from whomever.
+SCHEDULED = "tirx.is_scheduled"
 
 
 @tvm.transform.module_pass(opt_level=0)
@@ -20,7 +21,8 @@ class ApplyRules:
     """The pass: TIR in, TIR of the same meaning out.
 
     It differs from dlight's `ApplyDefaultSchedule` in that a rule that raises does not end the
-    compilation: the function stays as it was, and its attribute `REASON` says what happened.
+    compilation: the next rule is asked, the function stays as it was where none takes it, and in
+    either case its attribute `REASON` says what happened.
 
     Parameters
     ----------
@@ -39,22 +41,25 @@ class ApplyRules:
         updated = {
             var: self._apply(func, target)
             for var, func in mod.functions_items()
-            if isinstance(func, tirx.PrimFunc) and not func.attrs.get(_SCHEDULED, False)
+            if isinstance(func, tirx.PrimFunc) and not func.attrs.get(SCHEDULED, False)
         }
         for var, func in updated.items():
             mod[var] = func
         return mod
 
     def _apply(self, func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
-        reason = "no rule is made for it"
+        body = func.body
+        if not isinstance(body, s_tir.SBlockRealize) or body.block.name_hint != "root":
+            return func.with_attr(REASON, "its loops hold no blocks")
+        raised = ""
         for rule in self.rules:
             name = type(rule).__name__
             try:
                 found = rule.apply(func, target, False)
             except Exception as error:  # a schedule primitive that refuses raises several classes
                 lines = str(error).strip().splitlines()
-                reason = f"{name}: {lines[-1] if lines else repr(error)}"
+                raised = raised or f"{name} raised: {lines[-1] if lines else repr(error)}"
                 continue
             if isinstance(found, s_tir.Schedule):
-                return found.mod["main"].with_attr({_SCHEDULED: True, RULE: name})
-        return func.with_attr(REASON, reason)
+                return found.mod["main"].with_attr({SCHEDULED: True, RULE: name, REASON: raised})
+        return func.with_attr(REASON, raised or "no rule is made for it")

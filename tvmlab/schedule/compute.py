@@ -16,10 +16,23 @@ from tvm import te, tirx
 
 from .tile import Tile
 
-__all__ = ["CONTRACTION", "DEPTHWISE", "TILE", "Window", "contraction", "depthwise", "packed_shape"]
+__all__ = [
+    "CONTRACTION",
+    "DEPTHWISE",
+    "PACK",
+    "PAD",
+    "TILE",
+    "Window",
+    "contraction",
+    "depthwise",
+    "packed_shape",
+    "padded",
+]
 
 #: Names of the blocks that the rules look for, and the annotation that says how to tile them.
 CONTRACTION, DEPTHWISE, TILE = "contraction", "depthwise", "tvmlab.tile"
+#: Names of the blocks that make a copy which the tiles read: of the data, of the weights.
+PAD, PACK = "pad", "pack"
 
 
 def round_up(size: Any, step: int) -> Any:
@@ -74,7 +87,9 @@ class Window:
         )
 
 
-def padded(data: te.Tensor, before: Sequence[int], after: Sequence[Any]) -> te.Tensor:
+def padded(
+    data: te.Tensor, before: Sequence[int], after: Sequence[Any], name: str = PAD
+) -> te.Tensor:
     """Surround a tensor with zeros; give the tensor itself where there are none to add."""
     none = [not b and isinstance(a, int) and a == 0 for b, a in zip(before, after, strict=True)]
     if all(none):
@@ -92,7 +107,7 @@ def padded(data: te.Tensor, before: Sequence[int], after: Sequence[Any]) -> te.T
         source = [i if none[axis] else i - before[axis] for axis, i in enumerate(index)]
         return tirx.if_then_else(tirx.all(*inside), data(*source), tirx.const(0, data.dtype))
 
-    return te.compute(new, value, name="pad")
+    return te.compute(new, value, name=name)
 
 
 def packed_shape(weight: Sequence[int], groups: int, tile: int) -> tuple[int, ...]:

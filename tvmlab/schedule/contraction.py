@@ -53,9 +53,15 @@ class Contraction(CPUScheduleRule):
         place = names.index(CONTRACTION)
         final = loops.inline_all(sch, blocks[place + 1 :])
         sources = loops.inline_producers(sch, blocks[:place], blocks[place])
+        weights = str(sch.get(blocks[place]).reads[-1].source.name)
+        for source in [s for s in sources if loops.written(sch, s) == weights]:
+            sources.remove(source)
+            loops.elementwise(sch, source, machine)
         plan = _Plan.of(sch, blocks[place], bool(sources), machine)
-        _tile(sch, blocks[place], sources, final if self.epilogue else None, plan, machine)
-        if not self.epilogue:
+        whole = loops.whole_groups(sch, blocks[place], final, plan.tile[2])
+        store = final if self.epilogue and whole else None
+        _tile(sch, blocks[place], sources, store, plan, machine)
+        if store is None:
             loops.elementwise(sch, final, machine)
         return sch
 

@@ -8,7 +8,6 @@ from tvm.s_tir.dlight.cpu.base import CPUScheduleRule
 
 from . import loops
 from .compute import DEPTHWISE, TILE
-from .machine import Machine
 
 __all__ = ["Depthwise"]
 
@@ -30,7 +29,6 @@ class Depthwise(CPUScheduleRule):
         names = [sch.get(block).name_hint for block in blocks]
         if DEPTHWISE not in names:
             return None
-        machine = Machine.of(target)
         block = blocks[names.index(DEPTHWISE)]
         store = loops.inline_all(sch, blocks[names.index(DEPTHWISE) + 1 :])
         before = loops.inline_producers(sch, blocks[: names.index(DEPTHWISE)], block)

@@ -7,14 +7,14 @@ a call is of another form than it serves, it returns what upstream's own legaliz
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax, te, tirx
 
-from .compute import Window, contraction, depthwise, packed_shape, padded, round_up, sizes
+from .compute import PACK, Window, contraction, depthwise, packed_shape, padded, round_up, sizes
 from .machine import Machine
 from .tile import Tile
 
@@ -69,7 +69,7 @@ def _conv2d(
     apart = groups * inputs * window.strides[1] * tvm.DataType(str(data.ty.dtype)).bits // 8
     steps = math.prod(filters[1:])
     tile = Tile.choose(shape[1], shape[2], each, steps, apart, dtype, machine)
-    pack = pack and isinstance(weight, tvm.ir.GenericConst)
+    constant = isinstance(weight, tvm.ir.GenericConst)
 
     def conv2d(x: te.Tensor, w: te.Tensor) -> te.Tensor:
         n, height, width, _ = shape
@@ -81,7 +81,7 @@ def _conv2d(
             x = window.pad(x, rows, columns, groups * inputs)
         sums = contraction(
             x,
-            _weights(w, each, tile.channels, pack),
+            _weights(w, groups, tile.channels, constant, pack),
             read=lambda o, y, c, ky, kx, ki: (o[0], *at(y, c, ky, kx), o[1] * inputs + ki),
             pixels=(n, groups, height, width),
             taps=taps,
@@ -92,23 +92,34 @@ def _conv2d(
         )
         return te.compute(shape, lambda b, y, c, o: sums[b, o // each, y, c, o % each], name="crop")
 
-    if pack:
+    if pack and constant:
         weight = _pack(weight, groups, tile.channels)
     return builder.call_te(conv2d, data, weight, primfunc_name_hint="conv2d")
 
 
-def _weights(weight: te.Tensor, each: int, tile: int, packed: bool) -> Callable[..., Any]:
-    """Make the function that reads a weight of group ``outer[1]`` and channel ``o``."""
-    if packed:
-        return lambda outer, o, *k: weight(outer[-1], o // tile, *k, o % tile)
+def _weights(
+    weight: te.Tensor, groups: int, tile: int, constant: bool, pack: bool
+) -> Callable[..., Any]:
+    """Make the function that reads a weight of group ``outer[-1]`` and channel ``o``."""
+    if not (pack and constant):
+        outputs, *taps = sizes(weight.shape)
+        each = outputs // groups
 
-    def read(outer: Any, o: Any, *k: Any) -> Any:
-        value = weight(outer[-1] * each + o, *k)
-        if each % tile == 0:
-            return value
-        return tirx.if_then_else(o < each, value, tirx.const(0, weight.dtype))
+        def read(group: Any, o: Any, *k: Any) -> Any:
+            value = weight(group * each + o, *k)
+            if each % tile == 0:
+                return value
+            return tirx.if_then_else(o < each, value, tirx.const(0, weight.dtype))
 
-    return read
+        if not pack:
+            return lambda outer, o, *k: read(outer[-1], o, *k)
+        # Weights that are known at run time only are packed then.
+        weight = te.compute(
+            packed_shape((outputs, *taps), groups, tile),
+            lambda group, block, *k: read(group, block * tile + k[-1], *k[:-1]),
+            name=PACK,
+        )
+    return lambda outer, o, *k: weight(outer[-1], o // tile, *k, o % tile)
 
 
 def _pack(weight: Any, groups: int, tile: int) -> relax.Expr:
@@ -153,37 +164,33 @@ def _matmul(
     a, b, shape = (sizes(x.ty.shape) for x in (left, right, call))
     dtype = str(call.ty.dtype)
     known = all(isinstance(size, int) for size in (*a[-2:], *b[-2:]))
-    if len(a) < 2 or len(b) < 2 or len(a) != max(len(a), len(b)) or not known:
+    if len(a) < 2 or len(b) < 2 or not known:
         return _upstream(builder, call)
     rows, inputs, channels = a[-2], a[-1], b[-1]
     apart = inputs * tvm.DataType(str(left.ty.dtype)).bits // 8
     tile = Tile.choose(1, rows, channels, inputs, apart, dtype, machine)
-    pack = pack and len(b) == 2 and isinstance(right, tvm.ir.GenericConst)
+    constant = len(b) == 2 and isinstance(right, tvm.ir.GenericConst)
     batch = shape[:-2]
 
     def matmul(x: te.Tensor, w: te.Tensor) -> te.Tensor:
         wide = round_up(rows, tile.columns) - rows
-        x = padded(x, [0] * len(a), [*[0] * len(batch), wide, 0])
+        x = padded(x, [0] * len(a), [*[0] * (len(a) - 2), wide, 0])
+        if pack and not constant and channels % tile.channels:
+            after = -channels % tile.channels
+            w = padded(w, [0] * len(b), [*[0] * (len(b) - 1), after], name=PACK)
+        full = sizes(w.shape)[-1] % tile.channels == 0
 
         def weight(outer: list[Any], o: Any, k: Any) -> Any:
-            if pack:
+            if pack and constant:
                 return w(0, o // tile.channels, k, o % tile.channels)
-            places = [
-                0 if size == 1 else i
-                for size, i in zip(b[:-2], outer[len(outer) - len(b) + 2 :], strict=True)
-            ]
+            places = _broadcast(outer, b[:-2])
             value = w(*places, k, o)
-            if channels % tile.channels == 0:
-                return value
-            return tirx.if_then_else(o < channels, value, tirx.const(0, w.dtype))
-
-        def read(outer: list[Any], y: Any, r: Any, k: Any) -> tuple[Any, ...]:
-            return (*(0 if size == 1 else i for size, i in zip(a, outer, strict=False)), r, k)
+            return value if full else tirx.if_then_else(o < channels, value, tirx.const(0, w.dtype))
 
         sums = contraction(
             x,
             weight,
-            read=read,
+            read=lambda outer, y, r, k: (*_broadcast(outer, a[:-2]), r, k),
             pixels=(*batch, 1, rows),
             taps=(),
             inputs=inputs,
@@ -193,7 +200,13 @@ def _matmul(
         )
         return te.compute(shape, lambda *i: sums(*i[:-2], 0, *i[-2:]), name="crop")
 
-    if pack:
+    if pack and constant:
         transposed = relax.const(right.value.numpy().T, str(right.ty.dtype))
         right = _pack(transposed, 1, tile.channels)
     return builder.call_te(matmul, left, right, primfunc_name_hint="matmul")
+
+
+def _broadcast(index: Sequence[Any], shape: Sequence[Any]) -> list[Any]:
+    """Index a tensor of this shape at a place of one that it is broadcast to."""
+    last = index[len(index) - len(shape) :]
+    return [0 if size == 1 else i for size, i in zip(shape, last, strict=True)]

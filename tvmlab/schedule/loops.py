@@ -21,7 +21,9 @@ __all__ = [
     "reduction",
     "spatial",
     "vectorize_last",
+    "whole_groups",
     "work",
+    "written",
 ]
 
 # Numbers written below which starting the threads costs more than they save.
@@ -72,16 +74,35 @@ def inline_all(sch: s_tir.Schedule, after: Sequence[Any]) -> Any:
     return after[-1]
 
 
+def written(sch: s_tir.Schedule, block: Any) -> str:
+    """Name what a block writes."""
+    return str(sch.get(block).writes[0].source.name)
+
+
 def inline_producers(sch: s_tir.Schedule, before: Sequence[Any], block: Any) -> list[Any]:
     """Inline what is computed before a block, but for what the block itself reads; return that."""
     read = {str(region.source.name) for region in sch.get(block).reads}
     sources = []
     for producer in before:
-        if str(sch.get(producer).writes[0].source.name) in read:
+        if written(sch, producer) in read:
             sources.append(producer)
         else:
             sch.compute_inline(producer)
     return sources
+
+
+def whole_groups(sch: s_tir.Schedule, block: Any, store: Any, channels: int) -> bool:
+    """Tell whether the tiles of a contraction divide the channels of a group.
+
+    Where they do not, the range of channels that a tile fills cannot be told from ``o // each`` and
+    ``o % each``, by which the result reads the sums: computed at the tile, it would reach into the
+    next group, whose sums another thread may not have done yet.
+    """
+    if len(reduction(sch, block)) == 1:
+        return True  # a matrix product
+    groups = extent(sch, spatial(sch, block)[1])
+    each = extent(sch, sch.get_loops(store)[-1]) // groups
+    return groups == 1 or each % channels == 0
 
 
 def vectorize_last(sch: s_tir.Schedule, block: Any, lanes: int) -> None:

@@ -11,8 +11,15 @@ from . import loops
 __all__ = ["Parallel"]
 
 
+# Numbers computed below which starting the threads costs more than they save.
+_PARALLEL = 16_384
+
+
 class Parallel(CPUScheduleRule):
-    """Schedule any function: every block's spatial loops but the last run in parallel."""
+    """Schedule any function: every block's spatial loops but the last run in parallel.
+
+    It is the step ``parallel`` of the ladder, and takes what no other rule is made for.
+    """
 
     def apply(
         self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool
@@ -20,9 +27,12 @@ class Parallel(CPUScheduleRule):
         """Schedule a function."""
         sch = s_tir.Schedule(func)
         for block in loops.blocks(sch):
+            if len(sch.get_loops(block)) != len(sch.get(block).iter_vars):
+                continue  # no loop nest of its own
             spatial = loops.spatial(sch, block)
             reduced = loops.reduction(sch, block)
-            if len(spatial) > 1:
+            work = loops.work(sch, block)
+            if len(spatial) > 1 and (work is None or work >= _PARALLEL):
                 sch.reorder(*spatial, *reduced)
                 sch.parallel(sch.fuse(*spatial[:-1]))
         return sch

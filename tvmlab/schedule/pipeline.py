@@ -22,10 +22,10 @@ from .apply import ApplyRules
 from .contraction import Contraction
 from .depthwise import Depthwise
 from .elementwise import ElementWise
+from .fusion import prologues
 from .layout import channels_last
 from .legalize import legalizations
 from .machine import Machine
-from .fusion import prologues
 from .parallel import Parallel
 from .reduction import Reduction
 
@@ -61,6 +61,7 @@ def schedule_passes(target: tvm.target.Target, step: str = STEPS[-1]) -> tvm.tra
             Reduction(),
             dlight.cpu.Reduction(),
             ElementWise(),
+            Parallel(),
         ]
     elif "parallel" in taken:
         rules = [Parallel()]

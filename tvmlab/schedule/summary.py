@@ -9,7 +9,7 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
-from .apply import REASON, RULE
+from .apply import REASON, RULE, SCHEDULED
 
 __all__ = ["Kernel", "Summary"]
 
@@ -27,7 +27,7 @@ class Kernel:
     rule : str
         The rule that scheduled it; empty where none did.
     reason : str
-        Why none did; empty where one did.
+        Why none did; where one did after another had raised, what that one said; else empty.
     """
 
     name: str
@@ -70,6 +70,8 @@ class Summary:
             func = mod[name]
             if isinstance(func, tirx.PrimFunc):
                 rule, reason = (str(func.attrs.get(key, "")) for key in (RULE, REASON))
+                if not rule and func.attrs.get(SCHEDULED, False):
+                    reason = "it was scheduled already"
                 kernels.append(Kernel(name, number, rule, reason))
         transposes = sum(k.calls * k.name.count("transpose") for k in kernels)
         return cls(tuple(kernels), transposes)
@@ -84,7 +86,9 @@ class Summary:
         width = max((len(kernel.name) for kernel in self.kernels), default=0)
         lines = [f"{'function':{width}}  calls  rule"]
         for kernel in self.kernels:
-            taken = kernel.rule or f"none ({kernel.reason or 'not asked'})"
+            taken = kernel.rule or "none"
+            reason = kernel.reason or ("" if kernel.rule else "not asked")
+            taken += f" ({reason})" if reason else ""
             lines.append(f"{kernel.name:{width}}  {kernel.calls:5}  {taken}")
         lines.append(f"transposes left: {self.transposes}")
         return "\n".join(lines)

@@ -42,7 +42,14 @@ class Tile:
 
     @classmethod
     def choose(
-        cls, height: int, width: int, channels: int, steps: int, apart: int, dtype: str, machine: Machine
+        cls,
+        height: int,
+        width: int,
+        channels: int,
+        steps: int,
+        apart: int,
+        dtype: str,
+        machine: Machine,
     ) -> Tile:
         """Take the tile that needs the fewest cycles for a picture of one layer.
 

@@ -1,0 +1,222 @@
+"""What compiling with schedules promises as a whole: steps, summaries, threads, failures."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from helpers_convolutions import Conv
+from helpers_models import array
+from helpers_networks import by_onnxruntime, relative_error
+from helpers_schedule import module
+from tvm import relax
+from tvm.s_tir import dlight
+from tvm.script import ir as I
+from tvm.script import relax as R
+from tvm.script import tirx as T
+
+import tvmlab
+from tvmlab import models, schedule
+from tvmlab.errors import CompileError, PackageError
+
+PLAIN = Conv(1, (9, 11), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1, 5, 19, ("bias", "relu"))
+DEEP = Conv(2, (9, 11), (3, 3), (2, 1), (1, 0, 1, 0), (1, 1), 21, 1, 1, ("bias", "clip"))
+GROUPS = Conv(1, (7, 7), (1, 3), (1, 1), (0, 1, 0, 1), (1, 2), 3, 4, 17, ("residual",))
+OPEN = Conv(1, (9, 7), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1, 5, 19, ("bias",), constant=False)
+
+
+CONVS = (PLAIN, DEEP, GROUPS, OPEN)
+# Enough work that the rules spread each over the threads, in shares that are not even.
+THREADED = (
+    Conv(1, (29, 31), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1, 33, 70, ("bias", "relu")),
+    Conv(1, (7, 7), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1, 64, 70, ("residual",)),
+    Conv(3, (31, 29), (3, 3), (2, 2), (1, 1, 1, 1), (1, 1), 67, 1, 1, ("bias", "clip")),
+    Conv(2, (17, 19), (5, 3), (1, 1), (2, 1, 2, 1), (1, 1), 5, 9, 11, ("bias", "relu")),
+    Conv(2, (17, 19), (5, 3), (1, 1), (2, 1, 2, 1), (1, 1), 1, 40, 41, constant=False),
+)
+
+
+@pytest.mark.parametrize("step", [False, True, *schedule.STEPS])
+def test_every_step_gives_the_same_numbers(step: bool | str) -> None:
+    digits = models.digits_resnet().proto
+    x = array(1, 1, 8, 8)
+    run = tvmlab.compile(tvmlab.load(digits), schedule=step)
+    assert relative_error(run(x), by_onnxruntime(digits, x)) < 1e-4
+    summary = run.summary()
+    assert summary.unscheduled == (summary.kernels if step in (False, "fuse") else ())
+    mod, inputs = module(CONVS)
+    for conv, result in zip(CONVS, tvmlab.compile(mod, schedule=step)(*inputs), strict=True):
+        np.testing.assert_allclose(result, conv.reference(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("step", ["tiles", "", None, 2, 1.5])
+def test_an_unknown_step_is_refused(step: Any) -> None:
+    with pytest.raises(CompileError, match="there is no step") as caught:
+        tvmlab.compile(module([PLAIN])[0], schedule=step)
+    assert "epilogue" in str(caught.value)
+
+
+def test_a_loaded_executable_has_no_summary(tmp_path: Path) -> None:
+    run = tvmlab.compile(module([PLAIN])[0])
+    loaded = tvmlab.load_executable(run.save(tmp_path / "plain.tar"))
+    with pytest.raises(PackageError, match="does not tell how it was scheduled"):
+        loaded.summary()
+    np.testing.assert_array_equal(loaded(*module([PLAIN])[1]), run(*module([PLAIN])[1]))
+
+
+def test_the_summary_counts_calls_rules_and_transposes() -> None:
+    summary = tvmlab.compile(module([PLAIN, DEEP])[0]).summary()
+    assert {kernel.name: (kernel.calls, kernel.rule) for kernel in summary.kernels} == {
+        "transpose": (1, "ElementWise"),
+        "fused_conv2d_add_relu": (1, "Contraction"),
+        "transpose1": (1, "ElementWise"),
+        "transpose2": (1, "ElementWise"),
+        "fused_depthwise_conv2d_add_clip": (1, "Depthwise"),
+        "transpose3": (1, "ElementWise"),
+    }
+    assert summary.transposes == 4
+    assert "transposes left: 4" in str(summary)
+
+
+RULES = (schedule.Contraction, schedule.Depthwise, schedule.Reduction, schedule.ElementWise)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_a_rule_that_raises_is_named_and_the_model_runs(
+    rule: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> None:
+        raise ValueError("some trouble\nthe last word")
+
+    monkeypatch.setattr(rule, "apply", broken)
+    mod, inputs = module(CONVS)
+    run = tvmlab.compile(mod)
+    for conv, result in zip(CONVS, run(*inputs), strict=True):
+        np.testing.assert_allclose(result, conv.reference(), rtol=1e-4, atol=1e-4)
+    said = {kernel.name: kernel.reason for kernel in run.summary().kernels}
+    reason = f"{rule.__name__} raised: the last word"
+    assert reason in said.values()
+    assert all(text in ("", reason) for text in said.values())
+    assert reason in str(run.summary())
+
+
+def test_where_every_rule_raises_nothing_is_scheduled(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> None:
+        raise ValueError
+
+    for rule in (*RULES, schedule.Parallel, dlight.cpu.Reduction):
+        monkeypatch.setattr(rule, "apply", broken)
+    mod, inputs = module(CONVS)
+    run = tvmlab.compile(mod)
+    for conv, result in zip(CONVS, run(*inputs), strict=True):
+        np.testing.assert_allclose(result, conv.reference(), rtol=1e-4, atol=1e-4)
+    assert run.summary().unscheduled == run.summary().kernels
+    assert {k.reason for k in run.summary().kernels} == {"Contraction raised: ValueError()"}
+    assert "none (Contraction raised: ValueError())" in str(run.summary())
+
+
+@I.ir_module
+class Own:
+    """One function that its author has scheduled, one that he has not, and loops without blocks."""
+
+    @T.prim_func(s_tir=True)
+    def double(x: T.Buffer((8, 4), "float32"), y: T.Buffer((8, 4), "float32")):
+        T.func_attr({"tirx.is_scheduled": True})
+        for i, j in T.grid(8, 4):
+            with T.sblock("double"):
+                a, b = T.axis.remap("SS", [i, j])
+                y[a, b] = x[a, b] * T.float32(2)
+
+    @T.prim_func(s_tir=True)
+    def total(x: T.Buffer((8, 4), "float32"), y: T.Buffer((4,), "float32")):
+        for j, i in T.grid(4, 8):
+            with T.sblock("total"):
+                b, a = T.axis.remap("SR", [j, i])
+                with T.init():
+                    y[b] = T.float32(0)
+                y[b] = y[b] + x[a, b]
+
+    @T.prim_func
+    def loops(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")):
+        for i in range(4):
+            y[i] = x[i] + T.float32(1)
+
+    @R.function
+    def main(x: R.Tensor((8, 4), "float32")) -> R.Tensor((4,), "float32"):
+        cls = Own
+        with R.dataflow():
+            a = R.call_tir(cls.double, (x,), out_ty=R.Tensor((8, 4), "float32"))
+            b = R.call_tir(cls.total, (a,), out_ty=R.Tensor((4,), "float32"))
+            c = R.call_tir(cls.loops, (b,), out_ty=R.Tensor((4,), "float32"))
+            R.output(c)
+        return c
+
+
+def test_functions_of_ones_own() -> None:
+    x = array(8, 4)
+    run = tvmlab.compile(Own)
+    np.testing.assert_allclose(run(x), 2 * x.sum(0) + 1, rtol=1e-5)
+    kernels = {k.name: (k.rule, k.reason) for k in run.summary().kernels}
+    assert kernels["double"] == ("", "it was scheduled already")
+    assert kernels["total"] == ("Reduction", "")
+    assert kernels["loops"] == ("", "its loops hold no blocks")
+
+
+def test_any_batch_runs_with_one_compilation() -> None:
+    n = tvm.tirx.Var("n", "int64")
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((n, 3, 9, 9), "float32"))
+    constants = PLAIN.arrays(), array(19 * 9, 10, seed=9)
+    weight = relax.const(array(19, 3, 3, 3, seed=4))
+    with builder.function("main", [x]):
+        y = builder.emit(relax.op.nn.conv2d(x, weight, padding=(1, 1)))
+        y = builder.emit(
+            relax.op.nn.relu(builder.emit(relax.op.add(y, relax.const(array(1, 19, 1, 1)))))
+        )
+        y = builder.emit(relax.op.nn.max_pool2d(y, (3, 3), (3, 3)))
+        y = builder.emit(relax.op.reshape(y, (n, 19 * 9)))
+        y = builder.emit(relax.op.matmul(y, relax.const(constants[1])))
+        builder.emit_func_output(builder.emit(relax.op.nn.softmax(y)))
+    mod = builder.get()
+    run, plain = tvmlab.compile(mod), tvmlab.compile(mod, schedule=False)
+    assert run.summary().unscheduled == ()
+    for batch in (1, 3, 16):
+        x_ = array(batch, 3, 9, 9, seed=batch)
+        np.testing.assert_allclose(run(x_), plain(x_), rtol=1e-4, atol=1e-6)
+
+
+def test_one_thread_two_and_more_than_cores_agree_to_the_bit() -> None:
+    code = """
+import hashlib, numpy as np, tvmlab
+from helpers_convolutions import Conv
+from helpers_schedule import module
+from test_schedule import THREADED
+from helpers_models import array
+total = hashlib.sha256()
+x = array(1, 1, 8, 8)
+total.update(tvmlab.compile(tvmlab.load(tvmlab.models.digits_resnet().proto))(x).tobytes())
+mod, inputs = module(THREADED)
+for result in tvmlab.compile(mod)(*inputs):
+    total.update(result.tobytes())
+print(tvmlab.target.runtime_threads(), total.hexdigest())
+"""
+    said = {}
+    for threads in (1, 2, 5):
+        environment = {**os.environ, "TVM_NUM_THREADS": str(threads)}
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=Path(__file__).parent,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        started, said[threads] = done.stdout.split()
+        assert int(started) == min(threads, int(started))
+    assert len(set(said.values())) == 1

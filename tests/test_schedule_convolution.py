@@ -1,0 +1,17 @@
+"""Convolutions with random parameters: the right rule takes each, and PyTorch's numbers result."""
+
+from __future__ import annotations
+
+from helpers_convolutions import Conv, convolutions
+from helpers_schedule import wrong
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+# 60 modules of 10 convolutions: compiling one with many costs less than many with one.
+MODULES, EACH = 52, 10
+
+
+@settings(max_examples=MODULES)
+@given(convs=st.lists(convolutions(), min_size=EACH, max_size=EACH))
+def test_convolutions_equal_pytorchs(convs: list[Conv]) -> None:
+    assert not wrong(convs)
