@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -237,8 +238,72 @@ def test_an_earlier_result_outlives_a_later_call(executable: tvmlab.Executable) 
     assert np.array_equal(first, kept)
 
 
-def test_threads_share_an_executable() -> None:
+@pytest.mark.parametrize("how", ["compiled", "loaded"])
+def test_arrays_in_and_out_are_the_callers(how: str, tmp_path: Path) -> None:
+    w = relax.const(array(3))
+    x = relax.Var("x", relax.TensorType((6,), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        out = builder.emit(relax.op.nn.relu(x))
+        view = builder.emit(relax.op.reshape(out, (2, 3)))
+        # An input, a constant, views of both, and one result more than once.
+        same, half = (builder.emit(relax.op.reshape(v, (1, -1))) for v in (x, w))
+        builder.emit_func_output(relax.Tuple([x, same, w, half, out, out, view]))
+    executable = tvmlab.compile(builder.get())
+    if how == "loaded":
+        executable = tvmlab.load_executable(executable.save(tmp_path / "views.tar"))
+    kept = []
+    for seed in range(3):
+        given = array(6, seed=seed)
+        results = executable(given)
+        before = given.copy()
+        right = [
+            *(before, before[None], array(3), array(3)[None]),
+            *(np.maximum(before, 0), np.maximum(before, 0), np.maximum(before, 0).reshape(2, 3)),
+        ]
+        given[:] = 99  # no result changes with it
+        for result, expected in zip(results, right, strict=True):
+            assert np.array_equal(result, expected)
+            result[...] = seed  # nor with another result
+        assert (given == 99).all()
+        assert all(r.flags.owndata and r.flags.writeable for r in results)
+        kept.append(results)
+    for seed, results in enumerate(kept):  # nor with a later call
+        assert all((result == seed).all() for result in results)
+
+
+@pytest.mark.parametrize("offset", [0, 4, 16, 32, 60, 64])
+@pytest.mark.parametrize("size", [1, 16, 1000])
+def test_data_may_begin_anywhere(offset: int, size: int) -> None:
+    """Compiled code reads whole vectors from where it believes a multiple of 64 bytes."""
+    executable = tvmlab.compile(tvmlab.load(relu(shape=(size,))))
+    whole = np.zeros(4 * size + 192, "uint8")
+    begin = -whole.ctypes.data % 64 + offset
+    given = whole[begin : begin + 4 * size].view("float32")
+    given[:] = array(size) - 0.5
+    assert given.ctypes.data % 64 == offset % 64
+    right = np.maximum(given, 0)
+    assert np.array_equal(executable(given), right)
+    given.flags.writeable = False
+    assert np.array_equal(executable(given), right)
+    assert np.array_equal(executable(given[::-1]), right[::-1])
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["one size", "sizes"])
+def test_inputs_do_not_meet_those_of_another_call(kept: bool) -> None:
+    shapes = {"x": ("n", 3)} if kept else None
+    executable = tvmlab.compile(tvmlab.load(relu(shape=("N", 3)), shapes=shapes or {"x": (4, 3)}))
+    for rows in (4, 2, 0, 7, 4) if kept else (4, 4):
+        given = array(rows, 3, seed=rows) - 0.5
+        for form in (given, np.asfortranarray(given), given.copy()):
+            assert np.array_equal(executable(form), np.maximum(given, 0))
+
+
+@pytest.mark.parametrize("how", ["compiled", "loaded"])
+def test_threads_share_an_executable(how: str, tmp_path: Path) -> None:
     executable = tvmlab.compile(tvmlab.load(convolutional()))
+    if how == "loaded":
+        executable = tvmlab.load_executable(executable.save(tmp_path / "shared.tar"))
     inputs = [array(1, 3, 8, 8, seed=i) for i in range(6)]
     wrong: list[object] = []
     start = threading.Barrier(len(inputs))

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
 import subprocess
 import sys
 import tarfile
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers_models import array, dense, said
+from helpers_models import array, dense, model, node, said, weight
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tvmlab
-from tvmlab import executable as of_executable
+from tvmlab import package
 from tvmlab.errors import InputError, PackageError, ToolchainError
 
 X = array(2, 4)
@@ -123,24 +125,35 @@ def test_random_bytes_are_refused(saved: Path, content: bytes) -> None:
     assert damaged(saved, content) is None
 
 
-def rewritten(saved: Path, change: dict[str, Any] | str | bytes) -> bytes:
-    """The saved file with other metadata, or some of its entries changed."""
+def members(saved: Path) -> dict[str, bytes]:
+    """The contents of an archive's members by their names."""
+    found = {}
     with tarfile.open(saved) as archive:
-        members = {}
         for entry in archive:
             content = archive.extractfile(entry)
             assert content is not None
-            members[entry.name] = content.read()
-    if isinstance(change, dict):
-        change = json.dumps(json.loads(members["metadata.json"]) | change)
-    members["metadata.json"] = change.encode() if isinstance(change, str) else change
+            found[entry.name] = content.read()
+    return found
+
+
+def archived(files: dict[str, bytes]) -> bytes:
+    """An archive of these members."""
     result = io.BytesIO()
     with tarfile.open(fileobj=result, mode="w") as archive:
-        for name, data in members.items():
+        for name, data in files.items():
             entry = tarfile.TarInfo(name)
             entry.size = len(data)
             archive.addfile(entry, io.BytesIO(data))
     return result.getvalue()
+
+
+def rewritten(saved: Path, change: dict[str, Any] | str | bytes) -> bytes:
+    """The saved file with other metadata, or some of its entries changed."""
+    files = members(saved)
+    if isinstance(change, dict):
+        change = json.dumps(json.loads(files["metadata.json"]) | change)
+    files["metadata.json"] = change.encode() if isinstance(change, str) else change
+    return archived(files)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +173,7 @@ def rewritten(saved: Path, change: dict[str, Any] | str | bytes) -> bytes:
         "5",
         '"text"',
         "{}",
-        '{"format": 1}',
+        '{"format": 2}',
         "[" * 100_000,
         "\ud800".encode("utf-8", "surrogatepass"),
         b"\xff\xfe",
@@ -174,8 +187,8 @@ def test_metadata_that_was_changed_is_refused(saved: Path, change: Any) -> None:
 
 def test_the_format_is_named(saved: Path, tmp_path: Path) -> None:
     path = tmp_path / "future.tar"
-    path.write_bytes(rewritten(saved, {"format": 2}))
-    with pytest.raises(PackageError, match="the file's format is 2, this tvmlab reads 1"):
+    path.write_bytes(rewritten(saved, {"format": 3}))
+    with pytest.raises(PackageError, match="the file's format is 3, this tvmlab reads 2"):
         tvmlab.load_executable(path)
 
 
@@ -190,23 +203,81 @@ def test_a_link_in_the_archive_is_not_followed(saved: Path, tmp_path: Path) -> N
         tvmlab.load_executable(path)
 
 
-def test_a_library_for_another_machine_is_refused(saved: Path, tmp_path: Path) -> None:
-    with tarfile.open(saved) as archive:
-        content = archive.extractfile("metadata.json")
-        assert content is not None
-        metadata = json.load(content)
-    del metadata["sha256"]
-    alien = b"\x7fELF" + bytes(200)
-    metadata["sha256"] = of_executable._checksum(metadata, alien)
+def test_a_sparse_member_is_refused(saved: Path) -> None:
+    header = tarfile.TarInfo("lib.so")
+    header.size, header.pax_headers = 10, {"GNU.sparse.map": "0,10", "GNU.sparse.size": "99999999"}
+    metadata = members(saved)["metadata.json"]
+    with io.BytesIO() as file, tarfile.open(fileobj=file, mode="w") as archive:
+        first = tarfile.TarInfo("metadata.json")
+        first.size = len(metadata)
+        archive.addfile(first, io.BytesIO(metadata))
+        archive.addfile(header, io.BytesIO(bytes(10)))
+        archive.close()
+        assert damaged(saved, file.getvalue()) is None
+
+
+def resealed(saved: Path, metadata: dict[str, Any], **content: bytes) -> bytes:
+    """The saved file with other metadata and contents, and checksums that are right."""
+    files = members(saved)
+    files |= {{"library": "lib.so", "program": "program.vm"}[key]: content[key] for key in content}
+    known = json.loads(files["metadata.json"]) | metadata
+    del known["sha256"]
+    known["files"] = {
+        name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        for name, data in files.items()
+        if name != "metadata.json"
+    }
+    known["sha256"] = package._checksum(known)
+    return archived(files | {"metadata.json": json.dumps(known).encode()})
+
+
+def test_a_file_that_is_resealed_is_read(executable: tvmlab.Executable, saved: Path) -> None:
+    loaded = damaged(saved, resealed(saved, {}))
+    assert loaded is not None
+    assert np.array_equal(loaded(X), executable(X))
+
+
+@pytest.mark.parametrize("inputs", [5, [5], [{}], [{"name": "x", "shape": 5, "dtype": "int8"}]])
+def test_metadata_of_another_form_are_refused(saved: Path, inputs: Any) -> None:
+    assert damaged(saved, resealed(saved, {"inputs": inputs})) is None
+
+
+@pytest.mark.parametrize(
+    "content", [{"library": b"\x7fELF" + bytes(200)}, {"program": b"no program"}]
+)
+def test_a_library_for_another_machine_is_refused(
+    saved: Path, tmp_path: Path, content: dict[str, bytes]
+) -> None:
     path = tmp_path / "alien.tar"
-    with tarfile.open(path, "w") as archive:
-        for name, data in {"metadata.json": json.dumps(metadata).encode(), "lib.so": alien}.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(data)
-            archive.addfile(entry, io.BytesIO(data))
+    path.write_bytes(resealed(saved, {}, **content))
     with pytest.raises(PackageError, match="the library cannot be loaded here") as caught:
         tvmlab.load_executable(path)
     assert "made for" in said(caught.value)
+
+
+def test_constants_stand_beside_the_library(tmp_path: Path) -> None:
+    """Linked into it, they would be in memory twice when the model runs."""
+    constant = array(300, 400)
+    proto = model(
+        [node("Add", ["x", "w"], ["y"])], {"x": (300, 400)}, ["y"], [weight("w", constant)]
+    )
+    path = tvmlab.compile(tvmlab.load(proto)).save(tmp_path / "add.tar")
+    sizes = {name: len(data) for name, data in members(path).items()}
+    assert sizes["lib.so"] < constant.nbytes / 2
+    assert constant.nbytes <= sizes["program.vm"] < 1.1 * constant.nbytes
+    x = array(300, 400, seed=5)
+    assert np.array_equal(tvmlab.load_executable(path)(x), x + constant)
+
+
+def test_nothing_is_left_in_the_temporary_folder(
+    executable: tvmlab.Executable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "temporary"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    loaded = tvmlab.load_executable(executable.save(tmp_path / "dense.tar"))
+    assert np.array_equal(loaded(X), executable(X))
+    assert [item for item in place.iterdir() if item.is_file() or list(item.iterdir())] == []
 
 
 @pytest.mark.parametrize("name", ["missing.tar", ".", "nul\0.tar", "x" * 5000])
@@ -261,7 +332,7 @@ def test_standard_error_is_put_back_when_threads_overlap() -> None:
     second_is_in, second_may_go = threading.Event(), threading.Event()
 
     def use(is_in: threading.Event, may_go: threading.Event) -> None:
-        with of_executable._without_scope_lines():
+        with package._without_scope_lines():
             is_in.set()
             may_go.wait(60)
 
@@ -295,6 +366,6 @@ def test_threads_save_and_load_at_once(executable: tvmlab.Executable, tmp_path: 
 
 
 def test_other_lines_on_standard_error_pass(capfd: pytest.CaptureFixture[str]) -> None:
-    with of_executable._without_scope_lines():
+    with package._without_scope_lines():
         os.write(2, b"kept\nWarning: Scope Saving: x\nWarning: Scope Loaded: y\nkept too\n")
     assert capfd.readouterr().err == "kept\nkept too\n"

@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import io
+import ctypes
 import json
 import os
-import sys
-import tarfile
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax
 
-from . import bench
-from ._files import whole
+from . import bench, package
 from .errors import PackageError, TargetError, ToolchainError
 from .schedule import Summary
 from .signature import Input, Signature
 from .target import as_target, host_target, missing_features
 
 __all__ = ["Executable", "load_executable"]
-
-_FORMAT = 1
-_LIBRARY, _METADATA = "lib.so", "metadata.json"
-# More than any library that TVM links in one piece; a damaged header cannot ask for more.
-_MOST_BYTES = 4 << 30
-# Standard error is the whole process's: who swaps it while another thread has swapped it would
-# put back that thread's file.
-_STDERR_LOCK = threading.Lock()
 
 
 class Executable:
@@ -61,7 +48,7 @@ class Executable:
         self.vm_executable = built
         self.target = target
         self.signature = signature
-        self._machine: relax.VirtualMachine | None = None
+        self._running: _Running | None = None
         # Upstream's virtual machine keeps its frames in itself: two threads in it at once end
         # the process.
         self._one_at_a_time = threading.Lock()
@@ -95,12 +82,13 @@ class Executable:
 
         Notes
         -----
-        Threads may share an executable: their calls run one after the other.
+        Threads may share an executable: their calls run one after the other. Inputs are copied in
+        and results are copied out, so the module never sees an array of the caller's and the
+        caller never one of the module's.
         """
         arrays = self.signature.bind(inputs, named)
         with self._one_at_a_time:
-            machine, device = self._start()
-            return _to_numpy(machine["main"](*(tvm.runtime.tensor(a, device) for a in arrays)))
+            return (self._running or self._start())(arrays)
 
     def summary(self) -> Summary:
         """Say which rule scheduled which function.
@@ -142,13 +130,12 @@ class Executable:
         """
         arrays = self.signature.bind(inputs, named)
         with self._one_at_a_time:
-            machine, device = self._start()
-            main = machine["main"]
-            tensors = [tvm.runtime.tensor(array, device) for array in arrays]
+            running = self._running or self._start()
+            main, tensors = running.main, running.place(arrays)
 
             def once() -> None:
                 main(*tensors)
-                device.sync()
+                running.device.sync()
 
             return bench.measure(once, repeats=repeats, number=number)
 
@@ -163,8 +150,8 @@ class Executable:
         Returns
         -------
         pathlib.Path
-            The file: a tar archive of the linked library and of its metadata (inputs, target,
-            versions, checksum).
+            The file: a tar archive of metadata (inputs, target, versions, checksums), of the linked
+            library and of the virtual machine's program with the constants.
 
         Raises
         ------
@@ -180,11 +167,13 @@ class Executable:
                 where=str(path),
                 fix="copy the file that it was loaded from",
             )
+        metadata = {
+            "target": json.loads(str(self.target)),
+            "inputs": [asdict(value) for value in self.signature.inputs],
+        }
         with tempfile.TemporaryDirectory() as folder:
-            library = Path(folder) / _LIBRARY
             try:
-                with _without_scope_lines():
-                    self.vm_executable.export_library(str(library))
+                package.link(self.vm_executable, Path(folder))
             except Exception as error:
                 found = tvm.support.cc.get_cc()  # None would be reported as a type error
                 said = [line for line in str(error).splitlines() if ": " in line]
@@ -195,45 +184,109 @@ class Executable:
                     fix="install a C++ compiler (Debian: apt-get install g++); for another kind "
                     "of processor, save on such a machine",
                 ) from error
-            code = library.read_bytes()
-        metadata: dict[str, Any] = {
-            "format": _FORMAT,
-            "tvm": tvm.__version__,
-            "target": json.loads(str(self.target)),
-            "inputs": [asdict(value) for value in self.signature.inputs],
-        }
-        metadata["sha256"] = _checksum(metadata, code)
-        members = {_METADATA: json.dumps(metadata, indent=1).encode(), _LIBRARY: code}
-        try:
-            with whole(path) as part, tarfile.open(part, "w") as archive:
-                for name, content in members.items():
-                    entry = tarfile.TarInfo(name)
-                    entry.size = len(content)
-                    archive.addfile(entry, io.BytesIO(content))
-        except (OSError, ValueError) as error:  # ValueError: no path has a null character
-            raise PackageError(
-                f"the file cannot be written: {getattr(error, 'strerror', error)}",
-                where=str(path),
-                fix="choose an existing folder that you may write to and that has space",
-            ) from error
+            package.pack(path, Path(folder), self.vm_executable, metadata)
         return path
 
-    def _start(self) -> tuple[relax.VirtualMachine, Any]:
-        """Start the virtual machine on the target's device, once."""
+    def _start(self) -> _Running:
+        """Start the virtual machine on the target's device."""
         device = tvm.device("cpu" if self.target.kind.name == "llvm" else self.target.kind.name)
-        if self._machine is None:
-            absent = missing_features(self.target)
-            if absent or not device.exist:
-                raise TargetError(
-                    f"this machine cannot run the module: it lacks {absent}"
-                    if absent
-                    else f"this machine has no {self.target.kind.name} device",
-                    where=str(self.target),
-                    fix="compile for this machine by leaving the target out, or save the module "
-                    "and run it where the target is",
-                )
-            self._machine = relax.VirtualMachine(self.vm_executable, device)
-        return self._machine, device
+        absent = missing_features(self.target)
+        if absent or not device.exist:
+            raise TargetError(
+                f"this machine cannot run the module: it lacks {absent}"
+                if absent
+                else f"this machine has no {self.target.kind.name} device",
+                where=str(self.target),
+                fix="compile for this machine by leaving the target out, or save the module "
+                "and run it where the target is",
+            )
+        self._running = _Running(self.vm_executable, device, self.signature)
+        _give_memory_back()
+        return self._running
+
+
+class _Running:
+    """A virtual machine that has started: `main`, its device, and a place for each input.
+
+    Parameters
+    ----------
+    built : tvm.relax.VMExecutable or tvm.runtime.Module
+        What it runs.
+    device : tvm.runtime.Device
+        Where.
+    signature : Signature
+        What ``main`` takes.
+    """
+
+    def __init__(self, built: Any, device: Any, signature: Signature) -> None:
+        self.device = device
+        # Looked up once: a look-up costs more than the rest of a small network's call in Python.
+        self.main = relax.VirtualMachine(built, device)["main"]
+        self._on_cpu = device.dlpack_device_type() == tvm.cpu().dlpack_device_type()
+        self._places = [_Place(value.dtype, device, self._on_cpu) for value in signature.inputs]
+
+    def __call__(self, arrays: list[np.ndarray]) -> Any:
+        """Run ``main``: arrays in, arrays out."""
+        return self._copied(self.main(*self.place(arrays)))
+
+    def place(self, arrays: list[np.ndarray]) -> list[Any]:
+        """Copy arrays to where ``main`` reads them: tensors that the next call overwrites."""
+        return [place.fill(array) for place, array in zip(self._places, arrays, strict=True)]
+
+    def _copied(self, value: Any) -> Any:
+        """Copy what ``main`` returned to NumPy; tuples stay tuples, numbers numbers."""
+        if isinstance(value, tvm.runtime.Tensor):
+            # A copy even on the CPU: it may be an input, a constant, or in a tuple twice.
+            seen = _seen_by_numpy(value) if self._on_cpu else None
+            return value.numpy() if seen is None else seen.copy()
+        if isinstance(value, (int, float)):
+            return value
+        return tuple(self._copied(item) for item in value)
+
+
+class _Place:
+    """Where ``main`` reads one input, call after call.
+
+    Compiled code takes for granted that its data begins at a multiple of 64 bytes, which NumPy
+    does not promise (large arrays never do), so there is hardly an array to be read where it
+    is. A tensor that stays costs a small network less than a new one for each call.
+    """
+
+    def __init__(self, dtype: str, device: Any, on_cpu: bool) -> None:
+        self._dtype, self._device, self._on_cpu = dtype, device, on_cpu
+        self._shape: tuple[int, ...] | None = None
+        self._tensor: Any = None
+        self._seen: np.ndarray | None = None
+
+    def fill(self, array: np.ndarray) -> Any:
+        """Copy an array of any strides in; get the tensor."""
+        if array.shape != self._shape:
+            self._tensor = tvm.runtime.empty(array.shape, self._dtype, self._device)
+            self._seen = _seen_by_numpy(self._tensor) if self._on_cpu else None
+            self._shape = array.shape
+        if self._seen is None:
+            return self._tensor.copyfrom(array)
+        np.copyto(self._seen, array)
+        return self._tensor
+
+
+def _seen_by_numpy(tensor: Any) -> np.ndarray | None:
+    """Look at a tensor on the CPU as an array; None where NumPy cannot, as at bfloat16."""
+    try:
+        array = np.from_dlpack(tensor)
+    except (RuntimeError, BufferError):
+        return None
+    return array if array.flags.writeable else None  # NumPy 2.0 gives arrays to read only
+
+
+def _give_memory_back() -> None:
+    """Return to the system what compiling and loading freed and the C library keeps for later.
+
+    For ResNet-50 that is four times its weights. Only glibc has the function, and needs it.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def load_executable(path: str | os.PathLike[str]) -> Executable:
@@ -257,50 +310,22 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
         The file is whole, and this TVM does not know its target.
     """
     path = Path(path)
-    try:
-        with tarfile.open(path, "r:") as archive:
-            metadata = json.loads(_member(archive, _METADATA, 1 << 20))
-            library = _member(archive, _LIBRARY, _MOST_BYTES)
-        if metadata["format"] != _FORMAT:
-            raise PackageError(
-                f"the file's format is {metadata['format']!r}, this tvmlab reads {_FORMAT}",
-                where=str(path),
-                fix="save the executable again with this version",
-            )
-        if metadata.pop("sha256") != _checksum(metadata, library):
-            raise PackageError(
-                "the checksum is wrong: the file is damaged",
-                where=str(path),
-                fix="save or copy it again",
-            )
-        inputs = tuple(
-            Input(str(value["name"]), tuple(value["shape"]), str(value["dtype"]))
-            for value in metadata["inputs"]
-        )
-        target = metadata["target"]
-    except FileNotFoundError as error:
-        raise PackageError(
-            "there is no such file", where=str(path), fix="check the path"
-        ) from error
-    except (
-        *(OSError, tarfile.TarError, ValueError, KeyError, TypeError),
-        *(AttributeError, OverflowError, RecursionError),
-    ) as error:
-        raise PackageError(
-            f"this is not a file that Executable.save wrote, or it is damaged: {error}",
-            where=str(path),
-            fix="save the executable again",
-        ) from error
-    made = as_target(target)
-    # The host's threads are set before the first kernel runs, as when it was compiled here.
-    if made.kind.name == "llvm":
-        host_target()
     with tempfile.TemporaryDirectory() as folder:
-        unpacked = Path(folder) / _LIBRARY
-        unpacked.write_bytes(library)
+        metadata = package.unpack(path, Path(folder))
         try:
-            with _without_scope_lines():
-                module = tvm.runtime.load_module(str(unpacked))
+            inputs = tuple(
+                Input(str(value["name"]), tuple(value["shape"]), str(value["dtype"]))
+                for value in metadata["inputs"]
+            )
+            target = metadata["target"]
+        except (KeyError, TypeError) as error:
+            raise package.damaged(path, error) from error
+        made = as_target(target)
+        # The host's threads are set before the first kernel runs, as when it was compiled here.
+        if made.kind.name == "llvm":
+            host_target()
+        try:
+            module = package.load(Path(folder))
         except Exception as error:  # the system's loader, in words of its own
             raise PackageError(
                 f"the library cannot be loaded here: {str(error).strip().splitlines()[-1]}",
@@ -308,53 +333,3 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
                 fix="load it on a machine of that kind, or compile the model again for this one",
             ) from error
     return Executable(module, made, Signature(inputs))
-
-
-def _checksum(metadata: Mapping[str, Any], library: bytes) -> str:
-    """Compute what a saved file says of itself: SHA-256 over its metadata and its library."""
-    text = json.dumps(metadata, sort_keys=True).encode()
-    return hashlib.sha256(text + b"\0" + library).hexdigest()
-
-
-def _member(archive: tarfile.TarFile, name: str, most: int) -> bytes:
-    """Read one member into memory: nothing is unpacked, so no path can lead out of a folder."""
-    entry = archive.getmember(name)
-    if not entry.isfile() or entry.size > most:
-        raise ValueError(f"{name} is not a file of at most {most} bytes")
-    content = archive.extractfile(entry)
-    data = content.read() if content else b""
-    if len(data) != entry.size:
-        raise ValueError(f"{name} is cut off")
-    return data
-
-
-@contextlib.contextmanager
-def _without_scope_lines() -> Iterator[None]:
-    """Drop two lines of TVM's that are no warnings.
-
-    Its executable.cc logs "Warning: Scope Saving:" and "Scope Loaded:" whenever constants are
-    written or read, straight to the process's standard error. Everything else passes through,
-    when the block ends; a second thread waits until then.
-    """
-    with _STDERR_LOCK, tempfile.TemporaryFile() as caught:
-        sys.stderr.flush()
-        kept = os.dup(2)
-        os.dup2(caught.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
-            caught.seek(0)
-            for line in caught:
-                if b"Warning: Scope Saving:" not in line and b"Warning: Scope Loaded:" not in line:
-                    os.write(2, line)
-
-
-def _to_numpy(value: Any) -> Any:
-    """Copy what the virtual machine returned to NumPy; tuples stay tuples, numbers numbers."""
-    if hasattr(value, "numpy"):
-        return value.numpy()
-    if isinstance(value, (int, float)):
-        return value
-    return tuple(_to_numpy(item) for item in value)
