@@ -256,11 +256,9 @@ def roofline(
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.margins(y=0.15)
-    labels = {"ha": "right", "textcoords": "offset points"}
-    axes.annotate(f"peak {_short(peak)} GFLOP/s", (high, peak), (-2, 4), va="bottom", **labels)
-    axes.annotate(
-        f"memory {_short(bandwidth)} GB/s", (ridge, peak), (-8, 4), va="bottom", **labels
-    )
+    limits = {f"peak {_short(peak)} GFLOP/s": high, f"memory {_short(bandwidth)} GB/s": ridge * 0.9}
+    for label, right in limits.items():
+        axes.annotate(label, (right, peak), (0, 4), textcoords="offset points", ha="right")
     axes.set_xlabel("arithmetic intensity: FLOP per byte of inputs, weights and outputs")
     axes.set_ylabel("GFLOP/s")
     axes.set_title(title)

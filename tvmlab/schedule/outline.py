@@ -64,7 +64,7 @@ def _lines(node: Any, loops: list[str], depth: int) -> Iterator[str]:
             text = bare
         yield f"{head}: {_shortened(text)}" if loops else f"{head}{_shortened(text)}"
     else:
-        inner = next((getattr(node, name) for name in ("block", "body") if hasattr(node, name)), None)
+        inner = getattr(node, "block", getattr(node, "body", None))
         if inner is None:
             yield f"{head}: {type(node).__name__}"
         else:
