@@ -166,3 +166,31 @@ def test_rows_of_samples_differ_in_colour_and_in_marker() -> None:
     dots = axes.lines[::2]
     assert len({line.get_color() for line in dots}) == len(names)
     assert len({line.get_marker() for line in dots}) == len(names)
+
+
+POINTS = {"small": [(2.0, 30.0), (8.0, 90.0)], "large": [(40.0, 80.0)]}
+
+
+def test_a_roofline_has_its_ridge_where_both_limits_meet() -> None:
+    (axes,) = plot.roofline(POINTS, peak=100, bandwidth=20, title="kernels").axes
+    roof, ridge, *groups = axes.lines
+    assert list(roof.get_ydata())[1:] == [100, 100]
+    assert set(ridge.get_xdata()) == {5.0} == {roof.get_xdata()[1]}
+    for x, y in list(zip(*roof.get_data(), strict=True))[:2]:
+        assert y == pytest.approx(20 * x)
+    assert [list(zip(*line.get_data(), strict=True)) for line in groups] == list(POINTS.values())
+    assert (axes.get_xscale(), axes.get_yscale(), axes.get_title()) == ("log", "log", "kernels")
+    assert [text.get_text() for text in axes.texts] == ["peak 100 GFLOP/s", "memory 20 GB/s"]
+
+
+def test_the_roof_spans_all_kernels_whose_groups_differ_in_marker_and_colour() -> None:
+    fig = plot.roofline(POINTS | {"left of all": [(0.01, 1.0)]}, peak=100, bandwidth=20)
+    (axes,) = fig.axes
+    roof, _, *groups = axes.lines
+    assert min(roof.get_xdata()) < 0.01
+    assert max(roof.get_xdata()) > 40
+    assert len({line.get_marker() for line in groups}) == len(groups) == 3
+    assert len({line.get_color() for line in groups}) == 3
+    (legend,) = fig.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["small", "large", "left of all"]
+    drawn(fig)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "MARKERS", "bars", "figure", "pictures", "samples", "show"]
+__all__ = ["COLOURS", "MARKERS", "bars", "figure", "pictures", "roofline", "samples", "show"]
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#F0E442", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -205,6 +205,64 @@ def pictures(
         axes.set_title(caption, fontsize=8)
     if title:
         fig.suptitle(title)
+    return fig
+
+
+def roofline(
+    kernels: Mapping[str, Sequence[tuple[float, float]]],
+    *,
+    peak: float,
+    bandwidth: float,
+    title: str = "",
+) -> Figure:
+    """Draw kernels under the two limits of a machine, both axes logarithmic.
+
+    The higher a kernel's arithmetic intensity, the less it waits for memory: it can run at
+    bandwidth times intensity, up to the peak (Williams et al., "Roofline: an insightful visual
+    performance model for multicore architectures", CACM 2009).
+
+    Parameters
+    ----------
+    kernels : mapping of str to sequence of (float, float)
+        Groups of kernels, each with a marker and a colour of its own: FLOP per byte and GFLOP/s of
+        each kernel, all above zero.
+    peak : float
+        The most that the arithmetic units do, in GFLOP/s.
+    bandwidth : float
+        The most that memory delivers, in GB/s.
+    title : str
+        The title, empty for none.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    fig, axes = figure(height=4.2)
+    ridge = peak / bandwidth
+    reached = [intensity for points in kernels.values() for intensity, _ in points]
+    low, high = min([ridge, *reached]) / 2, max([ridge, *reached]) * 2
+    axes.plot([low, ridge, high], [low * bandwidth, peak, peak], color="black")
+    axes.axvline(ridge, color="black", linestyle=":", linewidth=0.8)
+    for row, (name, points) in enumerate(kernels.items()):
+        axes.plot(
+            [intensity for intensity, _ in points],
+            [speed for _, speed in points],
+            MARKERS[row % len(MARKERS)],
+            color=COLOURS[row % len(COLOURS)],
+            markeredgecolor="black",
+            markeredgewidth=0.5,
+            label=name,
+        )
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.margins(y=0.15)
+    limits = {f"peak {_short(peak)} GFLOP/s": high, f"memory {_short(bandwidth)} GB/s": ridge * 0.9}
+    for label, right in limits.items():
+        axes.annotate(label, (right, peak), (0, 4), textcoords="offset points", ha="right")
+    axes.set_xlabel("arithmetic intensity: FLOP per byte of inputs, weights and outputs")
+    axes.set_ylabel("GFLOP/s")
+    axes.set_title(title)
+    fig.legend(loc="outside right center", frameon=False)
     return fig
 
 
