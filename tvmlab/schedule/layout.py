@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm import relax
-from tvm.relax.dpl import is_const, is_op, rewrite_call
+from tvm.relax.dpl import is_const, is_op, rewrite_call, wildcard
 
 __all__ = ["channels_last"]
 
@@ -35,6 +35,49 @@ class FoldTransposes:
         return rewrite_call(pattern, rewrite, func)
 
 
+@relax.transform.function_pass(opt_level=0)
+class SinkTransposes:
+    """Move transposes behind limits by a scalar, and join those that meet.
+
+    `ConvertLayout` knows no layout for ``clip``, nor for ``maximum`` and ``minimum`` with a scalar,
+    by which ONNX's Clip (a ReLU6) is imported: it would leave two transposes around each.
+    """
+
+    def transform_function(
+        self, func: relax.Function, mod: tvm.ir.IRModule, ctx: tvm.transform.PassContext
+    ) -> relax.Function:
+        """Rewrite one function, called by TVM's pass infrastructure."""
+        x, low, high = wildcard(), wildcard(), wildcard()
+        inner = is_op("relax.permute_dims")(x)
+        limits = [
+            is_op("relax.clip")(inner, low, high),
+            *(is_op(f"relax.{name}")(inner, low) for name in ("maximum", "minimum")),
+        ]
+
+        def sink(expr: relax.Call, found: Any) -> relax.Expr:
+            axes, others = found[inner].attrs.axes, expr.args[1:]
+            if any(getattr(other.ty, "ndim", 0) != 0 for other in others):
+                return expr
+            return relax.op.permute_dims(relax.Call(expr.op, [found[x], *others], expr.attrs), axes)
+
+        def join(expr: relax.Call, found: Any) -> relax.Expr:
+            first, second = (_axes(call) for call in (found[inner], expr))
+            order = [first[axis] for axis in second]
+            if order == sorted(order):
+                return found[x]
+            return relax.op.permute_dims(found[x], order)
+
+        for limit in (*limits, *limits):  # a maximum of a minimum, and the other way round
+            func = rewrite_call(limit, sink, func)
+        return rewrite_call(is_op("relax.permute_dims")(inner), join, func)
+
+
+def _axes(call: relax.Call) -> list[int]:
+    """Read the axes of a transpose; without any, it turns the order round."""
+    rank, axes = call.ty.ndim, call.attrs.axes
+    return [int(axis) % rank for axis in axes] if axes is not None else [*range(rank)][::-1]
+
+
 def channels_last() -> tvm.transform.Pass:
     """Make the pass: two-dimensional convolutions in NHWC with OHWI weights.
 
@@ -46,6 +89,7 @@ def channels_last() -> tvm.transform.Pass:
             relax.transform.ConvertLayout({"relax.nn.conv2d": ["NHWC", "OHWI"]}),
             relax.transform.CanonicalizeBindings(),
             FoldTransposes(),
+            SinkTransposes(),
             relax.transform.DeadCodeElimination(),
         ]
     )
