@@ -1,7 +1,7 @@
 """Timing that can be compared: warm-up, repeats, medians, and rivals interleaved in one run.
 
 *Rivals* are the functions that `compare` times; *peers* are other runtimes to make rivals of,
-`OnnxRuntime` and `Torch`.
+`OnnxRuntime` and `Torch`. `peak_flops` is the bound that none of them passes.
 
 Machines drift: a laptop heats up, a neighbour starts a job. Two programs timed one after the other
 are then not comparable. `compare` runs the rivals in turn, round by round, and takes the ratio
@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import plot
+from ._peak import PeakLoop, peak_flops
 from .errors import InputError, TvmlabError
 from .extras import need
 from .models import Model
@@ -30,7 +31,16 @@ from .models import Model
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Comparison", "Measurement", "OnnxRuntime", "Torch", "compare", "measure"]
+__all__ = [
+    "Comparison",
+    "Measurement",
+    "OnnxRuntime",
+    "PeakLoop",
+    "Torch",
+    "compare",
+    "measure",
+    "peak_flops",
+]
 
 # A sample takes at least this long, so that the clock's resolution does not count.
 _SAMPLE_SECONDS = 2e-3

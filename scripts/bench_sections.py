@@ -1,0 +1,261 @@
+"""The parts of `make bench`: each measures one thing, prints it, and returns its figures."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import bench_convolution
+import numpy as np
+from bench_race import Child, ChildError, children, race
+from bench_report import BATCH, COMPILE, ERROR, MEMORY, RATIO, SHARE, columns
+from bench_rivals import NETWORKS, RIVALS
+
+from tvmlab.bench import Comparison
+from tvmlab.models.cost import ARCHITECTURES, flops
+
+BATCH_SIZE = 16
+CONVOLUTION_SECONDS = 0.01
+# A compile time that is measured again, and how often: the slower, the less it is worth it.
+_SOON, _COMPILATIONS = 15.0, 3
+
+
+@dataclass
+class Effort:
+    """How long to measure.
+
+    Attributes
+    ----------
+    rounds : int
+        Rounds of a race.
+    budget : float
+        Seconds: a race that would last longer has fewer rounds.
+    """
+
+    rounds: int = 15
+    budget: float = 30.0
+
+
+@dataclass
+class Found:
+    """What a section found.
+
+    Attributes
+    ----------
+    values : dict of str to float
+        The measures by the names they have in the report.
+    figures : dict
+        Everything, for the JSON file.
+    peak : float
+        The fastest that the peak loop ran, in floating-point operations a second; 0 where the
+        section did not run it.
+    """
+
+    values: dict[str, float] = field(default_factory=dict)
+    figures: dict[str, Any] = field(default_factory=dict)
+    peak: float = 0.0
+
+
+def _open(crowd: dict[str, Child], name: str, batch: int = 1) -> tuple[dict[str, Any], list[str]]:
+    """Get a network ready on every rival; what each says, and why some cannot."""
+    said, failed = {}, []
+    for number, (rival, child) in enumerate(crowd.items()):
+        child.ask("network", key=f"batch {batch}", rival=rival, name=name, batch=batch)
+        if number == 0:  # ours comes first, and compiles alone: its time is reported
+            said[rival] = child.answer()
+    for rival in [rival for rival in crowd if rival not in said]:
+        try:
+            said[rival] = crowd[rival].answer()
+        except ChildError as error:
+            # PyTorch stands beside; without the other two there is nothing to measure.
+            if not rival.startswith("PyTorch"):
+                raise
+            failed.append(f"{rival}: {error.what}")
+            print(f"{rival} cannot run {name}: {error.what.splitlines()[0]}", flush=True)
+            crowd.pop(rival).close()
+    return said, failed
+
+
+def _figures(found: Comparison, over: str, work: float = 0.0, loop: float = 0.0) -> dict[str, Any]:
+    """Everything about a race, by rival; `work` is the FLOPs of a call, `loop` of the peak's."""
+    figures = {}
+    for name, run in found.runs.items():
+        figures[name] = {
+            "median_seconds": run.median,
+            "spread": run.spread,
+            f"over {over}": found.ratio(name, over),
+            "samples": run.samples,
+        }
+        if work and name != "peak":
+            figures[name]["flops"] = work / run.median
+            figures[name]["of_peak"] = work / loop * found.ratio("peak", name)
+    return figures
+
+
+def network(name: str, effort: Effort) -> Found:
+    """Race the rivals on a network."""
+    with children(list(RIVALS)) as crowd:
+        said, failed = _open(crowd, name)
+        loop = crowd["tvmlab"].do("peak", key="peak")["flops"]
+        runners = {rival: (crowd[rival], "batch 1") for rival in crowd}
+        runners["peak"] = (crowd["tvmlab"], "peak")
+        found = race(runners, rounds=effort.rounds, budget=effort.budget)
+    work = flops(ARCHITECTURES[name])
+    ours, reference = (np.array(said[rival]["output"]) for rival in ("tvmlab", "ONNX Runtime"))
+    error = float(np.abs(ours - reference).max() / np.abs(reference).max())
+    figures = _figures(found, "ONNX Runtime", work, loop)
+    rows = [(name, "ms", "spread", "over ONNX", "GFLOP/s", "of the peak")]
+    for rival, row in figures.items():
+        if rival != "peak":
+            rows.append(
+                (
+                    f"  {rival}",
+                    f"{1e3 * row['median_seconds']:.3g}",
+                    f"{row['spread']:.0%}",
+                    f"{row['over ONNX Runtime']:.2f}",
+                    f"{row['flops'] / 1e9:.3g}",
+                    f"{row['of_peak']:.0%}",
+                )
+            )
+    print(columns(rows), flush=True)
+    return Found(
+        {
+            RATIO.format(name): found.ratio("tvmlab", "ONNX Runtime"),
+            ERROR.format(name): error,
+        },
+        {
+            "flops": work,
+            "weights": said["tvmlab"]["weights"],
+            "compile_seconds": said["tvmlab"]["compile_seconds"],
+            "relative_error": error,
+            "rivals": figures,
+            "failed": failed,
+        },
+        loop / min(found.runs["peak"].samples),
+    )
+
+
+def convolutions(name: str, effort: Effort) -> Found:
+    """Measure each convolution of a network on its own, as a share of the peak."""
+    rows, shares, peak = [], [], 0.0
+    lines = [(f"{name}, a convolution", "times", "us", "spread", "GFLOP/s", "of the peak")]
+    with children(["tvmlab"]) as crowd:
+        child = crowd["tvmlab"]
+        loop = child.do("peak", key="peak")["flops"]
+        for shape, (times, work) in bench_convolution.shapes(name).items():
+            said = child.do("convolution", key=str(shape), shape=shape.arguments())
+            runners = {"convolution": (child, str(shape)), "peak": (child, "peak")}
+            # Many short turns, so that the clock has no time to drift between the two.
+            found = race(
+                runners,
+                rounds=2 * effort.rounds,
+                budget=effort.budget / 10,
+                turn_seconds=CONVOLUTION_SECONDS,
+            )
+            child.do("forget", key=str(shape))
+            figures = _figures(found, "peak", work, loop)["convolution"]
+            shares += [figures["of_peak"]] * times
+            peak = max(peak, loop / min(found.runs["peak"].samples))
+            rows.append(shape.arguments() | {"times": times, "work": work} | said | figures)
+            lines.append(
+                (
+                    f"  {shape}",
+                    f"{times}",
+                    f"{1e6 * figures['median_seconds']:.0f}",
+                    f"{figures['spread']:.0%}",
+                    f"{figures['flops'] / 1e9:.0f}",
+                    f"{figures['of_peak']:.0%}",
+                )
+            )
+    print(columns(lines), flush=True)
+    median = statistics.median(shares)
+    figures = {"median": median, "min": min(shares), "max": max(shares), "rows": rows}
+    print(f"  share of the peak: median {median:.0%}, least {min(shares):.0%}", flush=True)
+    return Found({SHARE.format(name): median}, figures, peak)
+
+
+def compilation(name: str, effort: Effort) -> Found:
+    """Compile a network in fresh processes."""
+    seconds: list[float] = []
+    while not seconds or (seconds[0] < _SOON and len(seconds) < min(_COMPILATIONS, effort.rounds)):
+        with children(["tvmlab"]) as crowd:
+            said, _ = _open(crowd, name)
+            seconds.append(said["tvmlab"]["compile_seconds"])
+    print(f"{name} compiles in {', '.join(f'{each:.1f}' for each in seconds)} s", flush=True)
+    median = statistics.median(seconds)
+    return Found({COMPILE.format(name): median}, {"seconds": seconds})
+
+
+def memory(name: str, _effort: Effort) -> Found:
+    """Measure what a process grows by that loads a network and runs it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "network.tar")
+        with children(["tvmlab"]) as crowd:
+            said, _ = _open(crowd, name)
+            crowd["tvmlab"].do("save", key="batch 1", path=path)
+        shape = [1, *ARCHITECTURES[name].image]
+        with children(["a loaded network"]) as crowd:
+            grown = crowd["a loaded network"].do("memory", path=path, shape=shape, calls=3)
+    weights = said["tvmlab"]["weight_bytes"]
+    ratio = grown["running"] / weights
+    told = ", ".join(f"{when} {size / 2**20:.0f} MiB" for when, size in grown.items())
+    print(f"{name} has {weights / 2**20:.1f} MiB of weights; it takes, {told}", flush=True)
+    figures = {"weight_bytes": weights, "bytes": grown}
+    figures["loading_over_weights"] = grown["loading"] / weights
+    return Found({MEMORY.format(name): ratio}, figures)
+
+
+def batch(name: str, effort: Effort) -> Found:
+    """Measure what an image costs in a batch, over what it costs alone."""
+    with children(["tvmlab", "ONNX Runtime"]) as crowd:
+        runners = {}
+        for size in (1, BATCH_SIZE):
+            _open(crowd, name, size)
+            for rival, child in crowd.items():
+                runners[f"{rival}, batch {size}"] = (child, f"batch {size}")
+        found = race(runners, rounds=effort.rounds, budget=effort.budget)
+    ratios = {
+        rival: found.ratio(f"{rival}, batch {BATCH_SIZE}", f"{rival}, batch 1") / BATCH_SIZE
+        for rival in crowd
+    }
+    told = ", ".join(f"{rival} {ratio:.2f}" for rival, ratio in ratios.items())
+    print(f"{name}, time per image at batch {BATCH_SIZE} over batch 1: {told}", flush=True)
+    figures = {"ratios": ratios, "runs": _figures(found, "tvmlab, batch 1")}
+    return Found({BATCH.format(name): ratios["tvmlab"]}, figures)
+
+
+#: The sections in their order. The first runs over every network, the others over one.
+SECTIONS: dict[str, Callable[[str, Effort], Found]] = {
+    "networks": network,
+    "convolutions": convolutions,
+    "compile": compilation,
+    "memory": memory,
+    "batch": batch,
+}
+
+
+def plan(sections: list[str], names: list[str]) -> list[tuple[str, str]]:
+    """List what is to be measured: a section and a network each.
+
+    Parameters
+    ----------
+    sections : list of str
+        Some of SECTIONS.
+    names : list of str
+        Some of NETWORKS; none are all. The sections about a single network take the first of them
+        in the order of NETWORKS, which is the largest.
+
+    Returns
+    -------
+    list of (str, str)
+    """
+    chosen = [name for name in NETWORKS if name in names or not names]
+    steps = []
+    for section in SECTIONS:
+        if section in sections:
+            steps += [(section, name) for name in (chosen if section == "networks" else chosen[:1])]
+    return steps
