@@ -23,7 +23,6 @@ TARGETS = {
     "x86-64-v3": (X86, 32, 16, r"vfmadd\d+ps\s.*%ymm"),
     "skylake-avx512": (X86, 64, 32, r"vfmadd\d+ps\s.*%zmm"),
     "cortex-a72": (ARM, 16, 32, r"fmla\s+v\d+\.4s"),
-    "neoverse-n1": (ARM, 16, 32, r"fmla\s+v\d+\.4s"),
 }
 
 
@@ -65,8 +64,9 @@ def test_a_tile_fits_the_registers(
     assert 1 <= tile.rows <= height
     assert 1 <= tile.columns <= width
     assert 1 <= vectors <= -(-channels // lanes)
-    # The sums, the vectors of weights, and one number of the data.
-    assert tile.rows * tile.columns * vectors + vectors + 1 <= machine.registers
+    # The sums, the vectors of weights (one, where no second pixel reads them), a number of the data.
+    pixels = tile.rows * tile.columns
+    assert pixels * vectors + (vectors if pixels > 1 else 1) + 1 <= machine.registers
     assert tile == Tile.choose(height, width, channels, dtype, machine)
 
 
@@ -129,8 +129,7 @@ def test_code_for_an_older_processor_runs() -> None:
         np.testing.assert_allclose(result, CONV.reference(), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["c", "cuda"])
-def test_other_kinds_of_target_are_upstreams(kind: str) -> None:
-    spec = {"kind": "cuda", "arch": "sm_80"} if kind == "cuda" else kind
-    run = tvmlab.compile(module([CONV])[0], spec)
+def test_other_kinds_of_target_are_upstreams() -> None:
+    run = tvmlab.compile(module([CONV])[0], {"kind": "cuda", "arch": "sm_80"})
+    assert run.summary().kernels
     assert all(not kernel.rule for kernel in run.summary().kernels)

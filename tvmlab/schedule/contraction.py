@@ -74,8 +74,8 @@ class _Plan:
 
     @classmethod
     def of(cls, sch: s_tir.Schedule, block: Any, machine: Machine) -> _Plan:
-        tile = tuple(int(size) for size in sch.get(block).annotations[TILE])
-        rows, columns, channels = tile
+        rows, columns, channels = (int(size) for size in sch.get(block).annotations[TILE])
+        tile = rows, columns, channels
         *_, y, x, o = loops.spatial(sch, block)
         *taps, inputs = [loops.extent(sch, k) for k in loops.reduction(sch, block)]
         dtype = sch.get(block).writes[0].source.dtype
