@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ def test_the_summary_counts_calls_rules_and_transposes() -> None:
         "fused_conv2d_add_relu": (1, "Contraction"),
         "transpose1": (1, "ElementWise"),
         "transpose2": (1, "ElementWise"),
-        "fused_depthwise_conv2d_add_clip": (1, "Depthwise"),
+        "fused_depthwise_conv2d_add1_tir_clip": (1, "Depthwise"),
         "transpose3": (1, "ElementWise"),
     }
     assert summary.transposes == 4
@@ -123,11 +124,10 @@ def test_where_every_rule_raises_nothing_is_scheduled(monkeypatch: pytest.Monkey
 
 @I.ir_module
 class Own:
-    """One function that its author has scheduled, one that he has not, and loops without blocks."""
+    """Functions with blocks, which fusion may join, and loops without any."""
 
     @T.prim_func(s_tir=True)
     def double(x: T.Buffer((8, 4), "float32"), y: T.Buffer((8, 4), "float32")):
-        T.func_attr({"tirx.is_scheduled": True})
         for i, j in T.grid(8, 4):
             with T.sblock("double"):
                 a, b = T.axis.remap("SS", [i, j])
@@ -163,17 +163,26 @@ def test_functions_of_ones_own() -> None:
     run = tvmlab.compile(Own)
     np.testing.assert_allclose(run(x), 2 * x.sum(0) + 1, rtol=1e-5)
     kernels = {k.name: (k.rule, k.reason) for k in run.summary().kernels}
-    assert kernels["double"] == ("", "it was scheduled already")
-    assert kernels["total"] == ("Reduction", "")
-    assert kernels["loops"] == ("", "its loops hold no blocks")
+    assert kernels == {
+        "fused_double_total": ("Reduction", ""),
+        "loops": ("", "its loops hold no blocks"),
+    }
+
+
+def test_a_function_that_is_scheduled_already_is_left_alone() -> None:
+    scheduled = Own["double"].with_attr("tirx.is_scheduled", True)
+    mod = tvm.IRModule({"double": scheduled, "total": Own["total"]})
+    with tvmlab.host_target():
+        after = schedule.ApplyRules([schedule.Reduction(), schedule.ElementWise()])(mod)
+    tvm.ir.assert_structural_equal(after["double"], scheduled)
+    assert after["total"].attrs["tvmlab.rule"] == "Reduction"
 
 
 def test_any_batch_runs_with_one_compilation() -> None:
     n = tvm.tirx.Var("n", "int64")
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((n, 3, 9, 9), "float32"))
-    constants = PLAIN.arrays(), array(19 * 9, 10, seed=9)
-    weight = relax.const(array(19, 3, 3, 3, seed=4))
+    weight, dense = relax.const(array(19, 3, 3, 3, seed=4)), relax.const(array(19 * 9, 10))
     with builder.function("main", [x]):
         y = builder.emit(relax.op.nn.conv2d(x, weight, padding=(1, 1)))
         y = builder.emit(
@@ -181,7 +190,7 @@ def test_any_batch_runs_with_one_compilation() -> None:
         )
         y = builder.emit(relax.op.nn.max_pool2d(y, (3, 3), (3, 3)))
         y = builder.emit(relax.op.reshape(y, (n, 19 * 9)))
-        y = builder.emit(relax.op.matmul(y, relax.const(constants[1])))
+        y = builder.emit(relax.op.matmul(y, dense))
         builder.emit_func_output(builder.emit(relax.op.nn.softmax(y)))
     mod = builder.get()
     run, plain = tvmlab.compile(mod), tvmlab.compile(mod, schedule=False)
@@ -220,3 +229,19 @@ print(tvmlab.target.runtime_threads(), total.hexdigest())
         started, said[threads] = done.stdout.split()
         assert int(started) == min(threads, int(started))
     assert len(set(said.values())) == 1
+
+
+NETWORKS = (models.digits_resnet, models.mobilenet_v2, models.resnet18_v2, models.resnet50_v2)
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.__name__)
+@pytest.mark.parametrize("batch", [1, 3])
+def test_networks_equal_onnx_runtimes(network: Callable[..., models.Model], batch: int) -> None:
+    model = network(batch=batch)
+    x = array(*model.input_shape)
+    run = tvmlab.compile(tvmlab.load(model.proto))
+    assert relative_error(run(x), by_onnxruntime(model.proto, x)) < 1e-4
+    summary = run.summary()
+    assert summary.unscheduled == ()
+    assert not any(kernel.reason for kernel in summary.kernels)
+    assert summary.transposes <= 2  # at the borders

@@ -102,7 +102,7 @@ def whole_groups(sch: s_tir.Schedule, block: Any, store: Any, channels: int) -> 
         return True  # a matrix product
     groups = extent(sch, spatial(sch, block)[1])
     each = extent(sch, sch.get_loops(store)[-1]) // groups
-    return groups == 1 or each % channels == 0
+    return bool(groups == 1 or each % channels == 0)
 
 
 def vectorize_last(sch: s_tir.Schedule, block: Any, lanes: int) -> None:

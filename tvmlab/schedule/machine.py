@@ -51,4 +51,4 @@ class Machine:
 
     def lanes(self, dtype: str) -> int:
         """Count the numbers of a dtype that one vector holds."""
-        return max(1, self.vector_bytes * 8 // tvm.DataType(dtype).bits)
+        return max(1, self.vector_bytes * 8 // int(tvm.DataType(dtype).bits))
