@@ -64,7 +64,7 @@ def test_a_tile_fits_the_registers(
     assert 1 <= tile.rows <= height
     assert 1 <= tile.columns <= width
     assert 1 <= vectors <= -(-channels // lanes)
-    # The sums, the vectors of weights (one, where no second pixel reads them), a number of the data.
+    # The sums, the vectors of weights (one for a single pixel), one number of the data.
     pixels = tile.rows * tile.columns
     assert pixels * vectors + (vectors if pixels > 1 else 1) + 1 <= machine.registers
     assert tile == Tile.choose(height, width, channels, dtype, machine)
