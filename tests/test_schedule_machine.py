@@ -49,15 +49,23 @@ def test_threads_are_the_targets_cores() -> None:
     height=st.integers(1, 300),
     width=st.integers(1, 300),
     channels=st.integers(1, 3000),
+    steps=st.integers(1, 5000),
+    apart=st.integers(1, 20000),
     dtype=st.sampled_from(["float32", "float64", "int32"]),
     machine=st.sampled_from(
         [Machine(16, 16, 1), Machine(32, 16, 2), Machine(64, 32, 64), Machine(16, 32, 4)]
     ),
 )
 def test_a_tile_fits_the_registers(
-    height: int, width: int, channels: int, dtype: str, machine: Machine
+    height: int,
+    width: int,
+    channels: int,
+    steps: int,
+    apart: int,
+    dtype: str,
+    machine: Machine,
 ) -> None:
-    tile = Tile.choose(height, width, channels, dtype, machine)
+    tile = Tile.choose(height, width, channels, steps, apart, dtype, machine)
     lanes = machine.lanes(dtype)
     vectors, rest = divmod(tile.channels, lanes)
     assert rest == 0
@@ -67,7 +75,7 @@ def test_a_tile_fits_the_registers(
     # The sums, the vectors of weights (one for a single pixel), one number of the data.
     pixels = tile.rows * tile.columns
     assert pixels * vectors + (vectors if pixels > 1 else 1) + 1 <= machine.registers
-    assert tile == Tile.choose(height, width, channels, dtype, machine)
+    assert tile == Tile.choose(height, width, channels, steps, apart, dtype, machine)
 
 
 @given(number=st.integers(1, 5000), most=st.integers(-3, 6000))
