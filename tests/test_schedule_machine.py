@@ -120,7 +120,7 @@ def test_the_inner_loop_is_multiply_adds_in_registers(cpu: str) -> None:
     body = max(inner_loops(assembly(run)), key=lambda b: sum(bool(pattern.search(x)) for x in b))
     found = sum(bool(pattern.search(line)) for line in body)
     machine = Machine.of(target(cpu))
-    tile = Tile.choose(28, 28, 128, "float32", machine)
+    tile = Tile.choose(28, 28, 128, 9 * 128, 4 * 128, "float32", machine)
     sums = tile.rows * tile.columns * tile.channels // machine.lanes("float32")
     assert sums >= machine.registers // 2
     assert found >= sums
@@ -139,5 +139,4 @@ def test_code_for_an_older_processor_runs() -> None:
 
 def test_other_kinds_of_target_are_upstreams() -> None:
     run = tvmlab.compile(module([CONV])[0], {"kind": "cuda", "arch": "sm_80"})
-    assert run.summary().kernels
-    assert all(not kernel.rule for kernel in run.summary().kernels)
+    assert run.summary().kernels == ()  # no rule of ours saw a function

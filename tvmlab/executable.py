@@ -97,7 +97,7 @@ class Executable:
         -------
         tvmlab.schedule.Summary
             Print it: functions, how often each is called, the rule that took it or why none did,
-            and the changes of layout that are left.
+            and the changes of layout that are left. It is empty for other targets than CPUs.
 
         Raises
         ------

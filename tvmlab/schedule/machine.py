@@ -46,6 +46,8 @@ class Machine:
             width, registers = 32, 16
         else:
             width, registers = 16, 32 if "neon" in features else 16
+        if "fma" not in features and "neon" not in features:
+            registers -= 1  # a product has to lie somewhere before it is added
         threads = int(target.attrs.get("num-cores", 0)) or os.cpu_count() or 1
         return cls(width, registers, threads)
 
