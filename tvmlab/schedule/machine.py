@@ -19,7 +19,8 @@ class Machine:
     vector_bytes : int
         Width of a vector register.
     registers : int
-        Vector registers that the instruction set names.
+        Vector registers that a tile may use: those that the instruction set names, less one where a
+        product needs one of its own.
     threads : int
         Threads that a parallel loop is spread over.
     l1, l2 : int
