@@ -17,7 +17,8 @@ import tvmlab
 from tvmlab.schedule import Machine, Tile, loops
 
 X86, ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
-#: Target: vector bytes, registers (one is for the product, without FMA), and how a multiply-add and its register read.
+#: Target: vector bytes, registers (one less where the product needs it), and how a multiply-add and
+#: its register read.
 TARGETS = {
     "x86-64-v2": (X86, 16, 15, r"mulps\s.*%xmm"),
     "x86-64-v3": (X86, 32, 16, r"vfmadd\d+ps\s.*%ymm"),
