@@ -81,12 +81,16 @@ def written(sch: s_tir.Schedule, block: Any) -> str:
 
 def inline_producers(sch: s_tir.Schedule, before: Sequence[Any], block: Any) -> list[Any]:
     """Inline what is computed before a block, but for what the block itself reads; return that."""
-    read = {str(region.source.name) for region in sch.get(block).reads}
+    read = [str(region.source.name) for region in sch.get(block).reads]
     sources = []
     for producer in before:
-        if written(sch, producer) in read:
+        name = written(sch, producer)
+        if name not in read:
+            sch.compute_inline(producer)
+        elif len(sch.get_consumers(producer)) == 1:
             sources.append(producer)
-        else:
+        else:  # what follows the block reads it as well, and shall not wait for the copy
+            sources.append(sch.cache_read(block, read.index(name), "global", [block]))
             sch.compute_inline(producer)
     return sources
 
