@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import tvmlab
 from tvmlab import target
-from tvmlab.errors import CompileError, TargetError
+from tvmlab.errors import TargetError
 
 AARCH64 = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72"}
 
@@ -267,10 +267,11 @@ def test_an_unknown_processor(mcpu: str, extra: dict[str, str]) -> None:
         target.as_target(tvm.target.Target({"kind": "llvm", "mcpu": mcpu, **extra}))
 
 
-def test_an_unknown_triple_is_said_when_compiling(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(CompileError, match="nonsense") as caught:
-        tvmlab.compile(tvmlab.load(dense()), {"kind": "llvm", "mtriple": "nonsense"})
-    said(caught.value)
+def test_an_unknown_triple(capfd: pytest.CaptureFixture[str]) -> None:
+    for _ in range(20):  # TVM itself reads through a null pointer, which ends the process or not
+        with pytest.raises(TargetError, match="for the triple 'nonsense'") as caught:
+            tvmlab.compile(tvmlab.load(dense()), {"kind": "llvm", "mtriple": "nonsense"})
+        assert "mtriple" in said(caught.value)
 
 
 # No machine has AMD's XOP and Intel's AMX at once, so one of these two is always missing.

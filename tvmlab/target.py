@@ -140,6 +140,10 @@ def runtime_threads() -> int:
     return int(tvm.get_global_func("runtime.NumThreads")())
 
 
+def _triple(made: tvm.target.Target) -> str:
+    return str(made.attrs.get("mtriple", _system_triple()))
+
+
 def _system_triple() -> str:
     return str(tvm.get_global_func("target.llvm_get_system_triple")())
 
@@ -160,7 +164,7 @@ def as_target(target: tvm.target.Target | Mapping[str, Any] | str | None) -> tvm
     Raises
     ------
     TargetError
-        The kind, the attributes or the processor's name is unknown.
+        The kind, the attributes, the triple or the processor's name is unknown.
     """
     if target is None:
         return host_target()
@@ -178,9 +182,18 @@ def as_target(target: tvm.target.Target | Mapping[str, Any] | str | None) -> tvm
                 fix='give a kind such as "llvm" or a dictionary such as '
                 '{"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 4}; leave it out for the host',
             ) from error
-    mcpu = str(made.attrs.get("mcpu", "")) if made.kind.name == "llvm" else ""
-    triple = str(made.attrs.get("mtriple", _system_triple()))
-    if mcpu and not tvm.get_global_func("target.llvm_is_valid_cpu")(mcpu, triple):
+    if made.kind.name != "llvm":
+        return made
+    mcpu, triple = str(made.attrs.get("mcpu", "")), _triple(made)
+    known = tvm.get_global_func("target.llvm_is_valid_cpu")
+    if not known("generic", triple):
+        # Asked for its instruction sets, TVM would read through a null pointer.
+        raise TargetError(
+            f"LLVM cannot compile for the triple {triple!r}",
+            where=str(made),
+            fix="leave mtriple out, or use one such as x86_64-linux-gnu or aarch64-linux-gnu",
+        )
+    if mcpu and not known(mcpu, triple):
         raise TargetError(
             f"LLVM does not know a processor named {mcpu!r} for {triple}",
             where=str(made),
@@ -215,7 +228,7 @@ def missing_features(target: tvm.target.Target) -> str:
     if target.kind.name != "llvm":
         return ""
     host = host_target()
-    triple = str(target.attrs.get("mtriple", _system_triple()))
+    triple = _triple(target)
     if triple.partition("-")[0] != _system_triple().partition("-")[0]:
         return f"a processor of {triple}"
     features = tvm.get_global_func("target.llvm_get_cpu_features")
