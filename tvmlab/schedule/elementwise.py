@@ -25,6 +25,10 @@ class ElementWise(CPUScheduleRule):
         infos = normalize_prim_func(sch)
         if infos is None or not all(info.is_injective() for info in infos):
             return None
+        # A sum over one number passes for injective; what follows, inlined into it, would be
+        # computed twice: with its initial value, and with its only update.
+        if any(sch.get(info.block_rv).init is not None for info in infos):
+            return None
         machine = Machine.of(target)
         for info in try_inline(sch, infos):
             loops.elementwise(sch, info.block_rv, machine)
