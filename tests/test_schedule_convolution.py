@@ -7,7 +7,7 @@ from helpers_schedule import wrong
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-# 60 modules of 10 convolutions: compiling one with many costs less than many with one.
+# Modules of 10 convolutions: compiling one with many costs less than many with one.
 MODULES, EACH = 52, 10
 
 

@@ -17,6 +17,8 @@ from .pipeline import STEPS, schedule_passes
 from .reduction import Reduction
 from .summary import Kernel, Summary
 from .tile import Tile
+from .transform import WinogradTransform
+from .winograd import Squares
 
 __all__ = [
     "STEPS",
@@ -28,8 +30,10 @@ __all__ = [
     "Machine",
     "Parallel",
     "Reduction",
+    "Squares",
     "Summary",
     "Tile",
+    "WinogradTransform",
     "channels_last",
     "legalizations",
     "schedule_passes",

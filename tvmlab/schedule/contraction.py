@@ -74,6 +74,7 @@ class _Plan:
     group: int  # blocks of channels whose weights stay in the L2 cache together
     rows: int  # rows of tiles that a thread takes at a time
     chunk: int  # inputs that these rows sum in turn, so that their weights stay in the L1 cache
+    reuse: bool  # whether weights stay in the cache for all pictures, or a picture for all weights
     unroll: int  # steps of a sum that are written out
     local: bool  # whether a thread prepares its own part of the input
 
@@ -88,6 +89,10 @@ class _Plan:
         blocks = o // channels
         local = prepared and blocks * weights <= machine.l2
         group = blocks if local else loops.divisor(blocks, machine.l2 // 4 // weights)
+        # Read anew are either the pictures, for every group, or the weights, for every picture.
+        data = sch.get(block).reads[0].source
+        picture = math.prod(int(n) for n in data.shape[1:]) * size // math.prod(outer[1:])
+        reuse = not outer or picture * (blocks // group - 1) <= blocks * weights
         sums = rows * columns * channels // machine.lanes(dtype)
         # LLVM spills large tiles if two steps are written out.
         even = inputs % 2 == 0 and sums <= machine.registers // 2
@@ -98,9 +103,9 @@ class _Plan:
         if rows * columns < _MANY and math.prod(taps) > 1 and weights > machine.l1:
             # Few pixels at a time: the weights are read often, from as near as can be.
             chunk = loops.divisor(inputs, machine.l1 // (channels * size))
-            return cls(tile, group, loops.divisor(lines, 8), chunk, unroll, local=False)
+            return cls(tile, group, loops.divisor(lines, 8), chunk, reuse, unroll, local=False)
         together = _share(lines, known, machine.threads) if local else 1
-        return cls(tile, group, together, inputs, unroll, local)
+        return cls(tile, group, together, inputs, reuse, unroll, local)
 
 
 def _share(lines: int, others: int, threads: int) -> int:
@@ -136,8 +141,9 @@ def _tile(
     kc, k = sch.split(k, [None, plan.chunk])
     whole = loops.extent(sch, kc) == 1
     sums = [yt, xt, *taps, kc] if whole else [*taps, kc, yt, xt]
-    sch.reorder(og, *outer, yb, ob, *sums, k, yi, xi, ov, ol)
-    together = sch.fuse(og, *outer, yb, *([] if plan.local else [ob]))
+    first = [*outer[1:], og, *outer[:1]] if plan.reuse else [*outer, og]
+    sch.reorder(*first, yb, ob, *sums, k, yi, xi, ov, ol)
+    together = sch.fuse(*first, yb, *([] if plan.local else [ob]))
     if work is None or work >= _PARALLEL:
         sch.parallel(together)
 

@@ -13,12 +13,13 @@ import tvm_ffi
 from tvm import relax, s_tir, tirx
 
 from .compute import CONTRACTION
+from .winograd import INPUT
 
 __all__ = ["prologues"]
 
 # Of relax/transform/fuse_ops.cc (OpPatternKind): element-wise operators are fused into a reduction
-# that reads them, and nothing is fused into what follows a reduction.
-_REDUCTION = 3
+# that reads them, and nothing is fused into what follows a reduction; what is opaque stays alone.
+_REDUCTION, _OPAQUE = 3, 8
 
 
 @tvm.transform.module_pass(opt_level=0)
@@ -29,16 +30,21 @@ class _MarkContractions:
         self, mod: tvm.ir.IRModule, ctx: tvm.transform.PassContext
     ) -> tvm.ir.IRModule:
         for var, func in mod.functions_items():
-            if isinstance(func, tirx.PrimFunc) and _has_contraction(func):
+            if not isinstance(func, tirx.PrimFunc):
+                continue
+            names = _blocks(func)
+            if CONTRACTION in names:
                 mod[var] = func.with_attr("op_pattern", _REDUCTION)
+            elif INPUT[0] in names:  # its result is read many times, but computed once
+                mod[var] = func.with_attr("op_pattern", _OPAQUE)
         return mod
 
 
-def _has_contraction(func: tirx.PrimFunc) -> bool:
+def _blocks(func: tirx.PrimFunc) -> list[str]:
     names: list[str] = []
     blocks = (s_tir.SBlock, lambda block: names.append(block.name_hint))
     tvm_ffi.structural_walk(func.body, blocks)
-    return CONTRACTION in names
+    return names
 
 
 def prologues() -> list[tvm.transform.Pass]:

@@ -12,18 +12,20 @@ from typing import Any
 
 import numpy as np
 import tvm
+from numpy.typing import NDArray
 from tvm import relax, te, tirx
 
 from .compute import PACK, Window, contraction, depthwise, packed_shape, padded, round_up, sizes
 from .machine import Machine
 from .tile import Tile
+from .winograd import Squares
 
 __all__ = ["legalizations"]
 
 Legalization = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
 
 
-def legalizations(machine: Machine, *, pack: bool) -> dict[str, Legalization]:
+def legalizations(machine: Machine, *, pack: bool, winograd: bool) -> dict[str, Legalization]:
     """Make the legalizations of the operators that the contraction rules serve.
 
     Parameters
@@ -32,6 +34,8 @@ def legalizations(machine: Machine, *, pack: bool) -> dict[str, Legalization]:
         What to tile for.
     pack : bool
         Whether constant weights are packed now. Else they are read as the model has them.
+    winograd : bool
+        Whether convolutions are computed in Winograd's way where that is less work.
 
     Returns
     -------
@@ -39,7 +43,7 @@ def legalizations(machine: Machine, *, pack: bool) -> dict[str, Legalization]:
         From the operator's name to its legalization.
     """
     return {
-        "relax.nn.conv2d": lambda builder, call: _conv2d(builder, call, machine, pack),
+        "relax.nn.conv2d": lambda builder, call: _conv2d(builder, call, machine, pack, winograd),
         "relax.matmul": lambda builder, call: _matmul(builder, call, machine, pack),
     }
 
@@ -49,7 +53,7 @@ def _upstream(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 
 def _conv2d(
-    builder: relax.BlockBuilder, call: relax.Call, machine: Machine, pack: bool
+    builder: relax.BlockBuilder, call: relax.Call, machine: Machine, pack: bool, winograd: bool
 ) -> relax.Expr:
     """Legalize ``nn.conv2d`` in NHWC with OHWI weights."""
     attrs, (data, weight) = call.attrs, call.args
@@ -65,6 +69,10 @@ def _conv2d(
     window = Window(taps, attrs.strides, attrs.padding, attrs.dilation)
     if groups == outputs > 1 and inputs == 1 and isinstance(weight, tvm.ir.GenericConst):
         return _depthwise(builder, data, weight, window, shape, machine)
+    if winograd and isinstance(weight, tvm.ir.GenericConst):
+        squares = Squares.choose(window, shape, inputs, groups, dtype, machine)
+        if squares:
+            return _winograd(builder, data, weight, squares)
     each = outputs // groups
     apart = groups * inputs * window.strides[1] * tvm.DataType(str(data.ty.dtype)).bits // 8
     steps = math.prod(filters[1:])
@@ -124,12 +132,46 @@ def _weights(
 
 def _pack(weight: Any, groups: int, tile: int) -> relax.Expr:
     """Pack constant weights ``[outputs, *taps, inputs]`` as `packed_shape` says."""
-    array = weight.value.numpy()
+    return relax.const(_packed(weight.value.numpy(), groups, tile), str(weight.ty.dtype))
+
+
+def _packed(array: NDArray[Any], groups: int, tile: int) -> NDArray[Any]:
     shape = packed_shape(array.shape, groups, tile)
     packed = np.zeros((groups, shape[1] * tile, *array.shape[1:]), array.dtype)
     packed[:, : array.shape[0] // groups] = array.reshape(groups, -1, *array.shape[1:])
     packed = packed.reshape(groups, shape[1], tile, *array.shape[1:])
-    return relax.const(np.ascontiguousarray(np.moveaxis(packed, 2, -1)), str(weight.ty.dtype))
+    return np.ascontiguousarray(np.moveaxis(packed, 2, -1))
+
+
+# Of relax/transform/fuse_ops.cc (OpPatternKind): what comes before is fused into the transform of
+# the input, what follows into that of the output.
+_INJECTIVE, _OUT_ELEMENTWISE = 2, 4
+
+
+def _winograd(
+    builder: relax.BlockBuilder, data: relax.Expr, weight: Any, squares: Squares
+) -> relax.Expr:
+    """Legalize ``nn.conv2d`` in three functions: transform, multiply, transform back."""
+    filters = squares.filters(weight.value.numpy())
+    packed = np.stack([_packed(each, 1, squares.tile.channels)[0] for each in filters])
+    moved = builder.call_te(
+        squares.input,
+        data,
+        primfunc_name_hint="winograd_input",
+        primfunc_attrs={"op_pattern": _INJECTIVE},
+    )
+    sums = builder.call_te(
+        squares.product,
+        builder.emit(moved),
+        relax.const(packed),
+        primfunc_name_hint="winograd_product",
+    )
+    return builder.call_te(
+        squares.output,
+        builder.emit(sums),
+        primfunc_name_hint="winograd_output",
+        primfunc_attrs={"op_pattern": _OUT_ELEMENTWISE},
+    )
 
 
 def _depthwise(

@@ -8,6 +8,7 @@ parallel   the outer loops of every function are spread over the threads
 tile       NHWC; sums stay in a tile of registers, whose channels are vectors
 pack       constant weights are stored in the order in which the tiles read them
 epilogue   what fusion attached to a sum is computed in the tile, before it is written
+winograd   3x3 convolutions are computed with fewer multiplications, where that is quicker
 ========== =====================================================================================
 """
 
@@ -28,11 +29,12 @@ from .legalize import legalizations
 from .machine import Machine
 from .parallel import Parallel
 from .reduction import Reduction
+from .transform import WinogradTransform
 
 __all__ = ["STEPS", "schedule_passes"]
 
 #: The steps in their order; each one includes those before it.
-STEPS = ("fuse", "parallel", "tile", "pack", "epilogue")
+STEPS = ("fuse", "parallel", "tile", "pack", "epilogue", "winograd")
 
 
 def schedule_passes(target: tvm.target.Target, step: str = STEPS[-1]) -> tvm.transform.Pass:
@@ -52,12 +54,17 @@ def schedule_passes(target: tvm.target.Target, step: str = STEPS[-1]) -> tvm.tra
     """
     taken = STEPS[: STEPS.index(step) + 1]
     tile = "tile" in taken
-    legal = legalizations(Machine.of(target), pack="pack" in taken) if tile else None
+    legal = None
+    if tile:
+        legal = legalizations(
+            Machine.of(target), pack="pack" in taken, winograd="winograd" in taken
+        )
     rules: list[dlight.base.ScheduleRule] = []
     if tile:
         rules = [
             Contraction(epilogue="epilogue" in taken),
             Depthwise(),
+            WinogradTransform(),
             Reduction(),
             dlight.cpu.Reduction(),
             ElementWise(),

@@ -1,0 +1,214 @@
+"""Winograd's minimal filtering for 3x3 convolutions with stride 1: fewer multiplications.
+
+A square of ``m x m`` outputs is computed from ``(m + 2)^2`` products for each channel instead of
+``9 m^2``: the squares of the picture and the weights are transformed, multiplied point by point and
+summed over the channels, which is one matrix product for each of the ``(m + 2)^2`` points, and
+transformed back (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016, whose
+matrices these are). The weights are transformed at compile time. TVM's `topi.nn.winograd_util`
+gives the same algorithm's matrices as TE only, for schedules that multiply by all their zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import te, tirx
+
+from .compute import Window, contraction, round_up
+from .machine import Machine
+from .tile import Tile
+
+__all__ = ["INPUT", "OUTPUT", "Squares"]
+
+#: Names of the blocks of the two transforms: first along one axis, then along the other.
+INPUT = ("winograd_rows", "winograd_columns")
+OUTPUT = ("winograd_sums", "winograd_squares")
+
+_DATA = {
+    2: [[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]],
+    4: [
+        [4, 0, -5, 0, 1, 0],
+        [0, -4, -4, 1, 1, 0],
+        [0, 4, -4, -1, 1, 0],
+        [0, -2, -1, 2, 1, 0],
+        [0, 2, -1, -2, 1, 0],
+        [0, 4, 0, -5, 0, 1],
+    ],
+}
+_FILTER = {
+    2: [[1, 0, 0], [1 / 2, 1 / 2, 1 / 2], [1 / 2, -1 / 2, 1 / 2], [0, 0, 1]],
+    4: [
+        [1 / 4, 0, 0],
+        [-1 / 6, -1 / 6, -1 / 6],
+        [-1 / 6, 1 / 6, -1 / 6],
+        [1 / 24, 1 / 12, 1 / 6],
+        [1 / 24, -1 / 12, 1 / 6],
+        [0, 0, 1],
+    ],
+}
+_RESULT = {
+    2: [[1, 1, 1, 0], [0, 1, -1, -1]],
+    4: [[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 1]],
+}
+
+
+# Of a core: multiply-adds of a vector in a cycle, as the tiles reach them; bytes in a cycle from
+# and to the caches, and from memory, where the weights lie.
+_FMAS, _CACHE, _MEMORY = 1.7, 8, 4
+
+
+class Squares:
+    """A 3x3 convolution by squares of `size` outputs.
+
+    Parameters
+    ----------
+    size : int
+        2 or 4: `m`.
+    window : Window
+        Of the convolution: three by three taps, strides and dilations of 1.
+    shape : sequence
+        Of the output, NHWC.
+    inputs : int
+        Channels of the input.
+    machine : Machine
+        What to tile for.
+    """
+
+    def __init__(
+        self, size: int, window: Window, shape: Sequence[Any], inputs: int, machine: Machine
+    ) -> None:
+        self.size, self.points, self.window, self.shape = size, size + 2, window, list(shape)
+        _, height, width, self.outputs = shape
+        self.inputs = inputs
+        self.down, self.across = -(-height // size), -(-width // size)
+        self.tile = Tile.choose(
+            1, self.down * self.across, self.outputs, inputs, 4 * inputs, "float32", machine
+        )
+
+    @classmethod
+    def choose(
+        cls,
+        window: Window,
+        shape: Sequence[Any],
+        inputs: int,
+        groups: int,
+        dtype: str,
+        machine: Machine,
+    ) -> Squares | None:
+        """Take the size that needs the fewest cycles; None where the convolution itself does.
+
+        Parameters
+        ----------
+        window : Window
+            Of the convolution.
+        shape : sequence
+            Of the output, NHWC.
+        inputs, groups : int
+            Channels of the input; groups.
+        dtype : str
+            Of the sums: only float32 bears the rounding.
+        machine : Machine
+            What to tile for.
+        """
+        lanes = machine.lanes("float32")
+        _, height, width, outputs = shape
+        fits = window.taps == [3, 3] and {*window.strides, *window.dilation, groups} == {1}
+        if not fits or dtype != "float32" or inputs % lanes or outputs % lanes:
+            return None
+
+        def cycles(products: int, points: int, moved: int) -> float:
+            arithmetic = products * inputs * outputs / lanes / _FMAS
+            weights = 4 * points * inputs * outputs
+            return float(arithmetic + 4 * moved / _CACHE + weights / _MEMORY)
+
+        best, size = cycles(9 * height * width, 9, 0), 0
+        for m in _DATA:
+            products = (m + 2) ** 2 * -(-height // m) * -(-width // m)
+            # The transformed input and the sums: each is written, and read again.
+            need = cycles(products, (m + 2) ** 2, 2 * products * (inputs + outputs))
+            if need < best:
+                best, size = need, m
+        return cls(size, window, shape, inputs, machine) if size else None
+
+    def filters(self, weight: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Transform weights ``[outputs, 3, 3, inputs]`` to ``[points^2, outputs, inputs]``."""
+        g = np.array(_FILTER[self.size])
+        made = np.einsum("ey,fx,oyxi->efoi", g, g, weight.astype(np.float64))
+        return np.asarray(made.reshape(self.points**2, *made.shape[2:]), np.float32)
+
+    def input(self, data: te.Tensor) -> te.Tensor:
+        """Transform NHWC data to ``[n, points, points, down, across, inputs]``."""
+        n, m, a = self.shape[0], self.size, self.points
+        down = -(-round_up(self.down * self.across, self.tile.columns) // self.across)
+        x = self.window.pad(data, down * m, self.across * m, self.inputs)
+        rows = te.compute(
+            (n, down, a, self.across * m + 2, self.inputs),
+            lambda b, y, e, x_, c: _combine(_DATA[m], e, lambda i: x(b, y * m + i, x_, c)),
+            name=INPUT[0],
+        )
+        return te.compute(
+            (n, a, a, down, self.across, self.inputs),
+            lambda b, e, f, y, x_, c: _combine(_DATA[m], f, lambda j: rows(b, y, e, x_ * m + j, c)),
+            name=INPUT[1],
+        )
+
+    def product(self, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
+        """Sum over the channels for each point: ``[n, squares, points, points, outputs]``."""
+        n, a, channels = self.shape[0], self.points, self.tile.channels
+        squares = self.down * self.across
+        sums = contraction(
+            data,
+            lambda outer, o, k: weight(outer[1] * a + outer[2], o // channels, k, o % channels),
+            read=lambda outer, y, t, k: (*outer, t // self.across, t % self.across, k),
+            pixels=(n, a, a, 1, squares),
+            taps=(),
+            inputs=self.inputs,
+            channels=self.outputs,
+            tile=self.tile,
+            dtype="float32",
+        )
+        return te.compute(
+            (n, squares, a, a, self.outputs),
+            lambda b, t, e, f, o: sums(b, e, f, 0, t, o),
+            name="crop",
+        )
+
+    def output(self, sums: te.Tensor) -> te.Tensor:
+        """Transform the sums back to NHWC."""
+        n, height, width, outputs = self.shape
+        m, a = self.size, self.points
+        half = te.compute(
+            (n, self.down, m, self.across, a, outputs),
+            lambda b, y, i, x, f, o: _combine(
+                _RESULT[m], i, lambda e: sums(b, y * self.across + x, e, f, o)
+            ),
+            name=OUTPUT[0],
+        )
+        whole = te.compute(
+            (n, self.down * m, self.across * m, outputs),
+            lambda b, y, x, o: _combine(
+                _RESULT[m], x % m, lambda f: half(b, y // m, y % m, x // m, f, o)
+            ),
+            name=OUTPUT[1],
+        )
+        return te.compute((n, height, width, outputs), lambda *index: whole(*index), name="crop")
+
+
+def _combine(matrix: list[list[int]], row: Any, term: Any) -> Any:
+    """Multiply a row of a matrix, which unrolling makes known, with terms; skip its zeros."""
+    made = None
+    for number, factors in reversed(list(enumerate(matrix))):
+        total = None
+        for place, factor in enumerate(factors):
+            if factor == 0:
+                continue
+            value = term(place) if abs(factor) == 1 else term(place) * float(abs(factor))
+            if total is None:
+                total = value if factor > 0 else -value
+            else:
+                total = total + value if factor > 0 else total - value
+        made = total if made is None else tirx.Select(row == number, total, made)
+    return made
