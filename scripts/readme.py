@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 FIGURE = ROOT / "docs" / "ladder.png"
-FIGURE_FROM = ("notebooks/03_import_a_resnet.ipynb", "epilogue-climb")
+FIGURE_FROM = ("notebooks/03_import_a_resnet.ipynb", "winograd-climb")
 
 
 def table() -> str:
