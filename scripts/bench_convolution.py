@@ -112,7 +112,7 @@ def module(
     return builder.get()
 
 
-def ready(**sizes: int) -> tuple[Callable[[], Any], float]:
+def ready(**sizes: int) -> tuple[Callable[[], Any], dict[str, Any]]:
     """Compile a convolution for this machine.
 
     Parameters
@@ -122,9 +122,9 @@ def ready(**sizes: int) -> tuple[Callable[[], Any], float]:
 
     Returns
     -------
-    callable, float
-        A call of the compiled function whose input is on the device already; the seconds that
-        the compiler took.
+    callable, dict
+        A call of the compiled function whose input is on the device already; "compile_seconds",
+        and "winograd": whether it is computed with fewer operations than it is defined by.
     """
     import tvm
     from tvm import relax
@@ -139,4 +139,6 @@ def ready(**sizes: int) -> tuple[Callable[[], Any], float]:
     picture = np.random.default_rng(1).random(value.shape, dtype=np.float32)
     main = relax.VirtualMachine(executable.vm_executable, tvm.cpu())["main"]
     data = tvm.runtime.tensor(picture)
-    return lambda: main(data), seconds
+    rules = {kernel.rule for kernel in executable.summary().kernels}
+    said = {"compile_seconds": seconds, "winograd": "WinogradTransform" in rules}
+    return lambda: main(data), said
