@@ -126,5 +126,5 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     missed = [row["measure"] for row in rows if row["met"] == "no"]
     absent = set(BARS) - {row["measure"] for row in rows}
     text = columns(lines)
-    text += f"\n\nmissed: {'; '.join(missed)}" if missed else "\n\nno bar is missed"
+    text += f"\n\nmissed: {'; '.join(missed)}" if missed else "\n\nno measured bar is missed"
     return text + (f"\nnot measured: {len(absent)} of {len(BARS)} bars" if absent else "")

@@ -59,7 +59,7 @@ def test_the_table() -> None:
 
 def test_all_is_well() -> None:
     rows = bench_report.verdicts({name: bar.bar for name, bar in BARS.items()})
-    assert bench_report.table(rows).endswith("\n\nno bar is missed")
+    assert bench_report.table(rows).endswith("\n\nno measured bar is missed")
 
 
 def test_the_plan() -> None:

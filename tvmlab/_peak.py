@@ -9,6 +9,7 @@ import tvm
 from tvm.script import tirx as T
 
 from .errors import InputError
+from .schedule.machine import Machine
 from .target import host_target, runtime_threads
 
 # About the length of one call: long beside the few microseconds that waking the threads takes, and
@@ -48,15 +49,11 @@ class PeakLoop:
                 f"there is no peak loop for {dtype!r}", fix='use "float32" or "float64"'
             )
         target = host_target()
-        features = {
-            str(name) for name in tvm.get_global_func("target.llvm_get_cpu_features")(target)
-        }
-        wide = "avx512f" in features
-        vector = 64 if wide else 32 if "avx" in features else 16  # bytes in a register
+        machine = Machine.of(target)
         # The pool has the threads that it started with, whatever the target says.
         threads, steps = runtime_threads(), _STEPS
-        chains = 24 if wide or "neon" in features else 12
-        lanes = vector // np.dtype(dtype).itemsize
+        chains = machine.registers // 4 * 3
+        lanes = machine.lanes(dtype)
 
         @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
         def spin(

@@ -97,7 +97,8 @@ class Executable:
         -------
         tvmlab.schedule.Summary
             Print it: functions, how often each is called, the rule that took it or why none did,
-            and the changes of layout that are left. It is empty for other targets than CPUs.
+            and the changes of layout that are left. For other targets than CPUs, and for
+            ``schedule=False``, it lists TIR functions that the module came with, which no rule saw.
 
         Raises
         ------

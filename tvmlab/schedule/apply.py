@@ -10,7 +10,7 @@ from tvm.s_tir.dlight.base import ScheduleRule
 
 __all__ = ["REASON", "RULE", "SCHEDULED", "ApplyRules"]
 
-#: Function attributes: the rule that scheduled it; why none did, or which one raised before.
+#: Function attributes: the rule that scheduled it; why none did.
 RULE, REASON = "tvmlab.rule", "tvmlab.reason"
 #: Function attribute: the function has a schedule, from whomever.
 SCHEDULED = "tirx.is_scheduled"
@@ -21,8 +21,7 @@ class ApplyRules:
     """The pass: TIR in, TIR of the same meaning out.
 
     It differs from dlight's `ApplyDefaultSchedule` in that a rule that raises does not end the
-    compilation: the next rule is asked, the function stays as it was where none takes it, and in
-    either case its attribute `REASON` says what happened.
+    compilation: the function stays as it was, and its attribute `REASON` names the rule.
 
     Parameters
     ----------
@@ -51,15 +50,19 @@ class ApplyRules:
         body = func.body
         if not isinstance(body, s_tir.SBlockRealize) or body.block.name_hint != "root":
             return func.with_attr(REASON, "its loops hold no blocks")
-        raised = ""
         for rule in self.rules:
-            name = type(rule).__name__
+            name = _name(rule)
             try:
                 found = rule.apply(func, target, False)
             except Exception as error:  # a schedule primitive that refuses raises several classes
-                lines = str(error).strip().splitlines()
-                raised = raised or f"{name} raised: {lines[-1] if lines else repr(error)}"
-                continue
+                said = (str(error).strip() or repr(error)).splitlines()[0]
+                return func.with_attr(REASON, f"{name} raised: {said}")
             if isinstance(found, s_tir.Schedule):
-                return found.mod["main"].with_attr({SCHEDULED: True, RULE: name, REASON: raised})
-        return func.with_attr(REASON, raised or "no rule is made for it")
+                return found.mod["main"].with_attr({SCHEDULED: True, RULE: name})
+        return func.with_attr(REASON, "no rule is made for it")
+
+
+def _name(rule: ScheduleRule) -> str:
+    """Name a rule; one of dlight's own with its package, for some names are in both."""
+    name = type(rule).__name__
+    return name if type(rule).__module__.startswith(__package__) else f"dlight.{name}"

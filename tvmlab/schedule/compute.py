@@ -185,6 +185,7 @@ def depthwise(
     shape: Sequence[Any],
     columns: int,
     step: int,
+    dtype: str,
 ) -> te.Tensor:
     """Convolve each channel with a filter of its own.
 
@@ -200,19 +201,20 @@ def depthwise(
         Of the output, NHWC.
     columns, step : int
         Pixels and channels of a register tile.
+    dtype : str
+        Of the sums.
     """
     n, height, width, channels = shape
     wide, deep = round_up(width, columns), round_up(channels, step)
     source = window.pad(data, height, wide, deep)
     ky, kx = (te.reduce_axis((0, tap), name) for tap, name in zip(window.taps, "yx", strict=True))
-    dtype = str(data.dtype)
     sums = te.compute(
         (n, height, wide, deep),
         lambda b, y, x, c: te.sum(
-            source(b, *window.at(y, x, ky, kx), c) * weight(ky, kx, c), axis=[ky, kx]
+            source(b, *window.at(y, x, ky, kx), c).astype(dtype) * weight(ky, kx, c).astype(dtype),
+            axis=[ky, kx],
         ),
         name=DEPTHWISE,
         attrs={TILE: [1, columns, step]},
     )
-    assert str(sums.dtype) == dtype
     return te.compute(shape, lambda *index: sums(*index), name="crop")

@@ -46,12 +46,11 @@ class Contraction(CPUScheduleRule):
         """Schedule a function, or return None where it holds no contraction."""
         sch = s_tir.Schedule(func)
         blocks = loops.blocks(sch)
-        names = [sch.get(block).name_hint for block in blocks]
-        if CONTRACTION not in names:
+        place = loops.find(sch, blocks, CONTRACTION)
+        if place is None:
             return None
         machine = Machine.of(target)
-        place = names.index(CONTRACTION)
-        final = loops.inline_all(sch, blocks[place + 1 :])
+        final, beyond = loops.epilogue(sch, blocks[place], blocks[place + 1 :])
         sources = loops.inline_producers(sch, blocks[:place], blocks[place])
         weights = str(sch.get(blocks[place]).reads[-1].source.name)
         for source in [s for s in sources if loops.written(sch, s) == weights]:
@@ -61,8 +60,8 @@ class Contraction(CPUScheduleRule):
         whole = loops.whole_groups(sch, blocks[place], final, plan.tile[2])
         store = final if self.epilogue and whole else None
         _tile(sch, blocks[place], sources, store, plan, machine)
-        if store is None:
-            loops.elementwise(sch, final, machine)
+        for rest in ([final] if store is None else []) + ([beyond] if beyond else []):
+            loops.elementwise(sch, rest, machine)
         return sch
 
 
@@ -90,9 +89,11 @@ class _Plan:
         local = prepared and blocks * weights <= machine.l2
         group = blocks if local else loops.divisor(blocks, machine.l2 // 4 // weights)
         # Read anew are either the pictures, for every group, or the weights, for every picture.
-        data = sch.get(block).reads[0].source
-        picture = math.prod(int(n) for n in data.shape[1:]) * size // math.prod(outer[1:])
-        reuse = not outer or picture * (blocks // group - 1) <= blocks * weights
+        inside = [*sch.get(block).reads[0].source.shape[1:], *outer[1:]]
+        reuse = not outer or not all(isinstance(n, int | tirx.IntImm) for n in inside)
+        if not reuse:
+            picture = math.prod(int(n) for n in inside) * size // math.prod(outer[1:]) ** 2
+            reuse = picture * (blocks // group - 1) <= blocks * weights
         sums = rows * columns * channels // machine.lanes(dtype)
         # LLVM spills large tiles if two steps are written out.
         even = inputs % 2 == 0 and sums <= machine.registers // 2

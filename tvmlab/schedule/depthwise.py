@@ -8,6 +8,7 @@ from tvm.s_tir.dlight.cpu.base import CPUScheduleRule
 
 from . import loops
 from .compute import DEPTHWISE, TILE
+from .machine import Machine
 
 __all__ = ["Depthwise"]
 
@@ -26,12 +27,12 @@ class Depthwise(CPUScheduleRule):
         """Schedule a function, or return None where it holds no depthwise convolution."""
         sch = s_tir.Schedule(func)
         blocks = loops.blocks(sch)
-        names = [sch.get(block).name_hint for block in blocks]
-        if DEPTHWISE not in names:
+        place = loops.find(sch, blocks, DEPTHWISE)
+        if place is None:
             return None
-        block = blocks[names.index(DEPTHWISE)]
-        store = loops.inline_all(sch, blocks[names.index(DEPTHWISE) + 1 :])
-        before = loops.inline_producers(sch, blocks[: names.index(DEPTHWISE)], block)
+        block = blocks[place]
+        store, beyond = loops.epilogue(sch, block, blocks[place + 1 :])
+        before = loops.inline_producers(sch, blocks[:place], block)
         _, columns, step = (int(size) for size in sch.get(block).annotations[TILE])
         sch.unannotate(block, TILE)
         work = loops.work(sch, block)
@@ -53,5 +54,7 @@ class Depthwise(CPUScheduleRule):
             sch.unroll(loop)
         sch.vectorize(ci)
         loops.vectorize_last(sch, store, step)
+        if beyond:
+            loops.elementwise(sch, beyond, Machine.of(target))
         sch.decompose_reduction(block, ky)
         return sch

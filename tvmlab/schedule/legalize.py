@@ -7,6 +7,7 @@ a call is of another form than it serves, it returns what upstream's own legaliz
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,6 +22,9 @@ from .tile import Tile
 from .winograd import Squares
 
 __all__ = ["legalizations"]
+
+# Rows of a matrix that a tile is chosen for where their number is open.
+_OPEN = 64
 
 Legalization = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
 
@@ -43,9 +47,24 @@ def legalizations(machine: Machine, *, pack: bool, winograd: bool) -> dict[str, 
         From the operator's name to its legalization.
     """
     return {
-        "relax.nn.conv2d": lambda builder, call: _conv2d(builder, call, machine, pack, winograd),
-        "relax.matmul": lambda builder, call: _matmul(builder, call, machine, pack),
+        "relax.nn.conv2d": _or_upstream(
+            lambda builder, call: _conv2d(builder, call, machine, pack, winograd)
+        ),
+        "relax.matmul": _or_upstream(lambda builder, call: _matmul(builder, call, machine, pack)),
     }
+
+
+def _or_upstream(legalization: Legalization) -> Legalization:
+    """Let a legalization that raises cost its operator the schedule, not the model the compiler."""
+
+    def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+        try:
+            return legalization(builder, call)
+        except Exception as error:  # schedules and TE raise several classes
+            warnings.warn(f"{call.op.name} is left to upstream: {error!r}", stacklevel=2)
+            return _upstream(builder, call)
+
+    return legalize
 
 
 def _upstream(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
@@ -61,14 +80,14 @@ def _conv2d(
     filters = sizes(weight.ty.shape)
     shape = sizes(call.ty.shape)
     if layouts not in (("NHWC", "OHWI", "NHWC"), ("NHWC", "OHWI", "")) or not all(
-        isinstance(size, int) for size in (*filters, *shape[1:], *sizes(data.ty.shape)[1:])
+        isinstance(size, int) and size for size in (*filters, *shape[1:], *sizes(data.ty.shape)[1:])
     ):
         return _upstream(builder, call)
     groups, dtype = int(attrs.groups), str(call.ty.dtype)
     outputs, *taps, inputs = filters
     window = Window(taps, attrs.strides, attrs.padding, attrs.dilation)
     if groups == outputs > 1 and inputs == 1 and isinstance(weight, tvm.ir.GenericConst):
-        return _depthwise(builder, data, weight, window, shape, machine)
+        return _depthwise(builder, data, weight, window, shape, dtype, machine)
     if winograd and isinstance(weight, tvm.ir.GenericConst):
         squares = Squares.choose(window, shape, inputs, groups, dtype, machine)
         if squares:
@@ -180,19 +199,20 @@ def _depthwise(
     weight: Any,
     window: Window,
     shape: list[Any],
+    dtype: str,
     machine: Machine,
 ) -> relax.Expr:
     """Legalize a depthwise ``nn.conv2d``: as many groups as channels."""
     array = weight.value.numpy()[..., 0]  # [channels, kh, kw]
-    step = machine.lanes(str(weight.ty.dtype))
+    step = machine.lanes(dtype)
     extra = round_up(shape[3], step) - shape[3]
     packed = np.ascontiguousarray(np.pad(array.transpose(1, 2, 0), [(0, 0), (0, 0), (0, extra)]))
     # The filter and the sums share the registers.
     most = max(1, machine.registers - len(array[0].ravel()) - 3)
-    columns = max(n for n in range(1, min(shape[2], most, 8) + 1) if shape[2] % n == 0)
+    columns = min(range(1, min(shape[2], most, 8) + 1), key=lambda n: -(-shape[2] // n) * (n + 1))
 
     def depthwise_conv2d(x: te.Tensor, w: te.Tensor) -> te.Tensor:
-        return depthwise(x, w, window, shape, columns, step)
+        return depthwise(x, w, window, shape, columns, step, dtype)
 
     constant = relax.const(packed, str(weight.ty.dtype))
     return builder.call_te(depthwise_conv2d, data, constant, primfunc_name_hint="depthwise_conv2d")
@@ -205,12 +225,13 @@ def _matmul(
     left, right = call.args
     a, b, shape = (sizes(x.ty.shape) for x in (left, right, call))
     dtype = str(call.ty.dtype)
-    known = all(isinstance(size, int) for size in (*a[-2:], *b[-2:]))
-    if len(a) < 2 or len(b) < 2 or not known:
+    known = all(isinstance(size, int) and size for size in (*a[-1:], *b[-2:]))
+    if len(a) < 2 or len(b) < 2 or not known or 0 in shape:
         return _upstream(builder, call)
     rows, inputs, channels = a[-2], a[-1], b[-1]
     apart = inputs * tvm.DataType(str(left.ty.dtype)).bits // 8
-    tile = Tile.choose(1, rows, channels, inputs, apart, dtype, machine)
+    many = rows if isinstance(rows, int) else _OPEN
+    tile = Tile.choose(1, many, channels, inputs, apart, dtype, machine)
     constant = len(b) == 2 and isinstance(right, tvm.ir.GenericConst)
     batch = shape[:-2]
 

@@ -8,13 +8,17 @@ from typing import Any
 
 from tvm import s_tir, tirx
 
+from .compute import TILE
 from .machine import Machine
 
 __all__ = [
+    "PARALLEL",
     "blocks",
     "divisor",
     "elementwise",
+    "epilogue",
     "extent",
+    "find",
     "inline_all",
     "inline_producers",
     "prepare",
@@ -26,13 +30,22 @@ __all__ = [
     "written",
 ]
 
-# Numbers written below which starting the threads costs more than they save.
-_PARALLEL = 16_384
+#: Numbers written below which starting the threads costs more than they save.
+PARALLEL = 16_384
 
 
 def blocks(sch: s_tir.Schedule) -> list[Any]:
     """List the blocks of a function in order."""
     return list(sch.get_child_blocks(sch.get_sblock("root")))
+
+
+def find(sch: s_tir.Schedule, every: Sequence[Any], name: str) -> int | None:
+    """Say at which place the block of ours with a name is: one that says how it shall be tiled."""
+    for place, block in enumerate(every):
+        found = sch.get(block)
+        if found.name_hint == name and TILE in found.annotations:
+            return place
+    return None
 
 
 def extent(sch: s_tir.Schedule, loop: Any) -> Any:
@@ -72,6 +85,38 @@ def inline_all(sch: s_tir.Schedule, after: Sequence[Any]) -> Any:
     for block in after[:-1]:
         sch.compute_inline(block)
     return after[-1]
+
+
+def epilogue(sch: s_tir.Schedule, block: Any, after: Sequence[Any]) -> tuple[Any, Any]:
+    """Join what follows a sum: what has a number for each sum, and what these are broadcast to.
+
+    Parameters
+    ----------
+    sch : s_tir.Schedule
+        Of the function.
+    block : SBlockRV
+        The sum, still without a schedule.
+    after : sequence of SBlockRV
+        Element-wise blocks in order; the first has no more numbers than there are sums.
+
+    Returns
+    -------
+    SBlockRV, SBlockRV or None
+        The last block that can be computed beside the sums; the last of all, where there are blocks
+        beyond the first. Computed in the tile of a few sums, those would be a long serial loop.
+    """
+    rank = len(spatial(sch, after[0]))
+    sums = [extent(sch, loop) for loop in spatial(sch, block)]
+    most = math.prod(sums) if all(isinstance(n, int) for n in sums) else None
+    near = 1
+    for follower in after[1:]:
+        many = work(sch, follower)
+        more = most is not None and many is not None and many > most
+        if more or len(spatial(sch, follower)) != rank:
+            break
+        near += 1
+    far = after[near:]
+    return inline_all(sch, after[:near]), inline_all(sch, far) if far else None
 
 
 def written(sch: s_tir.Schedule, block: Any) -> str:
@@ -137,7 +182,7 @@ def elementwise(sch: s_tir.Schedule, block: Any, machine: Machine) -> None:
     else:
         return
     vectorize_last(sch, block, lanes)
-    if many is None or many >= _PARALLEL:
+    if many is None or many >= PARALLEL:
         sch.parallel(outer)
 
 

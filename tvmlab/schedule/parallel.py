@@ -1,4 +1,4 @@
-"""The plainest rule of all: spread the outer loops over the threads, and change nothing else."""
+"""The plainest rule of all: spread the outer loops over the threads, and tile nothing."""
 
 from __future__ import annotations
 
@@ -9,10 +9,6 @@ from tvm.s_tir.dlight.cpu.base import CPUScheduleRule
 from . import loops
 
 __all__ = ["Parallel"]
-
-
-# Numbers computed below which starting the threads costs more than they save.
-_PARALLEL = 16_384
 
 
 class Parallel(CPUScheduleRule):
@@ -32,7 +28,7 @@ class Parallel(CPUScheduleRule):
             spatial = loops.spatial(sch, block)
             reduced = loops.reduction(sch, block)
             work = loops.work(sch, block)
-            if len(spatial) > 1 and (work is None or work >= _PARALLEL):
+            if len(spatial) > 1 and (work is None or work >= loops.PARALLEL):
                 sch.reorder(*spatial, *reduced)
                 sch.parallel(sch.fuse(*spatial[:-1]))
         return sch

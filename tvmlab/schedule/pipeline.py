@@ -23,7 +23,7 @@ from .apply import ApplyRules
 from .contraction import Contraction
 from .depthwise import Depthwise
 from .elementwise import ElementWise
-from .fusion import prologues
+from .fusion import KeepApart, prologues
 from .layout import channels_last
 from .legalize import legalizations
 from .machine import Machine
@@ -77,6 +77,7 @@ def schedule_passes(target: tvm.target.Target, step: str = STEPS[-1]) -> tvm.tra
             *([channels_last()] if tile else []),
             *cpu_generic.library_dispatch_passes(target),
             relax.transform.LegalizeOps(legal),
+            KeepApart(),
             relax.transform.AnnotateTIROpPattern(),
             relax.transform.FoldConstant(),
             relax.transform.FuseOps(),

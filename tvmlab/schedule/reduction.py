@@ -1,6 +1,8 @@
-"""The rule for pooling, means and other sums over what is not innermost: vectors of channels."""
+"""The rule for pooling, means and other reductions: vectors of what is innermost."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import tvm
 from tvm import s_tir, tirx
@@ -13,7 +15,9 @@ from .machine import Machine
 
 __all__ = ["Reduction"]
 
-_PARALLEL = 16_384
+
+# Vectors in which a row is summed at once, so that a sum need not wait for the one before it.
+_VECTORS = 4
 
 
 class Reduction(CPUScheduleRule):
@@ -35,6 +39,11 @@ class Reduction(CPUScheduleRule):
         spatial, reduced = loops.spatial(sch, block), loops.reduction(sch, block)
         if not spatial:
             return None
+        if _innermost(sch, block):
+            _rows(sch, block, lanes, work)
+            for info in infos[1:]:
+                loops.elementwise(sch, info.block_rv, machine)
+            return sch
         *outer, last = spatial
         size = loops.extent(sch, last)
         if isinstance(size, int) and size % lanes == 0:
@@ -48,9 +57,42 @@ class Reduction(CPUScheduleRule):
         else:
             sch.reorder(*outer, *reduced, last)
             together = sch.fuse(*outer) if outer else None
-        if together is not None and (work is None or work >= _PARALLEL):
+        if together is not None and (work is None or work >= loops.PARALLEL):
             sch.parallel(together)
         for info in infos[1:]:
             loops.elementwise(sch, info.block_rv, machine)
         sch.decompose_reduction(block, reduced[0])
         return sch
+
+
+def _innermost(sch: s_tir.Schedule, block: Any) -> bool:
+    """Tell whether neighbours in memory are reduced to one number."""
+    found = sch.get(block)
+    index = found.reads[0].region[-1].min
+    reduced = [var.var for var in found.iter_vars if var.iter_type == tirx.IterVar.CommReduce]
+    return any(var.same_as(index) for var in reduced)
+
+
+def _rows(sch: s_tir.Schedule, block: Any, lanes: int, work: int | None) -> None:
+    """Reduce row by row: each to a few vectors first, where these divide it."""
+    *_, last = loops.reduction(sch, block)
+    size = loops.extent(sch, last)
+    spatial = loops.spatial(sch, block)
+    rank, partial = len(spatial), None
+    # For a single row there is nothing that the vectors could be summed beside of.
+    many = any(loops.extent(sch, loop) != 1 for loop in spatial)
+    if many and isinstance(size, int) and size % lanes == 0 and size > lanes:
+        _, lane = sch.split(last, [None, lanes * loops.divisor(size // lanes, _VECTORS)])
+        partial = sch.rfactor(lane, rank)
+    together = sch.fuse(*sch.get_loops(block)[:rank])
+    if work is None or work >= loops.PARALLEL:
+        sch.parallel(together)
+    if partial is None:
+        return
+    sch.compute_at(partial, together, preserve_unit_loops=True)
+    lane, *reduced = sch.get_loops(partial)[1 + rank :]
+    vectors, lane = sch.split(lane, [None, lanes])
+    sch.reorder(*reduced, vectors, lane)
+    sch.unroll(vectors)
+    sch.vectorize(lane)
+    sch.decompose_reduction(partial, reduced[0])

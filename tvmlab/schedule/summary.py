@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,9 @@ from .apply import REASON, RULE, SCHEDULED
 
 __all__ = ["Kernel", "Summary"]
 
+# Words of a function's name; ``conv2d_transpose`` is another operator.
+_TRANSPOSES = re.compile(r"(?<!conv\dd_)(?:transpose|layout_transform)")
+
 
 @dataclass(frozen=True)
 class Kernel:
@@ -23,11 +27,11 @@ class Kernel:
     name : str
         Its name: the operators that fusion joined.
     calls : int
-        How often ``main`` (and what it calls) calls it.
+        How often the module's Relax functions call it.
     rule : str
         The rule that scheduled it; empty where none did.
     reason : str
-        Why none did; where one did after another had raised, what that one said; else empty.
+        Why none did, or which one raised; else empty.
     """
 
     name: str
@@ -65,6 +69,9 @@ class Summary:
         for _, func in mod.functions_items():
             if isinstance(func, relax.Function):
                 relax.analysis.post_order_visit(func.body, count)
+        for var, func in mod.functions_items():
+            if isinstance(func, tirx.PrimFunc):
+                calls.setdefault(var.name_hint, 0)  # called from outside, or from other TIR
         kernels = []
         for name, number in calls.items():
             func = mod[name]
@@ -73,7 +80,7 @@ class Summary:
                 if not rule and func.attrs.get(SCHEDULED, False):
                     reason = "it was scheduled already"
                 kernels.append(Kernel(name, number, rule, reason))
-        transposes = sum(k.calls * k.name.count("transpose") for k in kernels)
+        transposes = sum(k.calls * len(_TRANSPOSES.findall(k.name)) for k in kernels)
         return cls(tuple(kernels), transposes)
 
     @property

@@ -18,9 +18,10 @@ __all__ = ["Tile"]
 # What today's x86-64 and aarch64 cores do in a cycle, and the cycles until a sum can be used.
 _FMAS, _LOADS, _LATENCY = 2, 2, 4
 _MOST_VECTORS = 8
+# An address decides by its place in a page which few lines of the L1 cache may hold it.
+_WAYS, _PAGE = 16, 4096
 # TVM takes arrays from this size on from the heap (runtime::kMaxStackAlloca): LLVM keeps their
 # numbers in registers over the sum, but not from there to what follows the sum. Cycles a vector.
-_WAYS, _PAGE = 16, 4096
 _STACK, _ROUND_TRIP = 1024, 12
 
 
