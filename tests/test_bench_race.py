@@ -194,7 +194,18 @@ def test_settling_waits_for_a_busy_child(start: Start, monkeypatch: pytest.Monke
     idle.do("turn"), busy.do("turn")
     assert bench_race.settle([idle])
     monkeypatch.setattr(bench_race, "_LOOKS", 3)
-    assert not bench_race.settle([idle, busy])
+    # However little of a loaded machine the busy one gets: looks end when it has had some.
+    slept = bench_race.time.sleep
+
+    def sleep(seconds: float) -> None:
+        before = busy.cpu_seconds()
+        slept(seconds)
+        while busy.cpu_seconds() - before < seconds:
+            slept(seconds)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bench_race.time, "sleep", sleep)
+        assert not bench_race.settle([idle, busy])
     os.kill(busy.pid, signal.SIGSTOP)
     assert bench_race.settle([idle, busy])
 
@@ -211,7 +222,8 @@ def test_a_race_goes_round_by_round_and_leaves_the_first_round_out(
     found = bench_race.race(
         {"fast": (hare, "run"), "slow": (tortoise, "walk")}, rounds=2, budget=1e9
     )
-    assert log.read_text().splitlines() == ["hare run", "tortoise walk"] * 3
+    both = ["hare run", "tortoise walk"]
+    assert log.read_text().splitlines() == both + both + both[::-1]  # who begins takes turns
     assert found.runs["fast"].samples == (2, 3)
     assert found.runs["slow"].samples == (20, 30)
     assert found.ratio("slow", "fast") == 10
