@@ -29,16 +29,18 @@ _OPEN = 64
 Legalization = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
 
 
-def legalizations(machine: Machine, *, pack: bool, winograd: bool) -> dict[str, Legalization]:
+def legalizations(
+    machine: Machine, *, pack: bool = True, winograd: bool = True
+) -> dict[str, Legalization]:
     """Make the legalizations of the operators that the contraction rules serve.
 
     Parameters
     ----------
     machine : Machine
         What to tile for.
-    pack : bool
+    pack : bool, optional
         Whether constant weights are packed now. Else they are read as the model has them.
-    winograd : bool
+    winograd : bool, optional
         Whether convolutions are computed in Winograd's way where that is less work.
 
     Returns
