@@ -111,6 +111,11 @@ def bars(
     axes.invert_yaxis()
     if log:
         axes.set_xscale("log")
+        # Labels at 1, 2 and 5: over less than a power of ten there would be none, or too many.
+        ticker = need("matplotlib.ticker", extra="plot")
+        axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5), numticks=8))
+        axes.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,g}"))
+        axes.xaxis.set_minor_formatter(ticker.NullFormatter())
     for index, (label, value) in enumerate((lines or {}).items()):
         style = ("--", ":", "-.")[index % 3]
         axes.axvline(value, color=COLOURS[3], linestyle=style, label=f"{label}: {_short(value)}")

@@ -147,8 +147,8 @@ class Signature:
             raise self._error(
                 f"input {declared.name!r} has shape {array.shape}, "
                 f"not ({', '.join(map(str, declared.shape))})",
-                fix="reshape the input, or compile the model for this shape: "
-                f"tvmlab.load(model, shapes={{{declared.name!r}: {array.shape}}})",
+                fix="give it that shape; dimensions that a model's file leaves open can be "
+                "loaded with another size: tvmlab.load(model, shapes=...)",
             )
         return array
 

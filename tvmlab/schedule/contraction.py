@@ -50,7 +50,7 @@ class Contraction(CPUScheduleRule):
         if place is None:
             return None
         machine = Machine.of(target)
-        final, beyond = loops.epilogue(sch, blocks[place], blocks[place + 1 :])
+        final, beyond = loops.epilogue(sch, blocks[place + 1 :])
         sources = loops.inline_producers(sch, blocks[:place], blocks[place])
         weights = str(sch.get(blocks[place]).reads[-1].source.name)
         for source in [s for s in sources if loops.written(sch, s) == weights]:

@@ -31,7 +31,7 @@ class Depthwise(CPUScheduleRule):
         if place is None:
             return None
         block = blocks[place]
-        store, beyond = loops.epilogue(sch, block, blocks[place + 1 :])
+        store, beyond = loops.epilogue(sch, blocks[place + 1 :])
         before = loops.inline_producers(sch, blocks[:place], block)
         _, columns, step = (int(size) for size in sch.get(block).annotations[TILE])
         sch.unannotate(block, TILE)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tvm import s_tir, tirx
+from tvm_ffi import structural_equal
 
 from .compute import TILE
 from .machine import Machine
@@ -87,32 +88,27 @@ def inline_all(sch: s_tir.Schedule, after: Sequence[Any]) -> Any:
     return after[-1]
 
 
-def epilogue(sch: s_tir.Schedule, block: Any, after: Sequence[Any]) -> tuple[Any, Any]:
-    """Join what follows a sum: what has a number for each sum, and what these are broadcast to.
+def epilogue(sch: s_tir.Schedule, after: Sequence[Any]) -> tuple[Any, Any]:
+    """Join what follows a sum: what has a number for each sum, and what has another shape.
 
     Parameters
     ----------
     sch : s_tir.Schedule
         Of the function.
-    block : SBlockRV
-        The sum, still without a schedule.
     after : sequence of SBlockRV
-        Element-wise blocks in order; the first has no more numbers than there are sums.
+        Element-wise blocks in order; the first has a number for each sum.
 
     Returns
     -------
     SBlockRV, SBlockRV or None
         The last block that can be computed beside the sums; the last of all, where there are blocks
-        beyond the first. Computed in the tile of a few sums, those would be a long serial loop.
+        of another shape. Computed in a tile of a few sums, what these are broadcast to would be a
+        long serial loop, and a transpose would write numbers one by one.
     """
-    rank = len(spatial(sch, after[0]))
-    sums = [extent(sch, loop) for loop in spatial(sch, block)]
-    most = math.prod(sums) if all(isinstance(n, int) for n in sums) else None
+    shape = [sch.get(loop).extent for loop in spatial(sch, after[0])]
     near = 1
     for follower in after[1:]:
-        many = work(sch, follower)
-        more = most is not None and many is not None and many > most
-        if more or len(spatial(sch, follower)) != rank:
+        if not structural_equal([sch.get(loop).extent for loop in spatial(sch, follower)], shape):
             break
         near += 1
     far = after[near:]

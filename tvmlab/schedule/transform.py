@@ -67,7 +67,7 @@ def _output(sch: s_tir.Schedule, blocks: list[Any], place: int, machine: Machine
     half, whole, *after = blocks[place:]
     work = loops.work(sch, whole)
     size = loops.extent(sch, sch.get_loops(half)[2])
-    final, beyond = loops.epilogue(sch, whole, after)
+    final, beyond = loops.epilogue(sch, after)
     n, y, x, o = sch.get_loops(final)
     (y, i), (x, j) = (sch.split(loop, [None, size]) for loop in (y, x))
     o, lane = sch.split(o, [None, lanes])
