@@ -182,6 +182,16 @@ def test_a_transposed_convolution_is_no_transpose() -> None:
     assert same(mod, array(1, 8, 5, 5)).summary().transposes == 0
 
 
+def test_winograd_does_not_transform_in_less_than_the_sums() -> None:
+    """In float16, the additions of a transform alone would cost three digits."""
+    weight = relax.const(array(256, 3, 3, 256, seed=1).astype("float16"))
+    layouts = {"data_layout": "NHWC", "kernel_layout": "OHWI", "out_dtype": "float32"}
+    mod = build(
+        lambda x: op.nn.conv2d(x, weight, padding=1, **layouts), ((1, 14, 14, 256), "float16")
+    )
+    assert rules(same(mod, array(1, 14, 14, 256).astype("float16"))) == {"Contraction"}
+
+
 def test_winograd_spreads_what_is_infinite_and_the_step_before_does_not() -> None:
     weight = relax.const(array(64, 64, 3, 3, seed=1))
     mod = build(lambda x: op.nn.conv2d(x, weight, padding=1), ((1, 64, 28, 28), "float32"))

@@ -90,7 +90,8 @@ def _conv2d(
     window = Window(taps, attrs.strides, attrs.padding, attrs.dilation)
     if groups == outputs > 1 and inputs == 1 and isinstance(weight, tvm.ir.GenericConst):
         return _depthwise(builder, data, weight, window, shape, dtype, machine)
-    if winograd and isinstance(weight, tvm.ir.GenericConst):
+    whole = str(data.ty.dtype) == str(weight.ty.dtype) == dtype
+    if winograd and whole and isinstance(weight, tvm.ir.GenericConst):
         squares = Squares.choose(window, shape, inputs, groups, dtype, machine)
         if squares:
             return _winograd(builder, data, weight, squares)

@@ -16,7 +16,7 @@ from .machine import Machine
 __all__ = ["Reduction"]
 
 
-# Vectors in which a row is summed at once, so that a sum need not wait for the one before it.
+# Vectors that are summed at once, so that a sum need not wait for the one before it.
 _VECTORS = 4
 
 
@@ -39,15 +39,15 @@ class Reduction(CPUScheduleRule):
         spatial, reduced = loops.spatial(sch, block), loops.reduction(sch, block)
         if not spatial:
             return None
+        for info in infos[1:]:
+            loops.elementwise(sch, info.block_rv, machine)
         if _innermost(sch, block):
             _rows(sch, block, lanes, work)
-            for info in infos[1:]:
-                loops.elementwise(sch, info.block_rv, machine)
             return sch
         *outer, last = spatial
         size = loops.extent(sch, last)
         if isinstance(size, int) and size % lanes == 0:
-            vectors = loops.divisor(size // lanes, 4)
+            vectors = loops.divisor(size // lanes, _VECTORS)
             co, ci = sch.split(last, [None, vectors * lanes])
             cv, cl = sch.split(ci, [None, lanes])
             sch.reorder(*outer, co, *reduced, cv, cl)
@@ -59,8 +59,6 @@ class Reduction(CPUScheduleRule):
             together = sch.fuse(*outer) if outer else None
         if together is not None and (work is None or work >= loops.PARALLEL):
             sch.parallel(together)
-        for info in infos[1:]:
-            loops.elementwise(sch, info.block_rv, machine)
         sch.decompose_reduction(block, reduced[0])
         return sch
 
