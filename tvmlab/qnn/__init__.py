@@ -1,0 +1,1 @@
+"""Quantized operators as a Relax dialect."""

@@ -1,0 +1,1 @@
+"""Relay lives on: its text, its names and its passes, over today's Relax."""

@@ -1,0 +1,183 @@
+"""Relay's form of a function and Relax's: a graph of shared calls, and a list of bindings.
+
+In Relay a body is one expression, whose calls have calls as arguments, and sharing is the same
+object used twice. In Relax each call is bound to a variable. Code written for Relay looks at
+`call.args[0]` and expects the producer there, so `tvmlab.relay`'s functions work on graphs: plain
+Relax expressions, nested, typed and shared. Both ways are loops, not recursion, so depth is free.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from tvm import ir, relax
+
+
+def key(expr: relax.Expr) -> int:
+    """Give an object's identity: equal for two Python names of the same node."""
+    return int(expr.__chandle__())
+
+
+def children(expr: relax.Expr) -> list[relax.Expr]:
+    """List what an expression is made of, a call's operator first; functions are leaves."""
+    if isinstance(expr, relax.Call):
+        head = [] if isinstance(expr.op, ir.Op) else [expr.op]
+        return [*head, *expr.args]
+    if isinstance(expr, relax.Tuple):
+        return list(expr.fields)
+    if isinstance(expr, relax.TupleGetItem):
+        return [expr.tuple_value]
+    if isinstance(expr, relax.If):
+        return [expr.cond]
+    return []
+
+
+def post_order(root: relax.Expr) -> Iterator[relax.Expr]:
+    """Walk a graph, each node once, what a node is made of before the node."""
+    seen: set[int] = set()
+    stack: list[tuple[relax.Expr, bool]] = [(root, False)]
+    while stack:
+        expr, ready = stack.pop()
+        if ready:
+            yield expr
+        elif key(expr) not in seen:
+            seen.add(key(expr))
+            stack.append((expr, True))
+            stack.extend((child, False) for child in reversed(children(expr)))
+
+
+def rebuild(expr: relax.Expr, new: Sequence[relax.Expr]) -> relax.Expr:
+    """Make an expression again from other children, the same object where none differs."""
+    old = children(expr)
+    if all(a.same_as(b) for a, b in zip(old, new, strict=True)):
+        return expr
+    made: relax.Expr
+    if isinstance(expr, relax.Call):
+        op = expr.op if isinstance(expr.op, ir.Op) else new[0]
+        args = new if isinstance(expr.op, ir.Op) else new[1:]
+        made = relax.Call(op, list(args), expr.attrs, expr.ty_args)
+    elif isinstance(expr, relax.Tuple):
+        made = relax.Tuple(list(new))
+    elif isinstance(expr, relax.TupleGetItem):
+        made = relax.TupleGetItem(new[0], expr.index)
+    else:
+        made = relax.If(new[0], expr.true_branch, expr.false_branch)
+    return typed(made)
+
+
+def transform(root: relax.Expr, change: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Any:
+    """Rebuild a graph from its leaves up.
+
+    Parameters
+    ----------
+    root : tvm.relax.Expr
+        The graph.
+    change : callable
+        ``change(before, after)`` gets each node as it was and with its children changed already,
+        and gives what takes its place.
+    """
+    done: dict[int, relax.Expr] = {}
+    for expr in post_order(root):
+        after = rebuild(expr, [done[key(child)] for child in children(expr)])
+        done[key(expr)] = change(expr, after)
+    return done[key(root)]
+
+
+def typed(expr: relax.Expr) -> relax.Expr:
+    """Infer the type of a call from its arguments', in place.
+
+    Where an argument's type is unknown (a `relay.var` with a name alone), so is the result's.
+    """
+    if not isinstance(expr, relax.Call) or known(expr):
+        return expr
+    if all(known(arg) for arg in expr.args):
+        if isinstance(expr.op, ir.Op):
+            infer = expr.op.get_attr("FInferType")
+            relax.expr._update_type(expr, infer(expr, _BUILDER))
+        elif known(expr.op) and isinstance(expr.op.ty, relax.FuncType):
+            relax.expr._update_type(expr, expr.op.ty.ret)
+    return expr
+
+
+def known(expr: relax.Expr) -> bool:
+    """Say whether an expression has a type."""
+    return expr.ty is not None and type(expr.ty) is not ir.Type
+
+
+def to_graph(function: relax.Function) -> relax.Expr:
+    """Turn a function's bindings into one graph.
+
+    Parameters
+    ----------
+    function : tvm.relax.Function
+        Its bindings may stand in dataflow blocks or not; nested functions stay as they are.
+
+    Returns
+    -------
+    tvm.relax.Expr
+        The result, a graph over the parameters. A binding that nothing uses is gone.
+    """
+    return inline(function.body)
+
+
+def inline(body: relax.Expr) -> relax.Expr:
+    """Turn a sequence of bindings into one graph over what it leaves free."""
+    if not isinstance(body, relax.SeqExpr):
+        return body
+    values: dict[int, relax.Expr] = {}
+
+    def leaf(_: relax.Expr, after: relax.Expr) -> relax.Expr:
+        return values.get(key(after), after)
+
+    for block in body.blocks:
+        for binding in block.bindings:
+            values[key(binding.var)] = transform(binding.value, leaf)
+    return transform(body.body, leaf)
+
+
+def from_graph(
+    params: Sequence[relax.Var],
+    body: relax.Expr,
+    attrs: dict[str, Any] | ir.DictAttrs | None = None,
+) -> relax.Function:
+    """Turn a graph into a function with one binding a call.
+
+    Parameters
+    ----------
+    params : sequence of tvm.relax.Var
+        The parameters, typed.
+    body : tvm.relax.Expr
+        The graph; what is shared in it is bound once.
+    attrs : dict or tvm.ir.DictAttrs, optional
+        The function's attributes.
+
+    Returns
+    -------
+    tvm.relax.Function
+        All in one dataflow block, unless it holds nested functions or branches, which Relax allows
+        outside of one only.
+    """
+    nodes = list(post_order(body))
+    plain = not any(isinstance(node, (relax.Function, relax.If)) for node in nodes)
+    builder = relax.BlockBuilder()
+    done: dict[int, relax.Expr] = {}
+    with builder.function("main", list(params)):
+        with builder.dataflow() if plain else contextlib.nullcontext():
+            for node in nodes:
+                new = rebuild(node, [done[key(child)] for child in children(node)])
+                if isinstance(node, (relax.Call, relax.TupleGetItem, relax.Function, relax.If)):
+                    last = plain and node.same_as(body)
+                    new = builder.emit_output(new) if last else builder.emit(new)
+                done[key(node)] = new
+            result = done[key(body)]
+            if plain and not isinstance(result, relax.Var):
+                result = builder.emit_output(result)
+        builder.emit_func_output(result)
+    function = builder.get()["main"]
+    function = function.without_attr("global_symbol")
+    return function.with_attrs(dict(attrs.items())) if attrs else function
+
+
+_BUILDER = relax.BlockBuilder()
