@@ -13,6 +13,7 @@ __all__ = [
     "InputError",
     "ModelError",
     "PackageError",
+    "RelayError",
     "ShapeError",
     "TargetError",
     "ToolchainError",
@@ -64,6 +65,19 @@ class UnsupportedOperatorError(ModelError):
 
 class ShapeError(ModelError):
     """A model's input shapes are unknown, or do not agree with those given."""
+
+
+class RelayError(ModelError):
+    """Relay text cannot be read, or a module or call has no form in the other language.
+
+    Attributes
+    ----------
+    line, column : int or None
+        Where in the text, counted from 1; None where the error does not come from text.
+    """
+
+    line: int | None = None
+    column: int | None = None
 
 
 class InputError(TvmlabError):
