@@ -128,9 +128,7 @@ def add_ours(
         return list(call.args), dialect.attributes(call)
 
     return add(
-        Operator(
-            name, whole, tuple(operands), tuple(attributes), read, write, signature, defaults
-        )
+        Operator(name, whole, tuple(operands), tuple(attributes), read, write, signature, defaults)
     )
 
 

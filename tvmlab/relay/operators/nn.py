@@ -58,9 +58,7 @@ _CONV2D = (
     Attribute("out_layout", "str", ""),
     Attribute("out_dtype", "str", ""),
 )
-add(
-    Operator("nn.conv2d", "relax.nn.conv2d", ("data", "weight"), _CONV2D, _conv2d, _conv2d_back)
-)
+add(Operator("nn.conv2d", "relax.nn.conv2d", ("data", "weight"), _CONV2D, _conv2d, _conv2d_back))
 
 
 def _bias_add_type(types: Sequence[ir.Type], a: dict[str, Any]) -> ir.Type:
@@ -75,6 +73,4 @@ def _bias_add(operands: Sequence[relax.Expr], a: dict[str, Any]) -> relax.Expr:
     return op.add(data, op.expand_dims(bias, list(range(1, data.ty.ndim - axis))))
 
 
-add_ours(
-    "nn.bias_add", ("data", "bias"), (Attribute("axis", "int", 1),), _bias_add_type, _bias_add
-)
+add_ours("nn.bias_add", ("data", "bias"), (Attribute("axis", "int", 1),), _bias_add_type, _bias_add)
