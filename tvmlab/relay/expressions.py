@@ -8,11 +8,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 import tvm
+import tvm_ffi
 from tvm import ir, relax
 
 from ..errors import RelayError, TvmlabError
 from . import lexer, operators, table
 from .constants import Constants
+from .graph import key, typed
 from .lexer import Token
 from .syntax import Node
 from .values import BoxedIndex, attribute, literal
@@ -67,6 +69,8 @@ class Expressions:
 
     def __init__(self, text: str, constants: Constants) -> None:
         self.text, self.constants = text, constants
+        self.types: dict[tuple[Any, ...], ir.Type] = {}
+        self.interned: dict[int, list[ir.Type]] = {}
 
     def error(self, token: Token, what: str, fix: str | None = None) -> RelayError:
         """Make an error that points at a token."""
@@ -137,7 +141,7 @@ class Expressions:
             fields.append(split[2])
             found = scope.find(name)
         if found is None:
-            names = (f"%{known}" for known in scope.all_names())
+            names = (f"%{name}" for name in scope.all_names())
             raise self.unknown(node.token, "value", names)
         for index in reversed(fields):
             if isinstance(found, BINDING):
@@ -213,20 +217,48 @@ class Expressions:
                 f"not {len(operands)}",
             )
         try:
-            return row.read(operands, table.coerce(row, given))
+            values = table.coerce(row, given)
+            value = row.read(operands, values)
+            return self.remembered(row.name, value, values)
         except Exception as problem:
             self.refuse(token, problem)
+
+    def remembered(self, name: str, value: relax.Expr, values: dict[str, Any]) -> relax.Expr:
+        """Type a call; where one was typed before of the same types, without asking TVM again.
+
+        TVM takes a millisecond to infer the type of a convolution.
+        """
+        if not isinstance(value, relax.Call) or not all(
+            isinstance(arg, (relax.Var, ir.GenericConst)) for arg in value.args
+        ):
+            return value
+        types = [self.same(arg.ty) for arg in value.args]
+        signature = (name, repr(values), *map(key, types))
+        if signature in self.types:
+            relax.expr._update_type(value, self.types[signature])
+        else:
+            self.types[signature] = typed(value).ty
+        return value
+
+    def same(self, type_: ir.Type) -> ir.Type:
+        """Give one object for all equal types, which stays while the text is read."""
+        found = self.interned.setdefault(tvm_ffi.structural_hash(type_), [])
+        for other in found:
+            if tvm_ffi.structural_equal(type_, other):
+                return other
+        found.append(type_)
+        return type_
 
     def attributes(self, nodes: Sequence[Node]) -> dict[str, Any]:
         """Read attributes, of a call or of a function."""
         found: dict[str, Any] = {}
         for node in nodes:
-            if node.token.value in found:
-                raise self.error(node.token, f"{node.token.value} is given twice", "give it once")
-            value = attribute(self.text, node.items[0])
-            if isinstance(value, BoxedIndex):
-                value = self.constants.number(value.token)
-            found[node.token.value] = value
+            name, value = attribute(self.text, node)
+            if name in found:
+                raise self.error(node.token, f"{name} is given twice", "give it once")
+            found[name] = (
+                self.constants.number(value.token) if isinstance(value, BoxedIndex) else value
+            )
         return found
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from tvm import ir, relax
 
 
-def key(expr: relax.Expr) -> int:
+def key(expr: relax.Expr | ir.Type) -> int:
     """Give an object's identity: equal for two Python names of the same node."""
     return int(expr.__chandle__())
 

@@ -128,6 +128,7 @@ def _refusal(text: str, position: int) -> str:
 
 
 _WORD = r"[A-Za-z_]\w*"
+_PLAIN_VALUE = r"""-?\d[\w.]*+(?:(?<=[eE])[+-]\d+\w*)?|"[^"\\\n]*"|\[-?\d[-\d,\ ]*\]|True|False|None"""
 # In the order of how often they come; what starts alike stands longest first.
 _TOKEN = re.compile(
     rf"""
@@ -138,6 +139,7 @@ _TOKEN = re.compile(
     | (?P<TENSOR>Tensor\[\s*\([^()\[\]"]*\)\s*,\s*\w+\s*\])
     | (?P<META>meta\[\s*[\w.]+\s*\]\s*\[\s*\d+\s*\])
     | (?P<VERSIONED>v0\.\d+\.\d+)
+    | (?P<SIMPLE>{_WORD}(?:\.{_WORD})*+=(?:{_PLAIN_VALUE})(?=[,)]))
     | (?P<NAMED_NUMBER>(?:inf|nan)(?:f\d*)?(?![\w.]))
     | (?P<OLD_METADATA>METADATA:)
     | (?P<NAME>{_WORD}(?:\.{_WORD})*+)

@@ -49,7 +49,8 @@ class Node:
         self.kind, self.token, self.items, self.end = kind, token, items, end
         depth = 0
         for node in inner:
-            depth = max(depth, node.depth)
+            if node.depth > depth:
+                depth = node.depth
             scopes = scopes or node.scopes
         self.depth, self.scopes = depth + 1, scopes
         if depth >= MAX_DEPTH:
@@ -180,7 +181,9 @@ class Tree(lark.Transformer[Token, Any]):
         return Node("parameter", c[0], (c[1] if len(c) > 1 else None,), c[1:])
 
     def attribute(self, c: Children) -> Node:
-        """An attribute: its value's node."""
+        """An attribute: its name and its value's node, or one token for both."""
+        if len(c) == 1:
+            return Node("attribute", c[0])
         return Node("attribute", c[0], (c[1],), c[1:])
 
     def value(self, c: Children) -> Node:

@@ -83,15 +83,26 @@ def read_type(text: str, node: Node | None) -> ir.Type | None:
     return relax.TensorType([], token.value)
 
 
-def attribute(text: str, node: Node) -> Any:
-    """Read an attribute's value: int, float, bool, str, None, a list, or a `BoxedIndex`."""
+def attribute(text: str, node: Node) -> tuple[str, Any]:
+    """Read an attribute's name and value: int, float, bool, str, None, list or `BoxedIndex`."""
+    if node.items:
+        return node.token.value, _value(text, node.items[0])
+    name, _, value = node.token.value.partition("=")
+    negative = value.startswith("-")
+    kind = _KINDS.get(value[0], "NUMBER")
+    start = node.token.start + len(name) + 1 + negative
+    return name, _single(text, Token(kind, value[negative:], start), negative)
+
+
+def _value(text: str, node: Node) -> Any:
     if node.kind == "list":
-        return [attribute(text, item) for item in node.items]
-    token, negative = node.token, node.items[0]
-    if token.type == "BOOL":
-        return token.value == "True"
-    if token.type == "NONE":
-        return None
+        return [_value(text, item) for item in node.items]
+    return _single(text, node.token, node.items[0])
+
+
+def _single(text: str, token: Token, negative: bool) -> Any:
+    if token.value in _WORDS:
+        return _WORDS[token.value]
     if token.type == "STRING":
         return _ESCAPE.sub(lambda found: _ESCAPES.get(found[1], found[1]), token.value[1:-1])
     if token.type == "INTS":
@@ -154,6 +165,8 @@ DTYPES = frozenset(
 """The dtypes that a tensor's type may have."""
 
 _LITERAL = re.compile(r"(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|inf|nan)(f|f16|f32|f64|i|i8|i16|i32|i64)?")
+_KINDS = {'"': "STRING", "[": "INTS", "T": "BOOL", "F": "BOOL", "N": "NONE"}
+_WORDS = {"True": True, "False": False, "None": None}
 _WHOLE = re.compile(r"[+-]?\d{1,40}")
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
