@@ -7,8 +7,10 @@ are, since Relax takes those as arguments. `let` always binds.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,13 @@ def fromtext(
         Where the text cannot be read, with line and column: it is malformed, names what is not
         there, or says what has no form in Relax.
     """
+    with _no_collection():
+        return _read(text, params)
+
+
+def _read(
+    text: str, params: Mapping[str, Any] | str | os.PathLike[str] | None
+) -> tvm.IRModule:
     version, root, mark = parse(text)
     _check_version(text, version)
     if isinstance(params, (str, os.PathLike)):
@@ -66,6 +75,18 @@ def fromtext(
     if values:
         raise InputError("params are for a module's @main", fix="write def @main(...) { ... }")
     return tvm.IRModule({"main": BareLowering(text, constants).main(root)})
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Hold Python's collector back: it walks a tree again and again that only grows."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def _check_version(text: str, token: Token | None) -> None:
