@@ -13,6 +13,8 @@ import tvm
 import tvm_ffi
 from tvm import ir, relax
 
+from . import errors
+
 Infer = Callable[[Sequence[ir.Type], dict[str, Any]], ir.Type]
 Expand = Callable[[Sequence[relax.Expr], dict[str, Any]], relax.Expr]
 
@@ -45,7 +47,7 @@ def register(
     -----
     The sources are TVM's own: `src/relax/op/op_common.h` for what an operator has to carry.
     """
-    if name in _REGISTERED:
+    if name in _INFERENCES:
         return ir.Op.get(name)
     ir._ffi_api.RegisterOp(name, f"{name}, registered by tvmlab")
     op = ir.Op.get(name)
@@ -66,7 +68,7 @@ def register(
 
         op.set_attr("FLegalize", legalize)
         _EXPANSIONS[name] = expand
-    _REGISTERED.add(name)
+    _INFERENCES[name] = infer
     return op
 
 
@@ -75,6 +77,18 @@ def call(name: str, operands: Sequence[relax.Expr], attributes: dict[str, Any]) 
     return relax.Call(
         ir.Op.get(name), list(operands), tvm.ir.make_node("ir.DictAttrs", **attributes)
     )
+
+
+def typed_call(name: str, operands: Sequence[relax.Expr], attributes: dict[str, Any]) -> relax.Call:
+    """Make a call of an operator that `register` made, with its type.
+
+    Where an operand has no type at all yet, the call has none either.
+    """
+    made = call(name, operands, attributes)
+    types = [operand.ty for operand in operands]
+    if all(ty is not None and type(ty) is not ir.Type for ty in types):
+        relax.expr._update_type(made, _INFERENCES[name](types, attributes))
+    return made
 
 
 def attributes(call: relax.Call) -> dict[str, Any]:
@@ -100,5 +114,26 @@ def expansion(name: str) -> Expand | None:
     return _EXPANSIONS.get(name)
 
 
-_REGISTERED: set[str] = set()
+def any_registered() -> bool:
+    """Say whether there is any operator of ours, so that no module is searched in vain."""
+    return bool(_INFERENCES)
+
+
+def _from_words(kind: type[errors.TvmlabError]) -> type:
+    """Make a type whose call makes an error again from its words: all that crosses TVM."""
+
+    def again(cls: type, words: str) -> errors.TvmlabError:
+        words, _, fix = words.partition("\n  to do: ")
+        what, _, where = words.partition("\n  where: ")
+        return kind(what, where=where or None, fix=fix or None)
+
+    return type(kind.__name__, (), {"__new__": again})
+
+
+_INFERENCES: dict[str, Infer] = {}
 _EXPANSIONS: dict[str, Expand] = {}
+
+for _name in errors.__all__:
+    # Once for the way into TVM, which turns a class into a name, and once for the way out.
+    tvm_ffi.register_error(f"tvmlab.{_name}", getattr(errors, _name))
+    tvm_ffi.register_error(f"tvmlab.{_name}", _from_words(getattr(errors, _name)))

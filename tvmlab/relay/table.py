@@ -9,14 +9,18 @@ apart again. Relay's operators that Relax lacks are registered under ``relax.rel
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+import numbers
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tvm import ir, relax
+import numpy as np
+from tvm import ir, tirx
+from tvm.relax import Call, Expr
 
 from .. import dialect
+from ..errors import RelayError
 
 REQUIRED = object()
 """The default of an attribute that every call has to give."""
@@ -31,8 +35,9 @@ class Attribute:
     name : str
         Relay's name.
     kind : str
-        ``"int"``, ``"float"``, ``"bool"``, ``"str"`` (dtypes too), ``"ints"`` (a list, nested or
-        not, or None) or ``"any"`` (an integer boxed in the metadata section, or a list).
+        ``"int"``, ``"float"``, ``"number"`` (a float; given as an integer it stays one),
+        ``"bool"``, ``"str"`` (dtypes too), ``"ints"`` (a list, nested or not, or None) or
+        ``"any"`` (an integer boxed in the metadata section, or a list).
     default : object
         What a call that leaves it out means; `REQUIRED` if none may.
     """
@@ -67,16 +72,19 @@ class Operator:
         attributes.
     defaults : dict of str to object
         Where Relay's Python function has other defaults than the operator itself.
+    also : tuple of str
+        Further Relax operators that this row writes, for Relay operators that have two forms.
     """
 
     name: str
     relax: str
     operands: tuple[str, ...]
     attributes: tuple[Attribute, ...]
-    read: Callable[[Sequence[relax.Expr], dict[str, Any]], relax.Expr]
-    write: Callable[[relax.Call], tuple[Sequence[relax.Expr], dict[str, Any]] | None]
+    read: Callable[[Sequence[Expr], dict[str, Any]], Expr]
+    write: Callable[[Call], tuple[Sequence[Expr], dict[str, Any]] | None]
     signature: tuple[str, ...] = ()
     defaults: dict[str, Any] | None = None
+    also: tuple[str, ...] = ()
 
     @cached_property
     def by_name(self) -> dict[str, Attribute]:
@@ -92,7 +100,8 @@ def add(row: Operator) -> Operator:
     """Put a row into the table."""
     assert row.name not in _BY_NAME, row.name
     _BY_NAME[row.name] = row
-    _BY_RELAX.setdefault(row.relax, []).append(row)
+    for whole in (row.relax, *row.also):
+        _BY_RELAX.setdefault(whole, []).append(row)
     return row
 
 
@@ -121,10 +130,10 @@ def add_ours(
     whole = relax_name or f"relax.relay.{name}"
     dialect.register(whole, operands, infer, expand)
 
-    def read(given: Sequence[relax.Expr], values: dict[str, Any]) -> relax.Expr:
-        return dialect.call(whole, given, values)
+    def read(given: Sequence[Expr], values: dict[str, Any]) -> Expr:
+        return dialect.typed_call(whole, given, values)
 
-    def write(call: relax.Call) -> tuple[Sequence[relax.Expr], dict[str, Any]]:
+    def write(call: Call) -> tuple[Sequence[Expr], dict[str, Any]]:
         return list(call.args), dialect.attributes(call)
 
     return add(
@@ -153,12 +162,13 @@ def rows() -> list[Operator]:
     return [_BY_NAME[name] for name in names()]
 
 
-def relax_names(name: str) -> str:
-    """Give the Relax name of a Relay operator that is known."""
-    return _BY_NAME[name].relax
+def relax_names(name: str) -> tuple[str, ...]:
+    """Give the Relax names of a Relay operator that is known, the usual one first."""
+    row = _BY_NAME[name]
+    return (row.relax, *row.also)
 
 
-def written(call: relax.Call) -> tuple[Operator, Sequence[relax.Expr], dict[str, Any]] | None:
+def written(call: Call) -> tuple[Operator, Sequence[Expr], dict[str, Any]] | None:
     """Find how Relay says a Relax call.
 
     Parameters
@@ -178,3 +188,105 @@ def written(call: relax.Call) -> tuple[Operator, Sequence[relax.Expr], dict[str,
         if found is not None:
             return row, *found
     return None
+
+
+def coerce(row: Operator, given: Mapping[str, Any], *, python: bool = False) -> dict[str, Any]:
+    """Complete the attributes of a call, as plain Python values.
+
+    Parameters
+    ----------
+    row : Operator
+        The operator.
+    given : mapping of str to object
+        The attributes that the call gives; TVM's and NumPy's numbers are welcome.
+    python : bool
+        Whether the call is one of Relay's Python function, whose defaults may be others.
+
+    Returns
+    -------
+    dict
+        Every attribute of the row, in its order.
+
+    Raises
+    ------
+    RelayError
+        An attribute is unknown, is of the wrong kind, or is missing.
+    """
+    for name in given:
+        if name not in row.by_name:
+            near = difflib.get_close_matches(name, row.by_name, n=1, cutoff=0.4)
+            raise RelayError(
+                f"{row.name} has no attribute {name!r}",
+                where=row.name,
+                fix=f"did you mean {near[0]!r}?"
+                if near
+                else f"it has {', '.join(row.by_name) or 'no attributes'}",
+            )
+    usual = row.defaults or {}
+    complete = {}
+    for attribute in row.attributes:
+        name = attribute.name
+        if name in given:
+            complete[name] = _of_kind(row, attribute, given[name])
+        elif name in usual and (python or attribute.default is REQUIRED):
+            complete[name] = dialect.plain(usual[name])
+        elif attribute.default is not REQUIRED:
+            complete[name] = dialect.plain(attribute.default)
+        else:
+            raise RelayError(
+                f"{row.name} needs the attribute {name!r}", where=row.name, fix=f"give {name}=..."
+            )
+    return complete
+
+
+def _of_kind(row: Operator, attribute: Attribute, value: Any) -> Any:
+    """Take a value for an attribute of a kind, or raise `RelayError`."""
+    kind = attribute.kind
+    if value is None and (kind in ("ints", "any") or attribute.default is None):
+        return None
+    if value is None and attribute.default == "":
+        return ""
+    found = _number(value)
+    if kind in ("int", "number", "float", "bool") and found is not None:
+        whole = isinstance(found, int)
+        if kind == "bool" and (isinstance(found, bool) or found in (0, 1)):
+            return bool(found)
+        if kind == "float" and not isinstance(found, bool):
+            return float(found)
+        if not isinstance(found, bool) and (kind == "number" or (kind == "int" and whole)):
+            return found
+    if kind == "str" and (isinstance(value, (str, np.dtype, type))):
+        return str(value) if isinstance(value, str) else np.dtype(value).name
+    if kind == "any":
+        return _ints(value, found, value)
+    if kind == "ints" and (listed := _ints(value, found, None)) is not None:
+        return listed if isinstance(listed, list) else [listed]
+    what = {"int": "an integer", "bool": "True or False", "str": "a string", "ints": "integers"}
+    raise RelayError(
+        f"the attribute {attribute.name!r} of {row.name} is {what.get(kind, 'a number')}, "
+        f"not {value!r}",
+        where=row.name,
+    )
+
+
+def _number(value: Any) -> bool | int | float | None:
+    """Take Python's, NumPy's and TVM's numbers; None for anything else."""
+    if isinstance(value, (tirx.IntImm, tirx.FloatImm)):
+        value = bool(value.value) if str(value.ty) == "bool" else value.value
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    return float(value) if isinstance(value, numbers.Real) else None
+
+
+def _ints(value: Any, found: bool | int | float | None, otherwise: Any) -> Any:
+    """Take an integer, or a list of such, nested or not, for what it is."""
+    if isinstance(found, int) and not isinstance(found, bool):
+        return found
+    if not isinstance(value, (str, bytes)) and isinstance(value, Sequence | np.ndarray):
+        items = [_ints(item, _number(item), None) for item in value]
+        return otherwise if any(item is None for item in items) else items
+    return otherwise
