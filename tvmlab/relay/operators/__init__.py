@@ -1,5 +1,5 @@
 """The rows of the operator table, by family; importing this package fills the table."""
 
-from . import nn
+from . import create, elementwise, index, layout, nn, reduce, shape
 
-__all__ = ["nn"]
+__all__ = ["create", "elementwise", "index", "layout", "nn", "reduce", "shape"]

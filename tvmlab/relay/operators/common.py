@@ -7,8 +7,9 @@ from typing import Any
 
 from tvm import ir, relax, sym, tirx
 
+from ... import dialect
 from ...errors import RelayError
-from ..table import Operator, add
+from ..table import Attribute, Operator, add
 
 Operands = Sequence[relax.Expr]
 Values = dict[str, Any]
@@ -119,6 +120,12 @@ def made(shape: Dims | None, kind: str | None, ndim: int = -1) -> relax.TensorTy
     return relax.TensorType(relax.ShapeExpr(sizes), kind)
 
 
+def like(given: ir.Type, kind: str | None = None) -> relax.TensorType:
+    """Make the type of a tensor of another's shape, of its dtype unless one is given."""
+    ndim = rank(given)
+    return made(dims(given), kind or dtype(given), -1 if ndim is None else ndim)
+
+
 def axes(given: Sequence[int], ndim: int, what: str) -> list[int]:
     """Count axes from the front; `RelayError` where one is outside ``[-ndim, ndim)``."""
     for axis in given:
@@ -188,3 +195,59 @@ def same_as_relax(
         return list(call.args), {}
 
     return add(Operator(name, relax_name or f"relax.{name}", tuple(operands), (), read, write))
+
+
+def two_forms(
+    name: str,
+    operands: Sequence[str],
+    attributes: Sequence[Attribute],
+    relax_name: str,
+    read: Callable[[Operands, Values], relax.Expr | None],
+    write: Callable[[relax.Call], Written | None],
+    infer: dialect.Infer,
+    expand: dialect.Expand,
+    *,
+    signature: tuple[str, ...] = (),
+    defaults: Values | None = None,
+) -> Operator:
+    """Put an operator into the table that Relax has as well, but not all of it.
+
+    Parameters
+    ----------
+    name, operands, attributes, signature, defaults
+        As in `tvmlab.relay.table.Operator`.
+    relax_name : str
+        Relax's own operator.
+    read : callable
+        ``read(operands, attributes)`` makes Relax's own call, or gives None where that would not
+        be the same; then it becomes a call of ours, ``relax.relay.NAME``.
+    write : callable
+        ``write(call)`` takes Relax's own call apart, as in `tvmlab.relay.table.Operator`.
+    infer, expand
+        Of ours, as in `tvmlab.dialect.register`.
+    """
+    ours = f"relax.relay.{name}"
+    dialect.register(ours, operands, infer, expand)
+
+    def read_either(given: Operands, values: Values) -> relax.Expr:
+        found = read(given, values)
+        return dialect.typed_call(ours, given, values) if found is None else found
+
+    def write_either(call: relax.Call) -> Written | None:
+        if call.op.name == ours:
+            return list(call.args), dialect.attributes(call)
+        return write(call)
+
+    return add(
+        Operator(
+            name,
+            relax_name,
+            tuple(operands),
+            tuple(attributes),
+            read_either,
+            write_either,
+            signature,
+            defaults,
+            (ours,),
+        )
+    )
