@@ -20,6 +20,13 @@ from .syntax import Node
 from .values import BoxedIndex, attribute, literal
 
 
+MAX_TYPE_DEPTH = 64
+"""How deep the types of tuples and functions may nest; TVM walks them by recursion."""
+
+MAX_TYPE_PARTS = 10_000
+"""How many parts such a type may have, counted once for each place where it stands."""
+
+
 class Scope:
     """The names that a body sees.
 
@@ -71,6 +78,7 @@ class Expressions:
         self.text, self.constants = text, constants
         self.types: dict[tuple[Any, ...], ir.Type] = {}
         self.interned: dict[int, list[ir.Type]] = {}
+        self.sizes: dict[int, tuple[int, int, relax.Expr]] = {}
 
     def error(self, token: Token, what: str, fix: str | None = None) -> RelayError:
         """Make an error that points at a token."""
@@ -85,9 +93,32 @@ class Expressions:
     def emit(self, value: relax.Expr, scope: Scope, token: Token, name: str = "") -> relax.Expr:
         """Bind a value, and have TVM find its type."""
         try:
-            return scope.builder.emit(value, name)
+            bound = scope.builder.emit(value, name)
         except Exception as problem:
             self.refuse(token, problem)
+        if isinstance(bound.ty, _NESTED):
+            self.sizes[key(bound)] = (*self.size(value), bound)
+        return bound
+
+    def size(self, value: relax.Expr) -> tuple[int, int]:
+        """Say how deep a value's type is, and how many parts it has."""
+        found = self.sizes.get(key(value))
+        return found[:2] if found else type_size(value.ty)
+
+    def nest(self, token: Token, whole: relax.Expr, parts: Iterable[tuple[int, int]]) -> relax.Expr:
+        """Note the size of a tuple's or function's type, which grows fast where parts repeat."""
+        depth, count = 1, 1
+        for part in parts:
+            depth, count = max(depth, part[0] + 1), count + part[1]
+        if depth > MAX_TYPE_DEPTH or count > MAX_TYPE_PARTS:
+            raise self.error(
+                token,
+                f"The type of this has more than {MAX_TYPE_PARTS} parts "
+                f"or nests deeper than {MAX_TYPE_DEPTH} levels",
+                "use flat tuples",
+            )
+        self.sizes[key(whole)] = (depth, count, whole)
+        return whole
 
     def refuse(self, token: Token, problem: Exception) -> NoReturn:
         """Raise what an operator says about its operands, with the place in the text."""
@@ -165,7 +196,8 @@ class Expressions:
         return relax.TupleGetItem(value, int(index))
 
     def _tuple(self, node: Node, scope: Scope) -> relax.Expr:
-        return relax.Tuple([self.leaf(item, scope) for item in node.items])
+        fields = [self.leaf(item, scope) for item in node.items]
+        return self.nest(node.token, relax.Tuple(fields), map(self.size, fields))
 
     def _operator(self, node: Node, _: Scope) -> relax.Expr:
         raise self.error(
@@ -288,11 +320,24 @@ def agrees(declared: ir.Type, found: ir.Type) -> bool:
     return not (isinstance(declared, kinds) and isinstance(found, kinds))
 
 
+def type_size(type_: ir.Type) -> tuple[int, int]:
+    """Say how deep a type nests, and how many parts it has."""
+    if isinstance(type_, relax.TupleType):
+        inner = list(type_.fields)
+    elif isinstance(type_, relax.FuncType):
+        inner = [*(type_.params or ()), type_.ret]
+    else:
+        return 1, 1
+    sizes = [type_size(part) for part in inner]
+    return 1 + max((depth for depth, _ in sizes), default=0), 1 + sum(count for _, count in sizes)
+
+
 def said(type_: ir.Type) -> str:
     """Say a type in one line."""
     return str(type_).replace("R.", "") if type(type_) is not ir.Type else "of unknown type"
 
 
+_NESTED = (relax.TupleType, relax.FuncType)
 BINDING = (relax.Call, relax.TupleGetItem, relax.Function, relax.If)
 _FIELD = re.compile(r"(.+)\.(\d+)")
 _INFIX = {

@@ -74,7 +74,8 @@ class Lowering(Expressions):
         if "Compiler" in found:  # the name that Relax's code generation reads
             found.setdefault("Codegen", found["Compiler"])
         attrs = tvm.ir.make_node("ir.DictAttrs", **found) if found else None
-        return relax.Function(variables, sequence, attrs=attrs)
+        parts = [*map(self.size, variables), self.size(sequence.body)]
+        return self.nest(token, relax.Function(variables, sequence, attrs=attrs), parts)
 
     def inner(self, outer: Scope | None, token: Token) -> Scope:
         """Open a scope."""

@@ -140,8 +140,11 @@ class Tree(lark.Transformer[Token, Any]):
         )
 
     def block(self, c: Children) -> Node:
-        """A body in braces."""
-        return c[0]
+        """A body in braces; an empty one stands where its brace does."""
+        brace, body = c
+        if not body.token.value:
+            body.token = brace
+        return body
 
     def body(self, c: Children) -> Node:
         """Statements, and the result if there is one."""
