@@ -13,6 +13,7 @@ from tvm import ir, relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from .. import dialect
+from . import graph
 
 __all__ = ["ExpandRelayOperators", "has_relay_operators"]
 
@@ -71,9 +72,18 @@ class _Expander(PyExprMutator):
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         """Visit a call's operands, then expand it."""
-        call = self.visit_expr_post_order(call)
-        if isinstance(call.op, ir.Op):
-            expand = dialect.expansion(call.op.name)
-            if expand is not None:
-                return self.visit_expr(expand(list(call.args), dialect.attributes(call)))
-        return call
+        args = [self.visit_expr(arg) for arg in call.args]
+        head = call.op if isinstance(call.op, ir.Op) else self.visit_expr(call.op)
+        made = relax.Call(head, args, call.attrs, call.ty_args, call.span)
+        relax.expr._update_type(made, call.ty)
+        return self.builder_.normalize(_expanded(call, made))
+
+
+def _expanded(_: relax.Expr, expr: relax.Expr) -> relax.Expr:
+    """Expand a call over operands that are expanded already, and what it expands to."""
+    expr = graph.typed(expr)
+    if isinstance(expr, relax.Call) and isinstance(expr.op, ir.Op):
+        expand = dialect.expansion(expr.op.name)
+        if expand is not None:
+            return graph.transform(expand(list(expr.args), dialect.attributes(expr)), _expanded)
+    return expr
