@@ -1,1 +1,8 @@
-"""Quantized operators as a Relax dialect."""
+"""Quantized operators as a Relax dialect.
+
+`tvmlab.qnn.op` builds calls of them; importing this package registers them with TVM.
+"""
+
+from . import op
+
+__all__ = ["op"]
