@@ -1,0 +1,125 @@
+"""Rows for quantized operators: each is one of `tvmlab.qnn.op`'s."""
+
+from __future__ import annotations
+
+from tvm import relax
+
+from ... import dialect
+from ...qnn import elementwise, products
+from ..table import Attribute, Operator, add
+from .common import Operands, Values, Written
+from .conv import CONV2D, CONV2D_TRANSPOSE, TRANSPOSE_SIGNATURE
+from .pool import pool_attributes
+
+
+def _row(
+    name: str,
+    operands: tuple[str, ...],
+    attributes: tuple[Attribute, ...] = (),
+    signature: tuple[str, ...] = (),
+    defaults: Values | None = None,
+) -> None:
+    whole = f"relax.qnn.{name}"
+
+    def read(given: Operands, values: Values) -> relax.Expr:
+        return dialect.typed_call(whole, given, values)
+
+    def write(call: relax.Call) -> Written:
+        return list(call.args), dialect.attributes(call)
+
+    add(Operator(f"qnn.{name}", whole, operands, attributes, read, write, signature, defaults))
+
+
+_AXIS = Attribute("axis", "int", -1)
+_OUT_DTYPE = Attribute("out_dtype", "str")
+_NO_DTYPE = Attribute("out_dtype", "str", "")
+_SUMS = {"out_dtype": "int32"}
+
+_row(
+    "quantize",
+    ("data", "output_scale", "output_zero_point"),
+    (_OUT_DTYPE, _AXIS),
+    ("data", "output_scale", "output_zero_point", "axis", "out_dtype"),
+    {"out_dtype": "int8"},
+)
+_row(
+    "dequantize",
+    ("data", "input_scale", "input_zero_point"),
+    (_OUT_DTYPE, _AXIS),
+    ("data", "input_scale", "input_zero_point", "axis", "out_dtype"),
+    {"out_dtype": "float32"},
+)
+_row(
+    "requantize",
+    ("data", "input_scale", "input_zero_point", "output_scale", "output_zero_point"),
+    (
+        _AXIS,
+        Attribute("rounding", "str", "None"),
+        Attribute("compute_dtype", "str", "None"),
+        _NO_DTYPE,
+    ),
+    defaults={"out_dtype": "int8"},
+)
+_row(
+    "conv2d",
+    products.OPERANDS,
+    CONV2D,
+    (
+        *products.OPERANDS,
+        "kernel_size",
+        "channels",
+        *(a.name for a in CONV2D if a.name not in ("kernel_size", "channels")),
+    ),
+    _SUMS,
+)
+_row(
+    "conv2d_transpose",
+    products.OPERANDS,
+    CONV2D_TRANSPOSE,
+    (*products.OPERANDS, *TRANSPOSE_SIGNATURE),
+    _SUMS,
+)
+_row("dense", products.OPERANDS, (Attribute("units", "int", None), _NO_DTYPE), defaults=_SUMS)
+_row(
+    "batch_matmul",
+    products.BATCH_OPERANDS,
+    (
+        _NO_DTYPE,
+        Attribute("transpose_a", "bool", False),
+        Attribute("transpose_b", "bool", False),
+    ),
+    defaults={"out_dtype": "int32", "transpose_b": True},
+)
+for _name in elementwise.BINARY:
+    _row(
+        _name,
+        elementwise.BINARY_OPERANDS,
+        (Attribute("lhs_axis", "int", -1), Attribute("rhs_axis", "int", -1)),
+    )
+for _name in elementwise.UNARY:
+    _row(_name, elementwise.UNARY_OPERANDS)
+_row("softmax", elementwise.UNARY_OPERANDS, (_AXIS,))
+_row(
+    "leaky_relu",
+    elementwise.UNARY_OPERANDS,
+    (Attribute("alpha", "float", 0.25),),
+    ("x", "alpha", *elementwise.UNARY_OPERANDS[1:]),
+)
+_row("concatenate", elementwise.CONCATENATE_OPERANDS, (Attribute("axis", "int", 0),))
+_row(
+    "avg_pool2d",
+    elementwise.POOL_OPERANDS,
+    pool_attributes("HW", average=True),
+    (
+        *elementwise.POOL_OPERANDS,
+        "pool_size",
+        "strides",
+        "padding",
+        "dilation",
+        "ceil_mode",
+        "count_include_pad",
+        "layout",
+        "out_layout",
+    ),
+    {"count_include_pad": True, "layout": "NHWC"},
+)
