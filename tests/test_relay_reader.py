@@ -267,7 +267,7 @@ def test_params_become_constants(tmp_path: Path) -> None:
         ("let %x: int8 = 1; %x", "declared", "%x"),
         ("(1, 2).2", "no field 2", ".2"),
         ("fn (%x: int8) { %x.0 }", "no field 0", "%x.0"),
-        ("fn () { }", "no result", "fn"),
+        ("fn () { }", "no result", "{"),
         ("meta[relay.Constant][0] fn", "cannot go on", "fn"),
         ("def @main() { meta[relay.Constant][0] }", "the text has none", "meta"),
         ("type List[A] { Nil }", "no counterpart", "type"),

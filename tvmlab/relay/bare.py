@@ -34,11 +34,12 @@ class BareLowering(Lowering):
     def main(self, body: Node) -> relax.Function:
         """Give the function that a bare body is."""
         statements, result = body.items
+        self.variables = {}
+        self.outermost = self.inner(None, body.token)
         if not statements and result is not None and result.kind == "function":
             function = self.function(result.token, result.items)
             return function.with_attr("global_symbol", "main")
-        self.variables = {}
-        scope = self.outermost = self.inner(None, body.token)
+        scope = self.outermost
         declared = [statement for statement in statements if statement.kind == "free"]
         for statement in declared:
             self.variable(statement.token.value[1:], read_type(self.text, statement.items[0]))
@@ -71,7 +72,7 @@ class BareLowering(Lowering):
         return False
 
     def _meta(self, node: Node, scope: Scope) -> relax.Expr:
-        if self.constants.mark is not None:
+        if self.constants.mark is not None or "relay.Constant" not in node.token.value:
             return super()._meta(node, scope)
         if node.token.value not in self.variables:
             self.variable(node.token.value, self.told(node.token))

@@ -14,7 +14,7 @@ from tvm import ir, relax
 from ..errors import RelayError, TvmlabError
 from . import lexer, operators, table
 from .constants import Constants
-from .graph import key, typed
+from .graph import key, known, typed
 from .lexer import Token
 from .syntax import Node
 from .values import BoxedIndex, attribute, literal
@@ -260,9 +260,9 @@ class Expressions:
 
         TVM takes a millisecond to infer the type of a convolution.
         """
-        if not isinstance(value, relax.Call) or not all(
-            isinstance(arg, (relax.Var, ir.GenericConst)) for arg in value.args
-        ):
+        if not isinstance(value, relax.Call) or known(value):
+            return value
+        if not all(isinstance(arg, (relax.Var, ir.GenericConst)) for arg in value.args):
             return value
         types = [self.same(arg.ty) for arg in value.args]
         signature = (name, repr(values), *map(key, types))
