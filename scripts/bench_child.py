@@ -98,8 +98,30 @@ def memory(path: str, shape: list[int], calls: int) -> dict[str, int]:
     return bench_memory.growth(path, tuple(shape), calls)
 
 
+def relay_calls(number: int) -> dict[str, float]:
+    """Print and read so many calls as Relay text; the seconds."""
+    import bench_relay
+
+    return bench_relay.calls(number)
+
+
+def relay_write(name: str, path: str) -> dict[str, float]:
+    """Print a network with its weights as Relay text; the seconds and the size."""
+    import bench_relay
+
+    return bench_relay.write(name, path)
+
+
+def relay_read(path: str) -> dict[str, float]:
+    """Read a network's Relay text; the seconds, and the bytes that this process grew by."""
+    import bench_relay
+
+    return bench_relay.read(path)
+
+
 JOBS: dict[str, Callable[..., Any]] = {
-    job.__name__: job for job in (network, convolution, peak, turn, forget, save, memory)
+    **{job.__name__: job for job in (network, convolution, peak, turn, forget, save, memory)},
+    **{job.__name__: job for job in (relay_calls, relay_write, relay_read)},
 }
 
 

@@ -30,18 +30,18 @@ def growth(path: str, shape: tuple[int, ...], calls: int) -> dict[str, int]:
 
     picture = np.random.default_rng(0).random(shape, dtype=np.float32)
     bench.PeakLoop()()  # code generation and threads are TVM's own, whatever the network is
-    before = _kib("VmRSS")
-    _forget_peak()
+    before = kib("VmRSS")
+    forget_peak()
     executable = tvmlab.load_executable(path)
-    loading = _kib("VmHWM")
-    _forget_peak()
+    loading = kib("VmHWM")
+    forget_peak()
     for _ in range(calls):
         executable(picture)
-    running = _kib("VmHWM")
+    running = kib("VmHWM")
     return {"loading": 1024 * (loading - before), "running": 1024 * (running - before)}
 
 
-def _kib(field: str) -> int:
+def kib(field: str) -> int:
     """Read a number of this process's memory: VmRSS is what it has, VmHWM the most it has had."""
     for line in Path("/proc/self/status").read_text().splitlines():
         name, _, value = line.partition(":")
@@ -50,6 +50,6 @@ def _kib(field: str) -> int:
     raise OSError(f"/proc/self/status has no {field}")
 
 
-def _forget_peak() -> None:
+def forget_peak() -> None:
     """Set VmHWM back to VmRSS."""
     Path("/proc/self/clear_refs").write_text("5")

@@ -39,6 +39,12 @@ SHARE = "{}: a convolution's share of the peak, median"
 COMPILE = "{}: compile time, seconds"
 MEMORY = "{}: memory of the running model / weights"
 BATCH = "{}: time per image, batch 16 / batch 1"
+RELAY_READ = "Relay text, 10,000 calls: seconds to read"
+RELAY_PRINT = "Relay text, 10,000 calls: seconds to print"
+RELAY_READ_GROWS = "Relay text read: a call of 10,000 / a call of 1,000"
+RELAY_PRINT_GROWS = "Relay text printed: a call of 10,000 / a call of 1,000"
+RELAY_NETWORK = "{} as Relay text: seconds to read"
+RELAY_MEMORY = "{} as Relay text: memory to read it, GB"
 
 BARS = {
     RATIO.format("resnet50_v2"): Bar(1.0, 0.85),
@@ -53,6 +59,12 @@ BARS = {
     COMPILE.format("resnet50_v2"): Bar(20, 8),
     MEMORY.format("resnet50_v2"): Bar(2, 1.4),
     BATCH.format("resnet50_v2"): Bar(1.0, 0.9),
+    RELAY_READ: Bar(5),
+    RELAY_PRINT: Bar(3),
+    RELAY_READ_GROWS: Bar(1.3),
+    RELAY_PRINT_GROWS: Bar(1.3),
+    RELAY_NETWORK.format("resnet50_v2"): Bar(15),
+    RELAY_MEMORY.format("resnet50_v2"): Bar(1.5),
 }
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import bench_convolution
+import bench_report
 import numpy as np
 from bench_race import Child, ChildError, children, race
 from bench_report import BATCH, COMPILE, ERROR, MEMORY, RATIO, SHARE, columns
@@ -237,6 +238,49 @@ def batch(name: str, effort: Effort) -> Found:
     return Found({BATCH.format(name): ratios["tvmlab"]}, figures)
 
 
+def relay_text(name: str, effort: Effort) -> Found:
+    """Print and read Relay text: calls, and a network with its weights."""
+    runs: dict[str, dict[str, list[float]]] = {}
+    with children(["tvmlab"]) as crowd:
+        child = crowd["tvmlab"]
+        child.do("relay_calls", number=100)  # the grammar is compiled here
+        for _ in range(min(5, effort.rounds)):
+            for number in (1_000, 10_000):
+                for step, seconds in child.do("relay_calls", number=number).items():
+                    runs.setdefault(step, {}).setdefault(str(number), []).append(seconds)
+    medians = {
+        step: {number: statistics.median(found) for number, found in by_number.items()}
+        for step, by_number in runs.items()
+    }
+    grows = {step: found["10000"] / found["1000"] / 10 for step, found in medians.items()}
+    for step in ("read", "printed"):
+        told = ", ".join(f"{number} in {found:.2f} s" for number, found in medians[step].items())
+        print(f"calls {step} as Relay text: {told}; a call {grows[step]:.2f} times", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "network.relay")
+        with children(["tvmlab"]) as crowd:
+            written = crowd["tvmlab"].do("relay_write", name=name, path=path)
+        with children(["tvmlab"]) as crowd:
+            read = crowd["tvmlab"].do("relay_read", path=path)
+    print(
+        f"{name} as Relay text, {written['bytes'] / 1e6:.0f} MB: printed in "
+        f"{written['seconds']:.1f} s, read in {read['seconds']:.1f} s and "
+        f"{read['grown'] / 1e9:.2f} GB",
+        flush=True,
+    )
+    return Found(
+        {
+            bench_report.RELAY_READ: medians["read"]["10000"],
+            bench_report.RELAY_PRINT: medians["printed"]["10000"],
+            bench_report.RELAY_READ_GROWS: grows["read"],
+            bench_report.RELAY_PRINT_GROWS: grows["printed"],
+            bench_report.RELAY_NETWORK.format(name): read["seconds"],
+            bench_report.RELAY_MEMORY.format(name): read["grown"] / 1e9,
+        },
+        {"calls": runs, "written": written, "read": read},
+    )
+
+
 #: The sections in their order. The first runs over every network, the others over one.
 SECTIONS: dict[str, Callable[[str, Effort], Found]] = {
     "networks": network,
@@ -244,6 +288,7 @@ SECTIONS: dict[str, Callable[[str, Effort], Found]] = {
     "compile": compilation,
     "memory": memory,
     "batch": batch,
+    "relay": relay_text,
 }
 
 

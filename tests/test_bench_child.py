@@ -134,16 +134,16 @@ def test_a_depthwise_convolution_says_its_groups() -> None:
 
 
 def test_what_a_process_grows_by_is_seen() -> None:
-    bench_memory._forget_peak()
-    before = bench_memory._kib("VmHWM")
+    bench_memory.forget_peak()
+    before = bench_memory.kib("VmHWM")
     # A mapping of its own: memory that malloc is given back, it may keep, as history has it.
     with mmap.mmap(-1, 16 << 20) as held:
         for page in range(0, len(held), mmap.PAGESIZE):
             held[page] = 1
-        grown = bench_memory._kib("VmHWM") - before
+        grown = bench_memory.kib("VmHWM") - before
         assert 15 << 10 < grown < 40 << 10
-    assert bench_memory._kib("VmHWM") - before > 15 << 10  # a peak stays
-    bench_memory._forget_peak()
-    assert bench_memory._kib("VmHWM") - before < 12 << 10
+    assert bench_memory.kib("VmHWM") - before > 15 << 10  # a peak stays
+    bench_memory.forget_peak()
+    assert bench_memory.kib("VmHWM") - before < 12 << 10
     with pytest.raises(OSError, match="VmNothing"):
-        bench_memory._kib("VmNothing")
+        bench_memory.kib("VmNothing")
