@@ -83,12 +83,13 @@ class Tensor:
         """
         if self.ndim < 0:
             return axis
-        if not -self.ndim <= axis < max(self.ndim, 1):
+        count = max(self.ndim, 1)  # a scalar has one channel
+        if not -count <= axis < count:
             raise ShapeError(
                 f"axis {axis} is out of range: {self.name} has {self.ndim} dimensions.",
                 where=self.where,
             )
-        return axis % self.ndim if self.ndim else 0
+        return axis % count
 
     def size(self, axis: int) -> Any:
         """Give the size along an axis (counted as in `axis`), None where it is unknown."""
