@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tvm import ir, relax
+from tvm import ir, relax, tirx
 
 
 def text(ty: ir.Type | None) -> str | None:
@@ -50,7 +50,7 @@ def _tensor(ty: relax.TensorType) -> str | None:
         return None
     if isinstance(ty.shape, relax.ShapeExpr):
         sizes = [
-            str(size.value) if isinstance(size, ir.IntImm) else "?" for size in ty.shape.values
+            str(size.value) if isinstance(size, tirx.IntImm) else "?" for size in ty.shape.values
         ]
     else:
         sizes = ["?"] * ty.ndim
