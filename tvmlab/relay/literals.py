@@ -90,4 +90,6 @@ def _shortest(value: float, code: str, most: int) -> str:
 
 _SPECIAL = {'"', "\\"}
 _ESCAPED = {byte: f"\\x{byte:02X}" for byte in range(256) if not 32 <= byte < 127}
-_ESCAPED |= {ord(a): f"\\{b}" for a, b in {'"': '"', "\\": "\\", "\t": "t", "\r": "r", "\n": "n"}.items()}
+_ESCAPED |= {
+    ord(a): f"\\{b}" for a, b in {'"': '"', "\\": "\\", "\t": "t", "\r": "r", "\n": "n"}.items()
+}

@@ -128,9 +128,11 @@ class _Graph:
         except (RecursionError, ValueError) as wrong:  # nested too deep; a number too long
             raise self._error(f"The metadata is not TVM's: {wrong}", 0) from None
         graph = graph if isinstance(graph, dict) else {}
-        self._nodes, self._arrays = graph.get("nodes"), graph.get("b64ndarrays", [])
-        if not isinstance(self._nodes, list) or not isinstance(self._arrays, list):
+        nodes, arrays = graph.get("nodes"), graph.get("b64ndarrays", [])
+        if not isinstance(nodes, list) or not isinstance(arrays, list):
             raise self._error("The metadata holds no lists of nodes and tensors", 0)
+        self._nodes: list[Any] = nodes
+        self._arrays: list[Any] = arrays
         self._root = graph.get("root")
 
     def entries(self) -> dict[str, list[Any]]:

@@ -107,9 +107,13 @@ class Scope:
             lines.append(node)
         last = lines[-1] if lines else None
         final = last is not None and graph.key(result) == last.key
-        if last is not None and final and (last.kind == "let" or not fragment):
+        if (
+            last is not None
+            and final
+            and (_is_output(lines) if last.kind == "let" else not fragment)
+        ):
             lines.pop()
-            if last.kind == "let":  # the output is another name for something
+            if last.kind == "let":
                 result, final = last.expr, False
         root = self._find(result)
         placed = root is not None and (
@@ -176,6 +180,20 @@ class Scope:
         if node is None and not (isinstance(expr, relax.Var) and key in self._known):
             node = self._inline[key] = _node(expr)
         return node
+
+
+def _is_output(lines: list[Node]) -> bool:
+    """Say whether the last line is left out, which only gives another name to the result.
+
+    A result that is no computation is bound when the text is read again, as outputs of dataflow
+    blocks are; but not where there is no block, nor a variable that is in a block of another kind.
+    """
+    *others, last = lines
+    if isinstance(last.expr, relax.Tuple):
+        return True
+    if isinstance(last.expr, relax.Var) and any(n.kind in ("function", "if") for n in others):
+        return False
+    return bool(others)
 
 
 def _node(expr: relax.Expr, var: relax.Var | None = None) -> Node:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,8 @@ def load_param_dict(data: bytes | bytearray, where: str | None = None) -> dict[s
     """
     data = bytes(data)
 
-    def fail(what: str) -> RelayError:
+    def fail(what: str, name: str | None = None) -> RelayError:
+        what = what if name is None else f"Parameter {name!r}: {what}"
         return RelayError(
             what, where=where, fix="save it again with save_param_dict, and copy it as binary"
         )
@@ -94,11 +96,9 @@ def load_param_dict(data: bytes | bytearray, where: str | None = None) -> dict[s
     held, position = _count(data, position, fail)
     if held != count:
         raise fail(f"There are {count} names and {held} tensors")
-    params = {}
+    params: dict[str, Array] = {}
     for name in names:
-        params[name], position = tensors.read(
-            data, position, lambda what, name=name: fail(f"Parameter {name!r}: {what}")
-        )
+        params[name], position = tensors.read(data, position, partial(fail, name=name))
     if position != len(data):
         raise fail(f"{len(data) - position} bytes follow behind the last parameter")
     return params
@@ -156,12 +156,12 @@ def load_params(path: str | os.PathLike[str]) -> dict[str, Array]:
 
 
 def _pieces(params: Mapping[str, Any]) -> Iterator[bytes | memoryview]:
-    names = [name.encode() for name in params]
-    yield _START.pack(_MAGIC, 0, len(names))
-    for name in names:
-        yield _COUNT.pack(len(name))
-        yield name
-    yield _COUNT.pack(len(names))
+    yield _START.pack(_MAGIC, 0, len(params))
+    for name in params:
+        coded = name.encode()
+        yield _COUNT.pack(len(coded))
+        yield coded
+    yield _COUNT.pack(len(params))
     for name, value in params.items():
         array = np.asarray(value.numpy() if isinstance(value, tvm.runtime.Tensor) else value)
         try:
@@ -171,7 +171,7 @@ def _pieces(params: Mapping[str, Any]) -> Iterator[bytes | memoryview]:
         yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
-def _count(data: bytes, position: int, fail: Any) -> tuple[int, int]:
+def _count(data: bytes, position: int, fail: Callable[[str], RelayError]) -> tuple[int, int]:
     if len(data) - position < _COUNT.size:
         raise fail(f"The parameters end after {len(data)} bytes, in the middle of the names")
     return _COUNT.unpack_from(data, position)[0], position + _COUNT.size

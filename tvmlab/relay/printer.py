@@ -29,6 +29,7 @@ FRAGMENT = "relay.fragment"
 fragment declares its free variables, which are the function's parameters, and 1 where not."""
 
 _DECLARED = 2
+_SAID = (relax.TensorType, ir.TupleType, relax.FuncType)
 _HEADER = '#[version = "0.0.5"]\n'
 _OMITTED = """/* For debugging purposes the metadata section has been omitted.
  * If you would like to see the full metadata section you can set the 
@@ -116,11 +117,14 @@ class _Printer:
             if name.name_hint == "main":  # whose parameters users know by name
                 for param in function.params:
                     self._memo[graph.key(param)] = "%" + self._names.local(param.name)
-        texts = [
-            f"def @{self._function_name(name)}{self._function(function, '')}\n"
-            for name, function in functions
-        ]
-        return "\n".join(texts)
+        return "\n".join(self._definition(name, function) for name, function in functions)
+
+    def _definition(self, name: ir.GlobalVar, function: relax.Function) -> str:
+        try:
+            return f"def @{self._function_name(name)}{self._function(function, '')}\n"
+        except RelayError as problem:
+            where = f"@{name.name_hint}" + (f", {problem.where}" if problem.where else "")
+            raise RelayError(problem.what, where=where, fix=problem.fix) from None
 
     def alone(self, expr: relax.Expr) -> str:
         """Print a function, or a graph with its free variables."""
@@ -170,19 +174,21 @@ class _Printer:
         if key not in self._memo:
             self._memo[key] = "%" + self._names.local(var.name)
         text = self._type(var.ty)
-        if text is None and not isinstance(var.ty, relax.AnyType) and graph.known(var):
+        if not isinstance(var.ty, _SAID) and graph.known(var):
             raise RelayError(
                 f"Relay has no type like {var.ty}",
                 where=f"variable {var.name}",
-                fix="give it a tensor's type with a dtype and a number of dimensions",
+                fix="give it the type of a tensor, or of a tuple of them",
             )
         return self._memo[key] + (f": {text}{self._comment(var.ty)}" if text else "")
 
     def _attributes(self, function: relax.Function) -> list[str]:
-        """Print a function's attributes; where Relax has two names for a compiler, Relay has one."""
+        """Print a function's attributes; a compiler has two names in Relax, and one in Relay."""
         found = {str(key): dialect.plain(value) for key, value in (function.attrs or {}).items()}
         if "Compiler" in found and found.get("Codegen") == found["Compiler"]:
             del found["Codegen"]
+        if found.get("global_symbol") == "main":  # Relax says of every main what Relay says of none
+            del found["global_symbol"]
         return [f"{key}={self._value(value, key)}" for key, value in found.items()]
 
     def _value(self, value: Any, name: str, node: Node | None = None) -> str:
@@ -249,20 +255,21 @@ class _Printer:
         if node.row is None or node.attributes is None:
             return f"{self._use(node.callee)}({', '.join(inputs)})"
         for attribute in node.row.attributes:
-            value = node.attributes[attribute.name]
-            if attribute.default is table.REQUIRED or value != attribute.default:
-                if value is None or attribute.kind not in ("any", "float", "bool"):
-                    text = self._value(value, attribute.name, node)
-                elif attribute.kind == "any" and isinstance(value, int):
-                    text = self.section.boxed(value)
-                elif attribute.kind == "float":
-                    text = literals.real(value)
-                elif attribute.kind == "bool":
-                    text = str(bool(value))
-                else:
-                    text = self._value(value, attribute.name, node)
-                inputs.append(f"{attribute.name}={text}")
+            value, usual = node.attributes[attribute.name], attribute.default
+            # Where a number may be whole or not, 1 is not 1.0.
+            exact = attribute.kind != "number" or type(value) is type(usual)
+            if usual is table.REQUIRED or value != usual or not exact:
+                inputs.append(f"{attribute.name}={self._attribute(node, attribute, value)}")
         return f"{node.row.name}({', '.join(inputs)})"
+
+    def _attribute(self, node: Node, attribute: table.Attribute, value: Any) -> str:
+        if attribute.kind == "any" and isinstance(value, int):
+            return self.section.boxed(value)
+        if attribute.kind == "float" and value is not None:
+            return literals.real(value)
+        if attribute.kind == "bool" and value is not None:
+            return str(bool(value))
+        return self._value(value, attribute.name, node)
 
     def _branches(self, branch: relax.If, condition: str, indent: str) -> str:
         then, other = (

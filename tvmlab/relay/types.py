@@ -1,4 +1,4 @@
-"""Types as Relay writes them: ``Tensor[(1, 3), float32]``, ``(int8, int8)``, ``fn (...) -> ...``."""
+"""Types as Relay writes them: ``Tensor[(3), float32]``, ``(int8, int8)``, ``fn (int8) -> int8``."""
 
 from __future__ import annotations
 
