@@ -96,14 +96,21 @@ def typed(expr: relax.Expr) -> relax.Expr:
         if isinstance(expr.op, ir.Op):
             infer = expr.op.get_attr("FInferType")
             relax.expr._update_type(expr, infer(expr, _BUILDER))
-        elif known(expr.op) and isinstance(expr.op.ty, relax.FuncType):
+        elif isinstance(expr.op.ty, relax.FuncType) and tells(expr.op.ty.ret):
             relax.expr._update_type(expr, expr.op.ty.ret)
     return expr
 
 
 def known(expr: relax.Expr) -> bool:
-    """Say whether an expression has a type."""
-    return expr.ty is not None and type(expr.ty) is not ir.Type
+    """Say whether an expression has a type that says something."""
+    return tells(expr.ty)
+
+
+def tells(kind: ir.Type | None) -> bool:
+    """Say whether a type says something: `UNKNOWN` and Relax's type of any value do not."""
+    if isinstance(kind, relax.TensorType):
+        return kind.ndim >= 0 or kind.dtype is not None
+    return kind is not None and type(kind) not in (ir.Type, relax.AnyType)
 
 
 def to_graph(function: relax.Function) -> relax.Expr:
@@ -179,5 +186,8 @@ def from_graph(
     function = function.without_attr("global_symbol")
     return function.with_attrs(dict(attrs.items())) if attrs else function
 
+
+UNKNOWN = relax.TensorType(None, None)
+"""The type of a parameter that Relay was given without one: a tensor, no more is known."""
 
 _BUILDER = relax.BlockBuilder()

@@ -1,0 +1,239 @@
+"""What Relay had and tvmlab does not carry, with its counterpart in today's TVM.
+
+Two tables of names. The counterpart of an operator is looked for in `tvm.relax.op`, so that it is
+never out of date.
+"""
+
+from __future__ import annotations
+
+from tvm import relax
+
+from ..errors import RelayError
+
+__all__ = ["error", "is_operator", "operator", "raise_gone"]
+
+_RUNTIME = "tvm.relax.VirtualMachine, which runs what tvmlab.compile or tvm.compile makes"
+_TUNING = "tvm.s_tir.meta_schedule"
+_NAMES: dict[str, str | None] = {
+    "ADT": None,
+    "Clause": None,
+    "Constructor": None,
+    "Feature": None,
+    "GlobalTypeVar": None,
+    "Match": "tvm.relax.If",
+    "Pattern": None,
+    "PatternConstructor": None,
+    "PatternTuple": None,
+    "PatternVar": None,
+    "PatternWildcard": None,
+    "RefCreate": None,
+    "RefRead": None,
+    "RefType": None,
+    "RefWrite": None,
+    "ScopeBuilder": "tvm.relax.BlockBuilder",
+    "StorageInfo": None,
+    "TypeCall": None,
+    "TypeConstraint": None,
+    "TypeData": None,
+    "TypeFunctor": "tvm.relax.analysis.collect_vars",
+    "TypeMutator": None,
+    "TypeRelation": "the attribute FInferType of an operator",
+    "TypeVar": None,
+    "TypeVisitor": None,
+    "adt": None,
+    "aot": _RUNTIME,
+    "backend": _RUNTIME,
+    "backend.Executor": "nothing: tvm.compile has one kind of executable",
+    "backend.Runtime": "nothing: tvm.compile has one runtime",
+    "backend.contrib": "tvm.relax.backend.contrib",
+    "backend.te_compiler": "tvm.relax.transform.LegalizeOps",
+    "build_config": "tvm.transform.PassContext",
+    "collage": _TUNING,
+    "data_dep_optimization": None,
+    "debug": None,
+    "dataflow_pattern.dominates": None,
+    "feature": None,
+    "loops": "tvm.relax.If and a recursive tvm.relax.Function",
+    "memory_alloc": "tvm.relax.transform.StaticPlanBlockMemory",
+    "op.contrib": "tvm.relax.backend.patterns",
+    "op.dyn": "tvm.relax.op.dynamic_strided_slice and symbolic shapes",
+    "op.register": "tvmlab.dialect.register",
+    "op.register_alter_op_layout": "tvm.relax.transform.ConvertLayout",
+    "op.register_compute": "the attribute FLegalize of an operator",
+    "op.register_gradient": "the attribute FPrimalGradient of an operator",
+    "op.register_legalize": "the attribute FLegalize of an operator",
+    "op.register_pattern": "tvm.relax.transform.AnnotateTIROpPattern",
+    "op.register_strategy": "tvmlab.schedule",
+    "op.strategy": "tvmlab.schedule",
+    "param_dict": "tvm.runtime.save_param_dict",
+    "parser": "tvmlab.relay.fromtext",
+    "prelude": None,
+    "quantize": "PyTorch's or ONNX Runtime's quantization, imported by tvmlab.load",
+    "qnn.transform": None,
+    "scope_builder": "tvm.relax.BlockBuilder",
+    "span": "tvm.ir.Span",
+    "transform.AlterOpLayout": "tvm.relax.transform.ConvertLayout",
+    "transform.AnnotateSpans": None,
+    "transform.AnnotateTarget": "tvm.relax.transform.FuseOpsByPattern",
+    "transform.BackwardFoldScaleAxis": "tvmlab.batch_norm.FoldBatchNorm",
+    "transform.CanonicalizeCast": None,
+    "transform.CapturePostDfsIndexInSpans": None,
+    "transform.CollagePartition": _TUNING,
+    "transform.CombineParallelBatchMatmul": "tvm.relax.transform.CombineParallelMatmul",
+    "transform.CombineParallelConv2D": None,
+    "transform.CombineParallelDense": "tvm.relax.transform.CombineParallelMatmul",
+    "transform.Conv2dToSparse": None,
+    "transform.DefuseOps": None,
+    "transform.Defunctionalization": None,
+    "transform.DenseToSparse": None,
+    "transform.DynamicToStatic": "tvm.relax.transform.FoldConstant",
+    "transform.EtaExpand": None,
+    "transform.FakeQuantizationToInteger": None,
+    "transform.FastMath": "tvm.relax.transform.FastMathTransform",
+    "transform.FirstOrderGradient": "tvm.relax.transform.Gradient",
+    "transform.FlattenAtrousConv": None,
+    "transform.ForwardFoldScaleAxis": "tvmlab.batch_norm.FoldBatchNorm",
+    "transform.Inline": "tvm.relax.transform.InlinePrivateFunctions",
+    "transform.InlineCompilerFunctionsBoundTo": "tvm.relax.transform.InlinePrivateFunctions",
+    "transform.LambdaLift": "tvm.relax.transform.LambdaLift",
+    "transform.LazyGradientInit": None,
+    "transform.Legalize": "tvm.relax.transform.LegalizeOps",
+    "transform.ManifestAlloc": "tvm.relax.transform.StaticPlanBlockMemory",
+    "transform.ManifestLifetimes": "tvm.relax.transform.KillAfterLastUse",
+    "transform.MarkCompilerFunctionsAsExtern": None,
+    "transform.MergeCompilerRegions": "tvm.relax.transform.MergeCompositeFunctions",
+    "transform.MergeComposite": "tvm.relax.transform.FuseOpsByPattern",
+    "transform.OutlineCompilerFunctionsWithExistingGlobalSymbols": None,
+    "transform.PartialEvaluate": None,
+    "transform.PartitionGraph": "tvm.relax.transform.MergeCompositeFunctions",
+    "transform.PlanDevices": "tvm.relax.transform.RealizeVDevice",
+    "transform.SimplifyExpr": None,
+    "transform.SimplifyFCTranspose": "tvm.relax.transform.FuseTransposeMatmul",
+    "transform.SplitArgs": None,
+    "transform.ToBasicBlockNormalForm": "tvm.relax.transform.Normalize",
+    "transform.ToCPS": None,
+    "transform.ToMixedPrecision": "tvm.relax.transform.ToMixedPrecision",
+    "transform.gradient": "tvm.relax.transform.Gradient",
+    "transform.recast": "tvm.relax.transform.ToMixedPrecision",
+    "transform.to_cps": None,
+    "transform.un_cps": None,
+    "type_functor": None,
+    "vm": _RUNTIME,
+    "testing.byoc": None,
+    "testing.darknet": None,
+    "testing.densenet": "tvmlab.models",
+    "testing.dqn": "tvmlab.models",
+    "testing.inception_v3": "tvmlab.models",
+    "testing.lstm": "tvmlab.models",
+    "testing.squeezenet": "tvmlab.models",
+    "testing.vgg": "tvmlab.models",
+    "testing.yolo_detection": None,
+    **{
+        f"frontend.from_{name}": "an export to ONNX, and tvmlab.load"
+        for name in ("caffe", "caffe2", "coreml", "darknet", "keras", "mxnet", "oneflow", "paddle",
+                     "tensorflow")
+    },
+}  # fmt: skip
+_OPERATORS = frozenset(
+    """
+    abs acos acosh add adv_index all any arange argmax argmin argsort argwhere asin asinh atan
+    atan2 atanh batch_matmul bitwise_and bitwise_not bitwise_or bitwise_xor broadcast_to
+    broadcast_to_like cast cast_like ceil clip collapse_sum_like collapse_sum_to concatenate copy
+    cos cosh cumprod cumsum debug device_copy diag divide dft einsum einsum equal erf exp
+    expand_dims fast_erf fast_exp fast_softmax fast_tanh fft fixed_point_multiply
+    fixed_point_multiply_per_axis floor floor_divide floor_mod full full_like gather gather_nd
+    greater greater_equal hann_window invert_permutation isfinite isinf isnan layout_transform
+    left_shift less less_equal log log10 log2 logical_and logical_not logical_or logical_xor
+    logsumexp matrix_set_diag max maximum mean mean_std mean_variance meshgrid min minimum mod
+    multiply ndarray_size negative not_equal one_hot ones ones_like power prod reinterpret repeat
+    reshape reshape_like reverse reverse_reshape reverse_sequence right_shift round rsqrt scatter
+    scatter_add scatter_elements scatter_nd searchsorted segment_sum sequence_mask shape_of
+    sigmoid sign sin sinh slice_like sliding_window sort sparse_fill_empty_rows sparse_reshape
+    sparse_to_dense split sqrt squeeze stack std stft strided_set strided_slice subtract sum take
+    tan tanh tile topk transpose trilu trunc trunc_divide trunc_mod unique unravel_index variance
+    where zeros zeros_like
+    nn.adaptive_avg_pool1d nn.adaptive_avg_pool2d nn.adaptive_avg_pool3d nn.adaptive_max_pool1d
+    nn.adaptive_max_pool2d nn.adaptive_max_pool3d nn.avg_pool1d nn.avg_pool2d nn.avg_pool2d_grad
+    nn.avg_pool3d nn.batch_flatten nn.batch_matmul nn.batch_norm nn.batch_to_space_nd nn.bias_add
+    nn.bitpack nn.bitserial_conv2d nn.bitserial_dense nn.conv1d nn.conv1d_transpose nn.conv2d
+    nn.conv2d_backward_weight nn.conv2d_transpose nn.conv3d nn.conv3d_transpose
+    nn.contrib_conv2d_gemm_weight_transform nn.contrib_conv2d_nchwc
+    nn.contrib_conv2d_winograd_without_weight_transform nn.contrib_conv3d_winograd_weight_transform
+    nn.contrib_dense_pack nn.contrib_depthwise_conv2d_nchwc nn.correlation nn.cross_entropy
+    nn.cross_entropy_with_logits nn.deformable_conv2d nn.dense nn.depth_to_space nn.dilate
+    nn.dropout nn.dropout_raw nn.fast_softmax nn.fifo_buffer nn.global_avg_pool1d
+    nn.global_avg_pool2d nn.global_avg_pool3d nn.global_max_pool1d nn.global_max_pool2d
+    nn.global_max_pool3d nn.group_norm nn.instance_norm nn.l2_normalize nn.layer_norm
+    nn.leaky_relu nn.log_softmax nn.lrn nn.matmul nn.max_pool1d nn.max_pool2d nn.max_pool2d_grad
+    nn.max_pool3d nn.mirror_pad nn.nll_loss nn.pad nn.prelu nn.relu nn.softmax
+    nn.space_to_batch_nd nn.space_to_depth nn.sparse_add nn.sparse_dense nn.sparse_transpose
+    nn.upsampling nn.upsampling3d
+    image.affine_grid image.crop_and_resize image.dilation2d image.grid_sample image.resize1d
+    image.resize2d image.resize3d
+    vision.all_class_non_max_suppression vision.get_valid_counts vision.multibox_prior
+    vision.multibox_transform_loc vision.nms vision.non_max_suppression vision.proposal
+    vision.roi_align vision.roi_pool vision.yolo_reorg
+    qnn.abs qnn.add qnn.avg_pool2d qnn.batch_matmul qnn.broadcast qnn.concatenate
+    qnn.contrib_dense_pack qnn.conv2d qnn.conv2d_transpose qnn.dense qnn.dequantize qnn.erf qnn.exp
+    qnn.hardswish qnn.leaky_relu qnn.log qnn.mul qnn.quantize qnn.requantize qnn.rsqrt qnn.sigmoid
+    qnn.simulated_dequantize qnn.simulated_quantize qnn.softmax qnn.sqrt qnn.subtract qnn.tanh
+    annotation.bitpack_end annotation.bitpack_start annotation.cast_hint annotation.checkpoint
+    annotation.compiler_begin annotation.compiler_end annotation.on_device annotation.stop_fusion
+    random.multinomial random.normal random.threefry_generate random.threefry_key
+    random.threefry_split random.uniform
+    """.split()
+)
+
+
+def is_operator(name: str) -> bool:
+    """Say whether Relay had an operator of a name."""
+    return name in _OPERATORS
+
+
+def operator(name: str) -> str | None:
+    """Give today's counterpart of one of Relay's operators, where `tvm.relax.op` has its name."""
+    found: object = relax.op
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return f"tvm.relax.op.{name}" if callable(found) else None
+
+
+def error(name: str, counterpart: str | None) -> RelayError:
+    """Make the error for a name that is not carried.
+
+    Parameters
+    ----------
+    name : str
+        Relay's name, such as ``"relay.vm"``.
+    counterpart : str, optional
+        Today's.
+    """
+    return RelayError(
+        f"tvmlab does not carry Relay's {name}",
+        where=name,
+        fix=f"use today's counterpart: {counterpart}"
+        if counterpart
+        else "today's TVM has no counterpart of it",
+    )
+
+
+def raise_gone(module: str, name: str) -> None:
+    """Raise the error for a name that Relay's module had; return for another.
+
+    Parameters
+    ----------
+    module : str
+        Inside ``relay``, such as ``"transform"``; empty for ``relay`` itself.
+    name : str
+        The name that was asked for.
+
+    Raises
+    ------
+    RelayError
+        Relay had it, and tvmlab does not carry it.
+    """
+    whole = f"{module}.{name}" if module else name
+    if whole in _NAMES:
+        raise error(f"relay.{whole}", _NAMES[whole])
+    if not module and name in _OPERATORS:
+        raise error(f"relay.{name}", operator(name))

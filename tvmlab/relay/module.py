@@ -1,0 +1,318 @@
+"""Modules: graphs become bindings here, parameters constants.
+
+Relay put graphs into modules as they are. A Relax module holds bindings, which every pass of
+Relax's takes for granted; so what comes in through Relay's names is normalized on the way, and every
+pass in `tvmlab.relay.transform` begins with `normalize`, for modules that were filled by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import ir, relax
+
+from ..errors import RelayError
+from . import graph
+from .expr import Call, Function, as_expr, const, infer
+
+__all__ = ["IRModule", "bind", "bind_params_by_name", "flat", "from_expr", "normal", "normalize"]
+
+
+class _ModuleKind(type):
+    def __instancecheck__(cls, value: object) -> bool:
+        """Say whether something is a module of TVM's."""
+        return isinstance(value, ir.IRModule)
+
+
+class IRModule(metaclass=_ModuleKind):
+    """A module: ``IRModule(functions)`` and ``IRModule.from_expr(expr)`` make a `tvm.IRModule`."""
+
+    def __new__(cls, functions: Mapping[Any, Any] | None = None, *_: Any, **__: Any) -> ir.IRModule:
+        """Make a module of functions by name, or an empty one."""
+        return normalize(ir.IRModule(dict(functions or {})))
+
+    @staticmethod
+    def from_expr(expr: Any, functions: Mapping[Any, Any] | None = None) -> ir.IRModule:
+        """Make a module of one expression; see `from_expr`."""
+        return from_expr(expr, functions)
+
+
+def from_expr(
+    expr: Any, functions: Mapping[Any, Any] | None = None, type_defs: Any = None
+) -> ir.IRModule:
+    """Make a module of one expression.
+
+    Parameters
+    ----------
+    expr : tvm.relax.Function or expression
+        What becomes ``main`` (or the name in its attribute ``global_symbol``). The free variables
+        of an expression that is no function become parameters, in the order of their use.
+    functions : mapping, optional
+        Further functions, by name or `tvm.ir.GlobalVar`.
+    type_defs : mapping, optional
+        Relay's type definitions, which Relax has not.
+
+    Returns
+    -------
+    tvm.ir.IRModule
+        Its functions hold bindings.
+
+    Raises
+    ------
+    RelayError
+        A type cannot be inferred, or there are type definitions.
+    """
+    from .analysis import free_vars
+
+    if type_defs:
+        raise RelayError(
+            "a Relax module has no type definitions",
+            where="IRModule.from_expr(type_defs=...)",
+            fix="use tuples",
+        )
+    expr = as_expr(expr)
+    if not isinstance(expr, relax.Function):
+        expr = Function(free_vars(expr), expr)
+    name = (expr.attrs or {}).get("global_symbol", "main")
+    return normalize(ir.IRModule({**(functions or {}), str(name): expr}))
+
+
+def normalize(mod: ir.IRModule) -> ir.IRModule:
+    """Turn the graphs in a module's functions into bindings, with all types inferred.
+
+    Parameters
+    ----------
+    mod : tvm.ir.IRModule
+        It is left unchanged.
+
+    Returns
+    -------
+    tvm.ir.IRModule
+        The same module, where every Relax function in it holds bindings already.
+
+    Raises
+    ------
+    RelayError
+        A type cannot be inferred.
+    """
+    todo = {
+        var: func
+        for var, func in mod.functions.items()
+        if isinstance(func, relax.Function) and not _is_normal(func)
+    }
+    if not todo:
+        return mod
+    made = mod.clone()
+    callees = {var.name_hint: (var, func) for var, func in mod.functions.items()}
+    for var, func in todo.items():
+        made.update_func(var, normal(func, callees))
+    return made
+
+
+def _is_normal(func: relax.Function) -> bool:
+    """Say whether a function's calls take variables only, and have types."""
+    if not isinstance(func.body, relax.SeqExpr) or not isinstance(
+        func.body.body, (relax.Var, relax.Tuple)
+    ):
+        return False
+    for block in func.body.blocks:
+        for binding in block.bindings:
+            value = binding.value
+            if isinstance(value, relax.Function):
+                if not _is_normal(value):
+                    return False
+            elif not graph.known(binding.var) or any(
+                isinstance(child, (relax.Call, relax.TupleGetItem, relax.Function))
+                for child in graph.children(value)
+            ):
+                return False
+    return not any(param.ty.is_missing() for param in func.params)
+
+
+def normal(func: relax.Function, callees: Mapping[str, tuple[Any, Any]] | None = None) -> Any:
+    """Turn a function's graph into bindings, and the functions' in it.
+
+    Parameters
+    ----------
+    func : tvm.relax.Function
+        A function of a graph or of bindings.
+    callees : mapping of str to (tvm.ir.GlobalVar, function), optional
+        The module's functions, for the types of calls of them.
+
+    Returns
+    -------
+    tvm.relax.Function
+
+    Raises
+    ------
+    RelayError
+        A type cannot be inferred.
+    """
+
+    def change(_: relax.Expr, after: relax.Expr) -> relax.Expr:
+        if isinstance(after, relax.Function) and not _vague(after):
+            return after if _is_normal(after) else normal(after, callees)
+        if isinstance(after, ir.GlobalVar) and callees and after.name_hint in callees:
+            var, callee = callees[after.name_hint]
+            if var.ty.is_missing():
+                relax.expr._update_type(var, callee.ty)
+            return var
+        if isinstance(after, relax.Call) and isinstance(after.op, relax.Function):
+            if _vague(after.op) and all(graph.known(arg) for arg in after.args):
+                return Call(normal(_specialized(after.op, after.args), callees), after.args)
+        return infer(after)
+
+    attrs = func.attrs
+    try:
+        body = graph.transform(infer(flat(func.body)), change)
+        made = graph.from_graph(list(func.params), body, attrs)
+    except RelayError:
+        raise
+    except Exception as error:  # Relax's inference raises many classes
+        lines = str(error).strip().splitlines()
+        raise RelayError(
+            f"the types in a function cannot be inferred: {lines[-1] if lines else repr(error)}",
+            where=f"the function of {', '.join(param.name for param in func.params) or 'nothing'}",
+            fix="give shapes and dtypes to the parameters: relay.var(name, shape=..., dtype=...)",
+        ) from error
+    return made
+
+
+def _vague(func: relax.Function) -> bool:
+    return any(not graph.known(param) for param in func.params)
+
+
+def _specialized(func: relax.Function, args: Any) -> relax.Function:
+    """Give a function's parameters the types of the arguments that it is called with."""
+    params = [relax.Var(param.name, arg.ty) for param, arg in zip(func.params, args, strict=True)]
+    body = substitute(flat(func.body), dict(zip(func.params, params, strict=True)))
+    return Function(params, body, attrs=func.attrs)
+
+
+def flat(expr: relax.Expr) -> relax.Expr:
+    """Turn bindings, wherever they stand, into one graph over what they leave free.
+
+    Parameters
+    ----------
+    expr : tvm.relax.Expr
+        A function's body, a `Let`, or a graph with such in it.
+
+    Returns
+    -------
+    tvm.relax.Expr
+        The same graph where there are no bindings. Functions in it are left as they are.
+
+    Raises
+    ------
+    RelayError
+        A variable is bound to what is computed from it.
+    """
+    values: dict[int, relax.Expr] = {}
+    done: dict[int, relax.Expr] = {}
+    open_: set[int] = set()
+    stack: list[tuple[relax.Expr, bool]] = [(expr, False)]
+
+    def inner(node: relax.Expr) -> list[relax.Expr]:
+        if isinstance(node, relax.SeqExpr):
+            return [node.body]
+        if isinstance(node, relax.Var) and graph.key(node) in values:
+            return [values[graph.key(node)]]
+        return graph.children(node)
+
+    while stack:
+        node, ready = stack.pop()
+        key = graph.key(node)
+        if ready:
+            made = [done[graph.key(child)] for child in inner(node)]
+            alias = isinstance(node, relax.SeqExpr) or key in values
+            done[key] = made[0] if alias else graph.rebuild(node, made)
+            open_.discard(key)
+        elif key in open_:
+            raise RelayError(
+                f"the variable {node} is computed from itself",
+                where="a binding",
+                fix="bind it to an expression that does not contain it",
+            )
+        elif key not in done:
+            if isinstance(node, relax.SeqExpr):
+                for block in node.blocks:
+                    values |= {graph.key(one.var): one.value for one in block.bindings}
+            if isinstance(node, relax.Var):
+                open_.add(key)
+            stack.append((node, True))
+            stack.extend((child, False) for child in reversed(inner(node)))
+    return done[graph.key(expr)]
+
+
+def substitute(expr: relax.Expr, values: Mapping[relax.Var, relax.Expr]) -> relax.Expr:
+    """Put expressions in the place of a graph's variables."""
+    by_key = {graph.key(var): value for var, value in values.items()}
+    return graph.transform(flat(expr), lambda _, after: by_key.get(graph.key(after), after))
+
+
+def bind(expr: Any, binds: Mapping[relax.Var, Any]) -> relax.Expr:
+    """Put expressions in the place of variables.
+
+    Parameters
+    ----------
+    expr : tvm.relax.Expr
+        A function, of which parameters that are bound go away, or a graph.
+    binds : mapping of tvm.relax.Var to expression
+        What takes their place.
+
+    Returns
+    -------
+    tvm.relax.Expr
+        A function that held bindings holds bindings again.
+    """
+    values = {var: as_expr(value) for var, value in binds.items()}
+    expr = as_expr(expr)
+    if not isinstance(expr, relax.Function):
+        return substitute(expr, values)
+    bound = {graph.key(var) for var in values}
+    params = [param for param in expr.params if graph.key(param) not in bound]
+    made = Function(params, substitute(expr.body, values), attrs=expr.attrs)
+    return normal(made) if _is_normal(expr) else made
+
+
+def bind_params_by_name(func: relax.Function, params: Mapping[str, Any]) -> relax.Function:
+    """Make a function's parameters constants.
+
+    Parameters
+    ----------
+    func : tvm.relax.Function
+        The function.
+    params : mapping of str to tvm.runtime.Tensor or numpy.ndarray
+        Values by the parameters' names; other names are left aside, as Relay does.
+
+    Returns
+    -------
+    tvm.relax.Function
+
+    Raises
+    ------
+    RelayError
+        Two parameters have a name that is to be bound.
+    """
+    named: dict[str, relax.Var] = {}
+    for param in func.params:
+        if param.name in named and param.name in params:
+            raise RelayError(
+                f"two parameters are named {param.name!r}",
+                where="bind_params_by_name",
+                fix="give them different names, or bind by variable with relay.bind",
+            )
+        named[param.name] = param
+    return bind(func, {var: as_const(params[name]) for name, var in named.items() if name in params})
+
+
+def as_const(value: Any) -> Any:
+    """Make a parameter's value a constant of its own dtype, without a copy of a tensor's."""
+    if isinstance(value, ir.GenericConst):
+        return value
+    if isinstance(value, np.ndarray):
+        value = tvm.runtime.tensor(value)
+    return const(value)

@@ -1,0 +1,282 @@
+"""Relay's operators as Python functions, made from the operator table.
+
+``relay.add``, ``relay.nn.conv2d``, ``relay.qnn.op.requantize``: argument order, names and defaults
+are Relay's and come from the table's rows, so there is no code here for any one operator.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from tvm import ir, relax, tirx
+
+from .. import dialect
+from ..errors import RelayError
+from . import gone, operators, table, weights
+from .expr import Constant, Expr, TupleWrapper, as_expr, const, infer, typed
+
+__all__ = ["function", "get", "namespace"]
+
+# Relay's Python function gives the first of several results.
+_FIRST_OF = {"nn.dropout"}
+# How many results there are where no type tells.
+_RESULTS = {"nn.batch_norm": 3, "nn.dropout": 2}
+_NUMBERS = (bool, int, float, np.generic)
+
+
+def get(name: str) -> ir.Op:
+    """Get Relax's operator for Relay's name, such as ``"nn.relu"``.
+
+    Parameters
+    ----------
+    name : str
+        Relay's name.
+
+    Returns
+    -------
+    tvm.ir.Op
+
+    Raises
+    ------
+    RelayError
+        Relay has no such operator, or tvmlab does not carry it.
+    """
+    row = table.find(name)
+    if row is None:
+        raise _unknown(name)
+    return ir.Op.get(row.relax)
+
+
+def function(name: str) -> Callable[..., Any]:
+    """Make the Python function of an operator.
+
+    Parameters
+    ----------
+    name : str
+        Relay's name of the operator.
+
+    Returns
+    -------
+    callable
+        It takes Relay's arguments, and gives a typed Relax call, or a `TupleWrapper` of one with
+        several results.
+    """
+    row = table.find(name)
+    if row is None:
+        raise _unknown(name)
+    signature = _signature(row)
+
+    def make(*args: Any, **kwargs: Any) -> Any:
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise RelayError(
+                f"{error}", where=f"relay.{name}{signature}", fix=f"see help(relay.{name})"
+            ) from error
+        bound.apply_defaults()
+        return _call(row, bound.arguments)
+
+    make.__name__ = make.__qualname__ = name.rpartition(".")[2]
+    make.__module__ = __name__
+    make.__doc__ = _document(row)
+    make.__signature__ = signature  # type: ignore[attr-defined]
+    return make
+
+
+def _signature(row: table.Operator) -> inspect.Signature:
+    """Put a row's operands and attributes into the order of Relay's Python function."""
+    defaults = {item.name: item.default for item in row.attributes} | (row.defaults or {})
+    names = row.signature or (*row.operands, *(item.name for item in row.attributes))
+    kind, parameters, optional = inspect.Parameter.POSITIONAL_OR_KEYWORD, [], False
+    for name in names:
+        default = defaults.get(name, table.REQUIRED)
+        if default is table.REQUIRED:
+            # After an argument with a default, Python takes one without by its name only.
+            kind = inspect.Parameter.KEYWORD_ONLY if optional else kind
+            parameters.append(inspect.Parameter(name, kind))
+        else:
+            optional = True
+            shown = tuple(default) if isinstance(default, list) else default
+            parameters.append(inspect.Parameter(name, kind, default=shown))
+    return inspect.Signature(parameters)
+
+
+def _call(row: table.Operator, given: dict[str, Any]) -> Any:
+    """Make a call from what Relay's function was given."""
+    named = set(row.defaults or ())
+    operands = {
+        name: infer(_operand(given[name], name in named))
+        for name in row.operands
+        if name in given and given[name] is not None
+    }
+    attributes = {
+        item.name: _attribute(row, item, given[item.name]) if item.name in given else item.default
+        for item in row.attributes
+    }
+    weights.complete(row.name, operands, attributes)
+    made = typed(_read(row, list(operands.values()), attributes))
+    size = len(made.ty.fields) if isinstance(made.ty, ir.TupleType) else _results(row, attributes)
+    if row.name in _FIRST_OF:
+        return TupleWrapper(made, size or 1)[0]
+    return made if size is None else TupleWrapper(made, size)
+
+
+def _read(row: table.Operator, operands: list[Expr], attributes: dict[str, Any]) -> relax.Expr:
+    try:
+        return row.read(operands, attributes)
+    except RelayError:
+        raise
+    except Exception as error:  # Relax's functions check their arguments in many ways
+        raise RelayError(
+            f"these arguments do not make the operator: {error}",
+            where=f"relay.{row.name}({', '.join(map(str, operands))}, {attributes})",
+            fix=f"see help(relay.{row.name})",
+        ) from error
+
+
+def _results(row: table.Operator, attributes: dict[str, Any]) -> int | None:
+    """Count the results of a call without a type; None for one."""
+    if row.name == "split":
+        sections = attributes["indices_or_sections"]
+        return sections if isinstance(sections, int) else len(sections) + 1
+    return _RESULTS.get(row.name)
+
+
+def _operand(value: Any, may_be_number: bool) -> relax.Expr:
+    return const(value) if may_be_number and isinstance(value, _NUMBERS) else as_expr(value)
+
+
+def _attribute(row: table.Operator, item: table.Attribute, value: Any) -> Any:
+    """Turn an argument into the attribute that the table's row takes."""
+    if isinstance(value, Constant):
+        value = value.value.numpy().tolist()
+    elif isinstance(value, Expr) and not isinstance(value, (tirx.IntImm, tirx.FloatImm, tirx.Var)):
+        raise RelayError(
+            f"the attribute {item.name} of {row.name} is computed by the model",
+            where=f"{item.name}={value}",
+            fix="tvmlab carries Relay's operators of fixed attributes only: give numbers",
+        )
+    value = dialect.plain(value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value)
+    if value is None:
+        return None if item.default is table.REQUIRED or item.kind != "str" else item.default
+    try:
+        return _KINDS[item.kind](value, row)
+    except (TypeError, ValueError) as error:
+        raise RelayError(
+            f"the attribute {item.name} of {row.name} is {value!r}",
+            where=f"relay.{row.name}({item.name}=...)",
+            fix=f"it takes {item.kind}",
+        ) from error
+
+
+def _ints(value: Any, row: table.Operator) -> list[Any]:
+    """Take one number for all spatial dimensions, as Relay does for strides and the like."""
+    if isinstance(value, (list, tuple)):
+        return list(value)
+    rank = next((int(c) for c, d in zip(row.name, row.name[1:], strict=False) if d == "d" and c in "123"), 1)
+    return [int(value)] * rank
+
+
+def _dtype(value: Any, _: table.Operator) -> str:
+    return value if isinstance(value, str) else str(np.dtype(value) if isinstance(value, type) else value)
+
+
+_KINDS: dict[str, Callable[[Any, table.Operator], Any]] = {
+    "int": lambda value, _: int(value),
+    "float": lambda value, _: float(value),
+    "bool": lambda value, _: bool(value),
+    "str": _dtype,
+    "ints": _ints,
+    "any": lambda value, _: value,
+}
+
+
+def _document(row: table.Operator) -> str:
+    """Write help text."""
+    lines = [f"Relay's operator ``{row.name}``; today it is ``{row.relax}``.", ""]
+    lines += ["Parameters", "----------"]
+    lines += [f"{name} : tvm.relax.Expr" for name in row.operands]
+    lines += [f"{item.name} : {_WORDS[item.kind]}" for item in row.attributes]
+    return "\n".join([*lines, "", "Returns", "-------", "tvm.relax.Expr or TupleWrapper", ""])
+
+
+_WORDS = {"ints": "int or list of int", "any": "int or list of int"} | {
+    kind: kind for kind in ("int", "float", "bool", "str")
+}
+
+
+def _unknown(name: str) -> RelayError:
+    if gone.is_operator(name):
+        return gone.error(f"relay.op.{name}", gone.operator(name))
+    near = table.closest(name)
+    return RelayError(
+        f"Relay has no operator {name!r}",
+        where=f"relay.op.get({name!r})",
+        fix=f"the closest name is {near!r}" if near else "see tvmlab.relay.table.names()",
+    )
+
+
+class Namespace(ModuleType):
+    """A module whose names are the operators with one prefix, made when they are asked for."""
+
+    def __init__(self, name: str, prefix: str) -> None:
+        super().__init__(name, f"Relay's operators ``{prefix or 'add'}...``.")
+        self._prefix = prefix
+        self.__path__: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        whole = self._prefix + name
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if table.find(whole) is not None:
+            value = function(whole)
+            setattr(self, name, value)
+            return value
+        if any(known.startswith(whole + ".") for known in table.names()):
+            return namespace(f"{self.__name__}.{name}", whole + ".")
+        raise _unknown(whole) if gone.is_operator(whole) else AttributeError(
+            f"Relay has no operator {whole!r}"
+        )
+
+    def __dir__(self) -> list[str]:
+        rows = [name for name in table.names() if name.startswith(self._prefix)]
+        return sorted({name[len(self._prefix) :].partition(".")[0] for name in rows})
+
+
+def namespace(name: str, prefix: str) -> Namespace:
+    """Make, or find, the module of the operators that begin with a prefix."""
+    found = sys.modules.get(name)
+    if isinstance(found, Namespace):
+        return found
+    made = sys.modules[name] = Namespace(name, prefix)
+    return made
+
+
+def __getattr__(name: str) -> Any:
+    """Give ``relay.op.NAME``: an operator, or a module of operators."""
+    return getattr(namespace(f"{__name__}.op", ""), name)
+
+
+def _publish() -> None:
+    """Make the modules that code imports by their names, as ``relay.op.annotation``."""
+    package = __name__.rpartition(".")[0]
+    prefixes = {name.partition(".")[0] for name in table.names() if "." in name}
+    for prefix in sorted(prefixes | {"annotation", "image", "nn", "vision"}):
+        if prefix != "qnn":
+            made = namespace(f"{__name__}.{prefix}", f"{prefix}.")
+            sys.modules.setdefault(f"{package}.{prefix}", made)
+            globals()[prefix] = made
+    for module in ("op", "tensor", "transform", "reduce", "algorithm"):
+        globals()[module] = namespace(f"{__name__}.{module}", "")
+    globals()["op"].get = get
+    outer = namespace(f"{package}.qnn", "")
+    outer.op = namespace(f"{package}.qnn.op", "qnn.")  # type: ignore[attr-defined]
+
+
+__path__: list[str] = []
+_publish()

@@ -1,0 +1,329 @@
+"""Relay's passes, each over today's.
+
+Every pass first turns graphs into bindings (`tvmlab.relay.module.normalize`), so that it also takes
+a module that was filled by hand, and keeps Relay's name and optimization level: what
+``PassContext(opt_level=..., required_pass=..., disabled_pass=...)`` says of it still holds.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tvm import ir, relax
+from tvm.ir.transform import ModulePass, Pass, PassContext, PassInfo, Sequential, module_pass
+
+from .. import dialect
+from ..batch_norm import FoldBatchNorm
+from ..errors import RelayError
+from . import gone, graph, table
+from .module import flat, normal, normalize
+
+__all__ = [
+    "CanonicalizeOps",
+    "ConvertLayout",
+    "DeadCodeElimination",
+    "EliminateCommonSubexpr",
+    "FoldConstant",
+    "FoldScaleAxis",
+    "FuseOps",
+    "InferType",
+    "InferTypeLocal",
+    "ModulePass",
+    "Pass",
+    "PassContext",
+    "PassInfo",
+    "RemoveUnusedFunctions",
+    "Sequential",
+    "SimplifyInference",
+    "ToANormalForm",
+    "ToGraphNormalForm",
+    "function_pass",
+    "module_pass",
+]
+
+
+def _made_of(name: str, level: int, *passes: Pass) -> Pass:
+    """Make one pass of several of Relax's, with Relay's name and level."""
+
+    @module_pass(opt_level=level, name=name)
+    def run(mod: ir.IRModule, _: PassContext) -> ir.IRModule:
+        mod = normalize(mod)
+        for one in passes:
+            mod = one(mod)
+        return mod
+
+    return run
+
+
+def _keeping_public(mod: ir.IRModule, run: Callable[[ir.IRModule], ir.IRModule]) -> ir.IRModule:
+    """Run what drops functions without a symbol; Relay's ``main`` has none."""
+    bare = [
+        var.name_hint
+        for var, func in mod.functions.items()
+        if isinstance(func, relax.Function) and "global_symbol" not in func.attrs
+    ]
+    mod = mod.clone()
+    for name in bare:
+        mod[name] = mod[name].with_attr("global_symbol", name)
+    mod = run(mod).clone()
+    for name in bare:
+        if name in mod:
+            mod[name] = mod[name].without_attr("global_symbol")
+    return mod
+
+
+def InferType() -> Pass:
+    """Infer all types; here also: turn graphs into bindings."""
+    return _made_of("InferType", 0)
+
+
+def InferTypeLocal(expr: relax.Expr) -> ir.Type:
+    """Infer the type of one expression."""
+    from .expr import infer
+
+    return infer(expr).ty
+
+
+def FoldConstant(fold_qnn: bool = False) -> Pass:
+    """Compute what depends on constants only; over `tvm.relax.transform.FoldConstant`.
+
+    Parameters
+    ----------
+    fold_qnn : bool
+        Fold ``qnn`` operators too, as far as they have an arithmetic here.
+    """
+    return _made_of("FoldConstant", 2, relax.transform.FoldConstant())
+
+
+def SimplifyInference() -> Pass:
+    """Take normalizations apart and drop dropout.
+
+    Over `tvm.relax.transform.DecomposeOpsForInference`.
+    """
+    return _made_of("SimplifyInference", 0, relax.transform.DecomposeOpsForInference())
+
+
+def DeadCodeElimination(inline_once: bool = False, ignore_impurity: bool = False) -> Pass:
+    """Drop what nothing uses; over `tvm.relax.transform.DeadCodeElimination`.
+
+    Parameters
+    ----------
+    inline_once, ignore_impurity : bool
+        Relay's; bindings of Relax are never inlined, and operators of Relay are pure.
+    """
+
+    @module_pass(opt_level=1, name="DeadCodeElimination")
+    def run(mod: ir.IRModule, _: PassContext) -> ir.IRModule:
+        return _keeping_public(normalize(mod), relax.transform.DeadCodeElimination())
+
+    return run
+
+
+def RemoveUnusedFunctions(entry_functions: Sequence[str] | None = None) -> Pass:
+    """Drop the functions that no entry function calls, ``main`` where none are given."""
+    entries = list(entry_functions or ["main"])
+
+    @module_pass(opt_level=1, name="RemoveUnusedFunctions")
+    def run(mod: ir.IRModule, _: PassContext) -> ir.IRModule:
+        used, todo = set(entries), [name for name in entries if name in mod]
+        while todo:
+            func = mod[todo.pop()]
+            called = relax.analysis.all_global_vars(func) if isinstance(func, relax.Function) else []
+            new = {var.name_hint for var in called} - used
+            used |= new
+            todo += sorted(new)
+        kept = {var: func for var, func in mod.functions.items() if var.name_hint in used}
+        return ir.IRModule(kept, mod.attrs, mod.global_infos)
+
+    return run
+
+
+def EliminateCommonSubexpr(fskip: Callable[[relax.Expr], bool] | None = None) -> Pass:
+    """Compute equal expressions once; over `tvm.relax.transform.EliminateCommonSubexpr`.
+
+    Raises
+    ------
+    RelayError
+        There is a function `fskip`, which Relax's pass does not ask.
+    """
+    if fskip is not None:
+        raise RelayError(
+            "Relax's pass takes no function that says what to skip",
+            where="EliminateCommonSubexpr(fskip=...)",
+            fix="leave it out, or write the pass with tvm.relax.PyExprMutator",
+        )
+    return _made_of("EliminateCommonSubexpr", 3, relax.transform.EliminateCommonSubexpr())
+
+
+def FoldScaleAxis() -> Pass:
+    """Fold the scale of a normalization into a convolution's weights.
+
+    Over `tvmlab.batch_norm.FoldBatchNorm`; weights and statistics have to be constants.
+    """
+    return _made_of("FoldScaleAxis", 3, FoldBatchNorm())
+
+
+def ConvertLayout(desired_layouts: Mapping[str, Sequence[str]]) -> Pass:
+    """Change the layouts of operators; over `tvm.relax.transform.ConvertLayout`.
+
+    Parameters
+    ----------
+    desired_layouts : mapping of str to sequence of str
+        By Relay's operator, the data's and the kernel's layout: ``{"nn.conv2d": ["NHWC", "OHWI"]}``;
+        ``"default"`` for a kernel keeps the one of Relay.
+
+    Raises
+    ------
+    RelayError
+        Relay has no such operator.
+    """
+    wanted = {}
+    for name, layouts in desired_layouts.items():
+        row = table.find(name)
+        if row is None:
+            raise RelayError(
+                f"there is no operator {name!r} to lay out",
+                where="ConvertLayout",
+                fix="give Relay's names, such as 'nn.conv2d'",
+            )
+        data = layouts[0]
+        kernel = layouts[1] if len(layouts) > 1 else "default"
+        wanted[row.relax] = [data, _kernel_for(data) if kernel == "default" else kernel]
+    return _made_of("ConvertLayout", 3, relax.transform.ConvertLayout(wanted))
+
+
+def _kernel_for(data: str) -> str:
+    """Give the kernel's layout that Relay takes beside a layout of data."""
+    return {"NCHW": "OIHW", "NHWC": "HWIO", "HWNC": "HWOI"}.get(data, "OIHW")
+
+
+def CanonicalizeOps() -> Pass:
+    """Say ``nn.bias_add`` with ``expand_dims`` and ``add``."""
+
+    def change(_: relax.Expr, after: relax.Expr) -> relax.Expr:
+        if isinstance(after, relax.Call) and isinstance(after.op, ir.Op):
+            row = table.find("nn.bias_add")
+            expand = dialect.expansion(after.op.name)
+            if row is not None and row.relax == after.op.name and expand is not None:
+                return expand(list(after.args), dialect.attributes(after))
+        return after
+
+    @module_pass(opt_level=3, name="CanonicalizeOps")
+    def run(mod: ir.IRModule, _: PassContext) -> ir.IRModule:
+        return _each(
+            normalize(mod),
+            lambda func: relax.Function(
+                func.params, graph.transform(flat(func.body), change), func.ret_ty, attrs=func.attrs
+            ),
+        )
+
+    return run
+
+
+def FuseOps(fuse_opt_level: int = -1) -> Pass:
+    """Make groups of operators one function each.
+
+    Over `tvm.relax.transform.LegalizeOps`, ``AnnotateTIROpPattern`` and ``FuseOps``: what is fused
+    is TIR, not Relay's operators.
+    """
+    level = {} if fuse_opt_level < 0 else {"fuse_opt_level": fuse_opt_level}
+    return _made_of(
+        "FuseOps",
+        0,
+        relax.transform.LegalizeOps(),
+        relax.transform.AnnotateTIROpPattern(),
+        relax.transform.FuseOps(**level),
+    )
+
+
+def ToANormalForm() -> Pass:
+    """Bind every call to a variable: the form that every Relax module has."""
+    return _made_of("ToANormalForm", 1)
+
+
+def ToGraphNormalForm() -> Pass:
+    """Undo `ToANormalForm`: in Relax, bindings are how a graph is written."""
+    return _made_of("ToGraphNormalForm", 1)
+
+
+def _each(mod: ir.IRModule, change: Callable[[relax.Function], relax.Function]) -> ir.IRModule:
+    """Change every Relax function of a module; give one of bindings."""
+    made = mod.clone()
+    callees = {var.name_hint: (var, func) for var, func in mod.functions.items()}
+    for var, func in mod.functions.items():
+        if isinstance(func, relax.Function):
+            made.update_func(var, normal(change(func), callees))
+    return made
+
+
+FunctionPass = ModulePass
+
+
+def function_pass(
+    pass_func: Any = None,
+    opt_level: int | None = None,
+    name: str | None = None,
+    required: Sequence[str] | None = None,
+    traceable: bool = False,
+) -> Any:
+    """Make a pass of a function on functions, or of a class with ``transform_function``.
+
+    Parameters
+    ----------
+    pass_func : callable or class, optional
+        ``pass_func(func, mod, ctx)`` gives the new function, a graph or bindings; a class has it as
+        its method ``transform_function``. Left out, a decorator is returned.
+    opt_level : int
+        From which optimization level on it runs.
+    name : str, optional
+        Its name; the function's or class's own where it is left out.
+    required : sequence of str, optional
+        Passes that have to run before it.
+
+    Returns
+    -------
+    Pass, a class whose instances are passes, or a decorator
+
+    Raises
+    ------
+    RelayError
+        There is no `opt_level`.
+    """
+    if opt_level is None:
+        raise RelayError(
+            "a pass has an optimization level",
+            where="function_pass",
+            fix="give it: @function_pass(opt_level=0)",
+        )
+
+    def make(given: Any) -> Any:
+        known = name or given.__name__
+        info = dict(opt_level=opt_level, name=known, required=list(required or []))
+        if inspect.isclass(given):
+
+            @functools.wraps(given, updated=())
+            def instance(*args: Any, **kwargs: Any) -> Pass:
+                return wrap(given(*args, **kwargs).transform_function, info)
+
+            return instance
+        return wrap(given, info)
+
+    def wrap(change: Callable[..., relax.Function], info: dict[str, Any]) -> Pass:
+        @module_pass(**info)
+        def run(mod: ir.IRModule, ctx: PassContext) -> ir.IRModule:
+            mod = normalize(mod)
+            return _each(mod, lambda func: change(func, mod, ctx))
+
+        return run
+
+    return make(pass_func) if pass_func is not None else make
+
+
+def __getattr__(name: str) -> Any:
+    gone.raise_gone("transform", name)
+    raise AttributeError(f"Relay has no relay.transform.{name}")
+
+
