@@ -68,7 +68,14 @@ def parse(data: bytes, *, where: str) -> Any:
     return model
 
 
-def import_proto(model: Any, shapes: Shapes | None, *, folder: Path | None, where: str) -> IRModule:
+def import_proto(
+    model: Any,
+    shapes: Shapes | None,
+    *,
+    folder: Path | None,
+    where: str,
+    keep_params: bool = False,
+) -> IRModule:
     """Import a parsed ONNX model.
 
     Parameters
@@ -81,6 +88,9 @@ def import_proto(model: Any, shapes: Shapes | None, *, folder: Path | None, wher
         Where external weights may lie; None where the model did not come from a file.
     where : str
         The model, for errors.
+    keep_params : bool
+        Keep weights as parameters of ``main``, after the inputs; its attribute ``params`` holds
+        their values.
 
     Returns
     -------
@@ -102,7 +112,11 @@ def import_proto(model: Any, shapes: Shapes | None, *, folder: Path | None, wher
             warnings.simplefilter("ignore")
             _check(onnx, model, where)
             declared = dict(_inputs(model.graph))
-            return from_onnx(model, shape_dict=resolve(declared, shapes, where=where))
+            return from_onnx(
+                model,
+                shape_dict=resolve(declared, shapes, where=where),
+                keep_params_in_input=keep_params,
+            )
     except tvm.error.OpNotImplemented as error:
         raise _unsupported(model, set(re.findall(r"\w+", str(error))), where) from error
     except (ModelError, ShapeError):

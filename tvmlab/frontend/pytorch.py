@@ -13,7 +13,9 @@ from .shapes import Shapes
 __all__ = ["import_program"]
 
 
-def import_program(program: Any, shapes: Shapes | None) -> IRModule:
+def import_program(
+    program: Any, shapes: Shapes | None, *, keep_params: bool = False
+) -> IRModule:
     """Import what ``torch.export.export`` returned.
 
     Parameters
@@ -22,6 +24,9 @@ def import_program(program: Any, shapes: Shapes | None) -> IRModule:
         Its input shapes are those it was exported with; sizes declared dynamic stay symbolic.
     shapes : mapping, optional
         Must be left out: an exported program is specialized to its shapes.
+    keep_params : bool
+        Keep weights as parameters of ``main``, after the inputs; its attribute ``params`` holds
+        their values.
 
     Returns
     -------
@@ -52,7 +57,7 @@ def import_program(program: Any, shapes: Shapes | None) -> IRModule:
             program = program.run_decompositions({})
             _refuse_state(program)
             return from_exported_program(
-                program, keep_params_as_input=False, unwrap_unit_return_tuple=True
+                program, keep_params_as_input=keep_params, unwrap_unit_return_tuple=True
             )
     except ModelError:
         raise

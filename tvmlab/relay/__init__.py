@@ -1,1 +1,152 @@
-"""Relay lives on: its text, its names and its passes, over today's Relax."""
+"""Relay lives on: its text, its names and its passes, over today's Relax.
+
+Names are those of ``tvm.relay``; what they make are Relax's objects. What needs an optional package
+(``lark`` for text, a model format's own for a frontend) is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING
+
+from . import analysis, expr, expr_functor, function, gone, op, transform, ty
+from .expr import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    Let,
+    Op,
+    Tuple,
+    TupleGetItem,
+    TupleWrapper,
+    Var,
+    const,
+    var,
+)
+from .expr_functor import ExprFunctor, ExprMutator, ExprVisitor
+from .module import IRModule, bind, from_expr
+from .transform import (
+    ModulePass,
+    Pass,
+    PassContext,
+    PassInfo,
+    Sequential,
+    function_pass,
+    module_pass,
+)
+from .ty import Any_ as Any
+from .ty import FuncType, TensorType, TupleType, Type, is_dynamic, scalar_type
+
+if TYPE_CHECKING:
+    import typing
+
+    from . import (
+        backend,
+        build_module,
+        dataflow_pattern,
+        frontend,
+        graph_executor,
+        testing,
+    )
+    from .build_module import build, create_executor, load_module, optimize
+
+__all__ = [
+    "Any",
+    "Call",
+    "Constant",
+    "Expr",
+    "ExprFunctor",
+    "ExprMutator",
+    "ExprVisitor",
+    "FuncType",
+    "Function",
+    "GlobalVar",
+    "IRModule",
+    "If",
+    "Let",
+    "Module",
+    "ModulePass",
+    "Op",
+    "Pass",
+    "PassContext",
+    "PassInfo",
+    "Sequential",
+    "TensorType",
+    "Tuple",
+    "TupleGetItem",
+    "TupleType",
+    "TupleWrapper",
+    "Type",
+    "Var",
+    "analysis",
+    "backend",
+    "bind",
+    "build",
+    "build_module",
+    "const",
+    "create_executor",
+    "dataflow_pattern",
+    "expr",
+    "expr_functor",
+    "from_expr",
+    "frontend",
+    "function",
+    "function_pass",
+    "graph_executor",
+    "is_dynamic",
+    "load_module",
+    "load_param_dict",
+    "module_pass",
+    "op",
+    "optimize",
+    "save_param_dict",
+    "scalar_type",
+    "testing",
+    "transform",
+    "ty",
+    "var",
+]
+
+Module = IRModule
+
+# What is imported when it is asked for, and from where.
+_LATER = {
+    "build": "build_module",
+    "create_executor": "build_module",
+    "load_module": "build_module",
+    "optimize": "build_module",
+    "astext": "printer",
+    "fromtext": "reader",
+    "parse": "reader",
+    "load_param_dict": "",
+    "save_param_dict": "",
+}
+_MODULES = {
+    *("backend", "build_module", "dataflow_pattern", "frontend", "graph_executor"),
+    *("printer", "reader", "testing"),
+}
+
+
+def __getattr__(name: str) -> typing.Any:
+    """Find a name that is imported late, an operator, or the error for a name that is gone."""
+    if name in _LATER and not _LATER[name]:
+        import tvm
+
+        return getattr(tvm.runtime, name)
+    if name in _LATER:
+        found = getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
+    elif name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    elif f"{__name__}.{name}" in sys.modules:  # operators: nn, qnn, image
+        found = sys.modules[f"{__name__}.{name}"]
+    else:
+        gone.raise_gone("", name)
+        found = getattr(op, name)
+    globals()[name] = found
+    return found
+
+

@@ -1,0 +1,355 @@
+"""Relay's importers, over `tvmlab.load`'s: a module and its parameters.
+
+The sources of names, defaults and results are Relay's ``python/tvm/relay/frontend/onnx.py``,
+``tflite.py`` and ``pytorch.py``. Weights have the names that they had there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import ir, relax, tirx
+
+from ..errors import ModelError, RelayError, ShapeError
+from ..extras import need
+from . import gone, graph
+from .expr import Function
+from .module import flat, normal, substitute
+
+__all__ = ["from_onnx", "from_pytorch", "from_tflite"]
+
+Params = dict[str, Any]
+
+
+def from_onnx(
+    model: Any,
+    shape: Mapping[str, Sequence[Any]] | None = None,
+    dtype: str | Mapping[str, str] = "float32",
+    opset: int | None = None,
+    freeze_params: bool = True,
+    convert_config: Mapping[str, Any] | None = None,
+    export_node_renames_path: str | None = None,
+) -> tuple[ir.IRModule, Params]:
+    """Import an ONNX model.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        The model; a path or bytes are taken too.
+    shape : mapping of str to shape, optional
+        The inputs' shapes; `relay.Any` is a size that is known at run time only.
+    dtype : str or mapping of str to str
+        Relay's; the dtypes are the model's own, and a mapping that says otherwise is refused.
+    opset : int, optional
+        The opset to read the model by, in place of its own.
+    freeze_params : bool
+        Make weights constants, as Relay does by default. Otherwise they are parameters of ``main``.
+    convert_config, export_node_renames_path : optional
+        Relay's; nothing here depends on them, so they have to be left out.
+
+    Returns
+    -------
+    tuple of tvm.ir.IRModule, dict of str to tvm.runtime.Tensor
+        The module, with the model's own names of inputs, and the weights that are not frozen.
+
+    Raises
+    ------
+    ModelError, UnsupportedOperatorError, ShapeError
+        See `tvmlab.load`.
+    RelayError
+        An argument asks for what is not carried.
+    """
+    _left_out(
+        "from_onnx", convert_config=convert_config, export_node_renames_path=export_node_renames_path
+    )
+    from ..frontend.onnx import import_proto, parse
+
+    where, folder, proto = "ModelProto", None, model
+    if isinstance(model, (str, os.PathLike)):
+        where, folder = str(model), Path(model).resolve().parent
+        proto = parse(_bytes(Path(model)), where=where)
+    elif isinstance(model, (bytes, bytearray)):
+        proto = parse(bytes(model), where=f"{len(model)} bytes")
+    proto = getattr(proto, "proto", proto)
+    if opset is not None:
+        proto = _with_opset(proto, opset)
+    weights = {tensor.name for tensor in proto.graph.initializer}
+    inputs = [value for value in proto.graph.input if value.name not in weights]
+    _same_dtypes(inputs, dtype)
+    sizes = {name: _sizes(name, dims) for name, dims in (shape or {}).items()}
+    unknown = sizes.keys() - {value.name for value in inputs} - weights
+    if unknown:
+        raise ShapeError(
+            f"the model has no input named {', '.join(sorted(map(repr, unknown)))}",
+            where=where,
+            fix=f"its inputs are {', '.join(repr(value.name) for value in inputs)}",
+        )
+    given = {name: dims for name, dims in sizes.items() if name not in weights}
+    mod = import_proto(proto, given, folder=folder, where=where, keep_params=not freeze_params)
+    return _detached(mod, [value.name for value in inputs])
+
+
+def from_tflite(
+    model: Any,
+    shape_dict: Mapping[str, Sequence[int]] | None = None,
+    dtype_dict: Mapping[str, str] | None = None,
+    op_converter: Any = None,
+) -> tuple[ir.IRModule, Params]:
+    """Import a TensorFlow Lite model.
+
+    Parameters
+    ----------
+    model : tflite.Model
+        The model; a path or bytes are taken too.
+    shape_dict, dtype_dict : mapping, optional
+        The file says its shapes and dtypes itself: what is given has to be the same.
+    op_converter : optional
+        Relay's class of converters, which has to be left out.
+
+    Returns
+    -------
+    tuple of tvm.ir.IRModule, dict of str to tvm.runtime.Tensor
+        The module, whose weights are parameters, and the weights; as in Relay they are called
+        ``_param_1``, ``_param_2`` and so on.
+
+    Raises
+    ------
+    ModelError, UnsupportedOperatorError, ShapeError
+        See `tvmlab.load`.
+    """
+    _left_out("from_tflite", op_converter=op_converter)
+    from ..frontend.tflite import import_bytes
+
+    where = "tflite.Model"
+    if isinstance(model, (str, os.PathLike)):
+        where, model = str(model), _bytes(Path(model))
+    data = bytes(model) if isinstance(model, (bytes, bytearray)) else bytes(model._tab.Bytes)
+    mod = import_bytes(data, None, where=where)
+    main = mod["main"]
+    for param in main.params:
+        found = [int(size) if isinstance(size, tirx.IntImm) else str(size) for size in param.ty.shape]
+        for what, wanted, real in (
+            ("shape", (shape_dict or {}).get(param.name), found),
+            ("dtype", (dtype_dict or {}).get(param.name), str(param.ty.dtype)),
+        ):
+            same = wanted is None or (list(wanted) if what == "shape" else wanted) == real
+            if not same:
+                raise ShapeError(
+                    f"input {param.name!r} has the {what} {real} in the file, not {wanted}",
+                    where=where,
+                    fix="leave it out, or convert the model again",
+                )
+    return _lifted(mod)
+
+
+def from_pytorch(
+    script_module: Any,
+    input_infos: Sequence[Any],
+    custom_convert_map: Mapping[str, Any] | None = None,
+    default_dtype: str = "float32",
+    use_parser_friendly_name: bool = False,
+    keep_quantized_weight: bool = False,
+    export_renamed_c_graph_path: str | None = None,
+    preserve_pytorch_scopes: bool = False,
+) -> tuple[ir.IRModule, Params]:
+    """Import a PyTorch model.
+
+    Parameters
+    ----------
+    script_module : torch.export.ExportedProgram, torch.jit.ScriptModule or torch.nn.Module
+        The model. What ``torch.jit.trace`` made, as for Relay, and modules are exported first.
+    input_infos : sequence of (str, shape) or (str, (shape, dtype))
+        The inputs' names, shapes and dtypes, in order.
+    custom_convert_map : mapping, optional
+        Relay's converters, which have to be left out.
+    default_dtype : str
+        The dtype of inputs given by shape alone.
+    use_parser_friendly_name : bool
+        Write ``_`` in the weights' names in place of what text does not take.
+    keep_quantized_weight, export_renamed_c_graph_path, preserve_pytorch_scopes : optional
+        Relay's; not carried, so they have to be left out.
+
+    Returns
+    -------
+    tuple of tvm.ir.IRModule, dict of str to tvm.runtime.Tensor
+        The module, whose weights are parameters with the names of the model's ``state_dict``, and
+        the weights.
+
+    Raises
+    ------
+    ModelError, UnsupportedOperatorError
+        See `tvmlab.load`.
+    """
+    _left_out(
+        "from_pytorch",
+        custom_convert_map=custom_convert_map,
+        keep_quantized_weight=keep_quantized_weight,
+        export_renamed_c_graph_path=export_renamed_c_graph_path,
+        preserve_pytorch_scopes=preserve_pytorch_scopes,
+    )
+    from ..frontend.pytorch import import_program
+
+    infos = [_info(info, default_dtype) for info in input_infos]
+    program = _exported(script_module, infos)
+    mod = import_program(program, None, keep_params=True)
+    signature = program.graph_signature
+    names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    if use_parser_friendly_name:
+        names = {key: name.replace(".", "_") for key, name in names.items()}
+    return _detached(mod, [name for name, _, _ in infos], names)
+
+
+def _left_out(function: str, **given: Any) -> None:
+    """Refuse arguments of Relay's that nothing here follows."""
+    for name, value in given.items():
+        if value:
+            raise RelayError(
+                f"{function} does not carry {name}",
+                where=f"relay.frontend.{function}({name}=...)",
+                fix="leave it out",
+            )
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ModelError(
+            f"the file cannot be read: {error.strerror}", where=str(path), fix="check the path"
+        ) from error
+
+
+def _with_opset(proto: Any, opset: int) -> Any:
+    copy = type(proto)()
+    copy.CopyFrom(proto)
+    for entry in copy.opset_import:
+        if entry.domain in ("", "ai.onnx"):
+            entry.version = opset
+    return copy
+
+
+def _same_dtypes(inputs: Sequence[Any], dtype: str | Mapping[str, str]) -> None:
+    """Refuse dtypes that are not the model's own."""
+    if isinstance(dtype, str):  # Relay takes the model's own then
+        return
+    onnx = need("onnx", extra="onnx")
+    for value in inputs:
+        real = str(onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
+        if dtype.get(value.name, real) != real:
+            raise RelayError(
+                f"input {value.name!r} is of dtype {real} in the model, not {dtype[value.name]}",
+                where="from_onnx(dtype=...)",
+                fix="export the model with that dtype",
+            )
+
+
+def _sizes(name: str, dims: Sequence[Any]) -> tuple[int | str, ...]:
+    """Take Relay's shapes: `Any` and -1 are sizes known at run time, each one of its own."""
+    free = (f"{name}_{index}" for index in range(len(dims)))
+    return tuple(
+        "".join(c if c.isalnum() else "_" for c in other)
+        if isinstance(size, tirx.Var) or size == -1
+        else int(size)
+        for size, other in zip(dims, free, strict=True)
+    )
+
+
+def _info(info: Any, default: str) -> tuple[str, tuple[int, ...], str]:
+    """Take an input's name, shape and dtype."""
+    try:
+        name, shape = info
+        if len(shape) == 2 and isinstance(shape[1], str):
+            shape, default = shape
+        return str(name), tuple(int(size) for size in shape), str(default)
+    except (TypeError, ValueError) as error:
+        raise RelayError(
+            "an input is given as (name, shape) or (name, (shape, dtype))",
+            where=repr(info),
+            fix='for example ("input0", (1, 3, 224, 224))',
+        ) from error
+
+
+def _exported(model: Any, infos: Sequence[tuple[str, tuple[int, ...], str]]) -> Any:
+    """Export what is not an exported program yet."""
+    torch = need("torch", extra="torch")
+    if isinstance(model, torch.export.ExportedProgram):
+        return model
+    samples = tuple(
+        torch.zeros(shape, dtype=getattr(torch, {"float": "float32"}.get(dtype, dtype)))
+        for _, shape, dtype in infos
+    )
+    try:
+        if isinstance(model, torch.jit.ScriptModule):
+            from torch._export.converter import TS2EPConverter
+
+            return TS2EPConverter(model.eval(), samples).convert()
+        return torch.export.export(model.eval(), samples)
+    except Exception as error:  # tracing raises whatever the model does
+        raise ModelError(
+            f"the model cannot be exported: {str(error).strip().splitlines()[0]}",
+            where=type(model).__name__,
+            fix="call torch.export.export(module.eval(), (example_input,)) and give its result",
+        ) from error
+
+
+def _detached(
+    mod: ir.IRModule, inputs: Sequence[str], weights: Mapping[str, str] | None = None
+) -> tuple[ir.IRModule, Params]:
+    """Take the values of weights off ``main``, and give its parameters Relay's names."""
+    main = mod["main"]
+    values = list(main.attrs.get("params", []))
+    held = main.params[len(main.params) - len(values) :] if values else []
+    known = weights or {}
+    names = [*inputs, *(known.get(param.name, param.name) for param in held)]
+    if len(names) != len(main.params):
+        raise RelayError(
+            f"the model has {len(main.params) - len(values)} inputs, {len(inputs)} were named",
+            where=", ".join(param.name for param in main.params),
+            fix="name each input once, in order",
+        )
+    params = dict(zip(names[len(inputs) :], values, strict=True))
+    return _renamed(mod, names), params
+
+
+def _renamed(mod: ir.IRModule, names: Sequence[str]) -> ir.IRModule:
+    """Give ``main`` the names of its parameters, and only the attributes that Relay gave."""
+    main = mod["main"]
+    for name in ("params", "num_input", "global_symbol"):
+        if name in main.attrs:
+            main = main.without_attr(name)
+    if [param.name for param in main.params] != list(names):
+        new = [relax.Var(name, old.ty) for name, old in zip(names, main.params, strict=True)]
+        body = substitute(main.body, dict(zip(main.params, new, strict=True)))
+        main = normal(Function(new, body, attrs=main.attrs))
+    mod = mod.clone()
+    mod["main"] = main
+    return mod
+
+
+def _lifted(mod: ir.IRModule) -> tuple[ir.IRModule, Params]:
+    """Make parameters of the constants that are no scalars."""
+    main = mod["main"]
+    params: Params = {}
+    new: list[relax.Var] = []
+
+    def change(_: relax.Expr, after: relax.Expr) -> relax.Expr:
+        if isinstance(after, ir.GenericConst) and isinstance(after.value, tvm.runtime.Tensor):
+            if len(after.value.shape) > 0:
+                new.append(relax.Var(f"_param_{len(params) + 1}", after.ty))
+                params[new[-1].name] = after.value
+                return new[-1]
+        return after
+
+    body = graph.transform(flat(main.body), change)
+    mod = mod.clone()
+    mod["main"] = normal(Function([*main.params, *new], body, attrs=main.attrs))
+    return _renamed(mod, [param.name for param in mod["main"].params]), params
+
+
+def __getattr__(name: str) -> Any:
+    gone.raise_gone("frontend", name)
+    raise AttributeError(f"Relay has no relay.frontend.{name}")

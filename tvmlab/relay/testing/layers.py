@@ -1,0 +1,51 @@
+"""Layers that make their own parameters, as Relay's networks use them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import relax
+
+from ..expr import var
+from ..op import function
+
+__all__ = ["batch_norm_infer", "conv2d", "conv_kernel_layout", "dense_add_bias"]
+
+
+def batch_norm_infer(
+    data: relax.Expr,
+    gamma: relax.Var | None = None,
+    beta: relax.Var | None = None,
+    moving_mean: relax.Var | None = None,
+    moving_var: relax.Var | None = None,
+    name: str = "",
+    **kwargs: Any,
+) -> relax.Expr:
+    """Normalize, with parameters ``NAME_gamma``, ``_beta``, ``_moving_mean`` and ``_moving_var``."""
+    given = {"gamma": gamma, "beta": beta, "moving_mean": moving_mean, "moving_var": moving_var}
+    made = {key: value or var(f"{name}_{key}") for key, value in given.items()}
+    return function("nn.batch_norm")(data, *made.values(), **kwargs)[0]
+
+
+def conv2d(data: relax.Expr, weight: relax.Var | None = None, name: str = "", **kwargs: Any) -> Any:
+    """Convolve, with a parameter ``NAME_weight`` where no weight is given."""
+    return function("nn.conv2d")(data, weight or var(f"{name}_weight"), **kwargs)
+
+
+def dense_add_bias(
+    data: relax.Expr,
+    weight: relax.Var | None = None,
+    bias: relax.Var | None = None,
+    units: int | None = None,
+    name: str = "",
+) -> relax.Expr:
+    """Multiply with ``NAME_weight`` and add ``NAME_bias``."""
+    product = function("nn.dense")(data, weight or var(f"{name}_weight"), units=units)
+    return function("nn.bias_add")(product, bias or var(f"{name}_bias"), axis=-1)
+
+
+def conv_kernel_layout(data_layout: str, is_depthwise: bool = False) -> str:
+    """Give the kernel's layout that goes with the data's."""
+    if data_layout == "NHWC":
+        return "HWOI" if is_depthwise else "HWIO"
+    return "OIHW"
