@@ -232,5 +232,3 @@ def raise_gone(module: str, name: str) -> None:
     whole = f"{module}.{name}" if module else name
     if whole in _NAMES:
         raise error(f"relay.{whole}", _NAMES[whole])
-    if not module and name in _OPERATORS:
-        raise error(f"relay.{name}", operator(name))

@@ -7,6 +7,7 @@ are Relay's and come from the table's rows, so there is no code here for any one
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -15,7 +16,6 @@ from typing import Any
 import numpy as np
 from tvm import ir, relax, tirx
 
-from .. import dialect
 from ..errors import RelayError
 from . import gone, operators, table, weights
 from .expr import Constant, Expr, TupleWrapper, as_expr, const, infer, typed
@@ -114,10 +114,11 @@ def _call(row: table.Operator, given: dict[str, Any]) -> Any:
         for name in row.operands
         if name in given and given[name] is not None
     }
-    attributes = {
-        item.name: _attribute(row, item, given[item.name]) if item.name in given else item.default
-        for item in row.attributes
-    }
+    attributes = table.coerce(
+        row,
+        {name: _attribute(row, name, given[name]) for name in row.by_name if name in given},
+        python=True,
+    )
     weights.complete(row.name, operands, attributes)
     made = typed(_read(row, list(operands.values()), attributes))
     size = len(made.ty.fields) if isinstance(made.ty, ir.TupleType) else _results(row, attributes)
@@ -151,49 +152,28 @@ def _operand(value: Any, may_be_number: bool) -> relax.Expr:
     return const(value) if may_be_number and isinstance(value, _NUMBERS) else as_expr(value)
 
 
-def _attribute(row: table.Operator, item: table.Attribute, value: Any) -> Any:
-    """Turn an argument into the attribute that the table's row takes."""
+def _attribute(row: table.Operator, name: str, value: Any) -> Any:
+    """Take what Relay's functions take for an attribute, for `table.coerce` to complete."""
     if isinstance(value, Constant):
         value = value.value.numpy().tolist()
-    elif isinstance(value, Expr) and not isinstance(value, (tirx.IntImm, tirx.FloatImm, tirx.Var)):
+    elif isinstance(value, Expr) and not isinstance(value, (tirx.IntImm, tirx.FloatImm)):
         raise RelayError(
-            f"the attribute {item.name} of {row.name} is computed by the model",
-            where=f"{item.name}={value}",
+            f"the attribute {name} of {row.name} is computed by the model",
+            where=f"{name}={value}",
             fix="tvmlab carries Relay's operators of fixed attributes only: give numbers",
         )
-    value = dialect.plain(value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value)
-    if value is None:
-        return None if item.default is table.REQUIRED or item.kind != "str" else item.default
-    try:
-        return _KINDS[item.kind](value, row)
-    except (TypeError, ValueError) as error:
-        raise RelayError(
-            f"the attribute {item.name} of {row.name} is {value!r}",
-            where=f"relay.{row.name}({item.name}=...)",
-            fix=f"it takes {item.kind}",
-        ) from error
+    if value is None and (row.defaults or {}).get(name) is None:
+        default = row.by_name[name].default
+        return value if default is table.REQUIRED else default
+    if row.by_name[name].kind == "ints" and isinstance(value, (int, np.integer)):
+        return [int(value)] * _rank(row.name)  # strides=2 means both directions
+    return value
 
 
-def _ints(value: Any, row: table.Operator) -> list[Any]:
-    """Take one number for all spatial dimensions, as Relay does for strides and the like."""
-    if isinstance(value, (list, tuple)):
-        return list(value)
-    rank = next((int(c) for c, d in zip(row.name, row.name[1:], strict=False) if d == "d" and c in "123"), 1)
-    return [int(value)] * rank
-
-
-def _dtype(value: Any, _: table.Operator) -> str:
-    return value if isinstance(value, str) else str(np.dtype(value) if isinstance(value, type) else value)
-
-
-_KINDS: dict[str, Callable[[Any, table.Operator], Any]] = {
-    "int": lambda value, _: int(value),
-    "float": lambda value, _: float(value),
-    "bool": lambda value, _: bool(value),
-    "str": _dtype,
-    "ints": _ints,
-    "any": lambda value, _: value,
-}
+def _rank(name: str) -> int:
+    """Count the spatial dimensions that an operator's name tells: 2 in ``nn.conv2d``."""
+    found = re.search(r"([123])d(?![a-z])", name)
+    return int(found[1]) if found else 1
 
 
 def _document(row: table.Operator) -> str:
@@ -201,13 +181,11 @@ def _document(row: table.Operator) -> str:
     lines = [f"Relay's operator ``{row.name}``; today it is ``{row.relax}``.", ""]
     lines += ["Parameters", "----------"]
     lines += [f"{name} : tvm.relax.Expr" for name in row.operands]
-    lines += [f"{item.name} : {_WORDS[item.kind]}" for item in row.attributes]
+    lines += [f"{item.name} : {_WORDS.get(item.kind, item.kind)}" for item in row.attributes]
     return "\n".join([*lines, "", "Returns", "-------", "tvm.relax.Expr or TupleWrapper", ""])
 
 
-_WORDS = {"ints": "int or list of int", "any": "int or list of int"} | {
-    kind: kind for kind in ("int", "float", "bool", "str")
-}
+_WORDS = {"ints": "int or list of int", "any": "int or list of int", "number": "int or float"}
 
 
 def _unknown(name: str) -> RelayError:
