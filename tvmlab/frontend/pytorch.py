@@ -13,9 +13,7 @@ from .shapes import Shapes
 __all__ = ["import_program"]
 
 
-def import_program(
-    program: Any, shapes: Shapes | None, *, keep_params: bool = False
-) -> IRModule:
+def import_program(program: Any, shapes: Shapes | None, *, keep_params: bool = False) -> IRModule:
     """Import what ``torch.export.export`` returned.
 
     Parameters

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from . import (
         backend,
         build_module,
-        dataflow_pattern,
         frontend,
         graph_executor,
         testing,
@@ -89,7 +88,6 @@ __all__ = [
     "build_module",
     "const",
     "create_executor",
-    "dataflow_pattern",
     "expr",
     "expr_functor",
     "from_expr",
@@ -148,5 +146,3 @@ def __getattr__(name: str) -> typing.Any:
         found = getattr(op, name)
     globals()[name] = found
     return found
-
-

@@ -27,17 +27,17 @@ Op = ir.Op
 class Kind(type):
     """A class whose instances are Relax's."""
 
-    relax: ClassVar[Any]
+    instances: ClassVar[Any]
 
     def __instancecheck__(cls, value: object) -> bool:
         """Say whether a Relax object is what Relay calls by this name."""
-        return isinstance(value, cls.relax)
+        return isinstance(value, cls.instances)
 
 
 class Var(metaclass=Kind):
     """A variable: ``Var(name_hint, type_annotation=None)`` makes a `tvm.relax.Var`."""
 
-    relax = relax.Var
+    instances = relax.Var
 
     def __new__(cls, name_hint: str, type_annotation: ir.Type | None = None) -> relax.Var:
         """Make the variable; without a type, what is computed from it has none either."""
@@ -47,7 +47,7 @@ class Var(metaclass=Kind):
 class Constant(metaclass=Kind):
     """A constant tensor: ``Constant(data)``, data a `tvm.runtime.Tensor` or an array."""
 
-    relax = ir.GenericConst
+    instances = ir.GenericConst
 
     def __new__(cls, data: Any) -> ir.GenericConst:
         """Make the constant, of the data's own dtype."""
@@ -59,7 +59,7 @@ class Constant(metaclass=Kind):
 class Tuple(metaclass=Kind):
     """A tuple: ``Tuple(fields)``."""
 
-    relax = relax.Tuple
+    instances = relax.Tuple
 
     def __new__(cls, fields: Iterable[Any], span: Any = None) -> relax.Tuple:
         """Make the tuple; fields may be tuples of Relay's or of Python's."""
@@ -69,7 +69,7 @@ class Tuple(metaclass=Kind):
 class TupleGetItem(metaclass=Kind):
     """A field of a tuple: ``TupleGetItem(tuple_value, index)``."""
 
-    relax = relax.TupleGetItem
+    instances = relax.TupleGetItem
 
     def __new__(cls, tuple_value: Any, index: int, span: Any = None) -> relax.TupleGetItem:
         """Make the projection."""
@@ -79,10 +79,15 @@ class TupleGetItem(metaclass=Kind):
 class Call(metaclass=Kind):
     """A call: ``Call(op, args, attrs=None, type_args=None, span=None)``."""
 
-    relax = relax.Call
+    instances = relax.Call
 
     def __new__(
-        cls, op: Any, args: Iterable[Any], attrs: Any = None, type_args: Any = None, span: Any = None
+        cls,
+        op: Any,
+        args: Iterable[Any],
+        attrs: Any = None,
+        type_args: Any = None,
+        span: Any = None,
     ) -> relax.Call:
         """Make the call, typed where its arguments are.
 
@@ -110,7 +115,7 @@ class Call(metaclass=Kind):
 class If(metaclass=Kind):
     """A branch: ``If(cond, true_branch, false_branch)``."""
 
-    relax = relax.If
+    instances = relax.If
 
     def __new__(cls, cond: Any, true_branch: Any, false_branch: Any, span: Any = None) -> relax.If:
         """Make the branch."""
@@ -120,7 +125,7 @@ class If(metaclass=Kind):
 class Let(metaclass=Kind):
     """A binding: ``Let(variable, value, body)`` makes a `tvm.relax.SeqExpr` of one binding."""
 
-    relax = relax.SeqExpr
+    instances = relax.SeqExpr
 
     def __new__(cls, variable: relax.Var, value: Any, body: Any, span: Any = None) -> relax.SeqExpr:
         """Bind a variable in a body; a variable without a type takes the value's."""
@@ -132,9 +137,9 @@ class Let(metaclass=Kind):
 
 
 class Function(metaclass=Kind):
-    """A function of a graph: ``Function(params, body, ret_type=None, type_params=None, attrs=None)``."""
+    """A function: ``Function(params, body, ret_type=None, type_params=None, attrs=None)``."""
 
-    relax = relax.Function
+    instances = relax.Function
 
     def __new__(
         cls,

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import tvm
 from tvm import ir, relax, tirx
 
 from ..errors import ModelError, RelayError, ShapeError
@@ -64,7 +63,9 @@ def from_onnx(
         An argument asks for what is not carried.
     """
     _left_out(
-        "from_onnx", convert_config=convert_config, export_node_renames_path=export_node_renames_path
+        "from_onnx",
+        convert_config=convert_config,
+        export_node_renames_path=export_node_renames_path,
     )
     from ..frontend.onnx import import_proto, parse
 
@@ -131,7 +132,9 @@ def from_tflite(
     mod = import_bytes(data, None, where=where)
     main = mod["main"]
     for param in main.params:
-        found = [int(size) if isinstance(size, tirx.IntImm) else str(size) for size in param.ty.shape]
+        found = [
+            int(size) if isinstance(size, tirx.IntImm) else str(size) for size in param.ty.shape
+        ]
         for what, wanted, real in (
             ("shape", (shape_dict or {}).get(param.name), found),
             ("dtype", (dtype_dict or {}).get(param.name), str(param.ty.dtype)),
@@ -337,12 +340,11 @@ def _lifted(mod: ir.IRModule) -> tuple[ir.IRModule, Params]:
     new: list[relax.Var] = []
 
     def change(_: relax.Expr, after: relax.Expr) -> relax.Expr:
-        if isinstance(after, ir.GenericConst) and isinstance(after.value, tvm.runtime.Tensor):
-            if len(after.value.shape) > 0:
-                new.append(relax.Var(f"_param_{len(params) + 1}", after.ty))
-                params[new[-1].name] = after.value
-                return new[-1]
-        return after
+        if not isinstance(after, ir.GenericConst) or getattr(after.ty, "ndim", 0) == 0:
+            return after
+        new.append(relax.Var(f"_param_{len(params) + 1}", after.ty))
+        params[new[-1].name] = after.value
+        return new[-1]
 
     body = graph.transform(flat(main.body), change)
     mod = mod.clone()

@@ -22,7 +22,7 @@ __all__ = ["GraphModule", "Session", "create"]
 
 
 class Session:
-    """A compiled module on a device, with a place for each input: what ``lib["default"](dev)`` gives.
+    """A compiled module on a device: what ``lib["default"](device)`` gives.
 
     Parameters
     ----------
@@ -196,7 +196,8 @@ class GraphModule:
         InputError
             There is no such input, or the shape does not fit.
         """
-        given = dict(params) if key is None else {key: value, **params}
+        given: dict[int | str, Any] = {} if key is None else {key: value}
+        given.update(params)
         for name, array in given.items():
             if name != key and self.module.index(name) < 0 and name in self.module.bound:
                 continue

@@ -1,8 +1,8 @@
 """Modules: graphs become bindings here, parameters constants.
 
 Relay put graphs into modules as they are. A Relax module holds bindings, which every pass of
-Relax's takes for granted; so what comes in through Relay's names is normalized on the way, and every
-pass in `tvmlab.relay.transform` begins with `normalize`, for modules that were filled by hand.
+Relax's takes for granted; so what comes in through Relay's names is normalized on the way, and
+every pass in `tvmlab.relay.transform` begins with `normalize`, for modules filled by hand.
 """
 
 from __future__ import annotations
@@ -160,9 +160,13 @@ def normal(func: relax.Function, callees: Mapping[str, tuple[Any, Any]] | None =
             if var.ty.is_missing():
                 relax.expr._update_type(var, callee.ty)
             return var
-        if isinstance(after, relax.Call) and isinstance(after.op, relax.Function):
-            if _vague(after.op) and all(graph.known(arg) for arg in after.args):
-                return Call(normal(_specialized(after.op, after.args), callees), after.args)
+        vague = (
+            isinstance(after, relax.Call)
+            and isinstance(after.op, relax.Function)
+            and _vague(after.op)
+        )
+        if vague and all(graph.known(arg) for arg in after.args):
+            return Call(normal(_specialized(after.op, after.args), callees), after.args)
         return infer(after)
 
     attrs = func.attrs
@@ -306,7 +310,9 @@ def bind_params_by_name(func: relax.Function, params: Mapping[str, Any]) -> rela
                 fix="give them different names, or bind by variable with relay.bind",
             )
         named[param.name] = param
-    return bind(func, {var: as_const(params[name]) for name, var in named.items() if name in params})
+    return bind(
+        func, {var: as_const(params[name]) for name, var in named.items() if name in params}
+    )
 
 
 def as_const(value: Any) -> Any:

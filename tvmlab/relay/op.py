@@ -18,7 +18,7 @@ from tvm import ir, relax, tirx
 
 from ..errors import RelayError
 from . import gone, operators, table, weights
-from .expr import Constant, Expr, TupleWrapper, as_expr, const, infer, typed
+from .expr import TupleWrapper, as_expr, const, infer, typed
 
 __all__ = ["function", "get", "namespace"]
 
@@ -26,6 +26,7 @@ __all__ = ["function", "get", "namespace"]
 _FIRST_OF = {"nn.dropout"}
 # How many results there are where no type tells.
 _RESULTS = {"nn.batch_norm": 3, "nn.dropout": 2}
+assert operators.__all__, "the table is filled by importing its rows"
 _NUMBERS = (bool, int, float, np.generic)
 
 
@@ -92,7 +93,8 @@ def _signature(row: table.Operator) -> inspect.Signature:
     """Put a row's operands and attributes into the order of Relay's Python function."""
     defaults = {item.name: item.default for item in row.attributes} | (row.defaults or {})
     names = row.signature or (*row.operands, *(item.name for item in row.attributes))
-    kind, parameters, optional = inspect.Parameter.POSITIONAL_OR_KEYWORD, [], False
+    kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters, optional = [], False
     for name in names:
         default = defaults.get(name, table.REQUIRED)
         if default is table.REQUIRED:
@@ -127,7 +129,7 @@ def _call(row: table.Operator, given: dict[str, Any]) -> Any:
     return made if size is None else TupleWrapper(made, size)
 
 
-def _read(row: table.Operator, operands: list[Expr], attributes: dict[str, Any]) -> relax.Expr:
+def _read(row: table.Operator, operands: list[Any], attributes: dict[str, Any]) -> relax.Expr:
     try:
         return row.read(operands, attributes)
     except RelayError:
@@ -154,9 +156,9 @@ def _operand(value: Any, may_be_number: bool) -> relax.Expr:
 
 def _attribute(row: table.Operator, name: str, value: Any) -> Any:
     """Take what Relay's functions take for an attribute, for `table.coerce` to complete."""
-    if isinstance(value, Constant):
+    if isinstance(value, ir.GenericConst):
         value = value.value.numpy().tolist()
-    elif isinstance(value, Expr) and not isinstance(value, (tirx.IntImm, tirx.FloatImm)):
+    elif isinstance(value, ir.Expr) and not isinstance(value, (tirx.IntImm, tirx.FloatImm)):
         raise RelayError(
             f"the attribute {name} of {row.name} is computed by the model",
             where=f"{name}={value}",
@@ -217,8 +219,10 @@ class Namespace(ModuleType):
             return value
         if any(known.startswith(whole + ".") for known in table.names()):
             return namespace(f"{self.__name__}.{name}", whole + ".")
-        raise _unknown(whole) if gone.is_operator(whole) else AttributeError(
-            f"Relay has no operator {whole!r}"
+        raise (
+            _unknown(whole)
+            if gone.is_operator(whole)
+            else AttributeError(f"Relay has no operator {whole!r}")
         )
 
     def __dir__(self) -> list[str]:

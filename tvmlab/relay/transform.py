@@ -48,14 +48,18 @@ __all__ = [
 def _made_of(name: str, level: int, *passes: Pass) -> Pass:
     """Make one pass of several of Relax's, with Relay's name and level."""
 
-    @module_pass(opt_level=level, name=name)
     def run(mod: ir.IRModule, _: PassContext) -> ir.IRModule:
         mod = normalize(mod)
         for one in passes:
             mod = one(mod)
         return mod
 
-    return run
+    return _pass(run, name, level)
+
+
+def _pass(run: Callable[[ir.IRModule, PassContext], ir.IRModule], name: str, level: int) -> Pass:
+    """Make a pass of a function on modules."""
+    return module_pass(run, opt_level=level, name=name)
 
 
 def _keeping_public(mod: ir.IRModule, run: Callable[[ir.IRModule], ir.IRModule]) -> ir.IRModule:
@@ -115,30 +119,30 @@ def DeadCodeElimination(inline_once: bool = False, ignore_impurity: bool = False
         Relay's; bindings of Relax are never inlined, and operators of Relay are pure.
     """
 
-    @module_pass(opt_level=1, name="DeadCodeElimination")
     def run(mod: ir.IRModule, _: PassContext) -> ir.IRModule:
         return _keeping_public(normalize(mod), relax.transform.DeadCodeElimination())
 
-    return run
+    return _pass(run, "DeadCodeElimination", 1)
 
 
 def RemoveUnusedFunctions(entry_functions: Sequence[str] | None = None) -> Pass:
     """Drop the functions that no entry function calls, ``main`` where none are given."""
     entries = list(entry_functions or ["main"])
 
-    @module_pass(opt_level=1, name="RemoveUnusedFunctions")
     def run(mod: ir.IRModule, _: PassContext) -> ir.IRModule:
         used, todo = set(entries), [name for name in entries if name in mod]
         while todo:
             func = mod[todo.pop()]
-            called = relax.analysis.all_global_vars(func) if isinstance(func, relax.Function) else []
+            called = (
+                relax.analysis.all_global_vars(func) if isinstance(func, relax.Function) else []
+            )
             new = {var.name_hint for var in called} - used
             used |= new
             todo += sorted(new)
         kept = {var: func for var, func in mod.functions.items() if var.name_hint in used}
         return ir.IRModule(kept, mod.attrs, mod.global_infos)
 
-    return run
+    return _pass(run, "RemoveUnusedFunctions", 1)
 
 
 def EliminateCommonSubexpr(fskip: Callable[[relax.Expr], bool] | None = None) -> Pass:
@@ -172,8 +176,8 @@ def ConvertLayout(desired_layouts: Mapping[str, Sequence[str]]) -> Pass:
     Parameters
     ----------
     desired_layouts : mapping of str to sequence of str
-        By Relay's operator, the data's and the kernel's layout: ``{"nn.conv2d": ["NHWC", "OHWI"]}``;
-        ``"default"`` for a kernel keeps the one of Relay.
+        By Relay's operator, the data's and the kernel's layout:
+        ``{"nn.conv2d": ["NHWC", "OHWI"]}``; ``"default"`` is the kernel's that Relay takes.
 
     Raises
     ------
@@ -211,7 +215,6 @@ def CanonicalizeOps() -> Pass:
                 return expand(list(after.args), dialect.attributes(after))
         return after
 
-    @module_pass(opt_level=3, name="CanonicalizeOps")
     def run(mod: ir.IRModule, _: PassContext) -> ir.IRModule:
         return _each(
             normalize(mod),
@@ -220,7 +223,7 @@ def CanonicalizeOps() -> Pass:
             ),
         )
 
-    return run
+    return _pass(run, "CanonicalizeOps", 3)
 
 
 def FuseOps(fuse_opt_level: int = -1) -> Pass:
@@ -300,24 +303,24 @@ def function_pass(
         )
 
     def make(given: Any) -> Any:
-        known = name or given.__name__
-        info = dict(opt_level=opt_level, name=known, required=list(required or []))
-        if inspect.isclass(given):
+        if not inspect.isclass(given):
+            return wrap(given, given.__name__)
 
-            @functools.wraps(given, updated=())
-            def instance(*args: Any, **kwargs: Any) -> Pass:
-                return wrap(given(*args, **kwargs).transform_function, info)
+        @functools.wraps(given, updated=())
+        def instance(*args: Any, **kwargs: Any) -> Pass:
+            change: Any = given(*args, **kwargs)
+            return wrap(change.transform_function, given.__name__)
 
-            return instance
-        return wrap(given, info)
+        return instance
 
-    def wrap(change: Callable[..., relax.Function], info: dict[str, Any]) -> Pass:
-        @module_pass(**info)
+    def wrap(change: Callable[..., relax.Function], own: str) -> Pass:
         def run(mod: ir.IRModule, ctx: PassContext) -> ir.IRModule:
             mod = normalize(mod)
             return _each(mod, lambda func: change(func, mod, ctx))
 
-        return run
+        return module_pass(
+            run, opt_level=opt_level, name=name or own, required=list(required or [])
+        )
 
     return make(pass_func) if pass_func is not None else make
 
@@ -325,5 +328,3 @@ def function_pass(
 def __getattr__(name: str) -> Any:
     gone.raise_gone("transform", name)
     raise AttributeError(f"Relay has no relay.transform.{name}")
-
-

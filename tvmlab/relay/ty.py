@@ -16,17 +16,17 @@ Type = ir.Type
 class TypeKind(type):
     """A class whose instances are Relax's types."""
 
-    relax: ClassVar[Any]
+    instances: ClassVar[Any]
 
     def __instancecheck__(cls, value: object) -> bool:
         """Say whether a Relax type is what Relay calls by this name."""
-        return isinstance(value, cls.relax)
+        return isinstance(value, cls.instances)
 
 
 class TensorType(metaclass=TypeKind):
     """A tensor's type: ``TensorType(shape, dtype="float32")``."""
 
-    relax = relax.TensorType
+    instances = relax.TensorType
 
     def __new__(cls, shape: Iterable[Any], dtype: str = "float32") -> relax.TensorType:
         """Make the type; dimensions are integers, expressions of TVM's or `Any`."""
@@ -36,7 +36,7 @@ class TensorType(metaclass=TypeKind):
 class TupleType(metaclass=TypeKind):
     """A tuple's type: ``TupleType(fields)``."""
 
-    relax = ir.TupleType
+    instances = ir.TupleType
 
     def __new__(cls, fields: Iterable[ir.Type], span: Any = None) -> ir.TupleType:
         """Make the type."""
@@ -46,7 +46,7 @@ class TupleType(metaclass=TypeKind):
 class FuncType(metaclass=TypeKind):
     """A function's type: ``FuncType(arg_types, ret_type, type_params=None, ...)``."""
 
-    relax = relax.FuncType
+    instances = relax.FuncType
 
     def __new__(
         cls,
@@ -89,9 +89,7 @@ def _dimension(size: Any) -> Any:
         return int(size)
     if isinstance(size, tirx.Var) and str(size.ty) != "int64":
         # One name for one variable: the old one is kept, so that its address is not used again.
-        old, new = _WIDE.setdefault(
-            int(size.__chandle__()), (size, tirx.Var(size.name, "int64"))
-        )
+        old, new = _WIDE.setdefault(int(size.__chandle__()), (size, tirx.Var(size.name, "int64")))
         del old
         return new
     if isinstance(size, tvm.ir.Expr):

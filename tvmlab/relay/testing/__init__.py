@@ -44,7 +44,9 @@ def run_opt_pass(expr: Any, opt_pass: Any, import_prelude: bool = False) -> rela
     tvm.relax.Expr
         The function, or the graph that was made of the graph.
     """
-    one = opt_pass if isinstance(opt_pass, ir.transform.Pass) else tvm.transform.Sequential(opt_pass)
+    one = (
+        opt_pass if isinstance(opt_pass, ir.transform.Pass) else tvm.transform.Sequential(opt_pass)
+    )
     expr = as_expr(expr)
     entry = one(from_expr(expr))["main"]
     return entry if isinstance(expr, relax.Function) else flat(entry.body)

@@ -43,7 +43,7 @@ class Xavier:
             raise RelayError(
                 f"there is no rule for the values of {desc!r}",
                 where=f"an array of shape {arr.shape}",
-                fix="end the name in weight, bias, beta, gamma, mean or var, or give an initializer",
+                fix="end it in weight, bias, beta, gamma, mean or var, or give an initializer",
             )
         if kind != "weight":
             arr[:] = _VALUES[kind]

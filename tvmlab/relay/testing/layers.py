@@ -21,7 +21,7 @@ def batch_norm_infer(
     name: str = "",
     **kwargs: Any,
 ) -> relax.Expr:
-    """Normalize, with parameters ``NAME_gamma``, ``_beta``, ``_moving_mean`` and ``_moving_var``."""
+    """Normalize, with the parameters ``NAME_gamma``, ``NAME_beta`` and so on."""
     given = {"gamma": gamma, "beta": beta, "moving_mean": moving_mean, "moving_var": moving_var}
     made = {key: value or var(f"{name}_{key}") for key, value in given.items()}
     return function("nn.batch_norm")(data, *made.values(), **kwargs)[0]

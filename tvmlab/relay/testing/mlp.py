@@ -33,7 +33,9 @@ def get_net(
         Of everything.
     """
     relu, softmax = function("nn.relu"), function("nn.softmax")
-    x: Any = function("nn.batch_flatten")(var("data", shape=(batch_size, *image_shape), dtype=dtype))
+    x: Any = function("nn.batch_flatten")(
+        var("data", shape=(batch_size, *image_shape), dtype=dtype)
+    )
     x = relu(layers.dense_add_bias(x, units=128, name="fc1"))
     x = relu(layers.dense_add_bias(x, units=64, name="fc2"))
     x = softmax(layers.dense_add_bias(x, units=num_classes, name="fc3"))
