@@ -1,0 +1,82 @@
+"""Graphs and patterns that the tests of Relay's pattern language have in common."""
+
+from __future__ import annotations
+
+import tvm
+import tvm_ffi
+from tvm import relax
+
+import tvmlab.relay.operators  # noqa: F401 (fills the operator table)
+from tvmlab.relay import graph, table
+from tvmlab.relay.dataflow_pattern import is_op, wildcard
+
+ELEMENTWISE, BROADCAST = 0, 1
+
+
+def call(name, *operands, **given):
+    """Make a call of a Relay operator from its row."""
+    row = table.find(name)
+    return graph.typed(row.read(list(operands), table.coerce(row, given)))
+
+
+def var(name, *shape, dtype="float32"):
+    return relax.Var(name, relax.TensorType(shape, dtype))
+
+
+def image():
+    return var("x", 1, 3, 12, 12), var("w", 3, 3, 3, 3), var("b", 3)
+
+
+def conv(x, w, **attributes):
+    return call("nn.conv2d", x, w, **attributes)
+
+
+def relu(x):
+    return call("nn.relu", x)
+
+
+def conv_bias_relu(x, w, b):
+    return relu(call("nn.bias_add", conv(x, w), b))
+
+
+def conv_pattern():
+    return is_op("nn.conv2d")(wildcard(), wildcard())
+
+
+def equal(a, b):
+    return tvm_ffi.structural_equal(a, b, map_free_vars=True)
+
+
+def cut_out(params, body, name, **attributes):
+    """Make the function that a partition is expected to make."""
+    attrs = {"PartitionedFromPattern": name, **attributes}
+    return relax.Function(params, body, attrs=tvm.ir.DictAttrs(attrs))
+
+
+def elementwise():
+    return wildcard().has_attr({"TOpPattern": ELEMENTWISE})(wildcard())
+
+
+def leaky(x):
+    return call("nn.leaky_relu", x, alpha=0.0)
+
+
+def diamond(x, w):
+    one = conv(x, w)
+    return call("add", relu(relu(one)), leaky(one))
+
+
+def deeper(x, w):
+    one = conv(x, w)
+    return call("add", call("tanh", relu(relu(one))), leaky(one))
+
+
+def single(x, w):
+    up = relu(relu(conv(x, w)))
+    return call("add", up, call("tanh", up))
+
+
+def nested(x, w):
+    one = conv(x, w)
+    up = relu(one)
+    return call("add", call("tanh", call("add", up, up)), leaky(one))
