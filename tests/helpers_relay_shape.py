@@ -85,7 +85,10 @@ def _strided_slice(pool: Pool) -> Given:
         sizes = [pool.one_of(-1, size - first) for size, first in zip(sizes, begin, strict=True)]
         given = {"begin": begin, "end": sizes, "strides": [1], "slice_mode": "size"}
     elif pool.flag():
-        end = [pool.one_of(size, 10**6, -1) if f < size - 1 else size for f, size in _both(begin, sizes)]
+        end = [
+            pool.one_of(size, 10**6, -1) if f < size - 1 else size
+            for f, size in _both(begin, sizes)
+        ]
         given = {"begin": begin, "end": end, "strides": pool.one_of(None, [1], [2], [1] * some)}
     else:  # backwards
         given = {"begin": begin, "end": [-(10**6)] * some, "strides": [-1] * some}

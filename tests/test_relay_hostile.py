@@ -115,8 +115,10 @@ DEEP = 10_000
         "%x" + ".0" * DEEP,
         "let %x = 1;" * DEEP + "%x",
         "".join(f"%{i} = ({f'%{i - 1}' if i else '1'},);" for i in range(DEEP)) + f"%{DEEP - 1}",
-        "".join(f"%{i} = fn () {{ {f'%{i - 1}()' if i else '1'} }};" for i in range(300)) + "%299()",
-        "".join(f"def @f{i}() {{ @f{i + 1}() }}\n" for i in range(DEEP)) + f"def @f{DEEP}() {{ 1 }}",
+        "".join(f"%{i} = fn () {{ {f'%{i - 1}()' if i else '1'} }};" for i in range(300))
+        + "%299()",
+        "".join(f"def @f{i}() {{ @f{i + 1}() }}\n" for i in range(DEEP))
+        + f"def @f{DEEP}() {{ 1 }}",
         "def @f() { @f() }",
         "def @f() { @g() } def @g() { @f() }",
         "meta[relay.Constant][" + "9" * 5000 + "]",
@@ -187,7 +189,9 @@ def test_metadata_that_lies(change: object) -> None:
     assert caught.value.line is not None
 
 
-@pytest.mark.parametrize("tail", ["{", "[]", "null", "7", '{"root": 0, "nodes": [{}]}', "", "["*9999])
+@pytest.mark.parametrize(
+    "tail", ["{", "[]", "null", "7", '{"root": 0, "nodes": [{}]}', "", "[" * 9999]
+)
 def test_metadata_that_is_none(tail: str) -> None:
     head, _, _ = TEXTS["constants"].partition("#[metadata]")
     with pytest.raises(TvmlabError):

@@ -50,9 +50,7 @@ def test_operators_and_parameters_are_as_relay_counted(name: str) -> None:
     main = fromtext(text_of(name))["main"]
     counts = {operator: calls(main).count(operator) for operator in set(calls(main))}
     assert counts == facts["ops"]
-    types = {
-        p.name: [[int(i) for i in p.ty.shape.values], str(p.ty.dtype)] for p in main.params
-    }
+    types = {p.name: [[int(i) for i in p.ty.shape.values], str(p.ty.dtype)] for p in main.params}
     assert types == facts["params"]
 
 

@@ -19,6 +19,7 @@ from tvm.ir import IRModule
 
 from ..errors import ModelError, ShapeError, UnsupportedOperatorError
 from ..extras import need
+from .limits import RaiseLimits
 from .shapes import Shapes, resolve
 
 __all__ = ["import_proto", "parse"]
@@ -112,11 +113,12 @@ def import_proto(
             warnings.simplefilter("ignore")
             _check(onnx, model, where)
             declared = dict(_inputs(model.graph))
-            return from_onnx(
+            imported = from_onnx(
                 model,
                 shape_dict=resolve(declared, shapes, where=where),
                 keep_params_in_input=keep_params,
             )
+            return RaiseLimits()(imported)
     except tvm.error.OpNotImplemented as error:
         raise _unsupported(model, set(re.findall(r"\w+", str(error))), where) from error
     except (ModelError, ShapeError):

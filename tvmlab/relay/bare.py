@@ -79,7 +79,7 @@ class BareLowering(Lowering):
         return self.variables[node.token.value]
 
     def _call(self, node: Node, scope: Scope) -> relax.Expr:
-        callee, arguments, attributes = node.items
+        callee, arguments, _ = node.items
         if callee.kind == "operator" and arguments and node.end is not None:
             first, *others = arguments
             if (

@@ -19,7 +19,6 @@ from .lexer import Token
 from .syntax import Node
 from .values import BoxedIndex, attribute, literal
 
-
 MAX_TYPE_DEPTH = 64
 """How deep the types of tuples and functions may nest; TVM walks them by recursion."""
 
@@ -303,9 +302,9 @@ def agrees(declared: ir.Type, found: ir.Type) -> bool:
     if isinstance(declared, relax.FuncType) or isinstance(found, relax.FuncType):
         return isinstance(declared, relax.FuncType) and isinstance(found, relax.FuncType)
     if isinstance(declared, relax.TensorType) and isinstance(found, relax.TensorType):
-        if declared.dtype is not None and found.dtype is not None:
-            if str(declared.dtype) != str(found.dtype):
-                return False
+        dtypes = [str(type_.dtype) for type_ in (declared, found) if type_.dtype is not None]
+        if len(set(dtypes)) > 1:
+            return False
         if -1 not in (declared.ndim, found.ndim) and declared.ndim != found.ndim:
             return False
         shapes = (declared.shape, found.shape)

@@ -128,7 +128,9 @@ def _refusal(text: str, position: int) -> str:
 
 
 _WORD = r"[A-Za-z_]\w*"
-_PLAIN_VALUE = r"""-?\d[\w.]*+(?:(?<=[eE])[+-]\d+\w*)?|"[^"\\\n]*"|\[-?\d[-\d,\ ]*\]|True|False|None"""
+_PLAIN_VALUE = (
+    r"""-?\d[\w.]*+(?:(?<=[eE])[+-]\d+\w*)?|"[^"\\\n]*"|\[-?\d[-\d,\ ]*\]|True|False|None"""
+)
 # In the order of how often they come; what starts alike stands longest first.
 _TOKEN = re.compile(
     rf"""

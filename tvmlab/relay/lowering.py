@@ -109,7 +109,7 @@ class Lowering(Expressions):
         return sequence
 
     def body(self, body: Node, scope: Scope, plain: bool, final: bool) -> relax.Expr:
-        """Emit a body's bindings and give its result, an output where the block is a dataflow block."""
+        """Emit a body's bindings and give its result, an output in a dataflow block."""
         statements, result = body.items
         if result is None and (final or not statements or statements[-1].kind != "graph"):
             raise self.error(body.token, "A body has no result", "end it with an expression")

@@ -77,6 +77,8 @@ def from_expr(
     if not isinstance(expr, relax.Function):
         expr = Function(free_vars(expr), expr)
     name = (expr.attrs or {}).get("global_symbol", "main")
+    if name == "main":  # by which TVM knows what may be called from outside
+        expr = expr.with_attr("global_symbol", "main")
     return normalize(ir.IRModule({**(functions or {}), str(name): expr}))
 
 

@@ -61,9 +61,7 @@ def fromtext(
         return _read(text, params)
 
 
-def _read(
-    text: str, params: Mapping[str, Any] | str | os.PathLike[str] | None
-) -> tvm.IRModule:
+def _read(text: str, params: Mapping[str, Any] | str | os.PathLike[str] | None) -> tvm.IRModule:
     version, root, mark = parse(text)
     _check_version(text, version)
     if isinstance(params, (str, os.PathLike)):

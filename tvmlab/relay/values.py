@@ -63,8 +63,8 @@ def read_type(text: str, node: Node | None) -> ir.Type | None:
     Returns
     -------
     tvm.ir.Type or None
-        A tensor type with int64 extents, of rank 0 for a bare dtype; a tuple's or a function's; None
-        for ``_`` and where nothing stands.
+        A tensor type with int64 extents, of rank 0 for a bare dtype; a tuple's or a function's;
+        None for ``_`` and where nothing stands.
     """
     if node is None:
         return None

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import tvm
-import tvm_ffi
 from tvm import relax
 from tvm.relax.dpl import is_const, is_op, rewrite_call, wildcard
+
+from ..frontend.limits import RaiseLimits
 
 __all__ = ["channels_last"]
 
@@ -35,61 +36,6 @@ class FoldTransposes:
             return relax.const(moved, str(expr.ty.dtype))
 
         return rewrite_call(pattern, rewrite, func)
-
-
-@tvm.transform.module_pass(opt_level=0)
-class RaiseLimits:
-    """Turn calls of TIR that limits a tensor by a scalar back into ``maximum`` and ``minimum``.
-
-    Upstream's ONNX frontend imports Clip as TIR, whose layout `ConvertLayout` cannot change. A
-    function is taken for what it is if upstream makes the very same one of the operator.
-    """
-
-    def transform_module(
-        self, mod: tvm.ir.IRModule, ctx: tvm.transform.PassContext
-    ) -> tvm.ir.IRModule:
-        """Rewrite a module, called by TVM's pass infrastructure."""
-        for var, func in list(mod.functions_items()):
-            if isinstance(func, relax.Function):
-                mutator = _RaiseLimits(mod)
-                raised = mutator.visit_expr(func)
-                if not tvm_ffi.structural_equal(raised, func):
-                    mutator.builder_.update_func(var, raised)
-                    mod = mutator.builder_.get()
-        return relax.transform.DeadCodeElimination()(mod)
-
-
-@relax.expr_functor.mutator
-class _RaiseLimits(relax.PyExprMutator):
-    def __init__(self, mod: tvm.ir.IRModule) -> None:
-        super().__init__(mod)
-        self.mod = mod
-
-    def visit_call_(self, call: relax.Call) -> relax.Expr:
-        call = self.visit_expr_post_order(call)
-        if getattr(call.op, "name", "") != "relax.call_tir" or not isinstance(
-            call.args[1], relax.Tuple
-        ):
-            return call
-        function, values = call.args[0], list(call.args[1].fields)
-        if len(values) != 2 or values[1].ty.ndim != 0:
-            return call
-        for name in ("maximum", "minimum"):
-            if function.name_hint.rstrip("0123456789_") == name:
-                op = getattr(relax.op, name)
-                if tvm_ffi.structural_equal(self.mod[function], _as_tir(op, values)):
-                    return op(*values)
-        return call
-
-
-def _as_tir(op: Any, values: list[Any]) -> Any:
-    """Give the TIR function that upstream makes of an operator."""
-    builder = relax.BlockBuilder()
-    parameters = [relax.Var(f"x{i}", value.ty) for i, value in enumerate(values)]
-    with builder.function("main", parameters):
-        builder.emit_func_output(builder.emit(op(*parameters)))
-    mod = relax.transform.LegalizeOps()(builder.get())
-    return mod[op.__name__] if op.__name__ in {v.name_hint for v in mod.get_global_vars()} else None
 
 
 @relax.transform.function_pass(opt_level=0)

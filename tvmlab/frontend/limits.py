@@ -1,0 +1,104 @@
+"""Limits of a value, which upstream imports as loops, back as operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import ir, relax
+
+__all__ = ["RaiseLimits"]
+
+
+@tvm.transform.module_pass(opt_level=0)
+class RaiseLimits:
+    """Turn calls of TIR that limits a tensor by a scalar back into operators.
+
+    Upstream's ONNX frontend imports Clip as two TIR functions, which no pass on operators sees, with
+    a choice before each of what a bound that is not a number means. Here that is ``clip`` where both
+    bounds are constants, else ``maximum`` and ``minimum``. A function is taken for what it is if
+    upstream makes the very same one of the operator.
+    """
+
+    def transform_module(
+        self, mod: tvm.ir.IRModule, ctx: tvm.transform.PassContext
+    ) -> tvm.ir.IRModule:
+        """Rewrite a module, called by TVM's pass infrastructure."""
+        limits = any(
+            _limit(var) and isinstance(func, tvm.tirx.PrimFunc)
+            for var, func in mod.functions_items()
+        )
+        if not limits:
+            return mod
+        for var, func in list(mod.functions_items()):
+            if isinstance(func, relax.Function):
+                mutator = _RaiseLimits(mod)
+                raised = mutator.visit_expr(func)
+                if not tvm_ffi.structural_equal(raised, func):
+                    mutator.builder_.update_func(var, raised)
+                    mod = mutator.builder_.get()
+        return relax.transform.DeadCodeElimination()(mod)
+
+
+@relax.expr_functor.mutator
+class _RaiseLimits(relax.PyExprMutator):
+    def __init__(self, mod: tvm.ir.IRModule) -> None:
+        super().__init__(mod)
+        self.mod = mod
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = self.visit_expr_post_order(call)
+        if getattr(call.op, "name", "") != "relax.call_tir" or not isinstance(
+            call.args[1], relax.Tuple
+        ):
+            return call
+        function, values = call.args[0], list(call.args[1].fields)
+        name = _limit(function)
+        if name is None or len(values) != 2 or values[1].ty.ndim != 0:
+            return call
+        op = getattr(relax.op, name)
+        if not tvm_ffi.structural_equal(self.mod[function], _as_tir(op, values)):
+            return call
+        value, bound = values[0], self.bound(values[1])
+        below = self.lookup_binding(value) if isinstance(value, relax.Var) else None
+        if (
+            name == "minimum"
+            and _calls(below, "maximum")
+            and isinstance(bound, ir.GenericConst)
+            and isinstance(below.args[1], ir.GenericConst)
+        ):
+            low, high = below.args[1].value.numpy().item(), bound.value.numpy().item()
+            return relax.op.clip(below.args[0], low, high)
+        return op(value, bound)
+
+    def bound(self, value: relax.Expr) -> relax.Expr:
+        """See through the choice that replaces a bound that is not a number."""
+        choice = self.lookup_binding(value) if isinstance(value, relax.Var) else None
+        if not _calls(choice, "where") or not isinstance(choice.args[2], ir.GenericConst):
+            return value
+        test, constant = self.lookup_binding(choice.args[0]), choice.args[2]
+        if not _calls(test, "isnan") or not tvm_ffi.structural_equal(test.args[0], constant):
+            return value
+        return value if np.isnan(constant.value.numpy()) else constant
+
+
+def _limit(function: ir.GlobalVar) -> str | None:
+    """Say which of the two a function is by its name, if any; names are numbered."""
+    name = function.name_hint.rstrip("0123456789_")
+    return name if name in ("maximum", "minimum") else None
+
+
+def _calls(value: Any, name: str) -> bool:
+    return isinstance(value, relax.Call) and getattr(value.op, "name", "") == f"relax.{name}"
+
+
+def _as_tir(op: Any, values: list[Any]) -> Any:
+    """Give the TIR function that upstream makes of an operator."""
+    builder = relax.BlockBuilder()
+    parameters = [relax.Var(f"x{i}", value.ty) for i, value in enumerate(values)]
+    with builder.function("main", parameters):
+        builder.emit_func_output(builder.emit(op(*parameters)))
+    mod = relax.transform.LegalizeOps()(builder.get())
+    return mod[op.__name__] if op.__name__ in {v.name_hint for v in mod.get_global_vars()} else None
