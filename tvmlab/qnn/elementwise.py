@@ -85,7 +85,7 @@ def _fields(call: str, name: str, ty: ir.Type) -> list[Tensor] | None:
         return [view(call, f"{name}.{i}", field) for i, field in enumerate(ty.fields)]
     if isinstance(ty, relax.ObjectType):
         return None
-    raise InputError(f"{name} is no tuple: {ty}.", where=f"{call}, operand {name}")
+    raise InputError(f"{name} is no tuple: {ty}", where=f"{call}, operand {name}")
 
 
 def _concatenate_type(types: Sequence[ir.Type], a: dict[str, Any]) -> ir.Type:
@@ -103,13 +103,13 @@ def _concatenate_type(types: Sequence[ir.Type], a: dict[str, Any]) -> ir.Type:
             parameter(operand, dtype)
         if given is not None and tensors is not None and len(given) != len(tensors):
             raise InputError(
-                f"{name} has {len(given)} fields, data {len(tensors)}.",
+                f"{name} has {len(given)} fields, data {len(tensors)}",
                 where=f"{call}, operand {name}",
             )
     if tensors is None:
         return relax.TensorType(dtype="", ndim=-1)
     if not tensors:
-        raise InputError("data is an empty tuple.", where=f"{call}, operand data")
+        raise InputError("data is an empty tuple", where=f"{call}, operand data")
     dtype = next((tensor.dtype for tensor in tensors if tensor.dtype), "")
     ndim = next((tensor.ndim for tensor in tensors if tensor.ndim >= 0), -1)
     for tensor in tensors:
@@ -125,7 +125,7 @@ def _joined(tensors: list[Tensor], axis: int) -> list[Any] | None:
         return None
     sizes = list(first.shape or ())
     if not sizes:
-        raise ShapeError("scalars cannot be joined.", where=first.where)
+        raise ShapeError("scalars cannot be joined", where=first.where)
     for tensor in tensors[1:]:
         for i, size in enumerate(tensor.shape or ()):
             if i == axis:
@@ -133,7 +133,7 @@ def _joined(tensors: list[Tensor], axis: int) -> list[Any] | None:
             elif differ(sizes[i], size):
                 raise ShapeError(
                     f"{tensor.name} has shape {tensor.shape}, {first.name} {first.shape}; they "
-                    f"may differ along axis {axis} only.",
+                    f"may differ along axis {axis} only",
                     where=tensor.where,
                 )
     return sizes

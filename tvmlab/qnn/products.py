@@ -89,13 +89,13 @@ def dense_shape(data: Tensor, weight: Tensor, units: int | None) -> tuple[list[A
     if differ(data.size(-1), weight.size(1)):
         raise ShapeError(
             f"weight has {weight.size(1)} inputs; the data of shape {data.shape} has "
-            f"{data.size(-1)}.",
+            f"{data.size(-1)}",
             where=weight.where,
         )
     made = weight.size(0)
     if units is not None and differ(made, units):
         raise ShapeError(
-            f"units is {units}; the weight of shape {weight.shape} makes {made}.",
+            f"units is {units}; the weight of shape {weight.shape} makes {made}",
             where=f"{data.call}, attribute units",
         )
     made = units if made is None else made
@@ -132,13 +132,13 @@ def batch_matmul_shape(x: Tensor, y: Tensor, a: dict[str, Any]) -> list[Any] | N
     if differ(inner, other):
         raise ShapeError(
             f"{x.name} of shape {x.shape} and {y.name} of shape {y.shape} have inner sizes "
-            f"{inner} and {other}.",
+            f"{inner} and {other}",
             where=y.where,
         )
     batches = x.shape[0], y.shape[0]
     if differ(*batches) and 1 not in batches:
         raise ShapeError(
-            f"{x.name} has {batches[0]} matrices, {y.name} {batches[1]}.", where=y.where
+            f"{x.name} has {batches[0]} matrices, {y.name} {batches[1]}", where=y.where
         )
     one = isinstance(batches[0], int) and batches[0] == 1
     return [batches[1] if one else batches[0], rows, columns]

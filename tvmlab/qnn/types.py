@@ -55,7 +55,7 @@ class Tensor:
         if self.ndim >= 0 and self.ndim not in allowed:
             wanted = " or ".join(str(n) for n in allowed)
             raise ShapeError(
-                f"{self.name} has {self.ndim} dimensions; {self.call} takes {wanted}.",
+                f"{self.name} has {self.ndim} dimensions; {self.call} takes {wanted}",
                 where=self.where,
             )
 
@@ -69,7 +69,7 @@ class Tensor:
         """
         if self.dtype and self.dtype not in dtypes:
             raise InputError(
-                f"{self.name} has dtype {self.dtype}; {self.call} takes {', '.join(dtypes)}.",
+                f"{self.name} has dtype {self.dtype}; {self.call} takes {', '.join(dtypes)}",
                 where=self.where,
             )
 
@@ -86,7 +86,7 @@ class Tensor:
         count = max(self.ndim, 1)  # a scalar has one channel
         if not -count <= axis < count:
             raise ShapeError(
-                f"axis {axis} is out of range: {self.name} has {self.ndim} dimensions.",
+                f"axis {axis} is out of range: {self.name} has {self.ndim} dimensions",
                 where=self.where,
             )
         return axis % count
@@ -112,7 +112,7 @@ def view(call: str, name: str, ty: ir.Type | None) -> Tensor:
         return Tensor(call, name, sizes, int(ty.ndim), str(ty.dtype) if ty.dtype else "")
     if ty is None or type(ty) is ir.Type or isinstance(ty, relax.ObjectType):
         return Tensor(call, name, None, -1, "")
-    raise InputError(f"{name} is no tensor: {ty}.", where=f"{call}, operand {name}")
+    raise InputError(f"{name} is no tensor: {ty}", where=f"{call}, operand {name}")
 
 
 def views(call: str, names: Collection[str], types: Collection[ir.Type]) -> list[Tensor]:
@@ -169,9 +169,9 @@ def parameter(operand: Tensor, dtype: str, channels: Any = 1) -> None:
     if length is not None and length != 1 and differ(length, channels):
         wanted = "a scalar is needed" if channels == 1 else f"there are {channels} channels"
         raise ShapeError(
-            f"{operand.name} has {length} values; {wanted}.",
+            f"{operand.name} has {length} values; {wanted}",
             where=operand.where,
-            fix="Give a scalar, or one value for each channel where channels may differ.",
+            fix="give a scalar, or one value for each channel where channels may differ",
         )
 
 
@@ -205,7 +205,7 @@ def broadcast(a: Tensor, b: Tensor) -> list[Any] | None:
     for x, y in zip([1] * (len(long) - len(short)) + short, long, strict=True):
         if differ(x, y) and 1 not in (x, y):
             raise ShapeError(
-                f"{a.name} of shape {a.shape} and {b.name} of shape {b.shape} do not broadcast.",
+                f"{a.name} of shape {a.shape} and {b.name} of shape {b.shape} do not broadcast",
                 where=b.where,
             )
         # A symbolic size beside a number other than 1 has to be that number.

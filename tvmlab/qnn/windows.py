@@ -45,7 +45,7 @@ def padding(given: Sequence[int], spatial: int, call: str) -> list[tuple[int, in
     """
     where = f"{call}, attribute padding"
     if any(size < 0 for size in given):
-        raise ShapeError(f"padding {list(given)} has a negative size.", where=where)
+        raise ShapeError(f"padding {list(given)} has a negative size", where=where)
     if len(given) == 1:
         return [(given[0], given[0])] * spatial
     if len(given) == spatial:
@@ -53,7 +53,7 @@ def padding(given: Sequence[int], spatial: int, call: str) -> list[tuple[int, in
     if len(given) == 2 * spatial:
         return list(zip(given[:spatial], given[spatial:], strict=True))
     raise ShapeError(
-        f"padding {list(given)} has {len(given)} sizes; 1, {spatial} or {2 * spatial} are needed.",
+        f"padding {list(given)} has {len(given)} sizes; 1, {spatial} or {2 * spatial} are needed",
         where=where,
     )
 
@@ -69,7 +69,7 @@ def steps(given: Sequence[int], spatial: int, call: str, name: str) -> list[int]
     found = list(given) * spatial if len(given) == 1 else list(given)
     if len(found) != spatial or any(size < 1 for size in found):
         raise ShapeError(
-            f"{name} is {list(given)}; {spatial} positive numbers are needed.",
+            f"{name} is {list(given)}; {spatial} positive numbers are needed",
             where=f"{call}, attribute {name}",
         )
     return found
@@ -89,7 +89,7 @@ def kernel(weight: Tensor, sizes: dict[str, Any], spatial: str, a: dict[str, Any
     given = steps(a["kernel_size"], len(spatial), weight.call, "kernel_size")
     if any(differ(x, y) for x, y in zip(found, given, strict=True)):
         raise ShapeError(
-            f"kernel_size is {given}; the weight of shape {weight.shape} has {found}.",
+            f"kernel_size is {given}; the weight of shape {weight.shape} has {found}",
             where=f"{weight.call}, attribute kernel_size",
         )
     return given
@@ -105,7 +105,7 @@ def channels(weight: Tensor, derived: Any, a: dict[str, Any]) -> Any:
     """
     if a["channels"] is not None and differ(derived, a["channels"]):
         raise ShapeError(
-            f"channels is {a['channels']}; the weight of shape {weight.shape} makes {derived}.",
+            f"channels is {a['channels']}; the weight of shape {weight.shape} makes {derived}",
             where=f"{weight.call}, attribute channels",
         )
     return derived if derived is not None else a["channels"]
@@ -122,7 +122,7 @@ def arrange(data: Tensor, sizes: dict[str, Any], layout: str) -> list[Any] | Non
     found = [sizes[axis] for axis in layout]
     if any(isinstance(size, int) and size < 1 for size in found):
         raise ShapeError(
-            f"the result would have shape {found}: the window is larger than the padded data.",
+            f"the result would have shape {found}: the window is larger than the padded data",
             where=data.where,
         )
     return None if any(size is None for size in found) else found
@@ -159,7 +159,7 @@ def convolution(
     dilation = steps(a["dilation"], n, data.call, "dilation")
     if groups < 1 or (isinstance(x["C"], int) and x["C"] % groups):
         raise ShapeError(
-            f"groups is {groups}; the data has {x['C']} channels.",
+            f"groups is {groups}; the data has {x['C']} channels",
             where=f"{data.call}, attribute groups",
         )
     if depthwise(x["C"], w["O"], groups):
@@ -169,7 +169,7 @@ def convolution(
         if isinstance(x["C"], int) and differ(x["C"] // groups, w["I"]):
             raise ShapeError(
                 f"weight has {w['I']} input channels; the data of shape {data.shape} "
-                f"has {x['C']} in {groups} groups.",
+                f"has {x['C']} in {groups} groups",
                 where=weight.where,
             )
     out = {"N": x["N"], "C": channels(weight, made, a)}
@@ -214,10 +214,10 @@ def transposed(
     strides = steps(a["strides"], n, data.call, "strides")
     dilation = steps(a["dilation"], n, data.call, "dilation")
     if groups < 1:
-        raise ShapeError(f"groups is {groups}.", where=f"{data.call}, attribute groups")
+        raise ShapeError(f"groups is {groups}", where=f"{data.call}, attribute groups")
     if differ(x["C"], w["I"]):
         raise ShapeError(
-            f"weight has {w['I']} input channels; the data of shape {data.shape} has {x['C']}.",
+            f"weight has {w['I']} input channels; the data of shape {data.shape} has {x['C']}",
             where=weight.where,
         )
     out = {"N": x["N"], "C": channels(weight, times(w["O"], groups), a)}

@@ -34,7 +34,7 @@ _RESIZE2D = (
 
 def _read_resize2d(operands: Operands, a: Values) -> relax.Expr:
     if not a["size"]:
-        raise RelayError("image.resize2d has no size.", where="image.resize2d, attribute size")
+        raise RelayError("image.resize2d has no size", where="image.resize2d, attribute size")
     given = {name: value for name, value in a.items() if name not in ("size", "roi", "out_dtype")}
     roi = tuple(float(edge) for edge in a["roi"]) if a["roi"] else None
     size = relax.ShapeExpr([plain(side) for side in a["size"]])
@@ -91,7 +91,7 @@ def _upsampling_type(types: Sequence[ir.Type], a: Values) -> ir.Type:
 def _upsampling(operands: Operands, a: Values) -> relax.Expr:
     shape = _upsampled(view("nn.upsampling", "data", operands[0].ty), a)
     if shape is None:
-        raise RelayError("The data's height and width are not known.", where="nn.upsampling")
+        raise RelayError("the data's height and width are not known", where="nn.upsampling")
     # Relay calls them bilinear and bicubic, Relax linear and cubic.
     method = a["method"].removeprefix("bi")
     return op.image.resize2d(
@@ -133,7 +133,7 @@ def _moved(call: str, into_space: bool, ty: ir.Type, a: Values) -> relax.TensorT
     if block < 1 or a["mode"] not in ("DCR", "CDR"):
         raise RelayError(
             f'block_size is {block} and mode "{a["mode"]}": a positive number and DCR or CDR are '
-            "needed.",
+            "needed",
             where=call,
         )
     sizes = by_axis(data, a["layout"], "NCHW")
@@ -141,7 +141,7 @@ def _moved(call: str, into_space: bool, ty: ir.Type, a: Values) -> relax.TensorT
     for axis in "CHW":
         factor, size = block * block if axis == "C" else block, sizes[axis]
         if axis in divided and isinstance(size, int) and size % factor:
-            raise RelayError(f"{size} along {axis} is no multiple of {factor}.", where=data.where)
+            raise RelayError(f"{size} along {axis} is no multiple of {factor}", where=data.where)
         if size is not None:
             sizes[axis] = size // factor if axis in divided else size * factor
     return result(arrange(data, sizes, a["layout"]), data.dtype, 4)

@@ -139,7 +139,7 @@ def _bias_add_type(types: Sequence[ir.Type], a: Values) -> ir.Type:
     if size is not None and differ(size, bias.size(0)):
         raise RelayError(
             f"bias has {bias.size(0)} values; the data of shape {data.shape} has {size} along "
-            f"axis {a['axis']}.",
+            f"axis {a['axis']}",
             where=bias.where,
         )
     return result(data.shape, data.dtype or bias.dtype, data.ndim)
@@ -216,11 +216,11 @@ def _pad_check(data: Tensor, a: Values) -> None:
     widths = a["pad_width"]
     if any(not isinstance(pair, (list, tuple)) or len(pair) != 2 for pair in widths):
         raise RelayError(
-            f"pad_width {widths} is no list of pairs.", where="nn.pad, attribute pad_width"
+            f"pad_width {widths} is no list of pairs", where="nn.pad, attribute pad_width"
         )
     if data.ndim >= 0 and len(widths) != data.ndim:
         raise RelayError(
-            f"pad_width has {len(widths)} pairs; the data has {data.ndim} dimensions.",
+            f"pad_width has {len(widths)} pairs; the data has {data.ndim} dimensions",
             where="nn.pad, attribute pad_width",
         )
     if a["pad_mode"] not in _MODES:

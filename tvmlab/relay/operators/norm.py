@@ -147,7 +147,7 @@ def _same_type(name: str) -> dialect.Infer:
         for axis in [a["axis"]] if isinstance(a["axis"], int) else a["axis"] or ():
             data.axis(axis)
         if a.get("size", 1) % 2 == 0:
-            raise RelayError(f"size is {a['size']}; it has to be odd.", where=f"{name}, size")
+            raise RelayError(f"size is {a['size']}; it has to be odd", where=f"{name}, size")
         return result(data.shape, data.dtype, data.ndim)
 
     return infer

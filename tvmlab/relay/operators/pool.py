@@ -85,9 +85,9 @@ def _same_windows(name: str, spatial: str, data: relax.Expr, a: Values) -> None:
         if isinstance(size, int) and (count - 1) * a["strides"][i] >= size + before:
             raise RelayError(
                 f"with ceil_mode, the last window of {name} along {axis} holds padding only: "
-                "Relay counts it, Relax does not.",
+                "Relay counts it, Relax does not",
                 where=f"{name}, attribute ceil_mode",
-                fix="Use ceil_mode=False, or less padding.",
+                fix="use ceil_mode=False, or less padding",
             )
 
 
@@ -120,7 +120,7 @@ def _adaptive(spatial: str, native: Callable[..., relax.Expr]) -> None:
         size = a["output_size"] or None
         if size is not None and len(size) not in (1, len(spatial)):
             raise RelayError(
-                f"output_size {size} has {len(size)} sizes; {name} takes {len(spatial)}, or 1.",
+                f"output_size {size} has {len(size)} sizes; {name} takes {len(spatial)}, or 1",
                 where=f"{name}, attribute output_size",
             )
         size = size * len(spatial) if size is not None and len(size) == 1 else size
