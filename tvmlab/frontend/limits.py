@@ -16,10 +16,10 @@ __all__ = ["RaiseLimits"]
 class RaiseLimits:
     """Turn calls of TIR that limits a tensor by a scalar back into operators.
 
-    Upstream's ONNX frontend imports Clip as two TIR functions, which no pass on operators sees, with
-    a choice before each of what a bound that is not a number means. Here that is ``clip`` where both
-    bounds are constants, else ``maximum`` and ``minimum``. A function is taken for what it is if
-    upstream makes the very same one of the operator.
+    Upstream's ONNX frontend imports Clip as two TIR functions, which no pass on operators sees,
+    with a choice before each of what a bound that is not a number means. Here that is ``clip``
+    where both bounds are constants, else ``maximum`` and ``minimum``. A function is taken for what
+    it is if upstream makes the very same one of the operator.
     """
 
     def transform_module(
@@ -43,12 +43,13 @@ class RaiseLimits:
 
 
 @relax.expr_functor.mutator
-class _RaiseLimits(relax.PyExprMutator):
+class _RaiseLimits(relax.PyExprMutator):  # type: ignore[misc]
     def __init__(self, mod: tvm.ir.IRModule) -> None:
         super().__init__(mod)
         self.mod = mod
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
+        """Rewrite one call, called by TVM's visitor."""
         call = self.visit_expr_post_order(call)
         if getattr(call.op, "name", "") != "relax.call_tir" or not isinstance(
             call.args[1], relax.Tuple
@@ -62,7 +63,7 @@ class _RaiseLimits(relax.PyExprMutator):
         if not tvm_ffi.structural_equal(self.mod[function], _as_tir(op, values)):
             return call
         value, bound = values[0], self.bound(values[1])
-        below = self.lookup_binding(value) if isinstance(value, relax.Var) else None
+        below: Any = self.lookup_binding(value) if isinstance(value, relax.Var) else None
         if (
             name == "minimum"
             and _calls(below, "maximum")
@@ -75,7 +76,7 @@ class _RaiseLimits(relax.PyExprMutator):
 
     def bound(self, value: relax.Expr) -> relax.Expr:
         """See through the choice that replaces a bound that is not a number."""
-        choice = self.lookup_binding(value) if isinstance(value, relax.Var) else None
+        choice: Any = self.lookup_binding(value) if isinstance(value, relax.Var) else None
         if not _calls(choice, "where") or not isinstance(choice.args[2], ir.GenericConst):
             return value
         test, constant = self.lookup_binding(choice.args[0]), choice.args[2]

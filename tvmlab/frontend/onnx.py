@@ -118,7 +118,8 @@ def import_proto(
                 shape_dict=resolve(declared, shapes, where=where),
                 keep_params_in_input=keep_params,
             )
-            return RaiseLimits()(imported)
+            raise_limits: tvm.transform.Pass = RaiseLimits()
+            return raise_limits(imported)
     except tvm.error.OpNotImplemented as error:
         raise _unsupported(model, set(re.findall(r"\w+", str(error))), where) from error
     except (ModelError, ShapeError):

@@ -63,6 +63,9 @@ class _TooDeepError(Exception):
 
 
 Children: TypeAlias = list[Any]
+# Spelled out here, since Tree has methods named tuple and list.
+Parameters: TypeAlias = tuple[list[Node], list[Node]]
+Parsed: TypeAlias = tuple[Token | None, Node, Token | None]
 
 
 class Tree(lark.Transformer[Token, Any]):
@@ -109,7 +112,8 @@ class Tree(lark.Transformer[Token, Any]):
 
     def infix(self, c: Children) -> Node:
         """A chain of infix operators, put into the order in which they bind."""
-        values, waiting = [c[0]], []
+        values: list[Node] = [c[0]]
+        waiting: list[Token] = []
         for sign, value in zip(c[1::2], c[2::2], strict=True):
             while waiting and _BINDS[waiting[-1].value] >= _BINDS[sign.value]:
                 _apply(values, waiting)
@@ -123,7 +127,8 @@ class Tree(lark.Transformer[Token, Any]):
         """A minus sign; signs in front of a literal cancel, of which there may be many."""
         sign, value = c
         if value.kind == "negative":
-            return value.items[0]
+            inner: Node = value.items[0]
+            return inner
         return Node("negative", sign, (value,), (value,))
 
     def function(self, c: Children) -> Node:
@@ -141,7 +146,8 @@ class Tree(lark.Transformer[Token, Any]):
 
     def block(self, c: Children) -> Node:
         """A body in braces; an empty one stands where its brace does."""
-        brace, body = c
+        brace: Token = c[0]
+        body: Node = c[1]
         if not body.token.value:
             body.token = brace
         return body
@@ -172,9 +178,10 @@ class Tree(lark.Transformer[Token, Any]):
 
     def annotation(self, c: Children) -> Node:
         """The type that is declared for a name."""
-        return c[0]
+        declared: Node = c[0]
+        return declared
 
-    def parameters(self, c: Children) -> tuple[list[Node], list[Node]]:
+    def parameters(self, c: Children) -> Parameters:
         """A function's parameters and its attributes."""
         parameters = [item for item in c if item.kind == "parameter"]
         return parameters, [item for item in c if item.kind == "attribute"]
@@ -220,14 +227,14 @@ class Tree(lark.Transformer[Token, Any]):
         """The definitions."""
         return Node("module", c[0].token, c, c)
 
-    def start(self, c: Children) -> tuple[Token | None, Node, Token | None]:
+    def start(self, c: Children) -> Parsed:
         """All of a text: its version, a module or a body, and the metadata's mark."""
         version = c[0] if isinstance(c[0], Token) else None
         metadata = c[-1] if isinstance(c[-1], Token) and c[-1] is not version else None
         return version, next(item for item in c if isinstance(item, Node)), metadata
 
 
-def parse(text: str) -> tuple[Token | None, Node, Token | None]:
+def parse(text: str) -> Parsed:
     """Parse Relay text.
 
     Parameters
