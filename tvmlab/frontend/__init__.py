@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,8 @@ from .shapes import Shapes
 
 __all__ = ["Shapes", "load"]
 
+# How Relay text begins: its version, or a function where comments may stand before.
+_RELAY = re.compile(rb"\s*(?:#\[\s*version|v0\.0\.\d\s|def\s+@)")
 # What people hand over by mistake, by its first bytes.
 _OTHERS = {
     b"\xff\xd8\xff": "a JPEG picture",
@@ -34,9 +37,9 @@ def load(model: Any, *, shapes: Mapping[str, Sequence[int | str]] | None = None)
     Parameters
     ----------
     model : path, bytes, onnx.ModelProto, torch.export.ExportedProgram or tvmlab.models.Model
-        A path or bytes of an ONNX (``.onnx``) or TensorFlow Lite (``.tflite``) model, or the
-        model as an object. PyTorch models are given as the object that ``torch.export.export``
-        returns.
+        A path or bytes of an ONNX (``.onnx``) or TensorFlow Lite (``.tflite``) model or of Relay
+        text, or the model as an object. PyTorch models are given as the object that
+        ``torch.export.export`` returns.
     shapes : mapping of str to shape, optional
         The inputs' shapes by name. Needed where the model leaves a dimension open. A dimension
         is an integer, or a string that names a size only known at run time: ``("n", 3, 224,
@@ -126,6 +129,10 @@ def _load_bytes(
         from .tflite import import_bytes
 
         return import_bytes(data, shapes, where=where)
+    if _RELAY.match(data):
+        from .relay_text import import_text
+
+        return import_text(data, shapes, where=where)
     if kind := next((name for start, name in _OTHERS.items() if data.startswith(start)), None):
         raise ModelError(
             f"this is {kind}, not a model",

@@ -67,7 +67,7 @@ class ExpandRelayOperators:
 
 
 @mutator
-class _Expander(PyExprMutator):
+class _Expander(PyExprMutator):  # type: ignore[misc]
     """Puts expansions in the places of calls."""
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
