@@ -6,6 +6,7 @@ legalization at the latest; by this pass it does so first of all, so that it cos
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tvm
@@ -15,7 +16,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from .. import dialect
 from . import graph
 
-__all__ = ["ExpandRelayOperators", "has_relay_operators"]
+__all__ = ["ExpandRelayOperators", "has_relay_operators", "replace_calls"]
 
 
 def has_relay_operators(mod: ir.IRModule) -> bool:
@@ -59,31 +60,61 @@ class ExpandRelayOperators:
         RelayError
             An expansion needs to know a size that is a symbol here.
         """
-        expander = _Expander(mod)
-        for name, function in mod.functions_items():
-            if isinstance(function, relax.Function):
-                expander.builder_.update_func(name, expander.visit_expr(function))
-        return expander.builder_.get()
+        return replace_calls(mod, _expansion)
+
+
+def replace_calls(
+    mod: ir.IRModule, replacement: Callable[[relax.Call], relax.Expr | None]
+) -> ir.IRModule:
+    """Put other expressions in the places of calls, and again in what was put there.
+
+    Parameters
+    ----------
+    mod : tvm.ir.IRModule
+        The module; functions that are not Relax stay as they are.
+    replacement : callable
+        Gives what a call of an operator, typed, is replaced by, or None where it stays.
+
+    Returns
+    -------
+    tvm.ir.IRModule
+        Another module.
+    """
+    replacer = _Replacer(mod, replacement)
+    for name, function in mod.functions_items():
+        if isinstance(function, relax.Function):
+            replacer.builder_.update_func(name, replacer.visit_expr(function))
+    return replacer.builder_.get()
 
 
 @mutator
-class _Expander(PyExprMutator):  # type: ignore[misc]
-    """Puts expansions in the places of calls."""
+class _Replacer(PyExprMutator):  # type: ignore[misc]
+    """Puts expressions in the places of calls."""
+
+    def __init__(
+        self, mod: ir.IRModule, replacement: Callable[[relax.Call], relax.Expr | None]
+    ) -> None:
+        super().__init__(mod)
+        self.replacement = replacement
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        """Visit a call's operands, then expand it."""
+        """Visit a call's operands, then replace it."""
         args = [self.visit_expr(arg) for arg in call.args]
         head = call.op if isinstance(call.op, ir.Op) else self.visit_expr(call.op)
         made = relax.Call(head, args, call.attrs, call.ty_args, call.span)
         relax.expr._update_type(made, call.ty)
-        return self.builder_.normalize(_expanded(call, made))
+        return self.builder_.normalize(self.replaced(call, made))
+
+    def replaced(self, _: relax.Expr, expr: relax.Expr) -> relax.Expr:
+        """Replace a call over operands that are replaced already, and in what replaces it."""
+        expr = graph.typed(expr)
+        if isinstance(expr, relax.Call) and isinstance(expr.op, ir.Op):
+            new = self.replacement(expr)
+            if new is not None:
+                return graph.transform(new, self.replaced)
+        return expr
 
 
-def _expanded(_: relax.Expr, expr: relax.Expr) -> relax.Expr:
-    """Expand a call over operands that are expanded already, and what it expands to."""
-    expr = graph.typed(expr)
-    if isinstance(expr, relax.Call) and isinstance(expr.op, ir.Op):
-        expand = dialect.expansion(expr.op.name)
-        if expand is not None:
-            return graph.transform(expand(list(expr.args), dialect.attributes(expr)), _expanded)
-    return expr
+def _expansion(call: relax.Call) -> relax.Expr | None:
+    expand = dialect.expansion(call.op.name)
+    return None if expand is None else expand(list(call.args), dialect.attributes(call))

@@ -18,6 +18,7 @@ from . import graph, literals, operators, table, types
 from .metadata import Section
 from .names import Names
 from .order import Node, Scope
+from .spelling import spell_out
 
 __all__ = ["FRAGMENT", "astext"]
 assert operators  # importing it fills the table
@@ -53,8 +54,9 @@ def astext(mod: Printable, show_meta_data: bool = True, types: bool = True) -> s
     Returns
     -------
     str
-        Text of version 0.0.5. `tvmlab.relay.fromtext` makes the same module of it. A module that
-        was read from a bare fragment is printed as one.
+        Text of version 0.0.5. `tvmlab.relay.fromtext` makes the same module of it, but for calls
+        that take several of Relay's (see `tvmlab.relay.spelling`). A module that was read from a
+        bare fragment is printed as one.
 
     Raises
     ------
@@ -73,7 +75,7 @@ def astext(mod: Printable, show_meta_data: bool = True, types: bool = True) -> s
         elif len(mod.functions) == 1 and "main" in mod and _fragment(mod["main"]):
             text = printer.fragment(mod["main"])
         else:
-            text = _HEADER + printer.module(mod)
+            text = _HEADER + printer.module(spell_out(mod))
     except RecursionError:
         raise RelayError(
             "Functions or branches nest too deep to be printed", fix="take some of them out"

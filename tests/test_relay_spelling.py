@@ -1,0 +1,48 @@
+"""Relax that takes several operators of Relay's: printed, read again, and the same in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm_ffi
+from tvm import relax
+from tvm.relax import op
+
+import tvmlab
+from tvmlab.relay.graph import from_graph, typed
+from tvmlab.relay.printer import astext
+from tvmlab.relay.reader import fromtext
+
+CASES: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
+    "gelu": (op.nn.gelu, [(3, 5)]),
+    "gelu_tanh": (op.nn.gelu_tanh, [(3, 5)]),
+    "silu": (op.nn.silu, [(3, 5)]),
+    "square": (op.square, [(3, 5)]),
+    "argmax": (lambda x: op.argmax(x, 1), [(3, 5)]),
+    "argmin": (lambda x: op.argmin(x, None, keepdims=True), [(3, 5)]),
+    "flatten": (op.flatten, [(3, 5, 2)]),
+    "a layer": (op.matmul, [(4, 3, 5), (5, 2)]),
+    "a stack": (op.matmul, [(2, 4, 3, 5), (2, 4, 5, 2)]),
+    "a stack over one": (op.matmul, [(2, 4, 3, 5), (4, 5, 2)]),
+    "one over a stack": (op.matmul, [(3, 5), (4, 5, 2)]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_spelled_out_computes_the_same(name: str) -> None:
+    make, shapes = CASES[name]
+    params = [relax.Var(f"x{i}", relax.TensorType(s, "float32")) for i, s in enumerate(shapes)]
+    function = from_graph(params, typed(make(*params))).with_attr("global_symbol", "main")
+    mod = tvmlab.relay.from_expr(function)
+    text = astext(mod)
+    again = fromtext(text)
+    assert not tvm_ffi.structural_equal(again, mod)
+    assert astext(again) == text
+    random = np.random.default_rng(0)
+    given = [random.standard_normal(shape, dtype=np.float32) for shape in shapes]
+    ours, theirs = (tvmlab.compile(each)(*given) for each in (mod, again))
+    assert ours.dtype == theirs.dtype
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-7)
