@@ -106,7 +106,10 @@ class Scope:
             self._bound[node.key] = node
             lines.append(node)
         last = lines[-1] if lines else None
-        final = last is not None and graph.key(result) == last.key
+        # Where nothing is given, Relax writes the empty tuple in the place of its variable.
+        final = last is not None and (
+            graph.key(result) == last.key or (_is_empty(result) and _is_empty(last.expr))
+        )
         if (
             last is not None
             and final
@@ -180,6 +183,10 @@ class Scope:
         if node is None and not (isinstance(expr, relax.Var) and key in self._known):
             node = self._inline[key] = _node(expr)
         return node
+
+
+def _is_empty(expr: relax.Expr) -> bool:
+    return isinstance(expr, relax.Tuple) and not expr.fields
 
 
 def _is_output(lines: list[Node]) -> bool:
