@@ -38,7 +38,8 @@ class Constants:
         """Give the constant that ``meta[relay.Constant][0]`` refers to."""
         entries, index = self._find(token, "relay.Constant")
         if not isinstance(entries[index], ir.GenericConst):
-            entries[index] = relax.const(entries[index])
+            # With the dtype, for else TVM makes 32 bits of 64.
+            entries[index] = relax.const(entries[index], str(entries[index].dtype))
         return entries[index]
 
     def number(self, token: Token) -> int:

@@ -181,7 +181,9 @@ class _Module(Lowering):
 def _constant(name: str, value: Any) -> ir.GenericConst:
     if isinstance(value, ir.GenericConst):
         return value
-    if isinstance(value, (np.ndarray, np.generic, int, float, tvm.runtime.Tensor)):
+    if isinstance(value, (np.ndarray, np.generic, tvm.runtime.Tensor)):
+        return relax.const(value, str(value.dtype))  # for else TVM makes 32 bits of 64
+    if isinstance(value, (int, float)):
         return relax.const(value)
     raise InputError(
         f"params has a {type(value).__name__} for {name!r}", fix="give a NumPy array or a tensor"

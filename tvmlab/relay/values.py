@@ -104,7 +104,7 @@ def _single(text: str, token: Token, negative: bool) -> Any:
     if token.value in _WORDS:
         return _WORDS[token.value]
     if token.type == "STRING":
-        return _ESCAPE.sub(lambda found: _ESCAPES.get(found[1], found[1]), token.value[1:-1])
+        return _string(token.value[1:-1])
     if token.type == "INTS":
         return [_whole(text, token, item) for item in token.value[1:-1].split(",")]
     if token.type == "META":
@@ -116,6 +116,18 @@ def _single(text: str, token: Token, negative: bool) -> Any:
     if suffix.startswith("f") or not digits.isdigit():
         return float(sign + digits)
     return _whole(text, token, sign + digits)
+
+
+def _string(quoted: str) -> str:
+    r"""Undo escapes: Relay writes the bytes of UTF-8 that are not ASCII as ``\xC3\xA9``."""
+    if "\\" not in quoted:
+        return quoted
+
+    def plain(found: re.Match[bytes]) -> bytes:
+        code = found[1]
+        return bytes([int(code[1:], 16)]) if len(code) == 3 else _ESCAPES.get(code, code)
+
+    return _ESCAPE.sub(plain, quoted.encode(errors="surrogatepass")).decode(errors="replace")
 
 
 def _tensor_type(text: str, token: Token) -> relax.TensorType:
@@ -168,8 +180,8 @@ _LITERAL = re.compile(r"(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|inf|nan)(f|f16|f32|f64|i
 _KINDS = {'"': "STRING", "[": "INTS", "T": "BOOL", "F": "BOOL", "N": "NONE"}
 _WORDS = {"True": True, "False": False, "None": None}
 _WHOLE = re.compile(r"[+-]?\d{1,40}")
-_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
+_ESCAPE = re.compile(rb"\\(x[0-9A-Fa-f]{2}|.)", re.DOTALL)
+_ESCAPES = {b"n": b"\n", b"t": b"\t", b"r": b"\r"}
 _FITS = "write a number that fits"
 _SUFFIXES = "Relay's suffixes are f, f16, f32, f64 and i, i8, i16, i32, i64"
 _TYPES = "write a dtype such as float32, Tensor[(1, 3), float32], a tuple (...) or fn (...) -> ..."
