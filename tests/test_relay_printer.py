@@ -181,6 +181,15 @@ def test_what_is_no_computation_is_bound_by_let() -> None:
         (lambda _, x: relax.Tuple([x]), ["(%x,)"]),
         (lambda _, x: relax.Tuple([]), ["()"]),
         (lambda _, x: x, ["let %gv: Tensor[(2, 4), float32] = %x;", "%gv"]),
+        (
+            lambda builder, x: builder.emit(builder.emit(op.exp(x)), "a"),
+            [
+                "%0 = exp(%x);",
+                "let %a: Tensor[(2, 4), float32] = %0;",
+                "let %gv: Tensor[(2, 4), float32] = %a;",
+                "%gv",
+            ],
+        ),
     ],
 )
 def test_results(build: Callable[..., relax.Expr], lines: list[str]) -> None:

@@ -193,13 +193,17 @@ def _is_output(lines: list[Node]) -> bool:
     """Say whether the last line is left out, which only gives another name to the result.
 
     A result that is no computation is bound when the text is read again, as outputs of dataflow
-    blocks are; but not where there is no block, nor a variable that is in a block of another kind.
+    blocks are; but not where there is no block, nor a variable that is in a block of another kind,
+    nor the one that the line before binds by `let`, which is taken for the output itself.
     """
     *others, last = lines
     if isinstance(last.expr, relax.Tuple):
         return True
-    if isinstance(last.expr, relax.Var) and any(n.kind in ("function", "if") for n in others):
-        return False
+    if isinstance(last.expr, relax.Var) and others:
+        before = others[-1]
+        return not any(node.kind in ("function", "if") for node in others) and not (
+            before.kind == "let" and before.key == graph.key(last.expr)
+        )
     return bool(others)
 
 
