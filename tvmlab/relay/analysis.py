@@ -11,6 +11,7 @@ from typing import Any
 
 from tvm import ir, relax
 
+from ..errors import RelayError
 from . import gone, graph, table
 from .expr import as_expr
 from .module import flat
@@ -86,8 +87,11 @@ def well_formed(expr: Any) -> bool:
     """Say whether a function or module is what Relax takes."""
     from .module import from_expr
 
-    mod = expr if isinstance(expr, ir.IRModule) else from_expr(expr)
-    return bool(relax.analysis.well_formed(mod))
+    try:
+        relax.analysis.well_formed(expr if isinstance(expr, ir.IRModule) else from_expr(expr))
+    except (RelayError, ValueError):  # TVM's own says what is wrong
+        return False
+    return True
 
 
 def list_op_freqs(mod: ir.IRModule) -> dict[str, int]:

@@ -7,6 +7,7 @@ The sources of names, defaults and results are Relay's ``python/tvm/relay/fronte
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -289,7 +290,9 @@ def _exported(model: Any, infos: Sequence[tuple[str, tuple[int, ...], str]]) -> 
         if isinstance(model, torch.jit.ScriptModule):
             from torch._export.converter import TS2EPConverter
 
-            return TS2EPConverter(model.eval(), samples).convert()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # it names each buffer that inference leaves aside
+                return TS2EPConverter(model.eval(), samples).convert()
         return torch.export.export(model.eval(), samples)
     except Exception as error:  # tracing raises whatever the model does
         raise ModelError(

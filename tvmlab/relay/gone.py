@@ -35,7 +35,7 @@ _NAMES: dict[str, str | None] = {
     "TypeCall": None,
     "TypeConstraint": None,
     "TypeData": None,
-    "TypeFunctor": "tvm.relax.analysis.collect_vars",
+    "TypeFunctor": None,
     "TypeMutator": None,
     "TypeRelation": "the attribute FInferType of an operator",
     "TypeVar": None,

@@ -116,8 +116,9 @@ def normalize(mod: ir.IRModule) -> ir.IRModule:
 
 def _is_normal(func: relax.Function) -> bool:
     """Say whether a function's calls take variables only, and have types."""
-    if not isinstance(func.body, relax.SeqExpr) or not isinstance(
-        func.body.body, (relax.Var, relax.Tuple)
+    result = func.body.body
+    if not isinstance(result, relax.Var) and not (
+        isinstance(result, relax.Tuple) and all(isinstance(one, relax.Var) for one in result)
     ):
         return False
     for block in func.body.blocks:

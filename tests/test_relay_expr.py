@@ -1,0 +1,415 @@
+"""Relay's Python names over Relax's graphs: expressions, operators, modules, analyses, visitors."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from tvm import ir, relax
+from tvmlab.relay.op.annotation import __name__ as annotation_name
+
+from tvmlab import relay
+from tvmlab.errors import RelayError
+from tvmlab.relay import gone, table
+from tvmlab.relay.module import bind_params_by_name, normalize
+
+X = (1, 3, 8, 8)
+
+
+def types(function: relax.Function) -> list[str]:
+    return [str(param.ty) for param in function.params]
+
+
+def calls(function: relax.Function) -> list[str]:
+    found: list[str] = []
+    relay.analysis.post_order_visit(
+        function,
+        lambda e: found.append(table.written(e)[0].name) if isinstance(e, relay.Call) else 0,
+    )
+    return found
+
+
+# Variables, constants and types
+
+
+def test_the_ways_to_make_a_variable() -> None:
+    by_shape = relay.var("x", shape=[1, 2])
+    for same in (
+        relay.Var("x", relay.TensorType([1, 2])),
+        relay.var("x", relay.TensorType([1, 2])),
+        relay.var("x", shape=(1, np.int64(2)), dtype="float32"),
+    ):
+        assert isinstance(same, relay.Var)
+        assert same.ty == by_shape.ty
+    assert relay.var("x", "int8").ty == relay.scalar_type("int8")
+    assert relay.var("x").ty.is_missing()
+    with pytest.raises(RelayError, match="by its type or by its shape"):
+        relay.var("x", "float32", shape=(1,))
+    n, m = tvm.te.var("n"), relay.Any()
+    dynamic = relay.TensorType((n, m, n), "int8")
+    assert dynamic.shape[0].same_as(dynamic.shape[2])
+    assert not dynamic.shape[0].same_as(dynamic.shape[1])
+    assert relay.is_dynamic(dynamic)
+    assert not relay.is_dynamic(relay.TupleType([by_shape.ty]))
+    with pytest.raises(RelayError, match="a dimension is a str"):
+        relay.TensorType(("n",))
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "wanted"),
+    [
+        (1, None, "int32"),
+        (1.5, None, "float32"),
+        (True, None, "bool"),
+        ([1, 2], None, "int32"),
+        (1, "int64", "int64"),
+        (np.float64(2), None, "float32"),
+        (np.zeros(2), None, "float32"),
+        (np.zeros(2, "int64"), None, "int32"),
+        (np.zeros(2, "uint8"), None, "uint8"),
+        (np.zeros(2), "float64", "float64"),
+        (tvm.runtime.tensor(np.zeros(2)), None, "float64"),
+    ],
+)
+def test_the_dtypes_of_constants(value: Any, dtype: str | None, wanted: str) -> None:
+    made = relay.const(value, dtype)
+    assert isinstance(made, relay.Constant)
+    assert not isinstance(made, relay.Var)
+    assert str(made.ty.dtype) == wanted
+
+
+def test_what_is_no_constant() -> None:
+    with pytest.raises(RelayError, match="makes no constant"):
+        relay.const(object())
+    data = np.arange(3.0)
+    np.testing.assert_array_equal(relay.Constant(data).value.numpy(), data)
+    assert str(relay.Constant(data).ty.dtype) == "float64"
+
+
+# Operators
+
+
+def test_arguments_are_relays() -> None:
+    found = inspect.signature(relay.nn.conv2d)
+    assert list(found.parameters) == [
+        *("data", "weight", "strides", "padding", "dilation", "groups", "channels"),
+        *("kernel_size", "data_layout", "kernel_layout", "out_layout", "out_dtype"),
+    ]
+    assert found.parameters["strides"].default == (1, 1)
+    assert (
+        str(inspect.signature(relay.nn.pad))
+        == "(data, pad_width, pad_value=0, pad_mode='constant')"
+    )
+    assert list(inspect.signature(relay.qnn.op.requantize).parameters)[:5] == [
+        *("data", "input_scale", "input_zero_point", "output_scale", "output_zero_point"),
+    ]
+    assert "today it is ``relax.nn.conv2d``" in str(relay.nn.conv2d.__doc__)
+    assert relay.op.nn.conv2d is relay.nn.conv2d
+    assert relay.op.get("nn.relu").same_as(ir.Op.get("relax.nn.relu"))
+    assert relay.op.op.get("add").name == "relax.add"
+    assert annotation_name == "tvmlab.relay.op.annotation"
+
+
+@pytest.mark.parametrize("name", table.names())
+def test_every_row_has_a_function(name: str) -> None:
+    function = relay.op.function(name)
+    row = table.find(name)
+    assert row is not None
+    given = set(inspect.signature(function).parameters)
+    assert given <= {*row.operands, *row.by_name}
+    assert {a.name for a in row.attributes if a.default is table.REQUIRED} <= given | set(
+        row.defaults or ()
+    )
+    assert name.rpartition(".")[2] == function.__name__
+
+
+def test_numbers_stand_for_all_directions() -> None:
+    x, w = relay.var("x", shape=X), relay.var("w", shape=(4, 3, 3, 3))
+    one = relay.nn.conv2d(x, w, strides=2, padding=1)
+    two = relay.nn.conv2d(x, w, (2, 2), padding=[1, 1])
+    assert tvm_ffi.structural_equal(one, two)
+    assert one.ty == relay.TensorType((1, 4, 4, 4))
+    assert relay.nn.max_pool2d(x, 2, 2).ty == relay.TensorType((1, 3, 4, 4))
+    assert relay.sum(x, axis=1).ty == relay.TensorType((1, 8, 8))
+    assert relay.reshape(x, relay.const([3, 64])).ty == relay.TensorType((3, 64))
+
+
+def test_results_that_are_tuples() -> None:
+    x = relay.var("x", shape=X)
+    first, *rest = relay.split(x, 4, axis=2)
+    assert first.ty == relay.TensorType((1, 3, 2, 8))
+    assert len(rest) == 3
+    again = relay.concatenate([first, *rest], axis=2)
+    assert again.ty == x.ty
+    assert relay.concatenate(relay.split(x, 2, axis=3), 3).ty == x.ty
+    pair = relay.split(relay.var("untyped"), (1, 2))
+    assert len(pair) == 3
+    assert isinstance(pair[-1], relay.TupleGetItem)
+    with pytest.raises(IndexError):
+        pair[3]
+    assert isinstance(relay.nn.dropout(x), relay.TupleGetItem)
+    norm = relay.nn.batch_norm(x, *(relay.var(name) for name in "abcd"))
+    assert isinstance(norm.astuple(), relay.Call)
+    assert relay.Tuple([norm]).ty == relay.TupleType([norm.astuple().ty])
+
+
+def test_weights_without_a_type_get_one() -> None:
+    x = relay.var("x", shape=(1, 8, 8, 6), dtype="float16")
+    w, b, g = relay.var("w"), relay.var("b"), [relay.var(name) for name in "abcd"]
+    conv = relay.nn.conv2d(
+        x, w, channels=4, kernel_size=3, groups=2, data_layout="NHWC", kernel_layout="HWIO"
+    )
+    assert w.ty == relay.TensorType((3, 3, 3, 4), "float16")
+    relay.nn.batch_norm(conv, *g, axis=3)
+    assert g[3].ty == relay.TensorType((4,), "float16")
+    relay.nn.bias_add(conv, b, axis=-1)
+    assert b.ty == relay.TensorType((4,), "float16")
+    dense = relay.var("dense")
+    relay.nn.dense(relay.nn.batch_flatten(conv), dense, units=5)
+    assert dense.ty == relay.TensorType((5, 6 * 6 * 4), "float16")
+    # Nothing says how many channels: the kernel's size is kept all the same.
+    bare = relay.nn.conv2d(relay.var("p"), relay.var("q"), kernel_size=[3, 1])
+    assert table.written(bare)[2]["kernel_size"] == [3, 1]
+    untold = relay.var("w")
+    relay.nn.conv2d(x, untold)
+    assert untold.ty.is_missing()
+
+
+def test_pythons_operators_get_types_when_they_are_used() -> None:
+    x = relay.var("x", shape=X)
+    y = (x + x) * x - x
+    assert y.ty.is_missing()
+    relay.nn.relu(y)
+    assert y.ty == x.ty
+    made = relay.Function([x], relay.Tuple([-x, x < x]))
+    assert made.ret_ty == relay.TupleType([x.ty, relay.TensorType(X, "bool")])
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (lambda x: relay.add(x, 1), "a int is no expression"),
+        (lambda x: relay.add(x), "missing a required argument: 'rhs'"),
+        (lambda x: relay.add(x, x, x, x), "too many positional"),
+        (lambda x: relay.sum(x, axes=1), "unexpected keyword argument 'axes'"),
+        (lambda x: relay.sum(x, axis="one"), "'axis' of sum is integers"),
+        (lambda x: relay.reshape(x, relay.var("n", shape=(2,), dtype="int32")), "computed by"),
+        (lambda x: relay.add(x, relay.var("y", shape=(7,))), "do not fit|make the operator|fit"),
+        (lambda x: relay.Function([x + x], x), "a parameter of a function is a Call"),
+        (lambda x: relay.Function([x], x, type_params=["T"]), "no type parameters"),
+        (lambda x: relay.op.get("nn.relux"), "Relay has no operator 'nn.relux'"),
+    ],
+)
+def test_what_is_refused(make: Any, what: str) -> None:
+    with pytest.raises(RelayError, match=what):
+        make(relay.var("x", shape=X))
+
+
+# Names that are gone
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "fix"),
+    [
+        (relay, "vm", "tvm.relax.VirtualMachine"),
+        (relay, "prelude", "no counterpart"),
+        (relay.transform, "AlterOpLayout", "tvm.relax.transform.ConvertLayout"),
+        (relay.frontend, "from_mxnet", "an export to ONNX"),
+        (relay.testing, "lstm", "tvmlab.models"),
+        (relay.backend, "te_compiler", "LegalizeOps"),
+        (relay.vision, "roi_pool", "tvm.relax.op.vision.roi_pool"),
+        (relay.nn, "correlation", "no counterpart"),
+    ],
+)
+def test_names_that_are_gone(module: Any, name: str, fix: str) -> None:
+    with pytest.raises(RelayError, match="does not carry") as caught:
+        getattr(module, name)
+    assert fix in str(caught.value.fix)
+    assert name in caught.value.what
+    with pytest.raises(AttributeError):
+        module.a_name_that_never_was  # noqa: B018
+
+
+def test_counterparts_exist() -> None:
+    """A counterpart that is a name of TVM's or of this package is one that can be imported."""
+    for name, text in gone._NAMES.items():
+        for path in re.findall(r"\b(?:tvm|tvmlab)(?:\.\w+)+", text or ""):
+            parts = path.split(".")
+            found: Any = __import__(parts[0])
+            for depth, part in enumerate(parts[1:], 2):
+                if not hasattr(found, part):
+                    __import__(".".join(parts[:depth]))
+                found = getattr(found, part)
+            assert found is not None, name
+    assert gone.operator("nn.softmax") == "tvm.relax.op.nn.softmax"
+    assert gone.operator("nn.fifo_buffer") is None
+
+
+def test_importing_it_takes_no_option() -> None:
+    code = (
+        "import sys\nfor name in ('lark', 'onnx', 'torch', 'tflite'): sys.modules[name] = None\n"
+        "from tvmlab import relay\nx = relay.var('x', shape=(2,))\nrelay.nn.relu(x)\n"
+        "relay.testing.mlp, relay.build, relay.graph_executor, relay.frontend\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+# Functions and modules
+
+
+def test_a_module_of_an_expression() -> None:
+    x, y = relay.var("x", shape=X), relay.var("y", shape=X)
+    mod = relay.IRModule.from_expr(relay.add(y, x) - y)
+    assert isinstance(mod, relay.IRModule)
+    assert [param.name for param in mod["main"].params] == ["y", "x"]
+    assert relay.analysis.well_formed(mod)
+    blocks = mod["main"].body.blocks
+    assert [type(block) for block in blocks] == [relax.DataflowBlock]
+    named = relay.from_expr(relay.Function([x], x, attrs={"global_symbol": "other"}))
+    assert "other" in named
+
+
+def test_functions_without_types() -> None:
+    x, w = relay.var("x"), relay.var("w")
+    inner = relay.Function([x, w], relay.nn.conv2d(x, w)).with_attr("Composite", "test.conv")
+    assert isinstance(inner, relay.Function)
+    a, b = relay.var("a", shape=X), relay.var("b", shape=(4, 3, 3, 3))
+    called = inner(a, b) + relay.Call(inner, [a, b])
+    mod = relay.from_expr(relay.Function([a, b], called))
+    found = [
+        binding.value
+        for binding in mod["main"].body.blocks[0].bindings
+        if isinstance(binding.value, relax.Function)
+    ]
+    assert types(found[0]) == [str(a.ty), str(b.ty)]
+    assert found[0].attrs["Composite"] == "test.conv"
+    assert mod["main"].ret_ty == relay.TensorType((1, 4, 6, 6))
+    with pytest.raises(RelayError, match="cannot be inferred"):
+        relay.from_expr(relay.nn.batch_norm(*(relay.var(name) for name in "abcde"))[0])
+
+
+def test_let_and_if() -> None:
+    x, y, z = relay.var("x", shape=X), relay.var("y"), relay.var("z")
+    chain = relay.Let(y, x + x, relay.Let(z, relay.nn.relu(y), z * y))
+    mod = relay.from_expr(relay.Function([x], chain))
+    assert calls(mod["main"]) == ["add", "nn.relu", "multiply"]
+    condition = relay.var("c", "bool")
+    branch = relay.If(condition, x + x, x)
+    mod = relay.from_expr(relay.Function([condition, x], branch))
+    assert mod["main"].ret_ty == x.ty
+    w = relay.var("w")
+    loop = relay.Let(w, w + w, w)
+    with pytest.raises(RelayError, match="computed from itself"):
+        relay.from_expr(relay.Function([x], loop))
+
+
+def test_a_deep_graph() -> None:
+    x = relay.var("x", shape=(2,))
+    y = x
+    for _ in range(3000):
+        y = y + x
+    mod = relay.from_expr(relay.Function([x], y))
+    assert len(mod["main"].body.blocks[0].bindings) == 3000
+
+    class Flip(relay.ExprMutator):
+        def visit_call(self, call: relax.Call) -> relax.Expr:
+            made = super().visit_call(call)
+            return made.args[0] - made.args[1]
+
+    flipped = Flip().visit(mod["main"])
+    assert set(calls(flipped)) == {"subtract"}
+    assert len(calls(flipped)) == 3000
+
+
+def test_modules_filled_by_hand_are_normalized() -> None:
+    x, y = relay.var("x", shape=(2, 3)), relay.var("y", shape=(2, 3))
+    callee, call = relay.GlobalVar("callee"), relay.var("z", shape=(2, 3))
+    mod = tvm.IRModule()
+    mod[callee] = relay.Function([x, y], relay.Tuple([x + y, x]))
+    pair = callee(call, call)
+    mod["main"] = relay.Function([call], relay.nn.relu(relay.TupleGetItem(pair, 0)))
+    made = normalize(mod)
+    assert made["main"].ret_ty == call.ty
+    assert relay.analysis.well_formed(made)
+    assert normalize(made).same_as(made)
+
+
+def test_binding() -> None:
+    x, y = relay.var("x", shape=(2,)), relay.var("y", shape=(2,))
+    function = relay.Function([x, y], x + y)
+    bound = relay.bind(function, {y: relay.const(np.ones(2))})
+    assert [param.name for param in bound.params] == ["x"]
+    assert relay.bind(x + y, {x: y}).args[0].same_as(y)
+    mod = relay.from_expr(function)
+    for one in (function, mod["main"]):
+        by_name = bind_params_by_name(one, {"y": np.ones(2, "float32"), "other": np.ones(2)})
+        assert types(by_name) == [str(x.ty)]
+        assert bool(by_name.body.blocks) == bool(one.body.blocks)
+    with pytest.raises(RelayError, match="two parameters are named 'x'"):
+        bind_params_by_name(
+            relay.Function([x, relay.var("x", shape=(2,))], x), {"x": np.ones(2, "float32")}
+        )
+
+
+# Analyses and visitors
+
+
+def test_variables_in_the_order_of_their_use() -> None:
+    a, b, c = (relay.var(name, shape=(2,)) for name in "abc")
+    inner = relay.Function([c], c + b)
+    graph = (b - a) * relay.Call(inner, [a])
+
+    def names(found: list[relax.Var]) -> list[str]:
+        return [var.name for var in found]
+
+    assert names(relay.analysis.free_vars(graph)) == ["b", "a"]
+    assert names(relay.analysis.all_vars(graph)) == ["b", "a", "c"]
+    assert names(relay.analysis.bound_vars(graph)) == ["c"]
+    assert relay.analysis.free_vars(relay.Function([a, b], graph)) == []
+    assert relay.analysis.well_formed(relay.Function([a, b], graph))
+
+
+def test_each_node_is_visited_once_after_its_parts() -> None:
+    x = relay.var("x", shape=(2,))
+    y = relay.nn.relu(x)
+    seen: list[relax.Expr] = []
+    relay.analysis.post_order_visit(y + y, seen.append)
+    assert [type(node).__name__ for node in seen] == ["Op", "Op", "Var", "Call", "Call"]
+    mod = relay.from_expr(relay.Function([x], (y + y) * y))
+    assert relay.analysis.list_op_freqs(mod) == {"nn.relu": 1, "add": 1, "multiply": 1}
+
+    class Count(relay.ExprVisitor):
+        def __init__(self) -> None:
+            super().__init__()
+            self.found: list[str] = []
+
+        def visit_call(self, call: relax.Call) -> None:
+            super().visit_call(call)
+            self.found.append(call.op.name)
+
+    visitor = Count()
+    visitor.visit(mod["main"])
+    assert visitor.found == ["relax.nn.relu", "relax.add", "relax.multiply"]
+    limit = sys.getrecursionlimit()
+    with pytest.raises(NotImplementedError):
+        relay.ExprFunctor().visit(x)
+    assert sys.getrecursionlimit() == limit
+
+
+def test_a_mutator_keeps_what_it_does_not_change() -> None:
+    x, y = relay.var("x", shape=(2,)), relay.var("y", shape=(2,))
+    branch = relay.If(relay.const(True), relay.nn.relu(x), x)
+    pair = relay.Tuple([branch, relay.nn.relu(y)])
+    graph = relay.Function([x, y], relay.TupleGetItem(pair, 1) + relay.const([1.0, 2.0]))
+    kept = relay.ExprMutator().visit(graph)
+    assert kept.params[0].same_as(x)
+    assert calls(kept) == calls(graph)
+    again = relay.ExprMutator().visit(relay.nn.relu(x))
+    assert again.ty == x.ty
