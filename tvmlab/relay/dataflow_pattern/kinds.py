@@ -6,30 +6,33 @@ Patterns such as "any elementwise operator" ask for it. The numbers are those of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from ...errors import RelayError
 
 _ELEMENTWISE = """
     abs acos acosh asin asinh atan atanh bitwise_not cast ceil clip copy cos cosh erf exp floor
-    isfinite isinf isnan log log10 log2 logical_not negative nn.leaky_relu nn.relu ones_like round
-    rsqrt sigmoid sign sin sinh sqrt tan tanh trunc zeros_like
+    isfinite isinf isnan log log10 log2 logical_not negative nn.leaky_relu nn.relu ones_like
+    qnn.dequantize qnn.quantize qnn.requantize qnn.tanh round rsqrt sigmoid sign sin sinh sqrt
+    tan tanh trunc zeros_like
 """
 _BROADCAST = """
     add bitwise_and bitwise_or bitwise_xor broadcast_to divide equal expand_dims floor_divide
-    floor_mod greater greater_equal left_shift less less_equal logical_and logical_or logical_xor
-    maximum minimum mod multiply nn.bias_add nn.prelu not_equal power right_shift subtract where
+    floor_mod greater greater_equal left_shift less less_equal logical_and logical_or
+    logical_xor maximum minimum mod multiply nn.bias_add nn.prelu not_equal power right_shift
+    subtract where
 """
 _INJECTIVE = """
     concatenate gather gather_nd layout_transform nn.batch_flatten nn.depth_to_space nn.pad
-    nn.space_to_depth nn.upsampling repeat reshape reverse split squeeze stack strided_slice take
-    tile transpose
+    nn.space_to_depth nn.upsampling qnn.concatenate repeat reshape reverse split squeeze stack
+    strided_slice take tile transpose
 """
 _REDUCTION = "all any argmax argmin max mean min prod sum variance"
 _FUSABLE = """
-    nn.adaptive_avg_pool2d nn.adaptive_max_pool2d nn.avg_pool2d nn.batch_matmul nn.conv1d nn.conv2d
-    nn.conv2d_transpose nn.conv3d nn.dense nn.global_avg_pool2d nn.global_max_pool2d nn.log_softmax
-    nn.matmul nn.max_pool2d nn.softmax
+    nn.adaptive_avg_pool2d nn.adaptive_max_pool2d nn.avg_pool2d nn.batch_matmul nn.batch_norm
+    nn.conv1d nn.conv2d nn.conv2d_transpose nn.conv3d nn.dense nn.global_avg_pool2d
+    nn.global_max_pool2d nn.log_softmax nn.matmul nn.max_pool2d nn.softmax qnn.batch_matmul
 """
 
 _KINDS = {
@@ -39,7 +42,7 @@ _KINDS = {
 }
 
 
-def kind_of(names: Iterable[str], attribute: str) -> int:
+def kind_of(names: Iterable[str], attribute: str) -> int | None:
     """Give an attribute of an operator.
 
     Parameters
@@ -51,14 +54,17 @@ def kind_of(names: Iterable[str], attribute: str) -> int:
 
     Returns
     -------
-    int
-        0 elementwise, 1 broadcast, 2 injective, 3 reduction, 4 elementwise fusable at its end.
+    int or None
+        0 elementwise, 1 broadcast, 2 injective, 3 reduction, 4 elementwise fusable at its end;
+        None for what is no attribute of operators, such as a function's.
 
     Raises
     ------
     RelayError
         If the attribute, or what this operator has for it, is not carried.
     """
+    if not re.match(r"[TF][A-Z]|target\.", attribute):
+        return None
     if attribute != "TOpPattern":
         raise RelayError(
             f"The operator attribute {attribute!r} is not carried.",
@@ -72,4 +78,4 @@ def kind_of(names: Iterable[str], attribute: str) -> int:
             where="has_attr",
             fix='List the operators that are meant: is_op("a") | is_op("b").',
         )
-    return kinds.pop() or 0
+    return kinds.pop()
