@@ -87,7 +87,7 @@ def test_the_module_is_left_as_it_was() -> None:
     optimized, params = relay.optimize(mod, "llvm", params={"w": WEIGHT})
     assert params == {}
     assert [param.name for param in optimized["main"].params] == ["data"]
-    assert "global_symbol" not in optimized["main"].attrs
+    assert optimized["main"].attrs["global_symbol"] == "main"
 
 
 @pytest.mark.parametrize(

@@ -338,6 +338,8 @@ def test_modules_filled_by_hand_are_normalized() -> None:
     made = normalize(mod)
     assert made["main"].ret_ty == call.ty
     assert relay.analysis.well_formed(made)
+    assert made["main"].attrs["global_symbol"] == "main"
+    assert "global_symbol" not in made["callee"].attrs
     assert normalize(made).same_as(made)
 
 

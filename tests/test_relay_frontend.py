@@ -69,7 +69,7 @@ def test_weights_frozen_or_not(freeze: bool) -> None:
     weights = [tensor.name for tensor in proto.graph.initializer]
     assert names[0] == name
     assert set(names[1:]) == params.keys() == (set() if freeze else set(weights))
-    assert list(mod["main"].attrs.keys()) == []
+    assert list(mod["main"].attrs.keys()) == ["global_symbol"]
     np.testing.assert_allclose(
         run(mod, params, **{name: x}), by_onnxruntime(proto, x), rtol=1e-4, atol=1e-5
     )

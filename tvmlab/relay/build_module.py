@@ -192,7 +192,7 @@ def build(
     bound = {name: _tensor(value) for name, value in (params or {}).items()}
     mod = _bound(ir_mod, bound)
     level = tvm.transform.PassContext.current().opt_level
-    made = compile_module(_public(mod), read(target, target_host), schedule=level > 0)
+    made = compile_module(mod, read(target, target_host), schedule=level > 0)
     return GraphExecutorFactoryModule(made, mod_name, bound)
 
 
@@ -220,15 +220,6 @@ def _bound(mod: Any, params: Mapping[str, Any]) -> ir.IRModule:
     return mod
 
 
-def _public(mod: ir.IRModule) -> ir.IRModule:
-    """Give ``main`` the symbol by which it is called; Relay's has none."""
-    if "main" not in mod or "global_symbol" in mod["main"].attrs:
-        return mod
-    mod = mod.clone()
-    mod["main"] = mod["main"].with_attr("global_symbol", "main")
-    return mod
-
-
 def optimize(
     mod: ir.IRModule | relax.Function, target: Any = None, params: Mapping[str, Any] | None = None
 ) -> tuple[ir.IRModule, dict[str, Any]]:
@@ -249,11 +240,7 @@ def optimize(
         The module, and the parameters that are not in it: none.
     """
     read(target)
-    symbol = isinstance(mod, ir.IRModule) and "global_symbol" in mod["main"].attrs
-    made = simplify(_public(_bound(mod, {k: _tensor(v) for k, v in (params or {}).items()})))
-    if not symbol:
-        made["main"] = made["main"].without_attr("global_symbol")
-    return made, {}
+    return simplify(_bound(mod, {k: _tensor(v) for k, v in (params or {}).items()})), {}
 
 
 class Evaluator:

@@ -324,7 +324,7 @@ def _detached(
 def _renamed(mod: ir.IRModule, names: Sequence[str]) -> ir.IRModule:
     """Give ``main`` the names of its parameters, and only the attributes that Relay gave."""
     main = mod["main"]
-    for name in ("params", "num_input", "global_symbol"):
+    for name in ("params", "num_input"):
         if name in main.attrs:
             main = main.without_attr(name)
     if [param.name for param in main.params] != list(names):

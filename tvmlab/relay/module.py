@@ -77,13 +77,13 @@ def from_expr(
     if not isinstance(expr, relax.Function):
         expr = Function(free_vars(expr), expr)
     name = (expr.attrs or {}).get("global_symbol", "main")
-    if name == "main":  # by which TVM knows what may be called from outside
-        expr = expr.with_attr("global_symbol", "main")
     return normalize(ir.IRModule({**(functions or {}), str(name): expr}))
 
 
 def normalize(mod: ir.IRModule) -> ir.IRModule:
     """Turn the graphs in a module's functions into bindings, with all types inferred.
+
+    ``main`` gets the symbol by which TVM knows what may be called from outside.
 
     Parameters
     ----------
@@ -103,15 +103,23 @@ def normalize(mod: ir.IRModule) -> ir.IRModule:
     todo = {
         var: func
         for var, func in mod.functions.items()
-        if isinstance(func, relax.Function) and not _is_normal(func)
+        if isinstance(func, relax.Function) and not (_is_normal(func) and _is_public(var, func))
     }
     if not todo:
         return mod
     made = mod.clone()
     callees = {var.name_hint: (var, func) for var, func in mod.functions.items()}
     for var, func in todo.items():
-        made.update_func(var, normal(func, callees))
+        new = func if _is_normal(func) else normal(func, callees)
+        made.update_func(
+            var, new if _is_public(var, new) else new.with_attr("global_symbol", "main")
+        )
     return made
+
+
+def _is_public(var: ir.GlobalVar, func: relax.Function) -> bool:
+    """Say whether a function needs no symbol any more: all but ``main`` may do without."""
+    return var.name_hint != "main" or "global_symbol" in (func.attrs or {})
 
 
 def _is_normal(func: relax.Function) -> bool:

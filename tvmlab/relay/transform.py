@@ -63,7 +63,7 @@ def _pass(run: Callable[[ir.IRModule, PassContext], ir.IRModule], name: str, lev
 
 
 def _keeping_public(mod: ir.IRModule, run: Callable[[ir.IRModule], ir.IRModule]) -> ir.IRModule:
-    """Run what drops functions without a symbol; Relay's ``main`` has none."""
+    """Run what drops functions without a symbol, as those that ``main`` calls are."""
     bare = [
         var.name_hint
         for var, func in mod.functions.items()
