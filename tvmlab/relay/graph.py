@@ -21,7 +21,11 @@ def key(expr: relax.Expr | ir.Type) -> int:
 
 
 def children(expr: relax.Expr) -> list[relax.Expr]:
-    """List what an expression is made of, a call's operator first; functions are leaves."""
+    """List what an expression is made of, a call's operator first; functions are leaves.
+
+    A branch of an `if` counts where it is a graph (see `branches`), and is a leaf where it still
+    has bindings.
+    """
     if isinstance(expr, relax.Call):
         head = [] if isinstance(expr.op, ir.Op) else [expr.op]
         return [*head, *expr.args]
@@ -30,8 +34,14 @@ def children(expr: relax.Expr) -> list[relax.Expr]:
     if isinstance(expr, relax.TupleGetItem):
         return [expr.tuple_value]
     if isinstance(expr, relax.If):
-        return [expr.cond]
+        return [expr.cond, *branches(expr)]
     return []
+
+
+def branches(expr: relax.If) -> list[relax.Expr]:
+    """Give the two branches of an `if` where both are graphs, else nothing."""
+    both = [expr.true_branch, expr.false_branch]
+    return [] if any(branch.blocks for branch in both) else [branch.body for branch in both]
 
 
 def post_order(root: relax.Expr) -> Iterator[relax.Expr]:
@@ -63,7 +73,8 @@ def rebuild(expr: relax.Expr, new: Sequence[relax.Expr]) -> relax.Expr:
     elif isinstance(expr, relax.TupleGetItem):
         made = relax.TupleGetItem(new[0], expr.index)
     else:
-        made = relax.If(new[0], expr.true_branch, expr.false_branch)
+        both = new[1:] or [expr.true_branch, expr.false_branch]
+        made = relax.If(new[0], *both)
     return typed(made)
 
 
@@ -90,6 +101,10 @@ def typed(expr: relax.Expr) -> relax.Expr:
 
     Where an argument's type is unknown (a `relay.var` with a name alone), so is the result's.
     """
+    if isinstance(expr, relax.If) and not known(expr) and all(map(known, branches(expr))):
+        sides = [branch.ty for branch in branches(expr)]
+        if sides:
+            relax.expr._update_type(expr, relax.analysis.type_lca(*sides))
     if not isinstance(expr, relax.Call) or known(expr):
         return expr
     if all(known(arg) for arg in expr.args):
@@ -130,12 +145,18 @@ def to_graph(function: relax.Function) -> relax.Expr:
 
 
 def inline(body: relax.Expr) -> relax.Expr:
-    """Turn a sequence of bindings into one graph over what it leaves free."""
+    """Turn a sequence of bindings into one graph over what it leaves free.
+
+    Branches of an `if` become graphs too, by recursion: only nesting of branches costs depth.
+    """
     if not isinstance(body, relax.SeqExpr):
         return body
     values: dict[int, relax.Expr] = {}
 
     def leaf(_: relax.Expr, after: relax.Expr) -> relax.Expr:
+        if isinstance(after, relax.If) and not branches(after):
+            sides = [inline(after.true_branch), inline(after.false_branch)]
+            after = typed(relax.If(after.cond, *(transform(side, leaf) for side in sides)))
         return values.get(key(after), after)
 
     for block in body.blocks:
@@ -168,15 +189,37 @@ def from_graph(
     """
     nodes = list(post_order(body))
     plain = not any(isinstance(node, (relax.Function, relax.If)) for node in nodes)
+    homes = {} if plain else _homes(nodes)
+    inner: dict[Branch, list[relax.Binding]] = {}
     builder = relax.BlockBuilder()
     done: dict[int, relax.Expr] = {}
+
+    def bind(new: relax.Expr, home: Branch) -> relax.Expr:
+        if not home:
+            return builder.emit(new)
+        new = builder.normalize(new)
+        var = relax.Var(f"lv{len(done)}", new.ty)
+        inner.setdefault(home, []).append(relax.VarBinding(var, new))
+        return var
+
     with builder.function("main", list(params)):
         with builder.dataflow() if plain else contextlib.nullcontext():
             for node in nodes:
-                new = rebuild(node, [done[key(child)] for child in children(node)])
+                home = homes.get(key(node), ())
+                if isinstance(node, relax.If) and branches(node):
+                    sides = []
+                    for side, value in zip((1, 2), branches(node), strict=True):
+                        held = inner.pop((*home, (key(node), side)), None)
+                        blocks = [relax.BindingBlock(held)] if held else []
+                        sides.append(relax.SeqExpr(blocks, done[key(value)]))
+                    new: relax.Expr = relax.If(done[key(node.cond)], *sides)
+                else:
+                    new = rebuild(node, [done[key(child)] for child in children(node)])
+                if isinstance(node, relax.Function) and not node.body.blocks:
+                    new = from_graph(node.params, inline(node.body), node.attrs)
                 if isinstance(node, (relax.Call, relax.TupleGetItem, relax.Function, relax.If)):
                     last = plain and node.same_as(body)
-                    new = builder.emit_output(new) if last else builder.emit(new)
+                    new = builder.emit_output(new) if last else bind(new, home)
                 done[key(node)] = new
             result = done[key(body)]
             if plain and not isinstance(result, relax.Var):
@@ -189,5 +232,26 @@ def from_graph(
 
 UNKNOWN = relax.TensorType(None, None)
 """The type of a parameter that Relay was given without one: a tensor, no more is known."""
+
+
+Branch = tuple[tuple[int, int], ...]
+"""Where a node is computed: the branches around it, from the outermost; each an `if` and a side."""
+
+
+def _homes(nodes: Sequence[relax.Expr]) -> dict[int, Branch]:
+    """Find the innermost branch that holds all uses of each node, given in post-order."""
+    homes: dict[int, Branch] = {key(nodes[-1]): ()}
+    for node in reversed(nodes):
+        home = homes[key(node)]
+        inside = isinstance(node, relax.If)
+        for side, child in enumerate(children(node)):
+            use = (*home, (key(node), side)) if inside and side else home
+            known_use = homes.get(key(child), use)
+            shared = 0
+            while shared < min(len(use), len(known_use)) and use[shared] == known_use[shared]:
+                shared += 1
+            homes[key(child)] = use[:shared]
+    return homes
+
 
 _BUILDER = relax.BlockBuilder()
