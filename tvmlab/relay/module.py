@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import tvm
-from tvm import ir, relax
+from tvm import ir, relax, tirx
 
 from ..errors import RelayError
 from . import graph
@@ -83,7 +83,9 @@ def from_expr(
 def normalize(mod: ir.IRModule) -> ir.IRModule:
     """Turn the graphs in a module's functions into bindings, with all types inferred.
 
-    ``main`` gets the symbol by which TVM knows what may be called from outside.
+    ``main`` gets the symbol by which TVM knows what may be called from outside; Relay's attribute
+    ``Compiler`` of a function gets Relax's ``Codegen`` beside it, and numbers in attributes become
+    plain, as the reader of the text form has them.
 
     Parameters
     ----------
@@ -93,7 +95,7 @@ def normalize(mod: ir.IRModule) -> ir.IRModule:
     Returns
     -------
     tvm.ir.IRModule
-        The same module, where every Relax function in it holds bindings already.
+        The same module, where every Relax function in it is so already.
 
     Raises
     ------
@@ -103,7 +105,7 @@ def normalize(mod: ir.IRModule) -> ir.IRModule:
     todo = {
         var: func
         for var, func in mod.functions.items()
-        if isinstance(func, relax.Function) and not (_is_normal(func) and _is_public(var, func))
+        if isinstance(func, relax.Function) and (_missing(var, func) or not _is_normal(func))
     }
     if not todo:
         return mod
@@ -111,15 +113,20 @@ def normalize(mod: ir.IRModule) -> ir.IRModule:
     callees = {var.name_hint: (var, func) for var, func in mod.functions.items()}
     for var, func in todo.items():
         new = func if _is_normal(func) else normal(func, callees)
-        made.update_func(
-            var, new if _is_public(var, new) else new.with_attr("global_symbol", "main")
-        )
+        missing = _missing(var, func)
+        made.update_func(var, new.with_attrs(missing) if missing else new)
     return made
 
 
-def _is_public(var: ir.GlobalVar, func: relax.Function) -> bool:
-    """Say whether a function needs no symbol any more: all but ``main`` may do without."""
-    return var.name_hint != "main" or "global_symbol" in (func.attrs or {})
+def _missing(var: ir.GlobalVar, func: relax.Function) -> dict[str, Any]:
+    """Find the attributes that Relax wants, and code written for Relay sets otherwise or not."""
+    attrs = dict(func.attrs.items()) if func.attrs else {}
+    missing = {name: int(value) for name, value in attrs.items() if isinstance(value, tirx.IntImm)}
+    if "Compiler" in attrs and "Codegen" not in attrs:
+        missing["Codegen"] = attrs["Compiler"]
+    if var.name_hint == "main" and "global_symbol" not in attrs:
+        missing["global_symbol"] = "main"
+    return missing
 
 
 def _is_normal(func: relax.Function) -> bool:
