@@ -20,8 +20,10 @@ from ..batch_norm import FoldBatchNorm
 from ..errors import RelayError
 from . import gone, graph, table
 from .module import flat, normal, normalize
+from .partition import AnnotateTarget, MergeCompilerRegions, MergeComposite, PartitionGraph
 
 __all__ = [
+    "AnnotateTarget",
     "CanonicalizeOps",
     "ConvertLayout",
     "DeadCodeElimination",
@@ -31,7 +33,10 @@ __all__ = [
     "FuseOps",
     "InferType",
     "InferTypeLocal",
+    "MergeCompilerRegions",
+    "MergeComposite",
     "ModulePass",
+    "PartitionGraph",
     "Pass",
     "PassContext",
     "PassInfo",

@@ -1,0 +1,163 @@
+"""Mark each operator with the compiler that takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tvm
+from tvm import ir, relax
+
+from .. import graph, operators, table
+from .annotation import (
+    DEFAULT,
+    compiler_begin,
+    compiler_end,
+    compiler_of,
+    is_begin,
+    is_data,
+    is_end,
+    operands,
+)
+from .functions import attribute, change_bodies
+
+assert operators.__all__, "the table of operators is filled by importing its rows"
+
+
+@tvm.transform.module_pass(opt_level=0)
+class AnnotateTarget:
+    """The pass: marks around whatever one of the compilers supports.
+
+    A compiler supports an operator whose attribute ``target.COMPILER`` (from
+    `tvm.ir.register_op_attr`, under Relay's name or Relax's) says yes to the call; and a composite
+    function whose name starts with ``COMPILER.``. Of several the first takes it. What no compiler
+    takes is marked ``"default"``.
+
+    Parameters
+    ----------
+    targets : str or sequence of str
+        The compilers' names, the preferred first.
+    include_non_call_ops : bool
+        Whether to mark tuples and projections too: they go with their operands where those agree.
+
+    Notes
+    -----
+    The source is Relay's `src/relay/transforms/annotate_target.cc`. Where some operands of a call
+    bear marks already and some do not, Relay moved the marked ones to the front; here operands
+    keep their places. Functions inside of functions stay unmarked.
+    """
+
+    def __init__(self, targets: str | Sequence[str], include_non_call_ops: bool = True) -> None:
+        self.targets = [targets] if isinstance(targets, str) else [str(name) for name in targets]
+        self.include_non_call_ops = include_non_call_ops
+
+    def transform_module(self, mod: ir.IRModule, ctx: tvm.transform.PassContext) -> ir.IRModule:
+        """Rewrite a module, called by TVM's pass infrastructure."""
+        return change_bodies(mod, self.annotate)
+
+    def annotate(self, body: relax.Expr) -> relax.Expr:
+        """Mark a graph."""
+        work = _Annotator(self.targets, self.include_non_call_ops)
+        return work.end(graph.transform(body, work.change))
+
+
+class _Annotator:
+    """One walk over one graph."""
+
+    def __init__(self, targets: Sequence[str], non_calls: bool) -> None:
+        self.targets = targets
+        self.non_calls = non_calls
+        # The expression stays beside its compiler: an identity means nothing once its owner died.
+        self.compilers: dict[int, tuple[relax.Expr, str]] = {}
+
+    def change(self, before: relax.Expr, after: relax.Expr) -> relax.Expr:
+        """Mark the operands of one node, whose operands' own operands bear their marks."""
+        if is_begin(after):
+            return after
+        if is_end(after):
+            self.compilers.setdefault(graph.key(after.args[0]), (after.args[0], compiler_of(after)))
+            return after
+        if isinstance(after, relax.Call):
+            return self._call(before, after)
+        if isinstance(after, (relax.Tuple, relax.TupleGetItem)) and is_data(after):
+            if self.non_calls:
+                return self._mark(after, None)
+            return _with(after, [self.end(operand) for operand in operands(after)])
+        if isinstance(after, relax.If):
+            return _with(after, [self.end(part) for part in operands(after)])
+        return after
+
+    def _call(self, before: relax.Call, after: relax.Call) -> relax.Expr:
+        first = next(iter(operands(before)), None)
+        if first is not None and is_begin(first) and compiler_of(first) != DEFAULT:
+            return after
+        if isinstance(after.op, relax.Var) and not self.non_calls:
+            return _with(after, [self.end(operand) for operand in operands(after)])
+        takers = (name for name in self.targets if _supports(name, before))
+        return self._mark(after, next(takers, DEFAULT))
+
+    def _mark(self, expr: relax.Expr, compiler: str | None) -> relax.Expr:
+        """Mark all operands for a compiler; None stands for the one that they all come from."""
+        sources, plain = [], []
+        for operand in operands(expr):
+            source = DEFAULT
+            if is_begin(operand):
+                inner = self.end(operand.args[0])
+                source = compiler_of(inner) if is_end(inner) else DEFAULT
+                operand = inner if compiler_of(operand) == DEFAULT else operand
+            elif graph.key(operand) in self.compilers:
+                source = self.compilers[graph.key(operand)][1]
+                operand = self.end(operand)
+            sources.append(source)
+            plain.append(operand)
+        taker = compiler or (sources[0] if len(set(sources)) == 1 else DEFAULT)
+        marked = [one if is_begin(one) else compiler_begin(one, taker) for one in plain]
+        made = _with(expr, marked)
+        self.compilers[graph.key(made)] = (made, taker)
+        return made
+
+    def end(self, expr: relax.Expr) -> relax.Expr:
+        """Close the part of the compiler that computes an expression, if it has one.
+
+        What has no operands (zeros, the empty tuple) begins nowhere, so it does not end.
+        """
+        if is_end(expr) and compiler_of(expr) == DEFAULT:
+            expr = expr.args[0]
+        known = self.compilers.get(graph.key(expr))
+        if known is None or is_end(expr) or not operands(expr):
+            return expr
+        made = compiler_end(expr, known[1])
+        self.compilers[graph.key(made)] = (made, known[1])
+        return made
+
+
+def _with(expr: relax.Expr, new: Sequence[relax.Expr]) -> relax.Expr:
+    """Make an expression again with other operands, those that bear no marks kept."""
+    fresh = iter(new)
+    if isinstance(expr, relax.Call):
+        head = [] if isinstance(expr.op, ir.Op) else [expr.op]
+        rest = [next(fresh) if is_data(arg) else arg for arg in expr.args]
+        return graph.rebuild(expr, [*head, *rest])
+    return graph.rebuild(expr, list(new))
+
+
+def _supports(compiler: str, call: relax.Call) -> bool:
+    """Ask whether a compiler takes a call."""
+    if isinstance(call.op, relax.Function):
+        owner, dot, _ = attribute(call.op, "Composite").partition(".")
+        return bool(dot) and owner == compiler
+    if not isinstance(call.op, ir.Op):
+        return False
+    row = table.written(call)
+    relay_name = row[0].name if row else call.op.name.removeprefix("relax.")
+    names = [call.op.name, relay_name]
+    return any(_asked(name, f"target.{compiler}", call) for name in names)
+
+
+def _asked(name: str, key: str, call: relax.Call) -> bool:
+    """Put a call to the predicate that somebody registered for an operator's name, if any did."""
+    try:
+        op = ir.Op.get(name)
+    except AttributeError:  # TVM's way to say that there is no such operator
+        return False
+    predicate = op.get_attr(key) if op.has_attr(key) else None
+    return predicate is not None and bool(predicate(call))

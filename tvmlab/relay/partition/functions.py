@@ -1,0 +1,43 @@
+"""What the passes share: going through a module's functions as graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm import ir, relax
+
+from .. import graph
+from ..module import normalize
+
+
+def attribute(function: relax.Function, name: str) -> str:
+    """Give a function's attribute as a string, the empty one where it has none."""
+    return str(function.attrs[name]) if function.attrs and name in function.attrs else ""
+
+
+def change_bodies(mod: ir.IRModule, change: Callable[[relax.Expr], relax.Expr]) -> ir.IRModule:
+    """Change the body of each Relax function of a module, as a graph.
+
+    Parameters
+    ----------
+    mod : tvm.ir.IRModule
+        It is left as it is. Its functions may hold graphs, as those of a module filled by hand.
+    change : callable
+        ``change(graph)`` gives the new graph over the same parameters. A function whose graph it
+        gives back stays the same object; functions of other compilers are passed over, as Relay's
+        pass manager does.
+
+    Returns
+    -------
+    tvm.ir.IRModule
+        A new module.
+    """
+    mod = normalize(mod)
+    made = mod.clone()
+    for var, function in mod.functions_items():
+        if isinstance(function, relax.Function) and not attribute(function, "Compiler"):
+            before = graph.to_graph(function)
+            after = change(before)
+            if not after.same_as(before):
+                made[var] = graph.from_graph(function.params, after, function.attrs)
+    return made
