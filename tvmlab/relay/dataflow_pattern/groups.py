@@ -82,10 +82,8 @@ class _Finder:
         """Take in the match that the matcher has just found, if it is a sound one."""
         found = dict(self.matcher.found)
         inputs = self._inputs(found)
-        params = [
-            relax.Var(f"FunctionVar_{self.tried}_{i}", _annotation(expr))
-            for i, expr in enumerate(inputs)
-        ]
+        name = f"FunctionVar_{self.tried}_"
+        params = [relax.Var(f"{name}{i}", _annotation(expr)) for i, expr in enumerate(inputs)]
         self.tried += 1
         ends = frozenset(key(expr) for expr in inputs)
         inside = [e for e in self.index.view.order(root, ends) if key(e) not in ends]
@@ -97,6 +95,10 @@ class _Finder:
             for expr in inside:
                 parts = [new[key(part)] for part in self.index.view.parts(expr)]
                 new[key(expr)] = self.index.view.rebuild(expr, parts)
+            for param in params:
+                # Only now: Relay types nothing inside by a parameter that has no annotation.
+                if not graph.known(param):
+                    relax.expr._update_type(param, graph.UNKNOWN)
             self.groups[key(root)] = Group(root, found, name, params, inputs, new[key(root)])
 
     def _inputs(self, found: dict[p.DFPattern, list[Node]]) -> list[relax.Expr]:
@@ -173,10 +175,10 @@ def _embedded(pattern: p.DFPattern, expr: relax.Expr) -> bool:
     )
 
 
-def _annotation(expr: relax.Expr) -> ir.Type:
+def _annotation(expr: relax.Expr) -> ir.Type | None:
     """Give a parameter its input's type; what is known in part only is as good as unknown."""
     found = expr.ty
     if isinstance(found, relax.TensorType):
         whole = isinstance(found.shape, relax.ShapeExpr) and found.dtype is not None
-        return found if whole else relax.TensorType(None, None)
-    return found if graph.known(expr) else relax.TensorType(None, None)
+        return found if whole else None
+    return found if graph.known(expr) else None

@@ -106,19 +106,25 @@ class View:
 
     def parts(self, expr: relax.Expr) -> list[relax.Expr]:
         """List what an expression is made of, in the order in which Relay visits it."""
-        if isinstance(expr, relax.Call):
+        # By the exact class: `isinstance` of Relax's abstract classes would take most of the time.
+        kind = type(expr)
+        if kind is relax.Call:
             seen = self.call(expr)
-            return seen.operands if isinstance(seen.head, Head) else [seen.head, *seen.operands]
-        if isinstance(expr, relax.If):
+            return seen.operands if type(seen.head) is Head else [seen.head, *seen.operands]
+        if kind is relax.Tuple:
+            return list(expr.fields)
+        if kind is relax.TupleGetItem:
+            return [expr.tuple_value]
+        if kind is relax.If:
             return [expr.cond, body_of(expr.true_branch), body_of(expr.false_branch)]
-        if isinstance(expr, relax.Function):
+        if kind is relax.Function:
             return [body_of(expr.body)]
-        if isinstance(expr, relax.SeqExpr):
+        if kind is relax.SeqExpr:
             bound = binding(expr)
             return (
                 [body_of(expr)] if bound is None else [bound.value, bound.var, body_of(expr.body)]
             )
-        return graph.children(expr)
+        return []
 
     def order(self, root: relax.Expr, leaves: frozenset[int] = frozenset()) -> list[relax.Expr]:
         """List a graph's expressions, parts before the whole; not what `leaves` are made of."""
@@ -201,6 +207,8 @@ def to_graph(expr: relax.Expr, bound: dict[int, relax.Expr] | None = None) -> re
         The same object where there was nothing to do.
     """
     values = dict(bound or {})
+    if not values and _is_graph(expr):
+        return body_of(expr)
 
     def change(before: relax.Expr, after: relax.Expr) -> relax.Expr:
         if isinstance(before, relax.Function):
@@ -228,6 +236,33 @@ def to_graph(expr: relax.Expr, bound: dict[int, relax.Expr] | None = None) -> re
                 values[key(one.var)] = graph.transform(one.value, change)
         return to_graph(expr.body, values)
     return graph.transform(expr, change)
+
+
+def _is_graph(root: relax.Expr) -> bool:
+    """Say whether there are no bindings under an expression."""
+    stack, seen = [root], set()
+    while stack:
+        expr = stack.pop()
+        kind = type(expr)
+        if kind is relax.Call:
+            below = [*expr.args] if isinstance(expr.op, ir.Op) else [expr.op, *expr.args]
+        elif kind is relax.SeqExpr:
+            if expr.blocks:
+                return False
+            below = [expr.body]
+        elif kind is relax.Function:
+            below = [expr.body]
+        elif kind is relax.If:
+            below = [expr.cond, expr.true_branch, expr.false_branch]
+        elif kind is relax.Tuple or kind is relax.TupleGetItem:
+            below = [*expr.fields] if kind is relax.Tuple else [expr.tuple_value]
+        else:
+            continue
+        for part in below:
+            if key(part) not in seen:
+                seen.add(key(part))
+                stack.append(part)
+    return True
 
 
 def has_bindings(function: relax.Function) -> bool:
