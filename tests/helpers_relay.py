@@ -77,6 +77,8 @@ class Pool:
             if not isinstance(value.ty, relax.TensorType) or str(value.ty.dtype) not in dtypes:
                 return False
             found = shape_of(value)
+            if 0 in found:  # the shape of a scalar has no element
+                return False
             return found == list(shape) if shape is not None else least <= len(found) <= most
 
         found = [value for value in self.values if fits(value)]
@@ -149,13 +151,20 @@ def modules(draw: Draw, names: Sequence[str] | None = None, most: int = 12) -> t
     """
     pool = Pool(draw)
     made = [pool.call(pool.one_of(*(names or sorted(EXAMPLES)))) for _ in range(draw(_calls(most)))]
-    last = made[-1]
-    if pool.flag():
-        more = draw(st.lists(st.sampled_from(pool.values), min_size=0, max_size=4))
-        last = relax.Tuple([*more, last])
-        if pool.flag():
-            last = relax.Tuple([last, pool.one_of(*pool.values)])
+    used = {graph.key(child) for value in pool.values for child in _leaves(value)}
+    ends = [value for value in pool.values if graph.key(value) not in used]
+    last = made[-1] if len(ends) == 1 or pool.integer(0, 4) == 0 else relax.Tuple(ends)
+    if pool.integer(0, 3) == 0:
+        last = relax.Tuple([last, relax.Tuple([pool.one_of(*pool.values)]), last])
     return tvm.IRModule({"main": graph.from_graph(pool.params, last)})
+
+
+def _leaves(value: relax.Expr) -> list[relax.Expr]:
+    """List the operands of a call, those in tuples as well."""
+    found = []
+    for child in graph.children(value):
+        found.extend([child, *(child.fields if isinstance(child, relax.Tuple) else ())])
+    return found
 
 
 def _calls(most: int) -> st.SearchStrategy[int]:

@@ -10,6 +10,7 @@ from tvm import relax
 from tvm.ir import IRModule
 from tvm.relax.backend.cpu_generic import pipeline as cpu_generic
 
+from . import dialect
 from .batch_norm import FoldBatchNorm
 from .errors import CompileError
 from .executable import Executable
@@ -82,7 +83,7 @@ def compile(
     signature = Signature.of(mod["main"])
     try:
         with made:
-            prepared, pipeline = _prepare(mod, made, schedule)
+            prepared, pipeline = _prepare(_with_public_main(mod), made, schedule)
             built = relax.build(prepared, made, relax_pipeline=pipeline)
     except Exception as error:  # passes and code generators raise many classes
         lines = str(error).strip().splitlines()
@@ -92,6 +93,16 @@ def compile(
             fix="the error above this one is TVM's own, with the pass it was raised in",
         ) from error
     return Executable(built, made, signature, Summary.of(prepared))
+
+
+def _with_public_main(mod: IRModule) -> IRModule:
+    """Give ``main`` the name that it is called by, lest passes drop it as used by nobody."""
+    if mod["main"].attrs and "global_symbol" in mod["main"].attrs:
+        return mod
+    main = mod["main"].with_attr("global_symbol", "main")
+    mod = mod.clone()
+    mod.update_func(mod.get_global_var("main"), main)
+    return mod
 
 
 def _prepare(
@@ -119,7 +130,8 @@ def simplify(mod: IRModule) -> IRModule:
     Returns
     -------
     tvm.ir.IRModule
-        Batch normalization folded, constant expressions computed, dead bindings removed.
+        Relay's operators expanded into Relax's, batch normalization folded, constant expressions
+        computed, dead bindings removed.
     """
     passes = [
         relax.transform.CanonicalizeBindings(),
@@ -127,4 +139,9 @@ def simplify(mod: IRModule) -> IRModule:
         relax.transform.FoldConstant(),
         relax.transform.DeadCodeElimination(),
     ]
+    if dialect.any_registered():  # else no module can hold one, and Relay's layer stays unloaded
+        from .relay.expand import ExpandRelayOperators, has_relay_operators
+
+        if has_relay_operators(mod):
+            passes.insert(0, ExpandRelayOperators())
     return tvm.transform.Sequential(passes)(mod)

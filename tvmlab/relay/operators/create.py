@@ -171,8 +171,9 @@ def _one_hot(operands: Operands, a: Values) -> relax.Expr:
     indices, on_value, off_value = operands
     ndim = need_rank(indices.ty, "one_hot indices")
     axis = _one_hot_axis(a, ndim)
-    grid = np.arange(a["depth"], dtype=need_dtype(indices.ty, "one_hot indices"))
-    places = relax.const(grid.reshape([-1] + [1] * (ndim - axis)))
+    kind = need_dtype(indices.ty, "one_hot indices")
+    grid = np.arange(a["depth"], dtype=kind).reshape([-1] + [1] * (ndim - axis))
+    places = relax.const(grid, kind)
     hit = op.equal(op.expand_dims(indices, axis), places)
     return op.where(hit, op.astype(on_value, a["dtype"]), op.astype(off_value, a["dtype"]))
 
@@ -196,7 +197,7 @@ def _shape_of(operands: Operands, a: Values) -> relax.Expr:
     kind = a["dtype"] or "int32"
     shape = need_dims(operands[0].ty, "shape_of data")
     if all(isinstance(size, int) for size in shape):
-        return relax.const(np.array(shape, kind))
+        return relax.const(np.array(shape, kind), kind)
     return op.astype(op.shape_to_tensor(op.shape_of(operands[0])), kind)
 
 

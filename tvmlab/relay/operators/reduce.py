@@ -118,7 +118,7 @@ def _mean(operands: Operands, a: Values) -> relax.Expr:
     over = _reduced(a, len(shape), "mean")
     if kind == "float16":
         return op.astype(op.mean(op.astype(data, "float32"), over, a["keepdims"]), kind)
-    count = relax.const(np.array(_count(shape, over, "mean")).astype(kind))
+    count = relax.const(np.array(_count(shape, over, "mean")).astype(kind), kind)
     return op.divide(op.sum(data, over, a["keepdims"]), count)
 
 

@@ -6,7 +6,6 @@ The sources are `src/relay/op/tensor/transform.cc` and `relay/attrs/transform.h`
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import tvm_ffi
 from tvm import ir, relax, tirx
@@ -27,6 +26,9 @@ from .common import (
     made,
     need_dims,
     need_rank,
+    plain_dim,
+    same,
+    tensor,
     two_forms,
 )
 from .reshape import resolved
@@ -57,16 +59,12 @@ def _reshape_back(call: relax.Call) -> Written | None:
         return None
     said = []
     for place, size in enumerate(shape.values):
-        copied = place < len(old) and tirx.analysis.expr_deep_equal(size, _expr(old[place]))
+        copied = place < len(old) and same(plain_dim(size), old[place])
         said.append(int(size.value) if isinstance(size, tirx.IntImm) else (0 if copied else -1))
     if said.count(-1) > 1 or any(isinstance(s, tirx.IntImm) and s == 0 for s in shape.values):
         return None
     again = op.reshape(data, resolved(old, said, False))
     return ([data], {"newshape": said, "allowzero": False}) if _equal(again, call) else None
-
-
-def _expr(size: Any) -> Any:
-    return tirx.IntImm("int64", size) if isinstance(size, int) else size
 
 
 def _equal(a: relax.Call, b: relax.Call) -> bool:
@@ -125,6 +123,8 @@ add_ours(
 
 
 def _transpose(operands: Operands, a: Values) -> relax.Expr:
+    if tensor(operands[0].ty, "transpose data") is not None:
+        need_rank(operands[0].ty, "transpose data")
     return op.permute_dims(operands[0], a["axes"])
 
 
