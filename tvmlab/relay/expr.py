@@ -17,6 +17,7 @@ from tvm import ir, relax
 from .. import dialect
 from ..errors import RelayError
 from . import graph, table
+from .attributes import Attributes
 from .ty import TensorType
 
 Expr = ir.Expr
@@ -103,6 +104,8 @@ class Call(metaclass=Kind):
             Types that the call is given besides.
         """
         operands = [infer(as_expr(arg)) for arg in args]
+        if isinstance(attrs, Attributes) and isinstance(op, ir.Op):
+            return typed(attrs.row.read(operands, attrs.values))
         if attrs is None and isinstance(op, ir.Op) and op.attrs_type_key == "ir.DictAttrs":
             # An operator of ours keeps all attributes in a dictionary, the defaults too.
             row = next((row for row in table.rows() if row.relax == op.name), None)

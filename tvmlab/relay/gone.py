@@ -1,136 +1,49 @@
 """What Relay had and tvmlab does not carry, with its counterpart in today's TVM.
 
-Two tables of names. The counterpart of an operator is looked for in `tvm.relax.op`, so that it is
+A table of names (`gone_names`) and a list of operators. The counterpart of an operator is looked for in `tvm.relax.op`, so that it is
 never out of date.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
 from tvm import relax
 
 from ..errors import RelayError
+from . import gone_names
 
-__all__ = ["error", "is_operator", "operator", "raise_gone"]
+__all__ = ["ROWS", "Row", "error", "find", "is_operator", "operator", "raise_gone"]
 
-_RUNTIME = "tvm.relax.VirtualMachine, which runs what tvmlab.compile or tvm.compile makes"
-_TUNING = "tvm.s_tir.meta_schedule"
-_NAMES: dict[str, str | None] = {
-    "ADT": None,
-    "Clause": None,
-    "Constructor": None,
-    "Feature": None,
-    "GlobalTypeVar": None,
-    "Match": "tvm.relax.If",
-    "Pattern": None,
-    "PatternConstructor": None,
-    "PatternTuple": None,
-    "PatternVar": None,
-    "PatternWildcard": None,
-    "RefCreate": None,
-    "RefRead": None,
-    "RefType": None,
-    "RefWrite": None,
-    "ScopeBuilder": "tvm.relax.BlockBuilder",
-    "StorageInfo": None,
-    "TypeCall": None,
-    "TypeConstraint": None,
-    "TypeData": None,
-    "TypeFunctor": None,
-    "TypeMutator": None,
-    "TypeRelation": "the attribute FInferType of an operator",
-    "TypeVar": None,
-    "TypeVisitor": None,
-    "adt": None,
-    "aot": _RUNTIME,
-    "backend.contrib": "tvm.relax.backend.contrib",
-    "backend.te_compiler": "tvm.relax.transform.LegalizeOps",
-    "build_config": "tvm.transform.PassContext",
-    "collage": _TUNING,
-    "data_dep_optimization": None,
-    "debug": None,
-    "dataflow_pattern.dominates": None,
-    "feature": None,
-    "loops": "tvm.relax.If and a recursive tvm.relax.Function",
-    "memory_alloc": "tvm.relax.transform.StaticPlanBlockMemory",
-    "op.contrib": "tvm.relax.backend.patterns",
-    "op.dyn": "tvm.relax.op.dynamic_strided_slice and symbolic shapes",
-    "op.register": "tvmlab.dialect.register",
-    "op.register_alter_op_layout": "tvm.relax.transform.ConvertLayout",
-    "op.register_compute": "the attribute FLegalize of an operator",
-    "op.register_gradient": "the attribute FPrimalGradient of an operator",
-    "op.register_legalize": "the attribute FLegalize of an operator",
-    "op.register_pattern": "tvm.relax.transform.AnnotateTIROpPattern",
-    "op.register_strategy": "tvmlab.schedule",
-    "op.strategy": "tvmlab.schedule",
-    "param_dict": "tvm.runtime.save_param_dict",
-    "parser": "tvmlab.relay.fromtext",
-    "prelude": None,
-    "quantize": "PyTorch's or ONNX Runtime's quantization, imported by tvmlab.load",
-    "qnn.transform": None,
-    "scope_builder": "tvm.relax.BlockBuilder",
-    "span": "tvm.ir.Span",
-    "transform.AlterOpLayout": "tvm.relax.transform.ConvertLayout",
-    "transform.AnnotateSpans": None,
-    "transform.AnnotateTarget": "tvm.relax.transform.FuseOpsByPattern",
-    "transform.BackwardFoldScaleAxis": "tvmlab.batch_norm.FoldBatchNorm",
-    "transform.CanonicalizeCast": None,
-    "transform.CapturePostDfsIndexInSpans": None,
-    "transform.CollagePartition": _TUNING,
-    "transform.CombineParallelBatchMatmul": "tvm.relax.transform.CombineParallelMatmul",
-    "transform.CombineParallelConv2D": None,
-    "transform.CombineParallelDense": "tvm.relax.transform.CombineParallelMatmul",
-    "transform.Conv2dToSparse": None,
-    "transform.DefuseOps": None,
-    "transform.Defunctionalization": None,
-    "transform.DenseToSparse": None,
-    "transform.DynamicToStatic": "tvm.relax.transform.FoldConstant",
-    "transform.EtaExpand": None,
-    "transform.FakeQuantizationToInteger": None,
-    "transform.FastMath": "tvm.relax.transform.FastMathTransform",
-    "transform.FirstOrderGradient": "tvm.relax.transform.Gradient",
-    "transform.FlattenAtrousConv": None,
-    "transform.ForwardFoldScaleAxis": "tvmlab.batch_norm.FoldBatchNorm",
-    "transform.Inline": "tvm.relax.transform.InlinePrivateFunctions",
-    "transform.InlineCompilerFunctionsBoundTo": "tvm.relax.transform.InlinePrivateFunctions",
-    "transform.LambdaLift": "tvm.relax.transform.LambdaLift",
-    "transform.LazyGradientInit": None,
-    "transform.Legalize": "tvm.relax.transform.LegalizeOps",
-    "transform.ManifestAlloc": "tvm.relax.transform.StaticPlanBlockMemory",
-    "transform.ManifestLifetimes": "tvm.relax.transform.KillAfterLastUse",
-    "transform.MarkCompilerFunctionsAsExtern": None,
-    "transform.MergeCompilerRegions": "tvm.relax.transform.MergeCompositeFunctions",
-    "transform.MergeComposite": "tvm.relax.transform.FuseOpsByPattern",
-    "transform.OutlineCompilerFunctionsWithExistingGlobalSymbols": None,
-    "transform.PartialEvaluate": None,
-    "transform.PartitionGraph": "tvm.relax.transform.MergeCompositeFunctions",
-    "transform.PlanDevices": "tvm.relax.transform.RealizeVDevice",
-    "transform.SimplifyExpr": None,
-    "transform.SimplifyFCTranspose": "tvm.relax.transform.FuseTransposeMatmul",
-    "transform.SplitArgs": None,
-    "transform.ToBasicBlockNormalForm": "tvm.relax.transform.Normalize",
-    "transform.ToCPS": None,
-    "transform.ToMixedPrecision": "tvm.relax.transform.ToMixedPrecision",
-    "transform.gradient": "tvm.relax.transform.Gradient",
-    "transform.recast": "tvm.relax.transform.ToMixedPrecision",
-    "transform.to_cps": None,
-    "transform.un_cps": None,
-    "type_functor": None,
-    "vm": _RUNTIME,
-    "testing.byoc": None,
-    "testing.darknet": None,
-    "testing.densenet": "tvmlab.models",
-    "testing.dqn": "tvmlab.models",
-    "testing.inception_v3": "tvmlab.models",
-    "testing.lstm": "tvmlab.models",
-    "testing.squeezenet": "tvmlab.models",
-    "testing.vgg": "tvmlab.models",
-    "testing.yolo_detection": None,
-    **{
-        f"frontend.from_{name}": "an export to ONNX, and tvmlab.load"
-        for name in ("caffe", "caffe2", "coreml", "darknet", "keras", "mxnet", "oneflow", "paddle",
-                     "tensorflow")
-    },
-}  # fmt: skip
+
+class Row(NamedTuple):
+    """A name that is gone.
+
+    Attributes
+    ----------
+    old : str
+        ``"relay.vm"`` for ``tvm.relay.vm``; whole for what was elsewhere: ``"tvm.te.gradient"``.
+    today : str or None
+        The counterpart, a name that can be imported.
+    remark : str
+        How it differs; may be empty.
+    """
+
+    old: str
+    today: str | None
+    remark: str
+
+
+def _rows() -> Iterator[Row]:
+    for line in filter(None, gone_names.ROWS.splitlines()):
+        old, today, remark = (part.strip() for part in line.split("|"))
+        yield Row(old, None if today == "-" else today, remark)
+
+
+ROWS = {row.old: row for row in _rows()}
+"""The rows of `gone_names`, by their old names."""
+
 _OPERATORS = frozenset(
     """
     abs acos acosh add adv_index all any arange argmax argmin argsort argwhere asin asinh atan
@@ -195,23 +108,47 @@ def operator(name: str) -> str | None:
     return f"tvm.relax.op.{name}" if callable(found) else None
 
 
-def error(name: str, counterpart: str | None) -> RelayError:
+def error(name: str, counterpart: str | None, remark: str = "") -> RelayError:
     """Make the error for a name that is not carried.
 
     Parameters
     ----------
     name : str
-        Relay's name, such as ``"relay.vm"``.
+        The old name, such as ``"relay.vm"``.
     counterpart : str, optional
         Today's.
+    remark : str
+        How it differs.
     """
-    return RelayError(
-        f"tvmlab does not carry Relay's {name}",
-        where=name,
-        fix=f"use today's counterpart: {counterpart}"
+    known = (
+        f"use today's counterpart: {counterpart}"
         if counterpart
-        else "today's TVM has no counterpart of it",
+        else "today's TVM has no counterpart of it"
     )
+    return RelayError(
+        f"tvmlab does not carry {name}, a name of Relay's time",
+        where=name,
+        fix=f"{known} ({remark})" if remark else known,
+    )
+
+
+def find(name: str) -> Row | None:
+    """Find the row of a name, or of the nearest module around it.
+
+    Parameters
+    ----------
+    name : str
+        As `Row.old`.
+    """
+    module, dot, last = name.rpartition(".")
+    found = ROWS.get(name)
+    while found is None and dot:
+        if module in ROWS:
+            # Old modules showed names of their submodules: autotvm.XGBTuner is autotvm.tuner's.
+            inner = (row for old, row in ROWS.items() if old.startswith(f"{module}."))
+            return next((row for row in inner if row.old.endswith(f".{last}")), ROWS[module])
+        module, dot, _ = module.rpartition(".")
+    return found
 
 
 def raise_gone(module: str, name: str) -> None:
@@ -229,6 +166,6 @@ def raise_gone(module: str, name: str) -> None:
     RelayError
         Relay had it, and tvmlab does not carry it.
     """
-    whole = f"{module}.{name}" if module else name
-    if whole in _NAMES:
-        raise error(f"relay.{whole}", _NAMES[whole])
+    row = ROWS.get(".".join(part for part in ("relay", module, name) if part))
+    if row is not None:
+        raise error(*row)

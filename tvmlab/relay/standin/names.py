@@ -1,0 +1,185 @@
+"""Names that modules of TVM had in Relay's time, in the modules that there still are.
+
+A module of TVM's is asked for a name as ever; only what it has not comes here, by the module's
+``__getattr__``. Four functions that are still there take what they took then as well.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import tvm
+import tvm.contrib
+import tvm.driver
+import tvm.runtime
+import tvm.testing
+import tvm_ffi
+from tvm import ir, relax
+
+from ... import errors
+from .. import module as modules_of_relay
+from .. import table, transform, ty
+from ..build_module import load_module
+from . import checks, modules
+
+__all__ = ["comparable", "install", "widened"]
+
+# The whole old name, and what it is today: an object, or the name of one.
+NAMES: dict[str, Any] = {
+    "tvm.TVMError": RuntimeError,
+    "tvm.cl": tvm.opencl,
+    "tvm.const": tvm.runtime.const,
+    "tvm.context": tvm.device,
+    "tvm.convert": tvm.runtime.convert,
+    "tvm.error.TVMError": RuntimeError,
+    "tvm.gpu": tvm.cuda,
+    "tvm.instrument": tvm.ir.instrument,
+    "tvm.ir.IncompleteType": ir.Type,
+    "tvm.ir.PrimExpr": ir.Expr,
+    "tvm.ir.RelayExpr": ir.Expr,
+    "tvm.ir.TensorType": ty.TensorType,
+    "tvm.ir.TVMError": RuntimeError,
+    "tvm.nd": "tvmlab.relay.standin.nd",
+    "tvm.register_func": tvm.register_global_func,
+    "tvm.runtime.NDArray": tvm.runtime.Tensor,
+    "tvm.runtime.TVMError": RuntimeError,
+    "tvm.runtime.String": str,
+    "tvm.target.create": tvm.target.Target,
+    "tvm.target.cuda": lambda *_, **__: tvm.target.Target("cuda"),
+    "tvm.testing.device_enabled": tvm.testing.device_enabled,
+    "tvm.transform.FunctionPass": transform.FunctionPass,
+    "tvm.transform.PrintPass": tvm.transform.PrintIR,
+    **{f"tvm.testing.{name}": getattr(checks, name) for name in checks.__all__},
+}
+# The modules of TVM's that are asked for such names.
+ASKED = {
+    "tvm": tvm,
+    "tvm.contrib": tvm.contrib,
+    "tvm.driver": tvm.driver,
+    "tvm.error": tvm.error,
+    "tvm.ir": tvm.ir,
+    "tvm.runtime": tvm.runtime,
+    "tvm.target": tvm.target,
+    "tvm.te": tvm.te,
+    "tvm.testing": tvm.testing,
+    "tvm.topi": tvm.topi,
+    "tvm.transform": tvm.transform,
+}
+
+
+def install() -> None:
+    """Let TVM's modules answer for old names, and its functions take old arguments."""
+    for name, module in ASKED.items():
+        _ask(name, module)
+    ffi = modules.Made("tvm._ffi", (tvm,))
+    ffi.base = ffi.function = ffi.registry = modules.Made("tvm._ffi.base", (tvm,))  # type: ignore[attr-defined]
+    sys.modules |= {"tvm._ffi": ffi, "tvm._ffi.base": ffi.base}
+    for place, name, made in widened():
+        setattr(place, name, made)
+    # Relay's parser and type inference raised DiagnosticError, a TVMError: so do ours now.
+    errors.RelayError.__bases__ = (errors.ModelError, tvm.error.DiagnosticError)
+
+
+def _ask(old: str, module: ModuleType) -> None:
+    """Give a module a ``__getattr__`` for what it has not, after its own."""
+    own: Callable[[str], Any] | None = module.__dict__.get("__getattr__")
+
+    def find(name: str) -> Any:
+        if own is not None:
+            try:
+                return own(name)
+            except AttributeError:
+                pass
+        if name.startswith("__"):
+            raise AttributeError(f"module {old!r} has no attribute {name!r}")
+        whole = f"{old}.{name}"
+        if whole not in NAMES:
+            return modules.answer(old, name)
+        found = NAMES[whole]
+        return importlib.import_module(found) if isinstance(found, str) else found
+
+    module.__getattr__ = find  # type: ignore[method-assign]
+
+
+def widened() -> list[tuple[Any, str, Callable[..., Any]]]:
+    """List what takes more than today's: where it is, its name, and the function."""
+    get, register, equal = ir.Op.get, ir.register_op_attr, ir.assert_structural_equal
+    load, start, target = (
+        tvm.runtime.load_module,
+        tvm.transform.PassContext.__init__,
+        tvm.target.Target.__init__,
+    )
+
+    def get_op(op_name: str) -> ir.Op:
+        row = table.find(op_name)
+        return get(op_name if row is None else row.relax)
+
+    def register_op_attr(op_name: str, *args: Any, **kwargs: Any) -> Any:
+        row = table.find(op_name)
+        return register(op_name if row is None else row.relax, *args, **kwargs)
+
+    def assert_structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> None:
+        equal(comparable(lhs), comparable(rhs), map_free_vars)
+
+    def structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> bool:
+        return tvm_ffi.structural_equal(comparable(lhs), comparable(rhs), map_free_vars)
+
+    def structural_hash(node: Any, map_free_vars: bool = False) -> int:
+        return tvm_ffi.structural_hash(comparable(node), map_free_vars)
+
+    def load_any(path: Any, *args: Any) -> Any:
+        try:
+            return load_module(path)
+        except (errors.TvmlabError, OSError):
+            return load(path, *args)
+
+    def pass_context(self: Any, *args: Any, config: Any = None, **kwargs: Any) -> None:
+        options = {_option(name): value for name, value in (config or {}).items()}
+        start(self, *args, config=options or None, **kwargs)
+
+    def make_target(self: Any, spec: Any, host: Any = None, **old: Any) -> None:
+        from ..target import parse
+
+        if isinstance(spec, str) and " -" in spec:
+            spec = parse(spec)
+        if isinstance(host, str) and " -" in host:
+            host = parse(host)
+        target(self, spec, host, **old)
+
+    return [
+        (ir.Op, "get", staticmethod(get_op)),
+        (ir, "register_op_attr", register_op_attr),
+        (ir, "assert_structural_equal", assert_structural_equal),
+        (ir, "structural_equal", structural_equal),
+        (ir, "structural_hash", structural_hash),
+        (tvm.runtime, "load_module", load_any),
+        (tvm.transform.PassContext, "__init__", pass_context),
+        (tvm.target.Target, "__init__", make_target),
+    ]
+
+
+def _option(name: str) -> str:
+    """Give today's name of an option of `PassContext`."""
+    if name.startswith("tir."):
+        return f"tirx.{name.removeprefix('tir.')}"
+    if name.startswith("relay."):
+        raise modules.gone.error(f"PassContext(config={{{name!r}: ...}})", None)
+    return name
+
+
+def comparable(node: Any) -> Any:
+    """Bring graphs and bindings to one form; what cannot be stays as it is."""
+    try:
+        if isinstance(node, ir.IRModule):
+            return modules_of_relay.normalize(node)
+        if isinstance(node, relax.Function):
+            return modules_of_relay.normal(node)
+        if isinstance(node, relax.SeqExpr):
+            return modules_of_relay.flat(node)
+    except errors.RelayError:
+        pass
+    return node

@@ -1,0 +1,178 @@
+"""Attributes that TVM's objects had in Relay's time.
+
+Most are old names of what is there. A few are there and mean another thing today: the name of an
+operator, the attributes of a call, the body of a function. Those say what Relay said to a script,
+and what they say today to TVM's code and tvmlab's: it depends on the module that asks.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import tvm
+from tvm import ir, relax
+
+from ...errors import RelayError
+from .. import graph, module, table
+from ..attributes import Attributes
+from ..printer import astext
+
+__all__ = ["install"]
+
+_OURS = {"tvm", "tvm_ffi", "tvmlab"}
+
+
+def install() -> None:
+    """Give TVM's classes the attributes that they had."""
+    for kind, name, get in _OLD:
+        setattr(kind, name, property(get))
+    for kind, name, get in _TWO_SIDED:
+        setattr(kind, name, _sided(getattr(kind, name), get))
+    for kind in (ir.IRModule, ir.Expr):
+        kind.astext = _astext
+    for kind in (ir.IRModule, relax.Function):
+        kind.__str__ = _sided_text(kind.__str__)
+    ir.IRModule.from_expr = staticmethod(_from_expr(ir.IRModule.from_expr))
+    tvm.runtime.Tensor.asnumpy = tvm.runtime.Tensor.numpy
+
+
+def _checked_type(expr: Any) -> ir.Type:
+    """Give a type as Relay did: an expression that nobody inferred has none."""
+    if not graph.known(expr):
+        raise ValueError("The type checker has not populated the checked_type for this node")
+    return expr.ty
+
+
+def _concrete_shape(type_: Any) -> tuple[int, ...]:
+    return tuple(int(size) for size in type_.shape)
+
+
+def _let(name: str) -> Callable[[Any], Any]:
+    def get(body: Any) -> Any:
+        return getattr(body.blocks[0].bindings[0], name)
+
+    return get
+
+
+_OLD: list[tuple[Any, str, Callable[[Any], Any]]] = [
+    (ir.Expr, "checked_type", _checked_type),
+    (ir.Expr, "_checked_type_", lambda expr: expr.ty if graph.known(expr) else None),
+    (ir.Var, "name_hint", lambda var: var.name),
+    (ir.Var, "type_annotation", lambda var: var.ty if graph.known(var) else None),
+    (ir.GenericConst, "data", lambda const: const.value),
+    (ir.Call, "type_args", lambda call: call.ty_args),
+    (relax.Function, "ret_type", lambda func: func.ret_ty),
+    (relax.Function, "type_params", lambda func: []),
+    (relax.SeqExpr, "var", _let("var")),
+    (relax.SeqExpr, "value", _let("value")),
+    (relax.TensorType, "concrete_shape", _concrete_shape),
+    (relax.FuncType, "arg_types", lambda type_: type_.params),
+    (relax.FuncType, "ret_type", lambda type_: type_.ret),
+    (relax.FuncType, "type_params", lambda type_: []),
+    (ir.IRModule, "type_definitions", lambda mod: {}),
+]
+
+
+def _asked_by_script() -> bool:
+    """Say whether what asks for an attribute is no code of TVM's and none of ours."""
+    name = sys._getframe(2).f_globals.get("__name__", "")
+    return str(name).partition(".")[0] not in _OURS
+
+
+def _sided(today: Any, old: Callable[[Any, Any], Any]) -> property:
+    """Make a property of two sides: `old` gets the object and what is there today."""
+
+    def get(self: Any) -> Any:
+        found = today.__get__(self)
+        return old(self, found) if _asked_by_script() else found
+
+    return property(get)
+
+
+def _sided_text(today: Callable[[Any], str]) -> Callable[[Any], str]:
+    def text(self: Any) -> str:
+        if not _asked_by_script():
+            return today(self)
+        try:
+            return astext(self, show_meta_data=False).removeprefix('#[version = "0.0.5"]\n')
+        except RelayError:  # a module that Relay could not have held
+            return today(self)
+
+    return text
+
+
+def _name(op: Any, today: str) -> str:
+    row = next((row for row in table.rows() if today in (row.relax, *row.also)), None)
+    return row.name if row else today
+
+
+def _attributes(call: Any, today: Any) -> Any:
+    if not isinstance(call.op, ir.Op) or not graph.known(call):
+        return today
+    found = table.written(call)
+    if found is None:
+        return today
+    row, _, values = found
+    return Attributes(row, values, today)
+
+
+def _arguments(call: Any, today: Any) -> Any:
+    if not isinstance(call.op, ir.Op) or not graph.known(call):
+        return today
+    found = table.written(call)
+    return today if found is None else list(found[1])
+
+
+# The graphs of the functions that were asked last, so that a body asked twice is one object. The
+# function is held too: an address that is free may become another's.
+_BODIES: OrderedDict[int, tuple[Any, Any]] = OrderedDict()
+_MOST = 64
+
+
+def _body(func: Any, today: Any) -> Any:
+    key = graph.key(func)
+    if key not in _BODIES:
+        _BODIES[key] = (func, module.flat(today))
+        if len(_BODIES) > _MOST:
+            _BODIES.popitem(last=False)
+    return _BODIES[key][1]
+
+
+def _branch(_: Any, today: Any) -> Any:
+    return module.flat(today)
+
+
+_TWO_SIDED: list[tuple[Any, str, Callable[[Any, Any], Any]]] = [
+    (ir.Op, "name", _name),
+    (ir.Call, "attrs", _attributes),
+    (ir.Call, "args", _arguments),
+    (relax.Function, "body", _body),
+    (relax.If, "true_branch", _branch),
+    (relax.If, "false_branch", _branch),
+]
+
+
+def _astext(
+    self: Any, show_meta_data: bool = True, annotate: Any = None, show_info: bool = True
+) -> str:
+    """Print as Relay text; what Relay could not have held, as TVMScript."""
+    try:
+        return astext(self, show_meta_data)
+    except RelayError:
+        if isinstance(self, ir.IRModule) and not all(
+            isinstance(func, relax.Function) for func in self.functions.values()
+        ):
+            return str(self.script())
+        raise
+
+
+def _from_expr(today: Callable[..., ir.IRModule]) -> Callable[..., ir.IRModule]:
+    def from_expr(expr: Any, functions: Any = None, type_defs: Any = None) -> ir.IRModule:
+        if isinstance(expr, ir.BaseFunc) and not isinstance(expr, relax.Function):
+            return today(expr, functions)
+        return module.from_expr(expr, functions, type_defs)
+
+    return from_expr
