@@ -73,6 +73,4 @@ def LowerRegions() -> tvm.transform.Pass:
     tvm.transform.Pass
         `InlineRegions`, then upstream's `RunCodegen`.
     """
-    # A `main` without a global symbol would count as unused.
-    generate = relax.transform.RunCodegen(entry_functions=["main"])
-    return tvm.transform.Sequential([InlineRegions(), generate])
+    return tvm.transform.Sequential([InlineRegions(), relax.transform.RunCodegen()])
