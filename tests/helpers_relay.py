@@ -156,7 +156,8 @@ def modules(draw: Draw, names: Sequence[str] | None = None, most: int = 12) -> t
     last = made[-1] if len(ends) == 1 or pool.integer(0, 4) == 0 else relax.Tuple(ends)
     if pool.integer(0, 3) == 0:
         last = relax.Tuple([last, relax.Tuple([pool.one_of(*pool.values)]), last])
-    return tvm.IRModule({"main": graph.from_graph(pool.params, last)})
+    main = graph.from_graph(pool.params, last).with_attr("global_symbol", "main")
+    return tvm.IRModule({"main": main})
 
 
 def _leaves(value: relax.Expr) -> list[relax.Expr]:

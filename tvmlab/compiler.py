@@ -109,6 +109,10 @@ def _prepare(
     mod: IRModule, target: tvm.target.Target, schedule: bool | str
 ) -> tuple[IRModule, tvm.transform.Pass]:
     """Take a module to where the rest of the way is upstream's; name that rest."""
+    if _has_regions(mod):
+        from .relay.partition import LowerRegions
+
+        mod = LowerRegions()(mod)
     if not schedule:
         return mod, relax.pipeline.default_build_pipeline()
     mod = simplify(mod)
@@ -117,6 +121,19 @@ def _prepare(
     step = STEPS[-1] if schedule is True else str(schedule)
     lower = [*cpu_generic.dataflow_lower_passes(target), *cpu_generic.finalize_passes(target)]
     return schedule_passes(target, step)(mod), tvm.transform.Sequential(lower)
+
+
+def _has_regions(mod: IRModule) -> bool:
+    """Say whether functions are for another compiler, or stand inside of functions."""
+    for function in mod.functions.values():
+        if not isinstance(function, relax.Function):
+            continue
+        if function.attrs and "Codegen" in function.attrs:
+            return True
+        for block in function.body.blocks:
+            if any(isinstance(binding.value, relax.Function) for binding in block.bindings):
+                return True
+    return False
 
 
 def simplify(mod: IRModule) -> IRModule:

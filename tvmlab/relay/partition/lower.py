@@ -15,7 +15,8 @@ class InlineRegions:
     """The pass: what no code generator takes goes back to where it was cut out.
 
     A region's function goes where no global function ``relax.ext.COMPILER`` is registered, and
-    with it its calls; and so does each composite function that is not in a region that stays.
+    with it its calls; and so does each nested function that is called, a composite one or one that
+    Relay's fusion made, where it is not in a region that stays.
 
     Notes
     -----
@@ -40,7 +41,7 @@ class InlineRegions:
             function = after.op
             if isinstance(function, ir.GlobalVar):
                 function = gone.get(function.name_hint)
-            elif not isinstance(function, relax.Function) or not attribute(function, "Composite"):
+            elif not isinstance(function, relax.Function):
                 function = None
             return after if function is None else inlined(function, list(after.args))
 
