@@ -10,7 +10,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING
 
-from . import analysis, expr, expr_functor, function, gone, op, transform, ty
+from . import aliases, analysis, expr, expr_functor, function, gone, op, transform, ty
 from .expr import (
     Call,
     Constant,
@@ -47,11 +47,15 @@ if TYPE_CHECKING:
     from . import (
         backend,
         build_module,
+        dataflow_pattern,
         frontend,
         graph_executor,
         testing,
     )
     from .build_module import build, create_executor, load_module, optimize
+    from .graph_executor import GraphModule
+    from .printer import astext
+    from .reader import fromtext
 
 __all__ = [
     "Any",
@@ -64,6 +68,7 @@ __all__ = [
     "FuncType",
     "Function",
     "GlobalVar",
+    "GraphModule",
     "IRModule",
     "If",
     "Let",
@@ -82,15 +87,18 @@ __all__ = [
     "Type",
     "Var",
     "analysis",
+    "astext",
     "backend",
     "bind",
     "build",
     "build_module",
     "const",
     "create_executor",
+    "dataflow_pattern",
     "expr",
     "expr_functor",
     "from_expr",
+    "fromtext",
     "frontend",
     "function",
     "function_pass",
@@ -110,6 +118,7 @@ __all__ = [
 ]
 
 Module = IRModule
+aliases.install()
 
 # What is imported when it is asked for, and from where.
 _LATER = {
@@ -117,12 +126,14 @@ _LATER = {
     "create_executor": "build_module",
     "load_module": "build_module",
     "optimize": "build_module",
+    "GraphModule": "graph_executor",
     "astext": "printer",
     "fromtext": "reader",
     "parse": "reader",
     "load_param_dict": "",
     "save_param_dict": "",
 }
+_RENAMED = {"parse": "fromtext"}
 _MODULES = {
     *("backend", "build_module", "dataflow_pattern", "frontend", "graph_executor"),
     *("printer", "reader", "testing"),
@@ -136,7 +147,8 @@ def __getattr__(name: str) -> typing.Any:
 
         return getattr(tvm.runtime, name)
     if name in _LATER:
-        found = getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
+        module = importlib.import_module(f"{__name__}.{_LATER[name]}")
+        found = getattr(module, _RENAMED.get(name, name))
     elif name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
     elif f"{__name__}.{name}" in sys.modules:  # operators: nn, qnn, image

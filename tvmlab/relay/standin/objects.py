@@ -1,8 +1,9 @@
 """Attributes that TVM's objects had in Relay's time.
 
-Most are old names of what is there. A few are there and mean another thing today: the name of an
-operator, the attributes of a call, the body of a function. Those say what Relay said to a script,
-and what they say today to TVM's code and tvmlab's: it depends on the module that asks.
+Old names of what is there `tvmlab.relay.aliases` gives; a few more stand here. Others are there and
+mean another thing today: the name of an operator, the attributes of a call, the body of a function.
+Those say what Relay said to a script, and what they say today to TVM's code and tvmlab's: it
+depends on the module that asks.
 """
 
 from __future__ import annotations
@@ -31,23 +32,10 @@ def install() -> None:
         setattr(kind, name, property(get))
     for kind, name, get in _TWO_SIDED:
         setattr(kind, name, _sided(getattr(kind, name), get))
-    for kind in (ir.IRModule, ir.Expr):
-        kind.astext = _astext
     for kind in (ir.IRModule, relax.Function):
         kind.__str__ = _sided_text(kind.__str__)
     ir.IRModule.from_expr = staticmethod(_from_expr(ir.IRModule.from_expr))
     tvm.runtime.Tensor.asnumpy = tvm.runtime.Tensor.numpy
-
-
-def _checked_type(expr: Any) -> ir.Type:
-    """Give a type as Relay did: an expression that nobody inferred has none."""
-    if not graph.known(expr):
-        raise ValueError("The type checker has not populated the checked_type for this node")
-    return expr.ty
-
-
-def _concrete_shape(type_: Any) -> tuple[int, ...]:
-    return tuple(int(size) for size in type_.shape)
 
 
 def _let(name: str) -> Callable[[Any], Any]:
@@ -58,20 +46,9 @@ def _let(name: str) -> Callable[[Any], Any]:
 
 
 _OLD: list[tuple[Any, str, Callable[[Any], Any]]] = [
-    (ir.Expr, "checked_type", _checked_type),
     (ir.Expr, "_checked_type_", lambda expr: expr.ty if graph.known(expr) else None),
-    (ir.Var, "name_hint", lambda var: var.name),
-    (ir.Var, "type_annotation", lambda var: var.ty if graph.known(var) else None),
-    (ir.GenericConst, "data", lambda const: const.value),
-    (ir.Call, "type_args", lambda call: call.ty_args),
-    (relax.Function, "ret_type", lambda func: func.ret_ty),
-    (relax.Function, "type_params", lambda func: []),
     (relax.SeqExpr, "var", _let("var")),
     (relax.SeqExpr, "value", _let("value")),
-    (relax.TensorType, "concrete_shape", _concrete_shape),
-    (relax.FuncType, "arg_types", lambda type_: type_.params),
-    (relax.FuncType, "ret_type", lambda type_: type_.ret),
-    (relax.FuncType, "type_params", lambda type_: []),
     (ir.IRModule, "type_definitions", lambda mod: {}),
 ]
 
@@ -153,20 +130,6 @@ _TWO_SIDED: list[tuple[Any, str, Callable[[Any, Any], Any]]] = [
     (relax.If, "true_branch", _branch),
     (relax.If, "false_branch", _branch),
 ]
-
-
-def _astext(
-    self: Any, show_meta_data: bool = True, annotate: Any = None, show_info: bool = True
-) -> str:
-    """Print as Relay text; what Relay could not have held, as TVMScript."""
-    try:
-        return astext(self, show_meta_data)
-    except RelayError:
-        if isinstance(self, ir.IRModule) and not all(
-            isinstance(func, relax.Function) for func in self.functions.values()
-        ):
-            return str(self.script())
-        raise
 
 
 def _from_expr(today: Callable[..., ir.IRModule]) -> Callable[..., ir.IRModule]:
