@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import mmap
+from pathlib import Path
 
 import bench_child
 import bench_convolution
@@ -147,3 +148,13 @@ def test_what_a_process_grows_by_is_seen() -> None:
     assert bench_memory.kib("VmHWM") - before < 12 << 10
     with pytest.raises(OSError, match="VmNothing"):
         bench_memory.kib("VmNothing")
+
+
+def test_relay_text_is_printed_and_read(tmp_path: Path) -> None:
+    taken = bench_child.relay_calls(40)
+    assert taken["printed"] > 0
+    assert taken["read"] > 0
+    path = str(tmp_path / "network.relay")
+    written = bench_child.relay_write("digits_resnet", path)
+    assert written["bytes"] == Path(path).stat().st_size > 400_000
+    assert bench_child.relay_read(path)["grown"] >= 0

@@ -78,6 +78,8 @@ def test_every_bar_is_measured_by_some_section() -> None:
     """A bar whose name no section writes would never be reported as missed."""
     texts = (bench_report.RATIO, bench_report.ERROR), (bench_report.SHARE,)
     texts += (bench_report.COMPILE,), (bench_report.MEMORY,), (bench_report.BATCH,)
+    relay = [getattr(bench_report, name) for name in vars(bench_report) if name[:6] == "RELAY_"]
+    texts += (relay,)
     measured = {
         text.format(name)
         for section, name in plan(list(SECTIONS), [])

@@ -1,7 +1,7 @@
 """What Relay had and tvmlab does not carry, with its counterpart in today's TVM.
 
-A table of names (`gone_names`) and a list of operators. The counterpart of an operator is looked for in `tvm.relax.op`, so that it is
-never out of date.
+Names are in a table (`gone_names`), operators in a list here. The counterpart of an operator is
+looked for in `tvm.relax.op`, so that it is never out of date.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ relay.TypeConstraint | - | types take no types
 relay.TypeData | - | as relay.ADT
 relay.TypeFunctor | - | types are walked by hand
 relay.TypeMutator | - | types are rebuilt by hand
-relay.TypeRelation | tvm.ir.register_op_attr | as the attribute FInferType: a function of the call gives its type
+relay.TypeRelation | tvm.ir.register_op_attr | as the attribute FInferType
 relay.TypeVar | - | a function is written once for each type
 relay.TypeVisitor | - | types are walked by hand
 relay.adt | - | as relay.ADT
@@ -66,9 +66,9 @@ relay.op.contrib.vitis_ai | - | no code generator for it
 relay.op.dyn | tvm.relax.op.dynamic_strided_slice | elsewhere shapes are symbolic
 relay.op.register | tvmlab.dialect.register | ours; upstream registers in C++
 relay.op.register_alter_op_layout | tvm.relax.transform.ConvertLayout | one pass for all operators
-relay.op.register_compute | tvm.ir.register_op_attr | as the attribute FLegalize: gives TIR by topi
-relay.op.register_gradient | tvm.ir.register_op_attr | as the attribute FPrimalGradient: for tvm.relax.transform.Gradient
-relay.op.register_legalize | tvm.ir.register_op_attr | as the attribute FLegalize: gives TIR or other operators
+relay.op.register_compute | tvm.ir.register_op_attr | as the attribute FLegalize
+relay.op.register_gradient | tvm.ir.register_op_attr | as the attribute FPrimalGradient
+relay.op.register_legalize | tvm.ir.register_op_attr | as the attribute FLegalize
 relay.op.register_pattern | tvm.relax.transform.AnnotateTIROpPattern | finds the pattern in TIR
 relay.op.register_strategy | tvmlab.schedule | rules on TIR
 relay.op.strategy | tvmlab.schedule | rules on TIR
@@ -90,7 +90,7 @@ relay.testing.vgg | tvmlab.models | networks of its own
 relay.testing.yolo_detection | - |
 relay.transform.AlterOpLayout | tvm.relax.transform.ConvertLayout | with layouts that are asked for
 relay.transform.AnnotateSpans | - | spans come from the reader
-relay.transform.BackwardFoldScaleAxis | tvmlab.batch_norm.FoldBatchNorm | ours; the weights have to be constants
+relay.transform.BackwardFoldScaleAxis | tvmlab.batch_norm.FoldBatchNorm | of constant weights
 relay.transform.CanonicalizeCast | - |
 relay.transform.CapturePostDfsIndexInSpans | - | was for Collage
 relay.transform.CollagePartition | tvm.s_tir.meta_schedule | measures schedules, not partitions
@@ -107,7 +107,7 @@ relay.transform.FakeQuantizationToInteger | - | quantize before importing
 relay.transform.FastMath | tvm.relax.transform.FastMathTransform |
 relay.transform.FirstOrderGradient | tvm.relax.transform.Gradient |
 relay.transform.FlattenAtrousConv | - |
-relay.transform.ForwardFoldScaleAxis | tvmlab.batch_norm.FoldBatchNorm | ours; the weights have to be constants
+relay.transform.ForwardFoldScaleAxis | tvmlab.batch_norm.FoldBatchNorm | of constant weights
 relay.transform.Inline | tvm.relax.transform.InlinePrivateFunctions |
 relay.transform.InlineCompilerFunctionsBoundTo | tvm.relax.transform.InlinePrivateFunctions |
 relay.transform.LambdaLift | tvm.relax.transform.LambdaLift |
@@ -122,7 +122,7 @@ relay.transform.PlanDevices | tvm.relax.transform.RealizeVDevice |
 relay.transform.SimplifyExpr | - | write it with relay.dataflow_pattern
 relay.transform.SimplifyFCTranspose | tvm.relax.transform.FuseTransposeMatmul |
 relay.transform.SplitArgs | - |
-relay.transform.ToBasicBlockNormalForm | tvm.relax.transform.Normalize | the form that every module has
+relay.transform.ToBasicBlockNormalForm | tvm.relax.transform.Normalize | every module has it
 relay.transform.ToCPS | - |
 relay.transform.ToMixedPrecision | tvm.relax.transform.ToMixedPrecision |
 relay.transform.gradient | tvm.relax.transform.Gradient |
@@ -133,7 +133,7 @@ relay.type_functor | - | types are walked by hand
 relay.vm | tvm.relax.VirtualMachine | runs what tvmlab.compile or tvm.compile makes
 
 tvm.auto_scheduler | tvm.s_tir.meta_schedule | needs no templates either
-tvm.auto_scheduler.ApplyHistoryBest | tvm.relax.transform.MetaScheduleApplyDatabase | reads a database, not a log
+tvm.auto_scheduler.ApplyHistoryBest | tvm.relax.transform.MetaScheduleApplyDatabase | of a database
 tvm.auto_scheduler.LocalRPCMeasureContext | tvm.s_tir.meta_schedule.runner.LocalRunner |
 tvm.auto_scheduler.SearchTask | tvm.s_tir.meta_schedule.TuneContext |
 tvm.auto_scheduler.TaskScheduler | tvm.s_tir.meta_schedule.TaskScheduler |
@@ -142,9 +142,9 @@ tvm.auto_scheduler.extract_tasks | tvm.s_tir.meta_schedule.relax_integration.ext
 tvm.auto_scheduler.register_workload | tvm.te.create_prim_func | tune_tir takes the function
 tvm.autotvm | tvm.s_tir.meta_schedule | searches without templates
 tvm.autotvm.LocalBuilder | tvm.s_tir.meta_schedule.builder.LocalBuilder |
-tvm.autotvm.LocalRunner | tvm.s_tir.meta_schedule.runner.LocalRunner | number, repeat and min_repeat_ms are in its EvaluatorConfig
+tvm.autotvm.LocalRunner | tvm.s_tir.meta_schedule.runner.LocalRunner | see EvaluatorConfig
 tvm.autotvm.RPCRunner | tvm.s_tir.meta_schedule.runner.RPCRunner |
-tvm.autotvm.apply_history_best | tvm.relax.transform.MetaScheduleApplyDatabase | reads a database, not a log
+tvm.autotvm.apply_history_best | tvm.relax.transform.MetaScheduleApplyDatabase | of a database
 tvm.autotvm.callback | tvm.s_tir.meta_schedule.MeasureCallback |
 tvm.autotvm.callback.log_to_file | tvm.s_tir.meta_schedule.database.JSONDatabase |
 tvm.autotvm.callback.progress_bar | - | the task scheduler prints a table
@@ -157,11 +157,11 @@ tvm.autotvm.tuner.GridSearchTuner | tvm.s_tir.meta_schedule.search_strategy.Repl
 tvm.autotvm.tuner.RandomTuner | tvm.s_tir.meta_schedule.search_strategy.ReplayTrace |
 tvm.autotvm.tuner.XGBTuner | tvm.s_tir.meta_schedule.cost_model.XGBModel | with EvolutionarySearch
 tvm.contrib.cuda_graph | tvm.relax.transform.RewriteCUDAGraph |
-tvm.contrib.debugger | tvm.relax.VirtualMachine | its method set_instrument sees each call
-tvm.contrib.debugger.debug_executor | tvm.relax.VirtualMachine | its method set_instrument sees each call
-tvm.contrib.debugger.debug_runtime | tvm.relax.VirtualMachine | its method set_instrument sees each call
+tvm.contrib.debugger | tvm.relax.VirtualMachine | see set_instrument
+tvm.contrib.debugger.debug_executor | tvm.relax.VirtualMachine | see set_instrument
+tvm.contrib.debugger.debug_runtime | tvm.relax.VirtualMachine | see set_instrument
 tvm.contrib.ethosu | - | went with the runtime for microcontrollers
-tvm.contrib.graph_executor.GraphModuleDebug | tvm.relax.VirtualMachine | its method set_instrument sees each call
+tvm.contrib.graph_executor.GraphModuleDebug | tvm.relax.VirtualMachine | see set_instrument
 tvm.contrib.pipeline_executor | - | one machine runs one module
 tvm.contrib.sparse | - | no sparse operators
 tvm.contrib.tflite_runtime | - | LiteRT is a package of its own
