@@ -114,6 +114,11 @@ _METHODS: tuple[tuple[Any, str], ...] = (
 )
 
 
+def _in_relay(expr: relax.Expr) -> bool:
+    """Say whether Relay has such an expression; what is a shape in Relax is an attribute there."""
+    return isinstance(expr, (relax.SeqExpr, *(kind for kind, _ in _METHODS)))
+
+
 class ExprVisitor(ExprFunctor):
     """Goes through a graph."""
 
@@ -127,7 +132,8 @@ class ExprVisitor(ExprFunctor):
         """Visit the operator and the arguments."""
         self.visit(call.op)
         for arg in call.args:
-            self.visit(arg)
+            if _in_relay(arg):
+                self.visit(arg)
 
     def visit_var(self, var: relax.Var) -> None:
         """Visit a variable: nothing is below it."""
@@ -167,7 +173,8 @@ class ExprMutator(ExprFunctor):
 
     def visit_call(self, call: relax.Call) -> relax.Expr:
         """Make the call again, the same object where nothing is new."""
-        op, args = self.visit(call.op), [as_expr(self.visit(arg)) for arg in call.args]
+        op = self.visit(call.op)
+        args = [as_expr(self.visit(arg)) if _in_relay(arg) else arg for arg in call.args]
         same = op.same_as(call.op) and all(
             new.same_as(old) for new, old in zip(args, call.args, strict=True)
         )

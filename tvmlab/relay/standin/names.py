@@ -1,7 +1,7 @@
 """Names that modules of TVM had in Relay's time, in the modules that there still are.
 
 A module of TVM's is asked for a name as ever; only what it has not comes here, by the module's
-``__getattr__``. Four functions that are still there take what they took then as well.
+``__getattr__``. Functions that are still there take what they took then as well.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from tvm import ir, relax
 from ... import errors
 from .. import module as modules_of_relay
 from .. import table, transform, ty
+from ..analysis import free_vars
 from ..build_module import load_module
+from ..expr import Function
 from . import checks, modules
 
 __all__ = ["comparable", "install", "widened"]
@@ -33,7 +35,7 @@ NAMES: dict[str, Any] = {
     "tvm.TVMError": RuntimeError,
     "tvm.cl": tvm.opencl,
     "tvm.const": tvm.runtime.const,
-    "tvm.context": tvm.device,
+    "tvm.context": lambda *args: tvm.device(*args),
     "tvm.convert": tvm.runtime.convert,
     "tvm.error.TVMError": RuntimeError,
     "tvm.gpu": tvm.cuda,
@@ -108,8 +110,10 @@ def _ask(old: str, module: ModuleType) -> None:
 def widened() -> list[tuple[Any, str, Callable[..., Any]]]:
     """List what takes more than today's: where it is, its name, and the function."""
     get, register, equal = ir.Op.get, ir.register_op_attr, ir.assert_structural_equal
-    load, start, target = (
+    node = ir.make_node
+    load, device, start, target = (
         tvm.runtime.load_module,
+        tvm.device,
         tvm.transform.PassContext.__init__,
         tvm.target.Target.__init__,
     )
@@ -123,10 +127,11 @@ def widened() -> list[tuple[Any, str, Callable[..., Any]]]:
         return register(op_name if row is None else row.relax, *args, **kwargs)
 
     def assert_structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> None:
-        equal(comparable(lhs), comparable(rhs), map_free_vars)
+        equal(comparable(lhs, map_free_vars), comparable(rhs, map_free_vars), map_free_vars)
 
     def structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> bool:
-        return tvm_ffi.structural_equal(comparable(lhs), comparable(rhs), map_free_vars)
+        left, right = (comparable(side, map_free_vars) for side in (lhs, rhs))
+        return tvm_ffi.structural_equal(left, right, map_free_vars)
 
     def structural_hash(node: Any, map_free_vars: bool = False) -> int:
         return tvm_ffi.structural_hash(comparable(node), map_free_vars)
@@ -141,6 +146,15 @@ def widened() -> list[tuple[Any, str, Callable[..., Any]]]:
         options = {_option(name): value for name, value in (config or {}).items()}
         start(self, *args, config=options or None, **kwargs)
 
+    def make_device(dev_type: Any = "cpu", dev_id: int | None = None, **given: Any) -> Any:
+        if isinstance(dev_type, str):  # a target was a device's name too: "llvm -mcpu=..."
+            kind, *rest = dev_type.split()
+            dev_type = "cpu" if kind in ("llvm", "c", "stackvm") else " ".join([kind, *rest])
+        return device(dev_type, dev_id or 0, **given)
+
+    def make_node(type_key: str, **kwargs: Any) -> Any:
+        return node("ir.DictAttrs" if type_key == "DictAttrs" else type_key, **kwargs)
+
     def make_target(self: Any, spec: Any, host: Any = None, **old: Any) -> None:
         from ..target import parse
 
@@ -151,11 +165,14 @@ def widened() -> list[tuple[Any, str, Callable[..., Any]]]:
         target(self, spec, host, **old)
 
     return [
+        (ir, "make_node", make_node),
         (ir.Op, "get", staticmethod(get_op)),
         (ir, "register_op_attr", register_op_attr),
         (ir, "assert_structural_equal", assert_structural_equal),
         (ir, "structural_equal", structural_equal),
         (ir, "structural_hash", structural_hash),
+        (tvm, "device", make_device),
+        (tvm.runtime, "device", make_device),
         (tvm.runtime, "load_module", load_any),
         (tvm.transform.PassContext, "__init__", pass_context),
         (tvm.target.Target, "__init__", make_target),
@@ -171,15 +188,35 @@ def _option(name: str) -> str:
     return name
 
 
-def comparable(node: Any) -> Any:
-    """Bring graphs and bindings to one form; what cannot be stays as it is."""
+_GRAPHS = (relax.Call, relax.Tuple, relax.TupleGetItem, relax.If, relax.SeqExpr)
+
+
+def _is_main(func: relax.Function) -> bool:
+    return (func.attrs or {}).get("global_symbol") == "main"
+
+
+def comparable(node: Any, free: bool = False) -> Any:
+    """Bring graphs and bindings to one form; what cannot be stays as it is.
+
+    Parameters
+    ----------
+    node : object
+        What is compared.
+    free : bool
+        Whether free variables may stand for each other, as parameters do.
+    """
     try:
         if isinstance(node, ir.IRModule):
             return modules_of_relay.normalize(node)
         if isinstance(node, relax.Function):
-            return modules_of_relay.normal(node)
-        if isinstance(node, relax.SeqExpr):
-            return modules_of_relay.flat(node)
+            made = modules_of_relay.normal(node)
+            # Relay's main had no symbol.
+            return made.without_attr("global_symbol") if _is_main(made) else made
+        if isinstance(node, _GRAPHS):
+            whole = modules_of_relay.flat(node)
+            if free:
+                return modules_of_relay.normal(Function(free_vars(whole), whole))
+            return whole
     except errors.RelayError:
         pass
     return node

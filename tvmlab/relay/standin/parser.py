@@ -6,7 +6,9 @@ from typing import Any
 
 from tvm import ir, relax
 
-from .. import graph
+from ...errors import RelayError
+from .. import graph, op, syntax
+from ..printer import astext
 from ..reader import fromtext as _read
 
 __all__ = ["fromtext", "parse", "parse_expr"]
@@ -27,23 +29,69 @@ def parse(
     source_name : str
         Relay's, for messages; `tvmlab.errors.RelayError` shows the line itself.
     init_module : tvm.ir.IRModule, optional
-        Functions that the module gets besides.
+        Functions that the text may call, which the module gets too.
     init_meta_table : mapping, optional
         Relay's; constants come from the text's own metadata section.
+
+    Raises
+    ------
+    RelayError
+        The text cannot be read, or there is a table of constants besides.
     """
-    made = _read(source)
+    if init_meta_table:
+        raise RelayError(
+            "constants are not given beside the text",
+            where="tvm.parser.parse(init_meta_table=...)",
+            fix="put them into the text's metadata section: print with show_meta_data=True",
+        )
     if init_module is not None:
-        made = made.clone()
-        made.update(init_module)
-    return made
+        source = _joined(source, astext(init_module))
+    return fromtext(source)
+
+
+def _joined(source: str, other: str) -> str:
+    """Put the functions of another text into a text; one of them may have constants."""
+    head, mark, constants = source.partition("#[metadata]")
+    functions, also, others = other.partition("#[metadata]")
+    if mark and also:
+        raise RelayError(
+            "the text and the module that it begins with both have constants",
+            where="tvm.parser.parse(init_module=...)",
+            fix="read the text alone, and update the module with it",
+        )
+    functions = functions.partition("\n")[2] if functions.startswith("#[version") else functions
+    return "".join([head, "\n", functions, mark or also, constants or others])
 
 
 def fromtext(source: str, source_name: str = "from_string") -> ir.IRModule:
     """Read a module; see `parse`."""
-    return parse(source, source_name)
+    return _read(source)
 
 
 def parse_expr(source: str) -> relax.Expr:
-    """Read one expression; its free variables are variables of the graph that is given."""
+    """Read one expression: a function, a graph, lets, an operator or a function's name.
+
+    Raises
+    ------
+    RelayError
+        A variable is free that the text does not declare with ``free_var``.
+    """
+    _, root, _ = syntax.parse(source)
+    if root.kind == "module":
+        raise RelayError("the text is a module, not an expression", fix="read it with parse")
+    statements, result = root.items
+    if not statements and result is not None and result.kind in ("operator", "global"):
+        name = result.token.value
+        return ir.GlobalVar(name[1:]) if result.kind == "global" else op.get(name)
+    declared = {one.token.value[1:] for one in statements if one.kind == "free"}
     main = _read(source)["main"]
-    return graph.to_graph(main)
+    if not statements and result is not None and result.kind == "function":
+        return main.without_attr("global_symbol")
+    free = [param.name for param in main.params if param.name not in declared]
+    if free:
+        raise RelayError(
+            f"nothing binds {', '.join(f'%{name}' for name in free)}",
+            where=source.strip().splitlines()[0],
+            fix=f"declare what is free: free_var %{free[0]}: Tensor[(1,), float32];",
+        )
+    return main.body if any(one.kind == "let" for one in statements) else graph.to_graph(main)
