@@ -191,7 +191,6 @@ tvm.te.gradient | tvm.relax.transform.Gradient | of the graph
 tvm.te.hybrid | tvm.script.tirx | write the loops
 tvm.te.schedule | tvm.s_tir.Schedule |
 tvm.te.size_var | tvm.te.var |
-tvm.tir.Any | tvm.tirx.Var | a size with a name of its own
 tvm.tir.schedule | tvm.s_tir.schedule |
 tvm.tir.usmp | tvm.relax.transform.StaticPlanBlockMemory |
 tvm.topi.arm_cpu | tvmlab.schedule | schedules by rule

@@ -65,9 +65,14 @@ class FuncType(metaclass=TypeKind):
         return relax.FuncType(list(arg_types), ret_type)
 
 
-def Any_() -> tirx.Var:
-    """Make a dimension that is not known, Relay's ``?``: a new name each time."""
-    return tirx.Var("any_dim", "int64")
+class Any_(metaclass=TypeKind):
+    """A dimension that is not known, Relay's ``?``: ``Any_()`` makes a new one each time."""
+
+    instances = tirx.Var
+
+    def __new__(cls) -> tirx.Var:
+        """Make the dimension."""
+        return tirx.Var("any_dim", "int64")
 
 
 def scalar_type(dtype: str) -> relax.TensorType:

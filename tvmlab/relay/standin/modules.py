@@ -15,7 +15,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from .. import gone
+from .. import gone, ty
 
 __all__ = ["Made", "answer", "find", "install"]
 
@@ -54,6 +54,8 @@ MOVED: dict[str, tuple[str, ...]] = {
     "tvm.tir": ("tvm.tirx", "tvm.s_tir"),
     "tvm.tir.tensor_intrin": ("tvm.s_tir.tensor_intrin",),
 }
+# Single names of such modules, where they are elsewhere.
+NAMES: dict[str, Any] = {"tvm.tir.Any": ty.Any_}
 
 
 class Made(ModuleType):
@@ -103,6 +105,8 @@ def answer(module: str, name: str) -> Any:
         There never was such a name, as far as tvmlab knows.
     """
     whole = f"{module}.{name}"
+    if whole in NAMES:
+        return NAMES[whole]
     if moved(whole) is not None or _holds_gone(whole):
         return importlib.import_module(whole)
     row = gone.find(_short(whole))

@@ -21,8 +21,8 @@ import tvm_ffi
 from tvm import ir, relax
 
 from ... import errors
+from .. import gone, table, transform, ty
 from .. import module as modules_of_relay
-from .. import table, transform, ty
 from ..analysis import free_vars
 from ..build_module import load_module
 from ..expr import Function
@@ -131,10 +131,10 @@ def widened() -> list[tuple[Any, str, Callable[..., Any]]]:
 
     def structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> bool:
         left, right = (comparable(side, map_free_vars) for side in (lhs, rhs))
-        return tvm_ffi.structural_equal(left, right, map_free_vars)
+        return bool(tvm_ffi.structural_equal(left, right, map_free_vars))
 
     def structural_hash(node: Any, map_free_vars: bool = False) -> int:
-        return tvm_ffi.structural_hash(comparable(node), map_free_vars)
+        return int(tvm_ffi.structural_hash(comparable(node), map_free_vars))
 
     def load_any(path: Any, *args: Any) -> Any:
         try:
@@ -184,7 +184,7 @@ def _option(name: str) -> str:
     if name.startswith("tir."):
         return f"tirx.{name.removeprefix('tir.')}"
     if name.startswith("relay."):
-        raise modules.gone.error(f"PassContext(config={{{name!r}: ...}})", None)
+        raise gone.error(f"PassContext(config={{{name!r}: ...}})", None)
     return name
 
 

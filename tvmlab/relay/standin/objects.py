@@ -30,8 +30,8 @@ def install() -> None:
     """Give TVM's classes the attributes that they had."""
     for kind, name, get in _OLD:
         setattr(kind, name, property(get))
-    for kind, name, get in _TWO_SIDED:
-        setattr(kind, name, _sided(getattr(kind, name), get))
+    for kind, name, old in _TWO_SIDED:
+        setattr(kind, name, _sided(getattr(kind, name), old))
     for kind in (ir.IRModule, relax.Function):
         kind.__str__ = _sided_text(kind.__str__)
     ir.IRModule.from_expr = staticmethod(_from_expr(ir.IRModule.from_expr))

@@ -1,3 +1,4 @@
+# ruff: noqa: NPY002, UP031
 # A script as TVM 0.8's tutorial taught to write it: import a network from ONNX, build it, run it on
 # a picture, print the likeliest classes and the time of a run.
 import sys

@@ -88,7 +88,7 @@ def main(before_path, after_path, cut_path):
     with open(cut_path, "w") as file:
         file.write(mod.astext())
     for gvar, function in mod.functions.items():
-        print(gvar.name_hint, function.attrs["Compiler"] if "Compiler" in function.attrs else "-")
+        print(gvar.name_hint, function.attrs.get("Compiler", "-"))
 
 
 if __name__ == "__main__":

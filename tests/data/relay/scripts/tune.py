@@ -1,4 +1,4 @@
-# Tuning as it was in 2021: the modules import, and the first name that is used says what became of it.
+# Tuning as it was in 2021: modules import; the first name that is used says what became of it.
 import sys
 
 import tvm
