@@ -9,6 +9,11 @@ from helpers_relay import ALL, FLOATS, NUMBERS, Given, Pool, example, shape_of
 from hypothesis import strategies as st
 from tvm import relax
 
+EQUATIONS = (
+    *("ij,jk->ik", "ij,jk", "bij,bjk->bik", "i,j->ij", "ii->i", "ii", "ij,ij->", "i,ij,j"),
+    *("ijk -> kij", "...ij,jk->...ik", "...i,...i"),
+)
+
 
 @example("reshape")
 def _reshape(pool: Pool) -> Given:
@@ -187,3 +192,17 @@ def _topk(pool: Pool) -> Given:
         "is_ascend": pool.flag(),
         "dtype": pool.one_of("", "int32", "int64"),
     }
+
+
+@example("einsum")
+def _einsum(pool: Pool) -> Given:
+    equation = pool.one_of(*EQUATIONS)
+    sizes = {letter: pool.integer(1, 3) for letter in "ijkb"}
+    more = pool.sizes(0, 2)
+    shapes = []
+    for part in equation.replace(" ", "").split("->")[0].split(","):
+        lead = more if part.startswith("...") else []
+        shapes.append([*lead, *(sizes[letter] for letter in part.strip("."))])
+    first = pool.tensor(NUMBERS, shapes[0])
+    rest = [pool.tensor((str(first.ty.dtype),), shape) for shape in shapes[1:]]
+    return [relax.Tuple([first, *rest])], {"equation": equation}

@@ -203,7 +203,16 @@ PICKED = [
     case("shape_of", Z, dtype="int64", want=np.array([2, 1, 3])),
     case("shape_of", Z, want=np.array([2, 1, 3], "int32")),
 ]
-CASES = [*SHAPES, *PICKED]
+MORE = np.arange(12, dtype="float32").reshape(4, 3)
+SUMS = [
+    case("einsum", [X, MORE], equation="bij,jk->bik", want=np.einsum("bij,jk->bik", X, MORE)),
+    case("einsum", [X, MORE], equation="...ij,jk", want=np.einsum("...ij,jk", X, MORE)),
+    case("einsum", [X[0], X[1]], equation="ij,ij->", want=np.einsum("ij,ij->", X[0], X[1])),
+    case("einsum", [X], equation="ijk->kij", want=np.einsum("ijk->kij", X)),
+    case("einsum", [MORE[:3]], equation="ii->i", want=np.einsum("ii->i", MORE[:3])),
+    case("einsum", [Z[0, 0], Z[1]], equation="i,ji", want=np.einsum("i,ji", Z[0, 0], Z[1])),
+]
+CASES = [*SHAPES, *PICKED, *SUMS]
 
 
 @pytest.mark.parametrize("made", CASES, ids=names(CASES))
