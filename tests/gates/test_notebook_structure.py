@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -33,8 +34,12 @@ def test_there_are_notebooks() -> None:
     assert NOTEBOOKS
 
 
-def test_the_notebooks_are_numbered_without_a_gap() -> None:
-    assert [name[:3] for name in TITLES] == [f"{n:02d}_" for n in range(len(TITLES))]
+def test_the_notebooks_are_numbered_in_reading_order() -> None:
+    # Numbers say where a notebook belongs; some of the row are yet to be written.
+    numbers = [name[:3] for name in TITLES]
+    assert all(re.fullmatch(r"\d\d_", number) for number in numbers)
+    assert numbers[0] == "00_"
+    assert len(set(numbers)) == len(numbers)
 
 
 def test_make_test_compares_every_notebook_strictly_and_offline() -> None:
