@@ -121,7 +121,9 @@ def normalize(mod: ir.IRModule) -> ir.IRModule:
 def _missing(var: ir.GlobalVar, func: relax.Function) -> dict[str, Any]:
     """Find the attributes that Relax wants, and code written for Relay sets otherwise or not."""
     attrs = dict(func.attrs.items()) if func.attrs else {}
-    missing = {name: int(value) for name, value in attrs.items() if isinstance(value, tirx.IntImm)}
+    missing: dict[str, Any] = {
+        name: int(value) for name, value in attrs.items() if isinstance(value, tirx.IntImm)
+    }
     if "Compiler" in attrs and "Codegen" not in attrs:
         missing["Codegen"] = attrs["Compiler"]
     if var.name_hint == "main" and "global_symbol" not in attrs:
