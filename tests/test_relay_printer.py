@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tvm
 from helpers_relay_text import MATRIX, body, equal, module, same_again, var
 from tvm import relax, tirx
 
@@ -188,6 +189,27 @@ def test_nested_functions_branches_and_functions_of_the_module() -> None:
     assert "  } /* ty=fn (Tensor[(2, 4), float32]) -> Tensor[(2, 4), float32] */;" in text
     assert "  %4 = if (%c) {" in text
     assert mod["side"].attrs["Codegen"] == "npu"
+
+
+def test_what_a_nested_function_shares_with_those_around_it() -> None:
+    x, weight = var(), relax.const(np.ones((2, 4), "float32"))
+    pair = relax.Tuple([x, weight])
+    inner = relax.Function([], relax.SeqExpr([], graph.typed(op.concat(pair, 1))), var().ty)
+    calls = [graph.typed(call) for call in (op.concat(pair, 0), relax.Call(inner, []))]
+    made = graph.from_graph([x], relax.Tuple([*calls, graph.typed(op.stack(pair, 0))]))
+    mod = tvm.IRModule({"main": made.with_attr("global_symbol", "main")})
+    assert body(mod) == [
+        "%0 = (%x, meta[relay.Constant][0]);",
+        "%1 = concatenate(%0);",
+        "%3 = fn () -> Tensor[(2, 8), float32] {",
+        "%2 = (%x, meta[relay.Constant][0]);",
+        "concatenate(%2, axis=1)",
+        "};",
+        "%4 = %3();",
+        "%5 = stack(%0);",
+        "(%1, %4, %5)",
+    ]
+    same_again(mod)
 
 
 def test_a_compiler_of_relax_alone_stays_alone() -> None:

@@ -222,8 +222,9 @@ def from_graph(
                     new = builder.emit_output(new) if last else bind(new, home)
                 done[key(node)] = new
             result = done[key(body)]
-            if plain and not isinstance(result, relax.Var):
-                result = builder.emit_output(result)
+            # Bound without a dataflow block too, as the reader of Relay's text has it.
+            if not isinstance(result, relax.Var):
+                result = builder.emit_output(result) if plain else builder.emit(result)
         builder.emit_func_output(result)
     function = builder.get()["main"]
     function = function.without_attr("global_symbol")

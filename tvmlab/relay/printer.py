@@ -210,8 +210,13 @@ class _Printer:
         # Texts are kept by identity, and what a row of the table made lives in the scope alone.
         self._scopes.append(scope)
         lines: list[str] = []
+        around: dict[int, str] = {}  # what has a line here and stands for itself around, too
         for node, place in scope.events:
             if not place:
+                if node.key in self._memo:
+                    if node.kind == "constant":  # written once, and known everywhere
+                        continue
+                    around[node.key] = self._memo[node.key]
                 self._memo[node.key] = self._text(node, indent)
             elif node.key in self._statements:
                 lines.append(f"{indent}{self._statements[node.key]};")
@@ -221,6 +226,7 @@ class _Printer:
                 self._numbers += 1
         if scope.result is not None:
             lines.append(indent + self._use(scope.result))
+        self._memo.update(around)
         return lines
 
     def _text(self, node: Node, indent: str) -> str:
