@@ -129,11 +129,11 @@ _LATER = {
     "GraphModule": "graph_executor",
     "astext": "printer",
     "fromtext": "reader",
-    "parse": "reader",
+    "parse": "standin.parser",
+    "parse_expr": "standin.parser",
     "load_param_dict": "",
     "save_param_dict": "",
 }
-_RENAMED = {"parse": "fromtext"}
 _MODULES = {
     *("backend", "build_module", "dataflow_pattern", "frontend", "graph_executor"),
     *("printer", "reader", "testing"),
@@ -148,7 +148,7 @@ def __getattr__(name: str) -> typing.Any:
         return getattr(tvm.runtime, name)
     if name in _LATER:
         module = importlib.import_module(f"{__name__}.{_LATER[name]}")
-        found = getattr(module, _RENAMED.get(name, name))
+        found = getattr(module, name)
     elif name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
     elif f"{__name__}.{name}" in sys.modules:  # operators: nn, qnn, image

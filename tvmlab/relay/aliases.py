@@ -56,6 +56,17 @@ def _astext(
         raise
 
 
+def _of_graph(name: str) -> Callable[[Any], Any]:
+    """Read a name of what bindings compute: Relay's ``function.body`` is a graph."""
+    return lambda body: getattr(graph.inline(body), name)
+
+
+OF_GRAPHS = (
+    *("op", "args", "attrs", "type_args", "fields", "tuple_value", "index", "data"),
+    *("cond", "true_branch", "false_branch", "name_hint"),
+)
+"""What code reads of ``function.body``, which in Relax are bindings."""
+
 ALIASES: list[tuple[Any, str, Callable[[Any], Any]]] = [
     (ir.Expr, "checked_type", _checked_type),
     (ir.Var, "name_hint", lambda var: var.name),
@@ -68,5 +79,6 @@ ALIASES: list[tuple[Any, str, Callable[[Any], Any]]] = [
     (relax.FuncType, "arg_types", lambda type_: type_.params),
     (relax.FuncType, "ret_type", lambda type_: type_.ret),
     (relax.FuncType, "type_params", lambda type_: []),
+    *((relax.SeqExpr, name, _of_graph(name)) for name in OF_GRAPHS),
 ]
 """The class, the old name, and how to get what it names."""

@@ -31,7 +31,12 @@ class Kind(type):
     instances: ClassVar[Any]
 
     def __instancecheck__(cls, value: object) -> bool:
-        """Say whether a Relax object is what Relay calls by this name."""
+        """Say whether a Relax object is what Relay calls by this name.
+
+        A function's body, in Relax bindings, is what it computes last.
+        """
+        if isinstance(value, relax.SeqExpr) and cls.instances is not relax.SeqExpr:
+            value = graph.result(value)
         return isinstance(value, cls.instances)
 
 
@@ -122,7 +127,9 @@ class If(metaclass=Kind):
 
     def __new__(cls, cond: Any, true_branch: Any, false_branch: Any, span: Any = None) -> relax.If:
         """Make the branch."""
-        return relax.If(*(infer(as_expr(part)) for part in (cond, true_branch, false_branch)))
+        return typed(
+            relax.If(*(infer(as_expr(part)) for part in (cond, true_branch, false_branch)))
+        )
 
 
 class Let(metaclass=Kind):

@@ -58,7 +58,7 @@ def post_order(root: relax.Expr) -> Iterator[relax.Expr]:
             stack.extend((child, False) for child in reversed(children(expr)))
 
 
-def rebuild(expr: relax.Expr, new: Sequence[relax.Expr]) -> relax.Expr:
+def rebuild(expr: relax.Expr, new: Sequence[relax.Expr], infer: bool = True) -> relax.Expr:
     """Make an expression again from other children, the same object where none differs."""
     old = children(expr)
     if all(a.same_as(b) for a, b in zip(old, new, strict=True)):
@@ -75,10 +75,12 @@ def rebuild(expr: relax.Expr, new: Sequence[relax.Expr]) -> relax.Expr:
     else:
         both = new[1:] or [expr.true_branch, expr.false_branch]
         made = relax.If(new[0], *both)
-    return typed(made)
+    return typed(made) if infer else made
 
 
-def transform(root: relax.Expr, change: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Any:
+def transform(
+    root: relax.Expr, change: Callable[[relax.Expr, relax.Expr], relax.Expr], infer: bool = True
+) -> Any:
     """Rebuild a graph from its leaves up.
 
     Parameters
@@ -88,10 +90,12 @@ def transform(root: relax.Expr, change: Callable[[relax.Expr, relax.Expr], relax
     change : callable
         ``change(before, after)`` gets each node as it was and with its children changed already,
         and gives what takes its place.
+    infer : bool
+        Whether to find types; without, what is made anew has none.
     """
     done: dict[int, relax.Expr] = {}
     for expr in post_order(root):
-        after = rebuild(expr, [done[key(child)] for child in children(expr)])
+        after = rebuild(expr, [done[key(child)] for child in children(expr)], infer)
         done[key(expr)] = change(expr, after)
     return done[key(root)]
 
@@ -163,6 +167,31 @@ def inline(body: relax.Expr) -> relax.Expr:
         for binding in block.bindings:
             values[key(binding.var)] = transform(binding.value, leaf)
     return transform(body.body, leaf)
+
+
+def result(body: relax.Expr) -> relax.Expr:
+    """Find what a function's body computes last, without turning it into a graph.
+
+    Parameters
+    ----------
+    body : tvm.relax.Expr
+        Bindings, or a graph.
+
+    Returns
+    -------
+    tvm.relax.Expr
+        The value bound to the result; the body itself where what follows its bindings is no
+        variable of theirs, as in a `let`.
+    """
+    while isinstance(body, relax.SeqExpr):
+        values = {key(one.var): one.value for block in body.blocks for one in block.bindings}
+        if values and key(body.body) not in values:
+            return body
+        inner = body.body
+        while key(inner) in values:
+            inner = values.pop(key(inner))
+        body = inner
+    return body
 
 
 def from_graph(

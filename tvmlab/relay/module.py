@@ -191,6 +191,7 @@ def normal(func: relax.Function, callees: Mapping[str, tuple[Any, Any]] | None =
 
     attrs = func.attrs
     try:
+        func = _told(func, callees) if callees and _vague(func) else func
         body = graph.transform(infer(flat(func.body)), change)
         made = graph.from_graph(list(func.params), body, attrs)
     except RelayError:
@@ -203,6 +204,25 @@ def normal(func: relax.Function, callees: Mapping[str, tuple[Any, Any]] | None =
             fix="give shapes and dtypes to the parameters: relay.var(name, shape=..., dtype=...)",
         ) from error
     return made
+
+
+def _told(func: relax.Function, callees: Mapping[str, tuple[Any, Any]]) -> relax.Function:
+    """Give parameters without a type that of the callee's parameter which they are passed for."""
+    wanted: dict[int, ir.Type] = {}
+    for node in graph.post_order(flat(func.body)):
+        if isinstance(node, relax.Call) and isinstance(node.op, ir.GlobalVar):
+            _, callee = callees.get(node.op.name_hint, (None, None))
+            params = callee.params if isinstance(callee, relax.Function) else []
+            wanted |= {
+                graph.key(arg): param.ty
+                for arg, param in zip(node.args, params, strict=False)
+                if not graph.known(arg) and graph.known(param)
+            }
+    if not any(graph.key(param) in wanted for param in func.params):
+        return func
+    params = [relax.Var(one.name, wanted.get(graph.key(one), one.ty)) for one in func.params]
+    body = substitute(flat(func.body), dict(zip(func.params, params, strict=True)))
+    return Function(params, body, attrs=func.attrs)
 
 
 def _vague(func: relax.Function) -> bool:
@@ -271,10 +291,12 @@ def flat(expr: relax.Expr) -> relax.Expr:
     return done[graph.key(expr)]
 
 
-def substitute(expr: relax.Expr, values: Mapping[relax.Var, relax.Expr]) -> relax.Expr:
+def substitute(
+    expr: relax.Expr, values: Mapping[relax.Var, relax.Expr], infer: bool = True
+) -> relax.Expr:
     """Put expressions in the place of a graph's variables."""
     by_key = {graph.key(var): value for var, value in values.items()}
-    return graph.transform(flat(expr), lambda _, after: by_key.get(graph.key(after), after))
+    return graph.transform(flat(expr), lambda _, after: by_key.get(graph.key(after), after), infer)
 
 
 def bind(expr: Any, binds: Mapping[relax.Var, Any]) -> relax.Expr:
@@ -290,7 +312,8 @@ def bind(expr: Any, binds: Mapping[relax.Var, Any]) -> relax.Expr:
     Returns
     -------
     tvm.relax.Expr
-        A function that held bindings holds bindings again.
+        A function that held bindings holds bindings again, unless the values are not of the
+        variables' types: then it is a graph without types, and the error is that of `InferType`.
     """
     values = {var: as_expr(value) for var, value in binds.items()}
     expr = as_expr(expr)
@@ -298,8 +321,18 @@ def bind(expr: Any, binds: Mapping[relax.Var, Any]) -> relax.Expr:
         return substitute(expr, values)
     bound = {graph.key(var) for var in values}
     params = [param for param in expr.params if graph.key(param) not in bound]
+    if not all(_fits(value, var) for var, value in values.items()):
+        body = substitute(expr.body, values, infer=False)
+        return relax.Function(params, body, relax.AnyType(), attrs=expr.attrs)
     made = Function(params, substitute(expr.body, values), attrs=expr.attrs)
     return normal(made) if _is_normal(expr) else made
+
+
+def _fits(value: relax.Expr, var: relax.Var) -> bool:
+    """Say whether a value may have a variable's type, by dtype and number of axes."""
+    kinds = [one.ty for one in (value, var) if isinstance(one.ty, relax.TensorType)]
+    said = [(kind.dtype, kind.ndim) for kind in kinds if kind.dtype is not None and kind.ndim >= 0]
+    return len(said) < 2 or (str(said[0][0]), said[0][1]) == (str(said[1][0]), said[1][1])
 
 
 def bind_params_by_name(func: relax.Function, params: Mapping[str, Any]) -> relax.Function:

@@ -126,7 +126,8 @@ def _call(row: table.Operator, given: dict[str, Any]) -> Any:
     size = len(made.ty.fields) if isinstance(made.ty, ir.TupleType) else _results(row, attributes)
     if row.name in _FIRST_OF:
         return TupleWrapper(made, size or 1)[0]
-    return made if size is None else TupleWrapper(made, size)
+    mark = row.name.startswith("annotation.")  # what it gives is whatever it was given
+    return made if size is None or mark else TupleWrapper(made, size)
 
 
 def _read(row: table.Operator, operands: list[Any], attributes: dict[str, Any]) -> relax.Expr:
@@ -151,6 +152,8 @@ def _results(row: table.Operator, attributes: dict[str, Any]) -> int | None:
 
 
 def _operand(value: Any, may_be_number: bool) -> relax.Expr:
+    if isinstance(value, TupleWrapper):  # Relay's functions take it apart, as any sequence
+        value = [value[index] for index in range(len(value))]
     return const(value) if may_be_number and isinstance(value, _NUMBERS) else as_expr(value)
 
 
@@ -164,12 +167,26 @@ def _attribute(row: table.Operator, name: str, value: Any) -> Any:
             where=f"{name}={value}",
             fix="tvmlab carries Relay's operators of fixed attributes only: give numbers",
         )
+    if isinstance(value, float) and row.by_name[name].kind in ("float", "number"):
+        value = _digits(value)
     if value is None and (row.defaults or {}).get(name) is None:
         default = row.by_name[name].default
         return value if default is table.REQUIRED else default
     if row.by_name[name].kind == "ints" and isinstance(value, (int, np.integer)):
         return [int(value)] * _rank(row.name)  # strides=2 means both directions
     return value
+
+
+def _digits(value: float) -> float:
+    """Give a number that was read off a float32 (``constant.data.numpy().item()``) its own digits.
+
+    Relay took attributes that differ by less than 1e-9 for equal, so a pattern's callback that
+    reads epsilon from the model made what 1e-5 makes; today's comparison is exact.
+    """
+    if not abs(value) < 1e30:  # the largest float32, rounded up, would be none
+        return value
+    single = np.float32(value)
+    return float(str(single)) if float(single) == value else value
 
 
 def _rank(name: str) -> int:
@@ -213,6 +230,8 @@ class Namespace(ModuleType):
         whole = self._prefix + name
         if name.startswith("__"):
             raise AttributeError(name)
+        if name == "_make":
+            return _Make(self._prefix)
         if table.find(whole) is not None:
             value = function(whole)
             setattr(self, name, value)
@@ -228,6 +247,20 @@ class Namespace(ModuleType):
     def __dir__(self) -> list[str]:
         rows = [name for name in table.names() if name.startswith(self._prefix)]
         return sorted({name[len(self._prefix) :].partition(".")[0] for name in rows})
+
+
+class _Make:
+    """What lies beneath Relay's functions, ``relay.op._make``: operands, then all attributes."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        row = table.find(self._prefix + name)
+        if row is None:
+            raise AttributeError(f"Relay has no operator {self._prefix + name!r}")
+        names = (*row.operands, *row.by_name)
+        return lambda *given: _call(row, dict(zip(names, given, strict=False)))
 
 
 def namespace(name: str, prefix: str) -> Namespace:

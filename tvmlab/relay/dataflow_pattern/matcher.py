@@ -16,6 +16,7 @@ from tvm import ir, relax
 from ... import dialect
 from ...errors import RelayError
 from .. import graph
+from ..expr import infer
 from ..graph import key
 from . import pattern as p
 from .index import Index
@@ -315,7 +316,7 @@ def _is_call(pattern: Any, *names: str) -> bool:
 def _type_of(expr: Node) -> ir.Type:
     if isinstance(expr, Head):
         return expr.op.ty
-    if not graph.known(expr):
+    if not graph.known(infer(expr)):
         raise RelayError(
             "A pattern asks for the type of an expression that has none.",
             where=str(expr),

@@ -14,6 +14,7 @@ from tvm.relax import op
 
 from ...qnn.types import result, view
 from ...qnn.windows import convolution, depthwise, transposed
+from ..graph import known
 from ..table import Attribute, Operator, add
 from .checks import relay_errors
 from .common import Operands, Values, Written, two_forms
@@ -83,7 +84,7 @@ def _types(name: str, operands: Operands) -> tuple[Any, Any]:
 def _weight(call: relax.Call, spatial: str) -> dict[str, int | None]:
     """Give the weight's sizes that are known numbers, by the letters of its layout."""
     layout, weight = str(call.attrs.kernel_layout), view("", "weight", call.args[1].ty)
-    if not _letters(layout, spatial) or weight.shape is None:
+    if not _letters(layout, spatial) or weight.shape is None or len(weight.shape) != len(layout):
         return dict.fromkeys("OI" + spatial)
     sizes = dict(zip(layout, weight.shape, strict=True))
     return {axis: size if isinstance(size, int) else None for axis, size in sizes.items()}
@@ -130,6 +131,8 @@ def _needs_ours(name: str, spatial: str, operands: Operands, a: Values) -> bool:
         return a["channels"] is not None or a["kernel_size"] is not None
     if sorted(a["data_layout"]) != sorted("NC" + spatial):
         return False
+    if len(weight.shape) != len(a["kernel_layout"]) and not known(operands[0]):
+        return False  # wrong, which comes out where types are inferred
     with relay_errors():
         convolution(data, weight, spatial, a)
     sizes = dict(zip(a["kernel_layout"], weight.shape, strict=True))
