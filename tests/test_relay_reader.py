@@ -283,6 +283,18 @@ def test_params_become_constants(tmp_path: Path) -> None:
             "+ %y",
         ),
         ("add", "no value", "add"),
+        ("let %f = fn (%i: int32) -> int32 { %f(%i) }; %f(1)", "cannot call itself", "%f(%i)"),
+        ("def @id[A](%x: A) -> A { %x }", "Type parameters", "["),
+        ("fn (%c: Tensor[(2), bool]) { if (%c) { 1 } else { 2 } }", "bool without axes", "%c) {"),
+        ("fn (%c: bool) { if (%c) { 1 } else { 2f } }", "One branch gives", "if"),
+        ("fn (%x: Tensor[(4), int8]) { tile(%x, reps=[-3]) }", "would be", "tile"),
+        ('fn (%x: Tensor[(4), int8]) { cast(%x, dtype="int4") }', "no dtype int4", "cast"),
+        ("fn (%x: Tensor[(4), int8]) { sum(%x, axis=[7]) }", "In relax.sum, the input axis", "sum"),
+        (
+            "fn (%x: Tensor[(1,1,8,8), int8]) { nn.max_pool2d(%x, pool_size=[0, 0]) }",
+            "pool_size of nn.max_pool2d",
+            "nn",
+        ),
     ],
 )
 def test_an_error_names_its_place(text: str, what: str, at: str) -> None:
@@ -292,6 +304,44 @@ def test_an_error_names_its_place(text: str, what: str, at: str) -> None:
     assert caught.value.line == 3 + text[: text.index(at)].count("\n")
     assert caught.value.column == text.index(at) - text.rfind("\n", 0, text.index(at))
     assert f"line {caught.value.line}, column {caught.value.column}: " in (caught.value.where or "")
+
+
+def test_free_variables_stand_in_the_order_of_the_text() -> None:
+    mod = fromtext(
+        "%0 = add(%a, %b) /* ty=Tensor[(2, 3), int8] */;\n"
+        "%1 = subtract(%0, %a) /* ty=Tensor[(2, 3), int8] */;"
+    )
+    assert [p.name for p in mod["main"].params] == ["a", "b"]
+    assert all(str(p.ty) == 'R.Tensor((2, 3), dtype="int8")' for p in mod["main"].params)
+
+
+def test_a_sum_of_many_terms_is_not_deep() -> None:
+    assert calls(fromtext("1" + " + 1" * 5000)["main"]) == ["add"] * 5000
+
+
+def test_places_and_those_who_run_are_dropped() -> None:
+    place = "virtual_device=meta[VirtualDevice][0]"
+    text = (
+        f"def @main(%x {{{place}}}: Tensor[(2), float32], {place}, executor=meta[Executor][0],"
+        " v=VirtualDevice(device_type=1, target=Target(id=1)))"
+        f" {{ on_device(abs(%x), {place}, constrain_result=True) }}"
+    )
+    plain = "def @main(%x: Tensor[(2), float32]) { abs(%x) }"
+    assert calls(fromtext(text)["main"]) == calls(fromtext(plain)["main"]) == ["abs"]
+    assert dict(fromtext(text)["main"].attrs) == {"global_symbol": "main"}
+
+
+def test_numbers_of_an_attribute_may_be_constants() -> None:
+    written = (DATA / "literals.relay").read_text().partition("#[metadata]")[2]
+    mod = fromtext(
+        "arange(0i64, 7i64, 1i64, start=0, stop=meta[relay.Constant][1], step=100,"
+        f' dtype="int32")\n#[metadata]{written}'
+    )
+    assert [int(extent) for extent in mod["main"].ret_ty.shape] == [7]
+
+
+def test_a_mark_of_byte_order_is_no_text() -> None:
+    assert equal(fromtext("\ufeff1 + 2"), fromtext("1 + 2"))
 
 
 def test_the_nearest_name_is_offered() -> None:

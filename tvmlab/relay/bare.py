@@ -30,11 +30,12 @@ class BareLowering(Lowering):
 
     variables: dict[str, relax.Var]
     outermost: Scope
+    places: dict[str, int]
 
     def main(self, body: Node) -> relax.Function:
         """Give the function that a bare body is."""
         statements, result = body.items
-        self.variables = {}
+        self.variables, self.places = {}, {}
         self.outermost = self.inner(None, body.token)
         if not statements and result is not None and result.kind == "function":
             function = self.function(result.token, result.items)
@@ -42,24 +43,26 @@ class BareLowering(Lowering):
         scope = self.outermost
         declared = [statement for statement in statements if statement.kind == "free"]
         for statement in declared:
-            self.variable(statement.token.value[1:], read_type(self.text, statement.items[0]))
+            self.variable(statement.token, read_type(self.text, statement.items[0]))
         statements[:] = [statement for statement in statements if statement.kind != "free"]
         sequence = self.sequence(body, scope, [], final=False)
         attrs: dict[str, Any] = {"global_symbol": "main"}
         if result is None:
             attrs[FRAGMENT] = 2 if declared else 1
-        parameters = list(self.variables.values())
+        parameters = sorted(self.variables.values(), key=lambda var: self.places[var.name])
         return relax.Function(parameters, sequence, attrs=tvm.ir.make_node("ir.DictAttrs", **attrs))
 
-    def variable(self, name: str, type_: tvm.ir.Type | None) -> relax.Var:
-        """Make a parameter of what is free."""
+    def variable(self, token: Token, type_: tvm.ir.Type | None) -> relax.Var:
+        """Make a parameter of what is free; they stand in the order of the text."""
+        name = token.value.removeprefix("%")
+        self.places[name] = token.start
         self.variables[name] = relax.Var(name, type_ or relax.TensorType(dtype=None))
         self.outermost.names[name] = self.variables[name]
         return self.variables[name]
 
     def _local(self, node: Node, scope: Scope) -> relax.Expr:
-        if self.is_free(node, scope):
-            return self.variable(node.token.value[1:], None)
+        if self.is_free(node, scope) and node.token.value[1:] not in self.binding:
+            return self.variable(node.token, None)
         return super()._local(node, scope)
 
     def is_free(self, node: Node, scope: Scope) -> bool:
@@ -75,32 +78,34 @@ class BareLowering(Lowering):
         if self.constants.mark is not None or "relay.Constant" not in node.token.value:
             return super()._meta(node, scope)
         if node.token.value not in self.variables:
-            self.variable(node.token.value, self.told(node.token))
+            self.variable(node.token, self.told(node.token))
         return self.variables[node.token.value]
 
     def _call(self, node: Node, scope: Scope) -> relax.Expr:
         callee, arguments, _ = node.items
         if callee.kind == "operator" and arguments and node.end is not None:
-            first, *others = arguments
-            if (
-                first.kind == "local"
-                and self.is_free(first, scope)
-                and all(other.kind in _SIMPLE for other in others)
-            ):
-                self.guess(node, first.token, scope)
+            free = [a for a in arguments if a.kind == "local" and self.is_free(a, scope)]
+            simple = all(argument.kind in _SIMPLE for argument in arguments)
+            if simple and arguments[0] in free:
+                self.guess(node, [argument.token for argument in free], scope)
         return super()._call(node, scope)
 
-    def guess(self, node: Node, token: Token, scope: Scope) -> None:
-        """Find the type of a free first operand that gives the result's type in the comment."""
+    def guess(self, node: Node, free: list[Token], scope: Scope) -> None:
+        """Find the type of the free operands that gives the result's type in the comment."""
         result = self.told(node.end) if node.end is not None else None
         if not isinstance(result, relax.TensorType):
             return
-        callee, (_, *others), attributes = node.items
-        rest = [self.leaf(other, scope) for other in others]
+        callee, arguments, attributes = node.items
+        names = {token.value for token in free}
         for dtype in (str(result.dtype), "float32"):
             type_ = relax.TensorType(result.shape, dtype)
-            operands = [relax.Var(token.value[1:], type_), *rest]
             try:
+                operands = [
+                    relax.Var(argument.token.value[1:], type_)
+                    if argument.token.value in names
+                    else self.leaf(argument, scope)
+                    for argument in arguments
+                ]
                 value = typed(
                     self.operation(
                         callee.token, callee.token.value, operands, self.attributes(attributes)
@@ -109,7 +114,9 @@ class BareLowering(Lowering):
             except TvmlabError:
                 continue
             if known(value) and agrees(result, value.ty):
-                self.variable(token.value[1:], type_)
+                for token in free:
+                    if token.value[1:] not in self.variables:
+                        self.variable(token, type_)
                 return
 
     def told(self, token: Token) -> tvm.ir.Type | None:

@@ -10,6 +10,9 @@ from tvm import ir, relax
 
 from . import metadata
 from .lexer import Token, error
+from .values import DROPPED
+
+_PLACES = ("VirtualDevice", "Executor", "Runtime", "Target", "WorkspaceMemoryPools")
 
 
 class Constants:
@@ -42,10 +45,30 @@ class Constants:
             entries[index] = relax.const(entries[index], str(entries[index].dtype))
         return entries[index]
 
-    def number(self, token: Token) -> int:
-        """Give the integer that ``meta[runtime.BoxInt][0]`` refers to."""
-        entries, index = self._find(token, "runtime.BoxInt")
-        return int(entries[index])
+    def number(self, token: Token) -> Any:
+        """Give what an attribute's value refers to.
+
+        Returns
+        -------
+        int, float or object
+            The integer of ``meta[runtime.BoxInt][0]``, the number of a constant without axes, or
+            `values.DROPPED` for the objects that Relax has no place for.
+        """
+        key = re.findall(r"[\w.]+", token.value)[1]
+        if key in _PLACES:
+            return DROPPED
+        if key != "relay.Constant":
+            entries, index = self._find(token, "runtime.BoxInt")
+            return int(entries[index])
+        value = self.tensor(token).value.numpy()
+        if value.ndim:
+            raise error(
+                self.text,
+                token.start,
+                f"An attribute cannot be a tensor of shape {value.shape}",
+                fix="only a constant without axes can stand here",
+            )
+        return value.item()
 
     def _find(self, token: Token, kind: str) -> tuple[list[Any], int]:
         key, digits = re.findall(r"[\w.]+", token.value)[1:]

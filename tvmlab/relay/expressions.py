@@ -17,7 +17,7 @@ from .constants import Constants
 from .graph import key, known, typed
 from .lexer import Token
 from .syntax import Node
-from .values import BoxedIndex, attribute, literal
+from .values import DROPPED, DTYPES, MAX_RANK, BoxedIndex, attribute, literal
 
 MAX_TYPE_DEPTH = 64
 """How deep the types of tuples and functions may nest; TVM walks them by recursion."""
@@ -77,6 +77,7 @@ class Expressions:
         self.text, self.constants = text, constants
         self.types: dict[tuple[Any, ...], ir.Type] = {}
         self.interned: dict[int, list[ir.Type]] = {}
+        self.binding: list[str] = []  # by let, outermost first
         self.sizes: dict[int, tuple[int, int, relax.Expr]] = {}
 
     def error(self, token: Token, what: str, fix: str | None = None) -> RelayError:
@@ -125,10 +126,10 @@ class Expressions:
             raise problem
         if isinstance(problem, TvmlabError):
             raise self.error(token, problem.what, problem.fix) from problem
-        told = str(problem).strip().splitlines()
+        told = _OPERATOR.sub(r"\1", str(problem)).strip().splitlines()
         raise self.error(
             token,
-            f"Relax refuses this: {told[-1] if told else type(problem).__name__}",
+            f"Relax refuses this: {told[-1][:300] if told else type(problem).__name__}",
             "check shapes and dtypes of the operands",
         ) from problem
 
@@ -153,8 +154,16 @@ class Expressions:
         return self.operation(node.token, "negative", [self.leaf(inner, scope)], {})
 
     def _infix(self, node: Node, scope: Scope) -> relax.Expr:
-        operands = [self.leaf(item, scope) for item in node.items]
-        return self.operation(node.token, _INFIX[node.token.value], operands, {})
+        chain = []  # of a sum of many terms, from its end
+        while node.kind == "infix":
+            chain.append(node)
+            node = node.items[0]
+        value = self.value(node, scope)
+        for link in reversed(chain):
+            left = self.emit(value, scope, link.token) if isinstance(value, BINDING) else value
+            right = self.leaf(link.items[1], scope)
+            value = self.operation(link.token, _INFIX[link.token.value], [left, right], {})
+        return value
 
     def _temporary(self, node: Node, scope: Scope) -> relax.Expr:
         found = scope.find(node.token.value[1:])
@@ -170,6 +179,12 @@ class Expressions:
             name = split[1]
             fields.append(split[2])
             found = scope.find(name)
+        if found is None and name in self.binding:
+            raise self.error(
+                node.token,
+                f"A nested function cannot call itself: %{name} is not bound yet",
+                "make it a function of the module: def @name(...)",
+            )
         if found is None:
             names = (f"%{name}" for name in scope.all_names())
             raise self.unknown(node.token, "value", names)
@@ -233,6 +248,8 @@ class Expressions:
         self, token: Token, name: str, operands: list[relax.Expr], given: dict[str, Any]
     ) -> relax.Expr:
         """Call an operator of the table."""
+        if name == "on_device" and len(operands) == 1:  # where it is computed is not Relax's
+            return operands[0]
         row = table.find(name)
         if row is None:
             near = table.closest(name)
@@ -249,8 +266,12 @@ class Expressions:
             )
         try:
             values = table.coerce(row, given)
-            value = row.read(operands, values)
-            return self.remembered(row.name, value, values)
+            for kind in ("dtype", "out_dtype"):
+                if values.get(kind) and values[kind] not in DTYPES:
+                    raise RelayError(f"There is no dtype {values[kind]}", fix="such as float32")
+            value = self.remembered(row.name, row.read(operands, values), values)
+            self.possible(token, value)
+            return value
         except Exception as problem:
             self.refuse(token, problem)
 
@@ -271,6 +292,19 @@ class Expressions:
             self.types[signature] = typed(value).ty
         return value
 
+    def possible(self, token: Token, value: relax.Expr) -> None:
+        """Refuse a result that no tensor can be: TVM infers extents below zero without a word."""
+        shape = getattr(value.ty, "shape", None)
+        if not isinstance(shape, relax.ShapeExpr):
+            return
+        extents = shape.values
+        if len(extents) > MAX_RANK or any(
+            isinstance(extent, tvm.tirx.IntImm) and extent.value < 0 for extent in extents
+        ):
+            raise self.error(
+                token, f"The result would be {said(value.ty)}", "check attributes and shapes"
+            )
+
     def same(self, type_: ir.Type) -> ir.Type:
         """Give one object for all equal types, which stays while the text is read."""
         found = self.interned.setdefault(tvm_ffi.structural_hash(type_), [])
@@ -287,9 +321,10 @@ class Expressions:
             name, value = attribute(self.text, node)
             if name in found:
                 raise self.error(node.token, f"{name} is given twice", "give it once")
-            found[name] = (
-                self.constants.number(value.token) if isinstance(value, BoxedIndex) else value
-            )
+            if isinstance(value, BoxedIndex):
+                value = self.constants.number(value.token)
+            if value is not DROPPED:
+                found[name] = value
         return found
 
 
@@ -339,6 +374,8 @@ def said(type_: ir.Type) -> str:
 _NESTED = (relax.TupleType, relax.FuncType)
 BINDING = (relax.Call, relax.TupleGetItem, relax.Function, relax.If)
 _FIELD = re.compile(r"(.+)\.(\d+)")
+# How TVM prints an operator in its messages, from its class to its last field.
+_OPERATOR = re.compile(r'ir\.Op\(.*?name="([^"]+)".*?support_level=\d+\)')
 _INFIX = {
     **{"+": "add", "-": "subtract", "*": "multiply", "/": "divide"},
     **{"<": "less", ">": "greater", "<=": "less_equal", ">=": "greater_equal"},

@@ -134,7 +134,7 @@ _PLAIN_VALUE = (
 # In the order of how often they come; what starts alike stands longest first.
 _TOKEN = re.compile(
     rf"""
-      [ \t\r\n]+
+      [ \t\r\n\ufeff]+
     | /\*(?:[^*/]|\*(?!/)|/(?!\*))*+\*/ | //[^\n]*
     | (?P<GRAPH>%\d+)
     | (?P<LOCAL>%[A-Za-z_](?:[\w.]|/(?=\w))*+)

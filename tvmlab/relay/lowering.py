@@ -166,7 +166,9 @@ class Lowering(Expressions):
     def declared(self, node: Node, scope: Scope) -> relax.Expr:
         """Give the value of a `let`, which has the type that is declared."""
         declared, value_node = node.items
+        self.binding.append(node.token.value[1:])
         value = self.value(value_node, scope)
+        self.binding.pop()
         wanted = read_type(self.text, declared)
         if wanted is not None and known(value) and not agrees(wanted, value.ty):
             raise self.error(
@@ -188,4 +190,14 @@ class Lowering(Expressions):
         then, other = (
             self.sequence(branch, self.inner(scope, node.token), []) for branch in branches
         )
+        if not agrees(relax.TensorType([], "bool"), test.ty):
+            raise self.error(
+                condition.token, f"A condition is bool without axes, not {said(test.ty)}"
+            )
+        if not agrees(then.ty, other.ty):
+            raise self.error(
+                node.token,
+                f"One branch gives {said(then.ty)}, the other {said(other.ty)}",
+                "let both give the same type",
+            )
         return relax.If(test, then, other)

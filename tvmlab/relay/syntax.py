@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -48,6 +49,9 @@ class Node:
     ) -> None:
         self.kind, self.token, self.items, self.end = kind, token, items, end
         depth = 0
+        if kind == "infix" and items[0].kind == kind:  # a sum of many terms is no deep one
+            depth = max(items[0].depth - 1, 0)
+            inner, scopes = inner[1:], scopes or items[0].scopes
         for node in inner:
             if node.depth > depth:
                 depth = node.depth
@@ -187,8 +191,13 @@ class Tree(lark.Transformer[Token, Any]):
         return parameters, [item for item in c if item.kind == "attribute"]
 
     def parameter(self, c: Children) -> Node:
-        """A parameter: the declared type."""
-        return Node("parameter", c[0], (c[1] if len(c) > 1 else None,), c[1:])
+        """A parameter: the declared type. Where it lies (its virtual device) is dropped."""
+        declared = [item for item in c[1:] if item.kind != "attribute"]
+        return Node("parameter", c[0], (declared[0] if declared else None,), declared)
+
+    def object(self, c: Children) -> Node:
+        """An attribute's value that is an object of TVM's: nothing of it is kept."""
+        return Node("object", c[0], (), c[1:])
 
     def attribute(self, c: Children) -> Node:
         """An attribute: its name and its value's node, or one token for both."""
@@ -284,6 +293,13 @@ def _unexpected(text: str, unexpected: lark.UnexpectedToken) -> RelayError:
             f"{token.value!r}: algebraic data types have no counterpart in Relax",
             fix="write the program without them",
         )
+    if token.value == "[" and _GENERIC.search(text, 0, token.start):
+        return error(
+            text,
+            token.start,
+            "Type parameters have no counterpart in Relax",
+            fix="write the function once for each type",
+        )
     expected = sorted(_SAID.get(name, name) for name in unexpected.accepts or unexpected.expected)
     return error(
         text,
@@ -309,6 +325,7 @@ def _apply(values: list[Node], waiting: list[Token]) -> None:
     values.append(Node("infix", sign, (left, right), (left, right)))
 
 
+_GENERIC = re.compile(r"(?:def\s+@[\w.]+|\bfn)\s*\Z")
 _STATEMENTS = {"let", "graph", "free", "effect"}
 _BINDS = {
     **dict.fromkeys(("==", "!="), 0),

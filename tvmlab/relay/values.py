@@ -12,6 +12,15 @@ from tvm import ir, relax
 from .lexer import Token, error
 from .syntax import Node
 
+DROPPED = object()
+"""An attribute's value that says where something lies or who runs it: Relax has its own ways."""
+
+MAX_RANK = 64
+"""How many axes a tensor may have, and how many numbers stand for axes in an attribute."""
+
+MAX_NUMBERS = 10_000
+"""How many numbers an attribute may hold: the places where ``split`` cuts, at most."""
+
 
 class BoxedIndex:
     """A reference to the metadata section as an attribute's value: ``meta[runtime.BoxInt][0]``."""
@@ -95,6 +104,8 @@ def attribute(text: str, node: Node) -> tuple[str, Any]:
 
 
 def _value(text: str, node: Node) -> Any:
+    if node.kind == "object":
+        return DROPPED
     if node.kind == "list":
         return [_value(text, item) for item in node.items]
     return _single(text, node.token, node.items[0])
@@ -106,7 +117,12 @@ def _single(text: str, token: Token, negative: bool) -> Any:
     if token.type == "STRING":
         return _string(token.value[1:-1])
     if token.type == "INTS":
-        return [_whole(text, token, item) for item in token.value[1:-1].split(",")]
+        digits = token.value[1:-1].split(",")
+        if len(digits) > MAX_NUMBERS:
+            raise error(
+                text, token.start, f"An attribute has {MAX_NUMBERS} numbers at most", fix=_FITS
+            )
+        return [_whole(text, token, item) for item in digits]
     if token.type == "META":
         return BoxedIndex(token)
     if token.type == "NAME":
@@ -137,6 +153,8 @@ def _tensor_type(text: str, token: Token) -> relax.TensorType:
     extents = [extent.strip() for extent in shape.strip()[1:-1].split(",")]
     if extents and not extents[-1]:
         extents.pop()
+    if len(extents) > MAX_RANK:
+        raise error(text, token.start, f"A tensor has {MAX_RANK} axes at most", fix="flatten it")
     return relax.TensorType([_extent(text, token, one) for one in extents], dtype.strip())
 
 

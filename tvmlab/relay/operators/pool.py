@@ -35,6 +35,11 @@ def _pool(spatial: str, average: bool, native: Callable[..., relax.Expr]) -> Non
     attributes = pool_attributes(spatial, average)
 
     def read(operands: Operands, a: Values) -> relax.Expr:
+        for attribute in ("pool_size", "strides", "dilation"):
+            if min(a[attribute], default=1) < 1:
+                raise RelayError(
+                    f"{attribute} of {name} is {a[attribute]}", where=name, fix="give 1 or more"
+                )
         made = native(operands[0], **(a | {"out_layout": a["out_layout"] or None}))
         if a["ceil_mode"]:
             _same_windows(name, spatial, operands[0], a)

@@ -146,10 +146,15 @@ add(
 )
 
 
+_MOST_AXES, _MOST_PARTS = 64, 10_000
+
+
 def _expand_dims(operands: Operands, a: Values) -> relax.Expr:
     first, more = a["axis"], a["num_newaxis"]
-    if more < 0:
-        raise RelayError(f"num_newaxis is {more}; it cannot be negative", where="expand_dims")
+    if not 0 <= more <= _MOST_AXES:
+        raise RelayError(
+            f"num_newaxis is {more}; it is between 0 and {_MOST_AXES}", where="expand_dims"
+        )
     if first < 0 and more != 1:
         # Relay counts from the end of the data, Relax from that of the result.
         first += need_rank(operands[0].ty, "expand_dims data") + 1
@@ -233,6 +238,8 @@ def _parts(a: Values) -> int:
 def _split(operands: Operands, a: Values) -> relax.Expr | None:
     (data,) = operands
     given, shape = a["indices_or_sections"], dims(data.ty)
+    if _parts(a) > _MOST_PARTS:
+        raise RelayError(f"split makes {_MOST_PARTS} parts at most", where="split")
     if isinstance(given, int) and shape is not None:
         (axis,) = axes([a["axis"]], len(shape), "split data")
         if given < 1 or (isinstance(shape[axis], int) and shape[axis] % given):
