@@ -117,12 +117,12 @@ def _single(text: str, token: Token, negative: bool) -> Any:
     if token.type == "STRING":
         return _string(token.value[1:-1])
     if token.type == "INTS":
-        digits = token.value[1:-1].split(",")
-        if len(digits) > MAX_NUMBERS:
+        items = token.value[1:-1].split(",")
+        if len(items) > MAX_NUMBERS:
             raise error(
                 text, token.start, f"An attribute has {MAX_NUMBERS} numbers at most", fix=_FITS
             )
-        return [_whole(text, token, item) for item in digits]
+        return [_whole(text, token, item) for item in items]
     if token.type == "META":
         return BoxedIndex(token)
     if token.type == "NAME":
