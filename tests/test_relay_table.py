@@ -29,6 +29,7 @@ def var(*shape: Any, dtype: str = "float32") -> relax.Var:
 
 
 X, B = var(2, 3, 4), var(2, 3, dtype="bool")
+PAIR = relax.Tuple([X, var(4)])
 UNKNOWN = relax.Var("u")
 NO_SHAPE = relax.Var("v", relax.TensorType(dtype="float32", ndim=3))
 NOTHING = relax.Var("w", relax.TensorType(dtype=None, ndim=-1))
@@ -265,6 +266,15 @@ def test_operands_of_unknown_type_give_a_call_or_an_error_of_ours(
         ("layout_transform", [X], {"src_layout": "NCW", "dst_layout": "NWH"}, "other axes"),
         ("layout_transform", [X], {"src_layout": "NCW", "dst_layout": "N-W"}, "no layout 'N-W'"),
         ("where", [B, X, X], {}, "do not broadcast|broadcast"),
+        ("einsum", [PAIR], {"equation": "ij,j-k"}, "'j-k' is no word of letters"),
+        ("einsum", [PAIR], {"equation": "ijk,k->l"}, "'l' has to take letters of the operands"),
+        ("einsum", [PAIR], {"equation": "ijk,k->jj"}, "'jj' has to take letters of the operands"),
+        ("einsum", [PAIR], {"equation": "...k,k->k"}, "'k' leaves out the axes"),
+        ("einsum", [PAIR], {"equation": "ijk"}, "about 1 operands, and 2 are given"),
+        ("einsum", [PAIR], {"equation": "ij,k"}, "operand 0 has 3 axes, which 'ij' does not say"),
+        ("einsum", [PAIR], {"equation": "...k,ij..."}, "operand 1 has 1 axes"),
+        ("einsum", [PAIR], {"equation": "ijk,j"}, "j is 3 and 4"),
+        ("einsum", [PAIR], {"equation": "i...,...i"}, "i is 2 and 4"),
     ],
 )
 def test_calls_that_mean_nothing_say_why(
