@@ -20,10 +20,10 @@ ATTRIBUTES: tuple[dict[str, Any], ...] = (
 
 @st.composite
 def nested_modules(draw: Draw) -> tvm.IRModule:
-    """Make a module of which a function called once takes some calls, or two, nested in turn.
+    """Make a module in which some calls stand in nested functions, called in their places.
 
-    What a function's call takes are its parameters, tuples whole; variables of ``main`` may be used
-    from around it, and constants stand in it. One function may be called a second time.
+    Such a function takes the call's operands as parameters, tuples whole; but constants may stand
+    inside, and parameters of ``main`` may be used from around. It may be called a second time.
     """
     main = draw(modules(most=6))["main"]
     params, before = list(main.params), graph.to_graph(main)
