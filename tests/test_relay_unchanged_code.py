@@ -158,3 +158,21 @@ def test_text_is_read_by_relays_names() -> None:
     text = '#[version = "0.0.5"]\ndef @main(%x: Tensor[(2), float32]) { abs(%x) }'
     assert relay.parse(text, "notes.relay")["main"].body.op.same_as(relay.op.get("abs"))
     assert relay.parse_expr("1f + 2f").op.same_as(relay.op.get("add"))
+
+
+def test_nested_functions_without_types_get_those_of_their_arguments() -> None:
+    types = ": Tensor[(1, 3, 8, 8), float32]", ": Tensor[(4, 3, 3, 3), float32]"
+    text = """#[version = "0.0.5"]
+    def @main(%x: Tensor[(1, 3, 8, 8), float32], %w: Tensor[(4, 3, 3, 3), float32]) {{
+      %1 = fn (%a{}, %b{}, Composite="lab.conv") {{
+        nn.conv2d(%a, %b, channels=4, kernel_size=[3, 3])
+      }};
+      %2 = %1(%x, %w);
+      nn.relu(%2)
+    }}"""
+    bare, typed = relay.fromtext(text.format("", "")), relay.fromtext(text.format(*types))
+    inner, wanted = (mod["main"].body.args[0].op for mod in (bare, typed))
+    assert tvm_ffi.structural_equal(inner.params, wanted.params, map_free_vars=True)
+    assert inner.body.op.same_as(wanted.body.op)
+    assert str(bare["main"].ret_ty) == str(typed["main"].ret_ty)
+    assert graph.known(bare["main"].body.body)

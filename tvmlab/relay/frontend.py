@@ -18,7 +18,8 @@ from ..errors import ModelError, RelayError, ShapeError
 from ..extras import need
 from . import gone, graph
 from .expr import Function
-from .module import flat, normal, substitute
+from .flatten import flat, substitute
+from .module import normal
 
 __all__ = ["from_onnx", "from_pytorch", "from_tflite"]
 

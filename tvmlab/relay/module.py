@@ -15,8 +15,9 @@ import tvm
 from tvm import ir, relax, tirx
 
 from ..errors import RelayError
-from . import graph
+from . import graph, table
 from .expr import Call, Function, as_expr, const, infer
+from .flatten import flat, substitute
 
 __all__ = ["IRModule", "bind", "bind_params_by_name", "flat", "from_expr", "normal", "normalize"]
 
@@ -233,70 +234,37 @@ def _specialized(func: relax.Function, args: Any) -> relax.Function:
     """Give a function's parameters the types of the arguments that it is called with."""
     params = [relax.Var(param.name, arg.ty) for param, arg in zip(func.params, args, strict=True)]
     body = substitute(flat(func.body), dict(zip(func.params, params, strict=True)))
-    return Function(params, body, attrs=func.attrs)
+    return Function(params, graph.transform(body, _read_again), attrs=func.attrs)
 
 
-def flat(expr: relax.Expr) -> relax.Expr:
-    """Turn bindings, wherever they stand, into one graph over what they leave free.
+def _read_again(_: relax.Expr, after: relax.Expr) -> relax.Expr:
+    """Make a call as it would have been made, had its operands' types been known."""
+    if not isinstance(after, relax.Call) or not isinstance(after.op, ir.Op):
+        return after
+    found = table.written(after) if graph.known(after) else None
+    if found is None or found[0].relax == after.op.name:
+        return after
+    row, operands, values = found
+    return graph.typed(row.read(operands, values))
 
-    Parameters
-    ----------
-    expr : tvm.relax.Expr
-        A function's body, a `Let`, or a graph with such in it.
 
-    Returns
-    -------
-    tvm.relax.Expr
-        The same graph where there are no bindings. Functions in it are left as they are.
+def specialize(mod: ir.IRModule) -> ir.IRModule:
+    """Give parameters of nested functions that have no type that of what they are called with.
 
-    Raises
-    ------
-    RelayError
-        A variable is bound to what is computed from it.
+    Relay's type inference, which its reader ran, did so. A function whose parameters all have types
+    stays the same object.
     """
-    values: dict[int, relax.Expr] = {}
-    done: dict[int, relax.Expr] = {}
-    open_: set[int] = set()
-    stack: list[tuple[relax.Expr, bool]] = [(expr, False)]
-
-    def inner(node: relax.Expr) -> list[relax.Expr]:
-        if isinstance(node, relax.SeqExpr):
-            return [node.body]
-        if isinstance(node, relax.Var) and graph.key(node) in values:
-            return [values[graph.key(node)]]
-        return graph.children(node)
-
-    while stack:
-        node, ready = stack.pop()
-        key = graph.key(node)
-        if ready:
-            made = [done[graph.key(child)] for child in inner(node)]
-            alias = isinstance(node, relax.SeqExpr) or key in values
-            done[key] = made[0] if alias else graph.rebuild(node, made)
-            open_.discard(key)
-        elif key in open_:
-            raise RelayError(
-                f"the variable {node} is computed from itself",
-                where="a binding",
-                fix="bind it to an expression that does not contain it",
-            )
-        elif key not in done:
-            if isinstance(node, relax.SeqExpr):
-                for block in node.blocks:
-                    values |= {graph.key(one.var): one.value for one in block.bindings}
-            if isinstance(node, relax.Var):
-                open_.add(key)
-            stack.append((node, True))
-            stack.extend((child, False) for child in reversed(inner(node)))
-    return done[graph.key(expr)]
-
-
-def substitute(
-    expr: relax.Expr, values: Mapping[relax.Var, relax.Expr], infer: bool = True
-) -> relax.Expr:
-    """Put expressions in the place of a graph's variables."""
-    by_key = {graph.key(var): value for var, value in values.items()}
-    return graph.transform(flat(expr), lambda _, after: by_key.get(graph.key(after), after), infer)
+    made = mod
+    callees = {var.name_hint: (var, func) for var, func in mod.functions.items()}
+    for var, func in mod.functions.items():
+        if isinstance(func, relax.Function) and any(
+            isinstance(one.value, relax.Function) and _vague(one.value)
+            for block in func.body.blocks
+            for one in block.bindings
+        ):
+            made = mod.clone() if made is mod else made
+            made.update_func(var, normal(func, callees))
+    return made
 
 
 def bind(expr: Any, binds: Mapping[relax.Var, Any]) -> relax.Expr:

@@ -24,6 +24,7 @@ from .constants import Constants
 from .graph import known
 from .lexer import Token, error
 from .lowering import MAX_SCOPES, Lowering
+from .module import specialize
 from .params import load_params
 from .syntax import Node, parse
 from .values import read_type
@@ -69,7 +70,7 @@ def _read(text: str, params: Mapping[str, Any] | str | os.PathLike[str] | None) 
     constants = Constants(text, mark)
     values = {name: _constant(name, value) for name, value in (params or {}).items()}
     if root.kind == "module":
-        return _Module(text, constants, root, values).lower()
+        return specialize(_Module(text, constants, root, values).lower())
     if values:
         raise InputError("params are for a module's @main", fix="write def @main(...) { ... }")
     return tvm.IRModule({"main": BareLowering(text, constants).main(root)})
