@@ -190,6 +190,12 @@ class Names(relay.ExprVisitor):
 
 Names().visit(main)
 assert Names.found == ["nn.conv2d", "nn.relu", "reshape"], Names.found
+
+kind = conv.checked_type
+assert np.zeros(2, kind.dtype).dtype == kind.dtype and kind.dtype.startswith("float")
+assert relay.cast(x, kind.dtype).checked_type.dtype in {"float32": 1}
+assert relay.zeros(kind.shape, kind.dtype).checked_type == kind
+assert relay.TensorType(kind.shape, kind.dtype) == kind
 try:
     relay.var("y").checked_type
 except ValueError:

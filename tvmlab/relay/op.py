@@ -161,7 +161,7 @@ def _attribute(row: table.Operator, name: str, value: Any) -> Any:
     """Take what Relay's functions take for an attribute, for `table.coerce` to complete."""
     if isinstance(value, ir.GenericConst):
         value = value.value.numpy().tolist()
-    elif isinstance(value, ir.Expr) and not isinstance(value, (tirx.IntImm, tirx.FloatImm)):
+    elif isinstance(value, ir.Expr) and not _is_fixed(value):
         raise RelayError(
             f"the attribute {name} of {row.name} is computed by the model",
             where=f"{name}={value}",
@@ -175,6 +175,13 @@ def _attribute(row: table.Operator, name: str, value: Any) -> Any:
     if row.by_name[name].kind == "ints" and isinstance(value, (int, np.integer)):
         return [int(value)] * _rank(row.name)  # strides=2 means both directions
     return value
+
+
+def _is_fixed(value: ir.Expr) -> bool:
+    """Say whether an expression is a number, or a shape of such (``checked_type.shape``)."""
+    if isinstance(value, relax.ShapeExpr):
+        return all(isinstance(size, tirx.IntImm) for size in value.values)
+    return isinstance(value, (tirx.IntImm, tirx.FloatImm))
 
 
 def _digits(value: float) -> float:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from tvm import ir, tirx
-from tvm.relax import Call, Expr
+from tvm.relax import Call, Expr, ShapeExpr
 
 from .. import dialect
 from ..errors import RelayError
@@ -255,8 +255,10 @@ def _of_kind(row: Operator, attribute: Attribute, value: Any) -> Any:
             return float(found)
         if not isinstance(found, bool) and (kind == "number" or (kind == "int" and whole)):
             return found
-    if kind == "str" and (isinstance(value, (str, np.dtype, type))):
-        return str(value) if isinstance(value, str) else np.dtype(value).name
+    if kind == "str" and isinstance(value, (str, np.dtype, type, ir.PrimType)):
+        # What a tensor's type has for a dtype, `checked_type.dtype`, is a type itself.
+        named = isinstance(value, (str, ir.PrimType))
+        return str(value) if named else np.dtype(value).name
     if kind == "any":
         return _ints(value, found, value)
     if kind == "ints" and (listed := _ints(value, found, None)) is not None:
@@ -286,6 +288,8 @@ def _ints(value: Any, found: bool | int | float | None, otherwise: Any) -> Any:
     """Take an integer, or a list of such, nested or not, for what it is."""
     if isinstance(found, int) and not isinstance(found, bool):
         return found
+    if isinstance(value, ShapeExpr):
+        value = list(value.values)
     if not isinstance(value, (str, bytes)) and isinstance(value, Sequence | np.ndarray):
         items = [_ints(item, _number(item), None) for item in value]
         return otherwise if any(item is None for item in items) else items

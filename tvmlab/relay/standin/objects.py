@@ -122,7 +122,12 @@ def _branch(_: Any, today: Any) -> Any:
     return module.flat(today)
 
 
+def _dtype(_: Any, today: Any) -> Any:
+    return today if today is None else str(today)
+
+
 _TWO_SIDED: list[tuple[Any, str, Callable[[Any, Any], Any]]] = [
+    (relax.TensorType, "dtype", _dtype),
     (ir.Op, "name", _name),
     (ir.Call, "attrs", _attributes),
     (ir.Call, "args", _arguments),
