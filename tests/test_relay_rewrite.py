@@ -310,6 +310,22 @@ def test_a_rule_without_a_pattern_or_types_is_an_error():
         rewrite(typed, x + x)
 
 
+@pytest.mark.parametrize("made", [None, 5, "post"])
+def test_a_callback_that_returns_no_expression_is_named(made):
+    class Forgetful(DFPatternCallback):
+        def __init__(self):
+            super().__init__()
+            self.pattern = add_pattern()
+
+        def callback(self, pre, post, node_map):
+            return made
+
+    x = var("x", 4)
+    with pytest.raises(errors.RelayError, match="return post to change nothing") as caught:
+        rewrite(Forgetful(), call("add", x, x))
+    assert "Forgetful" in str(caught.value) and repr(made) in str(caught.value)
+
+
 def test_functions_come_back_in_the_form_they_came_in():
     x, y = var("x", 4), var("y", 4)
     change = rule(add_pattern(), to_subtract, require_type=True)

@@ -81,8 +81,8 @@ def rewrite(
     Raises
     ------
     RelayError
-        If a hundred rounds were not enough, a rule has no pattern, or a rule that requires types
-        meets an expression without.
+        If a hundred rounds were not enough, a rule has no pattern, a callback returns no
+        expression, or a rule that requires types meets an expression without.
 
     Notes
     -----
@@ -128,10 +128,22 @@ def _once(rule: DFPatternCallback, root: relax.Expr) -> relax.Expr:
         group = found.get(key(node))
         if group is not None:
             made = rule.callback(node, post, _rewritten(group, done))
-            # Relay's operators with several results give a wrapper around the tuple.
-            made = made if isinstance(made, ir.Expr) else made.__tvm_ffi_object__()
-            done[key(node)] = typed(made)
+            done[key(node)] = typed(_expression(made, rule))
     return done[key(root)]
+
+
+def _expression(made: Any, rule: DFPatternCallback) -> relax.Expr:
+    """Take what a callback gave, or raise `RelayError`."""
+    # Relay's operators with several results give a wrapper around the tuple.
+    if not isinstance(made, ir.Expr) and hasattr(made, "__tvm_ffi_object__"):
+        made = made.__tvm_ffi_object__()
+    if not isinstance(made, ir.Expr):
+        raise RelayError(
+            f"A callback returned {made!r}, which is no expression.",
+            where=f"{type(rule).__name__}.callback",
+            fix="Return what takes the match's place; return post to change nothing.",
+        )
+    return made
 
 
 def _rewritten(group: Group, done: dict[int, relax.Expr]) -> dict[DFPattern, list[relax.Expr]]:
