@@ -353,6 +353,9 @@ def test_binding() -> None:
         by_name = bind_params_by_name(one, {"y": np.ones(2, "float32"), "other": np.ones(2)})
         assert types(by_name) == [str(x.ty)]
         assert bool(by_name.body.blocks) == bool(one.body.blocks)
+        for wrong in (np.ones(2), np.ones(3, "float32"), np.ones((1, 3), "float32")):
+            with pytest.raises(RelayError):  # bound, as Relay did, and found wrong by inference
+                normalize(tvm.IRModule({"main": bind_params_by_name(one, {"y": wrong})}))
     with pytest.raises(RelayError, match="two parameters are named 'x'"):
         bind_params_by_name(
             relay.Function([x, relay.var("x", shape=(2,))], x), {"x": np.ones(2, "float32")}

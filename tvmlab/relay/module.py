@@ -297,10 +297,20 @@ def bind(expr: Any, binds: Mapping[relax.Var, Any]) -> relax.Expr:
 
 
 def _fits(value: relax.Expr, var: relax.Var) -> bool:
-    """Say whether a value may have a variable's type, by dtype and number of axes."""
+    """Say whether a value may have a variable's type: its dtype, and sizes that are known."""
     kinds = [one.ty for one in (value, var) if isinstance(one.ty, relax.TensorType)]
-    said = [(kind.dtype, kind.ndim) for kind in kinds if kind.dtype is not None and kind.ndim >= 0]
-    return len(said) < 2 or (str(said[0][0]), said[0][1]) == (str(said[1][0]), said[1][1])
+    said = [kind for kind in kinds if kind.dtype is not None and kind.ndim >= 0]
+    if len(said) < 2:
+        return True
+    one, two = said
+    if (str(one.dtype), one.ndim) != (str(two.dtype), two.ndim):
+        return False
+    sizes = zip(one.shape or (), two.shape or (), strict=False)
+    return all(
+        int(a) == int(b)
+        for a, b in sizes
+        if isinstance(a, tirx.IntImm) and isinstance(b, tirx.IntImm)
+    )
 
 
 def bind_params_by_name(func: relax.Function, params: Mapping[str, Any]) -> relax.Function:
