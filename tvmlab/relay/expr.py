@@ -16,7 +16,7 @@ from tvm import ir, relax
 
 from .. import dialect
 from ..errors import RelayError
-from . import graph, table
+from . import depth, graph, table
 from .attributes import Attributes
 from .ty import TensorType
 
@@ -69,7 +69,9 @@ class Tuple(metaclass=Kind):
 
     def __new__(cls, fields: Iterable[Any], span: Any = None) -> relax.Tuple:
         """Make the tuple; fields may be tuples of Relay's or of Python's."""
-        return relax.Tuple([as_expr(field) for field in fields])
+        made = relax.Tuple([as_expr(field) for field in fields])
+        depth.check_type(made.ty)
+        return made
 
 
 class TupleGetItem(metaclass=Kind):

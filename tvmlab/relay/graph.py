@@ -270,10 +270,14 @@ Branch = tuple[tuple[int, int], ...]
 
 def _homes(nodes: Sequence[relax.Expr]) -> dict[int, Branch]:
     """Find the innermost branch that holds all uses of each node, given in post-order."""
+    from .depth import check_scopes
+
     homes: dict[int, Branch] = {key(nodes[-1]): ()}
     for node in reversed(nodes):
         home = homes[key(node)]
         inside = isinstance(node, relax.If)
+        if inside:
+            check_scopes(len(home) + 1)
         for side, child in enumerate(children(node)):
             use = (*home, (key(node), side)) if inside and side else home
             known_use = homes.get(key(child), use)

@@ -15,7 +15,7 @@ import tvm
 from tvm import ir, relax, tirx
 
 from ..errors import RelayError
-from . import graph, table
+from . import depth, graph, table
 from .expr import Call, Function, as_expr, const, infer
 from .flatten import flat, substitute
 
@@ -153,7 +153,9 @@ def _is_normal(func: relax.Function) -> bool:
     return not any(param.ty.is_missing() for param in func.params)
 
 
-def normal(func: relax.Function, callees: Mapping[str, tuple[Any, Any]] | None = None) -> Any:
+def normal(
+    func: relax.Function, callees: Mapping[str, tuple[Any, Any]] | None = None, scopes: int = 1
+) -> Any:
     """Turn a function's graph into bindings, and the functions' in it.
 
     Parameters
@@ -162,6 +164,8 @@ def normal(func: relax.Function, callees: Mapping[str, tuple[Any, Any]] | None =
         A function of a graph or of bindings.
     callees : mapping of str to (tvm.ir.GlobalVar, function), optional
         The module's functions, for the types of calls of them.
+    scopes : int
+        How many functions nest here, this one and those around it.
 
     Returns
     -------
@@ -170,12 +174,13 @@ def normal(func: relax.Function, callees: Mapping[str, tuple[Any, Any]] | None =
     Raises
     ------
     RelayError
-        A type cannot be inferred.
+        A type cannot be inferred, or tuples, functions or branches nest too deep (`depth`).
     """
+    depth.check_scopes(scopes)
 
     def change(_: relax.Expr, after: relax.Expr) -> relax.Expr:
         if isinstance(after, relax.Function) and not _vague(after):
-            return after if _is_normal(after) else normal(after, callees)
+            return after if _is_normal(after) else normal(after, callees, scopes + 1)
         if isinstance(after, ir.GlobalVar) and callees and after.name_hint in callees:
             var, callee = callees[after.name_hint]
             if var.ty.is_missing():
@@ -187,13 +192,16 @@ def normal(func: relax.Function, callees: Mapping[str, tuple[Any, Any]] | None =
             and _vague(after.op)
         )
         if vague and all(graph.known(arg) for arg in after.args):
-            return Call(normal(_specialized(after.op, after.args), callees), after.args)
+            made = normal(_specialized(after.op, after.args), callees, scopes + 1)
+            return Call(made, after.args)
         return infer(after)
 
     attrs = func.attrs
     try:
         func = _told(func, callees) if callees and _vague(func) else func
-        body = graph.transform(infer(flat(func.body)), change)
+        body = flat(func.body)
+        depth.check(graph.post_order(body))
+        body = graph.transform(infer(body), change)
         made = graph.from_graph(list(func.params), body, attrs)
     except RelayError:
         raise

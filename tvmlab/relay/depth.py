@@ -1,0 +1,109 @@
+"""How deep expressions and their types may nest.
+
+Graphs are walked by loops here, but TVM walks types and scopes by recursion, and ends the process
+where there are some thousand levels. The limits are those of the text form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tvm import ir, relax
+
+from ..errors import RelayError
+from .graph import key
+
+__all__ = ["MAX_SCOPES", "MAX_TYPE_DEPTH", "MAX_TYPE_PARTS", "check", "check_scopes", "check_type"]
+
+MAX_SCOPES = 50
+"""How deep functions and branches may nest in one another."""
+MAX_TYPE_DEPTH = 64
+"""How deep tuple and function types may nest in one another."""
+MAX_TYPE_PARTS = 10_000
+"""How many parts a type may have, those that it has twice counted twice."""
+
+Size = tuple[int, int]
+
+
+def check_scopes(depth: int) -> None:
+    """Refuse functions and branches that nest deeper than `MAX_SCOPES` levels."""
+    if depth > MAX_SCOPES:
+        raise RelayError(
+            f"functions or branches nest deeper than {MAX_SCOPES} levels",
+            where="a function's body",
+            fix="call functions of the module in place of nested ones",
+        )
+
+
+def check_type(type_: ir.Type) -> None:
+    """Refuse a type that nests deeper, or has more parts, than the limits say."""
+    _check(_type_size(type_, {}))
+
+
+def check(nodes: Iterable[relax.Expr]) -> None:
+    """Refuse tuples and functions whose types would be too large.
+
+    Parameters
+    ----------
+    nodes : iterable of tvm.relax.Expr
+        A graph's expressions, parts before the whole; tuples need no types yet.
+
+    Raises
+    ------
+    RelayError
+        See `MAX_TYPE_DEPTH` and `MAX_TYPE_PARTS`.
+    """
+    types: dict[int, Size] = {}
+    sizes: dict[int, Size] = {}
+    for node in nodes:
+        if isinstance(node, relax.Tuple):
+            size = _whole(sizes.get(key(field), (1, 1)) for field in node.fields)
+        elif isinstance(node.ty, _NESTED):
+            size = _type_size(node.ty, types)
+        else:
+            continue
+        if isinstance(node, (relax.Tuple, relax.Function)):
+            _check(size)
+        sizes[key(node)] = size
+
+
+def _check(size: Size) -> None:
+    if size[0] > MAX_TYPE_DEPTH or size[1] > MAX_TYPE_PARTS:
+        raise RelayError(
+            f"a type has more than {MAX_TYPE_PARTS} parts or nests deeper than {MAX_TYPE_DEPTH} "
+            "levels",
+            where="a tuple or function",
+            fix="use flat tuples",
+        )
+
+
+def _whole(parts: Iterable[Size]) -> Size:
+    depth, count = 1, 1
+    for part in parts:
+        depth, count = max(depth, part[0] + 1), count + part[1]
+    return depth, count
+
+
+def _type_size(root: ir.Type, known: dict[int, Size]) -> Size:
+    """Say how deep a type is and how many parts it has; what is shared is looked at once."""
+    stack = [(root, False)]
+    while stack:
+        type_, ready = stack.pop()
+        parts = _parts(type_)
+        if ready:
+            known[key(type_)] = _whole(known[key(part)] for part in parts)
+        elif key(type_) not in known:
+            stack.append((type_, True))
+            stack.extend((part, False) for part in parts)
+    return known[key(root)]
+
+
+def _parts(type_: ir.Type) -> list[ir.Type]:
+    if isinstance(type_, relax.TupleType):
+        return list(type_.fields)
+    if isinstance(type_, relax.FuncType):
+        return [*(type_.params or ()), type_.ret]
+    return []
+
+
+_NESTED = (relax.TupleType, relax.FuncType)
