@@ -349,6 +349,23 @@ def test_branches_are_rewritten_and_bound_again():
     assert "R.add" not in result.script()
 
 
+def test_lets_are_rewritten_however_many_there_are():
+    x = var("x", 4)
+    names = [var(f"v{index}", 4) for index in range(5000)]
+    body = names[-1]
+    for before, name in zip([names[-2::-1], [x]], [names[:0:-1], [names[0]]], strict=True):
+        for value, bound in zip(before, name, strict=True):
+            block = relax.BindingBlock([relax.VarBinding(bound, call("add", value, x))])
+            body = relax.SeqExpr([block], body)
+    made = rewrite(rule(add_pattern(), to_subtract), body)
+    found = []
+    while isinstance(made, relax.SeqExpr) and made.blocks:
+        found.append(made.blocks[0].bindings[0].value.op.name)
+        made = made.body
+    assert found == ["relax.subtract"] * 5000
+    assert made.same_as(names[-1])
+
+
 def test_depth_is_free():
     x = var("x", 4)
     expr = call("tanh", relu(x))

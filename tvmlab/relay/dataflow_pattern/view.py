@@ -209,6 +209,22 @@ def to_graph(expr: relax.Expr, bound: dict[int, relax.Expr] | None = None) -> re
     values = dict(bound or {})
     if not values and _is_graph(expr):
         return body_of(expr)
+    # A chain of lets is a loop: only the nesting of scopes costs depth.
+    lets: list[tuple[relax.Expr, relax.Expr]] = []
+    while (only := binding(expr)) is not None:
+        lets.append((expr, _without_bindings(only.value, values)))
+        expr = expr.body
+    made = _without_bindings(expr, values)
+    for let, value in reversed(lets):
+        made = View().rebuild(let, [value, let.blocks[0].bindings[0].var, made])
+    return made
+
+
+def _without_bindings(expr: relax.Expr, values: dict[int, relax.Expr]) -> relax.Expr:
+    """Do what `to_graph` does, for what is no let itself."""
+    if binding(expr) is not None:
+        return to_graph(expr, values)
+    values = dict(values)
 
     def change(before: relax.Expr, after: relax.Expr) -> relax.Expr:
         if isinstance(before, relax.Function):
@@ -226,10 +242,6 @@ def to_graph(expr: relax.Expr, bound: dict[int, relax.Expr] | None = None) -> re
             return to_graph(before, values)
         return values.get(key(before), after)
 
-    only = binding(expr)
-    if only is not None:
-        new = [to_graph(only.value, values), only.var, to_graph(expr.body, values)]
-        return View().rebuild(expr, new)
     if isinstance(expr, relax.SeqExpr):
         for block in expr.blocks:
             for one in block.bindings:
