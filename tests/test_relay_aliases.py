@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import numpy as np
 from tvm import ir, relax
 
 from tvmlab import relay
+from tvmlab.relay import pattern_table
 from tvmlab.relay.aliases import ALIASES
 
 
@@ -19,12 +21,24 @@ def test_old_names_give_what_is_there() -> None:
     assert x.name_hint == x.name == "x"
     assert x.type_annotation.same_as(x.ty)
     assert relay.var("y").type_annotation is None
-    assert call.args[1].data.numpy() == 2
+    assert call.args[1].data.numpy() == call.args[1].data.asnumpy() == 2
     assert call.checked_type.concrete_shape == (2, 3)
     assert function.ret_type.same_as(function.ret_ty)
     assert function.checked_type.arg_types[0].same_as(x.ty)
     assert (list(function.type_params), list(call.type_args)) == ([], [])
     assert "add(%x, 2f" in relay.from_expr(function).astext()
+
+
+def test_old_import_paths_lead_to_what_is_there() -> None:
+    for path, name, found in (
+        ("op.contrib", "get_pattern_table", pattern_table.get_pattern_table),
+        ("op.contrib.register", "register_pattern_table", pattern_table.register_pattern_table),
+        ("expr", "bind", relay.bind),
+    ):
+        assert getattr(importlib.import_module(f"tvmlab.relay.{path}"), name) is found
+    assert relay.op.contrib.register.get_pattern_table is pattern_table.get_pattern_table
+    for module in (relay.op.contrib, relay.expr):
+        assert not hasattr(module, "no_such_name")
 
 
 def test_nothing_that_was_there_is_changed_and_nothing_is_added_without_the_import() -> None:

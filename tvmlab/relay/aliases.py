@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import tvm
 from tvm import ir, relax
 
 from ..errors import RelayError
@@ -27,6 +28,8 @@ def install() -> None:
     for kind in (ir.IRModule, ir.Expr):
         if not hasattr(kind, "astext"):
             kind.astext = _astext
+    if not hasattr(tvm.runtime.Tensor, "asnumpy"):
+        tvm.runtime.Tensor.asnumpy = tvm.runtime.Tensor.numpy
 
 
 def _checked_type(expr: Any) -> ir.Type:

@@ -390,3 +390,11 @@ def typed(expr: relax.Expr) -> relax.Expr:
             where=f"{expr.op} of {', '.join(str(arg.ty) for arg in expr.args)}",
             fix="look at the operands' shapes and dtypes",
         ) from error
+
+
+def __getattr__(name: str) -> Any:
+    if name == "bind":  # `module` has it, which is made of what is here
+        from .module import bind
+
+        return bind
+    raise AttributeError(f"tvmlab.relay.expr has no {name}")

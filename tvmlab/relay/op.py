@@ -17,7 +17,7 @@ import numpy as np
 from tvm import ir, relax, tirx
 
 from ..errors import RelayError
-from . import gone, operators, table, weights
+from . import gone, operators, pattern_table, table, weights
 from .expr import TupleWrapper, as_expr, const, infer, typed
 
 __all__ = ["function", "get", "namespace"]
@@ -296,6 +296,9 @@ def _publish() -> None:
     for module in ("op", "tensor", "transform", "reduce", "algorithm"):
         globals()[module] = namespace(f"{__name__}.{module}", "")
     globals()["op"].get = get
+    for module in ("contrib", "contrib.register"):
+        sys.modules[f"{__name__}.{module}"] = pattern_table
+    globals()["contrib"] = pattern_table
     outer = namespace(f"{package}.qnn", "")
     outer.op = namespace(f"{package}.qnn.op", "qnn.")  # type: ignore[attr-defined]
 

@@ -35,7 +35,6 @@ def install() -> None:
     for kind in (ir.IRModule, relax.Function):
         kind.__str__ = _sided_text(kind.__str__)
     ir.IRModule.from_expr = staticmethod(_from_expr(ir.IRModule.from_expr))
-    tvm.runtime.Tensor.asnumpy = tvm.runtime.Tensor.numpy
 
 
 def _let(name: str) -> Callable[[Any], Any]:
