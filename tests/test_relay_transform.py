@@ -89,6 +89,19 @@ def test_a_pass_keeps_the_numbers(one: Any, gone: set[str]) -> None:
     np.testing.assert_allclose(run(after, x), before, rtol=1e-4, atol=1e-5)
 
 
+def test_what_inference_leaves_can_be_printed() -> None:
+    x = relay.var("x", shape=(1, 4, 8, 8))
+    statistics = [relay.var(name, shape=(4,)) for name in "abcd"]
+    normalized = relay.nn.batch_norm(x, *statistics)[0]
+    body = relay.nn.relu(relay.nn.dropout(normalized))
+    made = transform.SimplifyInference()(relay.from_expr(relay.Function([x, *statistics], body)))
+    assert not {"nn.batch_norm", "nn.dropout"} & operators(made).keys()
+    again = relay.fromtext(made.astext())
+    tvm.ir.assert_structural_equal(again, made, map_free_vars=True)
+    mask = relay.from_expr(relay.Function([x], relay.nn.dropout(x).tuple_value[1]))
+    assert operators(transform.SimplifyInference()(mask)) == {"nn.dropout": 1}
+
+
 def test_layouts_are_those_asked_for() -> None:
     mod = transform.ConvertLayout({"nn.conv2d": ["NHWC", "OHWI"]})(relay.from_expr(convolutional()))
     found = [

@@ -110,9 +110,50 @@ def FoldConstant(fold_qnn: bool = False) -> Pass:
 def SimplifyInference() -> Pass:
     """Take normalizations apart and drop dropout.
 
-    Over `tvm.relax.transform.DecomposeOpsForInference`.
+    Over `tvm.relax.transform.DecomposeOpsForInference`; as in Relay, a use of a dropout's mask
+    keeps the dropout.
     """
-    return _made_of("SimplifyInference", 0, relax.transform.DecomposeOpsForInference())
+    decompose = relax.transform.DecomposeOpsForInference()
+
+    def change(_: relax.Expr, after: relax.Expr) -> relax.Expr:
+        if isinstance(after, relax.TupleGetItem):
+            whole = after.tuple_value
+            if isinstance(whole, relax.Tuple):
+                return whole.fields[after.index]
+            if after.index == 0 and _is_call(whole, "relax.nn.dropout"):
+                return whole.args[0]
+        return _one_by_one(after) if _is_call(after, "relax.expand_dims") else after
+
+    def run(mod: ir.IRModule, _: PassContext) -> ir.IRModule:
+        return _each(decompose(normalize(mod)), lambda func: _changed(func, change))
+
+    return _pass(run, "SimplifyInference", 0)
+
+
+def _is_call(expr: relax.Expr, name: str) -> bool:
+    return isinstance(expr, relax.Call) and isinstance(expr.op, ir.Op) and str(expr.op.name) == name
+
+
+def _one_by_one(call: relax.Call) -> relax.Expr:
+    """Say an ``expand_dims`` of axes here and there as Relay can: adjacent ones at a time."""
+    rank = getattr(call.args[0].ty, "ndim", -1)
+    axes = [int(axis) for axis in call.attrs.axis]
+    if rank < 0 or table.written(call) is not None:
+        return call
+    made, run = call.args[0], list[int]()
+    for axis in sorted(axis % (rank + len(axes)) for axis in axes):
+        if run and axis != run[-1] + 1:
+            made, run = graph.typed(relax.op.expand_dims(made, run)), []
+        run.append(axis)
+    return graph.typed(relax.op.expand_dims(made, run))
+
+
+def _changed(
+    func: relax.Function, change: Callable[[relax.Expr, relax.Expr], relax.Expr]
+) -> relax.Function:
+    """Change a function's graph from its leaves up."""
+    body = graph.transform(flat(func.body), change)
+    return relax.Function(func.params, body, func.ret_ty, attrs=func.attrs)
 
 
 def DeadCodeElimination(inline_once: bool = False, ignore_impurity: bool = False) -> Pass:
@@ -221,12 +262,7 @@ def CanonicalizeOps() -> Pass:
         return after
 
     def run(mod: ir.IRModule, _: PassContext) -> ir.IRModule:
-        return _each(
-            normalize(mod),
-            lambda func: relax.Function(
-                func.params, graph.transform(flat(func.body), change), func.ret_ty, attrs=func.attrs
-            ),
-        )
+        return _each(normalize(mod), lambda func: _changed(func, change))
 
     return _pass(run, "CanonicalizeOps", 3)
 
@@ -332,4 +368,4 @@ def function_pass(
 
 def __getattr__(name: str) -> Any:
     gone.raise_gone("transform", name)
-    raise AttributeError(f"Relay has no relay.transform.{name}")
+    raise AttributeError(f"tvmlab.relay has no transform.{name}")
