@@ -51,4 +51,4 @@ def _check(what: str, name: str, known: tuple[str, ...], options: Mapping[str, A
 
 def __getattr__(name: str) -> Any:
     gone.raise_gone("backend", name)
-    raise AttributeError(f"Relay has no relay.backend.{name}")
+    raise AttributeError(f"tvmlab.relay has no backend.{name}")

@@ -17,6 +17,7 @@ relay.PatternConstructor | - | as relay.Match
 relay.PatternTuple | - | as relay.Match
 relay.PatternVar | - | as relay.Match
 relay.PatternWildcard | - | as relay.Match
+relay.Prelude | - | as relay.ADT
 relay.RefCreate | - | values do not change
 relay.RefRead | - | values do not change
 relay.RefType | - | values do not change
@@ -32,6 +33,11 @@ relay.TypeRelation | tvm.ir.register_op_attr | as the attribute FInferType
 relay.TypeVar | - | a function is written once for each type
 relay.TypeVisitor | - | types are walked by hand
 relay.adt | - | as relay.ADT
+relay.analysis.AnnotatedRegionSet | - | MergeCompilerRegions keeps its own
+relay.analysis.check_constant | tvm.ir.GenericConst | by isinstance
+relay.analysis.extract_fused_functions | tvm.relax.transform.FuseOps | its functions
+relay.analysis.get_calibration_data | tvm.relax.VirtualMachine | see set_instrument
+relay.analysis.get_total_mac_number | tvmlab.models.cost.layer_costs | of an architecture
 relay.aot | tvm.relax.VirtualMachine | runs what tvmlab.compile or tvm.compile makes
 relay.backend.contrib | tvm.relax.backend.contrib | patterns and code generators of libraries
 relay.backend.te_compiler | tvm.relax.transform.LegalizeOps | operators become TIR there
@@ -49,6 +55,7 @@ relay.frontend.from_mxnet | tvmlab.load | export the model to ONNX
 relay.frontend.from_oneflow | tvmlab.load | export the model to ONNX
 relay.frontend.from_paddle | tvmlab.load | export the model to ONNX
 relay.frontend.from_tensorflow | tvmlab.load | export the model to ONNX
+relay.frontend.qnn_torch | - | export quantized modules to ONNX or TFLite
 relay.loops | tvm.relax.Function | a loop is a function that calls itself
 relay.memory_alloc | tvm.relax.transform.StaticPlanBlockMemory | after lowering
 relay.op.contrib.arm_compute_lib | - | no code generator for it
@@ -75,17 +82,20 @@ relay.op.strategy | tvmlab.schedule | rules on TIR
 relay.param_dict | tvm.runtime.save_param_dict | reads Relay's files
 relay.parser | tvmlab.relay.fromtext | relay.fromtext and tvm.parser.fromtext are carried
 relay.prelude | - | as relay.ADT
+relay.qnn.op.requantize_config | - | give rounding= to each requantize
 relay.qnn.transform | - | qnn operators are lowered when compiled
 relay.quantize | - | quantize in PyTorch or ONNX Runtime, then tvmlab.load
 relay.scope_builder | tvm.relax.BlockBuilder | builds bindings
 relay.span | tvm.ir.Span | of any node
 relay.testing.byoc | - | use AnnotateTarget
 relay.testing.darknet | - | export to ONNX
+relay.testing.dcgan | tvmlab.models | networks of its own
 relay.testing.densenet | tvmlab.models | networks of its own
 relay.testing.dqn | tvmlab.models | networks of its own
 relay.testing.inception_v3 | tvmlab.models | networks of its own
 relay.testing.lstm | tvmlab.models | networks of its own
 relay.testing.squeezenet | tvmlab.models | networks of its own
+relay.testing.temp_op_attr | tvm.ir.Op | its methods set_attr and reset_attr
 relay.testing.vgg | tvmlab.models | networks of its own
 relay.testing.yolo_detection | - |
 relay.transform.AlterOpLayout | tvm.relax.transform.ConvertLayout | with layouts that are asked for
@@ -190,6 +200,16 @@ tvm.te.extern_op | tvm.te.extern |
 tvm.te.gradient | tvm.relax.transform.Gradient | of the graph
 tvm.te.hybrid | tvm.script.tirx | write the loops
 tvm.te.schedule | tvm.s_tir.Schedule |
+tvm.te.schedule.Schedule.create_group | - | compute_at and reverse_compute_at, block by block
+tvm.te.schedule.Stage.compute_root | tvm.s_tir.Schedule.compute_at | blocks begin there
+tvm.te.schedule.Stage.double_buffer | tvm.s_tir.Schedule.annotate | as "double_buffer_scope"
+tvm.te.schedule.Stage.env_threads | - | bind each loop
+tvm.te.schedule.Stage.pragma | tvm.s_tir.Schedule.annotate | of a loop
+tvm.te.schedule.Stage.prefetch | - | cache_read, or software_pipeline_stage as an annotation
+tvm.te.schedule.Stage.set_scope | tvm.s_tir.Schedule.set_scope | by number
+tvm.te.schedule.Stage.set_store_predicate | - | loops that do not divide get a predicate
+tvm.te.schedule.Stage.storage_align | tvm.s_tir.Schedule.storage_align | by number
+tvm.te.schedule.Stage.tensorize | tvm.s_tir.Schedule.tensorize | by the intrinsic's name
 tvm.te.size_var | tvm.te.var |
 tvm.tir.schedule | tvm.s_tir.schedule |
 tvm.tir.usmp | tvm.relax.transform.StaticPlanBlockMemory |

@@ -27,6 +27,7 @@ _FIRST_OF = {"nn.dropout"}
 # How many results there are where no type tells.
 _RESULTS = {"nn.batch_norm": 3, "nn.dropout": 2}
 assert operators.__all__, "the table is filled by importing its rows"
+_PACKAGE = __name__.rpartition(".")[0]
 _NUMBERS = (bool, int, float, np.generic)
 
 
@@ -45,7 +46,7 @@ def get(name: str) -> ir.Op:
     Raises
     ------
     RelayError
-        Relay has no such operator, or tvmlab does not carry it.
+        There is no such operator here.
     """
     row = table.find(name)
     if row is None:
@@ -219,7 +220,7 @@ def _unknown(name: str) -> RelayError:
         return gone.error(f"relay.op.{name}", gone.operator(name))
     near = table.closest(name)
     return RelayError(
-        f"Relay has no operator {name!r}",
+        f"tvmlab.relay has no operator {name!r}",
         where=f"relay.op.get({name!r})",
         fix=f"the closest name is {near!r}" if near else "see tvmlab.relay.table.names()",
     )
@@ -245,10 +246,13 @@ class Namespace(ModuleType):
             return value
         if any(known.startswith(whole + ".") for known in table.names()):
             return namespace(f"{self.__name__}.{name}", whole + ".")
+        # Relay's op.op and op.tensor hold what `op` shows, and so do ours.
+        module = self.__name__.removeprefix(f"{_PACKAGE}.")
+        gone.raise_gone(module if self._prefix else module.partition(".")[0], name)
         raise (
             _unknown(whole)
             if gone.is_operator(whole)
-            else AttributeError(f"Relay has no operator {whole!r}")
+            else AttributeError(f"tvmlab.relay has no operator {whole!r}")
         )
 
     def __dir__(self) -> list[str]:
@@ -265,7 +269,7 @@ class _Make:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         row = table.find(self._prefix + name)
         if row is None:
-            raise AttributeError(f"Relay has no operator {self._prefix + name!r}")
+            raise AttributeError(f"tvmlab.relay has no operator {self._prefix + name!r}")
         names = (*row.operands, *row.by_name)
         return lambda *given: _call(row, dict(zip(names, given, strict=False)))
 
@@ -286,12 +290,11 @@ def __getattr__(name: str) -> Any:
 
 def _publish() -> None:
     """Make the modules that code imports by their names, as ``relay.op.annotation``."""
-    package = __name__.rpartition(".")[0]
     prefixes = {name.partition(".")[0] for name in table.names() if "." in name}
     for prefix in sorted(prefixes | {"annotation", "image", "nn", "vision"}):
         if prefix != "qnn":
             made = namespace(f"{__name__}.{prefix}", f"{prefix}.")
-            sys.modules.setdefault(f"{package}.{prefix}", made)
+            sys.modules.setdefault(f"{_PACKAGE}.{prefix}", made)
             globals()[prefix] = made
     for module in ("op", "tensor", "transform", "reduce", "algorithm"):
         globals()[module] = namespace(f"{__name__}.{module}", "")
@@ -299,8 +302,8 @@ def _publish() -> None:
     for module in ("contrib", "contrib.register"):
         sys.modules[f"{__name__}.{module}"] = pattern_table
     globals()["contrib"] = pattern_table
-    outer = namespace(f"{package}.qnn", "")
-    outer.op = namespace(f"{package}.qnn.op", "qnn.")  # type: ignore[attr-defined]
+    outer = namespace(f"{_PACKAGE}.qnn", "")
+    outer.op = namespace(f"{_PACKAGE}.qnn.op", "qnn.")  # type: ignore[attr-defined]
 
 
 __path__: list[str] = []

@@ -13,7 +13,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-import tvm
 from tvm import ir, relax
 
 from ...errors import RelayError
