@@ -6,6 +6,7 @@ The sources of names, defaults and results are Relay's ``python/tvm/relay/fronte
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -289,11 +290,7 @@ def _exported(model: Any, infos: Sequence[tuple[str, tuple[int, ...], str]]) -> 
     )
     try:
         if isinstance(model, torch.jit.ScriptModule):
-            from torch._export.converter import TS2EPConverter
-
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # it names each buffer that inference leaves aside
-                return TS2EPConverter(model.eval(), samples).convert()
+            return _converted(torch, model.eval(), samples)
         return torch.export.export(model.eval(), samples)
     except Exception as error:  # tracing raises whatever the model does
         raise ModelError(
@@ -301,6 +298,25 @@ def _exported(model: Any, infos: Sequence[tuple[str, tuple[int, ...], str]]) -> 
             where=type(model).__name__,
             fix="call torch.export.export(module.eval(), (example_input,)) and give its result",
         ) from error
+
+
+def _converted(torch: Any, model: Any, samples: tuple[Any, ...]) -> Any:
+    """Export what ``torch.jit`` made, with the sizes of the samples.
+
+    PyTorch's converter leaves the sizes open that it can; exporting again settles them.
+    """
+    from torch._export.converter import TS2EPConverter
+
+    log = logging.getLogger("torch._export.non_strict_utils")
+    level = log.level
+    log.setLevel(logging.ERROR)  # it warns of each size that it cannot leave open
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it names each buffer that inference leaves aside
+            program = TS2EPConverter(model, samples).convert()
+            return torch.export.export(program.module(), samples)
+    finally:
+        log.setLevel(level)
 
 
 def _detached(
