@@ -7,6 +7,7 @@ would have to be unwrapped, but for `TupleWrapper`, which Relay has too.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -393,8 +394,6 @@ def typed(expr: relax.Expr) -> relax.Expr:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "bind":  # `module` has it, which is made of what is here
-        from .module import bind
-
-        return bind
+    if name == "bind":  # `module` is made of what is here
+        return importlib.import_module(".module", __package__).bind
     raise AttributeError(f"tvmlab.relay.expr has no {name}")
