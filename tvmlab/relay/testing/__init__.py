@@ -11,7 +11,7 @@ from tvm import ir, relax
 from .. import gone, transform
 from ..expr import as_expr
 from ..module import flat, from_expr
-from . import init, layers, mlp, mobilenet, resnet, vgg
+from . import init, layers, mlp, mobilenet, resnet, squeezenet, vgg
 from .init import create_workload
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "resnet",
     "run_infer_type",
     "run_opt_pass",
+    "squeezenet",
     "vgg",
 ]
 
