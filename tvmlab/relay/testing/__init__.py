@@ -11,11 +11,12 @@ from tvm import ir, relax
 from .. import gone, transform
 from ..expr import as_expr
 from ..module import flat, from_expr
-from . import densenet, dqn, init, layers, mlp, mobilenet, resnet, squeezenet, vgg
+from . import dcgan, densenet, dqn, init, layers, mlp, mobilenet, resnet, squeezenet, vgg
 from .init import create_workload
 
 __all__ = [
     "create_workload",
+    "dcgan",
     "densenet",
     "dqn",
     "init",
