@@ -11,7 +11,19 @@ from tvm import ir, relax
 from .. import gone, transform
 from ..expr import as_expr
 from ..module import flat, from_expr
-from . import dcgan, densenet, dqn, init, layers, mlp, mobilenet, resnet, squeezenet, vgg
+from . import (
+    dcgan,
+    densenet,
+    dqn,
+    inception_v3,
+    init,
+    layers,
+    mlp,
+    mobilenet,
+    resnet,
+    squeezenet,
+    vgg,
+)
 from .init import create_workload
 
 __all__ = [
@@ -19,6 +31,7 @@ __all__ = [
     "dcgan",
     "densenet",
     "dqn",
+    "inception_v3",
     "init",
     "layers",
     "mlp",
