@@ -59,7 +59,7 @@ def get_net(
     code : tvm.relax.Expr, optional
         The random numbers; left out, they are the input ``data``.
     layout : str
-        ``"NCHW"`` or ``"NHWC"``.
+        ``"NCHW"`` or ``"NHWC"``; TVM itself lowers this convolution in the first only.
     dtype : str
         Of everything.
 
