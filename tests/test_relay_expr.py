@@ -221,7 +221,7 @@ def test_what_is_refused(make: Any, what: str) -> None:
         (relay, "prelude", "no counterpart"),
         (relay.transform, "AlterOpLayout", "tvm.relax.transform.ConvertLayout"),
         (relay.frontend, "from_mxnet", "export the model to ONNX"),
-        (relay.testing, "lstm", "tvmlab.models"),
+        (relay.testing, "byoc", "AnnotateTarget"),
         (relay.backend, "te_compiler", "LegalizeOps"),
         (relay.vision, "roi_pool", "tvm.relax.op.vision.roi_pool"),
         (relay.nn, "correlation", "no counterpart"),

@@ -157,6 +157,38 @@ def test_dcgan_draws_what_pytorch_draws() -> None:
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
 
 
+def test_cells_remember_what_they_saw() -> None:
+    mod, params = testing.lstm.get_workload(2, 3, batch_size=2)
+    order = ["data", "i2h_{}_weight", "i2h_{}_bias", "h2h_{}_weight", "h2h_{}_bias"]
+    names = [name.format(number) for number in range(2) for name in order]
+    assert [param.name for param in mod["main"].params] == names
+    for types in (True, False):
+        again = relay.fromtext(relay.astext(mod, types=types))
+        assert tvm_ffi.structural_equal(again, mod, map_free_vars=True)
+
+    rng = np.random.default_rng(0)
+    values = {
+        name: rng.normal(size=param.shape).astype("float32") for name, param in params.items()
+    }
+    inputs = rng.normal(size=(2, 2, 3)).astype("float32")
+    run = relay.create_executor("graph", mod, target="llvm", params=values).evaluate()
+    got = run(*inputs).numpy()
+
+    def sigmoid(x: np.ndarray) -> np.ndarray:
+        return 1 / (1 + np.exp(-x))
+
+    h = c = np.zeros((2, 3), "float32")
+    for number, x in enumerate(inputs):
+        sums = [
+            data @ values[f"{which}_{number}_weight"].T + values[f"{which}_{number}_bias"]
+            for which, data in (("i2h", x), ("h2h", h))
+        ]
+        enter, keep, new, leave = np.split(sums[0] + sums[1], 4, axis=1)
+        c = sigmoid(keep) * c + sigmoid(enter) * np.tanh(new)
+        h = sigmoid(leave) * np.tanh(c)
+    np.testing.assert_allclose(got, h, rtol=1e-4, atol=1e-5)
+
+
 def test_a_layer_takes_the_weights_it_is_given() -> None:
     x, weight, bias = (
         relay.var(name, shape=(3,) * n) for name, n in (("x", 2), ("w", 2), ("b", 1))
@@ -178,6 +210,7 @@ def test_dcgan_draws_from_a_given_code() -> None:
         (lambda: testing.squeezenet.get_workload(version="2"), "'1.0' or '1.1'"),
         (lambda: testing.densenet.get_workload(7), "121, 161, 169, 201"),
         (lambda: testing.dcgan.get_workload(1, oshape=(3, 32, 32)), "64, 64"),
+        (lambda: testing.lstm.get_workload(0, 3), "1 or more"),
         (lambda: testing.dcgan.get_workload(1, layout="CHWN"), "'NCHW' or 'NHWC'"),
     ],
 )
