@@ -89,14 +89,7 @@ relay.scope_builder | tvm.relax.BlockBuilder | builds bindings
 relay.span | tvm.ir.Span | of any node
 relay.testing.byoc | - | use AnnotateTarget
 relay.testing.darknet | - | export to ONNX
-relay.testing.dcgan | tvmlab.models | networks of its own
-relay.testing.densenet | tvmlab.models | networks of its own
-relay.testing.dqn | tvmlab.models | networks of its own
-relay.testing.inception_v3 | tvmlab.models | networks of its own
-relay.testing.lstm | tvmlab.models | networks of its own
-relay.testing.squeezenet | tvmlab.models | networks of its own
 relay.testing.temp_op_attr | tvm.ir.Op | its methods set_attr and reset_attr
-relay.testing.vgg | tvmlab.models | networks of its own
 relay.testing.yolo_detection | - |
 relay.transform.AlterOpLayout | tvm.relax.transform.ConvertLayout | with layouts that are asked for
 relay.transform.AnnotateSpans | - | spans come from the reader
