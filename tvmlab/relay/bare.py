@@ -17,12 +17,9 @@ from .expressions import Scope, agrees
 from .graph import known, typed
 from .lexer import Token, type_comment
 from .lowering import Lowering
+from .printer import FRAGMENT
 from .syntax import Node, parse_type
 from .values import read_type
-
-FRAGMENT = "relay.fragment"
-"""The attribute of a ``main`` that was a bare body ending in a binding: 1, or 2 where its free
-variables were declared."""
 
 
 class BareLowering(Lowering):

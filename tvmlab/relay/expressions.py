@@ -14,16 +14,11 @@ from tvm import ir, relax
 from ..errors import RelayError, TvmlabError
 from . import lexer, operators, table
 from .constants import Constants
+from .depth import MAX_TYPE_DEPTH, MAX_TYPE_PARTS
 from .graph import key, known, typed
 from .lexer import Token
 from .syntax import Node
 from .values import DROPPED, DTYPES, MAX_RANK, BoxedIndex, attribute, literal
-
-MAX_TYPE_DEPTH = 64
-"""How deep the types of tuples and functions may nest; TVM walks them by recursion."""
-
-MAX_TYPE_PARTS = 10_000
-"""How many parts such a type may have, counted once for each place where it stands."""
 
 
 class Scope:

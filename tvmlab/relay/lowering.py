@@ -7,14 +7,12 @@ from collections.abc import Sequence
 import tvm
 from tvm import ir, relax
 
+from .depth import MAX_SCOPES
 from .expressions import BINDING, Expressions, Scope, agrees, said
 from .graph import known
 from .lexer import Token
 from .syntax import Node
 from .values import read_type
-
-MAX_SCOPES = 50
-"""How deep functions and branches may nest in one another, and calls of undeclared functions."""
 
 
 class Lowering(Expressions):

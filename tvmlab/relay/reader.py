@@ -21,9 +21,10 @@ from tvm import ir, relax
 from ..errors import InputError
 from .bare import BareLowering
 from .constants import Constants
+from .depth import MAX_SCOPES
 from .graph import known
 from .lexer import Token, error
-from .lowering import MAX_SCOPES, Lowering
+from .lowering import Lowering
 from .module import specialize
 from .params import load_params
 from .syntax import Node, parse

@@ -1,0 +1,186 @@
+"""Modules, functions and visitors through Relay's names."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+from tvmlab import relay
+from tvmlab.errors import RelayError
+from tvmlab.relay import table
+from tvmlab.relay.module import bind_params_by_name, normalize
+
+X = (1, 3, 8, 8)
+
+
+def types(function: relax.Function) -> list[str]:
+    return [str(param.ty) for param in function.params]
+
+
+def calls(function: relax.Function) -> list[str]:
+    found: list[str] = []
+    relay.analysis.post_order_visit(
+        function,
+        lambda e: found.append(table.written(e)[0].name) if isinstance(e, relay.Call) else 0,
+    )
+    return found
+
+
+def test_a_module_of_an_expression() -> None:
+    x, y = relay.var("x", shape=X), relay.var("y", shape=X)
+    mod = relay.IRModule.from_expr(relay.add(y, x) - y)
+    assert isinstance(mod, relay.IRModule)
+    assert [param.name for param in mod["main"].params] == ["y", "x"]
+    assert relay.analysis.well_formed(mod)
+    blocks = mod["main"].body.blocks
+    assert [type(block) for block in blocks] == [relax.DataflowBlock]
+    named = relay.from_expr(relay.Function([x], x, attrs={"global_symbol": "other"}))
+    assert "other" in named
+
+
+def test_functions_without_types() -> None:
+    x, w = relay.var("x"), relay.var("w")
+    inner = relay.Function([x, w], relay.nn.conv2d(x, w)).with_attr("Composite", "test.conv")
+    assert isinstance(inner, relay.Function)
+    a, b = relay.var("a", shape=X), relay.var("b", shape=(4, 3, 3, 3))
+    called = inner(a, b) + relay.Call(inner, [a, b])
+    mod = relay.from_expr(relay.Function([a, b], called))
+    found = [
+        binding.value
+        for binding in mod["main"].body.blocks[0].bindings
+        if isinstance(binding.value, relax.Function)
+    ]
+    assert types(found[0]) == [str(a.ty), str(b.ty)]
+    assert found[0].attrs["Composite"] == "test.conv"
+    assert mod["main"].ret_ty == relay.TensorType((1, 4, 6, 6))
+    with pytest.raises(RelayError, match="cannot be inferred"):
+        relay.from_expr(relay.nn.batch_norm(*(relay.var(name) for name in "abcde"))[0])
+
+
+def test_let_and_if() -> None:
+    x, y, z = relay.var("x", shape=X), relay.var("y"), relay.var("z")
+    chain = relay.Let(y, x + x, relay.Let(z, relay.nn.relu(y), z * y))
+    mod = relay.from_expr(relay.Function([x], chain))
+    assert calls(mod["main"]) == ["add", "nn.relu", "multiply"]
+    condition = relay.var("c", "bool")
+    branch = relay.If(condition, x + x, x)
+    mod = relay.from_expr(relay.Function([condition, x], branch))
+    assert mod["main"].ret_ty == x.ty
+    w = relay.var("w")
+    loop = relay.Let(w, w + w, w)
+    with pytest.raises(RelayError, match="computed from itself"):
+        relay.from_expr(relay.Function([x], loop))
+
+
+def test_a_deep_graph() -> None:
+    x = relay.var("x", shape=(2,))
+    y = x
+    for _ in range(3000):
+        y = y + x
+    mod = relay.from_expr(relay.Function([x], y))
+    assert len(mod["main"].body.blocks[0].bindings) == 3000
+
+    class Flip(relay.ExprMutator):
+        def visit_call(self, call: relax.Call) -> relax.Expr:
+            made = super().visit_call(call)
+            return made.args[0] - made.args[1]
+
+    flipped = Flip().visit(mod["main"])
+    assert set(calls(flipped)) == {"subtract"}
+    assert len(calls(flipped)) == 3000
+
+
+def test_modules_filled_by_hand_are_normalized() -> None:
+    x, y = relay.var("x", shape=(2, 3)), relay.var("y", shape=(2, 3))
+    callee, call = relay.GlobalVar("callee"), relay.var("z", shape=(2, 3))
+    mod = tvm.IRModule()
+    mod[callee] = relay.Function([x, y], relay.Tuple([x + y, x]))
+    pair = callee(call, call)
+    mod["main"] = relay.Function([call], relay.nn.relu(relay.TupleGetItem(pair, 0)))
+    made = normalize(mod)
+    assert made["main"].ret_ty == call.ty
+    assert relay.analysis.well_formed(made)
+    assert made["main"].attrs["global_symbol"] == "main"
+    assert "global_symbol" not in made["callee"].attrs
+    assert normalize(made).same_as(made)
+
+
+def test_binding() -> None:
+    x, y = relay.var("x", shape=(2,)), relay.var("y", shape=(2,))
+    function = relay.Function([x, y], x + y)
+    bound = relay.bind(function, {y: relay.const(np.ones(2))})
+    assert [param.name for param in bound.params] == ["x"]
+    assert relay.bind(x + y, {x: y}).args[0].same_as(y)
+    mod = relay.from_expr(function)
+    for one in (function, mod["main"]):
+        by_name = bind_params_by_name(one, {"y": np.ones(2, "float32"), "other": np.ones(2)})
+        assert types(by_name) == [str(x.ty)]
+        assert bool(by_name.body.blocks) == bool(one.body.blocks)
+        for wrong in (np.ones(2), np.ones(3, "float32"), np.ones((1, 3), "float32")):
+            with pytest.raises(RelayError):  # bound, as Relay did, and found wrong by inference
+                normalize(tvm.IRModule({"main": bind_params_by_name(one, {"y": wrong})}))
+    with pytest.raises(RelayError, match="two parameters are named 'x'"):
+        bind_params_by_name(
+            relay.Function([x, relay.var("x", shape=(2,))], x), {"x": np.ones(2, "float32")}
+        )
+
+
+# Analyses and visitors
+
+
+def test_variables_in_the_order_of_their_use() -> None:
+    a, b, c = (relay.var(name, shape=(2,)) for name in "abc")
+    inner = relay.Function([c], c + b)
+    graph = (b - a) * relay.Call(inner, [a])
+
+    def names(found: list[relax.Var]) -> list[str]:
+        return [var.name for var in found]
+
+    assert names(relay.analysis.free_vars(graph)) == ["b", "a"]
+    assert names(relay.analysis.all_vars(graph)) == ["b", "a", "c"]
+    assert names(relay.analysis.bound_vars(graph)) == ["c"]
+    assert relay.analysis.free_vars(relay.Function([a, b], graph)) == []
+    assert relay.analysis.well_formed(relay.Function([a, b], graph))
+
+
+def test_each_node_is_visited_once_after_its_parts() -> None:
+    x = relay.var("x", shape=(2,))
+    y = relay.nn.relu(x)
+    seen: list[relax.Expr] = []
+    relay.analysis.post_order_visit(y + y, seen.append)
+    assert [type(node).__name__ for node in seen] == ["Op", "Op", "Var", "Call", "Call"]
+    mod = relay.from_expr(relay.Function([x], (y + y) * y))
+    assert relay.analysis.list_op_freqs(mod) == {"nn.relu": 1, "add": 1, "multiply": 1}
+
+    class Count(relay.ExprVisitor):
+        def __init__(self) -> None:
+            super().__init__()
+            self.found: list[str] = []
+
+        def visit_call(self, call: relax.Call) -> None:
+            super().visit_call(call)
+            self.found.append(call.op.name)
+
+    visitor = Count()
+    visitor.visit(mod["main"])
+    assert visitor.found == ["relax.nn.relu", "relax.add", "relax.multiply"]
+    limit = sys.getrecursionlimit()
+    with pytest.raises(NotImplementedError):
+        relay.ExprFunctor().visit(x)
+    assert sys.getrecursionlimit() == limit
+
+
+def test_a_mutator_keeps_what_it_does_not_change() -> None:
+    x, y = relay.var("x", shape=(2,)), relay.var("y", shape=(2,))
+    branch = relay.If(relay.const(True), relay.nn.relu(x), x)
+    pair = relay.Tuple([branch, relay.nn.relu(y)])
+    graph = relay.Function([x, y], relay.TupleGetItem(pair, 1) + relay.const([1.0, 2.0]))
+    kept = relay.ExprMutator().visit(graph)
+    assert kept.params[0].same_as(x)
+    assert calls(kept) == calls(graph)
+    again = relay.ExprMutator().visit(relay.nn.relu(x))
+    assert again.ty == x.ty
