@@ -15,6 +15,7 @@ from tvm import ir, relax
 from .. import dialect
 from ..errors import RelayError
 from . import graph, literals, operators, table, types
+from .collector import no_collection
 from .metadata import Section
 from .names import Names
 from .order import Node, Scope
@@ -68,7 +69,12 @@ def astext(mod: Printable, show_meta_data: bool = True, types: bool = True) -> s
     It prints what `relay.astext` of TVM 0.18 would (`src/relay/printer/relay_text_printer.cc`),
     but for floating-point numbers, of which Relay prints six digits: here are as many as they need.
     """
-    printer = _Printer(types)
+    with no_collection():
+        return _text(mod, show_meta_data, types)
+
+
+def _text(mod: Printable, show_meta_data: bool, typed: bool) -> str:
+    printer = _Printer(typed)
     try:
         if not isinstance(mod, tvm.IRModule):
             text = _HEADER + printer.alone(mod)

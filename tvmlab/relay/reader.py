@@ -7,10 +7,8 @@ are, since Relax takes those as arguments. `let` always binds.
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from tvm import ir, relax
 
 from ..errors import InputError
 from .bare import BareLowering
+from .collector import no_collection
 from .constants import Constants
 from .depth import MAX_SCOPES
 from .graph import known
@@ -59,7 +58,7 @@ def fromtext(
         Where the text cannot be read, with line and column: it is malformed, names what is not
         there, or says what has no form in Relax.
     """
-    with _no_collection():
+    with no_collection():
         return _read(text, params)
 
 
@@ -75,18 +74,6 @@ def _read(text: str, params: Mapping[str, Any] | str | os.PathLike[str] | None) 
     if values:
         raise InputError("params are for a module's @main", fix="write def @main(...) { ... }")
     return tvm.IRModule({"main": BareLowering(text, constants).main(root)})
-
-
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """Hold Python's collector back: it walks a tree again and again that only grows."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 def _check_version(text: str, token: Token | None) -> None:
