@@ -13,7 +13,10 @@ from tvm import ir, relax
 from ..errors import RelayError
 from .graph import key
 
-__all__ = ["MAX_SCOPES", "MAX_TYPE_DEPTH", "MAX_TYPE_PARTS", "check", "check_scopes", "check_type"]
+__all__ = [
+    *("MAX_SCOPES", "MAX_TYPE_DEPTH", "MAX_TYPE_PARTS", "check", "check_scopes", "check_type"),
+    *("too_large", "type_size", "whole"),
+]
 
 MAX_SCOPES = 50
 """How deep functions and branches may nest in one another."""
@@ -37,7 +40,7 @@ def check_scopes(depth: int) -> None:
 
 def check_type(type_: ir.Type) -> None:
     """Refuse a type that nests deeper, or has more parts, than the limits say."""
-    _check(_type_size(type_, {}))
+    _check(type_size(type_, {}))
 
 
 def check(nodes: Iterable[relax.Expr]) -> None:
@@ -57,9 +60,9 @@ def check(nodes: Iterable[relax.Expr]) -> None:
     sizes: dict[int, Size] = {}
     for node in nodes:
         if isinstance(node, relax.Tuple):
-            size = _whole(sizes.get(key(field), (1, 1)) for field in node.fields)
+            size = whole(sizes.get(key(field), (1, 1)) for field in node.fields)
         elif isinstance(node.ty, _NESTED):
-            size = _type_size(node.ty, types)
+            size = type_size(node.ty, types)
         else:
             continue
         if isinstance(node, (relax.Tuple, relax.Function)):
@@ -67,8 +70,13 @@ def check(nodes: Iterable[relax.Expr]) -> None:
         sizes[key(node)] = size
 
 
+def too_large(size: Size) -> bool:
+    """Say whether a type's depth or its number of parts is beyond the limits."""
+    return size[0] > MAX_TYPE_DEPTH or size[1] > MAX_TYPE_PARTS
+
+
 def _check(size: Size) -> None:
-    if size[0] > MAX_TYPE_DEPTH or size[1] > MAX_TYPE_PARTS:
+    if too_large(size):
         raise RelayError(
             f"a type has more than {MAX_TYPE_PARTS} parts or nests deeper than {MAX_TYPE_DEPTH} "
             "levels",
@@ -77,21 +85,22 @@ def _check(size: Size) -> None:
         )
 
 
-def _whole(parts: Iterable[Size]) -> Size:
+def whole(parts: Iterable[Size]) -> Size:
+    """Give the size of a type from its parts'."""
     depth, count = 1, 1
     for part in parts:
         depth, count = max(depth, part[0] + 1), count + part[1]
     return depth, count
 
 
-def _type_size(root: ir.Type, known: dict[int, Size]) -> Size:
+def type_size(root: ir.Type, known: dict[int, Size]) -> Size:
     """Say how deep a type is and how many parts it has; what is shared is looked at once."""
     stack = [(root, False)]
     while stack:
         type_, ready = stack.pop()
         parts = _parts(type_)
         if ready:
-            known[key(type_)] = _whole(known[key(part)] for part in parts)
+            known[key(type_)] = whole(known[key(part)] for part in parts)
         elif key(type_) not in known:
             stack.append((type_, True))
             stack.extend((part, False) for part in parts)

@@ -12,9 +12,8 @@ import tvm_ffi
 from tvm import ir, relax
 
 from ..errors import RelayError, TvmlabError
-from . import lexer, operators, table
+from . import depth, lexer, operators, table
 from .constants import Constants
-from .depth import MAX_TYPE_DEPTH, MAX_TYPE_PARTS
 from .graph import key, known, typed
 from .lexer import Token
 from .syntax import Node
@@ -98,21 +97,19 @@ class Expressions:
     def size(self, value: relax.Expr) -> tuple[int, int]:
         """Say how deep a value's type is, and how many parts it has."""
         found = self.sizes.get(key(value))
-        return found[:2] if found else type_size(value.ty)
+        return found[:2] if found else depth.type_size(value.ty, {})
 
     def nest(self, token: Token, whole: relax.Expr, parts: Iterable[tuple[int, int]]) -> relax.Expr:
         """Note the size of a tuple's or function's type, which grows fast where parts repeat."""
-        depth, count = 1, 1
-        for part in parts:
-            depth, count = max(depth, part[0] + 1), count + part[1]
-        if depth > MAX_TYPE_DEPTH or count > MAX_TYPE_PARTS:
+        size = depth.whole(parts)
+        if depth.too_large(size):
             raise self.error(
                 token,
-                f"The type of this has more than {MAX_TYPE_PARTS} parts "
-                f"or nests deeper than {MAX_TYPE_DEPTH} levels",
+                f"The type of this has more than {depth.MAX_TYPE_PARTS} parts "
+                f"or nests deeper than {depth.MAX_TYPE_DEPTH} levels",
                 "use flat tuples",
             )
-        self.sizes[key(whole)] = (depth, count, whole)
+        self.sizes[key(whole)] = (*size, whole)
         return whole
 
     def refuse(self, token: Token, problem: Exception) -> NoReturn:
@@ -347,18 +344,6 @@ def agrees(declared: ir.Type, found: ir.Type) -> bool:
         )
     kinds = (relax.TupleType, relax.TensorType)
     return not (isinstance(declared, kinds) and isinstance(found, kinds))
-
-
-def type_size(type_: ir.Type) -> tuple[int, int]:
-    """Say how deep a type nests, and how many parts it has."""
-    if isinstance(type_, relax.TupleType):
-        inner = list(type_.fields)
-    elif isinstance(type_, relax.FuncType):
-        inner = [*(type_.params or ()), type_.ret]
-    else:
-        return 1, 1
-    sizes = [type_size(part) for part in inner]
-    return 1 + max((depth for depth, _ in sizes), default=0), 1 + sum(count for _, count in sizes)
 
 
 def said(type_: ir.Type) -> str:
