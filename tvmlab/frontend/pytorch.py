@@ -8,6 +8,7 @@ from typing import Any
 from tvm.ir import IRModule
 
 from ..errors import ModelError, ShapeError, UnsupportedOperatorError
+from . import pt2e
 from .shapes import Shapes
 
 __all__ = ["import_program"]
@@ -55,23 +56,37 @@ def import_program(program: Any, shapes: Shapes | None, *, keep_params: bool = F
             program = program.run_decompositions({})
             _refuse_state(program)
             return from_exported_program(
-                program, keep_params_as_input=keep_params, unwrap_unit_return_tuple=True
+                program,
+                keep_params_as_input=keep_params,
+                unwrap_unit_return_tuple=True,
+                custom_convert_map=pt2e.converters(program),
             )
     except ModelError:
         raise
     except Exception as error:  # upstream asserts and raises by turns
         message = str(error).strip().splitlines()[-1] if str(error).strip() else repr(error)
         if "Unsupported function type" in message:
-            raise UnsupportedOperatorError(
-                f"TVM cannot import a PyTorch operator: {message}",
-                where="the exported program",
-                fix="express it in other operators, or decompose it with run_decompositions",
-            ) from error
+            raise _unsupported(program, message) from error
         raise ModelError(
             f"TVM's importer failed: {message}",
             where="the exported program",
             fix="export the module in evaluation mode, and check that it runs in PyTorch",
         ) from error
+
+
+def _unsupported(program: Any, message: str) -> UnsupportedOperatorError:
+    """Name the operators that the importer does not know, and their nodes."""
+    nodes = [node for node in program.graph.nodes if node.op == "call_function"]
+    unknown = [node for node in nodes if f"'{node.target.__name__}'" in message]
+    places = ", ".join(f"node {node.name!r} ({node.target})" for node in unknown[:5])
+    fix = "express it in other operators, or decompose it with run_decompositions"
+    if any(str(node.target).startswith(pt2e.LIBRARY) for node in unknown):
+        fix = f"quantize the network statically; supported are {pt2e.SUPPORTED}"
+    return UnsupportedOperatorError(
+        f"TVM cannot import a PyTorch operator: {message}",
+        where=f"the exported program: {places}" if places else "the exported program",
+        fix=fix,
+    )
 
 
 def _refuse_state(program: Any) -> None:
