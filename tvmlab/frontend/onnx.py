@@ -19,6 +19,7 @@ from tvm.ir import IRModule
 
 from ..errors import ModelError, ShapeError, UnsupportedOperatorError
 from ..extras import need
+from . import qdq, qoperator
 from .limits import RaiseLimits
 from .shapes import Shapes, resolve
 
@@ -112,6 +113,8 @@ def import_proto(
         with contextlib.redirect_stdout(printed), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             _check(onnx, model, where)
+            model = qoperator.rewrite(model, where)
+            qdq.check(model, where)
             declared = dict(_inputs(model.graph))
             imported = from_onnx(
                 model,
