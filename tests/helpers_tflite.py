@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from helpers_models import array
@@ -13,20 +14,41 @@ from helpers_models import array
 class Step:
     """An operator: its builtin code, the numbers of its tensors, and how its options are written.
 
-    `options` is the name of a table of the schema, as `Conv2DOptions`, `values` its fields.
+    `options` is the name of a table of the schema, as `Conv2DOptions`, or "" for none; `values` are
+    its fields.
     """
 
     code: int
     inputs: Sequence[int]
     outputs: Sequence[int]
     options: str
-    values: dict[str, int] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
 
 
-def write(tensors: dict[str, np.ndarray | tuple[int, ...]], steps: Sequence[Step]) -> bytes:
-    """Write a float32 model whose first tensor goes in and whose last comes out.
+@dataclass
+class Quantized:
+    """A quantized tensor: an array, which becomes a constant, or the shape of a value.
 
-    A tensor is an array, which becomes a constant, or the shape of a value.
+    Without scales it is a tensor of `dtype` that is not quantized.
+    """
+
+    content: np.ndarray | tuple[int, ...]
+    dtype: str = "int8"
+    scale: Sequence[float] = ()
+    zero_point: Sequence[int] = ()
+    axis: int = 0
+
+
+Content = np.ndarray | tuple[int, ...] | Quantized
+
+
+def write(
+    tensors: Mapping[str, Content], steps: Sequence[Step], *, inputs: Sequence[int] = (0,)
+) -> bytes:
+    """Write a model whose `inputs`, tensors by number, go in and whose last tensor comes out.
+
+    A tensor is an array, which becomes a constant, or the shape of a value; float32 if not said
+    otherwise.
     """
     import flatbuffers
     import tflite
@@ -42,7 +64,9 @@ def write(tensors: dict[str, np.ndarray | tuple[int, ...]], steps: Sequence[Step
     def numbers(values: Sequence[int]) -> int:
         return int(builder.CreateNumpyVector(np.array(values, "int32")))
 
-    def table(kind: str, **fields: int) -> int:
+    def table(kind: str, **fields: Any) -> int:
+        # A field that is a list becomes a vector, which has to be written before its table.
+        fields = {n: numbers(v) if isinstance(v, list) else v for n, v in fields.items()}
         getattr(tflite, f"{kind}Start")(builder)
         for name, value in fields.items():
             getattr(tflite, f"{kind}Add{name}")(builder, value)
@@ -50,15 +74,26 @@ def write(tensors: dict[str, np.ndarray | tuple[int, ...]], steps: Sequence[Step
         return int(end(builder))
 
     buffers, values = [table("Buffer")], []  # Buffer 0 is empty: that of all that is computed.
-    for name, content in tensors.items():
+    for name, given in tensors.items():
+        described = given if isinstance(given, Quantized) else Quantized(given, "float32")
+        content, more = described.content, {}
         text, constant = builder.CreateString(name), isinstance(content, np.ndarray)
-        shape = numbers(content.shape if constant else content)
-        if constant:
-            data = builder.CreateNumpyVector(np.frombuffer(content.tobytes(), "uint8"))
-            buffers.append(table("Buffer", Data=data))
+        shape = numbers(content.shape if isinstance(content, np.ndarray) else content)
+        if isinstance(content, np.ndarray):
+            raw = np.frombuffer(content.astype(described.dtype).tobytes(), "uint8")
+            buffers.append(table("Buffer", Data=builder.CreateNumpyVector(raw)))
+        if len(described.scale):
+            scale = builder.CreateNumpyVector(np.array(described.scale, "float32"))
+            zero = builder.CreateNumpyVector(np.array(described.zero_point, "int64"))
+            more["Quantization"] = table(
+                "QuantizationParameters",
+                Scale=scale,
+                ZeroPoint=zero,
+                QuantizedDimension=described.axis,
+            )
         buffer = len(buffers) - 1 if constant else 0
-        kind = tflite.TensorType.FLOAT32
-        values.append(table("Tensor", Shape=shape, Type=kind, Buffer=buffer, Name=text))
+        kind = getattr(tflite.TensorType, described.dtype.upper())
+        values.append(table("Tensor", Shape=shape, Type=kind, Buffer=buffer, Name=text, **more))
 
     codes, operators = [], []
     for number, step in enumerate(steps):
@@ -70,19 +105,22 @@ def write(tensors: dict[str, np.ndarray | tuple[int, ...]], steps: Sequence[Step
                 Version=1,
             )
         )
+        options: dict[str, int] = {}
+        if step.options:
+            options["BuiltinOptionsType"] = getattr(tflite.BuiltinOptions, step.options)
+            options["BuiltinOptions"] = table(step.options, **step.values)
         operators.append(
             table(
                 "Operator",
                 OpcodeIndex=number,
                 Inputs=numbers(step.inputs),
                 Outputs=numbers(step.outputs),
-                BuiltinOptionsType=getattr(tflite.BuiltinOptions, step.options),
-                BuiltinOptions=table(step.options, **step.values),
+                **options,
             )
         )
     graph = {
         "Tensors": vector(values),
-        "Inputs": numbers([0]),
+        "Inputs": numbers(inputs),
         "Outputs": numbers([len(values) - 1]),
         "Operators": vector(operators),
     }
