@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tvm import ir
 
-from . import scaling
+from . import convolution, products, scaling
 
 __all__ = ["LEGALIZATIONS"]
 
@@ -16,6 +16,10 @@ LEGALIZATIONS = {
     "relax.qnn.quantize": scaling.quantize,
     "relax.qnn.dequantize": scaling.dequantize,
     "relax.qnn.requantize": scaling.requantize,
+    "relax.qnn.conv2d": convolution.conv2d,
+    "relax.qnn.conv2d_transpose": convolution.conv2d_transpose,
+    "relax.qnn.dense": products.dense,
+    "relax.qnn.batch_matmul": products.batch_matmul,
 }
 """From the operator's name to its legalization."""
 
