@@ -303,7 +303,9 @@ def _publish() -> None:
         sys.modules[f"{__name__}.{module}"] = pattern_table
     globals()["contrib"] = pattern_table
     outer = namespace(f"{_PACKAGE}.qnn", "")
-    outer.op = namespace(f"{_PACKAGE}.qnn.op", "qnn.")  # type: ignore[attr-defined]
+    inner = namespace(f"{_PACKAGE}.qnn.op", "qnn.")
+    inner.requantize_config = requantize_config  # type: ignore[attr-defined]
+    outer.op = inner  # type: ignore[attr-defined]
 
 
 __path__: list[str] = []
