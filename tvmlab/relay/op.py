@@ -17,6 +17,7 @@ import numpy as np
 from tvm import ir, relax, tirx
 
 from ..errors import RelayError
+from ..qnn.config import requantize_config
 from . import gone, operators, pattern_table, table, weights
 from .expr import TupleWrapper, as_expr, const, infer, typed
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ...errors import ShapeError
 from .. import checks, windows
 from ..checks import Array
-from .exact import matmul
+from .exact import exact, matmul
 from .layouts import agree, arranged, transposed
 
 
@@ -122,6 +122,7 @@ def _convolve(
             f"the window of {reach} is larger than the padded data of {size}",
             where=f"{call}, operand data",
         )
+    x, w = exact(x, w, inner * taps[0] * taps[1])
     sums: Any = 0
     for i in range(taps[0]):
         for j in range(taps[1]):
@@ -136,9 +137,9 @@ def _convolve(
             if inner == 1:
                 sums = sums + (rows * tap[:, :, 0]).reshape(len(rows), o)
             else:
-                found = matmul(rows.transpose(1, 0, 2), tap.transpose(0, 2, 1))
+                found = np.matmul(rows.transpose(1, 0, 2), tap.transpose(0, 2, 1))
                 sums = sums + found.transpose(1, 0, 2).reshape(len(rows), o)
-    return np.asarray(sums).reshape(n, *out, o)
+    return np.asarray(sums).reshape(n, *out, o).astype(np.int64)
 
 
 def dense(
