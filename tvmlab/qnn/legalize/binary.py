@@ -12,7 +12,7 @@ from tvm import relax, te, tirx
 from ...errors import InputError
 from .. import checks, config
 from ..reference import tflite
-from .casts import offset
+from .casts import offset, wrapped
 from .fixed_point import INT32, Ends, Multiplication, fits
 from .operands import Given, Row, call_te, fields, known_shape
 from .scale import Scaling, requantized, shifted
@@ -48,7 +48,7 @@ class _Side:
         place = self.at(index)
         kind = "int32" if fits(self.ends) else "int64"
         number, zero = tensor(*place).astype(kind), self.zero.read(self.channel(place))
-        return (number - zero.astype(kind)).astype("int32")
+        return number - zero if kind == "int32" else wrapped(number - zero.astype(kind))
 
 
 class _Both:
@@ -192,7 +192,7 @@ def mul(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         a, b = left.less_zero(lhs, index), right.less_zero(rhs, index)
         product = a * b
         if not fits((min(corners), max(corners))):
-            product = (a.astype("int64") * b.astype("int64")).astype("int32")
+            product = wrapped(a.astype("int64") * b.astype("int64"))
         if both.way.rounding != "TFLITE":
             return scaling.apply(product, index[axis] if index else 0)
         found = multiplication.apply(product, 0)

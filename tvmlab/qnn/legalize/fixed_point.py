@@ -28,6 +28,7 @@ from tvm import tirx
 
 from ..checks import limits
 from ..reference.fixed_point import BITS, fixed_point_multipliers
+from .casts import wrapped
 from .operands import Row
 
 __all__ = ["INT32", "Ends", "Multiplication", "fits"]
@@ -133,7 +134,8 @@ class Multiplication:
         """Multiply as TFLite does; its high product cannot saturate, as no multiplier is 2**31."""
         if not self._left.is_all(0):
             x = x.astype("int64") << self._left.read(channel).astype("int64")
-        product = _product(x.astype("int32"), self._multiplier.read(channel))
+        x = wrapped(x) if str(x.ty) == "int64" else x
+        product = _product(x, self._multiplier.read(channel))
         half = tirx.const(1 << (BITS - 1), "int64")
         found = ((product + half) >> tirx.const(BITS, "int64")).astype("int32")
         if self._right.is_all(0):

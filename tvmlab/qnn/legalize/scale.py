@@ -11,7 +11,7 @@ from tvm import relax, te, tirx
 from .. import config
 from ..checks import limits
 from ..reference.scaling import multiplier
-from .casts import half_away, offset, saturate_float, saturate_int
+from .casts import half_away, offset, saturate_float, saturate_int, wrapped
 from .fixed_point import Ends, Multiplication, fits
 from .operands import Row, call_te, known_shape
 
@@ -101,7 +101,9 @@ class Scaling:
             return offset(x, int(self.out_zero.values), self.out_dtype)
         if not self.out_zero.is_all(0):
             x = x.astype("int64") + self.out_zero.read(channel).astype("int64")
-        return x.astype("int32") if self.out_dtype == "int32" else saturate_int(x, self.out_dtype)
+        if self.out_dtype != "int32":
+            return saturate_int(x, self.out_dtype)
+        return wrapped(x) if str(x.ty) == "int64" else x
 
     def _in_floats(self, x: tirx.PrimExpr, channel: Any) -> tirx.PrimExpr:
         """Scale in floats, each operation rounded on its own."""
