@@ -179,11 +179,13 @@ def mean(dtype: str, keep: bool = True, same: bool = True) -> bytes:
     return write(tensors, [Step(code("MEAN"), [0, 1], [2], "ReducerOptions", {"KeepDims": keep})])
 
 
-def joined(dtype: str, fused: str = "NONE", same: bool = False) -> bytes:
+def joined(dtype: str) -> bytes:
+    """Two tensors along their channels; LiteRT takes different scales of uint8 only."""
+    same = dtype == "int8"
     b = value((1, 3, 4, 5), dtype) if same else value((1, 3, 4, 5), dtype, 0.09, 10)
     y = value((1, 3, 4, 8), dtype) if same else value((1, 3, 4, 8), dtype, 0.06)
     tensors = {"a": value((1, 3, 4, 3), dtype), "b": b, "y": y}
-    options = {"Axis": 3, "FusedActivationFunction": activation(fused)}
+    options = {"Axis": 3}
     return write(
         tensors,
         [Step(code("CONCATENATION"), [0, 1], [2], "ConcatenationOptions", options)],
@@ -211,13 +213,17 @@ def padded(dtype: str, with_value: bool = False) -> bytes:
 def reshaped(dtype: str, kind: str) -> bytes:
     x = value((1, 4, 1, 6), dtype)
     if kind == "RESHAPE":
-        tensors = {"x": x, "to": Quantized(np.array([2, 12]), "int32"), "y": value((2, 12), dtype)}
-        return write(tensors, [Step(code(kind), [0, 1], [2], "ReshapeOptions", {"NewShape": [2, 12]})])
+        to = Quantized(np.array([2, 12]), "int32")
+        tensors = {"x": x, "to": to, "y": value((2, 12), dtype)}
+        options = {"NewShape": [2, 12]}
+        return write(tensors, [Step(code(kind), [0, 1], [2], "ReshapeOptions", options)])
     if kind == "SQUEEZE":
         tensors = {"x": x, "y": value((4, 6), dtype)}
-        return write(tensors, [Step(code(kind), [0], [1], "SqueezeOptions", {"SqueezeDims": [0, 2]})])
+        options = {"SqueezeDims": [0, 2]}
+        return write(tensors, [Step(code(kind), [0], [1], "SqueezeOptions", options)])
     if kind == "EXPAND_DIMS":
-        tensors = {"x": x, "axis": Quantized(np.array(1), "int32"), "y": value((1, 1, 4, 1, 6), dtype)}
+        axis = Quantized(np.array(1), "int32")
+        tensors = {"x": x, "axis": axis, "y": value((1, 1, 4, 1, 6), dtype)}
         return write(tensors, [Step(code(kind), [0, 1], [2], "ExpandDimsOptions")])
     if kind == "TRANSPOSE":
         order = Quantized(np.array([0, 3, 1, 2]), "int32")
@@ -242,7 +248,7 @@ def reshaped(dtype: str, kind: str) -> bytes:
     return write(tensors, [Step(code(kind), [0, 1, 2, 3], [4], "StridedSliceOptions")])
 
 
-def unary(kind: str, dtype: str) -> bytes:
+def unary(kind: str, dtype: str, **more: Any) -> bytes:
     low, _ = INFO[dtype]
     y = value((2, 9), dtype)
     if kind in ("SOFTMAX", "LOGISTIC"):
@@ -257,6 +263,7 @@ def unary(kind: str, dtype: str) -> bytes:
         "HARD_SWISH": ("HardSwishOptions", {}),
     }
     table, options = tables.get(kind, ("", {}))
+    options = {**options, **more}
     return write({"x": value((2, 9), dtype), "y": y}, [Step(code(kind), [0], [1], table, options)])
 
 
@@ -300,8 +307,6 @@ CASES: dict[str, Callable[[str], bytes]] = {
     "mean without axes": lambda d: mean(d, keep=False),
     "mean to another scale": lambda d: mean(d, same=False),
     "concatenation": joined,
-    "concatenation RELU": lambda d: joined(d, "RELU", same=True),
-    "concatenation of one scale": lambda d: joined(d, same=True),
     "pad": padded,
     "pad with a value": lambda d: padded(d, True),
     **{
@@ -311,9 +316,11 @@ CASES: dict[str, Callable[[str], bytes]] = {
     **{
         kind.lower(): lambda d, kind=kind: unary(kind, d)
         for kind in (
-            "SOFTMAX", "LOGISTIC", "TANH", "RELU", "RELU6", "RELU_N1_TO_1", "LEAKY_RELU", "HARD_SWISH",
+            "SOFTMAX", "LOGISTIC", "TANH", "RELU", "RELU6", "RELU_N1_TO_1", "LEAKY_RELU",
+            "HARD_SWISH",
         )
     },
+    "softmax with beta": lambda d: unary("SOFTMAX", d, Beta=0.5),
     "requantize": lambda d: requantized(d, d),
     "requantize to the other type": lambda d: requantized(d, "int8" if d == "uint8" else "uint8"),
     "quantize": quantized,

@@ -28,7 +28,9 @@ def import_bytes(data: bytes, shapes: Shapes | None, *, where: str) -> IRModule:
     Returns
     -------
     tvm.ir.IRModule
-        One function ``main`` in the file's own NHWC layout.
+        One function ``main`` in the file's own NHWC layout. Where the model is quantized, its
+        attribute ``qnn.rounding`` is "TFLITE": what
+        `tvmlab.qnn.transform.FakeQuantizationToInteger` rounds like, unless it is told otherwise.
 
     Raises
     ------
@@ -44,10 +46,19 @@ def import_bytes(data: bytes, shapes: Shapes | None, *, where: str) -> IRModule:
     tflite = need("tflite", extra="tflite")
     from tvm.relax.frontend.tflite import from_tflite
 
+    from .tflite_converter import QuantizedConverter, quantized
+
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return from_tflite(tflite.Model.GetRootAsModel(data, 0))
+            model = tflite.Model.GetRootAsModel(data, 0)
+            mod = from_tflite(model, op_converter=QuantizedConverter)
+            if quantized(model):
+                mod["main"] = mod["main"].with_attr("qnn.rounding", "TFLITE")
+            return mod
+    except ModelError as error:
+        place = f"{where}: {error.where}" if error.where else where
+        raise type(error)(error.what, where=place, fix=error.fix) from error.__cause__
     except NotImplementedError as error:  # of which tvm.error.OpNotImplemented is one
         raise UnsupportedOperatorError(
             f"TVM cannot import a TensorFlow Lite operator: {str(error).strip()}",
