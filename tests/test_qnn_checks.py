@@ -152,7 +152,7 @@ def test_other_refusals() -> None:
         compute("add", lhs=wide, rhs=wide, rounding="TFLITE")
     with pytest.raises(InputError, match="rhs_axis 2"):
         compute("mul", lhs_scale=[0.5, 1, 2], rhs_scale=[0.5, 1, 2, 3], rhs_axis=2)
-    with pytest.raises(InputError, match="lhs_scale times rhs_scale is 0.0"):
+    with pytest.raises(InputError, match=r"lhs_scale times rhs_scale is 0\.0"):
         compute("mul", lhs_scale=1e-30, rhs_scale=1e-30)
     with pytest.raises(InputError, match="a scale of at most 1"):
         compute("softmax", scale=1.5)
