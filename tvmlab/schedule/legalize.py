@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tvm import relax, te, tirx
 
 from .compute import PACK, Window, contraction, depthwise, packed_shape, padded, round_up, sizes
+from .dot import dot_legalizations
 from .machine import Machine
 from .tile import Tile
 from .winograd import Squares
@@ -26,7 +27,8 @@ __all__ = ["legalizations"]
 # Rows of a matrix that a tile is chosen for where their number is open.
 _OPEN = 64
 
-Legalization = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
+#: None says that the call is of another form than the legalization serves.
+Legalization = Callable[[relax.BlockBuilder, relax.Call], relax.Expr | None]
 
 
 def legalizations(
@@ -53,6 +55,7 @@ def legalizations(
             lambda builder, call: _conv2d(builder, call, machine, pack, winograd)
         ),
         "relax.matmul": _or_upstream(lambda builder, call: _matmul(builder, call, machine, pack)),
+        **{name: _or_upstream(made) for name, made in dot_legalizations(machine).items()},
     }
 
 
@@ -61,10 +64,11 @@ def _or_upstream(legalization: Legalization) -> Legalization:
 
     def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         try:
-            return legalization(builder, call)
+            made = legalization(builder, call)
         except Exception as error:  # schedules and TE raise several classes
             warnings.warn(f"{call.op.name} is left to upstream: {error!r}", stacklevel=2)
-            return _upstream(builder, call)
+            made = None
+        return _upstream(builder, call) if made is None else made
 
     return legalize
 
