@@ -86,7 +86,9 @@ class _Plan:
         if DOT in sch.get(block).annotations:
             *taps, inputs, depth = *taps, inputs
         dtype = str(sch.get(block).writes[0].source.dtype)
-        size, each = (_bytes(region.source) for region in (sch.get(block).reads[-1], sch.get(block).reads[0]))
+        size, each = (
+            _bytes(region.source) for region in (sch.get(block).reads[-1], sch.get(block).reads[0])
+        )
         size *= depth  # of the weights that one step of a sum takes
         weights = math.prod(taps) * inputs * channels * size
         blocks = o // channels

@@ -42,6 +42,9 @@ class Dot:
         Dtypes of the factors.
     adds : bool
         Whether the instruction adds to the sums; else they are added after it.
+    spare : int
+        Registers that a step needs beside the sums, the weights and a number of the data: for
+        products that are added after; or because LLVM copies the sums about where all are taken.
     """
 
     llvm: str
@@ -50,6 +53,7 @@ class Dot:
     data: str
     weight: str
     adds: bool = True
+    spare: int = 0
 
     @property
     def name(self) -> str:
@@ -63,7 +67,7 @@ class Dot:
         """Write what it computes: ``c[i] += a[k] * b[i, k]``."""
         lanes, depth, data, weight = self.lanes, self.depth, self.data, self.weight
 
-        @T.prim_func(s_tir=True)
+        @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
         def description(a: T.handle, b: T.handle, c: T.handle) -> None:
             A = T.match_buffer(a, (depth,), data, offset_factor=1)
             B = T.match_buffer(b, (lanes, depth), weight, offset_factor=1)
@@ -85,7 +89,7 @@ class Dot:
         sums, weights = f"int32x{lanes}", f"{weight}x{lanes * depth}"
         number = T.llvm_lookup_intrinsic_id(self.llvm)
 
-        @T.prim_func(s_tir=True)
+        @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
         def adding(a: T.handle, b: T.handle, c: T.handle) -> None:
             A = T.match_buffer(a, (depth,), data, offset_factor=1)
             B = T.match_buffer(b, (lanes, depth), weight, offset_factor=1)
@@ -104,7 +108,7 @@ class Dot:
                     dtype=sums,
                 )
 
-        @T.prim_func(s_tir=True)
+        @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
         def apart(a: T.handle, b: T.handle, c: T.handle) -> None:
             A = T.match_buffer(a, (depth,), data, offset_factor=1)
             B = T.match_buffer(b, (lanes, depth), weight, offset_factor=1)

@@ -19,13 +19,10 @@ from tvm import relax, te, tirx
 from .compute import PACK, Window, contraction, depthwise, packed_shape, padded, round_up, sizes
 from .dot import dot_legalizations
 from .machine import Machine
-from .tile import Tile
+from .tile import OPEN, Tile, pixels_of_a_vector
 from .winograd import Squares
 
 __all__ = ["legalizations"]
-
-# Rows of a matrix that a tile is chosen for where their number is open.
-_OPEN = 64
 
 #: None says that the call is of another form than the legalization serves.
 Legalization = Callable[[relax.BlockBuilder, relax.Call], relax.Expr | None]
@@ -214,9 +211,7 @@ def _depthwise(
     step = machine.lanes(dtype)
     extra = round_up(shape[3], step) - shape[3]
     packed = np.ascontiguousarray(np.pad(array.transpose(1, 2, 0), [(0, 0), (0, 0), (0, extra)]))
-    # The filter and the sums share the registers.
-    most = max(1, machine.registers - len(array[0].ravel()) - 3)
-    columns = min(range(1, min(shape[2], most, 8) + 1), key=lambda n: -(-shape[2] // n) * (n + 1))
+    columns = pixels_of_a_vector(shape[2], array[0].size, machine)
 
     def depthwise_conv2d(x: te.Tensor, w: te.Tensor) -> te.Tensor:
         return depthwise(x, w, window, shape, columns, step, dtype)
@@ -237,7 +232,7 @@ def _matmul(
         return _upstream(builder, call)
     rows, inputs, channels = a[-2], a[-1], b[-1]
     apart = inputs * tvm.DataType(str(left.ty.dtype)).bits // 8
-    many = rows if isinstance(rows, int) else _OPEN
+    many = rows if isinstance(rows, int) else OPEN
     tile = Tile.choose(1, many, channels, inputs, apart, dtype, machine)
     constant = len(b) == 2 and isinstance(right, tvm.ir.GenericConst)
     batch = shape[:-2]
