@@ -6,7 +6,7 @@ from tvm import te, tirx
 
 from ..checks import limits
 
-__all__ = ["half_away", "offset", "saturate_float", "saturate_int"]
+__all__ = ["half_away", "offset", "saturate_float", "saturate_int", "wrapped"]
 
 
 def half_away(x: tirx.PrimExpr) -> tirx.PrimExpr:
@@ -46,3 +46,13 @@ def offset(x: tirx.PrimExpr, zero: int, dtype: str) -> tirx.PrimExpr:
     low, high = limits(dtype)
     least, most = (tirx.const(end - zero, str(x.ty)) for end in (low, high))
     return (tirx.Max(tirx.Min(x, most), least) + zero).astype(dtype)
+
+
+def wrapped(x: tirx.PrimExpr) -> tirx.PrimExpr:
+    """Keep the lower 32 bits of an int64, as int32.
+
+    A cast does so too, but TVM's simplifier takes it for one that changes no value, and drops
+    limits that lie beyond what it then thinks possible.
+    """
+    lower = x & tirx.const((1 << 32) - 1, "int64")
+    return tirx.reinterpret("int32", lower.astype("uint32"))

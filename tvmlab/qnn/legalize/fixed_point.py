@@ -26,13 +26,22 @@ import numpy as np
 import numpy.typing as npt
 from tvm import tirx
 
+from ..checks import limits
 from ..reference.fixed_point import BITS, fixed_point_multipliers
+from .casts import wrapped
 from .operands import Row
 
-__all__ = ["Multiplication"]
+__all__ = ["INT32", "Ends", "Multiplication", "fits"]
 
 Array = npt.NDArray[Any]
+Ends = tuple[int, int]
+INT32: Ends = limits("int32")
 _HALF = 32
+
+
+def fits(ends: Ends) -> bool:
+    """Say whether int32 holds all integers between these two."""
+    return INT32[0] <= ends[0] and ends[1] <= INT32[1]
 
 
 class Multiplication:
@@ -44,32 +53,33 @@ class Multiplication:
         float64, shape () or (channels,): the numbers.
     rounding : str
         ``"UPWARD"``, ``"TONEAREST"`` or ``"TFLITE"``.
-    reach : int
-        No integer is larger in magnitude.
+    ends : tuple of (int, int)
+        The least and the largest of the integers.
 
     Attributes
     ----------
     rows : list of Row
         What its kernel has to read.
-    largest : int
-        No result is larger in magnitude.
+    ends : tuple of (int, int)
+        Bounds of the results.
     """
 
-    def __init__(self, ratio: Array, rounding: str, reach: int) -> None:
+    def __init__(self, ratio: Array, rounding: str, ends: Ends) -> None:
         multiplier, shift = fixed_point_multipliers(ratio)
-        self.rounding, self.reach = rounding, reach
-        self.largest = reach * int(np.ceil(np.max(ratio, initial=0.0))) + 1
+        self.rounding = rounding
+        most = int(np.ceil(np.max(ratio, initial=0.0)))
+        self.ends = min(ends[0] * most, 0) - 1, max(ends[1] * most, 0) + 1
         self.rows: list[Row] = []
         self._multiplier = self._row(multiplier, "int32")
         right = BITS - shift
         if rounding == "TFLITE":
-            self.largest = 1 << BITS
+            self.ends = INT32
             self._left = self._row(np.maximum(shift, 0), "int32")
             self._right = self._row(np.maximum(-shift, 0), "int32")
             self._mask = self._row((np.int64(1) << np.maximum(-shift, 0)) - 1, "int32")
             return
         room = np.maximum(_HALF + 1 - right, 0)
-        self._high = reach << int(room.max(initial=0)) < 1 << BITS
+        self._high = fits(tuple(end << int(room.max(initial=0)) for end in ends))
         if self._high:
             self._room = self._row(room, "int32")
             self._half = self._row(np.int64(1) << (right + room - _HALF - 1), "int32")
@@ -89,7 +99,7 @@ class Multiplication:
         Parameters
         ----------
         x : tvm.tirx.PrimExpr
-            int32, or int64 where `reach` is more than int32 holds.
+            int32, or int64 where that does not hold all of them.
         channel : int or tvm.tirx.PrimExpr
             The channel that it belongs to.
 
@@ -118,13 +128,14 @@ class Multiplication:
         if self.rounding == "TONEAREST":
             product = product - (x < 0).astype("int64")
         found = product >> self._rest.read(channel)
-        return found.astype("int32") if self.largest < 1 << BITS else found
+        return found.astype("int32") if fits(self.ends) else found
 
     def _twice(self, x: tirx.PrimExpr, channel: Any) -> tirx.PrimExpr:
         """Multiply as TFLite does; its high product cannot saturate, as no multiplier is 2**31."""
         if not self._left.is_all(0):
             x = x.astype("int64") << self._left.read(channel).astype("int64")
-        product = _product(x.astype("int32"), self._multiplier.read(channel))
+        x = wrapped(x) if str(x.ty) == "int64" else x
+        product = _product(x, self._multiplier.read(channel))
         half = tirx.const(1 << (BITS - 1), "int64")
         found = ((product + half) >> tirx.const(BITS, "int64")).astype("int32")
         if self._right.is_all(0):

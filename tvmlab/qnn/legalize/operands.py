@@ -240,6 +240,23 @@ class Given:
             return Row(expr=self[name], dtype="float32")
         return Row(self.scale(name, channels), dtype="float32")
 
+    def check_scales(self, **channels: Any) -> None:
+        """Check the scales that are constants, of a call that does not compute with them.
+
+        Parameters
+        ----------
+        **channels : int
+            For operands with one scale a channel: how many there are.
+
+        Raises
+        ------
+        InputError
+            If one is no scale.
+        """
+        for name in self.names:
+            if name.endswith("_scale") and self.array(name) is not None:
+                self.scale(name, channels.get(name, 1))
+
     def _open(self, name: str, what: str) -> CompileError:
         return CompileError(
             f"{name} is not known when the model is compiled; {self.name} needs the {what} then",

@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from tvm import te, tirx
+from tvm import relax, te, tirx
 
 from .. import config
 from ..checks import limits
 from ..reference.scaling import multiplier
-from .casts import half_away, offset, saturate_float, saturate_int
-from .fixed_point import Multiplication
-from .operands import Row
+from .casts import half_away, offset, saturate_float, saturate_int, wrapped
+from .fixed_point import Ends, Multiplication, fits
+from .operands import Row, call_te, known_shape
 
-__all__ = ["Scaling"]
+__all__ = ["Scaling", "requantized", "shifted"]
 
 Array = npt.NDArray[Any]
 
@@ -40,11 +40,15 @@ class Scaling:
         Dtypes before (int32 at most) and after.
     way : config.Requantization
         The rounding, and in what it is computed.
+    ends : tuple of (int, int), optional
+        The least and the largest integer; the ends of `kind` where they are left out.
 
     Attributes
     ----------
     rows : list of Row
         What its kernel has to read.
+    ends : tuple of (int, int)
+        Bounds of the results.
     """
 
     def __init__(
@@ -56,25 +60,29 @@ class Scaling:
         kind: str,
         out_dtype: str,
         way: config.Requantization,
+        ends: Ends | None = None,
     ) -> None:
         self.zero, self.out_zero = zero, out_zero
         self.kind, self.out_dtype, self.way = kind, out_dtype, way
         self.rows = [zero, out_zero]
-        self._ratio = self._multiplication = None
-        ratio, reach = multiplier(scale, out_scale), _reach(kind, zero)
+        self._ratio: Row | None = None
+        self._multiplication: Multiplication | None = None
+        ratio, ends = multiplier(scale, out_scale), shifted(ends or limits(kind), zero)
         # int32 less a zero point may need one bit more.
-        self._wide = reach > 1 << 31
-        self._largest = reach
-        if ratio is None:
-            return
-        if way.compute_dtype == "int64":
-            self._multiplication = Multiplication(ratio, way.rounding, reach)
-            self._largest = self._multiplication.largest
+        self._wide = not fits(ends)
+        if ratio is not None and way.compute_dtype == "int64":
+            self._multiplication = Multiplication(ratio, way.rounding, ends)
+            ends = self._multiplication.ends
             self.rows += self._multiplication.rows
-        else:
+        elif ratio is not None:
             with np.errstate(over="ignore"):
                 self._ratio = Row(ratio.astype(way.compute_dtype), dtype=way.compute_dtype)
             self.rows.append(self._ratio)
+        self.ends = limits(out_dtype)
+        if way.compute_dtype == "int64" and out_zero.values is not None:
+            moved = ends[0] + int(out_zero.values), ends[1] + int(out_zero.values)
+            if fits(moved):  # else it wraps
+                self.ends = max(moved[0], self.ends[0]), min(moved[1], self.ends[1])
 
     def apply(self, x: tirx.PrimExpr, channel: Any) -> tirx.PrimExpr:
         """Scale an integer of dtype `kind`, of some channel; the result is of `out_dtype`."""
@@ -93,7 +101,9 @@ class Scaling:
             return offset(x, int(self.out_zero.values), self.out_dtype)
         if not self.out_zero.is_all(0):
             x = x.astype("int64") + self.out_zero.read(channel).astype("int64")
-        return x.astype("int32") if self.out_dtype == "int32" else saturate_int(x, self.out_dtype)
+        if self.out_dtype != "int32":
+            return saturate_int(x, self.out_dtype)
+        return wrapped(x) if str(x.ty) == "int64" else x
 
     def _in_floats(self, x: tirx.PrimExpr, channel: Any) -> tirx.PrimExpr:
         """Scale in floats, each operation rounded on its own."""
@@ -113,20 +123,41 @@ class Scaling:
             return saturate_float(te.floor(found + tirx.const(0.5, kind)), self.out_dtype)
         return saturate_float(half_away(found), self.out_dtype)
 
-    @property
-    def largest(self) -> int:
-        """No result is larger in magnitude."""
-        ends = max(abs(end) for end in limits(self.out_dtype))
-        if self.way.compute_dtype != "int64" or self.out_zero.values is None:
-            return ends
-        return min(ends, self._largest + abs(int(self.out_zero.values)))
 
-
-def _reach(kind: str, zero: Row) -> int:
-    """Say how large the magnitude of a value less its zero point can be."""
-    low, high = limits(kind)
+def shifted(ends: Ends, zero: Row) -> Ends:
+    """Bound integers between two ends less their zero points."""
+    low, high = ends
     if zero.values is None:
-        return high - low
+        return low - high, high - low
     if not np.size(zero.values):
-        return 0
-    return max(high - int(np.min(zero.values)), int(np.max(zero.values)) - low)
+        return 0, 0
+    return low - int(np.max(zero.values)), high - int(np.min(zero.values))
+
+
+def requantized(
+    builder: relax.BlockBuilder, data: relax.Expr, scaling: Scaling, call: str, axis: int = 0
+) -> relax.Call:
+    """Call the kernel that brings a tensor to another scale.
+
+    Parameters
+    ----------
+    builder : tvm.relax.BlockBuilder
+        Of the function.
+    data : tvm.relax.Expr
+        The tensor.
+    scaling : Scaling
+        What is done to each number.
+    call : str
+        The operator, for errors.
+    axis : int
+        The channels' axis, from the front.
+    """
+    shape = known_shape(call, "data", data)
+
+    def compute(x: te.Tensor) -> te.Tensor:
+        def value(*index: Any) -> tirx.PrimExpr:
+            return scaling.apply(x(*index).astype(scaling.kind), index[axis] if index else 0)
+
+        return te.compute(shape, value, name="requantize")
+
+    return call_te(builder, compute, [data], scaling.rows, "requantize")

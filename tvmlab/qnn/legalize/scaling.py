@@ -9,7 +9,7 @@ from tvm import relax, te, tirx
 from .. import config
 from .casts import half_away, saturate_float
 from .operands import Given, call_te
-from .scale import Scaling
+from .scale import Scaling, requantized
 
 __all__ = ["dequantize", "quantize", "requantize"]
 
@@ -60,7 +60,7 @@ def dequantize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 def requantize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Legalize `qnn.requantize`. Scales are constants, as in Relay; zero points need not be."""
     given = Given(builder, call)
-    shape, dtype, a = given.shape("data"), given.dtype("data"), given.attributes
+    dtype, a = given.dtype("data"), given.attributes
     axis = given.axis("data", a["axis"])
     channels = given.channels("data", axis)
     kind, out_dtype = "int32" if dtype == "int64" else dtype, a["out_dtype"] or dtype
@@ -74,10 +74,4 @@ def requantize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         config.resolve(given.name, a["rounding"], a["compute_dtype"]),
     )
 
-    def compute(data: te.Tensor) -> te.Tensor:
-        def value(*index: Any) -> tirx.PrimExpr:
-            return scaling.apply(data(*index).astype(kind), index[axis] if index else 0)
-
-        return te.compute(shape, value, name="requantize")
-
-    return call_te(builder, compute, [given["data"]], scaling.rows, "requantize")
+    return requantized(builder, given["data"], scaling, given.name, axis)
