@@ -12,7 +12,7 @@ from .. import checks, config
 from ..checks import Array
 from . import tflite
 from .fixed_point import fixed_point_multipliers, multiply_tflite
-from .scaling import along, channels, requantize, saturate
+from .scaling import along, channels, requantize, requantize_or_widen, saturate
 
 
 class _Sides:
@@ -75,20 +75,9 @@ class _Sides:
 
     def requantized(self, i: int, way: config.Requantization) -> Array:
         """Bring a side to the result's scale and zero point, as int64."""
-        scale, zero = self.scales[i], self.zeros[i]
-        if scale.ndim == 0 and zero.ndim == 0 and scale == self.out_scale and zero == self.out_zero:
-            return self.tensors[i].astype(np.int64)
-        return requantize(
-            self.tensors[i].astype(np.int32),
-            scale,
-            zero,
-            self.out_scale,
-            self.out_zero,
-            self.axes[i],
-            way.rounding,
-            way.compute_dtype,
-            "int32",
-        ).astype(np.int64)
+        scale, zero, axis = self.scales[i], self.zeros[i], self.axes[i]
+        out = self.out_scale, self.out_zero
+        return requantize_or_widen(self.tensors[i], scale, zero, *out, axis, way)
 
 
 def add(
