@@ -51,6 +51,22 @@ def sizes(shape: Sequence[Any]) -> list[Any]:
     return [int(size) if isinstance(size, int | tirx.IntImm) else size for size in shape]
 
 
+def broadcast_index(
+    index: Sequence[Any], shape: Sequence[Any], whole: Sequence[Any] | None = None
+) -> list[Any]:
+    """Index a tensor of this shape at a place of one that it is broadcast to.
+
+    Where it has the size of that one, `whole`, the index stays, even if it can only be 0: what is
+    indexed alike is element-wise to `FuseOps`.
+    """
+    start = len(index) - len(shape)
+    alike = [None] * len(shape) if whole is None else whole[start:]
+    return [
+        0 if size == 1 and size != other else i
+        for size, i, other in zip(shape, index[start:], alike, strict=True)
+    ]
+
+
 class Window:
     """Where a convolution reads: strides, padding (top, left), dilation and taps."""
 

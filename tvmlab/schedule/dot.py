@@ -14,11 +14,19 @@ from typing import Any
 import numpy as np
 import tvm
 from numpy.typing import NDArray
-from tvm import relax, te
+from tvm import relax, te, tirx
 
 from .. import dialect
 from ..qnn import windows
-from .compute import Window, contraction, depthwise, padded, round_up, sizes
+from .compute import (
+    Window,
+    broadcast_index,
+    contraction,
+    depthwise,
+    padded,
+    round_up,
+    sizes,
+)
 from .dot_factors import Factors
 from .machine import Machine
 from .tile import OPEN, Tile, pixels_of_a_vector
@@ -50,6 +58,7 @@ def dot_legalizations(machine: Machine) -> dict[str, Legalization]:
     return {
         "relax.qnn.conv2d": lambda builder, call: _conv2d(builder, call, machine),
         "relax.qnn.dense": lambda builder, call: _dense(builder, call, machine),
+        "relax.add": _add,
     }
 
 
@@ -120,7 +129,9 @@ def _conv2d(builder: relax.BlockBuilder, call: relax.Call, machine: Machine) -> 
             dot=factors.dot,
         )
         return te.compute(
-            shape, lambda b, y, c, o: sums[b, o // each, y, c, o % each] + extra[o], name="crop"
+            shape,
+            lambda b, y, c, o: _sum(sums[b, o // each, y, c, o % each], extra[o]),
+            name="crop",
         )
 
     return _call(builder, conv2d, data, factors, groups, tile, "qnn_conv2d")
@@ -157,7 +168,9 @@ def _dense(builder: relax.BlockBuilder, call: relax.Call, machine: Machine) -> r
             dtype="int32",
             dot=factors.dot,
         )
-        return te.compute(shape, lambda *i: sums(*i[:-2], 0, *i[-2:]) + extra[i[-1]], name="crop")
+        return te.compute(
+            shape, lambda *i: _sum(sums(*i[:-2], 0, *i[-2:]), extra[i[-1]]), name="crop"
+        )
 
     return _call(builder, dense, data, factors, 1, tile, "qnn_dense")
 
@@ -240,3 +253,29 @@ def _scaled(data: te.Tensor, factors: te.Tensor) -> te.Tensor:
         lambda *i: data(*i).astype("int32") * factors[i[-1]].astype("int32"),
         name="scale",
     )
+
+
+def _sum(a: Any, b: Any) -> Any:
+    """Add two int32, and let nobody conclude that the sum stays in int32.
+
+    TVM tells LLVM so of every addition, which then adds in 64 bits where the sum is to be
+    multiplied in 64 bits next. LLVM turns this form into the addition that wraps.
+    """
+    return tirx.bitwise_not(tirx.bitwise_not(a) - b)
+
+
+def _add(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
+    """Legalize ``add`` of int32: most often a bias, before a requantization."""
+    shapes = [getattr(x.ty, "shape", None) for x in (*call.args, call)]
+    if str(call.ty.dtype) != "int32" or not all(isinstance(s, relax.ShapeExpr) for s in shapes):
+        return None
+    *given, shape = (sizes(s.values) for s in shapes)
+
+    def add(*terms: te.Tensor) -> te.Tensor:
+        def value(*index: Any) -> Any:
+            places = [broadcast_index(index, one, shape) for one in given]
+            return _sum(*(term(*at) for term, at in zip(terms, places, strict=True)))
+
+        return te.compute(shape, value, name="add")
+
+    return builder.call_te(add, *call.args, primfunc_name_hint="add")

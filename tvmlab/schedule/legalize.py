@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,17 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax, te, tirx
 
-from .compute import PACK, Window, contraction, depthwise, packed_shape, padded, round_up, sizes
+from .compute import (
+    PACK,
+    Window,
+    broadcast_index,
+    contraction,
+    depthwise,
+    packed_shape,
+    padded,
+    round_up,
+    sizes,
+)
 from .dot import dot_legalizations
 from .machine import Machine
 from .tile import OPEN, Tile, pixels_of_a_vector
@@ -248,14 +258,14 @@ def _matmul(
         def weight(outer: list[Any], o: Any, k: Any) -> Any:
             if pack and constant:
                 return w(0, o // tile.channels, k, o % tile.channels)
-            places = _broadcast(outer, b[:-2])
+            places = broadcast_index(outer, b[:-2])
             value = w(*places, k, o)
             return value if full else tirx.if_then_else(o < channels, value, tirx.const(0, w.dtype))
 
         sums = contraction(
             x,
             weight,
-            read=lambda outer, y, r, k: (*_broadcast(outer, a[:-2]), r, k),
+            read=lambda outer, y, r, k: (*broadcast_index(outer, a[:-2]), r, k),
             pixels=(*batch, 1, rows),
             taps=(),
             inputs=inputs,
@@ -269,9 +279,3 @@ def _matmul(
         transposed = relax.const(right.value.numpy().T, str(right.ty.dtype))
         right = _pack(transposed, 1, tile.channels)
     return builder.call_te(matmul, left, right, primfunc_name_hint="matmul")
-
-
-def _broadcast(index: Sequence[Any], shape: Sequence[Any]) -> list[Any]:
-    """Index a tensor of this shape at a place of one that it is broadcast to."""
-    last = index[len(index) - len(shape) :]
-    return [0 if size == 1 else i for size, i in zip(shape, last, strict=True)]

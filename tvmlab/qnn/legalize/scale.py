@@ -78,10 +78,11 @@ class Scaling:
             with np.errstate(over="ignore"):
                 self._ratio = Row(ratio.astype(way.compute_dtype), dtype=way.compute_dtype)
             self.rows.append(self._ratio)
-        self.ends = limits(out_dtype)
+        self.ends, self._wraps = limits(out_dtype), True
         if way.compute_dtype == "int64" and out_zero.values is not None:
             moved = ends[0] + int(out_zero.values), ends[1] + int(out_zero.values)
-            if fits(moved):  # else it wraps
+            if fits(moved):
+                self._wraps = False
                 self.ends = max(moved[0], self.ends[0]), min(moved[1], self.ends[1])
 
     def apply(self, x: tirx.PrimExpr, channel: Any) -> tirx.PrimExpr:
@@ -99,6 +100,8 @@ class Scaling:
         """Add the zero point; saturate, or wrap in int32 as Relay does."""
         if self.out_dtype != "int32" and self.out_zero.values is not None:
             return offset(x, int(self.out_zero.values), self.out_dtype)
+        if not self._wraps:
+            return x.astype("int32") + self.out_zero.read(channel)
         if not self.out_zero.is_all(0):
             x = x.astype("int64") + self.out_zero.read(channel).astype("int64")
         if self.out_dtype != "int32":
