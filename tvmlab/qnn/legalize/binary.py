@@ -114,11 +114,14 @@ def subtract(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 def _sum(both: _Both, sign: int) -> relax.Expr:
     if both.way.rounding == "TFLITE":
         return _tflite_sum(both, sign)
-    scalings = [_scaling(both, side) for side in both.sides]
-    # Both have the result's zero point; one of the two is too much.
-    low, high = (scaling.ends if scaling else checks.limits(both.dtype) for scaling in scalings)
-    ends = _summed(low, high, sign)
+    first, second = (_scaling(both, side, both.out_zero) for side in both.sides)
+    ends = _summed(*(x.ends if x else checks.limits(both.dtype) for x in (first, second)), sign)
     kind = "int32" if fits(ends) and both.dtype != "int32" else "int64"
+    # Both have the result's zero point; one of the two is too much.
+    extra = -sign * both.out_zero
+    if kind == "int32" and second is not None and both.way.compute_dtype == "int64":
+        second, extra = _scaling(both, both.sides[1], 0), 0
+    scalings = first, second
 
     def value(lhs: te.Tensor, rhs: te.Tensor, index: Sequence[Any]) -> tirx.PrimExpr:
         numbers = []
@@ -129,7 +132,7 @@ def _sum(both: _Both, sign: int) -> relax.Expr:
                 number = scaling.apply(number, side.channel(place))
             numbers.append(number.astype(kind))
         total = numbers[0] + numbers[1] if sign > 0 else numbers[0] - numbers[1]
-        return offset(total, -sign * both.out_zero, both.dtype)
+        return offset(total, extra, both.dtype)
 
     return both.made(value, [row for scaling in scalings if scaling for row in scaling.rows])
 
@@ -140,12 +143,12 @@ def _summed(left: Ends, right: Ends, sign: int) -> Ends:
     return left[0] + low, left[1] + high
 
 
-def _scaling(both: _Both, side: _Side) -> Scaling | None:
-    """Bring a side to the result's scale and zero point; None where it has them already."""
+def _scaling(both: _Both, side: _Side, out_zero: int) -> Scaling | None:
+    """Bring a side to the result's scale; None where it has that and its zero point already."""
     same = side.scale.ndim == 0 and side.scale == both.out_scale
     if same and side.zero.is_all(both.out_zero):
         return None
-    zero = Row(both.out_zero, dtype="int32")
+    zero = Row(out_zero, dtype="int32")
     return Scaling(side.scale, side.zero, both.out_scale, zero, side.dtype, "int32", both.way)
 
 
