@@ -123,7 +123,9 @@ def add(
     -----
     Relay's `QnnAddCanonicalize` (src/relay/qnn/op/add.cc): each side is requantized to the result's
     scale and zero point (where they are the same already, nothing is done), the two are added, and
-    one zero point is taken off: two roundings. TFLite's: `tvmlab.qnn.reference.tflite.add`.
+    one zero point is taken off: two roundings. Each side is an int32 and wraps if scales are so far
+    apart that it does not fit (2**15 for int16, 2**22 for narrower ones); the sum saturates.
+    TFLite's: `tvmlab.qnn.reference.tflite.add`.
     """
     sides = _Sides(
         "qnn.add",
@@ -215,20 +217,23 @@ def mul(
         ratio = tflite.product_multiplier((*sides.scales, sides.out_scale))
         found = multiply_tflite(product.astype(np.int64), *fixed_point_multipliers(ratio))
         return saturate(found + sides.out_zero, sides.dtype)
+    axis = _product_axis(sides)
+    with np.errstate(over="ignore", under="ignore"):
+        scale = sides.scales[0] * sides.scales[1]
     return requantize(
         product,
-        sides.scales[0] * sides.scales[1],
+        checks.scale(scale, sides.call, "lhs_scale times rhs_scale", None),
         0,
         sides.out_scale,
         sides.out_zero,
-        _product_axis(sides, product.ndim),
+        axis,
         way.rounding,
         way.compute_dtype,
         sides.dtype,
     )
 
 
-def _product_axis(sides: _Sides, ndim: int) -> int:
+def _product_axis(sides: _Sides) -> int:
     """Give the axis of a product's channels, counted from the back."""
     axes = {
         axis if axis < 0 else axis - tensor.ndim

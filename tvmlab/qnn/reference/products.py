@@ -7,7 +7,6 @@ is a number that the float type holds, which makes them exact and fast.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -123,7 +122,7 @@ def _convolve(
             where=f"{call}, operand data",
         )
     x, w = exact(x, w, inner * taps[0] * taps[1])
-    sums: Any = 0
+    sums = np.zeros((n * out[0] * out[1], o), x.dtype)
     for i in range(taps[0]):
         for j in range(taps[1]):
             top, left = i * dilation[0], j * dilation[1]
@@ -135,11 +134,11 @@ def _convolve(
             rows = part.reshape(-1, groups, inner)
             tap = w[:, :, i, j].reshape(groups, o // groups, inner)
             if inner == 1:
-                sums = sums + (rows * tap[:, :, 0]).reshape(len(rows), o)
+                sums += (rows * tap[:, :, 0]).reshape(len(rows), o)
             else:
                 found = np.matmul(rows.transpose(1, 0, 2), tap.transpose(0, 2, 1))
-                sums = sums + found.transpose(1, 0, 2).reshape(len(rows), o)
-    return np.asarray(sums).reshape(n, *out, o).astype(np.int64)
+                sums += found.transpose(1, 0, 2).reshape(len(rows), o)
+    return sums.reshape(n, *out, o).astype(np.int64)
 
 
 def dense(

@@ -235,6 +235,8 @@ def softmax(
             fix="leave softmax in floats, between dequantize and quantize",
         )
     zero = checks.zero_point(zero_point, call, "zero_point", "int8")
+    out_scale = checks.scale(output_scale, call, "output_scale")
+    out_zero = checks.zero_point(output_zero_point, call, "output_zero_point", "int8")
     shifted = x.astype(np.int64) - zero
     shifted = shifted - shifted.max(axis, keepdims=True)
     one = math.floor(float(np.float32(1) / in_scale) + 0.5)
@@ -244,6 +246,4 @@ def softmax(
     line = ((power + whole * one) >> 1) + one
     exps = line << (whole.max(axis, keepdims=True) - whole)
     parts = ((1 << 30) // exps.sum(axis, keepdims=True) * exps) >> 23
-    return requantize(
-        parts.astype(np.int32), np.float32(1 / 128), 0, output_scale, output_zero_point
-    )
+    return requantize(parts.astype(np.int32), np.float32(1 / 128), 0, out_scale, out_zero)
