@@ -25,8 +25,9 @@ Array = npt.NDArray[Any]
 class _Side:
     """An operand of an addition or a product: its scale, its zero point, and how it is read."""
 
-    def __init__(self, given: Given, name: str) -> None:
+    def __init__(self, given: Given, name: str, whole: Sequence[Any]) -> None:
         self.name, self.shape, self.dtype = name, given.shape(name), given.dtype(name)
+        self.whole = whole
         self.axis = given.axis(name, given.attributes[f"{name}_axis"])
         count = given.channels(name, self.axis)
         self.scale = given.scale(f"{name}_scale", count)
@@ -34,9 +35,17 @@ class _Side:
         self.ends = shifted(checks.limits(self.dtype), self.zero)
 
     def at(self, index: Sequence[Any]) -> list[Any]:
-        """Index this side at a place of what it is broadcast to."""
+        """Index this side at a place of what it is broadcast to.
+
+        An index stays where nothing is broadcast, even if it can only be 0: `FuseOps` takes for
+        element-wise what is indexed alike.
+        """
         last = index[len(index) - len(self.shape) :]
-        one = [isinstance(size, int) and size == 1 for size in self.shape]
+        whole = self.whole[len(index) - len(self.shape) :]
+        one = [
+            isinstance(size, int) and size == 1 and size != other
+            for size, other in zip(self.shape, whole, strict=True)
+        ]
         return [0 if alone else i for alone, i in zip(one, last, strict=True)]
 
     def channel(self, place: Sequence[Any]) -> Any:
@@ -56,12 +65,12 @@ class _Both:
 
     def __init__(self, builder: relax.BlockBuilder, call: relax.Call) -> None:
         self.given = given = Given(builder, call)
-        self.sides = [_Side(given, name) for name in ("lhs", "rhs")]
+        self.shape = known_shape(given.name, "lhs", call)
+        self.sides = [_Side(given, name, self.shape) for name in ("lhs", "rhs")]
         self.dtype = given.dtype("lhs")
         self.out_scale = given.scale("output_scale")
         self.out_zero = int(given.zero_point("output_zero_point", self.dtype))
         self.way = config.resolve(given.name, given.attributes["rounding"])
-        self.shape = known_shape(given.name, "lhs", call)
 
     def scalars_only(self) -> tuple[Array, Array]:
         """Give the scales where each side has one.
@@ -105,11 +114,14 @@ def subtract(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 def _sum(both: _Both, sign: int) -> relax.Expr:
     if both.way.rounding == "TFLITE":
         return _tflite_sum(both, sign)
-    scalings = [_scaling(both, side) for side in both.sides]
-    # Both have the result's zero point; one of the two is too much.
-    low, high = (scaling.ends if scaling else checks.limits(both.dtype) for scaling in scalings)
-    ends = _summed(low, high, sign)
+    first, second = (_scaling(both, side, both.out_zero) for side in both.sides)
+    ends = _summed(*(x.ends if x else checks.limits(both.dtype) for x in (first, second)), sign)
     kind = "int32" if fits(ends) and both.dtype != "int32" else "int64"
+    # Both have the result's zero point; one of the two is too much.
+    extra = -sign * both.out_zero
+    if kind == "int32" and second is not None and both.way.compute_dtype == "int64":
+        second, extra = _scaling(both, both.sides[1], 0), 0
+    scalings = first, second
 
     def value(lhs: te.Tensor, rhs: te.Tensor, index: Sequence[Any]) -> tirx.PrimExpr:
         numbers = []
@@ -120,7 +132,7 @@ def _sum(both: _Both, sign: int) -> relax.Expr:
                 number = scaling.apply(number, side.channel(place))
             numbers.append(number.astype(kind))
         total = numbers[0] + numbers[1] if sign > 0 else numbers[0] - numbers[1]
-        return offset(total, -sign * both.out_zero, both.dtype)
+        return offset(total, extra, both.dtype)
 
     return both.made(value, [row for scaling in scalings if scaling for row in scaling.rows])
 
@@ -131,12 +143,12 @@ def _summed(left: Ends, right: Ends, sign: int) -> Ends:
     return left[0] + low, left[1] + high
 
 
-def _scaling(both: _Both, side: _Side) -> Scaling | None:
-    """Bring a side to the result's scale and zero point; None where it has them already."""
+def _scaling(both: _Both, side: _Side, out_zero: int) -> Scaling | None:
+    """Bring a side to the result's scale; None where it has that and its zero point already."""
     same = side.scale.ndim == 0 and side.scale == both.out_scale
     if same and side.zero.is_all(both.out_zero):
         return None
-    zero = Row(both.out_zero, dtype="int32")
+    zero = Row(out_zero, dtype="int32")
     return Scaling(side.scale, side.zero, both.out_scale, zero, side.dtype, "int32", both.way)
 
 
@@ -149,10 +161,7 @@ def _tflite_sum(both: _Both, sign: int) -> relax.Expr:
             where=f"{both.given.name}, attribute rounding",
         )
     bits, twice = tflite.ADD_SHIFTS[both.dtype], 2 * max(left, right)
-    parts = [
-        Multiplication(scale / twice, "TFLITE", INT32)
-        for scale in (left, right)
-    ]
+    parts = [Multiplication(scale / twice, "TFLITE", INT32) for scale in (left, right)]
     whole = Multiplication(twice / ((1 << bits) * np.float64(both.out_scale)), "TFLITE", INT32)
 
     def value(lhs: te.Tensor, rhs: te.Tensor, index: Sequence[Any]) -> tirx.PrimExpr:
@@ -228,7 +237,9 @@ def concatenate(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     out_zero = given.zero_point("output_zero_point", dtype)
     named = ("data", "input_scales", "input_zero_points")
     parts = []
-    for i, (x, scale, zero) in enumerate(zip(*(fields(builder, given[n]) for n in named), strict=True)):
+    for i, (x, scale, zero) in enumerate(
+        zip(*(fields(builder, given[n]) for n in named), strict=True)
+    ):
         own = given.checked_scale(f"input_scales.{i}", scale)
         point = given.checked_zero_point(f"input_zero_points.{i}", zero, dtype)
         if own == out_scale and point == out_zero:
@@ -236,6 +247,8 @@ def concatenate(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
             continue
         rows = (Row(value, dtype="int32") for value in (point, out_zero))
         first, last = rows
-        scaling = Scaling(own, first, out_scale, last, dtype, dtype, config.resolve("qnn.requantize"))
+        scaling = Scaling(
+            own, first, out_scale, last, dtype, dtype, config.resolve("qnn.requantize")
+        )
         parts.append(builder.emit(requantized(builder, x, scaling, given.name)))
     return relax.op.concat(parts, given.attributes["axis"])

@@ -38,7 +38,9 @@ def saturate_float(x: tirx.PrimExpr, dtype: str) -> tirx.PrimExpr:
 def saturate_int(x: tirx.PrimExpr, dtype: str) -> tirx.PrimExpr:
     """Cast an integer to a dtype, cut at its ends."""
     low, high = limits(dtype)
-    return tirx.Max(tirx.Min(x, tirx.const(high, str(x.ty))), tirx.const(low, str(x.ty))).astype(dtype)
+    return tirx.Max(tirx.Min(x, tirx.const(high, str(x.ty))), tirx.const(low, str(x.ty))).astype(
+        dtype
+    )
 
 
 def offset(x: tirx.PrimExpr, zero: int, dtype: str) -> tirx.PrimExpr:

@@ -129,6 +129,8 @@ def _finished(sums: te.Tensor, extra: Row | None, channel: int, dtype: str) -> t
 
     def value(*index: Any) -> tirx.PrimExpr:
         found = sums(*index)
-        return (found if plain or extra is None else found + extra.read(index[channel])).astype(dtype)
+        return (found if plain or extra is None else found + extra.read(index[channel])).astype(
+            dtype
+        )
 
     return te.compute(sums.shape, value, name="corrected")

@@ -30,6 +30,7 @@ from ..checks import limits
 from ..reference.fixed_point import BITS, fixed_point_multipliers
 from .casts import wrapped
 from .operands import Row
+from .small import ShortMultiplication
 
 __all__ = ["INT32", "Ends", "Multiplication", "fits"]
 
@@ -55,21 +56,30 @@ class Multiplication:
         ``"UPWARD"``, ``"TONEAREST"`` or ``"TFLITE"``.
     ends : tuple of (int, int)
         The least and the largest of the integers.
+    plus : int
+        What may be added to the results, if that costs nothing: a zero point.
 
     Attributes
     ----------
     rows : list of Row
         What its kernel has to read.
+    plus : int
+        What is added to the results: that number, or 0.
     ends : tuple of (int, int)
         Bounds of the results.
     """
 
-    def __init__(self, ratio: Array, rounding: str, ends: Ends) -> None:
+    def __init__(self, ratio: Array, rounding: str, ends: Ends, plus: int = 0) -> None:
         multiplier, shift = fixed_point_multipliers(ratio)
-        self.rounding = rounding
-        most = int(np.ceil(np.max(ratio, initial=0.0)))
-        self.ends = min(ends[0] * most, 0) - 1, max(ends[1] * most, 0) + 1
+        self.rounding, self.plus = rounding, 0
+        most = float(np.max(ratio, initial=0.0))
+        low, high = int(np.floor(ends[0] * most)), int(np.ceil(ends[1] * most))
+        self.ends = min(low, 0) - 1, max(high, 0) + 1
         self.rows: list[Row] = []
+        self._short = ShortMultiplication.find(multiplier, shift, rounding, ends, plus)
+        if self._short is not None:
+            self._add(plus)
+            return
         self._multiplier = self._row(multiplier, "int32")
         right = BITS - shift
         if rounding == "TFLITE":
@@ -80,13 +90,23 @@ class Multiplication:
             return
         room = np.maximum(_HALF + 1 - right, 0)
         self._high = fits(tuple(end << int(room.max(initial=0)) for end in ends))
-        if self._high:
-            self._room = self._row(room, "int32")
-            self._half = self._row(np.int64(1) << (right + room - _HALF - 1), "int32")
-            self._rest = self._row(right + room - _HALF, "int32")
-        else:
+        if not self._high:
             self._half = self._row(np.int64(1) << (right - 1), "int64")
             self._rest = self._row(right, "int64")
+            return
+        rest = right + room - _HALF
+        half, shifted = np.int64(1) << (rest - 1), np.int64(plus) << rest
+        if np.abs(half + shifted).max(initial=0) < 1 << (_HALF - 2):
+            # The upper half of a product is no larger: their sum does not overflow.
+            half = half + shifted
+            self._add(plus)
+        self._room, self._half, self._rest = (
+            self._row(values, "int32") for values in (room, half, rest)
+        )
+
+    def _add(self, plus: int) -> None:
+        """Note that a number is added to the results."""
+        self.plus, self.ends = plus, (self.ends[0] + plus, self.ends[1] + plus)
 
     def _row(self, values: Array, dtype: str) -> Row:
         row = Row(values, dtype=dtype)
@@ -106,8 +126,10 @@ class Multiplication:
         Returns
         -------
         tvm.tirx.PrimExpr
-            int32 or int64: the reference's integer, whole.
+            int32 or int64: the reference's integer, whole, and `plus`.
         """
+        if self._short is not None:
+            return self._short.apply(x)
         if self.rounding == "TFLITE":
             return self._twice(x, channel)
         if not self._high:
@@ -147,5 +169,12 @@ class Multiplication:
 
 
 def _product(x: tirx.PrimExpr, multiplier: tirx.PrimExpr) -> tirx.PrimExpr:
-    """Multiply to 64 bits; that both factors came from 32 is what the instructions need to see."""
+    """Multiply to 64 bits; that both factors came from 32 is what the instructions need to see.
+
+    A multiplier that is read is the same for many numbers, so LLVM would widen it once for all of
+    them, far from the product, and multiply all 64 bits there: three times the work. Nobody but we
+    knows that it has no sign, so it is given that of `x`, which changes nothing, where it is used.
+    """
+    if str(x.ty) == "int32" and not isinstance(multiplier, tirx.IntImm):
+        multiplier = multiplier & (x | tirx.const((1 << BITS) - 1, "int32"))
     return x.astype("int64") * multiplier.astype("int64")

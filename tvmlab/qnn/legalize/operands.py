@@ -121,6 +121,7 @@ def call_te(
     operands: Sequence[relax.Expr],
     rows: Sequence[Row],
     hint: str,
+    pattern: int | None = None,
 ) -> relax.Call:
     """Make a call of a kernel written in TE that reads some rows beside its operands.
 
@@ -136,6 +137,8 @@ def call_te(
         What `compute` reads by `Row.read`.
     hint : str
         The kernel's name.
+    pattern : int, optional
+        How it can be fused (`OpPatternKind` of relax/transform/fuse_ops.cc), where TVM cannot tell.
     """
     tables = [(row, table) for row in rows if (table := row.table) is not None]
 
@@ -145,7 +148,8 @@ def call_te(
         return compute(*tensors[: len(operands)])
 
     every = [*operands, *(table for _, table in tables)]
-    return builder.call_te(bound, *every, primfunc_name_hint=hint)
+    attributes = {} if pattern is None else {"op_pattern": pattern}
+    return builder.call_te(bound, *every, primfunc_name_hint=hint, primfunc_attrs=attributes)
 
 
 class Given:

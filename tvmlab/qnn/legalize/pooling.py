@@ -28,7 +28,9 @@ class _Axis:
         Padding before and after.
     """
 
-    def __init__(self, length: Any, taps: int, stride: int, step: int, pads: tuple[int, int]) -> None:
+    def __init__(
+        self, length: Any, taps: int, stride: int, step: int, pads: tuple[int, int]
+    ) -> None:
         self.length, self.taps, self.stride, self.step = length, taps, stride, step
         self.before, self.after = pads
 
@@ -82,9 +84,7 @@ def avg_pool2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     def values(data: te.Tensor) -> te.Tensor:
         if scaling is None:
             return data
-        return te.compute(
-            sizes, lambda *index: scaling.apply(data(*index), 0), name="requantize"
-        )
+        return te.compute(sizes, lambda *index: scaling.apply(data(*index), 0), name="requantize")
 
     def compute(data: te.Tensor) -> te.Tensor:
         data = values(data)

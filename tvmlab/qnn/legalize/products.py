@@ -84,9 +84,7 @@ def _turned(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
     return made
 
 
-def _matmul(
-    builder: relax.BlockBuilder, x: relax.Expr, y: relax.Expr, dtype: str
-) -> relax.Expr:
+def _matmul(builder: relax.BlockBuilder, x: relax.Expr, y: relax.Expr, dtype: str) -> relax.Expr:
     """Multiply, with sums of 32 bits or 64, which wrap to fewer."""
     if str(x.ty.dtype) != str(y.ty.dtype):
         x, y = (builder.emit(relax.op.astype(side, "int32")) for side in (x, y))

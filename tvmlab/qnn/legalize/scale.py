@@ -70,18 +70,22 @@ class Scaling:
         ratio, ends = multiplier(scale, out_scale), shifted(ends or limits(kind), zero)
         # int32 less a zero point may need one bit more.
         self._wide = not fits(ends)
+        plus = 0 if out_zero.values is None else int(out_zero.values)
+        self._plus = plus  # what is still to be added
         if ratio is not None and way.compute_dtype == "int64":
-            self._multiplication = Multiplication(ratio, way.rounding, ends)
+            self._multiplication = Multiplication(ratio, way.rounding, ends, plus)
+            self._plus -= self._multiplication.plus
             ends = self._multiplication.ends
             self.rows += self._multiplication.rows
         elif ratio is not None:
             with np.errstate(over="ignore"):
                 self._ratio = Row(ratio.astype(way.compute_dtype), dtype=way.compute_dtype)
             self.rows.append(self._ratio)
-        self.ends = limits(out_dtype)
+        self.ends, self._wraps = limits(out_dtype), True
         if way.compute_dtype == "int64" and out_zero.values is not None:
-            moved = ends[0] + int(out_zero.values), ends[1] + int(out_zero.values)
-            if fits(moved):  # else it wraps
+            moved = ends[0] + self._plus, ends[1] + self._plus
+            if fits(moved):
+                self._wraps = False
                 self.ends = max(moved[0], self.ends[0]), min(moved[1], self.ends[1])
 
     def apply(self, x: tirx.PrimExpr, channel: Any) -> tirx.PrimExpr:
@@ -97,9 +101,14 @@ class Scaling:
 
     def _finish(self, x: tirx.PrimExpr, channel: Any) -> tirx.PrimExpr:
         """Add the zero point; saturate, or wrap in int32 as Relay does."""
+        if not self._wraps:
+            x = x.astype("int32") + tirx.const(self._plus, "int32")
+            return x if self.out_dtype == "int32" else saturate_int(x, self.out_dtype)
         if self.out_dtype != "int32" and self.out_zero.values is not None:
-            return offset(x, int(self.out_zero.values), self.out_dtype)
-        if not self.out_zero.is_all(0):
+            return offset(x, self._plus, self.out_dtype)
+        if self.out_zero.values is not None:
+            x = x.astype("int64") + tirx.const(self._plus, "int64")
+        elif not self.out_zero.is_all(0):
             x = x.astype("int64") + self.out_zero.read(channel).astype("int64")
         if self.out_dtype != "int32":
             return saturate_int(x, self.out_dtype)

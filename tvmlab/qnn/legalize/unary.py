@@ -22,6 +22,10 @@ __all__ = ["FUNCTIONS", "leaky_relu", "unary"]
 
 Array = npt.NDArray[Any]
 
+# Of relax/transform/fuse_ops.cc (OpPatternKind): a table is read anywhere, but only one number of
+# the data. (0, element-wise, counts as not said.)
+_BROADCAST = 1
+
 
 def _real(value: float) -> relax.Expr:
     return relax.const(value, "float32")
@@ -93,5 +97,7 @@ def _looked_up(given: Given, compute: Callable[[Array], Array]) -> relax.Expr:
             shape, lambda *index: results(x(*index).astype("int32") - low), name="look_up"
         )
 
-    hint = given.name.replace(".", "_")
-    return call_te(given.builder, looked_up, [given["x"], relax.const(table, dtype)], [], hint)
+    operands = [given["x"], relax.const(table, dtype)]
+    return call_te(
+        given.builder, looked_up, operands, [], given.name.replace(".", "_"), _BROADCAST
+    )
