@@ -43,9 +43,15 @@ Content = np.ndarray | tuple[int, ...] | Quantized
 
 
 def write(
-    tensors: Mapping[str, Content], steps: Sequence[Step], *, inputs: Sequence[int] = (0,)
+    tensors: Mapping[str, Content],
+    steps: Sequence[Step],
+    *,
+    inputs: Sequence[int] = (0,),
+    outputs: Sequence[int] = (),
 ) -> bytes:
-    """Write a model whose `inputs`, tensors by number, go in and whose last tensor comes out.
+    """Write a model whose `inputs`, tensors by number, go in and whose `outputs` come out.
+
+    Without `outputs` the last tensor does.
 
     A tensor is an array, which becomes a constant, or the shape of a value; float32 if not said
     otherwise.
@@ -121,7 +127,7 @@ def write(
     graph = {
         "Tensors": vector(values),
         "Inputs": numbers(inputs),
-        "Outputs": numbers([len(values) - 1]),
+        "Outputs": numbers(outputs or [len(values) - 1]),
         "Operators": vector(operators),
     }
     parts = {
