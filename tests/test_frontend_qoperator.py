@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from helpers_models import array, by_onnx_runtime, model, node, plainly, said, value, weight
+from helpers_models import array, by_onnx_runtime, model, node, quickly, said, value, weight
 from onnx import TensorProto
 
 import tvmlab
@@ -47,7 +47,7 @@ def within(
     before = proto.SerializeToString()
     mod = tvmlab.load(proto)
     assert proto.SerializeToString() == before, "the user's model is changed"
-    close(plainly(mod, *inputs), by_onnx_runtime(proto, *inputs)[0], steps, share)
+    close(quickly(mod, *inputs)[0], by_onnx_runtime(proto, *inputs)[0], steps, share)
     return mod
 
 
@@ -74,7 +74,7 @@ def there_and_back(x: np.ndarray, cases: list[tuple[str, Any, dict[str, int]]], 
     outputs = [value(f"q{i}", KINDS[dtype], x.shape) for i, (dtype, _, _) in enumerate(cases)]
     outputs += [value(f"y{i}", TensorProto.FLOAT, x.shape) for i in range(len(cases))]
     proto = model(nodes, {"x": x.shape}, outputs, parts, opset=opset, ir_version=10)
-    results = tvmlab.compile(tvmlab.load(proto))(x)
+    results = quickly(tvmlab.load(proto), x)
     for result, expected in zip(results, by_onnx_runtime(proto, x), strict=True):
         close(result, expected, steps=0, share=0)
 
@@ -103,7 +103,7 @@ def test_ties_go_to_even_and_large_values_to_the_ends() -> None:
     nodes = [node("QuantizeLinear", ["x", "x_s", "x_z"], ["q"])]
     proto = model(nodes, {"x": x.shape}, q, parameters("x", 1, 3, "int8"))
     within(proto, x, steps=0)
-    result = plainly(tvmlab.load(proto), x)
+    (result,) = quickly(tvmlab.load(proto), x)
     assert result.tolist() == [1, 1, 3, 3, 5, 5, 127, -128, 127, -128]
 
 
@@ -114,7 +114,7 @@ def test_a_scale_may_be_a_scalar_or_a_vector_of_one(shape: tuple[int, ...]) -> N
         nodes = [node("QuantizeLinear", ["x", "x_s", "x_z"], ["q"])]
         proto = model(nodes, {"x": x.shape}, [value("q", TensorProto.INT8, x.shape)], parts)
         mod = tvmlab.load(proto)
-        np.testing.assert_array_equal(plainly(mod, x), by_onnx_runtime(proto, x)[0])
+        np.testing.assert_array_equal(quickly(mod, x)[0], by_onnx_runtime(proto, x)[0])
 
 
 def test_without_a_zero_point_a_quantize_makes_uint8() -> None:
@@ -243,7 +243,7 @@ def test_sums_and_products(kind: str, dtype: str) -> None:
 def test_zero_points_may_be_left_out(dtype: str) -> None:
     """ONNX Runtime's schema says so, its code wants them; they are zeros of the data's type."""
     a, b = (integers((1, 3, 5, 5), dtype, seed) for seed in (0, 1))
-    result = plainly(tvmlab.load(q_binary("QLinearAdd", dtype, None)), a, b)
+    (result,) = quickly(tvmlab.load(q_binary("QLinearAdd", dtype, None)), a, b)
     (expected,) = by_onnx_runtime(told(q_binary("QLinearAdd", dtype, None)), a, b)
     close(result, expected, steps=1, share=0.02)
 
@@ -366,7 +366,7 @@ def test_convinteger_with_zero_points_by_channel() -> None:
     )
     shifted = w[:, :, 0, 0].astype("int32") - np.array(zeros)[:, None]
     expected = np.einsum("oc,nchw->nohw", shifted, x.astype("int32"))
-    np.testing.assert_array_equal(plainly(tvmlab.load(proto), x), expected)
+    np.testing.assert_array_equal(quickly(tvmlab.load(proto), x)[0], expected)
 
 
 @pytest.mark.parametrize("zeros", ["none", "scalars", "columns"])
@@ -394,9 +394,7 @@ def test_dynamicquantizelinear(factor: float) -> None:
     outputs.append(value("s", TensorProto.FLOAT, ()))
     nodes = [node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"])]
     proto = model(nodes, {"x": x.shape}, outputs)
-    for ours, theirs in zip(
-        tvmlab.compile(tvmlab.load(proto))(x), by_onnx_runtime(proto, x), strict=True
-    ):
+    for ours, theirs in zip(quickly(tvmlab.load(proto), x), by_onnx_runtime(proto, x), strict=True):
         assert ours.dtype == theirs.dtype
         np.testing.assert_array_equal(ours, theirs)
 
