@@ -46,12 +46,13 @@ def import_bytes(data: bytes, shapes: Shapes | None, *, where: str) -> IRModule:
     tflite = need("tflite", extra="tflite")
     from tvm.relax.frontend.tflite import from_tflite
 
-    from .tflite_converter import QuantizedConverter, quantized
+    from .tflite_converter import QuantizedConverter, check_scales, quantized
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model = tflite.Model.GetRootAsModel(data, 0)
+            check_scales(model)
             mod = from_tflite(model, op_converter=QuantizedConverter)
             if quantized(model):
                 mod["main"] = mod["main"].with_attr("qnn.rounding", "TFLITE")

@@ -33,7 +33,7 @@ from tvm.relax.frontend.tflite.tflite_frontend import (
 
 from ..errors import ModelError, UnsupportedOperatorError
 
-__all__ = ["QuantizedConverter", "quantized"]
+__all__ = ["QuantizedConverter", "check_scales", "quantized"]
 
 # What moves or copies integers and needs no scale.
 _MOVES = ("EXPAND_DIMS", "PAD", "PADV2", "SLICE", "SQUEEZE", "STRIDED_SLICE", "TRANSPOSE")
@@ -97,8 +97,6 @@ class QuantizedConverter(OperatorConverter):  # type: ignore[misc]
         ------
         UnsupportedOperatorError
             An operator is unknown, or has quantized tensors and no quantized form here.
-        ModelError
-            A scale or a zero point is wrong.
         """
         try:
             super().check_unsupported_ops()
@@ -119,31 +117,6 @@ class QuantizedConverter(OperatorConverter):  # type: ignore[misc]
                 where="; ".join(places) or None,
                 fix=fix,
             ) from error
-        self._check_scales()
-
-    def _check_scales(self) -> None:
-        """Refuse scales and zero points that no quantizer makes."""
-        for i in range(self.subgraph.TensorsLength()):
-            tensor = self.subgraph.Tensors(i)
-            found = tensor.Quantization()
-            dtype = _DTYPES.get(tensor.Type(), "")
-            if found is None or not found.ScaleLength() or not dtype:
-                continue
-            name = get_tensor_name(self.subgraph, i)
-            scale = np.asarray(found.ScaleAsNumpy())
-            zero = np.asarray(found.ZeroPointAsNumpy()).reshape(-1)
-            bad = ~np.isfinite(scale) | (scale <= 0)
-            if bad.any():
-                raise _wrong(f"a scale of {scale[bad][0]}, not positive and finite", name)
-            info = np.iinfo(dtype)
-            bad = (zero < info.min) | (zero > info.max)
-            if bad.any():
-                raise _wrong(f"a zero point of {zero[bad][0]}, out of {dtype}'s range", name)
-            if len(scale) == 1:
-                continue
-            axis, shape = found.QuantizedDimension(), list(np.atleast_1d(tensor.ShapeAsNumpy()))
-            if not 0 <= axis < len(shape) or len(scale) != shape[axis]:
-                raise _wrong(f"{len(scale)} scales along axis {axis} of shape {shape}", name)
 
     def _same_scales(self, op: Any) -> None:
         """Refuse to move integers from one scale to another."""
@@ -215,6 +188,45 @@ class QuantizedConverter(OperatorConverter):  # type: ignore[misc]
         x = self.dequantize(x, source) if source.qnn_params else x
         y = relax.op.nn.softmax(relax.op.multiply(x, relax.const(beta, "float32")), -1)
         return self.quantize(y, result) if result.qnn_params else y
+
+
+def check_scales(model: Any) -> None:
+    """Refuse scales and zero points that no quantizer makes.
+
+    Parameters
+    ----------
+    model : tflite.Model
+        The model; its first graph is looked at.
+
+    Raises
+    ------
+    ModelError
+        A scale is not positive and finite, a zero point is out of its type's range, or there are
+        more or fewer scales than channels.
+    """
+    graph = model.Subgraphs(0)
+    for i in range(graph.TensorsLength()):
+        tensor = graph.Tensors(i)
+        found = tensor.Quantization()
+        dtype = _DTYPES.get(tensor.Type(), "")
+        if found is None or not found.ScaleLength() or not dtype:
+            continue
+        name = get_tensor_name(graph, i)
+        scale = np.asarray(found.ScaleAsNumpy())
+        zero = np.asarray(found.ZeroPointAsNumpy()).reshape(-1)
+        bad = ~np.isfinite(scale) | (scale <= 0)
+        if bad.any():
+            raise _wrong(f"a scale of {scale[bad][0]}, not positive and finite", name)
+        info = np.iinfo(dtype)
+        bad = (zero < info.min) | (zero > info.max)
+        if bad.any():
+            raise _wrong(f"a zero point of {zero[bad][0]}, out of {dtype}'s range", name)
+        if len(scale) == 1:
+            continue
+        axis = found.QuantizedDimension()
+        shape = np.atleast_1d(tensor.ShapeAsNumpy()).tolist()
+        if not 0 <= axis < len(shape) or len(scale) != shape[axis]:
+            raise _wrong(f"{len(scale)} scales along axis {axis} of shape {shape}", name)
 
 
 def quantized(model: Any) -> bool:

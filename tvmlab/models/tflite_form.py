@@ -68,9 +68,13 @@ Content = NDArray[Any] | tuple[int, ...] | Quantized
 
 
 def write(
-    tensors: Mapping[str, Content], steps: Sequence[Step], *, inputs: Sequence[int] = (0,)
+    tensors: Mapping[str, Content],
+    steps: Sequence[Step],
+    *,
+    inputs: Sequence[int] = (0,),
+    outputs: Sequence[int] = (),
 ) -> bytes:
-    """Write a model whose last tensor comes out.
+    """Write a model.
 
     Parameters
     ----------
@@ -81,6 +85,8 @@ def write(
         The operators, each after those it reads.
     inputs : sequence of int
         The tensors that go in, by number.
+    outputs : sequence of int
+        The tensors that come out, by number; without any the last tensor does.
 
     Returns
     -------
@@ -163,7 +169,7 @@ def write(
     graph = {
         "Tensors": vector(values),
         "Inputs": numbers(inputs),
-        "Outputs": numbers([len(values) - 1]),
+        "Outputs": numbers(outputs or [len(values) - 1]),
         "Operators": vector(operators),
     }
     parts = {
