@@ -5,5 +5,7 @@ Each is a pass of TVM's: ``FakeQuantizationToInteger()(mod)``, or a part of a
 """
 
 from .fake_quantization import FakeQuantizationToInteger
+from .quantize_const_fold import QnnQuantizeConstFold
+from .remove_clip import RemoveClipAfterRequantize
 
-__all__ = ["FakeQuantizationToInteger"]
+__all__ = ["FakeQuantizationToInteger", "QnnQuantizeConstFold", "RemoveClipAfterRequantize"]

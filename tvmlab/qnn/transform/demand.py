@@ -6,7 +6,7 @@ follows passes through it. An addition or a convolution needs its operands thems
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 import tvm
@@ -49,13 +49,18 @@ class Demands:
         ``goal_of(call)`` gives a quantize's goal, or None where it has no such form or is none.
     asks : dict
         From the names of the operators that have rules to what they ask.
+    always : collection of str
+        The operators that ask for their operands even if nobody asks for their result.
     """
 
     def __init__(
-        self, goal_of: Callable[[relax.Call], Goal | None], asks: dict[str, Ask]
+        self,
+        goal_of: Callable[[relax.Call], Goal | None],
+        asks: dict[str, Ask],
+        always: Collection[str] = (),
     ) -> None:
         self.of: dict[relax.Var, Asked] = {}
-        self._goal_of, self._asks = goal_of, asks
+        self._goal_of, self._asks, self._always = goal_of, asks, always
 
     def collect(self, body: relax.SeqExpr) -> None:
         """Walk a body backwards; those of branches are walked where they stand."""
@@ -80,6 +85,8 @@ class Demands:
             if goal is not None:
                 self._add(value.args[0], {goal: None}, exact=False)
                 return
+            if name in self._always:
+                self.of.setdefault(var, Asked(exact=True))
             ask, asked = self._asks.get(name), self.of.get(var)
             if ask is None or asked is None:
                 return
@@ -98,7 +105,7 @@ class Demands:
             self._add(value, asked.goals, asked.exact)
 
     def _within(self, body: relax.SeqExpr) -> None:
-        inner = Demands(self._goal_of, self._asks)
+        inner = Demands(self._goal_of, self._asks, self._always)
         inner.collect(body)
         for var, asked in inner.of.items():
             mine = self.of.setdefault(var, Asked())

@@ -48,7 +48,6 @@ class Rewriter:
         self.context = Context(self.emit)
         self.reasons: dict[relax.Var, str] = {}
         self.changed = False
-        self._quantizing = False
         self._rounding = rounding
         self._integers = Integers(self.emit)
         self._aliases: dict[relax.Var, relax.Expr] = {}
@@ -74,10 +73,9 @@ class Rewriter:
 
     def _body(self, body: relax.SeqExpr, top: bool = False) -> relax.SeqExpr:
         if top:
-            self._quantizing = any_quantize(body)
-            if not self._quantizing:
+            if not any_quantize(body):
                 return body
-            demands = Demands(self._goal, ASKS)
+            demands = Demands(self._goal, ASKS, PRODUCTS)
             demands.collect(body)
             self._asked = demands.of
         before, outer = self.emit.forget(), (self.emit.bindings, self.emit.dataflow)
@@ -175,8 +173,6 @@ class Rewriter:
         if name in QUANTIZES:
             return self._quantize(binding, value)
         rule, asked = RULES.get(name), self._asked.get(var)
-        if asked is None and name in PRODUCTS and self._quantizing:
-            asked = Asked(exact=True)
         mark = len(self.emit.bindings)
         computed = self._number(name, value, var)
         if not computed and asked is not None:
@@ -239,8 +235,9 @@ class Rewriter:
         """Put what variables stand for into a call's operands."""
         if not self._aliases:
             return value
-        args = [self._name(arg) for arg in value.args]
-        if all(a is b for a, b in zip(args, value.args, strict=True)):
+        before = list(value.args)
+        args = [self._name(arg) for arg in before]
+        if all(a is b for a, b in zip(args, before, strict=True)):
             return value
         made = relax.Call(value.op, args, value.attrs, value.ty_args, value.span)
         relax.expr._update_type(made, value.ty)
@@ -389,10 +386,9 @@ class Rewriter:
 
     def _if(self, binding: relax.VarBinding, value: relax.If) -> relax.Binding:
         self._note(binding.var, "it is the result of a branch")
-        branches = [self._body(branch) for branch in nested(value)]
-        if len(branches) != 2 or all(
-            a is b for a, b in zip(branches, nested(value), strict=True)
-        ):
+        before = list(nested(value))
+        branches = [self._body(branch) for branch in before]
+        if len(branches) != 2 or all(a is b for a, b in zip(branches, before, strict=True)):
             return binding
         made = relax.If(value.cond, *branches, value.span)
         if type(made.ty) is tvm.ir.Type:
