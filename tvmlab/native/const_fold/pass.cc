@@ -58,20 +58,30 @@ struct QuantizePattern {
 
 using NodeMap = Map<Pattern, Expr>;
 
+// An attribute. They are an ir.DictAttrs: a dictionary, in a field named as in Python.
+template <typename T>
+T Attribute(const Expr& call, const char* name) {
+  using Dictionary = Map<ffi::String, Any>;
+  const auto attrs = Field<ffi::Optional<ObjectRef>>(call, "attrs");
+  if (attrs && IsA(*attrs, "ir.DictAttrs")) {
+    const auto found = Field<Dictionary>(*attrs, "__dict__").Get(name);
+    if (found && found->try_cast<T>()) return found->cast<T>();
+  }
+  TVM_FFI_THROW(tvmlab.InputError) << "the call has no such attribute, or one of another type"
+                                   << "\n  where: qnn.quantize, attribute " << name;
+}
+
 // The constant for a call that matched; nothing where the call stays.
 ffi::Optional<Expr> Callback(const QuantizePattern& pattern, const Expr& call,
                              const NodeMap& node_map) {
-  // The operator's attributes are an ir.DictAttrs, a dictionary in a field that Python calls by
-  // the same name. It holds plain integers and strings.
-  const auto attrs = Field<Map<ffi::String, Any>>(Field<ObjectRef>(call, "attrs"), "__dict__");
   const auto tensor = [&](const Pattern& part) {
     return Field<ffi::Tensor>(node_map.at(part), "value");
   };
   const auto folded = tvmlab::Fold(
       {tensor(pattern.data), tensor(pattern.scale), tensor(pattern.zero_point),
-       attrs.at("axis").cast<int64_t>(), attrs.at("out_dtype").cast<ffi::String>()});
+       Attribute<int64_t>(call, "axis"), Attribute<ffi::String>(call, "out_dtype")});
   if (!folded) return std::nullopt;
-  // No type, no place in the source: TVM finds the first and does without the other.
+  // Its type follows from the tensor, and it has no place in a source: twice None.
   return Tvm("relax.MakeTensorConst", *folded, nullptr, nullptr);
 }
 
