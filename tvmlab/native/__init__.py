@@ -129,9 +129,14 @@ def qnn_quantize_const_fold() -> tvm.transform.Pass:
     """
     from .. import qnn  # noqa: F401  (registers the operator, and the errors' names)
 
+    return _const_fold().qnn_quantize_const_fold()
+
+
+@cache
+def _const_fold() -> Any:
+    """Build and load the pass, once: even to find it built takes a third of a second."""
     sources = [CONST_FOLD / "pass.cc", CONST_FOLD / "fold.cc", QUANTIZER / "quantize.cc"]
-    library = toolchain.load_extension(toolchain.build_extension(sources, name="const_fold"))
-    return library.qnn_quantize_const_fold()
+    return toolchain.load_extension(toolchain.build_extension(sources, name="const_fold"))
 
 
 def _plain(array: NDArray[Any]) -> NDArray[Any]:
