@@ -1,8 +1,9 @@
-"""Modules with quantizes of constants, and the pass `QnnQuantizeConstFold` in Python."""
+"""Modules with quantizes of constants, and the pass `QnnQuantizeConstFold` in both languages."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import tvm
 import tvm_ffi
 from tvm import relax
@@ -10,30 +11,15 @@ from tvm import relax
 from tvmlab import native
 from tvmlab.qnn import op
 from tvmlab.relay import graph
-from tvmlab.relay.dataflow_pattern import DFPatternCallback, is_constant, is_op, rewrite
 
-FOLDED = ("int8", "uint8", "int32")
+DTYPES = ("int8", "uint8", "int16", "int32")
 FOUR = [1.0, -2.0, 3.25, 0.5]
 
 
-class InPython(DFPatternCallback):
-    """The same pass, with the quantizer's arithmetic, on Relay's form of a function."""
-
-    def __init__(self):
-        super().__init__()
-        self.parts = [is_constant() for _ in range(3)]
-        self.pattern = is_op("qnn.quantize")(*self.parts)
-
-    def callback(self, pre, post, node_map):
-        data, scale, zero = (node_map[part][0].value.numpy() for part in self.parts)
-        axis, dtype = int(post.attrs["axis"]), str(post.attrs["out_dtype"])
-        if dtype not in FOLDED or data.dtype != np.float32:
-            return post
-        return relax.const(native.quantize(data, scale, zero, axis=axis, dtype=dtype))
-
-
-def in_python(function):
-    return rewrite(InPython(), function)
+def in_python(mod):
+    """Fold with the same pass, written in Python."""
+    transform = pytest.importorskip("tvmlab.qnn.transform")
+    return transform.QnnQuantizeConstFold()(mod)
 
 
 def form(function):

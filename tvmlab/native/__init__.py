@@ -104,15 +104,14 @@ def quantize(
 def qnn_quantize_const_fold() -> tvm.transform.Pass:
     """Build (once), load and make the C++ pass `QnnQuantizeConstFold`.
 
-    A ``relax.qnn.quantize`` of three constants becomes a constant, computed as `quantize` does.
-    Variables that stand for constants count as constants; where anything was folded, all of them
+    A ``relax.qnn.quantize`` of three constants becomes a constant, computed as `quantize` does;
+    float16 data are widened first, and int16 results are int32 ones cut to size. Variables that stand for constants count as constants; where anything was folded, all of them
     give way to what they stand for, and only what the function returns keeps its name.
 
     Returns
     -------
     tvm.transform.Pass
-        A function pass of opt_level 0, for every Relax function of a module. It folds float32 data
-        to int8, uint8 or int32, and leaves other calls as they are. It raises
+        A function pass of opt_level 0, for every Relax function of a module. It raises
         `tvmlab.errors.InputError`, with the operand's name, for a constant that means nothing: a
         scale that is not positive and finite, a zero point out of the dtype's range, another number
         of them than of channels, an axis out of range, a NaN in the data.

@@ -9,7 +9,7 @@
 
 namespace tvmlab {
 
-// What a call of relax.qnn.quantize has: three operands and two attributes, by the operator's names.
+// What a call of relax.qnn.quantize has: three operands and two attributes, under its own names.
 struct QuantizeCall {
   tvm::ffi::Tensor data;
   tvm::ffi::Tensor output_scale;
@@ -18,9 +18,10 @@ struct QuantizeCall {
   tvm::ffi::String out_dtype;
 };
 
-// The quantized tensor, in memory of TVM's own. Nothing where the quantizer has no arithmetic for
-// the dtypes: the call can stay. Throws tvmlab.InputError, with the operand's name, where the call
-// means nothing: no such axis, no scale, a zero point that no value can have, a NaN.
+// The quantized tensor, in memory of TVM's own. Nothing where the call can stay: the operands are
+// no float16 or float32 data, float32 scales and int32 zero points in host memory, or out_dtype is
+// none of the operator's. Throws tvmlab.InputError, which names the operand, where the call means
+// nothing: no such axis, no scale, a zero point that no value can have, a NaN.
 tvm::ffi::Optional<tvm::ffi::Tensor> Fold(const QuantizeCall& call);
 
 }  // namespace tvmlab

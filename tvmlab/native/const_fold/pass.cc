@@ -1,9 +1,9 @@
 // QnnQuantizeConstFold: a relax.qnn.quantize of three constants becomes a constant.
 //
-// TVM ships no headers of its IR, and none are needed. All that TVM's Python can do, it does through
-// functions with global names and through fields that objects describe themselves; both doors are
-// tvm-ffi's, and open to C++ as well. So an expression here is an ObjectRef: we know what it is from
-// where we found it, and ask it for its fields by name.
+// The headers of TVM's IR are not shipped, and not needed. What TVM's Python can do, it does by
+// functions with global names, and by fields that objects describe themselves. Both doors are
+// tvm-ffi's, and open to C++ as well. So an expression is an ObjectRef here: we know what it is
+// from where it was found, and ask it for its fields by name.
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/map.h>
 #include <tvm/ffi/function.h>
@@ -24,18 +24,20 @@ using ffi::Function;
 using ffi::Map;
 using ffi::ObjectRef;
 
-// Relax's expressions, variables, patterns and passes. The name only says what is meant.
+// To the compiler these are all one; the names tell the reader what is meant.
 using Expr = ObjectRef;
 using Var = ObjectRef;
 using Pattern = ObjectRef;
+using NodeMap = Map<Pattern, Expr>;  // what each part of a pattern matched
+using Constants = Map<Var, Expr>;    // what variables stand for
 
-// Calls one of TVM's functions by its global name.
+// Calls a function of TVM's by its global name.
 template <typename T = ObjectRef, typename... Args>
 T Tvm(const char* name, Args&&... args) {
   return Function::GetGlobalRequired(name)(std::forward<Args>(args)...).template cast<T>();
 }
 
-// Reads a field by reflection: any class of TVM's tells where its fields lie and how to get them.
+// Reads a field by reflection: each class of TVM's tells where its fields lie and how to get them.
 template <typename T>
 T Field(const ObjectRef& object, const char* name) {
   return ffi::reflection::FieldGetter(object->GetTypeKey(), name)(object).cast<T>();
@@ -56,9 +58,7 @@ struct QuantizePattern {
 
 // ---- the callback: what takes a match's place ----
 
-using NodeMap = Map<Pattern, Expr>;
-
-// An attribute. They are an ir.DictAttrs: a dictionary, in a field named as in Python.
+// One of the attributes, which are an ir.DictAttrs: a dictionary, in a field with a Python name.
 template <typename T>
 T Attribute(const Expr& call, const char* name) {
   using Dictionary = Map<ffi::String, Any>;
@@ -81,25 +81,23 @@ ffi::Optional<Expr> Callback(const QuantizePattern& pattern, const Expr& call,
       {tensor(pattern.data), tensor(pattern.scale), tensor(pattern.zero_point),
        Attribute<int64_t>(call, "axis"), Attribute<ffi::String>(call, "out_dtype")});
   if (!folded) return std::nullopt;
-  // Its type follows from the tensor, and it has no place in a source: twice None.
+  // None for the type, which follows from the tensor, and for the place in a source.
   return Tvm("relax.MakeTensorConst", *folded, nullptr, nullptr);
 }
 
 // ---- the rewrite ----
 
-// What variables stand for, in the order of their bindings.
-using Constants = Map<Var, Expr>;
-
 struct Found {
-  Constants constants;   // every variable that stands for a constant, folded now or before
-  bool changed = false;  // whether any was folded now
+  Constants constants;   // every variable that stands for a constant, now or before
+  bool changed = false;  // whether a call was folded
 };
 
-// Finds the matches among a function's bindings, and computes them.
+// Finds the matches among a function's bindings, in their order, and computes them.
 //
-// relax.dpl.rewrite_call would do this and the rest. But at each call it asks about, the matcher
-// reads all the bindings that it is given to look through: with a function's, the time grows with
-// the square of its length (8 s at 10,000 bindings). A match here ends at the call's own operands.
+// relax.dpl.rewrite_call would do this and the rest. But for each call that it is asked about, the
+// matcher goes through all bindings that it is given to look behind variables: with those of a
+// whole function, time grows with the square of its length (8 s at 10,000 bindings). This pattern
+// sees no further than a call's operands, so those are what it is given.
 Found Find(const ObjectRef& function) {
   const QuantizePattern pattern;
   const auto match = Function::GetGlobalRequired("relax.dpl.extract_matched_expr");
@@ -108,11 +106,11 @@ Found Find(const ObjectRef& function) {
     if (IsA(value, "ir.GenericConst")) found.constants.Set(var, value);
     if (const auto same = found.constants.Get(value)) found.constants.Set(var, *same);
     if (!IsA(value, "ir.Call")) continue;
-    Constants near;
+    Constants behind;
     for (const Expr& operand : Field<Array<Expr>>(value, "args")) {
-      if (const auto constant = found.constants.Get(operand)) near.Set(operand, *constant);
+      if (const auto constant = found.constants.Get(operand)) behind.Set(operand, *constant);
     }
-    const auto node_map = match(pattern.call, value, near).cast<ffi::Optional<NodeMap>>();
+    const auto node_map = match(pattern.call, value, behind).cast<ffi::Optional<NodeMap>>();
     if (!node_map) continue;
     if (const auto constant = Callback(pattern, value, *node_map)) {
       found.constants.Set(var, *constant);
@@ -122,16 +120,16 @@ Found Find(const ObjectRef& function) {
   return found;
 }
 
-// Puts the constants in the place of their variables, and drops the bindings. What the function
-// returns keeps its name: `gv = constant; return gv`.
+// Puts constants in the place of their variables, and drops the bindings. What the function returns
+// keeps its name: `gv = constant; return gv`.
 //
-// relax.MakePyExprMutator is Python's PyExprMutator. It walks a function, rebuilds what changed and
-// finds its types; for the kinds of nodes that it was given a callback for, it asks that first.
+// relax.MakePyExprMutator is what Python calls PyExprMutator. It walks a function, rebuilds what
+// has changed and finds the types anew; at some kinds of nodes it asks a callback what to do.
 ObjectRef Replace(const ObjectRef& function, const Constants& constants) {
   const auto visit = Function::GetGlobalRequired("relax.ExprMutatorVisitExpr");
   const auto visit_binding = Function::GetGlobalRequired("relax.ExprMutatorVisitBinding");
   const auto result = Field<Expr>(Field<Expr>(function, "body"), "body");
-  ObjectRef mutator;  // The callbacks need it, and it needs them: they hold no more than its place.
+  ObjectRef mutator;  // It needs the callbacks, and they need it: they refer to this place.
   const auto on_var = Function::FromTyped([&](const Var& var) {
     const auto constant = constants.Get(var);
     return constant && !var.same_as(result) ? *constant : visit(mutator, var).cast<Expr>();
@@ -147,20 +145,20 @@ ObjectRef Replace(const ObjectRef& function, const Constants& constants) {
     }
   });
   const auto builder = Tvm("relax.BlockBuilderCreate", nullptr);
-  std::array<AnyView, 27> callbacks;     // None: the mutator's own way. Otherwise:
-  callbacks[0] = builder;                // where it emits
-  callbacks[4] = callbacks[5] = on_var;  // f_visit_var_, f_visit_dataflow_var_
-  callbacks[18] = on_binding;            // f_visit_var_binding_
+  std::array<AnyView, 27> arguments;     // of PyExprMutator, in order; most stay None
+  arguments[0] = builder;                // builder
+  arguments[4] = arguments[5] = on_var;  // f_visit_var_, f_visit_dataflow_var_
+  arguments[18] = on_binding;            // f_visit_var_binding_
   Any made;
   Function::GetGlobalRequired("relax.MakePyExprMutator")
-      .CallPacked(callbacks.data(), callbacks.size(), &made);
+      .CallPacked(arguments.data(), arguments.size(), &made);
   mutator = made.cast<ObjectRef>();
   return Tvm("relax.PyExprMutatorVisitExpr", mutator, function);
 }
 
 // ---- the pass ----
 
-// A pass owns the function that it is given: TVM moves it in.
+// TVM moves the function in: who asked for the pass keeps the module, the pass owns its copy.
 ObjectRef Transform(ffi::RValueRef<ObjectRef> moved, const ObjectRef& /*module*/,
                     const ObjectRef& /*context*/) {
   const ObjectRef function = *std::move(moved);
@@ -177,5 +175,6 @@ ObjectRef QnnQuantizeConstFold() {
 
 }  // namespace
 
+// The macro's function has a parameter that it does not use.
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(qnn_quantize_const_fold, QnnQuantizeConstFold)
