@@ -104,9 +104,10 @@ def quantize(
 def qnn_quantize_const_fold() -> tvm.transform.Pass:
     """Build (once), load and make the C++ pass `QnnQuantizeConstFold`.
 
-    A ``relax.qnn.quantize`` of three constants becomes a constant, computed as `quantize` does;
-    float16 data are widened first, and int16 results are int32 ones cut to size. Variables that stand for constants count as constants; where anything was folded, all of them
-    give way to what they stand for, and only what the function returns keeps its name.
+    A ``relax.qnn.quantize`` of three constants becomes a constant, by the arithmetic of `quantize`;
+    float16 data are widened first, and int16 results are int32 ones cut to size. Variables that
+    stand for constants count as constants. Where anything was folded, all of those give way to what
+    they stand for; only what the function returns keeps its name.
 
     Returns
     -------
