@@ -1,0 +1,180 @@
+// QnnQuantizeConstFold: a relax.qnn.quantize of three constants becomes a constant.
+//
+// The headers of TVM's IR are not shipped, and not needed. What TVM's Python can do, it does by
+// functions with global names, and by fields that objects describe themselves. Both doors are
+// tvm-ffi's, and open to C++ as well. So an expression is an ObjectRef here: we know what it is
+// from where it was found, and ask it for its fields by name.
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/container/map.h>
+#include <tvm/ffi/function.h>
+#include <tvm/ffi/reflection/accessor.h>
+#include <tvm/ffi/rvalue_ref.h>
+
+#include <array>
+
+#include "fold.h"
+
+namespace {
+
+namespace ffi = tvm::ffi;
+using ffi::Any;
+using ffi::AnyView;
+using ffi::Array;
+using ffi::Function;
+using ffi::Map;
+using ffi::ObjectRef;
+
+// To the compiler these are all one; the names tell the reader what is meant.
+using Expr = ObjectRef;
+using Var = ObjectRef;
+using Pattern = ObjectRef;
+using NodeMap = Map<Pattern, Expr>;  // what each part of a pattern matched
+using Constants = Map<Var, Expr>;    // what variables stand for
+
+// Calls a function of TVM's by its global name.
+template <typename T = ObjectRef, typename... Args>
+T Tvm(const char* name, Args&&... args) {
+  return Function::GetGlobalRequired(name)(std::forward<Args>(args)...).template cast<T>();
+}
+
+// Reads a field by reflection: each class of TVM's tells where its fields lie and how to get them.
+template <typename T>
+T Field(const ObjectRef& object, const char* name) {
+  return ffi::reflection::FieldGetter(object->GetTypeKey(), name)(object).cast<T>();
+}
+
+bool IsA(const ObjectRef& object, std::string_view type) { return object->GetTypeKey() == type; }
+
+// ---- the pattern: is_op("relax.qnn.quantize")(is_const(), is_const(), is_const()) ----
+
+struct QuantizePattern {
+  Pattern data = Tvm("relax.dpl.ConstantPattern");
+  Pattern scale = Tvm("relax.dpl.ConstantPattern");
+  Pattern zero_point = Tvm("relax.dpl.ConstantPattern");
+  Pattern call = Tvm("relax.dpl.CallPattern",
+                     Tvm("relax.dpl.ExprPattern", Tvm("ir.GetOp", "relax.qnn.quantize")),
+                     Array<Pattern>{data, scale, zero_point}, /*varg_default_wildcard=*/false);
+};
+
+// ---- the callback: what takes a match's place ----
+
+// One of the attributes, which are an ir.DictAttrs: a dictionary, in a field with a Python name.
+template <typename T>
+T Attribute(const Expr& call, const char* name) {
+  using Dictionary = Map<ffi::String, Any>;
+  const auto attrs = Field<ffi::Optional<ObjectRef>>(call, "attrs");
+  if (attrs && IsA(*attrs, "ir.DictAttrs")) {
+    const auto found = Field<Dictionary>(*attrs, "__dict__").Get(name);
+    if (found && found->try_cast<T>()) return found->cast<T>();
+  }
+  TVM_FFI_THROW(tvmlab.InputError) << "the call has no such attribute, or one of another type"
+                                   << "\n  where: qnn.quantize, attribute " << name;
+}
+
+// The constant for a call that matched; nothing where the call stays.
+ffi::Optional<Expr> Callback(const QuantizePattern& pattern, const Expr& call,
+                             const NodeMap& node_map) {
+  const auto tensor = [&](const Pattern& part) {
+    return Field<ffi::Tensor>(node_map.at(part), "value");
+  };
+  const auto folded = tvmlab::Fold(
+      {tensor(pattern.data), tensor(pattern.scale), tensor(pattern.zero_point),
+       Attribute<int64_t>(call, "axis"), Attribute<ffi::String>(call, "out_dtype")});
+  if (!folded) return std::nullopt;
+  // None for the type, which follows from the tensor, and for the place in a source.
+  return Tvm("relax.MakeTensorConst", *folded, nullptr, nullptr);
+}
+
+// ---- the rewrite ----
+
+struct Found {
+  Constants constants;   // every variable that stands for a constant, now or before
+  bool changed = false;  // whether a call was folded
+};
+
+// Finds the matches among a function's bindings, in their order, and computes them.
+//
+// relax.dpl.rewrite_call would do this and the rest. But for each call that it is asked about, the
+// matcher goes through all bindings that it is given to look behind variables: with those of a
+// whole function, time grows with the square of its length (8 s at 10,000 bindings). This pattern
+// sees no further than a call's operands, so those are what it is given.
+Found Find(const ObjectRef& function) {
+  const QuantizePattern pattern;
+  const auto match = Function::GetGlobalRequired("relax.dpl.extract_matched_expr");
+  Found found;
+  for (const auto& [var, value] : Tvm<Map<Var, Expr>>("relax.analysis.get_var2val", function)) {
+    if (IsA(value, "ir.GenericConst")) found.constants.Set(var, value);
+    if (const auto same = found.constants.Get(value)) found.constants.Set(var, *same);
+    if (!IsA(value, "ir.Call")) continue;
+    Constants behind;
+    for (const Expr& operand : Field<Array<Expr>>(value, "args")) {
+      if (const auto constant = found.constants.Get(operand)) behind.Set(operand, *constant);
+    }
+    const auto node_map = match(pattern.call, value, behind).cast<ffi::Optional<NodeMap>>();
+    if (!node_map) continue;
+    if (const auto constant = Callback(pattern, value, *node_map)) {
+      found.constants.Set(var, *constant);
+      found.changed = true;
+    }
+  }
+  return found;
+}
+
+// Puts constants in the place of their variables, and drops the bindings. What the function returns
+// keeps its name: `gv = constant; return gv`.
+//
+// relax.MakePyExprMutator is what Python calls PyExprMutator. It walks a function, rebuilds what
+// has changed and finds the types anew; at some kinds of nodes it asks a callback what to do.
+ObjectRef Replace(const ObjectRef& function, const Constants& constants) {
+  const auto visit = Function::GetGlobalRequired("relax.ExprMutatorVisitExpr");
+  const auto visit_binding = Function::GetGlobalRequired("relax.ExprMutatorVisitBinding");
+  const auto result = Field<Expr>(Field<Expr>(function, "body"), "body");
+  ObjectRef mutator;  // It needs the callbacks, and they need it: they refer to this place.
+  const auto on_var = Function::FromTyped([&](const Var& var) {
+    const auto constant = constants.Get(var);
+    return constant && !var.same_as(result) ? *constant : visit(mutator, var).cast<Expr>();
+  });
+  const auto on_binding = Function::FromTyped([&](const ObjectRef& binding) {
+    // Each class lists the fields that it adds; `var` lies in the base.
+    const auto var = ffi::reflection::FieldGetter("relax.expr.Binding", "var")(binding).cast<Var>();
+    const auto constant = constants.Get(var);
+    if (!constant) {
+      visit_binding(mutator, binding);
+    } else if (var.same_as(result)) {
+      visit_binding(mutator, Tvm("relax.VarBinding", var, *constant, nullptr));
+    }
+  });
+  const auto builder = Tvm("relax.BlockBuilderCreate", nullptr);
+  std::array<AnyView, 27> arguments;     // of PyExprMutator, in order; most stay None
+  arguments[0] = builder;                // builder
+  arguments[4] = arguments[5] = on_var;  // f_visit_var_, f_visit_dataflow_var_
+  arguments[18] = on_binding;            // f_visit_var_binding_
+  Any made;
+  Function::GetGlobalRequired("relax.MakePyExprMutator")
+      .CallPacked(arguments.data(), arguments.size(), &made);
+  mutator = made.cast<ObjectRef>();
+  return Tvm("relax.PyExprMutatorVisitExpr", mutator, function);
+}
+
+// ---- the pass ----
+
+// TVM moves the function in: who asked for the pass keeps the module, the pass owns its copy.
+ObjectRef Transform(ffi::RValueRef<ObjectRef> moved, const ObjectRef& /*module*/,
+                    const ObjectRef& /*context*/) {
+  const ObjectRef function = *std::move(moved);
+  // All errors come from the first step, when nothing has been built yet.
+  const Found found = Find(function);
+  return found.changed ? Replace(function, found.constants) : function;
+}
+
+ObjectRef QnnQuantizeConstFold() {
+  const auto info = Tvm("transform.PassInfo", /*opt_level=*/0, "QnnQuantizeConstFold",
+                        /*required=*/Array<ffi::String>{}, /*traceable=*/false);
+  return Tvm("relax.transform.MakeFunctionPass", Function::FromTyped(Transform), info);
+}
+
+}  // namespace
+
+// The macro's function has a parameter that it does not use.
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(qnn_quantize_const_fold, QnnQuantizeConstFold)
