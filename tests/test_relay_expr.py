@@ -212,7 +212,6 @@ def test_what_is_refused(make: Any, what: str) -> None:
         (relay.vision, "roi_pool", "tvm.relax.op.vision.roi_pool"),
         (relay.nn, "correlation", "no counterpart"),
         (relay.analysis, "get_total_mac_number", "tvmlab.models.cost.layer_costs"),
-        (relay.qnn.op, "requantize_config", "rounding"),
         (relay.qnn, "transform", "lowered when compiled"),
         (relay.op, "register_legalize", "FLegalize"),
     ],

@@ -27,9 +27,11 @@ class Requantization:
     ----------
     rounding : str
         ``"UPWARD"`` (half-way cases towards plus infinity), ``"TONEAREST"`` (away from zero), or
-        ``"TFLITE"`` (rounded twice, as the kernels of TensorFlow Lite do).
+        ``"TFLITE"`` (as the reference kernels of TensorFlow Lite do).
     compute_dtype : str
         ``"int64"``: a 31-bit multiplier and a shift; ``"float32"``, ``"float64"``: in that dtype.
+        TFLite's convolutions round twice in integers; its fully connected layers have become
+        ``"float64"``, rounded once, half away from zero.
     """
 
     rounding: str = "UPWARD"
@@ -61,7 +63,7 @@ def requantize_config(
     Raises
     ------
     tvmlab.errors.InputError
-        If a value is none of these, or ``"TFLITE"`` is joined with a float compute_dtype.
+        If a value is none of these, or ``"TFLITE"`` is joined with float32.
 
     Notes
     -----
@@ -90,27 +92,30 @@ def resolve(call: str, rounding: str = UNSET, compute_dtype: str = UNSET) -> Req
     Returns
     -------
     Requantization
-        Neither of its values is ``"None"``. TFLite's rounding is in integers, whatever the
-        configuration's compute_dtype.
+        Neither of its values is ``"None"``. Where a call asks for TFLite's rounding and leaves the
+        compute_dtype open, it is int64, whatever was configured for other roundings.
 
     Raises
     ------
     tvmlab.errors.InputError
-        If a value is unknown, or the attributes ask for TFLite's rounding in floats.
+        If a value is unknown, or TFLite's rounding is joined with float32.
     """
     _one_of(call, "rounding", rounding, ROUNDINGS)
     _one_of(call, "compute_dtype", compute_dtype, COMPUTE_DTYPES)
     outside = _CURRENT.get()
-    found = outside.rounding if rounding == UNSET else rounding
-    if found == "TFLITE":
-        if compute_dtype not in (UNSET, "int64"):
-            raise InputError(
-                f'compute_dtype is "{compute_dtype}"; the rounding "TFLITE" is one of integers',
-                where=f"{call}, attribute compute_dtype",
-                fix='leave it at "int64", or choose another rounding',
-            )
-        return Requantization(found, "int64")
-    return Requantization(found, outside.compute_dtype if compute_dtype == UNSET else compute_dtype)
+    chosen = outside.rounding if rounding == UNSET else rounding
+    if compute_dtype != UNSET:
+        computed = compute_dtype
+    else:
+        other = chosen == "TFLITE" and outside.rounding != chosen
+        computed = "int64" if other else outside.compute_dtype
+    if chosen == "TFLITE" and computed == "float32":
+        raise InputError(
+            'compute_dtype is "float32", which no kernel of TFLite uses',
+            where=f"{call}, attribute compute_dtype",
+            fix='leave it at "int64", or choose another rounding',
+        )
+    return Requantization(chosen, computed)
 
 
 def _one_of(call: str, name: str, value: str, allowed: Collection[str]) -> None:

@@ -260,3 +260,26 @@ def pooling(data: Tensor, spatial: str, a: dict[str, Any]) -> list[Any] | None:
             rest = out[axis] + sum(pads) - (size - 1) * step - 1
             out[axis] = (rest + (stride - 1 if a["ceil_mode"] else 0)) // stride + 1
     return arrange(data, out, a["out_layout"] or a["layout"])
+
+
+def fits(rest: int, stride: int, ceil_mode: bool, call: str) -> int:
+    """Count the windows along an axis.
+
+    Parameters
+    ----------
+    rest : int
+        The padded data's size less the window's.
+    stride : int
+        From one window to the next.
+    ceil_mode : bool
+        Whether a last window that is not full counts.
+
+    Raises
+    ------
+    ShapeError
+        If not one fits.
+    """
+    count = (rest + (stride - 1 if ceil_mode else 0)) // stride + 1
+    if count < 1:
+        raise ShapeError("the window is larger than the padded data", where=f"{call}, operand data")
+    return count

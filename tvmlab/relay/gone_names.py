@@ -82,7 +82,6 @@ relay.op.strategy | tvmlab.schedule | rules on TIR
 relay.param_dict | tvm.runtime.save_param_dict | reads Relay's files
 relay.parser | tvmlab.relay.fromtext | relay.fromtext and tvm.parser.fromtext are carried
 relay.prelude | - | as relay.ADT
-relay.qnn.op.requantize_config | - | give rounding= to each requantize
 relay.qnn.transform | - | qnn operators are lowered when compiled
 relay.quantize | - | quantize in PyTorch or ONNX Runtime, then tvmlab.load
 relay.scope_builder | tvm.relax.BlockBuilder | builds bindings

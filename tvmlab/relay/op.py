@@ -17,6 +17,7 @@ import numpy as np
 from tvm import ir, relax, tirx
 
 from ..errors import RelayError
+from ..qnn.config import requantize_config
 from . import gone, operators, pattern_table, table, weights
 from .expr import TupleWrapper, as_expr, const, infer, typed
 
@@ -303,7 +304,9 @@ def _publish() -> None:
         sys.modules[f"{__name__}.{module}"] = pattern_table
     globals()["contrib"] = pattern_table
     outer = namespace(f"{_PACKAGE}.qnn", "")
-    outer.op = namespace(f"{_PACKAGE}.qnn.op", "qnn.")  # type: ignore[attr-defined]
+    inner = namespace(f"{_PACKAGE}.qnn.op", "qnn.")
+    inner.requantize_config = requantize_config  # type: ignore[attr-defined]
+    outer.op = inner  # type: ignore[attr-defined]
 
 
 __path__: list[str] = []

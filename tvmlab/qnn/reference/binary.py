@@ -12,7 +12,7 @@ from .. import checks, config
 from ..checks import Array
 from . import tflite
 from .fixed_point import fixed_point_multipliers, multiply_tflite
-from .scaling import along, channels, requantize, saturate
+from .scaling import along, channels, requantize, requantize_or_widen, saturate
 
 
 class _Sides:
@@ -75,20 +75,9 @@ class _Sides:
 
     def requantized(self, i: int, way: config.Requantization) -> Array:
         """Bring a side to the result's scale and zero point, as int64."""
-        scale, zero = self.scales[i], self.zeros[i]
-        if scale.ndim == 0 and zero.ndim == 0 and scale == self.out_scale and zero == self.out_zero:
-            return self.tensors[i].astype(np.int64)
-        return requantize(
-            self.tensors[i].astype(np.int32),
-            scale,
-            zero,
-            self.out_scale,
-            self.out_zero,
-            self.axes[i],
-            way.rounding,
-            way.compute_dtype,
-            "int32",
-        ).astype(np.int64)
+        scale, zero, axis = self.scales[i], self.zeros[i], self.axes[i]
+        out = self.out_scale, self.out_zero
+        return requantize_or_widen(self.tensors[i], scale, zero, *out, axis, way)
 
 
 def add(
@@ -134,7 +123,9 @@ def add(
     -----
     Relay's `QnnAddCanonicalize` (src/relay/qnn/op/add.cc): each side is requantized to the result's
     scale and zero point (where they are the same already, nothing is done), the two are added, and
-    one zero point is taken off: two roundings. TFLite's: `tvmlab.qnn.reference.tflite.add`.
+    one zero point is taken off: two roundings. Each side is an int32 and wraps if scales are so far
+    apart that it does not fit (2**15 for int16, 2**22 for narrower ones); the sum saturates.
+    TFLite's: `tvmlab.qnn.reference.tflite.add`.
     """
     sides = _Sides(
         "qnn.add",
@@ -226,20 +217,23 @@ def mul(
         ratio = tflite.product_multiplier((*sides.scales, sides.out_scale))
         found = multiply_tflite(product.astype(np.int64), *fixed_point_multipliers(ratio))
         return saturate(found + sides.out_zero, sides.dtype)
+    axis = _product_axis(sides)
+    with np.errstate(over="ignore", under="ignore"):
+        scale = sides.scales[0] * sides.scales[1]
     return requantize(
         product,
-        sides.scales[0] * sides.scales[1],
+        checks.scale(scale, sides.call, "lhs_scale times rhs_scale", None),
         0,
         sides.out_scale,
         sides.out_zero,
-        _product_axis(sides, product.ndim),
+        axis,
         way.rounding,
         way.compute_dtype,
         sides.dtype,
     )
 
 
-def _product_axis(sides: _Sides, ndim: int) -> int:
+def _product_axis(sides: _Sides) -> int:
     """Give the axis of a product's channels, counted from the back."""
     axes = {
         axis if axis < 0 else axis - tensor.ndim

@@ -1,4 +1,4 @@
-"""Products of integer matrices, exactly, with the speed of floats where they are exact."""
+"""Sums of products of integers, exactly, with the speed of floats where they are exact."""
 
 from __future__ import annotations
 
@@ -9,6 +9,31 @@ import numpy as np
 from ..checks import Array
 
 _EXACT = ((np.float32, 24), (np.float64, 53))
+
+
+def exact(a: Array, b: Array, terms: int) -> tuple[Array, Array]:
+    """Bring integers to the fastest dtype in which sums of their products are exact.
+
+    Parameters
+    ----------
+    a, b : numpy.ndarray
+        Integers, any shapes.
+    terms : int
+        How many products of a value of `a` and one of `b` are added up at most.
+
+    Returns
+    -------
+    tuple of (numpy.ndarray, numpy.ndarray)
+        Both as float32, float64 or int64.
+
+    Notes
+    -----
+    A float with a significand of p bits holds every integer up to 2**p, so a sum of k products of
+    which each is at most ``2**p / k`` is exact, in any order of adding. Sums in int64 wrap.
+    """
+    largest = _largest(a) * _largest(b) * terms
+    kind = next((kind for kind, bits in _EXACT if largest <= 1 << bits), np.int64)
+    return a.astype(kind), b.astype(kind)
 
 
 def matmul(a: Array, b: Array) -> Array:
@@ -23,19 +48,9 @@ def matmul(a: Array, b: Array) -> Array:
     -------
     numpy.ndarray
         Shape (..., m, n), int64.
-
-    Notes
-    -----
-    A float with a significand of p bits holds every integer up to 2**p, so a sum of k products that
-    are at most ``2**p / k`` is exact in any order of adding.
     """
-    largest = _largest(a) * _largest(b) * a.shape[-1]
-    for kind, bits in _EXACT:
-        if largest <= 1 << bits:
-            found: Array = np.matmul(a.astype(kind), b.astype(kind)).astype(np.int64)
-            return found
-    wide: Array = np.matmul(a.astype(np.int64), b.astype(np.int64))
-    return wide
+    found: Array = np.matmul(*exact(a, b, a.shape[-1])).astype(np.int64)
+    return found
 
 
 def _largest(x: Array) -> Any:

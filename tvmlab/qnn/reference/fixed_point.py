@@ -49,15 +49,15 @@ def fixed_point_multiplier(scale: float) -> tuple[int, int]:
     `QuantizeMultiplier` (kernels/internal/quantization_util.cc), which flushes small numbers to 0;
     Relay's results for them are 0 too. The significand is rounded half away from zero.
     """
-    if not 0 <= scale < 2.0**LARGEST_SHIFT:
+    significand, shift = math.frexp(scale) if 0 <= scale < math.inf else (0.0, LARGEST_SHIFT + 1)
+    multiplier = math.floor(significand * 2.0**BITS + 0.5)
+    if multiplier == 1 << BITS:
+        multiplier, shift = multiplier // 2, shift + 1
+    if shift > LARGEST_SHIFT:
         raise InputError(
             f"the input's scale is {scale} times the output's; up to 2**30 can be computed",
             where="requantize, operands input_scale and output_scale",
         )
-    significand, shift = math.frexp(scale)
-    multiplier = math.floor(significand * 2.0**BITS + 0.5)
-    if multiplier == 1 << BITS:
-        multiplier, shift = multiplier // 2, shift + 1
     return (0, 0) if shift < LEAST_SHIFT else (multiplier, shift)
 
 

@@ -157,6 +157,11 @@ def requantize(
     output's, there is no multiplication, so nothing is rounded. Relay wraps sums and quotients to
     int32 before it clips; here they are whole, so that what is too large saturates: the same
     wherever Relay's stay within int32.
+
+    TFLite's rounding in int64 is `tvmlab.qnn.reference.fixed_point.multiply_tflite`; in float64 it
+    is `FullyConnected` of LiteRT (internal/reference/integer_ops/fully_connected.h), which rounds
+    the product half away from zero and then adds the zero point, while Relay's float ways add it
+    first.
     """
     data, call = np.asarray(data), "qnn.requantize"
     count = channels(call, data, axis)
@@ -195,10 +200,55 @@ def _in_floats(
     found = x.astype(kind) - zero.astype(kind)
     if ratio is not None:
         found = found * along(ratio.astype(kind), x, axis)
+    if way.rounding == "TFLITE":
+        return saturate(half_away(found) + out_zero.astype(kind), out_dtype)
     found = found + out_zero.astype(kind)
     if way.rounding == "UPWARD":
         return saturate(np.floor(found + kind.type(0.5)), out_dtype)
     return saturate(half_away(found), out_dtype)
+
+
+def requantize_or_widen(
+    data: Array,
+    input_scale: Array,
+    input_zero_point: Array,
+    output_scale: Array,
+    output_zero_point: Array,
+    axis: int,
+    way: config.Requantization,
+) -> Array:
+    """Bring integers to another scale and zero point unless they have them already.
+
+    Parameters
+    ----------
+    data, input_scale, input_zero_point, output_scale, output_zero_point, axis
+        As in `requantize`, checked.
+    way : Requantization
+        How.
+
+    Returns
+    -------
+    numpy.ndarray
+        int64, holding values of int32.
+
+    Notes
+    -----
+    Relay's `RequantizeOrUpcast` (src/relay/qnn/op/op_common.h).
+    """
+    pairs = ((input_scale, output_scale), (input_zero_point, output_zero_point))
+    if all(mine.ndim == 0 and mine == other for mine, other in pairs):
+        return data.astype(np.int64)
+    return requantize(
+        data,
+        input_scale,
+        input_zero_point,
+        output_scale,
+        output_zero_point,
+        axis,
+        way.rounding,
+        way.compute_dtype,
+        "int32",
+    ).astype(np.int64)
 
 
 def multiplier(input_scale: Array, output_scale: Array) -> Array | None:

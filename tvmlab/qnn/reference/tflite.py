@@ -7,13 +7,15 @@ kernels and XNNPACK give other results here and there.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from ...errors import InputError
 from ..checks import Array
-from .fixed_point import fixed_point_multipliers, multiply_tflite
+from .fixed_point import fixed_point_multiplier, fixed_point_multipliers, multiply_tflite
+from .scaling import saturate
 
 ADD_SHIFTS = {"int8": 20, "uint8": 20, "int16": 15}
 """By how much both sides of an addition are shifted left, so that little is lost in scaling."""
@@ -45,9 +47,9 @@ def add(lhs: Array, rhs: Array, scales: Sequence[Array], dtype: str, sign: int =
 
     Notes
     -----
-    `AddElementwise` (integer_ops/add.h) and `Prepare` (kernels/add.cc); kernels/sub.cc is the same
-    with a difference. Each side is scaled against twice the larger scale, so three roundings of two
-    steps each.
+    `AddElementwise` (integer_ops/add.h) and `Prepare` (kernels/add.cc, kernels/sub.cc).
+    Each side is scaled against twice the larger scale, so three roundings of two steps each. Not
+    here: what a model marks as ``pot_scale_int16``, int16 with powers of two as scales.
     """
     if dtype not in ADD_SHIFTS:
         raise InputError(
@@ -57,12 +59,13 @@ def add(lhs: Array, rhs: Array, scales: Sequence[Array], dtype: str, sign: int =
     bits = ADD_SHIFTS[dtype]
     left, right, out = (np.float64(scale) for scale in scales)
     twice = 2 * max(left, right)
-    first, second = (
-        multiply_tflite(side << bits, *fixed_point_multipliers(scale / twice))
-        for side, scale in ((lhs, left), (rhs, right))
-    )
+    factor, shift = fixed_point_multipliers(left / twice)
+    first = multiply_tflite(lhs << bits, factor, shift)
+    # To subtract, the multiplier is negated: half-way cases go the other way than the sum's would.
+    factor, shift = fixed_point_multipliers(right / twice)
+    second = multiply_tflite(rhs << bits, sign * factor, shift)
     whole = fixed_point_multipliers(twice / ((1 << bits) * out))
-    return multiply_tflite(first + sign * second, *whole)
+    return multiply_tflite(first + second, *whole)
 
 
 def product_multiplier(scales: Sequence[Array]) -> Array:
@@ -80,3 +83,44 @@ def product_multiplier(scales: Sequence[Array]) -> Array:
     left, right, out = (np.float32(scale) for scale in scales)
     product = left * right / out
     return np.asarray(product, np.float64)
+
+
+def mean(
+    x: Array,
+    axes: Sequence[int],
+    scales: Sequence[Array],
+    zeros: Sequence[Array],
+    keepdims: bool = False,
+) -> Array:
+    """Average a quantized tensor over some axes.
+
+    Parameters
+    ----------
+    x : numpy.ndarray
+        int8, uint8 or int16.
+    axes : sequence of int
+        Over which to average.
+    scales, zeros : sequence of numpy.ndarray
+        The input's and the result's scale (float32) and zero point, one value each.
+    keepdims : bool
+        Whether the axes stay, of size 1.
+
+    Returns
+    -------
+    numpy.ndarray
+        In the dtype of `x`, saturated.
+
+    Notes
+    -----
+    `QuantizedMeanOrSum` (internal/reference/reduce.h) and `PrepareMeanOrSum` (kernels/reduce.cc):
+    one multiplication brings the sum to the result's scale and divides it. The multiplier is
+    shifted left as far as it goes and divided by the count, the fraction cut off.
+    """
+    axes = tuple(axes)
+    count = math.prod(x.shape[axis] for axis in axes)
+    multiplier, shift = fixed_point_multiplier(float(scales[0]) / float(scales[1]))
+    more = min(count.bit_length() - 1, 32, 31 + shift)
+    multiplier, shift = (multiplier << more) // count, shift - more
+    sums = x.astype(np.int64).sum(axes, keepdims=keepdims) - count * zeros[0]
+    tables = np.asarray(multiplier, np.int64), np.asarray(shift, np.int64)
+    return saturate(multiply_tflite(sums, *tables) + zeros[1], x.dtype.name)

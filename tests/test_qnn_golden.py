@@ -1,0 +1,68 @@
+"""The reference arithmetic against what the real Relay computed, bit for bit."""
+
+from __future__ import annotations
+
+import helpers_qnn_golden as golden
+import numpy as np
+import pytest
+
+from tvmlab.qnn import arithmetic
+from tvmlab.qnn.config import requantize_config
+
+
+def compute(case: golden.Case) -> np.ndarray:
+    with requantize_config(**case.config):
+        found = getattr(arithmetic, case.op)(**case.tensors, **case.arguments)
+    assert isinstance(found, np.ndarray)
+    return found
+
+
+def agree(case: golden.Case) -> None:
+    found = compute(case)
+    assert found.dtype == case.expected.dtype
+    assert found.shape == case.expected.shape
+    np.testing.assert_array_equal(found, case.expected, err_msg=f"{case.name} {case.arguments}")
+
+
+@pytest.mark.parametrize("name", golden.names())
+def test_relay_s_results_bit_for_bit(name: str) -> None:
+    agree(golden.read(name))
+
+
+def test_all_of_relay_s_results() -> None:
+    names = golden.names(golden.WHOLE)
+    if not names:
+        pytest.skip("the whole of Relay's results does not lie beside the repository")
+    for name in names:
+        agree(golden.read(name, golden.WHOLE))
+
+
+def test_the_cases_are_of_every_kind() -> None:
+    """A selection that lost a way of computing would still pass."""
+    cases = [golden.read(name) for name in golden.names()]
+    assert {case.op for case in cases} == {
+        *("quantize", "dequantize", "requantize", "conv2d", "dense"),
+        *("add", "subtract", "mul", "concatenate"),
+    }
+    ways = {
+        (case.arguments["rounding"], case.arguments["compute_dtype"])
+        for case in cases
+        if case.op == "requantize"
+    }
+    assert ways == {
+        (a, b) for a in ("UPWARD", "TONEAREST") for b in ("int64", "float32", "float64")
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("046_requantize.npz", {"rounding": "UPWARD"}),
+        ("008_requantize.npz", {"rounding": "TONEAREST"}),
+    ],
+)
+def test_the_other_rounding_is_seen(name: str, other: dict[str, str]) -> None:
+    """The inputs hold half-way cases, which tell the roundings apart."""
+    case = golden.read(name)
+    case.arguments |= other
+    assert (compute(case) != case.expected).any()
