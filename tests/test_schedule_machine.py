@@ -6,6 +6,7 @@ import re
 
 import pytest
 import tvm
+from helpers_assembly import assembly, inner_loops
 from helpers_convolutions import Conv
 from helpers_models import array
 from helpers_networks import relative_error
@@ -88,29 +89,6 @@ def test_a_divisor_is_the_greatest(number: int, most: int) -> None:
 
 
 CONV = Conv(1, (28, 28), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1, 128, 128, ("bias", "relu"))
-
-
-def assembly(run: tvmlab.Executable) -> str:
-    """Find the module of LLVM's among those that the executable imports."""
-    modules = [run.vm_executable.mod]
-    for one in modules:
-        modules += list(one.imports)
-        if one.kind == "llvm":
-            return str(one.inspect_source("asm"))
-    raise LookupError("no module of LLVM's")
-
-
-def inner_loops(text: str) -> list[list[str]]:
-    """List the bodies of loops without a loop inside: from a label to the jump back to it."""
-    lines = text.splitlines()
-    label = re.compile(r"^\.L\w+:|^\.LBB\w+:")
-    found, start, name = [], 0, ""
-    for i, line in enumerate(lines):
-        if label.match(line):
-            start, name = i, line.split(":")[0]
-        elif name and re.match(rf"\s+(j\w+|b\.\w+|b|cbn?z|tbn?z)\b.*{re.escape(name)}$", line):
-            found.append(lines[start + 1 : i])
-    return found
 
 
 @pytest.mark.parametrize("cpu", TARGETS)

@@ -12,7 +12,7 @@ from tvm.relax.backend.cpu_generic import pipeline as cpu_generic
 
 from . import dialect
 from .batch_norm import FoldBatchNorm
-from .errors import CompileError
+from .errors import CompileError, TvmlabError
 from .executable import Executable
 from .schedule import STEPS, Summary, schedule_passes
 from .signature import Signature
@@ -58,7 +58,10 @@ def compile(
         The target is unknown.
     CompileError
         There is no Relax function ``main``, a parameter of it is not a tensor or has no known
-        shape, the step is unknown, or a pass failed.
+        shape, the step is unknown, or a pass failed; a quantized operator (`tvmlab.qnn`) has a
+        scale that is not known yet.
+    InputError
+        A quantized operator has a scale or zero point that is none.
     """
     if not isinstance(schedule, bool) and schedule not in STEPS:
         raise CompileError(
@@ -85,6 +88,8 @@ def compile(
         with made:
             prepared, pipeline = _prepare(_with_public_main(mod), made, schedule)
             built = relax.build(prepared, made, relax_pipeline=pipeline)
+    except TvmlabError:
+        raise  # it says what is wrong, where, and what to do
     except Exception as error:  # passes and code generators raise many classes
         lines = str(error).strip().splitlines()
         raise CompileError(

@@ -14,11 +14,13 @@ from typing import Any
 
 from tvm import te, tirx
 
+from .dot_intrinsics import Dot
 from .tile import Tile
 
 __all__ = [
     "CONTRACTION",
     "DEPTHWISE",
+    "DOT",
     "PACK",
     "PAD",
     "TILE",
@@ -31,6 +33,8 @@ __all__ = [
 
 #: Names of the blocks that the rules look for, and the annotation that says how to tile them.
 CONTRACTION, DEPTHWISE, TILE = "contraction", "depthwise", "tvmlab.tile"
+#: The annotation that names the TensorIntrin of a contraction's innermost loops.
+DOT = "tvmlab.dot"
 #: Names of the blocks that make a copy which the tiles read: of the data, of the weights.
 PAD, PACK = "pad", "pack"
 
@@ -47,6 +51,22 @@ def sizes(shape: Sequence[Any]) -> list[Any]:
     return [int(size) if isinstance(size, int | tirx.IntImm) else size for size in shape]
 
 
+def broadcast_index(
+    index: Sequence[Any], shape: Sequence[Any], whole: Sequence[Any] | None = None
+) -> list[Any]:
+    """Index a tensor of this shape at a place of one that it is broadcast to.
+
+    Where it has the size of that one, `whole`, the index stays, even if it can only be 0: what is
+    indexed alike is element-wise to `FuseOps`.
+    """
+    start = len(index) - len(shape)
+    alike = [None] * len(shape) if whole is None else whole[start:]
+    return [
+        0 if size == 1 and size != other else i
+        for size, i, other in zip(shape, index[start:], alike, strict=True)
+    ]
+
+
 class Window:
     """Where a convolution reads: strides, padding (top, left), dilation and taps."""
 
@@ -54,7 +74,9 @@ class Window:
         self.taps, self.strides = sizes(taps), sizes(strides)
         self.before, self.dilation = sizes(padding)[:2], sizes(dilation)
 
-    def pad(self, data: te.Tensor, height: int, width: int, channels: Any) -> te.Tensor:
+    def pad(
+        self, data: te.Tensor, height: int, width: int, channels: Any, fill: int = 0
+    ) -> te.Tensor:
         """Pad an NHWC tensor so that every tap of `height` x `width` pixels falls inside."""
         after = []
         for axis, pixels in enumerate((height, width)):
@@ -62,22 +84,27 @@ class Window:
             size = sizes(data.shape)[axis + 1]
             after.append(max(0, reach + 1 - size - self.before[axis]))
         extra = channels - sizes(data.shape)[3]
-        return padded(data, [0, *self.before, 0], [0, *after, extra])
+        return padded(data, [0, *self.before, 0], [0, *after, extra], fill=fill)
 
-    def gather(self, data: te.Tensor, height: int, width: int) -> te.Tensor:
+    def gather(
+        self, data: te.Tensor, height: int, width: int, channels: Any = None, fill: int = 0
+    ) -> te.Tensor:
         """Copy the pixels that a convolution with one tap and strides reads, side by side."""
         (n, h, w, c), (sy, sx), (top, left) = sizes(data.shape), self.strides, self.before
+        more = channels is not None and channels > c
 
         def value(b: Any, y: Any, x: Any, i: Any) -> Any:
             y, x = y * sy - top, x * sx - left
             inside = [index >= 0 for index, before in ((y, top), (x, left)) if before]
             inside += [y < h] if (height - 1) * sy - top >= h else []
             inside += [x < w] if (width - 1) * sx - left >= w else []
+            inside += [i < c] if more else []
             if not inside:
                 return data[b, y, x, i]
-            return tirx.if_then_else(tirx.all(*inside), data[b, y, x, i], tirx.const(0, data.dtype))
+            other = tirx.const(fill, data.dtype)
+            return tirx.if_then_else(tirx.all(*inside), data[b, y, x, i], other)
 
-        return te.compute((n, height, width, c), value, name="gather")
+        return te.compute((n, height, width, channels if more else c), value, name="gather")
 
     def at(self, y: Any, x: Any, ky: Any, kx: Any) -> tuple[Any, Any]:
         """Say which padded pixel a tap of an output pixel reads."""
@@ -88,9 +115,9 @@ class Window:
 
 
 def padded(
-    data: te.Tensor, before: Sequence[int], after: Sequence[Any], name: str = PAD
+    data: te.Tensor, before: Sequence[int], after: Sequence[Any], name: str = PAD, fill: int = 0
 ) -> te.Tensor:
-    """Surround a tensor with zeros; give the tensor itself where there are none to add."""
+    """Surround a tensor with one number; give the tensor itself where there is none to add."""
     none = [not b and isinstance(a, int) and a == 0 for b, a in zip(before, after, strict=True)]
     if all(none):
         return data
@@ -105,7 +132,7 @@ def padded(
             if not none[axis]:
                 inside.append(i < before[axis] + old[axis])
         source = [i if none[axis] else i - before[axis] for axis, i in enumerate(index)]
-        return tirx.if_then_else(tirx.all(*inside), data(*source), tirx.const(0, data.dtype))
+        return tirx.if_then_else(tirx.all(*inside), data(*source), tirx.const(fill, data.dtype))
 
     return te.compute(new, value, name=name)
 
@@ -135,6 +162,7 @@ def contraction(
     channels: int,
     tile: Tile,
     dtype: str,
+    dot: Dot | None = None,
 ) -> te.Tensor:
     """Sum over taps and inputs, padded to whole tiles.
 
@@ -154,6 +182,9 @@ def contraction(
         The register tile.
     dtype : str
         Of the sums.
+    dot : Dot, optional
+        The instruction that sums. The inputs are then counted in two indices: in whole steps of the
+        instruction, the last one padded, and in its depth; `weight` takes both in place of ``i``.
 
     Returns
     -------
@@ -163,18 +194,26 @@ def contraction(
     *outer, height, width = pixels
     shape = [*outer, round_up(height, tile.rows), round_up(width, tile.columns)]
     k = [te.reduce_axis((0, tap), f"k{n}") for n, tap in enumerate(taps)]
-    ki = te.reduce_axis((0, inputs), "ki")
+    if dot is None:
+        ki = [te.reduce_axis((0, inputs), "ki")]
+        place: Any = ki[0]
+    else:
+        steps = -(-inputs // dot.depth)
+        ki = [te.reduce_axis((0, steps), "ki"), te.reduce_axis((0, dot.depth), "kj")]
+        place = ki[0] * dot.depth + ki[1]
 
     def value(*index: Any) -> Any:
         *o, y, x, c = index
-        product = data(*read(o, y, x, *k, ki)).astype(dtype) * weight(o, c, *k, ki).astype(dtype)
-        return te.sum(product, axis=[*k, ki])
+        product = data(*read(o, y, x, *k, place)).astype(dtype)
+        product *= weight(o, c, *k, *ki).astype(dtype)
+        return te.sum(product, axis=[*k, *ki])
 
+    attrs: dict[str, Any] = {TILE: [tile.rows, tile.columns, tile.channels]}
     return te.compute(
         [*shape, round_up(channels, tile.channels)],
         value,
         name=CONTRACTION,
-        attrs={TILE: [tile.rows, tile.columns, tile.channels]},
+        attrs=attrs | ({DOT: dot.name} if dot else {}),
     )
 
 

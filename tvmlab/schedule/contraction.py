@@ -17,7 +17,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir.dlight.cpu.base import CPUScheduleRule
 
 from . import loops
-from .compute import CONTRACTION, TILE
+from .compute import CONTRACTION, DOT, TILE
 from .machine import Machine
 
 __all__ = ["Contraction"]
@@ -82,8 +82,14 @@ class _Plan:
         rows, columns, channels = (int(size) for size in sch.get(block).annotations[TILE])
         *outer, y, _, o = (loops.extent(sch, loop) for loop in loops.spatial(sch, block))
         *taps, inputs = (loops.extent(sch, k) for k in loops.reduction(sch, block))
+        depth = 1
+        if DOT in sch.get(block).annotations:
+            *taps, inputs, depth = *taps, inputs
         dtype = str(sch.get(block).writes[0].source.dtype)
-        size = tvm.DataType(dtype).bits // 8
+        size, each = (
+            _bytes(region.source) for region in (sch.get(block).reads[-1], sch.get(block).reads[0])
+        )
+        size *= depth  # of the weights that one step of a sum takes
         weights = math.prod(taps) * inputs * channels * size
         blocks = o // channels
         local = prepared and blocks * weights <= machine.l2
@@ -92,7 +98,7 @@ class _Plan:
         inside = [*sch.get(block).reads[0].source.shape[1:], *outer[1:]]
         reuse = not outer or not all(isinstance(n, int | tirx.IntImm) for n in inside)
         if not reuse:
-            picture = math.prod(int(n) for n in inside) * size // math.prod(outer[1:]) ** 2
+            picture = math.prod(int(n) for n in inside) * each // math.prod(outer[1:]) ** 2
             reuse = picture * (blocks // group - 1) <= blocks * weights
         sums = rows * columns * channels // machine.lanes(dtype)
         # LLVM spills large tiles if two steps are written out.
@@ -107,6 +113,11 @@ class _Plan:
             return cls(tile, group, loops.divisor(lines, 8), chunk, reuse, unroll, local=False)
         together = _share(lines, known, machine.threads) if local else 1
         return cls(tile, group, together, inputs, reuse, unroll, local)
+
+
+def _bytes(buffer: Any) -> int:
+    """Tell the size of a buffer's numbers."""
+    return int(tvm.DataType(str(buffer.dtype)).bits) // 8
 
 
 def _share(lines: int, others: int, threads: int) -> int:
@@ -126,6 +137,11 @@ def _tile(
     """Tile the sum; compute the sources and the store where the plan says."""
     *outer, y, x, o = loops.spatial(sch, block)
     *taps, k = loops.reduction(sch, block)
+    dot, inner = sch.get(block).annotations.get(DOT), []
+    if dot is not None:
+        *taps, k, depth = *taps, k
+        inner = [depth]
+        sch.unannotate(block, DOT)
     work = loops.work(sch, block)
     lanes = machine.lanes(str(sch.get(block).writes[0].source.dtype))
     sch.unannotate(block, TILE)
@@ -143,7 +159,7 @@ def _tile(
     whole = loops.extent(sch, kc) == 1
     sums = [yt, xt, *taps, kc] if whole else [*taps, kc, yt, xt]
     first = [*outer[1:], og, *outer[:1]] if plan.reuse else [*outer, og]
-    sch.reorder(*first, yb, ob, *sums, k, yi, xi, ov, ol)
+    sch.reorder(*first, yb, ob, *sums, k, yi, xi, ov, ol, *inner)
     together = sch.fuse(*first, yb, *([] if plan.local else [ob]))
     if work is None or work >= _PARALLEL:
         sch.parallel(together)
@@ -157,8 +173,14 @@ def _tile(
 
     for loop in (yi, xi, ov):
         sch.unroll(loop)
-    sch.vectorize(ol)
     if plan.unroll > 1:
         _, written = sch.split(k, [None, plan.unroll])
         sch.unroll(written)
-    sch.decompose_reduction(block, taps[0] if taps else kc)
+    if dot is None:
+        sch.vectorize(ol)
+        sch.decompose_reduction(block, taps[0] if taps else kc)
+        return
+    whole_block = sch.blockize(ol)
+    begin = sch.decompose_reduction(whole_block, taps[0] if taps else kc)
+    sch.vectorize(sch.get_loops(sch.get_child_blocks(begin)[0])[-1])
+    sch.tensorize(ol, str(dot))

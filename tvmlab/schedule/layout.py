@@ -14,6 +14,10 @@ from ..frontend.limits import RaiseLimits
 
 __all__ = ["channels_last"]
 
+_DESIRED = {name: ["NHWC", "OHWI"] for name in ("relax.nn.conv2d", "relax.qnn.conv2d")}
+_IMAGE = 4
+_BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
+
 
 @relax.transform.function_pass(opt_level=0)
 class FoldTransposes:
@@ -40,10 +44,11 @@ class FoldTransposes:
 
 @relax.transform.function_pass(opt_level=0)
 class SinkTransposes:
-    """Move transposes behind limits by a scalar, and join those that meet.
+    """Move transposes behind padding and limits by a scalar, and join those that meet.
 
-    `ConvertLayout` knows no layout for ``clip``, nor for ``maximum`` and ``minimum`` with a scalar,
-    by which ONNX's Clip (a ReLU6) is imported: it would leave two transposes around each.
+    `ConvertLayout` knows no layout for ``pad`` and ``clip``, nor for ``maximum`` and ``minimum``
+    with a scalar, by which ONNX's Clip (a ReLU6) is imported: it would leave two transposes around
+    each.
     """
 
     def transform_function(
@@ -63,6 +68,14 @@ class SinkTransposes:
                 return expr
             return relax.op.permute_dims(relax.Call(expr.op, [found[x], *others], expr.attrs), axes)
 
+        def sink_pad(expr: relax.Call, found: Any) -> relax.Expr:
+            widths, axes = list(expr.attrs.pad_width), _axes(found[inner])
+            pairs = dict(zip(axes, zip(widths[::2], widths[1::2], strict=True), strict=True))
+            moved = [width for axis in sorted(axes) for width in pairs[axis]]
+            mode, value = expr.attrs.pad_mode, expr.attrs.pad_value
+            padded = relax.op.nn.pad(found[x], moved, mode, value)
+            return relax.op.permute_dims(padded, axes)
+
         def join(expr: relax.Call, found: Any) -> relax.Expr:
             first, second = (_axes(call) for call in (found[inner], expr))
             order = [first[axis] for axis in second]
@@ -73,6 +86,7 @@ class SinkTransposes:
         def drop(expr: relax.Call, found: Any) -> relax.Expr:
             return found[x] if _axes(expr) == sorted(_axes(expr)) else expr
 
+        func = rewrite_call(is_op("relax.nn.pad")(inner), sink_pad, func)
         for limit in (*limits, *limits):  # a maximum of a minimum, and the other way round
             func = rewrite_call(limit, sink, func)
         func = rewrite_call(is_op("relax.permute_dims")(inner), join, func)
@@ -85,6 +99,35 @@ def _axes(call: relax.Call) -> list[int]:
     return [int(axis) % rank for axis in axes] if axes is not None else [*range(rank)][::-1]
 
 
+@relax.transform.function_pass(opt_level=0)
+class FullRank:
+    """Give constants that are broadcast to images four axes.
+
+    `ConvertLayout` lets no layout through an operator whose sides have other numbers of axes, as
+    where the biases of a convolution in NCHW have the shape (c, 1, 1).
+    """
+
+    def transform_function(
+        self, func: relax.Function, mod: tvm.ir.IRModule, ctx: tvm.transform.PassContext
+    ) -> relax.Function:
+        """Rewrite one function, called by TVM's pass infrastructure."""
+        x, constant = wildcard(), is_const()
+
+        def widen(expr: relax.Call, found: Any) -> relax.Expr:
+            value, rank = found[constant], int(getattr(found[x].ty, "ndim", -1))
+            if not 0 < value.ty.ndim < rank or rank != _IMAGE:
+                return expr
+            old = value.value.numpy()
+            wide = relax.const(old.reshape([1] * (rank - old.ndim) + [*old.shape]), value.ty.dtype)
+            sides = [wide if side.same_as(value) else side for side in expr.args]
+            return relax.Call(expr.op, sides, expr.attrs)
+
+        for name in _BINARY:
+            for sides in ((x, constant), (constant, x)):
+                func = rewrite_call(is_op(f"relax.{name}")(*sides), widen, func)
+        return func
+
+
 @tvm.transform.module_pass(opt_level=0)
 class _ConvertLayout:
     """Convert the layout, or say that upstream's pass cannot: it raises at some operators."""
@@ -93,7 +136,7 @@ class _ConvertLayout:
         self, mod: tvm.ir.IRModule, ctx: tvm.transform.PassContext
     ) -> tvm.ir.IRModule:
         try:
-            return relax.transform.ConvertLayout({"relax.nn.conv2d": ["NHWC", "OHWI"]})(mod)
+            return relax.transform.ConvertLayout(_DESIRED)(mod)
         except Exception as error:  # checks of TVM's raise several classes
             reason = str(error).strip().splitlines()[-1]
             warnings.warn(
@@ -112,6 +155,7 @@ def channels_last() -> tvm.transform.Pass:
     return tvm.transform.Sequential(
         [
             RaiseLimits(),
+            FullRank(),
             _ConvertLayout(),
             relax.transform.CanonicalizeBindings(),
             FoldTransposes(),

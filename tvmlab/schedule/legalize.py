@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,17 +16,26 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax, te, tirx
 
-from .compute import PACK, Window, contraction, depthwise, packed_shape, padded, round_up, sizes
+from .compute import (
+    PACK,
+    Window,
+    broadcast_index,
+    contraction,
+    depthwise,
+    packed_shape,
+    padded,
+    round_up,
+    sizes,
+)
+from .dot import dot_legalizations
 from .machine import Machine
-from .tile import Tile
+from .tile import OPEN, Tile, pixels_of_a_vector
 from .winograd import Squares
 
 __all__ = ["legalizations"]
 
-# Rows of a matrix that a tile is chosen for where their number is open.
-_OPEN = 64
-
-Legalization = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
+#: None says that the call is of another form than the legalization serves.
+Legalization = Callable[[relax.BlockBuilder, relax.Call], relax.Expr | None]
 
 
 def legalizations(
@@ -53,6 +62,7 @@ def legalizations(
             lambda builder, call: _conv2d(builder, call, machine, pack, winograd)
         ),
         "relax.matmul": _or_upstream(lambda builder, call: _matmul(builder, call, machine, pack)),
+        **{name: _or_upstream(made) for name, made in dot_legalizations(machine).items()},
     }
 
 
@@ -61,10 +71,11 @@ def _or_upstream(legalization: Legalization) -> Legalization:
 
     def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         try:
-            return legalization(builder, call)
+            made = legalization(builder, call)
         except Exception as error:  # schedules and TE raise several classes
             warnings.warn(f"{call.op.name} is left to upstream: {error!r}", stacklevel=2)
-            return _upstream(builder, call)
+            made = None
+        return _upstream(builder, call) if made is None else made
 
     return legalize
 
@@ -210,9 +221,7 @@ def _depthwise(
     step = machine.lanes(dtype)
     extra = round_up(shape[3], step) - shape[3]
     packed = np.ascontiguousarray(np.pad(array.transpose(1, 2, 0), [(0, 0), (0, 0), (0, extra)]))
-    # The filter and the sums share the registers.
-    most = max(1, machine.registers - len(array[0].ravel()) - 3)
-    columns = min(range(1, min(shape[2], most, 8) + 1), key=lambda n: -(-shape[2] // n) * (n + 1))
+    columns = pixels_of_a_vector(shape[2], array[0].size, machine)
 
     def depthwise_conv2d(x: te.Tensor, w: te.Tensor) -> te.Tensor:
         return depthwise(x, w, window, shape, columns, step, dtype)
@@ -233,7 +242,7 @@ def _matmul(
         return _upstream(builder, call)
     rows, inputs, channels = a[-2], a[-1], b[-1]
     apart = inputs * tvm.DataType(str(left.ty.dtype)).bits // 8
-    many = rows if isinstance(rows, int) else _OPEN
+    many = rows if isinstance(rows, int) else OPEN
     tile = Tile.choose(1, many, channels, inputs, apart, dtype, machine)
     constant = len(b) == 2 and isinstance(right, tvm.ir.GenericConst)
     batch = shape[:-2]
@@ -249,14 +258,14 @@ def _matmul(
         def weight(outer: list[Any], o: Any, k: Any) -> Any:
             if pack and constant:
                 return w(0, o // tile.channels, k, o % tile.channels)
-            places = _broadcast(outer, b[:-2])
+            places = broadcast_index(outer, b[:-2])
             value = w(*places, k, o)
             return value if full else tirx.if_then_else(o < channels, value, tirx.const(0, w.dtype))
 
         sums = contraction(
             x,
             weight,
-            read=lambda outer, y, r, k: (*_broadcast(outer, a[:-2]), r, k),
+            read=lambda outer, y, r, k: (*broadcast_index(outer, a[:-2]), r, k),
             pixels=(*batch, 1, rows),
             taps=(),
             inputs=inputs,
@@ -270,9 +279,3 @@ def _matmul(
         transposed = relax.const(right.value.numpy().T, str(right.ty.dtype))
         right = _pack(transposed, 1, tile.channels)
     return builder.call_te(matmul, left, right, primfunc_name_hint="matmul")
-
-
-def _broadcast(index: Sequence[Any], shape: Sequence[Any]) -> list[Any]:
-    """Index a tensor of this shape at a place of one that it is broadcast to."""
-    last = index[len(index) - len(shape) :]
-    return [0 if size == 1 else i for size, i in zip(shape, last, strict=True)]

@@ -154,7 +154,7 @@ def vectorize_last(sch: s_tir.Schedule, block: Any, lanes: int) -> None:
     """Make vectors of a block's last loop, where they divide it."""
     loop = sch.get_loops(block)[-1]
     size = extent(sch, loop)
-    if not isinstance(size, int) or size % lanes or size == 1:
+    if not isinstance(size, int) or size % lanes or size < 2:
         return
     if size > lanes:
         vectors, loop = sch.split(loop, [None, lanes])

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import tvm
 
+from .dot_intrinsics import Dot
+
 __all__ = ["Machine"]
 
 
@@ -25,6 +27,8 @@ class Machine:
         Threads that a parallel loop is spread over.
     l1, l2 : int
         Bytes of one core's data caches that a kernel may count on.
+    dot8, dot16 : Dot or None
+        The instructions that sum products of 8 and of 16 bits.
     """
 
     vector_bytes: int
@@ -32,13 +36,16 @@ class Machine:
     threads: int
     l1: int = 32 << 10
     l2: int = 512 << 10
+    dot8: Dot | None = None
+    dot16: Dot | None = None
 
     @classmethod
     def of(cls, target: tvm.target.Target) -> Machine:
         """Read a target of kind ``llvm``.
 
         Vectors and registers follow from the instruction sets that LLVM names for the target:
-        AVX-512 has 32 registers of 64 bytes, AVX 16 of 32, NEON 32 of 16, SSE 16 of 16.
+        AVX-512 has 32 registers of 64 bytes, AVX 16 of 32, NEON 32 of 16, SSE 16 of 16. So do the
+        dot products.
         """
         features = {str(f) for f in tvm.get_global_func("target.llvm_get_cpu_features")(target)}
         if "avx512f" in features:
@@ -50,8 +57,28 @@ class Machine:
         if "fma" not in features and "neon" not in features:
             registers -= 1  # a product has to lie somewhere before it is added
         threads = int(target.attrs.get("num-cores", 0)) or os.cpu_count() or 1
-        return cls(width, registers, threads)
+        dot8, dot16 = _dots(features)
+        return cls(width, registers, threads, dot8=dot8, dot16=dot16)
 
     def lanes(self, dtype: str) -> int:
         """Count the numbers of a dtype that one vector holds."""
         return max(1, self.vector_bytes * 8 // int(tvm.DataType(dtype).bits))
+
+
+def _dots(features: set[str]) -> tuple[Dot | None, Dot | None]:
+    """Find the dot products of 8 and of 16 bits among a processor's features."""
+    x86 = "llvm.x86."
+    narrow = wide = None
+    if "avx512vnni" in features:
+        narrow = Dot(f"{x86}avx512.vpdpbusd.512", 16, 4, "uint8", "int8")
+    elif "avxvnni" in features:
+        narrow = Dot(f"{x86}avx512.vpdpbusd.256", 8, 4, "uint8", "int8")
+    elif "dotprod" in features:
+        narrow = Dot("llvm.aarch64.neon.sdot.v4i32.v16i8", 4, 4, "int8", "int8", spare=1)
+    if "avx512bw" in features:
+        wide = Dot(f"{x86}avx512.pmaddw.d.512", 16, 2, "int16", "int16", adds=False, spare=1)
+    elif "avx2" in features:
+        wide = Dot(f"{x86}avx2.pmadd.wd", 8, 2, "int16", "int16", adds=False, spare=1)
+    elif "sse2" in features:
+        wide = Dot(f"{x86}sse2.pmadd.wd", 4, 2, "int16", "int16", adds=False, spare=1)
+    return narrow, wide

@@ -13,7 +13,10 @@ from dataclasses import dataclass
 
 from .machine import Machine
 
-__all__ = ["Tile"]
+__all__ = ["OPEN", "Tile", "pixels_of_a_vector"]
+
+#: Rows of a matrix that a tile is chosen for where their number is open.
+OPEN = 64
 
 # What today's x86-64 and aarch64 cores do in a cycle, and the cycles until a sum can be used.
 _FMAS, _LOADS, _LATENCY = 2, 2, 4
@@ -97,3 +100,19 @@ class Tile:
             for rows in range(1, min(height, pixels // columns) + 1)
         ]
         return min(candidates, key=cycles)
+
+
+def pixels_of_a_vector(width: int, taps: int, machine: Machine) -> int:
+    """Choose the pixels across of a tile with one vector of channels, each with its own filter.
+
+    Parameters
+    ----------
+    width : int
+        Pixels of a row of the output.
+    taps : int
+        Numbers of a filter, which share the registers with the sums.
+    machine : Machine
+        Its registers.
+    """
+    most = max(1, machine.registers - taps - 3)
+    return min(range(1, min(width, most, 8) + 1), key=lambda n: -(-width // n) * (n + 1))

@@ -1,0 +1,175 @@
+"""How quantized operators take a change of layout: what `ConvertLayout` asks of every operator.
+
+A layout decision names the axes of the unconverted tensor ``A``, ``B``, ``C``, ... and says in
+which order they lie now: an image in NCHW that became NHWC has the decision ``ACDB``. An operator
+is asked for the decisions that its operands and its result shall have, and for its attributes then.
+Convolutions can be told a layout (``{"relax.qnn.conv2d": ["NHWC", "OHWI"]}``); all others follow
+their operands. Operators that are not here get their operands back in the first order.
+
+The counterpart in TVM is `src/relax/op/nn/convolution.cc` (`InferLayoutConv2d`) and
+`src/relax/transform/infer_layout_utils.h`; in Relay, each operator's ``FInferCorrectLayout``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import ir, relax
+
+from .. import dialect
+
+__all__ = ["LAYOUTS"]
+
+Map = Mapping[Any, Any]
+_AXES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_layout = tvm_ffi.get_global_func("s_tir.SLayout")
+
+
+def _decision(layout: str) -> Any:
+    made = _layout(layout, "int64")
+    return tvm.ir.make_node("relax.transform.LayoutDecision", layout=made, is_unknown_dim=False)
+
+
+def _first(ty: ir.Type) -> str:
+    """Give the layout that a tensor of a type had at first."""
+    return _AXES[: max(int(ty.ndim), 0)]
+
+
+def _found(expr: relax.Expr, found: Map) -> str:
+    """Give the layout that a tensor has by now: a plain order of its axes."""
+    known = found.get(expr) if isinstance(expr, relax.Var) else None
+    return _plain(known, _first(expr.ty))
+
+
+def _plain(decision: Any, first: str) -> str:
+    """Read a decision; one that splits axes, as for vectors, counts as none."""
+    layout = str(decision.layout.name) if hasattr(decision, "layout") else ""
+    return layout if sorted(layout) == sorted(first) else first
+
+
+def _like(layout: str, old: str, new: str) -> str:
+    """Reorder the letters of a layout as `new` reorders those of `old`."""
+    return "".join(layout[old.index(letter)] for letter in new)
+
+
+def _answer(
+    inputs: Sequence[Any], output: str, call: relax.Call, changed: dict[str, Any]
+) -> Any:
+    """Say what the operands and the result shall be; operands left out stay as they were."""
+    rest = [_first(argument.ty) for argument in call.args[len(inputs) :]]
+    given = [
+        [_decision(layout) for layout in one] if isinstance(one, list) else _decision(one)
+        for one in (*inputs, *rest)
+    ]
+    attributes = tvm.ir.make_node("ir.DictAttrs", **{**dialect.attributes(call), **changed})
+    return tvm.ir.make_node(
+        "relax.transform.InferLayoutOutput",
+        input_layouts=given,
+        output_layouts=[_decision(output)],
+        new_args={},
+        new_attrs=attributes,
+    )
+
+
+def _convolution(call: relax.Call, desired: Map, found: Map) -> Any:
+    """Take the layouts that are desired; else follow the data."""
+    a = dialect.attributes(call)
+    old, kernel = a["data_layout"], a["kernel_layout"]
+    out = a["out_layout"] or old
+    if call.op.name in desired:
+        data, weight, *rest = (str(layout) for layout in desired[call.op.name])
+        made = rest[0] if rest else data
+    else:
+        order = _found(call.args[0], found)
+        data, weight, made = _like(old, "ABCD", order), kernel, _like(out, "ABCD", order)
+    return _answer(
+        [_like("ABCD", old, data), _like("ABCD", kernel, weight)],
+        _like("ABCD", out, made),
+        call,
+        {"data_layout": data, "kernel_layout": weight, "out_layout": made},
+    )
+
+
+def _pooling(call: relax.Call, _: Map, found: Map) -> Any:
+    """Follow the data."""
+    a, order = dialect.attributes(call), _found(call.args[0], found)
+    layout, out = a["layout"], a["out_layout"] or a["layout"]
+    changed = {"layout": _like(layout, "ABCD", order), "out_layout": _like(out, "ABCD", order)}
+    return _answer([order], order, call, changed)
+
+
+def _elementwise(call: relax.Call, _: Map, found: Map) -> Any:
+    """Follow the data, and so does the axis of its channels."""
+    a, order = dialect.attributes(call), _found(call.args[0], found)
+    changed = {"axis": _axis(a["axis"], order)} if "axis" in a else {}
+    return _answer([order], order, call, changed)
+
+
+def _binary(call: relax.Call, _: Map, found: Map) -> Any:
+    """Follow the side that was converted, unless the other is broadcast across that order."""
+    a, sides = dialect.attributes(call), call.args[:2]
+    orders = [_found(side, found) for side in sides]
+    rank = max(len(order) for order in orders)
+    order = next((o for o in orders if len(o) == rank and o != _AXES[:rank]), _AXES[:rank])
+    if any(_last(order, len(own)) is None for own in orders):
+        order = _AXES[:rank]
+    made = [_last(order, len(own)) or "" for own in orders]
+    changed = {
+        f"{side}_axis": _axis(a[f"{side}_axis"], own)
+        for side, own in zip(("lhs", "rhs"), made, strict=True)
+    }
+    return _answer(made, order, call, changed)
+
+
+def _last(order: str, rank: int) -> str | None:
+    """Give the order of a tensor with fewer axes that is broadcast; None where there is none."""
+    if rank == 0:
+        return ""
+    kept = order[len(order) - rank :]
+    first = _AXES[len(order) - rank : len(order)]
+    return _like(_AXES[:rank], first, kept) if sorted(kept) == sorted(first) else None
+
+
+def _concatenate(call: relax.Call, _: Map, found: Map) -> Any:
+    """Follow the first tensor that was converted."""
+    tensors, axis = call.args[0], dialect.attributes(call)["axis"]
+    firsts = [_first(ty) for ty in tensors.ty.fields]
+    if isinstance(tensors, relax.Tuple):
+        orders = [_found(field, found) for field in tensors.fields]
+    else:
+        known = found.get(tensors) or [None] * len(firsts)
+        orders = [_plain(one, first) for one, first in zip(known, firsts, strict=True)]
+    order = next((o for o in orders if o != firsts[0]), firsts[0])
+    rest = [[_first(ty) for ty in operand.ty.fields] for operand in call.args[1:3]]
+    changed = {"axis": _axis(axis, order)}
+    return _answer([[order] * len(firsts), *rest], order, call, changed)
+
+
+def _axis(axis: int, order: str) -> int:
+    """Say where an axis lies now."""
+    return order.index(_AXES[axis % len(order)]) if order else axis
+
+
+Answer = Callable[[relax.Call, Map, Map], Any]
+
+LAYOUTS: dict[str, Answer] = {
+    "relax.qnn.conv2d": _convolution,
+    "relax.qnn.conv2d_transpose": _convolution,
+    "relax.qnn.avg_pool2d": _pooling,
+    "relax.qnn.concatenate": _concatenate,
+    **{f"relax.qnn.{name}": _binary for name in ("add", "subtract", "mul")},
+    **{
+        f"relax.qnn.{name}": _elementwise
+        for name in (
+            *("quantize", "dequantize", "requantize", "softmax", "leaky_relu"),
+            *("tanh", "exp", "sqrt", "rsqrt", "erf", "sigmoid", "hardswish", "log", "abs"),
+        )
+    },
+}
+"""From the operator's name to what it answers."""
+
+for _name, _answerer in LAYOUTS.items():
+    ir.Op.get(_name).set_attr("FRelaxInferLayout", _answerer)
