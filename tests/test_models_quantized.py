@@ -41,8 +41,7 @@ def stored(proto: onnx.ModelProto) -> dict[str, np.ndarray]:
     return {tensor.name: numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
 
 
-@pytest.mark.parametrize("activations", ["uint8", "int8"])
-@pytest.mark.parametrize("format", ["QDQ", "QOperator"])
+@pytest.mark.parametrize(("format", "activations"), [("QDQ", "uint8"), ("QOperator", "int8")])
 def test_the_digits_network_in_onnx(format: Any, activations: Any) -> None:
     source = models.digits_resnet(batch=None)
     before = source.proto.SerializeToString()
