@@ -93,7 +93,6 @@ relay.testing.temp_op_attr | tvm.ir.Op | its methods set_attr and reset_attr
 relay.testing.yolo_detection | - |
 relay.transform.AlterOpLayout | tvm.relax.transform.ConvertLayout | with layouts that are asked for
 relay.transform.AnnotateSpans | - | spans come from the reader
-relay.transform.BackwardFoldScaleAxis | tvmlab.batch_norm.FoldBatchNorm | of constant weights
 relay.transform.CanonicalizeCast | - |
 relay.transform.CapturePostDfsIndexInSpans | - | was for Collage
 relay.transform.CollagePartition | tvm.s_tir.meta_schedule | measures schedules, not partitions
@@ -110,7 +109,6 @@ relay.transform.FakeQuantizationToInteger | - | quantize before importing
 relay.transform.FastMath | tvm.relax.transform.FastMathTransform |
 relay.transform.FirstOrderGradient | tvm.relax.transform.Gradient |
 relay.transform.FlattenAtrousConv | - |
-relay.transform.ForwardFoldScaleAxis | tvmlab.batch_norm.FoldBatchNorm | of constant weights
 relay.transform.Inline | tvm.relax.transform.InlinePrivateFunctions |
 relay.transform.InlineCompilerFunctionsBoundTo | tvm.relax.transform.InlinePrivateFunctions |
 relay.transform.LambdaLift | tvm.relax.transform.LambdaLift |
