@@ -50,5 +50,4 @@ def _check(what: str, name: str, known: tuple[str, ...], options: Mapping[str, A
 
 
 def __getattr__(name: str) -> Any:
-    gone.raise_gone("backend", name)
-    raise AttributeError(f"tvmlab.relay has no backend.{name}")
+    raise gone.missing("backend", name, globals())

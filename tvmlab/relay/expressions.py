@@ -12,7 +12,7 @@ import tvm_ffi
 from tvm import ir, relax
 
 from ..errors import RelayError, TvmlabError
-from . import depth, lexer, operators, table
+from . import depth, gone, lexer, operators, table
 from .constants import Constants
 from .graph import key, known, typed
 from .lexer import Token
@@ -244,12 +244,7 @@ class Expressions:
             return operands[0]
         row = table.find(name)
         if row is None:
-            near = table.closest(name)
-            raise self.error(
-                token,
-                f"Relay's operator {name} is not known here",
-                f"did you mean {near}?" if near else "see tvmlab.relay.table for those that are",
-            )
+            raise self.error(token, *gone.unknown_operator(name))
         if len(operands) != len(row.operands):
             raise self.error(
                 token,

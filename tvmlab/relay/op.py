@@ -249,11 +249,7 @@ class Namespace(ModuleType):
         # Relay's op.op and op.tensor hold what `op` shows, and so do ours.
         module = self.__name__.removeprefix(f"{_PACKAGE}.")
         gone.raise_gone(module if self._prefix else module.partition(".")[0], name)
-        raise (
-            _unknown(whole)
-            if gone.is_operator(whole)
-            else AttributeError(f"tvmlab.relay has no operator {whole!r}")
-        )
+        raise gone.of_attribute(_unknown(whole))
 
     def __dir__(self) -> list[str]:
         rows = [name for name in table.names() if name.startswith(self._prefix)]
@@ -269,7 +265,7 @@ class _Make:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         row = table.find(self._prefix + name)
         if row is None:
-            raise AttributeError(f"tvmlab.relay has no operator {self._prefix + name!r}")
+            raise gone.of_attribute(_unknown(self._prefix + name))
         names = (*row.operands, *row.by_name)
         return lambda *given: _call(row, dict(zip(names, given, strict=False)))
 

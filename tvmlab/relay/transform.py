@@ -384,5 +384,4 @@ def function_pass(
 
 
 def __getattr__(name: str) -> Any:
-    gone.raise_gone("transform", name)
-    raise AttributeError(f"tvmlab.relay has no transform.{name}")
+    raise gone.missing("transform", name, globals())
