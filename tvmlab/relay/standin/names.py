@@ -147,6 +147,10 @@ def widened() -> list[tuple[Any, str, Callable[..., Any]]]:
         start(self, *args, config=options or None, **kwargs)
 
     def make_device(dev_type: Any = "cpu", dev_id: int | None = None, **given: Any) -> Any:
+        if isinstance(dev_type, tvm.target.Target):
+            dev_type = dev_type.kind.name
+        if isinstance(dev_type, str) and dev_type.startswith("{"):  # what a target prints today
+            dev_type = tvm.target.Target(dev_type).kind.name
         if isinstance(dev_type, str):  # a target was a device's name too: "llvm -mcpu=..."
             kind, *rest = dev_type.split()
             dev_type = "cpu" if kind in ("llvm", "c", "stackvm") else " ".join([kind, *rest])
