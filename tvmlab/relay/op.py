@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 from tvm import ir, relax, tirx
 
-from ..errors import RelayError
+from ..errors import RelayError, TvmlabError
 from . import gone, operators, pattern_table, table, weights
 from .expr import TupleWrapper, as_expr, const, infer, typed
+from .refusals import reason
 
 __all__ = ["function", "get", "namespace"]
 
@@ -138,10 +139,14 @@ def _read(row: table.Operator, operands: list[Any], attributes: dict[str, Any]) 
         raise
     except Exception as error:  # Relax's functions check their arguments in many ways
         raise RelayError(
-            f"these arguments do not make the operator: {error}",
-            where=f"relay.{row.name}({', '.join(map(str, operands))}, {attributes})",
+            f"these arguments do not make the operator: {_said(error)}",
+            where=f"relay.{row.name} of {', '.join(str(one.ty) for one in operands)}, {attributes}",
             fix=f"see help(relay.{row.name})",
         ) from error
+
+
+def _said(error: Exception) -> str:
+    return error.what if isinstance(error, TvmlabError) else reason(error)
 
 
 def _results(row: table.Operator, attributes: dict[str, Any]) -> int | None:

@@ -41,8 +41,9 @@ def fromtext(
     Parameters
     ----------
     text : str or bytes
-        In UTF-8 where it is bytes. A module, ``def @main(...) { ... }``, or a bare body or expression, whose free variables
-        become parameters of ``main``. Versions 0.0.4 and 0.0.5 are known; none means the latter.
+        In UTF-8 where it is bytes. A module, ``def @main(...) { ... }``, or a bare body or
+        expression, whose free variables become parameters of ``main``. Versions 0.0.4 and 0.0.5
+        are known; none means the latter.
     params : dict of str to array, or path, optional
         Values for parameters of ``main``, which become constants; a path names what
         `tvm.runtime.save_param_dict` wrote.
