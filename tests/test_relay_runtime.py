@@ -74,3 +74,42 @@ def test_a_target_is_a_devices_name(tmp_path: Any) -> None:
         "print(tvm.device(str(target), 0) == tvm.device(target) == tvm.cpu(0))\n",
     ).stdout
     assert printed == "True\n"
+
+
+def test_options_that_do_nothing_now(tmp_path: Any) -> None:
+    from tvmlab.relay.backend import Executor, Runtime
+
+    with pytest.warns(UserWarning, match="'link-params' of the executor does nothing"):
+        Executor("graph", {"link-params": True})
+    with pytest.warns(UserWarning, match="interface-api"):
+        Executor("aot", {"interface-api": "packed", "unpacked-api": False})
+    with pytest.raises(RelayError, match="no option 'interface-api'"):
+        Executor("aot", {"interface-api": "c"})
+    with pytest.raises(RelayError, match="no option 'system-lib'"):
+        Runtime("cpp", {"system-lib": True})
+    done = script(
+        tmp_path,
+        "import tvm\n"
+        "config = {'relay.FuseOps.max_depth': 1, 'relay.backend.use_auto_scheduler': True}\n"
+        "with tvm.transform.PassContext(opt_level=3, config=config) as ctx:\n"
+        "    print(ctx.opt_level)\n"
+        "try:\n"
+        "    tvm.transform.PassContext(config={'relay.ext.ethos-u.options': 1})\n"
+        "except Exception as error:\n"
+        "    print(type(error).__name__)\n",
+    )
+    assert done.stdout.splitlines() == ["3", "RelayError"]
+    assert done.stderr.count("does nothing today") == 2
+
+
+def test_modules_of_scripts_that_are_not_there(tmp_path: Any) -> None:
+    printed = script(
+        tmp_path,
+        "for line in ('from tvm.relay.frontend.common import infer_shape',\n"
+        "             'from tvm.relay.testing import check_grad'):\n"
+        "    try:\n"
+        "        exec(line)\n"
+        "    except ImportError as error:\n"
+        "        print('does not carry' in str(error))\n",
+    ).stdout
+    assert printed.splitlines() == ["True", "True"]

@@ -33,7 +33,7 @@ def test_a_free_variable_is_named() -> None:
         (lambda: relay.add(X, Z), ("add of", "(2, 3)", "(5,)")),
         (lambda: relay.concatenate([X, Z], 0), ("concatenate of", "ndim 2 and 1")),
         (lambda: relay.nn.dense(X, Z), ("relay.nn.dense of", "(5,)", "weight has 1 dim")),
-        (lambda: relay.fromtext(f"{HEAD} add(%x, meta) }}".replace("meta", FIVE)), ("In relax.add",)),
+        (lambda: relay.fromtext(f"{HEAD} %x + {FIVE} }}"), ("In relax.add",)),
     ],
 )  # fmt: skip
 def test_shapes_that_do_not_fit(make: Any, words: tuple[str, ...]) -> None:
