@@ -95,7 +95,7 @@ class _ConvertLayout:
     ) -> tvm.ir.IRModule:
         if not convolves(mod):
             return mod
-        mod = CarryLayouts()(mod)
+        mod = tvm.transform.Sequential([CarryLayouts()])(mod)
         try:
             return relax.transform.ConvertLayout({"relax.nn.conv2d": ["NHWC", "OHWI"]})(mod)
         except Exception as error:  # checks of TVM's raise several classes
