@@ -11,6 +11,7 @@ from tvm import relax
 from tvm.relax.dpl import is_const, is_op, rewrite_call, wildcard
 
 from ..frontend.limits import RaiseLimits
+from .carried import CarryLayouts, convolves
 
 __all__ = ["channels_last"]
 
@@ -135,6 +136,9 @@ class _ConvertLayout:
     def transform_module(
         self, mod: tvm.ir.IRModule, ctx: tvm.transform.PassContext
     ) -> tvm.ir.IRModule:
+        if not convolves(mod):
+            return mod
+        mod = tvm.transform.Sequential([CarryLayouts()])(mod)
         try:
             return relax.transform.ConvertLayout(_DESIRED)(mod)
         except Exception as error:  # checks of TVM's raise several classes
