@@ -13,6 +13,7 @@ from tvmlab.qnn import elementwise
 QUANTIZED = ("int8", "uint8", "int16", "int32")
 NARROW = ("int8", "uint8", "int16")
 SUMS = ("int32", "int16", "int64")
+ROUNDINGS = ("None", "UPWARD", "TONEAREST", "TFLITE")
 
 
 def _scale(pool: Pool, channels: int = 1) -> relax.Expr:
@@ -56,9 +57,10 @@ def _requantize(pool: Pool) -> Given:
     axis, count = _channels(pool, data)
     # Without a dtype the result has the data's, which must then be one of those.
     out = pool.one_of(*QUANTIZED, *([""] if dtype_of(data) != "int64" else []))
-    return [data, *_both(pool, count), *_both(pool)], {
+    scale = pool.tensor(("float32", "float64"), pool.one_of([], [1], [count]))
+    return [data, scale, _zero(pool, count), *_both(pool)], {
         "axis": axis,
-        "rounding": pool.one_of("None", "UPWARD", "TONEAREST"),
+        "rounding": pool.one_of(*ROUNDINGS),
         "compute_dtype": pool.one_of("None", "int64", "float32", "float64"),
         "out_dtype": out,
     }
@@ -112,7 +114,8 @@ def _binary(pool: Pool) -> Given:
         lhs, rhs = rhs, lhs
     (left, lefts), (right, rights) = _channels(pool, lhs), _channels(pool, rhs)
     operands = [lhs, rhs, *_both(pool, lefts), *_both(pool, rights), *_both(pool)]
-    return operands, {"lhs_axis": left, "rhs_axis": right}
+    rounding = pool.one_of(*ROUNDINGS)
+    return operands, {"lhs_axis": left, "rhs_axis": right, "rounding": rounding}
 
 
 @example(*(f"qnn.{name}" for name in elementwise.UNARY))
@@ -147,4 +150,5 @@ def _concatenate(pool: Pool) -> Given:
 @example("qnn.avg_pool2d")
 def _avg_pool2d(pool: Pool) -> Given:
     shape, given = pooled(pool, 2, average=True)
-    return [pool.tensor(QUANTIZED, shape), *_both(pool), *_both(pool)], given
+    operands = [pool.tensor(QUANTIZED, shape), *_both(pool), *_both(pool)]
+    return operands, {**given, "rounding": pool.one_of(*ROUNDINGS)}

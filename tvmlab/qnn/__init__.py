@@ -4,5 +4,6 @@
 """
 
 from . import op
+from . import legalize as _legalize  # noqa: F401  registers the legalizations
 
 __all__ = ["op"]

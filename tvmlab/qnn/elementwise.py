@@ -14,7 +14,8 @@ from tvm import ir, relax
 
 from .. import dialect
 from ..errors import InputError, ShapeError
-from .types import Tensor, broadcast, differ, parameter, result, view, views
+from .config import ROUNDINGS
+from .types import Tensor, broadcast, differ, one_of, parameter, result, view, views
 from .windows import pooling
 
 BINARY_OPERANDS = (
@@ -57,6 +58,7 @@ def _pairs(rest: Sequence[Tensor], channels: Sequence[Any]) -> None:
 def _binary_type(name: str) -> dialect.Infer:
     def infer(types: Sequence[ir.Type], a: dict[str, Any]) -> ir.Type:
         lhs, rhs, *rest = views(name, BINARY_OPERANDS, types)
+        one_of(name, "rounding", a["rounding"], ROUNDINGS)
         lhs.holds(_NARROW)
         rhs.holds((lhs.dtype,) if lhs.dtype else _NARROW)
         _pairs(rest, (lhs.size(a["lhs_axis"]), rhs.size(a["rhs_axis"]), 1))
@@ -141,6 +143,7 @@ def _joined(tensors: list[Tensor], axis: int) -> list[Any] | None:
 
 def _avg_pool2d_type(types: Sequence[ir.Type], a: dict[str, Any]) -> ir.Type:
     data, *rest = views("qnn.avg_pool2d", POOL_OPERANDS, types)
+    one_of("qnn.avg_pool2d", "rounding", a["rounding"], ROUNDINGS)
     data.holds(_NARROW)
     _pairs(rest, (1, 1))
     return result(pooling(data, "HW", a), data.dtype, 4)
@@ -166,9 +169,10 @@ def _binary(name: str, what: str) -> Callable[..., relax.Call]:
         output_zero_point: relax.Expr,
         lhs_axis: int = -1,
         rhs_axis: int = -1,
+        rounding: str = "None",
     ) -> relax.Call:
         operands = [lhs, rhs, lhs_scale, lhs_zero_point, rhs_scale, rhs_zero_point]
-        attributes = {"lhs_axis": lhs_axis, "rhs_axis": rhs_axis}
+        attributes = {"lhs_axis": lhs_axis, "rhs_axis": rhs_axis, "rounding": rounding}
         return dialect.typed_call(
             f"relax.qnn.{name}", [*operands, output_scale, output_zero_point], attributes
         )
@@ -186,6 +190,8 @@ def _binary(name: str, what: str) -> Callable[..., relax.Call]:
         float32 and int32 scalars.
     lhs_axis, rhs_axis : int
         The channels' axes.
+    rounding : str
+        As in `tvmlab.qnn.op.requantize`. ``"TFLITE"`` means its kernel of this operator.
 
     Returns
     -------
@@ -335,6 +341,7 @@ def avg_pool2d(
     count_include_pad: bool = True,
     layout: str = "NHWC",
     out_layout: str = "",
+    rounding: str = "None",
 ) -> relax.Call:
     """Average windows of a quantized image.
 
@@ -354,6 +361,9 @@ def avg_pool2d(
         Whether padding counts in an average.
     layout, out_layout : str
         Orders of NHWC; an empty `out_layout` is `layout`.
+    rounding : str
+        As in `tvmlab.qnn.op.requantize`. ``"TFLITE"`` means its kernel: averages rounded half away
+        from zero; Relay's other ways cut them off.
 
     Returns
     -------
@@ -375,5 +385,6 @@ def avg_pool2d(
         "out_layout": out_layout,
         "ceil_mode": ceil_mode,
         "count_include_pad": count_include_pad,
+        "rounding": rounding,
     }
     return dialect.typed_call("relax.qnn.avg_pool2d", operands, attributes)

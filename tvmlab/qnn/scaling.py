@@ -13,10 +13,9 @@ from typing import Any
 from tvm import ir, relax
 
 from .. import dialect
+from .config import COMPUTE_DTYPES, ROUNDINGS
 from .types import one_of, parameter, result, views
 
-ROUNDINGS = ("None", "UPWARD", "TONEAREST")
-COMPUTE_DTYPES = ("None", "int64", "float32", "float64")
 QUANTIZED = ("int8", "uint8", "int16", "int32")
 FLOATS = ("float32", "float16")
 
@@ -48,7 +47,8 @@ def _requantize_type(types: Sequence[ir.Type], a: dict[str, Any]) -> ir.Type:
     one_of("qnn.requantize", "out_dtype", a["out_dtype"], ("", *QUANTIZED))
     one_of("qnn.requantize", "rounding", a["rounding"], ROUNDINGS)
     one_of("qnn.requantize", "compute_dtype", a["compute_dtype"], COMPUTE_DTYPES)
-    parameter(scale, "float32", data.size(a["axis"]))
+    # TFLite's kernels take the product of two scales unrounded, which float64 holds.
+    parameter(scale, ("float32", "float64"), data.size(a["axis"]))
     parameter(zero, "int32", data.size(a["axis"]))
     parameter(out_scale, "float32")
     parameter(out_zero, "int32")
@@ -158,13 +158,14 @@ def requantize(
     data : tvm.relax.Expr
         Any shape, an integer dtype; often a convolution's int32 sums.
     input_scale, input_zero_point : tvm.relax.Expr
-        float32 and int32, scalars or one for each channel.
+        float32 (or float64) and int32, scalars or one for each channel.
     output_scale, output_zero_point : tvm.relax.Expr
         float32 and int32 scalars.
     axis : int
         The channels' axis.
     rounding : str
-        ``"UPWARD"``, ``"TONEAREST"``, or ``"None"`` to leave the choice to the configuration.
+        ``"UPWARD"``, ``"TONEAREST"``, ``"TFLITE"`` (rounded twice, as its kernels do), or
+        ``"None"`` to leave the choice to the configuration (`tvmlab.qnn.config`).
     compute_dtype : str
         ``"int64"``, ``"float32"``, ``"float64"``, or ``"None"`` as above.
     out_dtype : str

@@ -140,15 +140,15 @@ def result(shape: list[Any] | None, dtype: str, ndim: int = -1) -> relax.TensorT
     return relax.TensorType([plain(size) for size in shape], dtype)
 
 
-def parameter(operand: Tensor, dtype: str, channels: Any = 1) -> None:
+def parameter(operand: Tensor, dtype: str | Collection[str], channels: Any = 1) -> None:
     """Insist on a scale or zero point: a scalar, or one for each channel.
 
     Parameters
     ----------
     operand : Tensor
         The scale or zero point.
-    dtype : str
-        Its dtype: ``"float32"`` for scales, ``"int32"`` for zero points.
+    dtype : str or collection of str
+        Its dtype, or those allowed: ``"float32"`` for scales, ``"int32"`` for zero points.
     channels : int or PrimExpr or None
         How many channels there are, None where that is unknown; 1 insists on a scalar.
 
@@ -163,7 +163,7 @@ def parameter(operand: Tensor, dtype: str, channels: Any = 1) -> None:
     -----
     Relay's `AssignType` and `IsScalarType` (src/relay/qnn/utils.h).
     """
-    operand.holds((dtype,))
+    operand.holds((dtype,) if isinstance(dtype, str) else dtype)
     operand.rank(0, 1)
     length = operand.size(0)
     if length is not None and length != 1 and differ(length, channels):

@@ -31,6 +31,7 @@ def _row(
 
 
 _AXIS = Attribute("axis", "int", -1)
+_ROUNDING = Attribute("rounding", "str", "None")
 _OUT_DTYPE = Attribute("out_dtype", "str")
 _NO_DTYPE = Attribute("out_dtype", "str", "")
 _SUMS = {"out_dtype": "int32"}
@@ -54,7 +55,7 @@ _row(
     ("data", "input_scale", "input_zero_point", "output_scale", "output_zero_point"),
     (
         _AXIS,
-        Attribute("rounding", "str", "None"),
+        _ROUNDING,
         Attribute("compute_dtype", "str", "None"),
         _NO_DTYPE,
     ),
@@ -94,7 +95,7 @@ for _name in elementwise.BINARY:
     _row(
         _name,
         elementwise.BINARY_OPERANDS,
-        (Attribute("lhs_axis", "int", -1), Attribute("rhs_axis", "int", -1)),
+        (Attribute("lhs_axis", "int", -1), Attribute("rhs_axis", "int", -1), _ROUNDING),
     )
 for _name in elementwise.UNARY:
     _row(_name, elementwise.UNARY_OPERANDS)
@@ -109,7 +110,7 @@ _row("concatenate", elementwise.CONCATENATE_OPERANDS, (Attribute("axis", "int", 
 _row(
     "avg_pool2d",
     elementwise.POOL_OPERANDS,
-    pool_attributes("HW", average=True),
+    (*pool_attributes("HW", average=True), _ROUNDING),
     (
         *elementwise.POOL_OPERANDS,
         "pool_size",
@@ -120,6 +121,7 @@ _row(
         "count_include_pad",
         "layout",
         "out_layout",
+        "rounding",
     ),
     {"count_include_pad": True, "layout": "NHWC"},
 )

@@ -1,0 +1,1 @@
+"""The parts of `tvmlab.qnn.arithmetic`: what the quantized operators compute, in NumPy."""
