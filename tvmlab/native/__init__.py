@@ -2,23 +2,32 @@
 
 `quantizer` is the constant quantizer: the arithmetic of Relay's `qnn.quantize` in `quantize.cc`,
 its border to Python and TVM in `module.cc`.
+
+`const_fold` is a whole Relax pass, `QnnQuantizeConstFold`: pattern, callback and rewrite in
+`pass.cc`, one call's arithmetic in `fold.cc`, by the quantizer's `quantize.cc`.
 """
 
 from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import toolchain
 
-__all__ = ["QUANTIZER", "quantize", "quantizer"]
+if TYPE_CHECKING:
+    import tvm
+
+__all__ = ["CONST_FOLD", "QUANTIZER", "qnn_quantize_const_fold", "quantize", "quantizer"]
 
 #: The folder of the constant quantizer's sources, Makefile and CMakeLists.txt.
 QUANTIZER = Path(__file__).resolve().parent / "quantizer"
+
+#: The folder of the pass's sources, Makefile and CMakeLists.txt.
+CONST_FOLD = QUANTIZER.with_name("const_fold")
 
 
 @cache
@@ -90,6 +99,39 @@ def quantize(
     out = np.empty(values.shape, dtype)
     quantizer().quantize(_plain(values), _plain(scales), _plain(zeros.astype(np.int32)), axis, out)
     return out
+
+
+def qnn_quantize_const_fold() -> tvm.transform.Pass:
+    """Build (once), load and make the C++ pass `QnnQuantizeConstFold`.
+
+    A ``relax.qnn.quantize`` of three constants becomes a constant, computed as `quantize` does.
+    Variables that stand for constants count as constants; where anything was folded, all of them
+    give way to what they stand for, and only what the function returns keeps its name.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A function pass of opt_level 0, for every Relax function of a module. It folds float32 data
+        to int8, uint8 or int32, and leaves other calls as they are. It raises
+        `tvmlab.errors.InputError`, with the operand's name, for a constant that means nothing: a
+        scale that is not positive and finite, a zero point out of the dtype's range, another number
+        of them than of channels, an axis out of range, a NaN in the data.
+
+    Raises
+    ------
+    tvmlab.errors.ToolchainError
+        If there is no C++ compiler, or the cache folder cannot be written.
+
+    Notes
+    -----
+    The source is the customer's pass of the Relay years, a `DFPatternRewrite` in C++. TVM's headers
+    are not shipped any more; this one needs those of tvm-ffi only.
+    """
+    from .. import qnn  # noqa: F401  (registers the operator, and the errors' names)
+
+    sources = [CONST_FOLD / "pass.cc", CONST_FOLD / "fold.cc", QUANTIZER / "quantize.cc"]
+    library = toolchain.load_extension(toolchain.build_extension(sources, name="const_fold"))
+    return library.qnn_quantize_const_fold()
 
 
 def _plain(array: NDArray[Any]) -> NDArray[Any]:
