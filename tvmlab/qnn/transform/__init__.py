@@ -1,0 +1,11 @@
+"""Passes of quantized networks.
+
+Each is a pass of TVM's: ``FakeQuantizationToInteger()(mod)``, or a part of a
+`tvm.transform.Sequential`.
+"""
+
+from .fake_quantization import FakeQuantizationToInteger
+from .quantize_const_fold import QnnQuantizeConstFold
+from .remove_clip import RemoveClipAfterRequantize
+
+__all__ = ["FakeQuantizationToInteger", "QnnQuantizeConstFold", "RemoveClipAfterRequantize"]

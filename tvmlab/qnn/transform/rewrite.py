@@ -1,0 +1,425 @@
+"""Rewriting one function: a walk backwards for what is asked, and one forwards that answers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from ... import dialect
+from .. import arithmetic, checks
+from .context import Context
+from .demand import Asked, Demands, leaves, nested
+from .emit import Emitter
+from .form import Form, Goal, NoForm, array_of, parameters, with_dtype
+from .integers import Integers
+from .liveness import Block, live
+from .movement import number
+from .rules import ASKS, PRODUCTS, RULES
+
+__all__ = ["DEQUANTIZES", "QUANTIZES", "Rewriter"]
+
+QUANTIZES = ("relax.quantize", "relax.qnn.quantize")
+DEQUANTIZES = ("relax.dequantize", "relax.qnn.dequantize")
+_STORED = ("int8", "uint8", "int16", "int32")
+
+
+class Rewriter:
+    """Rewrites a function, and keeps what it found for those who ask why.
+
+    Parameters
+    ----------
+    rounding : str
+        What every requantize, addition and product says.
+
+    Attributes
+    ----------
+    reasons : dict
+        Why a value that is asked for has no integer form, by its variable.
+    changed : bool
+        Whether anything was rewritten.
+    """
+
+    def __init__(self, rounding: str) -> None:
+        self.emit = Emitter(rounding)
+        self.context = Context(self.emit)
+        self.reasons: dict[relax.Var, str] = {}
+        self.changed = False
+        self._rounding = rounding
+        self._integers = Integers(self.emit)
+        self._aliases: dict[relax.Var, relax.Expr] = {}
+        self._asked: dict[relax.Var, Asked] = {}
+        self._goals: dict[int, tuple[Any, ...]] = {}
+
+    def function(self, function: relax.Function) -> relax.Function:
+        """Rewrite a function; the same object where nothing changes."""
+        body = function.body
+        if not isinstance(body, relax.SeqExpr):
+            return function
+        made = self._body(body, top=True)
+        if not self.changed:
+            return function
+        return relax.Function(
+            function.params,
+            made,
+            function.ret_ty,
+            function.is_pure,
+            function.attrs,
+            function.span,
+        )
+
+    def _body(self, body: relax.SeqExpr, top: bool = False) -> relax.SeqExpr:
+        if top:
+            if not any_quantize(body):
+                return body
+            demands = Demands(self._goal, ASKS, PRODUCTS)
+            demands.collect(body)
+            self._asked = demands.of
+        before, outer = self.emit.forget(), (self.emit.bindings, self.emit.dataflow)
+        blocks: list[Block] = []
+        for block in body.blocks:
+            self.emit.dataflow = isinstance(block, relax.DataflowBlock)
+            self.emit.bindings = []
+            found: list[relax.Binding] = []
+            for binding in block.bindings:
+                kept = self._binding(binding)
+                found += [relax.VarBinding(*pair) for pair in self.emit.bindings]
+                self.emit.bindings = []
+                if kept is not None:
+                    found.append(kept)
+            if self.emit.dataflow:
+                self._export(block, found)
+                self.emit.forget()
+            blocks.append((self.emit.dataflow, found))
+        self.emit.remember(before)
+        self.emit.bindings, self.emit.dataflow = outer
+        if not self.changed:
+            return body
+        made = relax.SeqExpr(
+            [
+                (relax.DataflowBlock if dataflow else relax.BindingBlock)(bindings)
+                for dataflow, bindings in live(blocks, body.body)
+            ],
+            body.body,
+        )
+        if type(made.ty) is tvm.ir.Type:
+            relax.expr._update_type(made, body.ty)
+        return made
+
+    def _export(self, block: relax.BindingBlock, found: list[relax.Binding]) -> None:
+        """Make the forms of what leaves a dataflow block visible after it."""
+        visible: dict[relax.Var, relax.Var] = {}
+        for binding in block.bindings:
+            if isinstance(binding.var, relax.DataflowVar):
+                continue
+            forms = self.context.forms.get(binding.var, {})
+            for goal, form in forms.items():
+                inner = form.expr
+                if not isinstance(inner, relax.DataflowVar):
+                    continue
+                if inner not in visible:
+                    visible[inner] = relax.Var(inner.name, inner.ty)
+                    found.append(relax.VarBinding(visible[inner], inner))
+                forms[goal] = replace(form, expr=visible[inner])
+
+    def _binding(self, binding: relax.Binding) -> relax.Binding | None:
+        """Answer what is asked of one binding; give what it becomes, None where it is done."""
+        var, value = binding.var, binding.value
+        if not isinstance(binding, relax.VarBinding):
+            self._note(var, "its shape is checked when it runs")
+            return binding
+        if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op):
+            return self._call(binding, value)
+        if isinstance(value, relax.If):
+            return self._if(binding, value)
+        if isinstance(value, relax.Function):
+            return self._closure(binding, value)
+        if isinstance(value, relax.TupleGetItem):
+            self._field(var, value)
+        elif isinstance(value, relax.Var):
+            for goal, form in self.context.forms.get(value, {}).items():
+                self.context.put(var, form, goal)
+        elif isinstance(value, tvm.ir.GenericConst):
+            self._constant(var, value)
+        else:
+            self._note(var, "it is computed by no operator")
+        return binding
+
+    def _constant(self, var: relax.Var, value: relax.Expr) -> None:
+        array = array_of(value)
+        if array is not None:
+            self.context.numbers[var] = array
+
+    def _field(self, var: relax.Var, value: relax.TupleGetItem) -> None:
+        whole = value.tuple_value
+        forms = self.context.forms.get(whole, {}) if isinstance(whole, relax.Var) else {}
+        for goal, form in list(forms.items()):
+            if not isinstance(form.expr.ty, relax.TupleType):
+                if value.index == 0:  # of a batch norm only the first is a value of the network
+                    self.context.put(var, form, goal)
+                continue
+            ty = with_dtype(var.ty, form.dtype)
+            part = relax.TupleGetItem(form.expr, value.index)
+            expr = self.emit.bind(part, ty, f"{var.name}_{form.dtype}")
+            self.context.put(var, replace(form, expr=expr), goal)
+
+    def _call(self, binding: relax.VarBinding, value: relax.Call) -> relax.Binding | None:
+        var, name = binding.var, value.op.name
+        if name in DEQUANTIZES:
+            return self._dequantize(binding, value)
+        if name in QUANTIZES:
+            return self._quantize(binding, value)
+        rule, asked = RULES.get(name), self._asked.get(var)
+        mark = len(self.emit.bindings)
+        computed = self._number(name, value, var)
+        if not computed and asked is not None:
+            if rule is None:
+                self._note(var, f"{name.removeprefix('relax.')} has no integer form")
+            else:
+                try:
+                    rule(self.context, value, var, asked)
+                except NoForm as why:
+                    del self.emit.bindings[mark:]
+                    self.context.forms.pop(var, None)
+                    self._note(var, str(why))
+        made = self._integers.replacement(var, self._renamed(value))
+        if name in PRODUCTS and None in self.context.forms.get(var, {}):
+            made = self._real(var)
+        if made is value:
+            return binding
+        self.changed = True
+        if isinstance(made, relax.Var):
+            return self._alias(var, made)
+        return relax.VarBinding(var, made)
+
+    def _real(self, var: relax.Var) -> relax.Call:
+        """Give a product's real value from its sums, for those who read it unquantized.
+
+        The sums are exact, so this is the float operator's result, computed once for both.
+        """
+        form = self.context.forms[var][None]
+        operands = [
+            form.expr,
+            self.emit.scale(form.scale.astype(np.float32)),
+            self.emit.zero(form.zero),
+        ]
+        attributes = {"out_dtype": "float32", "axis": form.axis}
+        made = dialect.call("relax.qnn.dequantize", operands, attributes)
+        relax.expr._update_type(made, var.ty)
+        return made
+
+    def _number(self, name: str, value: relax.Call, var: relax.Var) -> bool:
+        """Move a constant now; say whether that is what the call does."""
+        if not value.args or name not in RULES:
+            return False
+        array = self._value(value.args[0])
+        found = None if array is None else number(name, array, value, var)
+        if found is None:
+            return False
+        self.context.numbers[var] = found
+        return True
+
+    def _value(self, expr: relax.Expr) -> Any:
+        """Give a constant's value, of any dtype; None for anything else."""
+        return self.context.numbers.get(expr) if isinstance(expr, relax.Var) else array_of(expr)
+
+    def _alias(self, var: relax.Var, expr: relax.Expr) -> relax.Binding:
+        """Let a variable stand for another expression, in the calls that follow."""
+        self._aliases[var] = expr
+        return relax.VarBinding(var, expr)
+
+    def _renamed(self, value: relax.Call) -> relax.Call:
+        """Put what variables stand for into a call's operands."""
+        if not self._aliases:
+            return value
+        before = list(value.args)
+        args = [self._name(arg) for arg in before]
+        if all(a is b for a, b in zip(args, before, strict=True)):
+            return value
+        made = relax.Call(value.op, args, value.attrs, value.ty_args, value.span)
+        relax.expr._update_type(made, value.ty)
+        return made
+
+    def _name(self, expr: relax.Expr) -> relax.Expr:
+        if isinstance(expr, relax.Var):
+            return self._aliases.get(expr, expr)
+        if isinstance(expr, relax.Tuple) and any(
+            leaf in self._aliases for leaf in leaves(expr) if isinstance(leaf, relax.Var)
+        ):
+            return relax.Tuple([self._name(field) for field in expr.fields])
+        return expr
+
+    def _dequantize(self, binding: relax.VarBinding, value: relax.Call) -> relax.Binding:
+        var, data = binding.var, self._name(value.args[0])
+        try:
+            form = self._read(value, data, var)
+        except NoForm as why:
+            self._note(var, str(why))
+            made = self._renamed(value)
+            return binding if made is value else relax.VarBinding(var, made)
+        self.context.put(var, form)
+        if value.op.name == "relax.qnn.dequantize":
+            made = self._renamed(value)
+            return binding if made is value else relax.VarBinding(var, made)
+        self.changed = True
+        operands = [data, self.emit.scale(form.scale), self.emit.zero(form.zero)]
+        attributes = {"out_dtype": "float32", "axis": form.axis}
+        self.emit.quantized("dequantize", operands, attributes, value.ty, "", var)
+        return None  # type: ignore[return-value]
+
+    def _read(self, value: relax.Call, data: relax.Expr, var: relax.Var) -> Form:
+        """Read a dequantize as a form."""
+        dtype = str(data.ty.dtype)
+        if dtype not in _STORED:
+            raise NoForm(f"it dequantizes {dtype}")
+        if str(var.ty.dtype) != "float32":
+            raise NoForm(f"it dequantizes to {var.ty.dtype}")
+        scale, zero, axis = parameters(
+            value.args[1],
+            value.args[2],
+            int(value.attrs["axis"] if "qnn" in value.op.name else value.attrs.axis),
+            value.args[0].ty,
+            dtype,
+            value.op.name,
+        )
+        array = self._value(data)
+        if array is not None and not isinstance(data, tvm.ir.GenericConst):
+            data = relax.const(np.ascontiguousarray(array), dtype)
+        if array is not None and array.size:
+            ends = (int(array.min()), int(array.max()))
+        else:
+            ends = checks.limits(dtype)
+        return Form(data, dtype, scale, zero, axis, *ends, array=array)
+
+    def _quantizes(self, value: relax.Call) -> tuple[Any, Any, int, str]:
+        """Read a quantize's scale, zero point, axis and dtype, once."""
+        key = int(value.__chandle__())
+        found = self._goals.get(key)
+        if found is None:
+            ours = value.op.name == "relax.qnn.quantize"
+            attrs = value.attrs
+            dtype = str(attrs["out_dtype"] if ours else attrs.out_dtype)
+            axis = int(attrs["axis"] if ours else attrs.axis)
+            data = value.args[0]
+            try:
+                if dtype not in _STORED:
+                    raise NoForm(f"it quantizes to {dtype}")
+                if str(data.ty.dtype) != "float32":
+                    raise NoForm(f"it quantizes {data.ty.dtype}")
+                scale, zero, axis = parameters(
+                    value.args[1], value.args[2], axis, data.ty, dtype, value.op.name
+                )
+                found = (value, (scale, zero, axis, dtype))
+            except NoForm as why:
+                found = (value, why)
+            self._goals[key] = found
+        if isinstance(found[1], NoForm):
+            raise found[1]
+        result: tuple[Any, Any, int, str] = found[1]
+        return result
+
+    def _goal(self, value: relax.Call) -> Goal | None:
+        """Give a quantize's goal, None where it has none, or the call is no quantize."""
+        if value.op.name not in QUANTIZES:
+            return None
+        try:
+            scale, zero, _, dtype = self._quantizes(value)
+        except NoForm:
+            return None
+        if scale.ndim or zero.ndim:
+            return None
+        return Goal(float(scale), int(zero), dtype)
+
+    def _quantize(self, binding: relax.VarBinding, value: relax.Call) -> relax.Binding | None:
+        var, data = binding.var, value.args[0]
+        try:
+            scale, zero, axis, dtype = self._quantizes(value)
+        except NoForm as why:
+            if isinstance(data, relax.Var):
+                self._note(data, f"it is quantized where {why}")
+            made = self._renamed(value)
+            return binding if made is value else relax.VarBinding(var, made)
+        expr = self._met(data, scale, zero, axis, dtype, var)
+        if expr is not None:
+            self.changed = True
+            if expr is var or (isinstance(expr, relax.Var) and expr.same_as(var)):
+                return None
+            return self._alias(var, expr)
+        if value.op.name == "relax.qnn.quantize":
+            return binding
+        self.changed = True
+        operands = [data, self.emit.scale(scale), self.emit.zero(zero)]
+        attributes = {"out_dtype": dtype, "axis": axis}
+        self.emit.quantized("quantize", operands, attributes, value.ty, "", var)
+        return None
+
+    def _met(
+        self, data: relax.Expr, scale: Any, zero: Any, axis: int, dtype: str, var: relax.Var
+    ) -> relax.Expr | None:
+        """Give the integers of a quantize of what has a form, or is constant."""
+        array = self.context.number(data)
+        if array is not None:
+            whole = arithmetic.quantize(array.astype(np.float32), scale, zero, axis, dtype)
+            return self.emit.constant(whole, dtype)
+        if not isinstance(data, relax.Var):
+            return None
+        forms = self.context.forms.get(data)
+        if not forms:
+            return None
+        if scale.ndim or zero.ndim:
+            self._note(data, "it is quantized by channel, which no requantize can do")
+            return None
+        goal = Goal(float(scale), int(zero), dtype)
+        form = forms.get(goal) or forms.get(None)
+        if form is None:
+            return None
+        mark = len(self.emit.bindings)
+        try:
+            return self.emit.bring(form, goal, var)
+        except NoForm as why:
+            del self.emit.bindings[mark:]
+            self._note(data, str(why))
+            return None
+
+    def _if(self, binding: relax.VarBinding, value: relax.If) -> relax.Binding:
+        self._note(binding.var, "it is the result of a branch")
+        before = list(nested(value))
+        branches = [self._body(branch) for branch in before]
+        if len(branches) != 2 or all(a is b for a, b in zip(branches, before, strict=True)):
+            return binding
+        made = relax.If(value.cond, *branches, value.span)
+        if type(made.ty) is tvm.ir.Type:
+            relax.expr._update_type(made, value.ty)
+        return relax.VarBinding(binding.var, made)
+
+    def _closure(self, binding: relax.VarBinding, value: relax.Function) -> relax.Binding:
+        """Rewrite a function within a function, on its own."""
+        inner = Rewriter(self._rounding)
+        made = inner.function(value)
+        self.reasons.update(inner.reasons)
+        if made is value:
+            return binding
+        self.changed = True
+        return relax.VarBinding(binding.var, made)
+
+    def _note(self, var: relax.Var, why: str) -> None:
+        if var in self._asked:
+            self.reasons.setdefault(var, why)
+
+
+def any_quantize(body: relax.SeqExpr) -> bool:
+    """Say whether a body quantizes anything, in a branch or in itself."""
+    for block in body.blocks:
+        for binding in block.bindings:
+            value = binding.value
+            if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op):
+                if value.op.name in QUANTIZES:
+                    return True
+            elif any(any_quantize(inner) for inner in nested(value)):
+                return True
+            elif isinstance(value, relax.Function) and any_quantize(value.body):
+                return True
+    return False
