@@ -131,7 +131,7 @@ SCALES = (
 class Sharpened(PyExprMutator):  # type: ignore[misc]
     """Puts scales of full precision in the places of those of six digits."""
 
-    def visit_constant_(self, constant: tvm.ir.GenericConst) -> relax.Expr:
+    def visit_generic_const_(self, constant: tvm.ir.GenericConst) -> relax.Expr:
         value = constant.value.numpy()
         if value.ndim == 0 and value.dtype == np.float32:
             for scale in map(np.float32, SCALES):
