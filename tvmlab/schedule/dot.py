@@ -18,6 +18,9 @@ from tvm import relax, te, tirx
 
 from .. import dialect
 from ..qnn import windows
+from ..qnn.legalize.filters import Filters
+from ..qnn.legalize.operands import Given
+from ..qnn.legalize.sums import Sums
 from .compute import (
     Window,
     broadcast_index,
@@ -83,6 +86,7 @@ def _conv2d(builder: relax.BlockBuilder, call: relax.Call, machine: Machine) -> 
         return None
     if not all(isinstance(size, int) for size in known):
         return None
+    Filters(Given(builder, call), known[-1], shape[3])  # refuses what is none, and warns
     weight, zero, weight_zero = found
     groups, dtype = a["groups"], str(data.ty.dtype)
     if windows.depthwise(known[-1], len(weight), groups):  # the last axis is a multiplier
@@ -143,6 +147,7 @@ def _dense(builder: relax.BlockBuilder, call: relax.Call, machine: Machine) -> r
     if found is None or len(shape) < 2:
         return None
     weight, zero, weight_zero = found
+    Sums.of(Given(builder, call), "data", "weight", weight)  # refuses what is none, and warns
     factors = Factors.of(str(data.ty.dtype), zero, weight, weight_zero, machine)
     if factors is None:
         return None
@@ -269,7 +274,7 @@ def _add(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
     shapes = [getattr(x.ty, "shape", None) for x in (*call.args, call)]
     if str(call.ty.dtype) != "int32" or not all(isinstance(s, relax.ShapeExpr) for s in shapes):
         return None
-    *given, shape = (sizes(s.values) for s in shapes)
+    *given, shape = (sizes(s.values) for s in shapes if s is not None)
 
     def add(*terms: te.Tensor) -> te.Tensor:
         def value(*index: Any) -> Any:

@@ -115,7 +115,8 @@ def _sum(both: _Both, sign: int) -> relax.Expr:
     if both.way.rounding == "TFLITE":
         return _tflite_sum(both, sign)
     first, second = (_scaling(both, side, both.out_zero) for side in both.sides)
-    ends = _summed(*(x.ends if x else checks.limits(both.dtype) for x in (first, second)), sign)
+    low, high = (x.ends if x else checks.limits(both.dtype) for x in (first, second))
+    ends = _summed(low, high, sign)
     kind = "int32" if fits(ends) and both.dtype != "int32" else "int64"
     # Both have the result's zero point; one of the two is too much.
     extra = -sign * both.out_zero
@@ -161,8 +162,8 @@ def _tflite_sum(both: _Both, sign: int) -> relax.Expr:
             where=f"{both.given.name}, attribute rounding",
         )
     bits, twice = tflite.ADD_SHIFTS[both.dtype], 2 * max(left, right)
-    parts = [Multiplication(scale / twice, "TFLITE", INT32) for scale in (left, right)]
-    whole = Multiplication(twice / ((1 << bits) * np.float64(both.out_scale)), "TFLITE", INT32)
+    ratios = (left / twice, right / twice, twice / ((1 << bits) * np.float64(both.out_scale)))
+    *parts, whole = (Multiplication(np.asarray(ratio), "TFLITE", INT32) for ratio in ratios)
 
     def value(lhs: te.Tensor, rhs: te.Tensor, index: Sequence[Any]) -> tirx.PrimExpr:
         first, second = (
