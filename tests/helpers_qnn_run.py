@@ -125,14 +125,14 @@ def _pool(kind):
     def pool(call, x):
         a, layout = call.attrs, str(call.attrs.layout)
         top, left, bottom, right = (int(n) for n in a.padding)
-        assert (top, left) == (bottom, right)
         size, strides = [int(n) for n in a.pool_size], [int(n) for n in a.strides]
         data = _torch(np.asarray(x, np.float64), layout, "NCHW")
         if kind == "max":
-            made = torch.nn.functional.max_pool2d(
-                data, size, strides, (top, left), ceil_mode=bool(a.ceil_mode)
-            )
+            sides = (left, right, top, bottom)
+            data = torch.nn.functional.pad(data, sides, value=-float("inf"))
+            made = torch.nn.functional.max_pool2d(data, size, strides, ceil_mode=bool(a.ceil_mode))
         else:
+            assert (top, left) == (bottom, right)
             made = torch.nn.functional.avg_pool2d(
                 data, size, strides, (top, left), bool(a.ceil_mode), bool(a.count_include_pad)
             )
