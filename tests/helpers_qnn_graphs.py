@@ -9,7 +9,9 @@ import tvm_ffi
 from tvm import relax
 from tvm.relax import op
 
-LIMITS = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767), "int32": (-(2**31), 2**31 - 1)}
+from tvmlab import qnn
+
+LIMITS = {"int8": (-128, 127), "uint8": (0, 255)}
 
 
 def scale(value):
@@ -41,6 +43,8 @@ class Network:
         return self.builder.emit(expr)
 
     def quantized(self, x, s, z, dtype="int8", axis=-1):
+        if dtype == "int32":  # which R.quantize refuses
+            return self.emit(qnn.op.quantize(x, scale(s), zero(z), axis, dtype))
         return self.emit(op.quantize(x, scale(s), zero(z, dtype), axis=axis, out_dtype=dtype))
 
     def real(self, x, s, z, axis=-1):

@@ -368,11 +368,11 @@ class Rewriter:
             return self.emit.constant(whole, dtype)
         if not isinstance(data, relax.Var):
             return None
-        forms = self.context.forms.get(data)
-        if not forms:
-            return None
         if scale.ndim or zero.ndim:
             self._note(data, "it is quantized by channel, which no requantize can do")
+            return None
+        forms = self.context.forms.get(data)
+        if not forms:
             return None
         goal = Goal(float(scale), int(zero), dtype)
         form = forms.get(goal) or forms.get(None)
@@ -408,8 +408,7 @@ class Rewriter:
         return relax.VarBinding(binding.var, made)
 
     def _note(self, var: relax.Var, why: str) -> None:
-        if var in self._asked:
-            self.reasons.setdefault(var, why)
+        self.reasons.setdefault(var, why)
 
 
 def any_quantize(body: relax.SeqExpr) -> bool:
