@@ -111,7 +111,9 @@ def test_a_float_bias_is_an_integer_at_the_sums_scale(layout, kernel, rounding):
     net = Network((shape, "uint8"))
     real = net.real(net.inputs[0], 0.05, 128)
     made = unit(net, real, bias=[0.3, -7.77, 21.0], layout=layout, kernel=kernel, strides=2)
-    made = check(net.module(net.quantized(made, 0.9, -4)), values(shape, "uint8"), rounding=rounding)
+    made = check(
+        net.module(net.quantized(made, 0.9, -4)), values(shape, "uint8"), rounding=rounding
+    )
     assert names(made) == ["qnn.conv2d", "relay.nn.bias_add", "qnn.requantize"]
 
 
@@ -162,7 +164,9 @@ def test_a_cut_between_two_operators_is_exact_or_leaves_them_float():
 def test_groups(multiplier):
     net = Network((IMAGE, "int8"))
     w = net.weight(values((4 * multiplier, 1, 3, 3), seed=1), 0.01)
-    made = net.emit(op.nn.conv2d(net.real(net.inputs[0], 0.05, 3), w, groups=4, dilation=2, padding=2))
+    made = net.emit(
+        op.nn.conv2d(net.real(net.inputs[0], 0.05, 3), w, groups=4, dilation=2, padding=2)
+    )
     after = check(net.module(net.quantized(made, 0.5, -3)), values())
     assert names(after) == ["qnn.conv2d", "qnn.requantize"]
 
@@ -206,7 +210,9 @@ def test_averages(way, dtypes):
         "windows": lambda: op.nn.avg_pool2d(real, (3, 3), (2, 2), padding=1),
         "adaptive windows": lambda: op.nn.adaptive_avg_pool2d(real, (3, 2)),
     }[way]()
-    after = check(net.module(net.quantized(net.emit(made), 0.03, 7, dtypes[1])), values(IMAGE, dtypes[0]))
+    after = check(
+        net.module(net.quantized(net.emit(made), 0.03, 7, dtypes[1])), values(IMAGE, dtypes[0])
+    )
     whole = way in ("mean", "adaptive")
     assert names(after)[:2] == (["astype", "sum"] if whole else names(after)[:2])
     assert whole or names(after)[0] == "qnn.avg_pool2d"
@@ -263,7 +269,8 @@ def norm(net, x, gains, shifts, axis=1):
 
 
 @pytest.mark.parametrize(
-    ("shape", "axis"), [((2, 4, 5, 6), 1), ((2, 5, 6, 4), 3), ((3, 4), 1), ((2, 3, 4), 2), ((2, 4, 3), 1)]
+    ("shape", "axis"),
+    [((2, 4, 5, 6), 1), ((2, 5, 6, 4), 3), ((3, 4), 1), ((2, 3, 4), 2), ((2, 4, 3), 1)],
 )
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_a_batch_norm_of_its_own_is_a_depthwise_convolution(shape, axis, dtype):
@@ -294,9 +301,13 @@ def test_a_batch_norm_of_sums_is_another_scale():
 CONSTANTS = {
     "times 3": lambda x: op.multiply(x, scale(3.0)),
     "by 8": lambda x: op.divide(x, scale(8.0)),
-    "times channels": lambda x: op.multiply(x, ints(np.reshape([1, -2, 0, 0.1], (4, 1, 1)), "float32")),
+    "times channels": lambda x: op.multiply(
+        x, ints(np.reshape([1, -2, 0, 0.1], (4, 1, 1)), "float32")
+    ),
     "plus 1.23": lambda x: op.add(x, scale(1.23)),
-    "from channels": lambda x: op.subtract(x, ints(np.reshape([1, -2, 0, 9], (1, 4, 1, 1)), "float32")),
+    "from channels": lambda x: op.subtract(
+        x, ints(np.reshape([1, -2, 0, 9], (1, 4, 1, 1)), "float32")
+    ),
 }
 
 
@@ -323,14 +334,18 @@ def test_sums_added_unrounded(rounding):
     weight = net.weight(values((4, 4, 3, 3), seed=1), np.linspace(0.001, 0.02, 4), np.zeros(4))
     made = net.emit(op.add(net.emit(op.nn.conv2d(real, weight, padding=1)), real))
     made = net.emit(op.nn.relu(net.emit(op.add(made, real))))
-    after = check(net.module(net.quantized(made, 0.9, 0, "uint8")), values(IMAGE, "uint8"), rounding=rounding)
+    after = check(
+        net.module(net.quantized(made, 0.9, 0, "uint8")), values(IMAGE, "uint8"), rounding=rounding
+    )
     assert names(after).count("add") == 2
 
 
 def test_weights_under_a_quantize_are_quantized_now():
     net = Network((IMAGE, "int8"))
     w = np.random.default_rng(0).normal(size=(3, 4, 3, 3)).astype("float32")
-    weight = net.real(net.quantized(relax.const(w), SCALES, np.zeros(3), axis=0), SCALES, np.zeros(3), axis=0)
+    weight = net.real(
+        net.quantized(relax.const(w), SCALES, np.zeros(3), axis=0), SCALES, np.zeros(3), axis=0
+    )
     made = net.emit(op.nn.conv2d(net.real(net.inputs[0], 0.05, 3), weight))
     after = check(net.module(net.quantized(made, 0.5, 0)), values())
     assert names(after) == ["qnn.conv2d", "qnn.requantize"]
@@ -341,7 +356,9 @@ def test_integers_clipped_to_their_dtypes_ends():
     net = Network((IMAGE, "int8"))
     q = net.quantized(unit(net, net.real(net.inputs[0], 0.05, 3)), 0.5, -128)
     full, narrow = net.emit(op.clip(q, -128.0, 127.0)), net.emit(op.clip(q, -128.0, 100.0))
-    mod = net.module(net.quantized(net.emit(op.nn.relu(net.real(full, 0.5, -128))), 0.5, -128), narrow)
+    mod = net.module(
+        net.quantized(net.emit(op.nn.relu(net.real(full, 0.5, -128))), 0.5, -128), narrow
+    )
     assert names(check(mod, values())) == ["qnn.conv2d", "qnn.requantize", "clip"]
 
 
@@ -356,4 +373,3 @@ def test_integers_averaged_in_int32():
     call = after["main"].body.blocks[0].bindings[0].value
     assert dialect.attributes(call)["rounding"] == "TFLITE"
     assert [float(arg.value.numpy()) for arg in call.args[1:]] == [1, 0, 1, 0]
-

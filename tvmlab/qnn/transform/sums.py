@@ -78,9 +78,7 @@ def _sums(ctx: Context, form: Form, add: Array, value: relax.Expr, var: relax.Va
     return scaled(ctx, form, np.ones(shape[axis]), each, axis, value.ty, var)
 
 
-def _rounded(
-    ctx: Context, name: str, forms: Sequence[Form], var: relax.Var, asked: Asked
-) -> None:
+def _rounded(ctx: Context, name: str, forms: Sequence[Form], var: relax.Var, asked: Asked) -> None:
     """Make the quantized operator of two operands, for each goal."""
     if not asked.goals:
         raise NoForm("its result is not quantized")
@@ -295,6 +293,6 @@ RULES: dict[str, Rule] = {
     "relax.concat": _concat,
 }
 ASKS = {
-    **{name: _both for name in ("relax.add", "relax.subtract", "relax.multiply", "relax.divide")},
+    **dict.fromkeys(("relax.add", "relax.subtract", "relax.multiply", "relax.divide"), _both),
     "relax.concat": _fields,
 }
