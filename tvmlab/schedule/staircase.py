@@ -81,7 +81,10 @@ def _staircase(
     sums = (every[:, None] - int(zero.ravel()[0])) * slope + bias.ravel()
     wanted = arithmetic.requantize(
         sums.astype(np.int32),
-        *scales,
+        scales[0],
+        scales[1],
+        scales[2],
+        scales[3],
         axis=1,
         rounding=requantize["rounding"],
         compute_dtype=requantize["compute_dtype"],
