@@ -184,10 +184,11 @@ def _tflite_sum(both: _Both, sign: int) -> relax.Expr:
 def _short_sum(both: _Both, sign: int) -> relax.Expr | None:
     """Add or subtract 8 bits with shorter factors, where that is the same."""
     low, high = checks.limits(both.dtype)
-    if both.dtype not in ("int8", "uint8"):
+    left, right = both.sides
+    by_channel = any(np.ndim(side.zero.values) for side in both.sides)
+    if both.dtype not in ("int8", "uint8") or by_channel:
         return None
     every = np.arange(low, high + 1, dtype=both.dtype)
-    left, right = both.sides
     reference = arithmetic.add if sign > 0 else arithmetic.subtract
     wanted = reference(
         every[:, None],
