@@ -8,7 +8,7 @@ import tvm
 from helpers_qnn_graphs import Network, equal, names
 from helpers_qnn_run import run
 from helpers_qnn_steps import differences
-from helpers_tflite import real_model
+from helpers_models import real_model
 from tvm.relax import op
 
 import tvmlab
