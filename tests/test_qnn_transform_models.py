@@ -80,12 +80,17 @@ def test_resnet8_has_litert_reference_kernels_bits_from_end_to_end():
     )
     interpreter.allocate_tensors()
     (given,) = interpreter.get_input_details()
-    (logits,) = (t for t in interpreter.get_tensor_details() if "BiasAdd" in t["name"] and tuple(t["shape"]) == (1, 10))
+    (logits,) = (
+        t
+        for t in interpreter.get_tensor_details()
+        if "BiasAdd" in t["name"] and tuple(t["shape"]) == (1, 10)
+    )
     (last,) = (
         binding.var.name
         for block in mod["main"].body.blocks
         for binding in block.bindings
-        if str(binding.var.ty) == 'R.Tensor((1, 10), dtype="int8")' and "requantize" in str(binding.value)
+        if str(binding.var.ty) == 'R.Tensor((1, 10), dtype="int8")'
+        and "requantize" in str(binding.value)
     )
     rng = np.random.default_rng(0)
     for _ in range(20):
@@ -102,7 +107,10 @@ def test_large_networks_by_onnx_runtime(name):
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     from tvmlab.models.quantized import quantized_onnx
 
-    model = {"mobilenet_v2": models.mobilenet_v2, "resnet50_v2": lambda: models.resnet50_v2("seeded")}[name]()
+    model = {
+        "mobilenet_v2": models.mobilenet_v2,
+        "resnet50_v2": lambda: models.resnet50_v2("seeded"),
+    }[name]()
     rng = np.random.default_rng(0)
     calibration = rng.normal(size=(1, 3, 224, 224)).astype("float32")
     mod = tvmlab.load(quantized_onnx(model, calibration=calibration))
