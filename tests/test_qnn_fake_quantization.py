@@ -218,6 +218,16 @@ def test_averages(way, dtypes):
     assert whole or names(after)[0] == "qnn.avg_pool2d"
 
 
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_a_mean_of_sums(keepdims):
+    """ONNX Runtime leaves a batch norm, a relu and a mean without a quantize between them."""
+    net = Network((IMAGE, "int8"))
+    made = norm(net, net.real(net.inputs[0], 0.05, 3), [1.5, -0.7, 0.0, 2], [0.3, -2, 1.25, 7])
+    mean = net.emit(op.mean(net.emit(op.nn.relu(made)), [2, 3], keepdims=keepdims))
+    after = check(net.module(net.quantized(mean, 0.02, 7)), values())
+    assert names(after)[-3:] == ["maximum", "sum", "qnn.requantize"]
+
+
 MOVES = {
     "reshape": lambda x: op.reshape(x, (1, 24, 6)),
     "permute_dims": lambda x: op.permute_dims(x, [0, 2, 3, 1]),

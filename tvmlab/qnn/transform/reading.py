@@ -86,7 +86,8 @@ def _read(value: relax.Call) -> Read:
     if str(data.ty.dtype) != "float32":
         raise NoForm(f"it quantizes {data.ty.dtype}")
     axis = int(_attribute(value, "axis"))
-    return (*parameters(*list(value.args)[1:], axis, data.ty, dtype, name), dtype)
+    scale, zero, axis = parameters(value.args[1], value.args[2], axis, data.ty, dtype, name)
+    return scale, zero, axis, dtype
 
 
 def _attribute(value: relax.Call, name: str) -> Any:
@@ -120,7 +121,7 @@ def dequantized(value: relax.Call, data: relax.Expr, array: Array | None) -> For
         raise NoForm(f"it dequantizes to {_attribute(value, 'out_dtype')}")
     axis = int(_attribute(value, "axis"))
     ty, name = value.args[0].ty, value.op.name
-    scale, zero, axis = parameters(*list(value.args)[1:], axis, ty, dtype, name)
+    scale, zero, axis = parameters(value.args[1], value.args[2], axis, ty, dtype, name)
     if array is not None and not isinstance(data, tvm.ir.GenericConst):
         data = relax.const(np.ascontiguousarray(array), dtype)
     if array is not None and array.size:
