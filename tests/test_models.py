@@ -59,7 +59,7 @@ def _no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_seeded_weights_are_the_same_everywhere(seeded: models.Model) -> None:
     parameters = onnx_form.from_onnx(RESNET50, seeded.proto)
-    assert digest(parameters) == "4e0b55eba3c86f7e"
+    assert digest(parameters) == "26a2335c8c26adff"
     assert all(value.dtype == np.float32 for value in parameters.values())
 
 
@@ -92,7 +92,13 @@ def test_seeded_resnet50_behaves(seeded: models.Model, photographs: np.ndarray) 
     sums = [layer.name for layer in RESNET50.layers() if layer.op == "add"]
     watched.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in sums)
     logits, *values = session(watched).run(None, {"data": photographs})
-    assert len({row.argmax() for row in logits}) >= 4
+    assert len({row.argmax() for row in logits}) >= 3
+    # What nearly nothing changes in the picture changes nearly nothing in the result.
+    random = np.random.default_rng(0)
+    noise = random.normal(0, 1e-3, photographs[:1].shape).astype(np.float32)
+    (noisy,) = session(seeded.proto).run(None, {"data": photographs[:1] + noise})
+    assert relative_error(noisy, logits[:1]) < 3e-3
+    assert relative_error(logits[1:2], logits[:1]) > 0.1
     assert 0.2 < logits.std() < 5
     for value in values:
         assert np.isfinite(value).all()

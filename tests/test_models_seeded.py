@@ -68,7 +68,7 @@ def test_resnet18_has_the_usual_size() -> None:
 
 @pytest.mark.parametrize(
     ("spec", "expected"),
-    [(RESNET18, "e923a95fc077ec0b"), (MOBILENET, "edcc2299bfa8361f")],
+    [(RESNET18, "3df7bd7ca48f67fe"), (MOBILENET, "7c4ee09d435d60c5")],
     ids=list(SPECS),
 )
 def test_seeded_weights_are_the_same_everywhere(spec: Architecture, expected: str) -> None:
@@ -98,8 +98,11 @@ def test_it_behaves_and_both_forms_agree(name: str, photographs: np.ndarray) -> 
     watched.CopyFrom(proto)
     watched.graph.output.extend(helper.make_empty_tensor_value_info(it.name) for it in layers)
     logits, *values = session(watched).run(None, {"data": photographs})
+    # ResNet's branches end in convolutions, which are 32 times smaller than the trunk.
+    ends = {it.inputs[0] for it in layers if it.op == "add"}
     for layer, value in zip(layers, values, strict=True):
-        assert 0.3 < value.std() < 4, layer.name
+        small = 32 if layer.name in ends else 1
+        assert 0.3 < small * value.std() < 4, layer.name
         # The pictures, and not what all of them share, make a good part of what is computed.
         assert value.var(axis=0).mean() > 0.1 * value.var(), layer.name
     assert logits.std() > 0.3
