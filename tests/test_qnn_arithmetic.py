@@ -10,9 +10,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from helpers_qnn_exact import SCALES, away, cut, whole, wrapped
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_qnn_fixed_point import away, twice, upward, wrapped
 
 from tvmlab.qnn import arithmetic
 from tvmlab.qnn.config import requantize_config
@@ -22,22 +22,7 @@ INT32 = np.array(
      2**31 - 2, 2**31 - 1],
     "int32",
 )  # fmt: skip
-SCALES = st.floats(2.0**-12, 2.0**6, width=32)
 NARROW = st.sampled_from(["int8", "uint8", "int16"])
-
-
-def cut(value: int, dtype: str) -> int:
-    info = np.iinfo(dtype)
-    return min(max(value, int(info.min)), int(info.max))
-
-
-def whole(x: int, zero: int, ratio: float, out_zero: int, rounding: str) -> int:
-    """Requantize with fractions: exact but for the multiplier's 31 bits."""
-    multiplier, shift = arithmetic.fixed_point_multiplier(ratio)
-    if rounding == "TFLITE":
-        return twice(x - zero, multiplier, shift) + out_zero
-    real = (x - zero) * multiplier * Fraction(2) ** (shift - 31)
-    return (upward if rounding == "UPWARD" else away)(real) + out_zero
 
 
 @pytest.mark.parametrize("rounding", ["UPWARD", "TONEAREST", "TFLITE"])

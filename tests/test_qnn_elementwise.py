@@ -8,11 +8,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from helpers_qnn_exact import SCALES, away, cut, values, whole, wrapped
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_qnn_arithmetic import SCALES, cut, whole
-from test_qnn_fixed_point import away, wrapped
-from test_qnn_products import values
 
 from tvmlab.qnn import arithmetic
 from tvmlab.qnn.config import requantize_config

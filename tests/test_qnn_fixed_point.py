@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from helpers_qnn_exact import away, twice, upward
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -17,25 +18,6 @@ from tvmlab.qnn.reference import fixed_point
 INT32 = st.integers(-(2**31), 2**31 - 1)
 SHIFTS = st.integers(fixed_point.LEAST_SHIFT, fixed_point.LARGEST_SHIFT)
 MULTIPLIERS = st.integers(2**30, 2**31 - 1)
-
-
-def upward(x: Fraction) -> int:
-    return math.floor(x + Fraction(1, 2))
-
-
-def away(x: Fraction) -> int:
-    return upward(x) if x >= 0 else -upward(-x)
-
-
-def wrapped(x: int) -> int:
-    return (x + 2**31) % 2**32 - 2**31
-
-
-def twice(x: int, multiplier: int, shift: int) -> int:
-    """TFLite's two roundings, as gemmlowp describes them."""
-    x = wrapped(x * 2 ** max(shift, 0))
-    high = min(upward(Fraction(x * multiplier, 2**31)), 2**31 - 1)
-    return away(Fraction(high, 2 ** max(-shift, 0)))
 
 
 @given(st.floats(2.0**-32, 2.0**29))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from helpers_models import by_onnx_runtime
+from helpers_qnn_exact import values
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
@@ -16,11 +17,6 @@ from tvmlab.qnn import arithmetic
 
 DTYPES = ("int8", "uint8", "int16")
 LAYOUTS = [("NCHW", "OIHW"), ("NHWC", "OHWI"), ("NHWC", "HWIO"), ("NCHW", "HWOI")]
-
-
-def values(rng: np.random.Generator, shape: Sequence[int], dtype: str) -> np.ndarray:
-    info = np.iinfo(dtype)
-    return rng.integers(info.min, info.max + 1, tuple(shape)).astype(dtype)
 
 
 def zeros(rng: np.random.Generator, count: int, dtype: str) -> list[int]:

@@ -13,7 +13,7 @@ from tvm import relax
 
 from ... import dialect
 from .. import arithmetic, checks
-from .form import Form, Goal, NoForm, bits, with_dtype
+from .form import NARROW, Form, Goal, NoForm, bits, with_dtype
 
 __all__ = ["INT32", "Emitter"]
 
@@ -164,7 +164,7 @@ class Emitter:
         attributes = {
             "axis": form.axis,
             "rounding": self.rounding,
-            "compute_dtype": "None",
+            "compute_dtype": form.compute if goal.dtype in NARROW else "None",
             "out_dtype": goal.dtype,
         }
         ty = with_dtype(form.expr.ty, goal.dtype)

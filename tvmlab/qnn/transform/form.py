@@ -85,6 +85,8 @@ class Form:
         that no quantize asked for.
     array : numpy.ndarray or None
         The integers, where they are constant.
+    compute : str
+        The ``compute_dtype`` of the requantize that these integers are to have.
     """
 
     expr: relax.Expr
@@ -98,6 +100,7 @@ class Form:
     high: float = INFINITY
     error: float = 0.0
     array: Array | None = None
+    compute: str = "None"
 
     @property
     def narrow(self) -> bool:

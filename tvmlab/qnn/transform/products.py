@@ -6,6 +6,7 @@ each, and their zero point is 0. A sum that could leave int32 leaves its operato
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,7 @@ def _scale(x: Form, w: Form, exact: bool) -> Array:
     Notes
     -----
     `PopulateConvolutionQuantizationParams` (tensorflow/lite/kernels/kernel_util.cc) multiplies in
-    double; uint8 convolutions and products with one scale multiply in float.
+    double; convolutions of uint8 multiply in float.
     """
     kind = np.float64 if exact else np.float32
     scale: Array = x.scale.astype(kind) * w.scale.astype(kind)
@@ -163,9 +164,10 @@ def _matmul(ctx: Context, call: relax.Call, var: relax.Var, asked: Asked) -> Non
         least, most = _reach(x, w, rows, shape[:1])
         weight = Form(relax.const(rows, w.dtype), w.dtype, w.scale, w.zero, 0, w.least, w.most)
         expr = _product(ctx, "dense", x, weight, {"units": shape[1], "out_dtype": "int32"}, var)
-        exact = ctx.rounding == "TFLITE" and w.scale.ndim > 0
-        axis = int(var.ty.ndim) - 1
-        ctx.put(var, sums_form(expr, _scale(x, w, exact), axis, least, most))
+        tflite = ctx.rounding == "TFLITE"
+        form = sums_form(expr, _scale(x, w, tflite), int(var.ty.ndim) - 1, least, most)
+        # LiteRT's fully connected layers multiply in float64 and round once.
+        ctx.put(var, replace(form, compute="float64") if tflite else form)
         return
     if not w.scalar:
         raise NoForm("its second operand is quantized by channel")

@@ -39,6 +39,8 @@ class Rewriter:
     ----------
     reasons : dict
         Why a value that is asked for has no integer form, by its variable.
+    aliases : dict
+        What a variable of integers is the same as, where a quantize had nothing left to do.
     changed : bool
         Whether anything was rewritten.
     """
@@ -47,10 +49,10 @@ class Rewriter:
         self.emit = Emitter(rounding)
         self.context = Context(self.emit)
         self.reasons: dict[relax.Var, str] = {}
+        self.aliases: dict[relax.Var, relax.Expr] = {}
         self.changed = False
         self._rounding = rounding
         self._integers = Integers(self.emit)
-        self._aliases: dict[relax.Var, relax.Expr] = {}
         self._asked: dict[relax.Var, Asked] = {}
         self._goals: dict[int, tuple[Any, ...]] = {}
 
@@ -228,12 +230,12 @@ class Rewriter:
 
     def _alias(self, var: relax.Var, expr: relax.Expr) -> relax.Binding:
         """Let a variable stand for another expression, in the calls that follow."""
-        self._aliases[var] = expr
+        self.aliases[var] = expr
         return relax.VarBinding(var, expr)
 
     def _renamed(self, value: relax.Call) -> relax.Call:
         """Put what variables stand for into a call's operands."""
-        if not self._aliases:
+        if not self.aliases:
             return value
         before = list(value.args)
         args = [self._name(arg) for arg in before]
@@ -245,9 +247,9 @@ class Rewriter:
 
     def _name(self, expr: relax.Expr) -> relax.Expr:
         if isinstance(expr, relax.Var):
-            return self._aliases.get(expr, expr)
+            return self.aliases.get(expr, expr)
         if isinstance(expr, relax.Tuple) and any(
-            leaf in self._aliases for leaf in leaves(expr) if isinstance(leaf, relax.Var)
+            leaf in self.aliases for leaf in leaves(expr) if isinstance(leaf, relax.Var)
         ):
             return relax.Tuple([self._name(field) for field in expr.fields])
         return expr

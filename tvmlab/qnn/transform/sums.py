@@ -29,6 +29,8 @@ Array = npt.NDArray[Any]
 
 # Sums are added at this part of a step of the finest operand, where int32 allows it.
 _FINE = 2.0**12
+# So many steps of a result beyond its operands' reach are more than a left shift in int32 takes.
+_APART = 2.0**20
 # Beyond this there may be no room for both sides and their sum.
 _ROOM = 2.0**30
 
@@ -94,11 +96,26 @@ def _rounded(
         attributes = {
             "lhs_axis": -1 if own[0].scalar else own[0].axis,
             "rhs_axis": -1 if own[1].scalar else own[1].axis,
-            "rounding": ctx.rounding if all(form.scalar for form in own) else "None",
+            "rounding": _way(ctx, name, own),
         }
         ty = with_dtype(var.ty, dtype)
         expr = ctx.emit.quantized(name, operands, attributes, ty, f"{var.name}_{dtype}")
         ctx.met(var, _at(expr, goal, zero, dtype), goal)
+
+
+def _way(ctx: Context, name: str, forms: Sequence[Form]) -> str:
+    """Choose an operator's rounding.
+
+    Relay's addition rounds both sides to the result's steps before it adds: in one of twenty places
+    it is a step off. TFLite's, which rounds once for all that one can see, serves every
+    network; it takes one scale a tensor, and int16 only about 0.
+    """
+    if not all(form.scalar for form in forms):
+        return "None"
+    if name == "mul":
+        return ctx.rounding
+    wide = any(form.dtype == "int16" and int(form.zero) for form in forms)
+    return "None" if wide else "TFLITE"
 
 
 def near(forms: Sequence[Form], goal: Goal, name: str) -> None:
@@ -122,7 +139,7 @@ def near(forms: Sequence[Form], goal: Goal, name: str) -> None:
             raise NoForm(f"its products may reach {reach}, beyond int32")
         return
     for form in forms:
-        if form.reach / goal.scale + abs(goal.zero) >= _ROOM:
+        if form.reach / goal.scale + abs(goal.zero) >= _APART:
             raise NoForm("its scales are too far apart")
         if form.error > goal.scale / 4:
             raise NoForm("roundings before it could be more than half a step of its result")
