@@ -28,7 +28,7 @@ LIBRARY = "quantized_decomposed"
 SUPPORTED = (
     "quantize_per_tensor and dequantize_per_tensor (default, tensor, tensor2), "
     "quantize_per_channel and dequantize_per_channel, between float32 and int8, uint8, int16 or "
-    "int32, with scales and zero points that are numbers or stored in the program"
+    "int32 (what is stored only), with scales and zero points that are numbers or stored too"
 )
 _INTEGERS = ("int8", "uint8", "int16", "int32")
 _NAMES = [f"per_tensor.{overload}" for overload in ("default", "tensor", "tensor2")]
@@ -79,31 +79,40 @@ class _Converter:
     def __init__(self, values: dict[str, Any]) -> None:
         self.values = values
 
-    def __call__(self, node: Any, importer: Any) -> relax.Expr:
+    def __call__(self, node: Any, importer: Any) -> Any:
         """Emit the operator of a node, called by upstream's importer."""
         given = _arguments(node)
         dtype = str(given["dtype"]).removeprefix("torch.")
         scale, zero = self.parameters(node, given, dtype)
-        axis = self.axis(node, given, scale)
-        data = importer.env[node.args[0]]
+        axis = self.axis(node, given, scale, zero)
+        source = given["input"]
         if node.target.__name__.startswith("dequantize"):
             out = given.get("out_dtype")
             if out is not None and str(out) != "torch.float32":
                 raise _unsupported(node, f"the result is {out}")
-            made = relax.op.dequantize(data, relax.const(scale), relax.const(zero), axis)
-            return importer.block_builder.emit(made)
-        kept = node.args[0].meta["val"].dtype
+            data = importer.env[source]
+            return importer.block_builder.emit(
+                relax.op.dequantize(data, relax.const(scale), relax.const(zero), axis)
+            )
+        kept = source.meta["val"].dtype
         if str(kept) != "torch.float32":
             raise _unsupported(node, f"it reads {kept}")
-        made = relax.op.quantize(data, relax.const(scale), relax.const(zero), axis, dtype)
-        made = importer.block_builder.emit(made)
         low, high = self.limits(node, given, dtype)
+        if dtype == "int32":
+            return self.folded(node, given)
+        data, emit = importer.env[source], importer.block_builder.emit
         info = np.iinfo(dtype)
-        if (low <= info.min and high >= info.max) or self.within(
-            node, scale, zero, axis, low, high
-        ):
+        made = emit(relax.op.quantize(data, relax.const(scale), relax.const(zero), axis, dtype))
+        if (low, high) == (info.min, info.max) or self.within(source, scale, zero, axis, low, high):
             return made
-        return importer.block_builder.emit(relax.op.clip(made, low, high))
+        return emit(relax.op.clip(made, low, high))
+
+    def folded(self, node: Any, given: dict[str, Any]) -> relax.Expr:
+        """Quantize what is stored, by PyTorch itself: ``R.quantize`` makes no int32."""
+        if getattr(given["input"], "name", "") not in self.values:
+            raise _unsupported(node, "it quantizes a computed value to int32")
+        given = {name: self.values.get(getattr(v, "name", ""), v) for name, v in given.items()}
+        return relax.const(node.target(**given).detach().cpu().numpy())
 
     def parameters(
         self, node: Any, given: dict[str, Any], dtype: str
@@ -115,8 +124,6 @@ class _Converter:
         scale = self.value(node, given["scales" if many else "scale"], "scale")
         zero = given.get("zero_points" if many else "zero_point")
         zero = np.zeros_like(scale) if zero is None else self.value(node, zero, "zero_point")
-        if not many and (scale.size != 1 or zero.size != 1):
-            raise _wrong(node, f"{scale.size} scales and {zero.size} zero points for one tensor")
         if not many:
             scale, zero = scale.reshape(()), zero.reshape(())
         scale = scale.astype("float32")
@@ -142,14 +149,17 @@ class _Converter:
             )
         return np.asarray(stored.detach().cpu().numpy())
 
-    def axis(self, node: Any, given: dict[str, Any], scale: npt.NDArray[np.float32]) -> int:
+    def axis(self, node: Any, given: dict[str, Any], scale: Any, zero: Any) -> int:
         """Give the channels' axis; -1 where there is one scale."""
         if "axis" not in given:
             return -1
-        shape = node.args[0].meta["val"].shape
+        shape = given["input"].meta["val"].shape
         axis = int(given["axis"])
         if not -len(shape) <= axis < len(shape):
             raise _wrong(node, f"axis {axis} of a tensor with {len(shape)} dimensions")
+        for name, value in (("scales", scale), ("zero points", zero)):
+            if value.size != shape[axis]:
+                raise _wrong(node, f"{value.size} {name} for {shape[axis]} channels")
         return axis % len(shape)
 
     def limits(self, node: Any, given: dict[str, Any], dtype: str) -> tuple[int, int]:
@@ -162,9 +172,9 @@ class _Converter:
             raise _wrong(node, f"a range from {low} to {high}, not one of {dtype}")
         return low, high
 
-    def within(self, node: Any, scale: Any, zero: Any, axis: int, low: int, high: int) -> bool:
+    def within(self, source: Any, scale: Any, zero: Any, axis: int, low: int, high: int) -> bool:
         """Say whether what is quantized is stored and stays within the limits by itself."""
-        stored = self.values.get(getattr(node.args[0], "name", ""))
+        stored = self.values.get(getattr(source, "name", ""))
         if stored is None:
             return False
         data = stored.detach().cpu().numpy()

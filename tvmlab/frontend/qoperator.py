@@ -141,7 +141,7 @@ class _Writer:
 
     def dequantized(self, x: str, scale: str, zero: str, part: str, axis: int | None = None) -> str:
         """Emit DequantizeLinear; `axis` where there are scales by channel."""
-        attributes = {} if axis is None else {"axis": axis}
+        attributes: dict[str, Any] = {} if axis is None else {"axis": axis}
         inputs = [x, scale, *([zero] if zero else [])]
         return self.make("DequantizeLinear", inputs, f"{part}_dequantized", **attributes)
 

@@ -56,7 +56,7 @@ class QuantizedConverter(OperatorConverter):  # type: ignore[misc]
         from tflite import Padding
 
         self._padding = {Padding.SAME: "SAME", Padding.VALID: "VALID"}
-        self.convert_map = {
+        self.convert_map: dict[str, Callable[..., Any]] = {
             kind: self._named(kind, convert) for kind, convert in self.convert_map.items()
         }
 

@@ -144,7 +144,13 @@ def quantized_onnx(
             fix="Give float32 of the input's shape; the first axis may be longer.",
         )
     kinds = {"uint8": quantization.QuantType.QUInt8, "int8": quantization.QuantType.QInt8}
-    step = shape[0] or len(calibration)
+    step = shape[0] or max(len(calibration), 1)
+    if len(calibration) < step:
+        raise InputError(
+            f"{len(calibration)} calibration inputs are fewer than one batch of {step}.",
+            where="quantized_onnx",
+            fix="Give at least one batch.",
+        )
     batches = [calibration[i : i + step] for i in range(0, len(calibration) - step + 1, step)]
     feed = iter([{value.name: batch} for batch in batches])
 
@@ -156,8 +162,10 @@ def quantized_onnx(
 
     with tempfile.TemporaryDirectory(prefix="tvmlab-") as folder, _quiet():
         # Batch norms go into the convolutions before them, which quantization would else part.
-        ready, done = Path(folder, "ready.onnx"), Path(folder, "quantized.onnx")
-        quant_pre_process(proto, ready, skip_symbolic_shape=True)
+        # From a file: of a model in memory it would take the weights out.
+        given, ready, done = (Path(folder, f"{name}.onnx") for name in ("given", "ready", "done"))
+        onnx.save(proto, given)
+        quant_pre_process(given, ready, skip_symbolic_shape=True)
         quantization.quantize_static(
             ready,
             done,

@@ -1,21 +1,33 @@
 """Multiplication of integers by real numbers in TE: the reference's bits, in forms that vectorize.
 
-`tvmlab.qnn.reference.fixed_point` says what is computed: ``(x * m + 2**(n - 1)) >> n`` with a
-multiplier m of 31 bits and a shift n from 2 to 62, in int64. Processors multiply vectors of 32 bits
-to 64 quickly, but many lack what follows: 64-bit shifts to the right that keep the sign, by another
-amount in each lane, are missing before AVX-512. So where n is 33 or more, only the upper halves
-``high = (x * m) >> 32`` of the products are kept:
+`tvmlab.qnn.reference.fixed_point` says what is computed, with a multiplier m of 31 bits and a shift
+n from 2 to 62. All three roundings are one shift of a product of 64 bits and two constants:
 
-    (x * m + 2**(n - 1)) >> n  ==  (high + 2**(n - 33)) >> (n - 32)
+    (x * m + half - (down if x < 0 else 0)) >> n
 
-For ``x * m = 2**32 * high + low`` with ``0 <= low < 2**32``, and ``2**(n - 1)`` is a multiple of
-2**32; so the left side is the floor of ``(high + 2**(n - 33) + low / 2**32) / 2**(n - 32)``, and
-what is less than 1 changes no floor of a quotient of integers. Nothing leaves int32: high lies
-between -2**30 and 2**30, and 2**(n - 33) is at most 2**29.
+========= ====================== =====================================================
+UPWARD    half = 2**(n - 1)      down = 0
+TONEAREST half = 2**(n - 1)      down = 1: ``x * m`` has the sign of x
+TFLITE    half = 2**30 + 2**(n - 1), down = 2**31 where there is a second rounding
+========= ====================== =====================================================
+
+For TFLITE rounds to 31 bits, ``h = (x * m + 2**30) >> 31``, and then away from zero by e = n - 31
+bits, ``(h + 2**(e - 1) - (h < 0)) >> e``: a floor of a quotient of a floor, which is the floor of
+the whole. That h < 0 can be read as x < 0: where h is 0 for a negative x, one less changes nothing,
+as ``2**(e - 1) - 1`` is not negative. (e = 0 rounds once: half = 2**30, down = 0.)
+
+Processors multiply vectors of 32 bits to 64 quickly, but many lack what follows: 64-bit shifts to
+the right that keep the sign, by another amount in each lane, are missing before AVX-512. So where n
+is 33 or more, only the upper halves of sums are kept. With ``half = 2**32 * h + l``,
+
+    high = (x * m + l - down) >> 32
+    (x * m + half - down) >> n  ==  (high + h) >> (n - 32)
+
+which is a floor of a quotient of a floor again. Nothing leaves int32: high lies between -2**30 and
+2**30, and h is at most 2**29.
 
 A smaller n becomes 33 or more by shifting x to the left first, which is exact where x has room: a
-difference of int8 has. Then ``x * m``, and the rounding constant with it, is 2**k times what it
-was, and n is n + k.
+difference of int8 has. Then all else is 2**k times what it was, and n is n + k.
 """
 
 from __future__ import annotations
@@ -80,28 +92,27 @@ class Multiplication:
         if self._short is not None:
             self._add(plus)
             return
-        self._multiplier = self._row(multiplier, "int32")
-        right = BITS - shift
-        if rounding == "TFLITE":
-            self.ends = INT32
-            self._left = self._row(np.maximum(shift, 0), "int32")
-            self._right = self._row(np.maximum(-shift, 0), "int32")
-            self._mask = self._row((np.int64(1) << np.maximum(-shift, 0)) - 1, "int32")
-            return
+        left, right, half, down = _constants(shift, rounding)
+        if left.any() or (rounding == "TFLITE" and not fits(ends)):
+            self.ends = INT32  # what is shifted to the left wraps
         room = np.maximum(_HALF + 1 - right, 0)
-        self._high = fits(tuple(end << int(room.max(initial=0)) for end in ends))
+        self._multiplier = self._row(multiplier, "int32")
+        self._left = self._row(left, "int64")
+        self._high = not left.any() and fits(tuple(end << int(room.max(initial=0)) for end in ends))
         if not self._high:
-            self._half = self._row(np.int64(1) << (right - 1), "int64")
+            self._low, self._down = self._row(half, "int64"), self._row(down, "int64")
             self._rest = self._row(right, "int64")
             return
-        rest = right + room - _HALF
-        half, shifted = np.int64(1) << (rest - 1), np.int64(plus) << rest
-        if np.abs(half + shifted).max(initial=0) < 1 << (_HALF - 2):
+        half, down, rest = half << room, down << room, right + room - _HALF
+        upper, shifted = half >> _HALF, np.int64(plus) << rest
+        if np.abs(upper + shifted).max(initial=0) < 1 << (_HALF - 2):
             # The upper half of a product is no larger: their sum does not overflow.
-            half = half + shifted
+            upper = upper + shifted
             self._add(plus)
+        self._low = self._row(half & ((1 << _HALF) - 1), "int64")
+        self._down = self._row(down, "int64")
         self._room, self._half, self._rest = (
-            self._row(values, "int32") for values in (room, half, rest)
+            self._row(values, "int32") for values in (room, upper, rest)
         )
 
     def _add(self, plus: int) -> None:
@@ -130,42 +141,44 @@ class Multiplication:
         """
         if self._short is not None:
             return self._short.apply(x)
-        if self.rounding == "TFLITE":
-            return self._twice(x, channel)
         if not self._high:
             return self._wide(x, channel)
         if not self._room.is_all(0):
             x = x << self._room.read(channel)
-        product = _product(x, self._multiplier.read(channel))
-        if self.rounding == "TONEAREST":
-            # One less for negative products, which have the sign of x. Shifted to the left, it is
-            # less than that one, but no less than nothing: the floor is the same.
-            product = product - (x < 0).astype("int64")
-        high = (product >> tirx.const(_HALF, "int64")).astype("int32")
+        high = (self._sum(x, channel) >> tirx.const(_HALF, "int64")).astype("int32")
         return (high + self._half.read(channel)) >> self._rest.read(channel)
+
+    def _sum(self, x: tirx.PrimExpr, channel: Any) -> tirx.PrimExpr:
+        """Multiply to 64 bits and add what rounds."""
+        product = _product(x, self._multiplier.read(channel))
+        if not self._low.is_all(0):
+            product = product + self._low.read(channel)
+        if not self._down.is_all(0):
+            sign = x >> tirx.const(int(str(x.ty)[3:]) - 1, str(x.ty))  # -1 or 0
+            product = product - (sign.astype("int64") & self._down.read(channel))
+        return product
 
     def _wide(self, x: tirx.PrimExpr, channel: Any) -> tirx.PrimExpr:
         """Multiply in int64 all through; cut to int32 at the end where everything fits."""
-        product = _product(x, self._multiplier.read(channel)) + self._half.read(channel)
-        if self.rounding == "TONEAREST":
-            product = product - (x < 0).astype("int64")
-        found = product >> self._rest.read(channel)
+        if not self._left.is_all(0):
+            x = x.astype("int64") << self._left.read(channel)
+        if self.rounding == "TFLITE" and str(x.ty) == "int64":
+            x = wrapped(x)
+        found = self._sum(x, channel) >> self._rest.read(channel)
         return found.astype("int32") if fits(self.ends) else found
 
-    def _twice(self, x: tirx.PrimExpr, channel: Any) -> tirx.PrimExpr:
-        """Multiply as TFLite does; its high product cannot saturate, as no multiplier is 2**31."""
-        if not self._left.is_all(0):
-            x = x.astype("int64") << self._left.read(channel).astype("int64")
-        x = wrapped(x) if str(x.ty) == "int64" else x
-        product = _product(x, self._multiplier.read(channel))
-        half = tirx.const(1 << (BITS - 1), "int64")
-        found = ((product + half) >> tirx.const(BITS, "int64")).astype("int32")
-        if self._right.is_all(0):
-            return found
-        mask = self._mask.read(channel)
-        least = (mask >> 1) + (found < 0).astype("int32")
-        up = ((found & mask) > least).astype("int32")
-        return (found >> self._right.read(channel)) + up
+
+def _constants(shift: Array, rounding: str) -> tuple[Array, Array, Array, Array]:
+    """Give, of each multiplier: a shift to the left first, n, half and down."""
+    one = np.int64(1)
+    if rounding != "TFLITE":
+        right = BITS - shift
+        down = np.full_like(shift, rounding == "TONEAREST")
+        return np.zeros_like(shift), right, one << (right - 1), down
+    rest = np.maximum(-shift, 0)
+    again = rest > 0
+    half = (one << (BITS - 1)) + again * (one << (rest + BITS - 1))
+    return np.maximum(shift, 0), BITS + rest, half, again * (one << BITS)
 
 
 def _product(x: tirx.PrimExpr, multiplier: tirx.PrimExpr) -> tirx.PrimExpr:
