@@ -24,7 +24,15 @@ from .emit import INT32
 from .form import Form, NoForm, fixed, same_shape, sizes, spread, with_dtype
 from .products import sums_form
 
-__all__ = ["ASKS", "RULES", "channels", "constant_form", "multiply_by_constant", "scaled", "shifted"]
+__all__ = [
+    "ASKS",
+    "RULES",
+    "channels",
+    "constant_form",
+    "multiply_by_constant",
+    "scaled",
+    "shifted",
+]
 
 Array = npt.NDArray[Any]
 

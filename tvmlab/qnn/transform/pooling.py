@@ -39,9 +39,11 @@ def _whole(
 ) -> None:
     form, shape = ctx.stored(operand), sizes(operand.ty)
     lengths = [shape[axis] if shape else None for axis in axes]
-    if not all(isinstance(length, int) and length for length in lengths):
-        raise NoForm("how many values it averages is not known")
-    count = int(np.prod(lengths, dtype=np.int64))
+    count = 1
+    for length in lengths:
+        if not isinstance(length, int) or not length:
+            raise NoForm("how many values it averages is not known")
+        count *= length
     least, most = form.least * count, form.most * count
     if least < INT32[0] or most > INT32[1]:
         raise NoForm(f"its sums may reach {max(-least, most)}, beyond int32")
@@ -147,4 +149,4 @@ RULES = {
     "relax.nn.adaptive_avg_pool2d": _adaptive,
     "relax.nn.avg_pool2d": _avg_pool2d,
 }
-ASKS = {name: _ask for name in RULES}
+ASKS = dict.fromkeys(RULES, _ask)
