@@ -82,14 +82,16 @@ def equal(a, b):
 class Drawn:
     """A network drawn at random: operators over a few values, each with the reach it may have.
 
+    `gaps` is how often a value is left unquantized between two operators.
+
     Attributes
     ----------
     mod : tvm.IRModule
     inputs : list of numpy.ndarray
     """
 
-    def __init__(self, choose: random.Random, steps: int = 5):
-        self.choose = choose
+    def __init__(self, choose: random.Random, steps: int = 5, gaps: float = 0.0):
+        self.choose, self.gaps = choose, gaps
         self.rng = np.random.default_rng(choose.randrange(2**32))
         channels, size = choose.choice((2, 4)), choose.choice((4, 6))
         self.shape = (choose.choice((1, 2)), channels, size, size)
@@ -126,7 +128,9 @@ class Drawn:
             made = self.net.emit(op.clip(made, 0.0, float(np.float32(reach / 2))))
         dtype = self.kind if self.choose.random() < 0.8 else self.choose.choice(("int8", "uint8"))
         s, z = self.parameters(reach, dtype)
-        self.values.append((self.net.fake(made, s, z, dtype), reach))
+        if self.choose.random() >= self.gaps:
+            made = self.net.fake(made, s, z, dtype)
+        self.values.append((made, reach))
 
     def conv2d(self, x, reach):
         channels = int(x.ty.shape[1])

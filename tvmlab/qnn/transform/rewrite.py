@@ -172,7 +172,6 @@ class Rewriter:
         if name in QUANTIZES:
             return self._quantize(binding, value)
         rule, asked = RULES.get(name), self._asked.get(var)
-        mark = len(self.emit.bindings)
         computed = self._number(name, value, var)
         if not computed and asked is not None:
             if rule is None:
@@ -181,7 +180,6 @@ class Rewriter:
                 try:
                     rule(self.context, value, var, asked)
                 except NoForm as why:
-                    del self.emit.bindings[mark:]
                     self.context.forms.pop(var, None)
                     self._note(var, str(why))
         made = self._integers.replacement(var, self._renamed(value))
@@ -312,11 +310,9 @@ class Rewriter:
         form = forms.get(goal) or forms.get(None)
         if form is None:
             return None
-        mark = len(self.emit.bindings)
         try:
             return self.emit.bring(form, goal, var)
         except NoForm as why:
-            del self.emit.bindings[mark:]
             self._note(data, str(why))
             return None
 
