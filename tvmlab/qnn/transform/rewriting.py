@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tvm import ir, relax
+from tvm_ffi import structural_equal
 
 from ...relay.collector import no_collection
 from ...relay.dataflow_pattern import DFPatternCallback, rewrite
@@ -112,6 +113,8 @@ class _Functions:
             return binding if after is value else relax.VarBinding(binding.var, after)
         if isinstance(value, relax.Call) and isinstance(value.op, ir.Op):
             return self.call(binding, value)
+        if isinstance(value, ir.GenericConst):
+            self.same[binding.var] = value  # a pattern's constant may stand behind a name
         return binding
 
     def call(self, binding: relax.VarBinding, value: relax.Call) -> relax.Binding:
@@ -125,11 +128,14 @@ class _Functions:
             if not found.same_as(window):
                 self.changed = True
                 after = _flat(found, bound)
-        if isinstance(after, relax.Call):
-            self.values[binding.var] = after
+        var = binding.var
+        if not isinstance(after, relax.Call):
+            self.same[var] = after
         else:
-            self.same[binding.var] = after
-        return binding if after is value else relax.VarBinding(binding.var, after)
+            if isinstance(var, relax.DataflowVar) and not structural_equal(after.ty, var.ty):
+                self.same[var] = var = relax.DataflowVar(var.name, after.ty)  # it says more now
+            self.values[var] = after
+        return binding if after is value else relax.VarBinding(var, after)
 
     def renamed(self, value: relax.Call) -> relax.Call:
         if not self.same:
@@ -153,12 +159,14 @@ class _Functions:
 
 
 def _again(value: relax.Call, args: Sequence[relax.Expr]) -> relax.Call:
-    """Make a call of other operands that have the same types."""
+    """Make a call of other operands; its type is another one only where one of theirs is."""
     if all(a.same_as(b) for a, b in zip(args, value.args, strict=True)):
         return value
     made = relax.Call(value.op, list(args), value.attrs, value.ty_args, value.span)
-    relax.expr._update_type(made, value.ty)
-    return made
+    if all(structural_equal(a.ty, b.ty) for a, b in zip(args, value.args, strict=True)):
+        relax.expr._update_type(made, value.ty)
+        return made
+    return relax.BlockBuilder().normalize(made)
 
 
 def _flat(found: relax.Expr, bound: dict[int, relax.Var]) -> relax.Expr:
