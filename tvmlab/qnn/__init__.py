@@ -1,9 +1,21 @@
-"""Quantized operators as a Relax dialect.
+"""Quantized operators as a Relax dialect, and what one does with them.
 
-`tvmlab.qnn.op` builds calls of them; importing this package registers them with TVM: their types,
-their legalizations, and how a change of layout passes through them.
+`op` builds calls of the operators; importing this package registers them with TVM: their types,
+their legalizations, and how a change of layout passes through them. `arithmetic` is what they
+compute, in NumPy. `transform` has the passes, and `analysis` says what stays in float.
 """
 
-from . import op, layout, legalize  # isort: skip  (what the operators carry comes after they are)
+from importlib import import_module
+from types import ModuleType
 
-__all__ = ["layout", "legalize", "op"]
+from . import op, layout, legalize  # isort: skip  (what the operators carry comes after they are)
+from . import arithmetic
+
+__all__ = ["analysis", "arithmetic", "layout", "legalize", "op", "transform"]
+
+
+def __getattr__(name: str) -> ModuleType:
+    # These two are written in Relay's pattern language, whose operators are written in this package.
+    if name in ("analysis", "transform"):
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

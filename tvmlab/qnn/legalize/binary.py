@@ -185,17 +185,15 @@ def _short_sum(both: _Both, sign: int) -> relax.Expr | None:
     """Add or subtract 8 bits with shorter factors, where that is the same."""
     low, high = checks.limits(both.dtype)
     left, right = both.sides
-    left_zero, right_zero = left.zero.values, right.zero.values
-    if both.dtype not in ("int8", "uint8") or left_zero is None or right_zero is None:
-        return None
-    if left_zero.ndim or right_zero.ndim:
+    zeros = [np.asarray(side.zero.values) for side in both.sides]
+    if both.dtype not in ("int8", "uint8") or any(zero.ndim for zero in zeros):
         return None
     every = np.arange(low, high + 1, dtype=both.dtype)
     reference = arithmetic.add if sign > 0 else arithmetic.subtract
     wanted = reference(
         every[:, None],
         every,
-        *(left.scale, left_zero, right.scale, right_zero),
+        *(left.scale, zeros[0], right.scale, zeros[1]),
         *(both.out_scale, both.out_zero),
         rounding=both.way.rounding,
     )
