@@ -15,7 +15,7 @@ __all__ = ["analysis", "arithmetic", "layout", "legalize", "op", "transform"]
 
 
 def __getattr__(name: str) -> ModuleType:
-    # These two are written in Relay's pattern language, whose operators are written in this package.
+    # These two are written with `tvmlab.relay`, whose operators are in part those of this package.
     if name in ("analysis", "transform"):
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
