@@ -110,7 +110,9 @@ def _torch(x, layout, wanted):
 def _conv2d(call, x, w):
     a = call.attrs
     top, left, bottom, right = (int(n) for n in a.padding)
-    data = torch.nn.functional.pad(_torch(x, str(a.data_layout), "NCHW"), (left, right, top, bottom))
+    data = torch.nn.functional.pad(
+        _torch(x, str(a.data_layout), "NCHW"), (left, right, top, bottom)
+    )
     made = torch.nn.functional.conv2d(
         data,
         _torch(w, str(a.kernel_layout), "OIHW"),
@@ -125,14 +127,14 @@ def _pool(kind):
     def pool(call, x):
         a, layout = call.attrs, str(call.attrs.layout)
         top, left, bottom, right = (int(n) for n in a.padding)
-        assert (top, left) == (bottom, right)
         size, strides = [int(n) for n in a.pool_size], [int(n) for n in a.strides]
         data = _torch(np.asarray(x, np.float64), layout, "NCHW")
         if kind == "max":
-            made = torch.nn.functional.max_pool2d(
-                data, size, strides, (top, left), ceil_mode=bool(a.ceil_mode)
-            )
+            sides = (left, right, top, bottom)
+            data = torch.nn.functional.pad(data, sides, value=-float("inf"))
+            made = torch.nn.functional.max_pool2d(data, size, strides, ceil_mode=bool(a.ceil_mode))
         else:
+            assert (top, left) == (bottom, right)
             made = torch.nn.functional.avg_pool2d(
                 data, size, strides, (top, left), bool(a.ceil_mode), bool(a.count_include_pad)
             )
@@ -233,6 +235,6 @@ _PLAIN = {
     "permute_dims": lambda call, x: np.transpose(x, _order(call)),
     "strided_slice": _strided_slice,
     "broadcast_to": lambda call, x, shape: np.broadcast_to(x, shape),
-    **{name: _shaped for name in ("reshape", "expand_dims", "squeeze", "flatten")},
+    **dict.fromkeys(("reshape", "expand_dims", "squeeze", "flatten"), _shaped),
     "nn.batch_flatten": _shaped,
 }

@@ -15,9 +15,7 @@ def both(mod, rounding="None"):
     rewriter = Rewriter(rounding)
     function = rewriter.function(mod["main"])
     aliases = {
-        var.name: expr.name
-        for var, expr in rewriter.aliases.items()
-        if isinstance(expr, relax.Var)
+        var.name: expr.name for var, expr in rewriter.aliases.items() if isinstance(expr, relax.Var)
     }
     return tvm.IRModule({"main": function}), aliases
 

@@ -292,6 +292,7 @@ def _broadcast_to_like(pool: Pool) -> Given:
 
 
 # At the end, for they register their examples here.
+import helpers_relay_further  # noqa: E402, F401
 import helpers_relay_nn  # noqa: E402, F401
 import helpers_relay_qnn  # noqa: E402, F401
 import helpers_relay_shape  # noqa: E402, F401

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from helpers_models import array
 
-from tvmlab.models.tflite_form import Quantized, Step, write
+from tvmlab.models.tflite_form import Content, Quantized, Step, write
 
-__all__ = ["Quantized", "Step", "convolutional", "write"]
+__all__ = ["Content", "Quantized", "Step", "convolutional", "write"]
 
 
 def convolutional(pooling: int | None = None) -> bytes:

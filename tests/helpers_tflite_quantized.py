@@ -173,6 +173,15 @@ def dense(dtype: str, fused: str = "NONE", by_channel: bool = False, bias: bool 
     return Parts(tensors, [Step(code("FULLY_CONNECTED"), inputs, [len(inputs)], kind, options)])
 
 
+def dense_of_pictures(dtype: str) -> Parts:
+    """A dense layer that reads [1, 2, 2, 5] as one row of 20."""
+    weight, _ = _weights((6, 20), "uint8" if dtype == "uint8" else "int8", 6, 0)
+    weight.scale, weight.zero_point = [0.02], weight.zero_point[:1]
+    tensors: dict[str, Content] = {"x": value((1, 2, 2, 5), dtype), "weight": weight}
+    tensors["y"] = value((1, 6), dtype, 0.3)
+    return Parts(tensors, [Step(code("FULLY_CONNECTED"), [0, 1], [2], "FullyConnectedOptions")])
+
+
 def binary(kind: str, dtype: str, fused: str = "NONE", constant: bool = False) -> Parts:
     shape = (1, 5, 5, 3)
     other = value((3,) if constant else shape, dtype, 0.011, 0 if dtype == "int8" else 120)
@@ -200,7 +209,7 @@ def pool(
         "StrideH": 2,
         "StrideW": 2,
         "FilterHeight": 3,
-        "FilterWidth": 2 if pad == "SAME" else 3,
+        "FilterWidth": 3,
         "FusedActivationFunction": activation(fused),
     }
     return Parts(tensors, [Step(code(f"{kind}_POOL_2D"), [0], [1], "Pool2DOptions", options)])
@@ -331,6 +340,7 @@ CASES: dict[str, Callable[[str], Parts]] = {
     "depthwise of one channel": lambda d: depthwise(d, channels=1, multiplier=4),
     **{f"dense {f}": lambda d, f=f: dense(d, f) for f in ("NONE", "RELU")},
     "dense by channel": lambda d: dense(d, by_channel=d == "int8"),
+    "dense of pictures": dense_of_pictures,
     "dense without bias": lambda d: dense(d, bias=False),
     **{f"add {f}": lambda d, f=f: binary("ADD", d, f) for f in FUSED},
     "sub": lambda d: binary("SUB", d),

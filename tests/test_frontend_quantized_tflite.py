@@ -61,7 +61,7 @@ def test_an_operator_gives_the_reference_kernels_numbers(name: str, dtype: str) 
     # The kernels round twice, and a float's rounding decides some halves otherwise: one step, in
     # few places.
     assert difference.max() <= 1
-    assert (difference > 0).sum() <= max(2, 0.1 * difference.size)
+    assert (difference > 0).sum() <= max(2, 0.15 * difference.size)
 
 
 def test_a_quantized_model_says_how_litert_rounds() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.text import Annotation
 from PIL import Image
 
 from tvmlab import plot
@@ -194,3 +195,82 @@ def test_the_roof_spans_all_kernels_whose_groups_differ_in_marker_and_colour() -
     (legend,) = fig.legends
     assert [text.get_text() for text in legend.get_texts()] == ["small", "large", "left of all"]
     drawn(fig)
+
+
+def small_graph() -> dict[str, plot.Box]:
+    """A sum of one input and the exponential of another, then a ReLU."""
+    return {
+        "x": plot.Box("x", "outside"),
+        "y": plot.Box("y", "outside"),
+        "exp": plot.Box("exp", "stops", ["y"]),
+        "add": plot.Box("add", "covered", ["x", "exp"]),
+        "relu": plot.Box("relu", "covered", ["add"]),
+    }
+
+
+KINDS = ["covered", "stops", "outside"]
+
+
+def test_a_graph_flows_down_and_its_side_branches_stand_at_the_right() -> None:
+    (axes,) = plot.graphs({"sum": small_graph()}, kinds=KINDS).axes
+    at = {text.get_text(): text.get_position() for text in axes.texts}
+    column = {name: at[name][0] for name in small_graph()}
+    row = {name: at[name][1] for name in small_graph()}
+    assert row["relu"] < row["add"] < row["x"] == row["exp"] < row["y"]
+    assert column["relu"] == column["add"] == column["x"] < column["exp"] == column["y"]
+    arrows = [text for text in axes.texts if isinstance(text, Annotation)]
+    ends = [(round(a.xyann[0]), round(a.xyann[1] + 0.31), round(a.xy[0])) for a in arrows]
+    used = [("y", "exp"), ("x", "add"), ("exp", "add"), ("add", "relu")]
+    assert ends == [(column[a], row[a], column[b]) for a, b in used]
+
+
+def test_a_value_with_two_users_is_one_box_above_both() -> None:
+    boxes = {
+        "x": plot.Box("x", "outside"),
+        "exp": plot.Box("exp", "stops", ["x"]),
+        "add": plot.Box("add", "covered", ["x", "exp"]),
+    }
+    (axes,) = plot.graphs({"sum": boxes}, kinds=KINDS).axes
+    labels = [text.get_text() for text in axes.texts if text.get_text()]
+    assert sorted(labels) == ["add", "exp", "sum", "x"]
+    at = {text.get_text(): text.get_position() for text in axes.texts}
+    assert at["add"][1] < at["exp"][1] < at["x"][1]
+    assert at["add"][0] == at["x"][0] < at["exp"][0]  # the arrow from x passes it
+
+
+def test_kinds_of_boxes_differ_in_more_than_colour() -> None:
+    fig = plot.graphs({"sum": small_graph()}, kinds=KINDS)
+    (axes,), (legend,) = fig.axes, fig.legends
+    assert [text.get_text() for text in legend.get_texts()] == KINDS
+    frames = {text.get_text(): text.get_bbox_patch() for text in axes.texts}
+    lines = {
+        (frames[name].get_linestyle(), frames[name].get_linewidth()) for name in ("x", "exp", "add")
+    }
+    assert len(lines) == 3
+    for name, box in small_graph().items():
+        key = legend.get_patches()[KINDS.index(box.kind)]
+        assert frames[name].get_linewidth() == key.get_linewidth()
+        assert frames[name].get_facecolor() == key.get_facecolor()
+
+
+def test_no_box_stands_on_another_nor_outside_the_figure() -> None:
+    wide = {
+        name: box._replace(label=f"qnn.{name}uantize\nfloat32")
+        for name, box in small_graph().items()
+    }
+    del wide["relu"]
+    # Two branches that want the same place: the second moves to the right.
+    wide["z"] = plot.Box("constant\nint32", "outside")
+    wide["zz"] = plot.Box("qnn.quantize\nint32", "outside", ["z"])
+    wide["last"] = plot.Box("nn.bias_add\nint32", "outside", ["add", "zz"])
+    fig = plot.graphs({"one": wide, "two": wide}, kinds=KINDS)
+    drawn(fig)
+    (axes,) = fig.axes
+    texts = [text for text in axes.texts if text.get_text()]
+    boxes = [(text.get_bbox_patch() or text).get_window_extent() for text in texts]
+    for number, box in enumerate(boxes):
+        assert not box.count_overlaps(boxes[number + 1 :])
+        assert fig.bbox.containsx(box.x0)
+        assert fig.bbox.containsx(box.x1)
+        assert fig.bbox.containsy(box.y0)
+        assert fig.bbox.containsy(box.y1)

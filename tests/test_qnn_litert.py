@@ -10,7 +10,6 @@ from collections.abc import Iterable
 
 import numpy as np
 import pytest
-from helpers_models import real_model
 from helpers_litert import (
     Array,
     Layer,
@@ -22,6 +21,7 @@ from helpers_litert import (
     same_padding,
     write,
 )
+from helpers_models import real_model
 from helpers_tflite_replay import OPERATORS, replay
 
 from tvmlab.qnn import arithmetic

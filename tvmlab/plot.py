@@ -12,7 +12,8 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate, count
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .extras import need
 
@@ -20,7 +21,18 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "MARKERS", "bars", "figure", "pictures", "roofline", "samples", "show"]
+__all__ = [
+    "COLOURS",
+    "MARKERS",
+    "Box",
+    "bars",
+    "figure",
+    "graphs",
+    "pictures",
+    "roofline",
+    "samples",
+    "show",
+]
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#F0E442", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -269,6 +281,83 @@ def roofline(
     axes.set_title(title)
     fig.legend(loc="outside right center", frameon=False)
     return fig
+
+
+class Box(NamedTuple):
+    """A node of a small graph: what it says, of which kind it is, the names of its operands."""
+
+    label: str
+    kind: str
+    operands: Sequence[str] = ()
+
+
+# Fill, edge, style and width of the line: one row for each kind of box.
+_LINES = (
+    ("#CDE9DF", COLOURS[2], "-", 1.2),
+    ("#FBDDC9", COLOURS[3], "--", 2.4),
+    ("white", "#707070", ":", 1.0),
+)
+
+
+def graphs(drawn: Mapping[str, Mapping[str, Box]], *, kinds: Sequence[str]) -> Figure:
+    """Draw small graphs side by side, with arrows down from each operand to its user.
+
+    Parameters
+    ----------
+    drawn : mapping of str to mapping of str to Box
+        For each graph its title, and its boxes by name, the result last. A first operand stands
+        above its user, the others to the right of it.
+    kinds : sequence of str
+        The kinds of boxes, at most three, in the legend's order. They differ in colour and in line.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    patches = need("matplotlib.patches", extra="plot")
+    places = {title: _places(boxes) for title, boxes in drawn.items()}
+    rows = 1 + max(row for where in places.values() for _, row in where.values())
+    widths = [1.25 + max(column for column, _ in where.values()) for where in places.values()]
+    fig, axes = figure(1.2 * sum(widths), 0.62 * rows + 1)
+    styles = {kind: _LINES[index] for index, kind in enumerate(kinds)}
+    for (title, boxes), left in zip(drawn.items(), accumulate([0, *widths]), strict=False):
+        spots = {name: (left + column, row) for name, (column, row) in places[title].items()}
+        axes.text(left - 0.5, rows - 0.4, title, weight="bold")
+        for name, box in boxes.items():
+            fill, edge, line, width = styles[box.kind]
+            look = {"facecolor": fill, "edgecolor": edge, "linestyle": line, "linewidth": width}
+            frame = {"boxstyle": "round,pad=0.35", **look}
+            axes.text(*spots[name], box.label, bbox=frame, ha="center", va="center", fontsize=8)
+            for x, y in (spots[operand] for operand in box.operands):
+                end = spots[name][0], spots[name][1] + 0.31
+                axes.annotate("", end, (x, y - 0.31), arrowprops={"arrowstyle": "->"})
+    axes.set_xlim(-0.6, sum(widths) - 0.6)
+    axes.set_ylim(-0.5, rows)
+    axes.set_axis_off()
+    keys = [
+        patches.Patch(facecolor=fill, edgecolor=edge, linestyle=line, linewidth=width, label=kind)
+        for kind, (fill, edge, line, width) in styles.items()
+    ]
+    fig.legend(handles=keys, loc="outside lower center", ncols=len(keys), frameon=False)
+    return fig
+
+
+def _places(boxes: Mapping[str, Box]) -> dict[str, tuple[int, int]]:
+    """Give each box a column and a row; rows count up from the result, over the longest way."""
+    rows = dict.fromkeys(boxes, 0)
+    for name in reversed(list(boxes)):  # users come before their operands
+        for operand in boxes[name].operands:
+            rows[operand] = max(rows[operand], rows[name] + 1)
+    columns: dict[str, int] = {}
+    todo = [(name, 0) for name in boxes]  # the result comes first
+    while todo:
+        name, wanted = todo.pop()
+        if name not in columns:
+            taken = {columns[other] for other in columns if rows[other] == rows[name]}
+            columns[name] = next(c for c in count(wanted) if c not in taken)
+            operands = enumerate(boxes[name].operands)
+            todo += reversed([(operand, columns[name] + (i > 0)) for i, operand in operands])
+    return {name: (columns[name], rows[name]) for name in columns}
 
 
 def _short(value: float) -> str:

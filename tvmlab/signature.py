@@ -61,7 +61,9 @@ class Signature:
                 raise CompileError(
                     f"parameter {param.name!r} is not a tensor",
                     where=where,
-                    fix="pass tensors; bind other parameters before compiling",
+                    fix=_fields(param)
+                    if isinstance(param.ty, relax.TupleType)
+                    else "pass tensors; bind other parameters before compiling",
                 )
             if param.ty.shape is None:
                 raise CompileError(
@@ -164,3 +166,13 @@ def _dtype(name: str) -> np.dtype[Any] | None:
     except TypeError:
         return None
     return dtype if str(dtype) == name else None
+
+
+def _fields(param: relax.Var) -> str:
+    """Say how a tuple is passed."""
+    count, name = len(param.ty.fields), param.name
+    names = [f"{name}_{place}" for place in range(min(count, 2))] + ["..."] * (count > 2)
+    return (
+        f"flatten it: let main take each of its {count} fields as a parameter of its own "
+        f"({', '.join(names)}), and put them together inside where the tuple itself is needed"
+    )

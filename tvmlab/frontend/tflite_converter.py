@@ -12,6 +12,7 @@ reference kernels:
   round ``limit / scale`` in float32, ties away from zero (CalculateActivationRangeQuantized in
   tensorflow/lite/kernels/kernel_util.cc).
 - SOFTMAX leaves its factor beta out.
+- FULLY_CONNECTED reads rows out of tensors of any rank in LiteRT; upstream does not flatten them.
 - EXPAND_DIMS fails on any model.
 """
 
@@ -67,7 +68,9 @@ class QuantizedConverter(OperatorConverter):  # type: ignore[misc]
             try:
                 if kind in _MOVES:
                     self._same_scales(op)
-                return convert(op=op)
+                made = convert(op=op)
+                # Types are inferred here, where an error can still be given its place.
+                return made if made is None else self.bb.normalize(made)
             except ModelError:
                 raise
             except NotImplementedError as error:
@@ -171,6 +174,23 @@ class QuantizedConverter(OperatorConverter):  # type: ignore[misc]
             result.qnn_params["zero_point"].value.numpy().item(),
             self.get_tensor_type_str(result.tensor.Type()),
         )
+
+    def convert_fully_connected(self, op: Any) -> Any:
+        """Flatten what is read to rows as long as the weights' first."""
+        source, weight = self.get_input_tensors(op)[:2]
+        shape = source.tensor.ShapeAsNumpy()
+        if _options(op, "FullyConnectedOptions").KeepNumDims() or np.size(shape) == 2:
+            return super().convert_fully_connected(op)
+        name, table = get_tensor_name(self.subgraph, source.tensor_idx), self.exp_tab.exprs
+        before = table.get(name)
+        length = int(weight.tensor.ShapeAsNumpy()[1])
+        table[name] = relax.op.reshape(self.get_tensor_expr(source), (-1, length))
+        try:
+            return super().convert_fully_connected(op)
+        finally:
+            table.pop(name)
+            if before is not None:
+                table[name] = before
 
     def convert_expand_dims(self, op: Any) -> Any:
         """Insert an axis; upstream calls the operator with an argument too many."""

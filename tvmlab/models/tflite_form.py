@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..extras import need
 
-__all__ = ["Quantized", "Step", "write"]
+__all__ = ["Content", "Quantized", "Step", "write"]
 
 
 @dataclass

@@ -11,7 +11,8 @@ from tvm import ir, relax
 from ..relay.collector import no_collection
 from .transform.demand import leaves, nested
 from .transform.fake_quantization import rounding_of
-from .transform.rewrite import DEQUANTIZES, QUANTIZES, Rewriter
+from .transform.reading import DEQUANTIZES, QUANTIZES, operator
+from .transform.rewrite import Rewriter
 from .transform.rules import RULES
 
 __all__ = ["FloatOperator", "float_operators"]
@@ -76,7 +77,8 @@ class _Between:
         self.name = name
         self.bindings = list(_bindings(function.body))
         self.rewriter = Rewriter(rounding)
-        self.rewriter.function(function)
+        after = self.rewriter.function(function)
+        self.left = {var for var, value in _bindings(after.body) if operator(value)}
 
     def operators(self) -> list[FloatOperator]:
         """List them."""
@@ -101,7 +103,7 @@ class _Between:
         """Find the float values that come from a dequantize of what is not constant."""
         found: set[relax.Var] = set()
         for var, value in self.bindings:
-            if _name(value) in DEQUANTIZES:
+            if operator(value) in DEQUANTIZES:
                 if not isinstance(value.args[0], tvm.ir.GenericConst):
                     found.add(var)
             elif _is_float(var) and any(read in found for read in _reads(value)):
@@ -112,20 +114,23 @@ class _Between:
         """Find the float values that a quantize comes from."""
         found: set[relax.Var] = set()
         for var, value in reversed(self.bindings):
-            if _name(value) in QUANTIZES or (var in found and _name(value) not in DEQUANTIZES):
+            if operator(value) in QUANTIZES or (
+                var in found and operator(value) not in DEQUANTIZES
+            ):
                 found.update(read for read in _reads(value) if _is_float(read))
         return found
 
     def _reason(self, var: relax.Var, value: relax.Call) -> str:
+        """Say why an operator is float."""
         why = self.rewriter.reasons.get(var)
         if why is not None:
             return why
         name = value.op.name
         if name not in RULES:
             return f"{name.removeprefix('relax.')} has no integer form"
-        if var in self.rewriter.context.forms:
-            return "it has an integer form: FakeQuantizationToInteger gives it"
-        return "its result goes to an operator that is float"
+        if var in self.left:
+            return "its result goes to an operator that is float"
+        return "it has an integer form: FakeQuantizationToInteger gives it"
 
 
 def _bindings(body: relax.Expr) -> Iterator[tuple[relax.Var, relax.Expr]]:
@@ -153,11 +158,6 @@ def _reads(value: relax.Expr) -> list[relax.Var]:
     else:
         parts = list(leaves(value))
     return [part for part in parts if isinstance(part, relax.Var)]
-
-
-def _name(value: relax.Expr) -> str:
-    called = isinstance(value, relax.Call) and isinstance(value.op, ir.Op)
-    return str(value.op.name) if called else ""
 
 
 def _is_float(var: relax.Var) -> bool:

@@ -55,9 +55,7 @@ def _like(layout: str, old: str, new: str) -> str:
     return "".join(layout[old.index(letter)] for letter in new)
 
 
-def _answer(
-    inputs: Sequence[Any], output: str, call: relax.Call, changed: dict[str, Any]
-) -> Any:
+def _answer(inputs: Sequence[Any], output: str, call: relax.Call, changed: dict[str, Any]) -> Any:
     """Say what the operands and the result shall be; operands left out stay as they were."""
     rest = [_first(argument.ty) for argument in call.args[len(inputs) :]]
     given = [

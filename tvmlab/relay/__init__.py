@@ -155,6 +155,12 @@ def __getattr__(name: str) -> typing.Any:
         found = sys.modules[f"{__name__}.{name}"]
     else:
         gone.raise_gone("", name)
-        found = getattr(op, name)
+        try:
+            found = getattr(op, name)
+        except gone.RelayNameError as error:
+            if gone.is_operator(name):
+                raise
+            known = {*__all__, *_LATER, *_MODULES, *dir(op.op)}
+            raise gone.missing("", name, known) from error
     globals()[name] = found
     return found

@@ -107,5 +107,4 @@ def list_op_freqs(mod: ir.IRModule) -> dict[str, int]:
 
 
 def __getattr__(name: str) -> Any:
-    gone.raise_gone("analysis", name)
-    raise AttributeError(f"tvmlab.relay has no analysis.{name}")
+    raise gone.missing("analysis", name, globals())

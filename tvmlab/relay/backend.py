@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,14 +42,23 @@ def _check(what: str, name: str, known: tuple[str, ...], options: Mapping[str, A
             where=f"relay.backend.{what.capitalize()}",
             fix=f"use {' or '.join(map(repr, known))}",
         )
-    if any(options.values()):
-        raise RelayError(
-            f"the {what} {name!r} takes no options today",
-            where=str(dict(options)),
-            fix="leave them out",
-        )
+    for option, value in options.items():
+        if option in _IDLE.get(what, ()) or (option, value) == ("interface-api", "packed"):
+            if value:
+                warnings.warn(
+                    f"the option {option!r} of the {what} does nothing today", stacklevel=4
+                )
+        elif value:
+            raise RelayError(
+                f"the {what} {name!r} takes no option {option!r} today",
+                where=str(dict(options)),
+                fix="leave it out",
+            )
+
+
+# Where constants lie, and how memory is aligned: the results are the same.
+_IDLE = {"executor": ("constant-byte-alignment", "link-params", "workspace-byte-alignment")}
 
 
 def __getattr__(name: str) -> Any:
-    gone.raise_gone("backend", name)
-    raise AttributeError(f"tvmlab.relay has no backend.{name}")
+    raise gone.missing("backend", name, globals())

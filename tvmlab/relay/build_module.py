@@ -93,6 +93,16 @@ class GraphExecutorFactoryModule:
 
     get_executor_config = get_graph_json
 
+    @property
+    def lib(self) -> GraphExecutorFactoryModule:
+        """The library; as `get_lib`."""
+        return self
+
+    @property
+    def graph_json(self) -> str:
+        """The graph; as `get_graph_json`."""
+        return self.get_graph_json()
+
     def export_library(
         self, file_name: str | os.PathLike[str], fcompile: Any = None, addons: Any = None, **_: Any
     ) -> Path:

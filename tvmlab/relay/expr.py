@@ -19,6 +19,7 @@ from .. import dialect
 from ..errors import RelayError
 from . import depth, graph, table
 from .attributes import Attributes
+from .refusals import named, reason
 from .ty import TensorType
 
 Expr = ir.Expr
@@ -385,10 +386,9 @@ def typed(expr: relax.Expr) -> relax.Expr:
     except RelayError:
         raise
     except Exception as error:  # upstream's inference raises many classes
-        lines = str(error).strip().splitlines()
         raise RelayError(
-            f"the operands do not fit the operator: {lines[-1] if lines else repr(error)}",
-            where=f"{expr.op} of {', '.join(str(arg.ty) for arg in expr.args)}",
+            f"the operands do not fit the operator: {reason(error)}",
+            where=f"{named(expr.op)} of {', '.join(str(arg.ty) for arg in expr.args)}",
             fix="look at the operands' shapes and dtypes",
         ) from error
 

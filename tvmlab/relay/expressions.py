@@ -12,10 +12,11 @@ import tvm_ffi
 from tvm import ir, relax
 
 from ..errors import RelayError, TvmlabError
-from . import depth, lexer, operators, table
+from . import depth, gone, lexer, operators, table
 from .constants import Constants
 from .graph import key, known, typed
 from .lexer import Token
+from .refusals import reason
 from .syntax import Node
 from .values import DROPPED, DTYPES, MAX_RANK, BoxedIndex, attribute, literal
 
@@ -118,10 +119,9 @@ class Expressions:
             raise problem
         if isinstance(problem, TvmlabError):
             raise self.error(token, problem.what, problem.fix) from problem
-        told = _OPERATOR.sub(r"\1", str(problem)).strip().splitlines()
         raise self.error(
             token,
-            f"Relax refuses this: {told[-1][:300] if told else type(problem).__name__}",
+            f"Relax refuses this: {reason(problem)}",
             "check shapes and dtypes of the operands",
         ) from problem
 
@@ -206,6 +206,8 @@ class Expressions:
         return self.nest(node.token, relax.Tuple(fields), map(self.size, fields))
 
     def _operator(self, node: Node, _: Scope) -> relax.Expr:
+        if table.find(node.token.value) is None:
+            raise self.error(node.token, *gone.unknown_operator(node.token.value))
         raise self.error(
             node.token,
             f"{node.token.value}: an operator alone is no value in Relax",
@@ -244,12 +246,7 @@ class Expressions:
             return operands[0]
         row = table.find(name)
         if row is None:
-            near = table.closest(name)
-            raise self.error(
-                token,
-                f"Relay's operator {name} is not known here",
-                f"did you mean {near}?" if near else "see tvmlab.relay.table for those that are",
-            )
+            raise self.error(token, *gone.unknown_operator(name))
         if len(operands) != len(row.operands):
             raise self.error(
                 token,
@@ -354,8 +351,6 @@ def said(type_: ir.Type) -> str:
 _NESTED = (relax.TupleType, relax.FuncType)
 BINDING = (relax.Call, relax.TupleGetItem, relax.Function, relax.If)
 _FIELD = re.compile(r"(.+)\.(\d+)")
-# How TVM prints an operator in its messages, from its class to its last field.
-_OPERATOR = re.compile(r'ir\.Op\(.*?name="([^"]+)".*?support_level=\d+\)')
 _INFIX = {
     **{"+": "add", "-": "subtract", "*": "multiply", "/": "divide"},
     **{"<": "less", ">": "greater", "<=": "less_equal", ">=": "greater_equal"},

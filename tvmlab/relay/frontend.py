@@ -373,5 +373,4 @@ def _lifted(mod: ir.IRModule) -> tuple[ir.IRModule, Params]:
 
 
 def __getattr__(name: str) -> Any:
-    gone.raise_gone("frontend", name)
-    raise AttributeError(f"tvmlab.relay has no frontend.{name}")
+    raise gone.missing("frontend", name, globals())

@@ -6,15 +6,39 @@ looked for in `tvm.relax.op`, so that it is never out of date.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import difflib
+import dis
+import sys
+from collections.abc import Iterable, Iterator
+from types import FrameType
 from typing import NamedTuple
 
 from tvm import relax
 
 from ..errors import RelayError
-from . import gone_names
+from . import gone_names, table
 
-__all__ = ["ROWS", "Row", "error", "find", "is_operator", "operator", "raise_gone"]
+__all__ = [
+    "ROWS",
+    "RelayImportError",
+    "RelayNameError",
+    "Row",
+    "error",
+    "find",
+    "is_operator",
+    "missing",
+    "of_attribute",
+    "operator",
+    "raise_gone",
+]
+
+
+class RelayNameError(RelayError, AttributeError):
+    """A module has no such name: what ``hasattr`` and ``getattr`` with a default understand."""
+
+
+class RelayImportError(RelayError, ImportError):
+    """The same, of ``from module import name``: Python would put words of its own in the place."""
 
 
 class Row(NamedTuple):
@@ -95,17 +119,64 @@ _OPERATORS = frozenset(
 )
 
 
+_RENAMED = {
+    "adv_index": "op.index_tensor",
+    "argwhere": "op.nonzero",
+    "cast_like": "op.astype",
+    "debug": "op.print",
+    "device_copy": "op.to_vdevice",
+    "nn.dropout_raw": "op.nn.dropout",
+    "scatter": "op.scatter_elements",
+    "scatter_add": "op.scatter_elements",
+    "searchsorted": "op.bucketize",
+    "slice_like": "op.strided_slice",
+    "strided_set": "op.slice_scatter",
+    "trilu": "op.triu",
+    "vision.nms": "op.vision.non_max_suppression",
+}
+"""Counterparts that have another name."""
+
+
 def is_operator(name: str) -> bool:
     """Say whether Relay had an operator of a name."""
     return name in _OPERATORS
 
 
 def operator(name: str) -> str | None:
-    """Give today's counterpart of one of Relay's operators, where `tvm.relax.op` has its name."""
+    """Give today's counterpart of one of Relay's operators, where there is one.
+
+    Most are found in `tvm.relax.op` by their names.
+    """
+    if name in _RENAMED:
+        return f"tvm.relax.{_RENAMED[name]}"
     found: object = relax.op
     for part in name.split("."):
         found = getattr(found, part, None)
     return f"tvm.relax.op.{name}" if callable(found) else None
+
+
+def unknown_operator(name: str) -> tuple[str, str]:
+    """Say what to do about an operator of Relay text that the table does not have.
+
+    Returns
+    -------
+    tuple of str, str
+        What is wrong, and what to do: Relay's own operators have a counterpart or none, another
+        name was meant to be the closest one.
+    """
+    if name in _EFFECTS:
+        return f"{name} makes or asks a reference, and values do not change in Relax", _PURE
+    if is_operator(name):
+        today = operator(name)
+        fix = f"today's counterpart is {today}" if today else "today's TVM has no counterpart of it"
+        return f"{name} is an operator of Relay's that tvmlab does not carry", fix
+    near = table.closest(name)
+    fix = f"did you mean {near}?" if near else "see tvmlab.relay.table for those that are"
+    return f"Relay's operator {name} is not known here", fix
+
+
+_EFFECTS = ("ref", "ref_read", "ref_write")
+_PURE = "let the function take the value and give the new one"
 
 
 def error(name: str, counterpart: str | None, remark: str = "") -> RelayError:
@@ -163,9 +234,68 @@ def raise_gone(module: str, name: str) -> None:
 
     Raises
     ------
-    RelayError
+    RelayNameError, RelayImportError
         Relay had it, and tvmlab does not carry it.
     """
     row = ROWS.get(".".join(part for part in ("relay", module, name) if part))
     if row is not None:
-        raise error(*row)
+        raise of_attribute(error(*row), gone=True)
+
+
+def missing(module: str, name: str, known: Iterable[str] = ()) -> Exception:
+    """Make the error for a name that a module of the layer has not.
+
+    Parameters
+    ----------
+    module, name : str
+        As in `raise_gone`, which this does first.
+    known : iterable of str
+        Names that may have been meant.
+    """
+    raise_gone(module, name)
+    whole = ".".join(part for part in (module, name) if part)
+    what = f"tvmlab.relay has no {whole}"
+    if name.startswith("__"):
+        return AttributeError(what)
+    near = difflib.get_close_matches(name, [one for one in known if one[:1] != "_"], n=1)
+    where = ".".join(part for part in ("relay", whole) if part)
+    meant = ".".join(part for part in ("relay", module, *near) if part)
+    fix = f"did you mean {meant}?" if near else None
+    return of_attribute(RelayError(what, where=where, fix=fix))
+
+
+def of_attribute(error: RelayError, gone: bool = False) -> RelayError:
+    """Make an error about a name one that Python understands, whoever asks for the name.
+
+    Parameters
+    ----------
+    error : RelayError
+        What to say.
+    gone : bool
+        Whether there is no use in looking for a module of that name either.
+
+    Returns
+    -------
+    RelayNameError or RelayImportError
+    """
+    kind = RelayImportError if _importing(gone) else RelayNameError
+    return kind(error.what, where=error.where, fix=error.fix)
+
+
+def _importing(gone: bool) -> bool:
+    """Say whether the first to ask, outside of the layer, is ``from module import name``."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith(_LAYER):
+        code = frame.f_code.co_code
+        if code[frame.f_lasti] == _IMPORT_FROM:
+            return True
+        frame = frame.f_back
+    if frame is None:
+        return False
+    if frame.f_code.co_name == "_handle_fromlist":
+        return gone
+    return frame.f_code.co_code[frame.f_lasti] == _IMPORT_FROM
+
+
+_LAYER = __name__.rpartition(".")[0]
+_IMPORT_FROM = dis.opmap["IMPORT_FROM"]

@@ -46,6 +46,7 @@ relay.collage | tvm.s_tir.meta_schedule | measures schedules, not partitions
 relay.data_dep_optimization | - | no sparse weights
 relay.debug | - | step through the passes with PassContext's instruments
 relay.feature | - | as relay.Feature
+relay.frontend.common | - | tvmlab.load has converters of its own
 relay.frontend.from_caffe | tvmlab.load | export the model to ONNX
 relay.frontend.from_caffe2 | tvmlab.load | export the model to ONNX
 relay.frontend.from_coreml | tvmlab.load | export the model to ONNX
@@ -87,12 +88,12 @@ relay.quantize | - | quantize in PyTorch or ONNX Runtime, then tvmlab.load
 relay.scope_builder | tvm.relax.BlockBuilder | builds bindings
 relay.span | tvm.ir.Span | of any node
 relay.testing.byoc | - | use AnnotateTarget
+relay.testing.check_grad | tvm.relax.transform.Gradient | compare with differences by hand
 relay.testing.darknet | - | export to ONNX
 relay.testing.temp_op_attr | tvm.ir.Op | its methods set_attr and reset_attr
 relay.testing.yolo_detection | - |
 relay.transform.AlterOpLayout | tvm.relax.transform.ConvertLayout | with layouts that are asked for
 relay.transform.AnnotateSpans | - | spans come from the reader
-relay.transform.BackwardFoldScaleAxis | tvmlab.batch_norm.FoldBatchNorm | of constant weights
 relay.transform.CanonicalizeCast | - |
 relay.transform.CapturePostDfsIndexInSpans | - | was for Collage
 relay.transform.CollagePartition | tvm.s_tir.meta_schedule | measures schedules, not partitions
@@ -109,7 +110,6 @@ relay.transform.FakeQuantizationToInteger | - | quantize before importing
 relay.transform.FastMath | tvm.relax.transform.FastMathTransform |
 relay.transform.FirstOrderGradient | tvm.relax.transform.Gradient |
 relay.transform.FlattenAtrousConv | - |
-relay.transform.ForwardFoldScaleAxis | tvmlab.batch_norm.FoldBatchNorm | of constant weights
 relay.transform.Inline | tvm.relax.transform.InlinePrivateFunctions |
 relay.transform.InlineCompilerFunctionsBoundTo | tvm.relax.transform.InlinePrivateFunctions |
 relay.transform.LambdaLift | tvm.relax.transform.LambdaLift |

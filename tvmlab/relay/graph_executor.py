@@ -6,126 +6,17 @@ The source of names and behaviour is Relay's ``python/tvm/contrib/graph_executor
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax
 from tvm.runtime.module import BenchmarkResult
 
-from ..errors import InputError, RelayError, TargetError
-from ..signature import Signature
-from ..target import missing_features
+from ..errors import InputError, RelayError
+from .session import Session, numpy_dtype
 
 __all__ = ["GraphModule", "Session", "create"]
-
-
-class Session:
-    """A compiled module on a device: what ``lib["default"](device)`` gives.
-
-    Parameters
-    ----------
-    built : tvm.relax.VMExecutable or tvm.runtime.Module
-        What to run.
-    target : tvm.target.Target
-        What it was compiled for.
-    signature : Signature
-        What ``main`` takes.
-    bound : collection of str
-        Parameters that the build made constants.
-    device : tvm.runtime.Device
-        Where to run.
-    """
-
-    def __init__(
-        self,
-        built: Any,
-        target: tvm.target.Target,
-        signature: Signature,
-        bound: Mapping[str, Any],
-        device: Any,
-    ) -> None:
-        kind = "cpu" if target.kind.name == "llvm" else target.kind.name
-        if device.dlpack_device_type() != tvm.device(kind).dlpack_device_type():
-            raise TargetError(
-                f"the module was compiled for {target.kind.name}, the device is {device}",
-                where=str(target),
-                fix=f"run it on tvm.device({kind!r})",
-            )
-        if absent := missing_features(target):
-            raise TargetError(
-                f"this machine cannot run the module: it lacks {absent}",
-                where=str(target),
-                fix="build for this machine, with target=None",
-            )
-        self.device = device
-        self.bound = bound
-        self.inputs = signature.inputs
-        self.machine = relax.VirtualMachine(built, device)
-        self._main = self.machine["main"]
-        self._places: list[Any] = [None] * len(self.inputs)
-        self._outputs: list[Any] | None = None
-
-    def index(self, key: int | str) -> int:
-        """Find an input by its name or number; -1 where there is none."""
-        if isinstance(key, (int, np.integer)):
-            return int(key) if 0 <= key < len(self.inputs) else -1
-        names = [value.name for value in self.inputs]
-        return names.index(key) if key in names else -1
-
-    def place(self, index: int, shape: Sequence[int] | None = None) -> Any:
-        """Give the tensor that an input is read from; it holds zeros until it is set."""
-        declared = self.inputs[index]
-        found = self._places[index]
-        if found is None or (shape is not None and tuple(found.shape) != tuple(shape)):
-            sizes = [size for size in shape or declared.shape if not isinstance(size, str)]
-            if shape is None and len(sizes) != len(declared.shape):
-                raise InputError(
-                    f"input {declared.name!r} has a size known at run time only, and is not set",
-                    where=str(declared),
-                    fix="set it first",
-                )
-            zeros = np.zeros(sizes, _numpy_dtype(declared.dtype))
-            found = self._places[index] = tvm.runtime.tensor(zeros, self.device)
-        return found
-
-    def share(self, index: int, tensor: Any) -> None:
-        """Read an input from a tensor of the caller's."""
-        self._places[index] = tensor
-
-    def arguments(self) -> list[Any]:
-        """Give what ``main`` is called with."""
-        return [self.place(index) for index in range(len(self.inputs))]
-
-    def run(self) -> None:
-        """Run ``main`` on what the inputs hold."""
-        self._outputs = _flat(self._main(*self.arguments()))
-
-    def outputs(self) -> list[Any]:
-        """Give what the last run made, tuples in one row; run first where none was."""
-        if self._outputs is None:
-            self.run()
-        return self._outputs or []
-
-    def __getitem__(self, name: str) -> Any:
-        raise RelayError(
-            f"a packed function {name!r} of a module is not carried",
-            where=f"module[{name!r}]",
-            fix="call the method of that name of GraphModule(module)",
-        )
-
-
-def _flat(value: Any) -> list[Any]:
-    if isinstance(value, tvm.runtime.Tensor):
-        return [value]
-    return [tensor for item in value for tensor in _flat(item)]
-
-
-def _numpy_dtype(name: str) -> Any:
-    import ml_dtypes  # gives NumPy bfloat16 and the float8s; TVM needs it too
-
-    return getattr(ml_dtypes, name, None) or np.dtype(name)
 
 
 def create(graph_json_str: str, libmod: Any, device: Any) -> GraphModule:
@@ -210,7 +101,7 @@ class GraphModule:
         else:
             array = np.asarray(value)
         if isinstance(array, np.ndarray) and str(array.dtype) != declared.dtype:
-            array = array.astype(_numpy_dtype(declared.dtype))
+            array = array.astype(numpy_dtype(declared.dtype))
         fits = len(array.shape) == len(declared.shape) and all(
             isinstance(want, str) or size == want
             for size, want in zip(array.shape, declared.shape, strict=True)
@@ -331,25 +222,20 @@ class GraphModule:
         tvm.runtime.module.BenchmarkResult
             Seconds: ``mean``, ``median``, ``min``, ``max``, ``std`` and ``results``.
         """
-        if func_name != "run":
-            raise RelayError(
-                f"a packed function {func_name!r} of a module is not carried",
-                where="benchmark(func_name=...)",
-                fix="time 'run'",
-            )
         if end_to_end:
             return BenchmarkResult([self._end_to_end(number, kwargs) for _ in range(repeat)])
         self.set_input(**kwargs)
-        evaluate = self.module.machine.time_evaluator(
-            "main",
+        evaluate = self.module.time_evaluator(
+            func_name,
             device,
-            number=number,
-            repeat=repeat,
-            min_repeat_ms=min_repeat_ms or 0,
-            cooldown_interval_ms=cooldown_interval_ms,
-            repeats_to_cooldown=repeats_to_cooldown,
+            number,
+            repeat,
+            min_repeat_ms or 0,
+            limit_zero_time_iterations,
+            cooldown_interval_ms,
+            repeats_to_cooldown,
         )
-        return evaluate(*self.module.arguments())
+        return evaluate()
 
     def _end_to_end(self, number: int, inputs: Mapping[str, Any]) -> float:
         """Time one sample of runs with copies, in seconds a run."""

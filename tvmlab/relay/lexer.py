@@ -51,7 +51,7 @@ class TextLexer(Lexer):
         while position < len(data):
             found = match(data, position)
             if found is None:
-                raise error(data, position, _refusal(data, position), fix="see what stands there")
+                raise error(data, position, _refusal(data, position), fix=_fix(data, position))
             kind = found.lastgroup
             if kind == "OPEN":
                 position = _comment_end(data, position)
@@ -121,9 +121,18 @@ def _comment_end(text: str, start: int) -> int:
     raise error(text, start, "A comment is not closed", fix="end it with */")
 
 
+def _fix(text: str, position: int) -> str:
+    if text.startswith("#[m", position):
+        return "write #[metadata]"
+    return 'write #[version = "0.0.5"]' if text[position] == "#" else "see what stands there"
+
+
 def _refusal(text: str, position: int) -> str:
     if text[position] == '"':
         return "A string is not closed"
+    if text.startswith("#[", position):
+        what = "metadata" if text.startswith("#[m", position) else "version"
+        return f"The {what} line is not closed"
     return f"Relay text has no token that starts with {text[position]!r}"
 
 

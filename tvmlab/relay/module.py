@@ -101,7 +101,7 @@ def normalize(mod: ir.IRModule) -> ir.IRModule:
     Raises
     ------
     RelayError
-        A type cannot be inferred.
+        A type cannot be inferred, or a variable is free.
     """
     todo = {
         var: func
@@ -114,6 +114,13 @@ def normalize(mod: ir.IRModule) -> ir.IRModule:
     callees = {var.name_hint: (var, func) for var, func in mod.functions.items()}
     for var, func in todo.items():
         new = func if _is_normal(func) else normal(func, callees)
+        free = [free.name for free in relax.analysis.free_vars(new)]
+        if free:
+            raise RelayError(
+                f"nothing binds {', '.join(map(repr, free))}",
+                where=f"@{var.name_hint} of {', '.join(p.name for p in func.params) or 'nothing'}",
+                fix=f"make {free[0]} a parameter of the function, or a constant",
+            )
         missing = _missing(var, func)
         made.update_func(var, new.with_attrs(missing) if missing else new)
     return made

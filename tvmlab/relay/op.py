@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 from tvm import ir, relax, tirx
 
-from ..errors import RelayError
+from ..errors import RelayError, TvmlabError
 from ..qnn.config import requantize_config
 from . import gone, operators, pattern_table, table, weights
 from .expr import TupleWrapper, as_expr, const, infer, typed
+from .refusals import reason
 
 __all__ = ["function", "get", "namespace"]
 
@@ -139,10 +140,14 @@ def _read(row: table.Operator, operands: list[Any], attributes: dict[str, Any]) 
         raise
     except Exception as error:  # Relax's functions check their arguments in many ways
         raise RelayError(
-            f"these arguments do not make the operator: {error}",
-            where=f"relay.{row.name}({', '.join(map(str, operands))}, {attributes})",
+            f"these arguments do not make the operator: {_said(error)}",
+            where=f"relay.{row.name} of {', '.join(str(one.ty) for one in operands)}, {attributes}",
             fix=f"see help(relay.{row.name})",
         ) from error
+
+
+def _said(error: Exception) -> str:
+    return error.what if isinstance(error, TvmlabError) else reason(error)
 
 
 def _results(row: table.Operator, attributes: dict[str, Any]) -> int | None:
@@ -250,11 +255,7 @@ class Namespace(ModuleType):
         # Relay's op.op and op.tensor hold what `op` shows, and so do ours.
         module = self.__name__.removeprefix(f"{_PACKAGE}.")
         gone.raise_gone(module if self._prefix else module.partition(".")[0], name)
-        raise (
-            _unknown(whole)
-            if gone.is_operator(whole)
-            else AttributeError(f"tvmlab.relay has no operator {whole!r}")
-        )
+        raise gone.of_attribute(_unknown(whole))
 
     def __dir__(self) -> list[str]:
         rows = [name for name in table.names() if name.startswith(self._prefix)]
@@ -270,7 +271,7 @@ class _Make:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         row = table.find(self._prefix + name)
         if row is None:
-            raise AttributeError(f"tvmlab.relay has no operator {self._prefix + name!r}")
+            raise gone.of_attribute(_unknown(self._prefix + name))
         names = (*row.operands, *row.by_name)
         return lambda *given: _call(row, dict(zip(names, given, strict=False)))
 

@@ -45,5 +45,4 @@ def get_pattern_table(compiler: str) -> Table | None:
 def __getattr__(name: str) -> Any:
     if name == "register":  # Relay had the functions there, and here too
         return sys.modules[__name__]
-    gone.raise_gone("op.contrib", name)
-    raise AttributeError(f"tvmlab has no pattern table module {name!r}")
+    raise gone.missing("op.contrib", name, globals())

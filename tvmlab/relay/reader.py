@@ -34,15 +34,16 @@ VERSIONS = ("0.0.4", "0.0.5")
 
 
 def fromtext(
-    text: str, params: Mapping[str, Any] | str | os.PathLike[str] | None = None
+    text: str | bytes, params: Mapping[str, Any] | str | os.PathLike[str] | None = None
 ) -> tvm.IRModule:
     """Read Relay text into Relax.
 
     Parameters
     ----------
-    text : str
-        A module, ``def @main(...) { ... }``, or a bare body or expression, whose free variables
-        become parameters of ``main``. Versions 0.0.4 and 0.0.5 are known; none means the latter.
+    text : str or bytes
+        In UTF-8 where it is bytes. A module, ``def @main(...) { ... }``, or a bare body or
+        expression, whose free variables become parameters of ``main``. Versions 0.0.4 and 0.0.5
+        are known; none means the latter.
     params : dict of str to array, or path, optional
         Values for parameters of ``main``, which become constants; a path names what
         `tvm.runtime.save_param_dict` wrote.
@@ -57,9 +58,31 @@ def fromtext(
     RelayError
         Where the text cannot be read, with line and column: it is malformed, names what is not
         there, or says what has no form in Relax.
+    InputError
+        It is no text at all.
     """
+    text = _decoded(text)
     with no_collection():
         return _read(text, params)
+
+
+def _decoded(text: str | bytes) -> str:
+    if isinstance(text, str):
+        return text
+    if not isinstance(text, (bytes, bytearray)):
+        raise InputError(
+            f"fromtext takes Relay text, not a {type(text).__name__}",
+            where=f"fromtext({text!r:.60})",
+            fix="give what astext printed, or a file's read_text()",
+        )
+    try:
+        return text.decode()
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"the text is not UTF-8: {error.reason} at byte {error.start}",
+            where="fromtext(bytes)",
+            fix="is it a library or a parameter file? Relay text begins with #[version = ...]",
+        ) from error
 
 
 def _read(text: str, params: Mapping[str, Any] | str | os.PathLike[str] | None) -> tvm.IRModule:

@@ -293,12 +293,20 @@ def _unexpected(text: str, unexpected: lark.UnexpectedToken) -> RelayError:
             f"{token.value!r}: algebraic data types have no counterpart in Relax",
             fix="write the program without them",
         )
-    if token.value == "[" and _GENERIC.search(text, 0, token.start):
+    if token.value in ("[", "<") and _GENERIC.search(text, 0, token.start):
         return error(
             text,
             token.start,
             "Type parameters have no counterpart in Relax",
             fix="write the function once for each type",
+        )
+    bare = _BARE.search(text, 0, token.start) if token.value == ":" else None
+    if bare:
+        return error(
+            text,
+            bare.start(1),
+            f"A parameter's name begins with %: {bare[1]} has to be %{bare[1]}",
+            fix=f"parameters are written %{bare[1]}: Tensor[(1), float32]",
         )
     expected = sorted(_SAID.get(name, name) for name in unexpected.accepts or unexpected.expected)
     return error(
@@ -326,6 +334,7 @@ def _apply(values: list[Node], waiting: list[Token]) -> None:
 
 
 _GENERIC = re.compile(r"(?:def\s+@[\w.]+|\bfn)\s*\Z")
+_BARE = re.compile(r"[(,]\s*([A-Za-z_]\w*)\s*\Z")
 _STATEMENTS = {"let", "graph", "free", "effect"}
 _BINDS = {
     **dict.fromkeys(("==", "!="), 0),

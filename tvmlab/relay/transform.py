@@ -19,17 +19,21 @@ from .. import dialect
 from ..batch_norm import FoldBatchNorm
 from ..errors import RelayError
 from . import gone, graph, table
+from .inference import is_call, one_by_one, unpacked
 from .module import flat, normal, normalize
 from .partition import AnnotateTarget, MergeCompilerRegions, MergeComposite, PartitionGraph
+from .scale_axis import fold_backward, fold_forward
 
 __all__ = [
     "AnnotateTarget",
+    "BackwardFoldScaleAxis",
     "CanonicalizeOps",
     "ConvertLayout",
     "DeadCodeElimination",
     "EliminateCommonSubexpr",
     "FoldConstant",
     "FoldScaleAxis",
+    "ForwardFoldScaleAxis",
     "FuseOps",
     "InferType",
     "InferTypeLocal",
@@ -110,8 +114,9 @@ def FoldConstant(fold_qnn: bool = False) -> Pass:
 def SimplifyInference() -> Pass:
     """Take normalizations apart and drop dropout.
 
-    Over `tvm.relax.transform.DecomposeOpsForInference`; as in Relay, a use of a dropout's mask
-    keeps the dropout.
+    Batch normalization becomes Relay's ``multiply`` and ``add`` (`tvmlab.relay.inference`); the
+    rest is over `tvm.relax.transform.DecomposeOpsForInference`. As in Relay, a use of a dropout's
+    mask keeps the dropout.
     """
     decompose = relax.transform.DecomposeOpsForInference()
 
@@ -120,32 +125,22 @@ def SimplifyInference() -> Pass:
             whole = after.tuple_value
             if isinstance(whole, relax.Tuple):
                 return whole.fields[after.index]
-            if after.index == 0 and _is_call(whole, "relax.nn.dropout"):
+            if after.index == 0 and is_call(whole, "relax.nn.dropout"):
                 return whole.args[0]
-        return _one_by_one(after) if _is_call(after, "relax.expand_dims") else after
+        return one_by_one(after) if is_call(after, "relax.expand_dims") else after
+
+    def normalization(_: relax.Expr, after: relax.Expr) -> relax.Expr:
+        if isinstance(after, relax.TupleGetItem) and after.index == 0:
+            whole = after.tuple_value
+            made = unpacked(whole) if is_call(whole, "relax.nn.batch_norm") else None
+            return after if made is None else made
+        return after
 
     def run(mod: ir.IRModule, _: PassContext) -> ir.IRModule:
-        return _each(decompose(normalize(mod)), lambda func: _changed(func, change))
+        mod = _each(normalize(mod), lambda func: _changed(func, normalization))
+        return _each(decompose(mod), lambda func: _changed(func, change))
 
     return _pass(run, "SimplifyInference", 0)
-
-
-def _is_call(expr: relax.Expr, name: str) -> bool:
-    return isinstance(expr, relax.Call) and isinstance(expr.op, ir.Op) and str(expr.op.name) == name
-
-
-def _one_by_one(call: relax.Call) -> relax.Expr:
-    """Say an ``expand_dims`` of axes here and there as Relay can: adjacent ones at a time."""
-    rank = getattr(call.args[0].ty, "ndim", -1)
-    axes = [int(axis) for axis in call.attrs.axis]
-    if rank < 0 or table.written(call) is not None:
-        return call
-    made, run = call.args[0], list[int]()
-    for axis in sorted(axis % (rank + len(axes)) for axis in axes):
-        if run and axis != run[-1] + 1:
-            made, run = graph.typed(relax.op.expand_dims(made, run)), []
-        run.append(axis)
-    return graph.typed(relax.op.expand_dims(made, run))
 
 
 def _changed(
@@ -209,11 +204,33 @@ def EliminateCommonSubexpr(fskip: Callable[[relax.Expr], bool] | None = None) ->
 
 
 def FoldScaleAxis() -> Pass:
-    """Fold the scale of a normalization into a convolution's weights.
+    """Fold scales of channels into the weights of the layers around them.
 
-    Over `tvmlab.batch_norm.FoldBatchNorm`; weights and statistics have to be constants.
+    Over `tvmlab.relay.scale_axis`. Here normalizations of constant statistics that are still whole
+    are folded too, by `tvmlab.batch_norm.FoldBatchNorm`.
     """
-    return _made_of("FoldScaleAxis", 3, FoldBatchNorm())
+    return _made_of("FoldScaleAxis", 3, FoldBatchNorm(), _BACKWARD, _FORWARD)
+
+
+def BackwardFoldScaleAxis() -> Pass:
+    """Fold scales into the weights of the layers before them."""
+    return _BACKWARD
+
+
+def ForwardFoldScaleAxis() -> Pass:
+    """Fold constant scales into the weights of the layers behind them."""
+    return _FORWARD
+
+
+def _scales(name: str, fold: Callable[[relax.Expr], relax.Expr]) -> Pass:
+    def change(func: relax.Function) -> relax.Function:
+        return relax.Function(func.params, fold(flat(func.body)), func.ret_ty, attrs=func.attrs)
+
+    return _pass(lambda mod, _: _each(normalize(mod), change), name, 3)
+
+
+_BACKWARD = _scales("BackwardFoldScaleAxis", fold_backward)
+_FORWARD = _scales("ForwardFoldScaleAxis", fold_forward)
 
 
 def ConvertLayout(desired_layouts: Mapping[str, Sequence[str]]) -> Pass:
@@ -367,5 +384,4 @@ def function_pass(
 
 
 def __getattr__(name: str) -> Any:
-    gone.raise_gone("transform", name)
-    raise AttributeError(f"tvmlab.relay has no transform.{name}")
+    raise gone.missing("transform", name, globals())

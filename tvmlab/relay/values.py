@@ -161,6 +161,9 @@ def _tensor_type(text: str, token: Token) -> relax.TensorType:
 def _extent(text: str, token: Token, extent: str) -> Any:
     if extent == "?":
         return tvm.tirx.Var("n", "int64")
+    if extent.isidentifier():
+        what = f"The extent {extent} is no integer"
+        raise error(text, token.start, what, fix="a size that is not known is written ?")
     size = _whole(text, token, extent)
     if size < 0:
         raise error(text, token.start, f"A tensor has no extent {size}", fix="write 0 or more")

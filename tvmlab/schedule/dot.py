@@ -18,6 +18,9 @@ from tvm import relax, te, tirx
 
 from .. import dialect
 from ..qnn import windows
+from ..qnn.legalize.filters import Filters
+from ..qnn.legalize.operands import Given
+from ..qnn.legalize.sums import Sums
 from .compute import (
     Window,
     broadcast_index,
@@ -83,6 +86,7 @@ def _conv2d(builder: relax.BlockBuilder, call: relax.Call, machine: Machine) -> 
         return None
     if not all(isinstance(size, int) for size in known):
         return None
+    Filters(Given(builder, call), known[-1], shape[3])  # refuses what is none, and warns
     weight, zero, weight_zero = found
     groups, dtype = a["groups"], str(data.ty.dtype)
     if windows.depthwise(known[-1], len(weight), groups):  # the last axis is a multiplier
@@ -143,6 +147,7 @@ def _dense(builder: relax.BlockBuilder, call: relax.Call, machine: Machine) -> r
     if found is None or len(shape) < 2:
         return None
     weight, zero, weight_zero = found
+    Sums.of(Given(builder, call), "data", "weight", weight)  # refuses what is none, and warns
     factors = Factors.of(str(data.ty.dtype), zero, weight, weight_zero, machine)
     if factors is None:
         return None
@@ -222,13 +227,7 @@ def _depthwise(
     filters = factors.weight[..., 0].transpose(1, 2, 0)  # [kh, kw, channels]
     plain = filters.shape[:2] == (1, 1) and window.strides == [1, 1] and window.before == [0, 0]
     if plain and sizes(data.ty.shape) == shape:
-        return builder.call_te(
-            lambda x, w: _scaled(factors.moved(x), w),
-            data,
-            relax.const(np.ascontiguousarray(filters[0, 0])),
-            primfunc_name_hint="qnn_scale",
-            primfunc_attrs={"op_pattern": _ELEMENTWISE},
-        )
+        return _scale(builder, data, filters[0, 0].astype(np.int32), factors.move)
     step = machine.lanes("int32")
     extra = round_up(shape[3], step) - shape[3]
     packed = np.ascontiguousarray(np.pad(filters, [(0, 0), (0, 0), (0, extra)]))
@@ -246,12 +245,30 @@ def _depthwise(
     )
 
 
-def _scaled(data: te.Tensor, factors: te.Tensor) -> te.Tensor:
-    """Multiply each channel by a number of its own."""
-    return te.compute(
-        data.shape,
-        lambda *i: data(*i).astype("int32") * factors[i[-1]].astype("int32"),
-        name="scale",
+def _scale(
+    builder: relax.BlockBuilder, data: relax.Expr, factors: NDArray[np.int32], move: int
+) -> relax.Expr:
+    """Legalize a convolution of one tap, where nothing moves: each channel times its number."""
+    extra = factors * move
+    alike = bool((factors == factors[0]).all())
+
+    def scale(x: te.Tensor, *rows: te.Tensor) -> te.Tensor:
+        def value(*index: Any) -> Any:
+            factor, more = (
+                tirx.const(int(row[0]), "int32") if alike else rows[i][index[-1]]
+                for i, row in enumerate((factors, extra))
+            )
+            return _sum(x(*index).astype("int32") * factor, more)
+
+        return te.compute(x.shape, value, name="scale")
+
+    tables = [] if alike else [relax.const(factors), relax.const(extra)]
+    return builder.call_te(
+        scale,
+        data,
+        *tables,
+        primfunc_name_hint="qnn_scale",
+        primfunc_attrs={"op_pattern": _ELEMENTWISE},
     )
 
 
@@ -269,7 +286,7 @@ def _add(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
     shapes = [getattr(x.ty, "shape", None) for x in (*call.args, call)]
     if str(call.ty.dtype) != "int32" or not all(isinstance(s, relax.ShapeExpr) for s in shapes):
         return None
-    *given, shape = (sizes(s.values) for s in shapes)
+    *given, shape = (sizes(s.values) for s in shapes if s is not None)
 
     def add(*terms: te.Tensor) -> te.Tensor:
         def value(*index: Any) -> Any:

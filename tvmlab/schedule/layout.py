@@ -11,12 +11,15 @@ from tvm import relax
 from tvm.relax.dpl import is_const, is_op, rewrite_call, wildcard
 
 from ..frontend.limits import RaiseLimits
+from .carried import CarryLayouts, convolves
 
 __all__ = ["channels_last"]
 
 _DESIRED = {name: ["NHWC", "OHWI"] for name in ("relax.nn.conv2d", "relax.qnn.conv2d")}
 _IMAGE = 4
-_BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
+_COMMUTATIVE = ("add", "multiply", "maximum", "minimum")
+_BINARY = (*_COMMUTATIVE, "subtract", "divide")
+_CONSTANT = tvm.ir.GenericConst
 
 
 @relax.transform.function_pass(opt_level=0)
@@ -101,10 +104,10 @@ def _axes(call: relax.Call) -> list[int]:
 
 @relax.transform.function_pass(opt_level=0)
 class FullRank:
-    """Give constants that are broadcast to images four axes.
+    """Give constants that are broadcast to images four axes, and the right side.
 
     `ConvertLayout` lets no layout through an operator whose sides have other numbers of axes, as
-    where the biases of a convolution in NCHW have the shape (c, 1, 1).
+    where the biases of a convolution in NCHW have the shape (c, 1, 1), nor from its right side.
     """
 
     def transform_function(
@@ -115,16 +118,16 @@ class FullRank:
 
         def widen(expr: relax.Call, found: Any) -> relax.Expr:
             value, rank = found[constant], int(getattr(found[x].ty, "ndim", -1))
-            if not 0 < value.ty.ndim < rank or rank != _IMAGE:
+            if rank != _IMAGE or not 0 < value.ty.ndim <= rank or isinstance(found[x], _CONSTANT):
                 return expr
             old = value.value.numpy()
             wide = relax.const(old.reshape([1] * (rank - old.ndim) + [*old.shape]), value.ty.dtype)
-            sides = [wide if side.same_as(value) else side for side in expr.args]
-            return relax.Call(expr.op, sides, expr.attrs)
+            return relax.Call(expr.op, [found[x], wide], expr.attrs)
 
         for name in _BINARY:
-            for sides in ((x, constant), (constant, x)):
-                func = rewrite_call(is_op(f"relax.{name}")(*sides), widen, func)
+            func = rewrite_call(is_op(f"relax.{name}")(x, constant), widen, func)
+        for name in _COMMUTATIVE:
+            func = rewrite_call(is_op(f"relax.{name}")(constant, x), widen, func)
         return func
 
 
@@ -135,6 +138,9 @@ class _ConvertLayout:
     def transform_module(
         self, mod: tvm.ir.IRModule, ctx: tvm.transform.PassContext
     ) -> tvm.ir.IRModule:
+        if not convolves(mod):
+            return mod
+        mod = tvm.transform.Sequential([CarryLayouts()])(mod)
         try:
             return relax.transform.ConvertLayout(_DESIRED)(mod)
         except Exception as error:  # checks of TVM's raise several classes

@@ -29,6 +29,7 @@ from .legalize import legalizations
 from .machine import Machine
 from .parallel import Parallel
 from .reduction import Reduction
+from .staircase import Staircases
 from .transform import WinogradTransform
 
 __all__ = ["STEPS", "schedule_passes"]
@@ -74,7 +75,7 @@ def schedule_passes(target: tvm.target.Target, step: str = STEPS[-1]) -> tvm.tra
         rules = [Parallel()]
     return tvm.transform.Sequential(
         [
-            *([channels_last()] if tile else []),
+            *([channels_last(), Staircases()] if tile else []),
             *cpu_generic.library_dispatch_passes(target),
             relax.transform.LegalizeOps(legal),
             KeepApart(),

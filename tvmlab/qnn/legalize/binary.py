@@ -10,11 +10,12 @@ import numpy.typing as npt
 from tvm import relax, te, tirx
 
 from ...errors import InputError
-from .. import checks, config
+from .. import arithmetic, checks, config
 from ..reference import tflite
 from .casts import offset, wrapped
 from .fixed_point import INT32, Ends, Multiplication, fits
 from .operands import Given, Row, call_te, fields, known_shape
+from .pairs import ShortSum
 from .scale import Scaling, requantized, shifted
 
 __all__ = ["add", "concatenate", "mul", "subtract"]
@@ -115,7 +116,8 @@ def _sum(both: _Both, sign: int) -> relax.Expr:
     if both.way.rounding == "TFLITE":
         return _tflite_sum(both, sign)
     first, second = (_scaling(both, side, both.out_zero) for side in both.sides)
-    ends = _summed(*(x.ends if x else checks.limits(both.dtype) for x in (first, second)), sign)
+    low, high = (x.ends if x else checks.limits(both.dtype) for x in (first, second))
+    ends = _summed(low, high, sign)
     kind = "int32" if fits(ends) and both.dtype != "int32" else "int64"
     # Both have the result's zero point; one of the two is too much.
     extra = -sign * both.out_zero
@@ -160,9 +162,11 @@ def _tflite_sum(both: _Both, sign: int) -> relax.Expr:
             f'TFLite adds no quantized {both.dtype}: rounding "TFLITE" takes int8, uint8 and int16',
             where=f"{both.given.name}, attribute rounding",
         )
+    if (short := _short_sum(both, sign)) is not None:
+        return short
     bits, twice = tflite.ADD_SHIFTS[both.dtype], 2 * max(left, right)
-    parts = [Multiplication(scale / twice, "TFLITE", INT32) for scale in (left, right)]
-    whole = Multiplication(twice / ((1 << bits) * np.float64(both.out_scale)), "TFLITE", INT32)
+    ratios = (left / twice, right / twice, twice / ((1 << bits) * np.float64(both.out_scale)))
+    *parts, whole = (Multiplication(np.asarray(ratio), "TFLITE", INT32) for ratio in ratios)
 
     def value(lhs: te.Tensor, rhs: te.Tensor, index: Sequence[Any]) -> tirx.PrimExpr:
         first, second = (
@@ -175,6 +179,35 @@ def _tflite_sum(both: _Both, sign: int) -> relax.Expr:
         return offset(whole.apply(total, 0), both.out_zero, both.dtype)
 
     return both.made(value, [row for part in (*parts, whole) for row in part.rows])
+
+
+def _short_sum(both: _Both, sign: int) -> relax.Expr | None:
+    """Add or subtract 8 bits with shorter factors, where that is the same."""
+    low, high = checks.limits(both.dtype)
+    left, right = both.sides
+    left_zero, right_zero = left.zero.values, right.zero.values
+    if both.dtype not in ("int8", "uint8") or left_zero is None or right_zero is None:
+        return None
+    if left_zero.ndim or right_zero.ndim:
+        return None
+    every = np.arange(low, high + 1, dtype=both.dtype)
+    reference = arithmetic.add if sign > 0 else arithmetic.subtract
+    wanted = reference(
+        every[:, None],
+        every,
+        *(left.scale, left_zero, right.scale, right_zero),
+        *(both.out_scale, both.out_zero),
+        rounding=both.way.rounding,
+    )
+    ratios = left.scale / both.out_scale, sign * right.scale / both.out_scale
+    found = ShortSum.find((float(ratios[0]), float(ratios[1])), wanted.astype(np.int64), both.dtype)
+    if found is None:
+        return None
+
+    def value(lhs: te.Tensor, rhs: te.Tensor, index: Sequence[Any]) -> tirx.PrimExpr:
+        return found.apply(lhs(*left.at(index)), rhs(*right.at(index)))
+
+    return both.made(value, [])
 
 
 def mul(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:

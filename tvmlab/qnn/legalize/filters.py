@@ -9,7 +9,7 @@ import numpy.typing as npt
 from tvm import relax, te, tirx
 
 from .. import windows
-from .operands import Given, Row
+from .operands import Given
 from .sums import Sums
 
 __all__ = ["Filters"]

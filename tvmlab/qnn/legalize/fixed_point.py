@@ -98,7 +98,8 @@ class Multiplication:
         room = np.maximum(_HALF + 1 - right, 0)
         self._multiplier = self._row(multiplier, "int32")
         self._left = self._row(left, "int64")
-        self._high = not left.any() and fits(tuple(end << int(room.max(initial=0)) for end in ends))
+        most_room = int(room.max(initial=0))
+        self._high = not left.any() and fits((ends[0] << most_room, ends[1] << most_room))
         if not self._high:
             self._low, self._down = self._row(half, "int64"), self._row(down, "int64")
             self._rest = self._row(right, "int64")

@@ -66,15 +66,13 @@ def avg_pool2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         first, last = (Row(zero, dtype="int32") for zero in zeros)
         scaling = Scaling(scales[0], first, scales[1], last, dtype, "int32", way)
     pads = windows.padding(a["padding"], 2, given.name)
-    each = zip(
-        "HW",
-        windows.steps(a["pool_size"], 2, given.name, "pool_size"),
-        windows.steps(a["strides"], 2, given.name, "strides"),
-        windows.steps(a["dilation"], 2, given.name, "dilation"),
-        pads,
-        strict=True,
+    pool, strides, dilation = (
+        windows.steps(a[name], 2, given.name, name) for name in ("pool_size", "strides", "dilation")
     )
-    rows, columns = (_Axis(sizes[layout.index(letter)], *window) for letter, *window in each)
+    rows, columns = (
+        _Axis(sizes[layout.index(letter)], pool[n], strides[n], dilation[n], pads[n])
+        for n, letter in enumerate("HW")
+    )
     whole = not a["ceil_mode"] and not any(side for pair in pads for side in pair)
     taps = rows.taps * columns.taps
     largest = max(-scaling.ends[0], scaling.ends[1]) if scaling else max(map(abs, limits(dtype)))

@@ -1,4 +1,4 @@
-"""`dense` and `batch_matmul`: as a kernel where the weights are constant, else as Relax's matmul."""
+"""`dense` and `batch_matmul`: a kernel where the weights are constant, else Relax's matmul."""
 
 from __future__ import annotations
 

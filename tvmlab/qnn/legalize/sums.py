@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..checks import limits
+from ..reference.bounds import sum_range
 from .operands import Given, Row
 
 __all__ = ["Sums"]
@@ -74,7 +75,7 @@ class Sums:
         )
         whole = kernel.astype(np.int64) - kernel_zero.reshape(-1, *[1] * (kernel.ndim - 1))
         total = whole.reshape(len(kernel), -1).sum(1)
-        _warn(given, dtypes[0], int(zero), whole)
+        _warn(given, dtypes[0], zero, kernel, kernel_zero)
         kind = "int64" if given.attributes["out_dtype"] == "int64" else "int32"
         return cls(_narrowed(whole), int(zero), (-zero * total).astype(kind))
 
@@ -90,15 +91,15 @@ def _narrowed(whole: Array) -> Array:
     return whole.astype(dtype)
 
 
-def _warn(given: Given, data: str, zero: int, whole: Array) -> None:
+def _warn(given: Given, dtype: str, zero: Array, kernel: Array, kernel_zero: Array) -> None:
     """Warn of sums that can be too large for their dtype."""
-    dtype = given.attributes["out_dtype"]
-    low, high = limits(data)
-    reach = max(high - zero, zero - low)
-    largest = reach * int(np.abs(whole).reshape(len(whole), -1).sum(1).max(initial=0))
-    if largest > limits(dtype)[1]:
+    kind = given.attributes["out_dtype"]
+    least, most = limits(kind)
+    low, high = sum_range(kernel, dtype, zero, kernel_zero)
+    if low.min(initial=0) < least or high.max(initial=0) > most:
+        largest = max(-int(low.min()), int(high.max()))
         warnings.warn(
-            f"{given.name} of weights of shape {whole.shape} can overflow: {data} data with zero "
-            f"point {zero} make sums of up to {largest}, and {dtype} holds {limits(dtype)[1]}",
+            f"{given.name} with weights of shape {kernel.shape} can overflow: {dtype} data with "
+            f"zero point {int(zero)} make sums of up to {largest}, and {kind} holds {most}",
             stacklevel=2,
         )

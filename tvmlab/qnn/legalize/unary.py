@@ -98,6 +98,4 @@ def _looked_up(given: Given, compute: Callable[[Array], Array]) -> relax.Expr:
         )
 
     operands = [given["x"], relax.const(table, dtype)]
-    return call_te(
-        given.builder, looked_up, operands, [], given.name.replace(".", "_"), _BROADCAST
-    )
+    return call_te(given.builder, looked_up, operands, [], given.name.replace(".", "_"), _BROADCAST)

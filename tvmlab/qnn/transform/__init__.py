@@ -5,7 +5,13 @@ Each is a pass of TVM's: ``FakeQuantizationToInteger()(mod)``, or a part of a
 """
 
 from .fake_quantization import FakeQuantizationToInteger
+from .legalize import Legalize
 from .quantize_const_fold import QnnQuantizeConstFold
 from .remove_clip import RemoveClipAfterRequantize
 
-__all__ = ["FakeQuantizationToInteger", "QnnQuantizeConstFold", "RemoveClipAfterRequantize"]
+__all__ = [
+    "FakeQuantizationToInteger",
+    "Legalize",
+    "QnnQuantizeConstFold",
+    "RemoveClipAfterRequantize",
+]

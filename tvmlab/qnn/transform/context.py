@@ -136,9 +136,7 @@ class Context:
             expr = self.emit.bring(form, goal)
             least, most = checks.limits(goal.dtype)
             zero = np.asarray(goal.zero, np.int64)
-            form = replace(
-                form, expr=expr, dtype=goal.dtype, zero=zero, least=least, most=most
-            )
+            form = replace(form, expr=expr, dtype=goal.dtype, zero=zero, least=least, most=most)
         self.put(var, form, goal)
 
 

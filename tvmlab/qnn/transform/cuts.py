@@ -110,12 +110,12 @@ def _extreme(ctx: Context, call: relax.Call, var: relax.Var, asked: Asked) -> No
 
 
 RULES = {
-    **{name: _cut for name in _LIMITS},
+    **dict.fromkeys(_LIMITS, _cut),
     "relax.maximum": _extreme,
     "relax.minimum": _extreme,
 }
 ASKS = {
-    **{name: _first for name in _LIMITS},
+    **dict.fromkeys(_LIMITS, _first),
     "relax.maximum": _both,
     "relax.minimum": _both,
 }

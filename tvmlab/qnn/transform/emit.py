@@ -178,9 +178,7 @@ class Emitter:
         """
         if not form.cut:
             return None
-        low, high = (
-            int(quantize(np.float32(limit), goal)) for limit in (form.low, form.high)
-        )
+        low, high = (int(quantize(np.float32(limit), goal)) for limit in (form.low, form.high))
         if (low, high) == checks.limits(goal.dtype):
             return None
         return low, high
@@ -250,9 +248,7 @@ class Emitter:
         goal = Goal(float(form.scale), int(zero), dtype)
         bare = replace(form, low=-float("inf"), high=float("inf"), error=0.0)
         expr = self.bring(bare, goal)
-        return replace(
-            form, expr=expr, dtype=dtype, zero=zero, least=least, most=most, array=None
-        )
+        return replace(form, expr=expr, dtype=dtype, zero=zero, least=least, most=most, array=None)
 
 
 def check(form: Form, goal: Goal) -> None:
@@ -290,5 +286,3 @@ def shift(source: str, dtype: str) -> int:
     if bits(source) != bits(dtype) or source == dtype:
         return 0
     return checks.limits(dtype)[0] - checks.limits(source)[0]
-
-

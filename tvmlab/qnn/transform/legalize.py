@@ -1,4 +1,4 @@
-"""Quantized operators to kernels, and nothing else: to see them, or before a pass that asks for TIR."""
+"""Quantized operators to kernels, and nothing else."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def _reads(expr: relax.Expr) -> Iterable[relax.Var]:
         return [expr]
     if isinstance(expr, relax.TupleGetItem):
         return _leaves([expr.tuple_value])
-    return relax.analysis.free_vars(expr)
+    return list(relax.analysis.free_vars(expr))
 
 
 def _leaves(exprs: Iterable[relax.Expr]) -> Iterator[relax.Var]:

@@ -125,7 +125,9 @@ def _move(ctx: Context, call: relax.Call, var: relax.Var, asked: Asked) -> None:
     for goal in asked.goals:
         form = ctx.at(operand, goal)
         axis = max(0, min(form.axis, _rank(var) - 1))
-        ctx.put(var, replace(form, expr=_again(ctx, call, form.expr, var, goal.dtype), axis=axis), goal)
+        ctx.put(
+            var, replace(form, expr=_again(ctx, call, form.expr, var, goal.dtype), axis=axis), goal
+        )
         made = True
     if not made:
         raise NoForm("its operand has scales by channel, which do not stay on one axis")
@@ -217,8 +219,8 @@ def number(name: str, array: Array, call: relax.Call, var: relax.Var) -> Array |
 
 
 RULES = {
-    **{name: _move for name in _TABLE},
+    **dict.fromkeys(_TABLE, _move),
     "relax.nn.pad": _pad,
     "relax.astype": _as_is,
 }
-ASKS = {name: _ask for name in RULES}
+ASKS = dict.fromkeys(RULES, _ask)

@@ -37,23 +37,32 @@ def _mean(ctx: Context, call: relax.Call, var: relax.Var, asked: Asked) -> None:
 def _whole(
     ctx: Context, operand: relax.Expr, axes: list[int], keepdims: bool, var: relax.Var
 ) -> None:
-    form, shape = ctx.stored(operand), sizes(operand.ty)
-    lengths = [shape[axis] if shape else None for axis in axes]
-    if not all(isinstance(length, int) and length for length in lengths):
-        raise NoForm("how many values it averages is not known")
-    count = int(np.prod(lengths, dtype=np.int64))
+    form, shape = ctx.plain(operand), sizes(operand.ty)
+    if not form.scalar and form.axis in axes:
+        raise NoForm("it averages over channels that have scales of their own")
+    count = 1
+    for axis in axes:
+        length = shape[axis] if shape else None
+        if not isinstance(length, int) or not length:
+            raise NoForm("how many values it averages is not known")
+        count *= length
     least, most = form.least * count, form.most * count
     if least < INT32[0] or most > INT32[1]:
         raise NoForm(f"its sums may reach {max(-least, most)}, beyond int32")
-    wide = with_dtype(operand.ty, "int32")
-    expr = ctx.emit.bind(relax.op.astype(form.expr, "int32"), wide, f"{var.name}_wide")
+    expr = form.expr
+    if form.dtype != "int32":
+        wide = with_dtype(operand.ty, "int32")
+        expr = ctx.emit.bind(relax.op.astype(expr, "int32"), wide, f"{var.name}_wide")
     total = relax.op.sum(expr, axes, keepdims)
     expr = ctx.emit.bind(total, with_dtype(var.ty, "int32"), f"{var.name}_sums")
-    scale = np.asarray(form.scale.astype(np.float64) / count).astype(np.float32)
-    if not scale > 0:
+    scale = np.asarray((form.scale.astype(np.float64) / count).astype(form.scale.dtype))
+    if not np.all(scale.astype(np.float32) > 0):
         raise NoForm("its scale is below every float32")
+    if form.scalar:
+        axis = min(1, max(int(var.ty.ndim) - 1, 0))
+    else:
+        axis = form.axis - (0 if keepdims else sum(other < form.axis for other in axes))
     zero = np.asarray(form.zero * count)
-    axis = min(1, max(int(var.ty.ndim) - 1, 0))
     ctx.put(var, Form(expr, "int32", scale, zero, axis, least, most, error=form.error))
 
 
@@ -147,4 +156,4 @@ RULES = {
     "relax.nn.adaptive_avg_pool2d": _adaptive,
     "relax.nn.avg_pool2d": _avg_pool2d,
 }
-ASKS = {name: _ask for name in RULES}
+ASKS = dict.fromkeys(RULES, _ask)

@@ -218,4 +218,4 @@ def _reshaped(
 
 
 RULES = {"relax.nn.conv2d": _conv2d, "relax.matmul": _matmul}
-ASKS = {name: _ask for name in RULES}
+ASKS = dict.fromkeys(RULES, _ask)

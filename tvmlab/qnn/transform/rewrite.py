@@ -10,21 +10,18 @@ import tvm
 from tvm import relax
 
 from ... import dialect
-from .. import arithmetic, checks
+from .. import arithmetic
 from .context import Context
 from .demand import Asked, Demands, leaves, nested
 from .emit import Emitter
-from .form import Form, Goal, NoForm, array_of, parameters, with_dtype
+from .form import Goal, NoForm, array_of, with_dtype
 from .integers import Integers
 from .liveness import Block, live
 from .movement import number
+from .reading import DEQUANTIZES, QUANTIZES, Quantizes, any_quantize, dequantized
 from .rules import ASKS, PRODUCTS, RULES
 
-__all__ = ["DEQUANTIZES", "QUANTIZES", "Rewriter"]
-
-QUANTIZES = ("relax.quantize", "relax.qnn.quantize")
-DEQUANTIZES = ("relax.dequantize", "relax.qnn.dequantize")
-_STORED = ("int8", "uint8", "int16", "int32")
+__all__ = ["Rewriter"]
 
 
 class Rewriter:
@@ -54,7 +51,7 @@ class Rewriter:
         self._rounding = rounding
         self._integers = Integers(self.emit)
         self._asked: dict[relax.Var, Asked] = {}
-        self._goals: dict[int, tuple[Any, ...]] = {}
+        self._quantizes = Quantizes()
 
     def function(self, function: relax.Function) -> relax.Function:
         """Rewrite a function; the same object where nothing changes."""
@@ -77,7 +74,7 @@ class Rewriter:
         if top:
             if not any_quantize(body):
                 return body
-            demands = Demands(self._goal, ASKS, PRODUCTS)
+            demands = Demands(self._quantizes.goal, ASKS, PRODUCTS)
             demands.collect(body)
             self._asked = demands.of
         before, outer = self.emit.forget(), (self.emit.bindings, self.emit.dataflow)
@@ -257,7 +254,7 @@ class Rewriter:
     def _dequantize(self, binding: relax.VarBinding, value: relax.Call) -> relax.Binding:
         var, data = binding.var, self._name(value.args[0])
         try:
-            form = self._read(value, data, var)
+            form = dequantized(value, data, self._value(data))
         except NoForm as why:
             self._note(var, str(why))
             made = self._renamed(value)
@@ -272,73 +269,10 @@ class Rewriter:
         self.emit.quantized("dequantize", operands, attributes, value.ty, "", var)
         return None  # type: ignore[return-value]
 
-    def _read(self, value: relax.Call, data: relax.Expr, var: relax.Var) -> Form:
-        """Read a dequantize as a form."""
-        dtype = str(data.ty.dtype)
-        if dtype not in _STORED:
-            raise NoForm(f"it dequantizes {dtype}")
-        if str(var.ty.dtype) != "float32":
-            raise NoForm(f"it dequantizes to {var.ty.dtype}")
-        scale, zero, axis = parameters(
-            value.args[1],
-            value.args[2],
-            int(value.attrs["axis"] if "qnn" in value.op.name else value.attrs.axis),
-            value.args[0].ty,
-            dtype,
-            value.op.name,
-        )
-        array = self._value(data)
-        if array is not None and not isinstance(data, tvm.ir.GenericConst):
-            data = relax.const(np.ascontiguousarray(array), dtype)
-        if array is not None and array.size:
-            ends = (int(array.min()), int(array.max()))
-        else:
-            ends = checks.limits(dtype)
-        return Form(data, dtype, scale, zero, axis, *ends, array=array)
-
-    def _quantizes(self, value: relax.Call) -> tuple[Any, Any, int, str]:
-        """Read a quantize's scale, zero point, axis and dtype, once."""
-        key = int(value.__chandle__())
-        found = self._goals.get(key)
-        if found is None:
-            ours = value.op.name == "relax.qnn.quantize"
-            attrs = value.attrs
-            dtype = str(attrs["out_dtype"] if ours else attrs.out_dtype)
-            axis = int(attrs["axis"] if ours else attrs.axis)
-            data = value.args[0]
-            try:
-                if dtype not in _STORED:
-                    raise NoForm(f"it quantizes to {dtype}")
-                if str(data.ty.dtype) != "float32":
-                    raise NoForm(f"it quantizes {data.ty.dtype}")
-                scale, zero, axis = parameters(
-                    value.args[1], value.args[2], axis, data.ty, dtype, value.op.name
-                )
-                found = (value, (scale, zero, axis, dtype))
-            except NoForm as why:
-                found = (value, why)
-            self._goals[key] = found
-        if isinstance(found[1], NoForm):
-            raise found[1]
-        result: tuple[Any, Any, int, str] = found[1]
-        return result
-
-    def _goal(self, value: relax.Call) -> Goal | None:
-        """Give a quantize's goal, None where it has none, or the call is no quantize."""
-        if value.op.name not in QUANTIZES:
-            return None
-        try:
-            scale, zero, _, dtype = self._quantizes(value)
-        except NoForm:
-            return None
-        if scale.ndim or zero.ndim:
-            return None
-        return Goal(float(scale), int(zero), dtype)
-
     def _quantize(self, binding: relax.VarBinding, value: relax.Call) -> relax.Binding | None:
         var, data = binding.var, value.args[0]
         try:
-            scale, zero, axis, dtype = self._quantizes(value)
+            scale, zero, axis, dtype = self._quantizes.read(value)
         except NoForm as why:
             if isinstance(data, relax.Var):
                 self._note(data, f"it is quantized where {why}")
@@ -368,11 +302,11 @@ class Rewriter:
             return self.emit.constant(whole, dtype)
         if not isinstance(data, relax.Var):
             return None
-        forms = self.context.forms.get(data)
-        if not forms:
-            return None
         if scale.ndim or zero.ndim:
             self._note(data, "it is quantized by channel, which no requantize can do")
+            return None
+        forms = self.context.forms.get(data)
+        if not forms:
             return None
         goal = Goal(float(scale), int(zero), dtype)
         form = forms.get(goal) or forms.get(None)
@@ -408,20 +342,4 @@ class Rewriter:
         return relax.VarBinding(binding.var, made)
 
     def _note(self, var: relax.Var, why: str) -> None:
-        if var in self._asked:
-            self.reasons.setdefault(var, why)
-
-
-def any_quantize(body: relax.SeqExpr) -> bool:
-    """Say whether a body quantizes anything, in a branch or in itself."""
-    for block in body.blocks:
-        for binding in block.bindings:
-            value = binding.value
-            if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op):
-                if value.op.name in QUANTIZES:
-                    return True
-            elif any(any_quantize(inner) for inner in nested(value)):
-                return True
-            elif isinstance(value, relax.Function) and any_quantize(value.body):
-                return True
-    return False
+        self.reasons.setdefault(var, why)

@@ -168,5 +168,3 @@ def _flat(found: relax.Expr, bound: dict[int, relax.Var]) -> relax.Expr:
     if not isinstance(found, relax.Call):
         return found
     return _again(found, [bound.get(key(arg), arg) for arg in found.args])
-
-

@@ -78,9 +78,7 @@ def _sums(ctx: Context, form: Form, add: Array, value: relax.Expr, var: relax.Va
     return scaled(ctx, form, np.ones(shape[axis]), each, axis, value.ty, var)
 
 
-def _rounded(
-    ctx: Context, name: str, forms: Sequence[Form], var: relax.Var, asked: Asked
-) -> None:
+def _rounded(ctx: Context, name: str, forms: Sequence[Form], var: relax.Var, asked: Asked) -> None:
     """Make the quantized operator of two operands, for each goal."""
     if not asked.goals:
         raise NoForm("its result is not quantized")
@@ -108,13 +106,15 @@ def _way(ctx: Context, name: str, forms: Sequence[Form]) -> str:
 
     Relay's addition rounds both sides to the result's steps before it adds: in one of twenty places
     it is a step off. TFLite's, which rounds once for all that one can see, serves every
-    network; it takes one scale a tensor, and int16 only about 0.
+    network; it takes one scale a tensor, no int32, and int16 only about 0.
     """
     if not all(form.scalar for form in forms):
         return "None"
     if name == "mul":
         return ctx.rounding
-    wide = any(form.dtype == "int16" and int(form.zero) for form in forms)
+    wide = any(
+        form.dtype == "int32" or (form.dtype == "int16" and int(form.zero)) for form in forms
+    )
     return "None" if wide else "TFLITE"
 
 
@@ -293,6 +293,6 @@ RULES: dict[str, Rule] = {
     "relax.concat": _concat,
 }
 ASKS = {
-    **{name: _both for name in ("relax.add", "relax.subtract", "relax.multiply", "relax.divide")},
+    **dict.fromkeys(("relax.add", "relax.subtract", "relax.multiply", "relax.divide"), _both),
     "relax.concat": _fields,
 }

@@ -99,7 +99,7 @@ def answer(module: str, name: str) -> Any:
 
     Raises
     ------
-    RelayError
+    RelayNameError, RelayImportError
         It is gone.
     AttributeError
         There never was such a name, as far as tvmlab knows.
@@ -111,7 +111,7 @@ def answer(module: str, name: str) -> Any:
         return importlib.import_module(whole)
     row = gone.find(_short(whole))
     if row is not None:
-        raise gone.error(whole, row.today, row.remark)
+        raise gone.of_attribute(gone.error(whole, row.today, row.remark), gone=True)
     raise AttributeError(f"module {module!r} has no attribute {name!r}")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import warnings
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -143,10 +144,17 @@ def widened() -> list[tuple[Any, str, Callable[..., Any]]]:
             return load(path, *args)
 
     def pass_context(self: Any, *args: Any, config: Any = None, **kwargs: Any) -> None:
-        options = {_option(name): value for name, value in (config or {}).items()}
+        options = {}
+        for name, value in (config or {}).items():
+            if not _idle(name):
+                options[_option(name)] = value
         start(self, *args, config=options or None, **kwargs)
 
     def make_device(dev_type: Any = "cpu", dev_id: int | None = None, **given: Any) -> Any:
+        if isinstance(dev_type, tvm.target.Target):
+            dev_type = dev_type.kind.name
+        if isinstance(dev_type, str) and dev_type.startswith("{"):  # what a target prints today
+            dev_type = tvm.target.Target(dev_type).kind.name
         if isinstance(dev_type, str):  # a target was a device's name too: "llvm -mcpu=..."
             kind, *rest = dev_type.split()
             dev_type = "cpu" if kind in ("llvm", "c", "stackvm") else " ".join([kind, *rest])
@@ -177,6 +185,27 @@ def widened() -> list[tuple[Any, str, Callable[..., Any]]]:
         (tvm.transform.PassContext, "__init__", pass_context),
         (tvm.target.Target, "__init__", make_target),
     ]
+
+
+# Options of Relay's that said how, not what: without them the result is the same.
+_IDLE = {
+    "relay.FuseOps.link_params",
+    "relay.FuseOps.max_depth",
+    "relay.backend.disable_compile_engine_cache",
+    "relay.backend.tir_converter",
+    "relay.backend.use_auto_scheduler",
+    "relay.backend.use_meta_schedule",
+    "relay.backend.use_meta_schedule_dispatch",
+    "relay.frontend.fill_span",
+    "relay.remove_standalone_reshapes.enable",
+}
+
+
+def _idle(name: str) -> bool:
+    """Say whether an option is one that does nothing now, with a warning."""
+    if name in _IDLE:
+        warnings.warn(f"the option {name!r} of PassContext does nothing today", stacklevel=3)
+    return name in _IDLE
 
 
 def _option(name: str) -> str:

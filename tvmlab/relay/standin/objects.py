@@ -16,7 +16,7 @@ from typing import Any
 from tvm import ir, relax
 
 from ...errors import RelayError
-from .. import graph, module, table
+from .. import graph, module, table, types
 from ..attributes import Attributes
 from ..printer import astext
 
@@ -31,8 +31,10 @@ def install() -> None:
         setattr(kind, name, property(get))
     for kind, name, old in _TWO_SIDED:
         setattr(kind, name, _sided(getattr(kind, name), old))
-    for kind in (ir.IRModule, relax.Function):
+    for kind in (ir.IRModule, relax.Function, relax.Call, relax.Tuple, relax.TupleGetItem):
         kind.__str__ = _sided_text(kind.__str__)
+    for kind in (relax.TensorType, relax.TupleType, relax.FuncType):
+        kind.__str__ = _sided_type(kind.__str__)
     ir.IRModule.from_expr = staticmethod(_from_expr(ir.IRModule.from_expr))
 
 
@@ -77,6 +79,10 @@ def _sided_text(today: Callable[[Any], str]) -> Callable[[Any], str]:
             return today(self)
 
     return text
+
+
+def _sided_type(today: Callable[[Any], str]) -> Callable[[Any], str]:
+    return lambda self: (types.text(self) if _asked_by_script() else None) or today(self)
 
 
 def _name(op: Any, today: str) -> str:

@@ -83,5 +83,4 @@ def rand(dtype: str, *shape: int) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    gone.raise_gone("testing", name)
-    raise AttributeError(f"tvmlab.relay has no testing.{name}")
+    raise gone.missing("testing", name, globals())

@@ -1,0 +1,46 @@
+"""What of a quantized network is computed in floats, and the reasons."""
+
+from __future__ import annotations
+
+import numpy as np
+from helpers_qnn_graphs import Network
+from tvm import relax
+from tvm.relax import op
+
+from tvmlab.qnn.analysis import FloatOperator, float_operators
+from tvmlab.qnn.transform import FakeQuantizationToInteger
+
+SHAPE = (2, 6)
+
+
+def test_before_the_pass_all_are_listed_and_after_it_what_has_no_integer_form():
+    net = Network((SHAPE, "float32"))
+    first = net.emit(op.multiply(net.inputs[0], relax.const(np.float32(2))))
+    x = net.fake(first, 0.05, 3)
+    relu = net.emit(op.nn.relu(x))
+    soft = net.emit(op.nn.softmax(net.fake(relu, 0.04, -128)))
+    out = net.fake(soft, 1 / 256, -128)
+    mod = net.module(net.emit(op.exp(out)))
+    before = float_operators(mod)
+    assert [one.operator for one in before] == ["nn.relu", "nn.softmax"]
+    assert before[0].reason == "it has an integer form: FakeQuantizationToInteger gives it"
+    after = float_operators(FakeQuantizationToInteger()(mod))
+    name = soft.name
+    assert after == [FloatOperator("nn.softmax", name, "nn.softmax has no integer form", "main")]
+
+
+def test_operators_before_one_that_is_float_say_so():
+    net = Network((SHAPE, "int8"))
+    relu = net.emit(op.nn.relu(net.real(net.inputs[0], 0.05, 3)))
+    added = net.emit(op.add(net.emit(op.exp(relu)), relu))
+    mod = net.module(net.quantized(added, 0.5, 0))
+    after = float_operators(FakeQuantizationToInteger()(mod))
+    assert [one.operator for one in after] == ["nn.relu", "exp", "add"]
+    assert after[0].reason == "its result goes to an operator that is float"
+    assert after[1].reason == "exp has no integer form"
+    assert after[2].reason == "its operand lv2 is not quantized"
+
+
+def test_a_network_that_is_not_quantized_has_none():
+    net = Network((SHAPE, "float32"))
+    assert float_operators(net.module(net.emit(op.nn.relu(net.inputs[0])))) == []

@@ -1,0 +1,249 @@
+"""Layouts pass through quantized operators: no transposes between, and the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+import tvmlab
+from tvmlab.qnn import op
+from tvmlab.qnn.layout import LAYOUTS
+from tvmlab.schedule import channels_last
+
+DESIRED = {"relax.qnn.conv2d": ["NHWC", "OHWI"]}
+SHAPE = (2, 4, 6, 6)
+RNG = np.random.default_rng(0)
+Build = Callable[[Any], relax.Expr]
+
+
+def real(*values: float) -> relax.Expr:
+    return relax.const(np.array(values if len(values) > 1 else values[0], "float32"))
+
+
+def whole(*values: int) -> relax.Expr:
+    return relax.const(np.array(values if len(values) > 1 else values[0], "int32"))
+
+
+def conv(x: relax.Expr, outputs: int = 4, groups: int = 1, **more: Any) -> relax.Call:
+    weight = RNG.integers(-128, 128, (outputs, 4 // groups, 3, 3), "int8")
+    points = [whole(3), whole(0), real(0.1), real(*[0.1] * outputs)]
+    window = {"padding": (1, 1), "groups": groups} | more
+    return op.conv2d(x, relax.const(weight), *points, None, None, **window)
+
+
+def requantized(x: relax.Expr, axis: int = 1) -> relax.Call:
+    scales = real(*np.linspace(0.001, 0.002, 4))
+    return op.requantize(x, scales, whole(0), real(0.7), whole(3), axis=axis)
+
+
+def module(build: Callable[[relax.BlockBuilder, relax.Expr], relax.Expr]) -> tvm.IRModule:
+    """Put something between a convolution and another one, in NCHW."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType(SHAPE, "int8"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            first = builder.emit(requantized(builder.emit(conv(x))))
+            middle = builder.emit(build(builder, first))
+            result = builder.emit_output(conv(middle) if middle.ty.ndim == 4 else middle)
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+def transposes(mod: tvm.IRModule) -> list[int]:
+    """List the ranks of what is transposed, but for constants."""
+    found = []
+    for block in mod["main"].body.blocks:
+        for binding in block.bindings:
+            call = binding.value
+            moves = isinstance(call, relax.Call) and call.op.name == "relax.permute_dims"
+            if moves and isinstance(call.args[0], relax.Var):
+                found.append(int(call.ty.ndim))
+    return found
+
+
+def same(mod: tvm.IRModule, other: tvm.IRModule) -> None:
+    data = RNG.integers(-128, 128, SHAPE, "int8")
+    first, second = (tvmlab.compile(each, schedule=False)(data) for each in (mod, other))
+    np.testing.assert_array_equal(first, second)
+
+
+BOTH = (real(0.7), whole(3))
+OTHER = (real(0.9), whole(-4))
+POOL: dict[str, Any] = {
+    "pool_size": (2, 3),
+    "strides": (1, 2),
+    "padding": (0, 1),
+    "dilation": (1, 1),
+    "layout": "NCHW",
+}
+THROUGH: dict[str, Callable[[relax.BlockBuilder, relax.Expr], relax.Expr]] = {
+    "quantize": lambda builder, x: op.quantize(
+        builder.emit(op.dequantize(x, real(1, 2, 3, 4), whole(1, 2, 3, 4), axis=1)),
+        real(4, 3, 2, 1),
+        whole(1, 2, 3, 4),
+        axis=-3,
+    ),
+    "requantize": lambda builder, x: requantized(builder.emit(relax.op.astype(x, "int32")), -3),
+    "add": lambda builder, x: op.add(x, x, *BOTH, *BOTH, *OTHER),
+    "add by channel": lambda builder, x: op.add(
+        x, x, real(1, 2, 3, 4), whole(1), *BOTH, *OTHER, lhs_axis=1, rhs_axis=-3
+    ),
+    "mul by a scalar": lambda builder, x: op.mul(relax.const(np.int8(7)), x, *BOTH, *BOTH, *OTHER),
+    "subtract a row a picture": lambda builder, x: op.subtract(
+        x, relax.const(RNG.integers(-9, 9, (2, 1, 1, 1), "int8")), *BOTH, *BOTH, *OTHER
+    ),
+    "concatenate": lambda builder, x: relax.op.strided_slice(
+        builder.emit(op.concatenate([x, x], [BOTH[0]] * 2, [BOTH[1]] * 2, *OTHER, axis=1)),
+        [1],
+        [2],
+        [6],
+    ),
+    "concatenate a bound tuple": lambda builder, x: op.concatenate(
+        builder.emit(relax.Tuple([x, x])), [BOTH[0]] * 2, [BOTH[1]] * 2, *OTHER, axis=-1
+    ),
+    "avg_pool2d": lambda builder, x: op.avg_pool2d(x, *BOTH, *OTHER, **POOL),
+    "max_pool2d": lambda builder, x: relax.op.nn.max_pool2d(x, (2, 2)),
+    "sigmoid": lambda builder, x: op.sigmoid(x, *BOTH, *OTHER),
+    "leaky_relu": lambda builder, x: op.leaky_relu(x, 0.25, *BOTH, *OTHER),
+    "softmax": lambda builder, x: op.softmax(x, *BOTH, real(1 / 256), whole(-128), axis=1),
+    "conv2d_transpose": lambda builder, x: op.requantize(
+        builder.emit(
+            op.conv2d_transpose(
+                x,
+                relax.const(RNG.integers(-128, 128, (4, 4, 2, 2), "int8")),
+                *(whole(3), whole(0), real(0.1), real(0.1)),
+                strides=(2, 2),
+            )
+        ),
+        *(real(0.001), whole(0), *OTHER),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", THROUGH)
+def test_between_convolutions_nothing_is_transposed(name: str) -> None:
+    mod = module(THROUGH[name])
+    converted = relax.transform.ConvertLayout(DESIRED)(mod)
+    # One on the way in, one on the way out.
+    assert transposes(converted) == [4, 4]
+    text = converted.script()
+    assert text.count("R.qnn.conv2d(") == text.count('kernel_layout="OHWI"') == 2
+
+
+def test_what_follows_another_order_computes_the_same() -> None:
+    """All of them in one module: two compilations instead of thirty."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType(SHAPE, "int8"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            first = builder.emit(requantized(builder.emit(conv(x))))
+            results = [builder.emit_output(build(builder, first)) for build in THROUGH.values()]
+        builder.emit_func_output(relax.Tuple(results))
+    mod = builder.get()
+    data = RNG.integers(-128, 128, SHAPE, "int8")
+    converted = relax.transform.ConvertLayout(DESIRED)(mod)
+    assert len(transposes(converted)) == 1 + len(THROUGH)
+    found = (tvmlab.compile(each, schedule=False)(data) for each in (mod, converted))
+    for name, one, other in zip(THROUGH, *found, strict=True):
+        np.testing.assert_array_equal(one, other, err_msg=name)
+
+
+def test_every_operator_with_channels_or_a_layout_answers() -> None:
+    without = {"dense", "batch_matmul"}  # of matrices
+    assert {name.removeprefix("relax.qnn.") for name in LAYOUTS} == set(op.__all__) - without
+
+
+def test_a_side_that_is_broadcast_across_the_order_stops_it() -> None:
+    """(h, w) beside an image in NCHW has no order beside one in NHWC."""
+    plane = relax.const(RNG.integers(-9, 9, (6, 6), "int8"))
+    mod = module(lambda builder, x: op.add(plane, x, *BOTH, *BOTH, *OTHER, rhs_axis=1))
+    converted = relax.transform.ConvertLayout(DESIRED)(mod)
+    assert transposes(converted) == [4] * 4
+    same(mod, converted)
+
+
+def test_a_side_that_is_broadcast_within_the_order_follows() -> None:
+    """(c, 1, 1) becomes (1, 1, c)."""
+    channel = relax.const(RNG.integers(-9, 9, (4, 1, 1), "int8"))
+    mod = module(
+        lambda builder, x: op.add(
+            channel, x, real(1, 2, 3, 4), whole(1), *BOTH, *OTHER, lhs_axis=0, rhs_axis=1
+        )
+    )
+    converted = relax.transform.ConvertLayout(DESIRED)(mod)
+    assert transposes(converted) == [4, 4]
+    assert "lhs_axis=2, rhs_axis=3" in converted.script()
+    same(mod, converted)
+
+
+def test_a_layout_of_the_result_can_be_told() -> None:
+    mod = module(lambda builder, x: x)
+    converted = relax.transform.ConvertLayout({"relax.qnn.conv2d": ["NHWC", "HWIO", "NCHW"]})(mod)
+    assert 'kernel_layout="HWIO"' in converted.script()
+    assert 'out_layout="NCHW"' in converted.script()
+    same(mod, converted)
+
+
+def test_layouts_that_a_call_has_are_the_first_order() -> None:
+    """A pooling from NHWC to NCHW, in a network in NCHW for the rest."""
+
+    def build(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        window = POOL | {"layout": "NHWC", "out_layout": "NCHW", "pool_size": (2, 1)}
+        return op.avg_pool2d(x, *BOTH, *BOTH, **window)
+
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType(SHAPE, "int8"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            sums = builder.emit(conv(x, out_layout="NHWC"))
+            small = builder.emit(op.requantize(sums, real(0.001), whole(0), *BOTH))
+            result = builder.emit_output(conv(builder.emit(build(builder, small))))
+        builder.emit_func_output(result)
+    mod = builder.get()
+    same(mod, relax.transform.ConvertLayout(DESIRED)(mod))
+
+
+def test_groups_and_a_multiplier_of_channels() -> None:
+    def build(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        weight = relax.const(RNG.integers(-128, 128, (4, 2, 1, 1), "int8"))
+        points = [whole(3), whole(*range(8)), real(0.1), real(0.1)]
+        deep = builder.emit(op.conv2d(x, weight, *points, None, None, groups=4))
+        small = builder.emit(op.requantize(deep, real(0.01), whole(0), *BOTH))
+        half = builder.emit(relax.op.strided_slice(small, [1], [0], [8], [2]))
+        return conv(builder.emit(op.add(half, half, *BOTH, *BOTH, *OTHER)), groups=2)
+
+    mod = module(lambda builder, x: requantized(builder.emit(build(builder, x))))
+    converted = relax.transform.ConvertLayout(DESIRED)(mod)
+    assert transposes(converted) == [4, 4]
+    same(mod, converted)
+
+
+def test_channels_last_takes_biases_and_padding_along() -> None:
+    """Biases of the shape (c, 1, 1), as Relay's are, and a pad between two convolutions."""
+
+    widths = [0, 0, 0, 0, 1, 2, 3, 0]
+
+    def build(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        bias = relax.const(RNG.integers(-99, 99, (4, 1, 1), "int32"))
+        sums = builder.emit(relax.op.add(bias, builder.emit(conv(x))))
+        return relax.op.nn.pad(builder.emit(requantized(sums)), widths, "constant", 3)
+
+    mod = module(build)
+    converted = channels_last()(mod)
+    assert transposes(converted) == [4, 4]
+    assert "pad_width=[0, 0, 1, 2, 3, 0, 0, 0]" in converted.script()
+    same(mod, converted)
+
+
+def test_a_bias_of_a_matrix_stays_as_it_is() -> None:
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType([2, 3], "float32"))
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(relax.op.add(x, real(1, 2, 3))))
+    mod = builder.get()
+    tvm.ir.assert_structural_equal(channels_last()(mod), mod)

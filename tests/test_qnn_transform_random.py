@@ -1,0 +1,46 @@
+"""Random quantized networks: every step within one of the float one, and compiled bit for bit."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+from helpers_qnn_compile import compiled
+from helpers_qnn_graphs import Drawn, equal
+from helpers_qnn_run import run
+from helpers_qnn_steps import differences
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tvmlab.qnn.analysis import float_operators
+from tvmlab.qnn.transform import FakeQuantizationToInteger
+
+EACH = 20
+ROUNDINGS = ("None", "UPWARD", "TONEAREST", "TFLITE")
+
+
+# A library of twenty networks takes three seconds, and a seed says all there is to see.
+@settings(
+    max_examples=15,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+@given(st.lists(st.integers(0, 2**32 - 1), min_size=EACH, max_size=EACH, unique=True))
+def test_integer_forms_are_right_and_compile_to_the_references_bits(
+    tmp_path_factory, seeds: list[int]
+) -> None:
+    made = []
+    for seed in seeds:
+        drawn = Drawn(random.Random(seed), steps=3)
+        rounding = ROUNDINGS[seed % len(ROUNDINGS)]
+        integer = FakeQuantizationToInteger(rounding=rounding)(drawn.mod)
+        assert not float_operators(integer), seed
+        assert equal(FakeQuantizationToInteger(rounding=rounding)(integer), integer), seed
+        steps, _, _ = differences(drawn.mod, *drawn.inputs, rounding=rounding)
+        assert max(step.max() for step in steps.values()) <= 1, seed
+        made.append((seed, integer, drawn.inputs))
+    functions = compiled([integer for _, integer, _ in made], tmp_path_factory.mktemp("library"))
+    for (seed, integer, inputs), function in zip(made, functions, strict=True):
+        want, _ = run(integer, *inputs)
+        assert np.array_equal(function(*inputs), want), seed

@@ -1,0 +1,62 @@
+"""What upstream's ConvertLayout raises at is said otherwise first: no warning, equal results."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import tvm
+
+import tvmlab
+from tvmlab import relay
+from tvmlab.compiler import simplify
+from tvmlab.schedule.carried import CarryLayouts, convolves
+from tvmlab.schedule.layout import channels_last
+
+HEAD = """def @main(%x: Tensor[(1, 4, 8, 8), float32], %w: Tensor[(4, 4, 3, 3), float32]) {
+  %0 = nn.conv2d(%x, %w, padding=[1, 1]);
+  """
+ENDS = [
+    "nn.dropout(%0).0",
+    "nn.dropout(nn.dropout(%0).0).0 + %0",
+    "stack((%0, %0), axis=1)",
+    "stack((%0, %x), axis=-1)",
+    "transpose(%0, axes=[0, -1, 1, 2])",
+    "squeeze(mean(%0, axis=[-1], keepdims=True), axis=[-1])",
+    "squeeze(mean(%0, axis=[3], keepdims=True), axis=[0, -1])",
+]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_layouts_are_converted_around_it(end: str) -> None:
+    mod = relay.fromtext(f"{HEAD}{end} }}")
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal(s).astype("float32") for s in ((1, 4, 8, 8), (4, 4, 3, 3))]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        made = channels_last()(simplify(mod))
+        got = tvmlab.compile(mod)(*inputs)
+    assert "NHWC" in str(made)
+    if "dropout" in end:  # upstream has no loops for it
+        plain = {"nn.dropout(%0).0": "%0"}.get(end, "%0 + %0")
+        mod = relay.fromtext(f"{HEAD}{plain} }}")
+    np.testing.assert_allclose(got, tvmlab.compile(mod, schedule=False)(*inputs), atol=1e-4)
+
+
+def test_a_module_without_convolutions_is_left_alone() -> None:
+    mod = relay.fromtext(
+        "def @main(%x: Tensor[(2), float32]) { (stack((%x, %x), axis=0), nn.dropout(%x)) }"
+    )
+    assert not convolves(mod)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tvm.ir.assert_structural_equal(channels_last()(mod), mod)
+
+
+def test_what_it_may_not_change_stays() -> None:
+    mask = relay.fromtext(f"{HEAD}nn.dropout(%0).1 }}")
+    assert convolves(mask)
+    assert "dropout" in str(CarryLayouts()(mask))
+    plain = relay.fromtext(f"{HEAD}squeeze(transpose(%0), axis=[3]) }}")
+    tvm.ir.assert_structural_equal(CarryLayouts()(plain), plain)
