@@ -68,21 +68,9 @@ def test_the_digits_network_says_what_its_quantizer_says(form: Any) -> None:
         (theirs,) = by_onnx_runtime(proto, x)
         mod = tvmlab.load(proto, shapes={"data": (50, 1, 8, 8)})
     integer = FakeQuantizationToInteger()(mod)
-    if form != "QOperator":  # test_nothing_of_the_digits_network_in_qoperator_form_is_float
-        assert not float_operators(integer)
+    assert not float_operators(integer)
     run = tvmlab.compile(integer)
     ours = np.concatenate([np.asarray(run(x[i : i + 50])) for i in range(0, len(x), 50)])
     assert np.mean(ours.argmax(axis=1) == theirs.argmax(axis=1)) >= SAME
     right = [np.mean(logits.argmax(axis=1) == labels) for logits in (ours, theirs)]
     assert abs(right[0] - right[1]) <= CLOSE
-
-
-@pytest.mark.xfail(
-    strict=True,
-    reason="ONNX Runtime leaves norm, ReLU and mean unquantized there, and the mean of sums "
-    "has no integer form yet",
-)
-def test_nothing_of_the_digits_network_in_qoperator_form_is_float() -> None:
-    proto = quantized_onnx(models.digits_resnet(batch=None), format="QOperator")
-    mod = tvmlab.load(proto, shapes={"data": (50, 1, 8, 8)})
-    assert not float_operators(FakeQuantizationToInteger()(mod))
