@@ -291,7 +291,7 @@ def test_a_batch_norm_of_its_own_is_a_depthwise_convolution(shape, axis, dtype):
     kept = [name for name in names(after) if name != "reshape"]
     assert kept == ["qnn.conv2d", "relay.nn.bias_add", "qnn.requantize"]
     weight = after["main"].body.blocks[0].bindings[0 if len(shape) == 4 else 1].value.args[1]
-    assert weight.value.numpy().ravel().tolist() == [127, -127, 0, 0]
+    assert weight.value.numpy().ravel().tolist() == [32767, -32767, 0, 0]
 
 
 def test_a_batch_norm_of_sums_is_another_scale():
