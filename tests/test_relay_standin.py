@@ -140,7 +140,7 @@ assert tvm.nd.array([1.0, 2.0]).asnumpy().tolist() == [1, 2]
 with tvm.transform.PassContext(opt_level=3, config={"tir.disable_vectorize": True}):
     pass
 for bad in (
-    lambda: tvm.transform.PassContext(config={"relay.FuseOps.max_depth": 1}),
+    lambda: tvm.transform.PassContext(config={"relay.ext.cutlass.options": 1}),
     lambda: te.create_schedule, lambda: tvm.lower, lambda: relay.vm.compile,
     lambda: tvm.contrib.debugger.debug_executor.create, lambda: relay.transform.AlterOpLayout,
     lambda: tvm.micro.project, lambda: tvm.parser.parse("def @main( {"),

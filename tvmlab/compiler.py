@@ -161,7 +161,7 @@ def simplify(mod: IRModule) -> IRModule:
         relax.transform.FoldConstant(),
         relax.transform.DeadCodeElimination(),
     ]
-    if dialect.any_registered():  # else no module can hold one, and Relay's layer stays unloaded
+    if dialect.any_expansion():  # else no module can hold one, and Relay's layer stays unloaded
         from .relay.expand import ExpandRelayOperators, has_relay_operators
 
         if has_relay_operators(mod):

@@ -114,9 +114,9 @@ def expansion(name: str) -> Expand | None:
     return _EXPANSIONS.get(name)
 
 
-def any_registered() -> bool:
-    """Say whether there is any operator of ours, so that no module is searched in vain."""
-    return bool(_INFERENCES)
+def any_expansion() -> bool:
+    """Say whether any operator of ours stands for others, so that no module is searched in vain."""
+    return bool(_EXPANSIONS)
 
 
 def _from_words(kind: type[errors.TvmlabError]) -> type:
