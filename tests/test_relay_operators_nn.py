@@ -127,6 +127,13 @@ CASES: list[tuple[str, list[tuple[int, ...]], dict[str, Any], list[int]]] = [
     ("nn.depth_to_space", [(1, 8, 2, 3)], {"block_size": 2}, [1, 2, 4, 6]),
     ("nn.depth_to_space", [(1, 8, 2, 3)], {"block_size": 2, "mode": "CDR"}, [1, 2, 4, 6]),
     ("nn.space_to_depth", [(1, 4, 6, 2)], {"block_size": 2, "layout": "NHWC"}, [1, 2, 3, 8]),
+    ("nn.fast_softmax", [(2, 3)], {"axis": 0}, [2, 3]),
+    (
+        "nn.mirror_pad",
+        [(1, 2, 4, 3)],
+        {"pad_width": [[0, 0], [0, 0], [3, 1], [0, 2]], "mode": "REFLECT"},
+        [1, 2, 8, 5],
+    ),
 ]
 
 
@@ -189,6 +196,11 @@ def torch_of(name: str, given: list[torch.Tensor], a: dict[str, Any]) -> torch.T
         if "method" in a:
             return F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True)
         return F.interpolate(x, scale_factor=(2, 3), mode="nearest")
+    if name == "nn.fast_softmax":
+        return F.softmax(x, a["axis"])
+    if name == "nn.mirror_pad":
+        (top, bottom), (left, right) = a["pad_width"][2:]
+        return F.pad(x, (left, right, top, bottom), mode="reflect")
     if name == "nn.depth_to_space" and a.get("mode") == "CDR":
         return F.pixel_shuffle(x, 2)
     if name == "nn.depth_to_space":
