@@ -19,6 +19,8 @@ from tvm.s_tir.dlight.cpu.base import CPUScheduleRule
 from . import loops
 from .compute import CONTRACTION, DOT, TILE
 from .machine import Machine
+from .prefetch import AHEAD, Ahead
+from .tile import STACK
 
 __all__ = ["Contraction"]
 
@@ -62,7 +64,7 @@ class Contraction(CPUScheduleRule):
         _tile(sch, blocks[place], sources, store, plan, machine)
         for rest in ([final] if store is None else []) + ([beyond] if beyond else []):
             loops.elementwise(sch, rest, machine)
-        return sch
+        return s_tir.Schedule(plan.ahead.fetch(sch.mod["main"])) if plan.ahead else sch
 
 
 @dataclass(frozen=True)
@@ -76,11 +78,12 @@ class _Plan:
     reuse: bool  # whether weights stay in the cache for all pictures, or a picture for all weights
     unroll: int  # steps of a sum that are written out
     local: bool  # whether a thread prepares its own part of the input
+    ahead: Ahead | None  # how weights are fetched before they are read; None where they are not
 
     @classmethod
     def of(cls, sch: s_tir.Schedule, block: Any, prepared: bool, machine: Machine) -> _Plan:
         rows, columns, channels = (int(size) for size in sch.get(block).annotations[TILE])
-        *outer, y, _, o = (loops.extent(sch, loop) for loop in loops.spatial(sch, block))
+        *outer, y, x, o = (loops.extent(sch, loop) for loop in loops.spatial(sch, block))
         *taps, inputs = (loops.extent(sch, k) for k in loops.reduction(sch, block))
         depth = 1
         if DOT in sch.get(block).annotations:
@@ -107,12 +110,19 @@ class _Plan:
         lines = y // rows
         known = math.prod(size for size in outer if isinstance(size, int))
         tile = (rows, columns, channels)
+        once = reuse and all(isinstance(n, int) and n == 1 for n in outer)
+        ahead = None
+        stays = sums * machine.vector_bytes < STACK
+        if once and stays and isinstance(x, int) and blocks * weights > machine.l2:
+            step = channels * depth
+            many = group * math.prod(taps) * inputs * step
+            ahead = Ahead(rows, columns, lines, x // columns, step, many)
         if rows * columns < _MANY and math.prod(taps) > 1 and weights > machine.l1:
             # Few pixels at a time: the weights are read often, from as near as can be.
             chunk = loops.divisor(inputs, machine.l1 // (channels * size))
-            return cls(tile, group, loops.divisor(lines, 8), chunk, reuse, unroll, local=False)
+            return cls(tile, group, loops.divisor(lines, 8), chunk, reuse, unroll, False, ahead)
         together = _share(lines, known, machine.threads) if local else 1
-        return cls(tile, group, together, inputs, reuse, unroll, local)
+        return cls(tile, group, together, inputs, reuse, unroll, local, ahead)
 
 
 def _bytes(buffer: Any) -> int:
@@ -174,8 +184,10 @@ def _tile(
     for loop in (yi, xi, ov):
         sch.unroll(loop)
     if plan.unroll > 1:
-        _, written = sch.split(k, [None, plan.unroll])
+        k, written = sch.split(k, [None, plan.unroll])
         sch.unroll(written)
+    if plan.ahead:
+        sch.annotate(k, AHEAD, 1)
     if dot is None:
         sch.vectorize(ol)
         sch.decompose_reduction(block, taps[0] if taps else kc)

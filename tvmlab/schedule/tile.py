@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from .machine import Machine
 
-__all__ = ["OPEN", "Tile", "pixels_of_a_vector"]
+__all__ = ["MEMORY", "OPEN", "STACK", "Tile", "pixels_of_a_vector"]
 
 #: Rows of a matrix that a tile is chosen for where their number is open.
 OPEN = 64
@@ -23,9 +23,14 @@ _FMAS, _LOADS, _LATENCY = 2, 2, 4
 _MOST_VECTORS = 8
 # An address decides by its place in a page which few lines of the L1 cache may hold it.
 _WAYS, _PAGE = 16, 4096
-# TVM takes arrays from this size on from the heap (runtime::kMaxStackAlloca): LLVM keeps their
-# numbers in registers over the sum, but not from there to what follows the sum. Cycles a vector.
-_STACK, _ROUND_TRIP = 1024, 12
+#: TVM takes arrays from this size on from the heap (runtime::kMaxStackAlloca): LLVM keeps their
+#: numbers in registers over the sum, but not from there to what follows the sum, nor if weights are
+#: fetched ahead meanwhile, which might change what is on the heap for all it knows.
+STACK = 1024
+# Cycles for a vector to the heap and back.
+_ROUND_TRIP = 12
+#: Bytes in a cycle from memory.
+MEMORY = 4
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,7 @@ class Tile:
         apart: int,
         dtype: str,
         machine: Machine,
+        weights: int = 0,
     ) -> Tile:
         """Take the tile that needs the fewest cycles for a picture of one layer.
 
@@ -69,8 +75,13 @@ class Tile:
             Of the sums.
         machine : Machine
             Lanes and registers.
+        weights : int, optional
+            Bytes of all weights, where they can be fetched ahead.
         """
         lanes = machine.lanes(dtype)
+        # Where memory is busy for a good part of the time, that part is to be beside the other.
+        busy = height * width * channels * steps / lanes / _FMAS
+        from_memory = weights > machine.l2 and weights / MEMORY > busy / 4
 
         def cycles(tile: Tile) -> float:
             pixels, vectors = tile.rows * tile.columns, tile.channels // lanes
@@ -82,12 +93,14 @@ class Tile:
             arithmetic = max(pixels * vectors / _FMAS, _LATENCY)
             # Loads hide behind arithmetic, but not all of them.
             one = arithmetic + (pixels + vectors) / _LOADS / 4 + 1
-            if pixels * vectors * machine.vector_bytes >= _STACK:
+            wait = 0.0
+            if pixels * vectors * machine.vector_bytes >= STACK:
                 one += _ROUND_TRIP * pixels * vectors / steps
+                wait = weights / MEMORY / steps if from_memory else 0.0
             # A picture that the tile does not divide is copied, to be padded; a tile of several
             # rows touches more lines of the cache.
             uneven = bool(height % tile.rows or width % tile.columns)
-            return tiles * one * (1 + 0.05 * uneven + 0.02 * (tile.rows - 1))
+            return tiles * one * (1 + 0.05 * uneven + 0.02 * (tile.rows - 1)) + wait
 
         # Inputs that lie a multiple of a page apart compete for the same few lines of the L1 cache.
         most = _WAYS * (_PAGE // math.gcd(_PAGE, apart))

@@ -19,7 +19,7 @@ from tvm import te, tirx
 
 from .compute import Window, contraction, round_up
 from .machine import Machine
-from .tile import Tile
+from .tile import MEMORY, Tile
 
 __all__ = ["INPUT", "OUTPUT", "Squares"]
 
@@ -56,8 +56,8 @@ _RESULT = {
 
 
 # Of a core: multiply-adds of a vector in a cycle, as the tiles reach them; bytes in a cycle from
-# and to the caches, and from memory, where the weights lie.
-_FMAS, _CACHE, _MEMORY = 1.7, 8, 4
+# and to the caches.
+_FMAS, _CACHE = 1.7, 8
 
 
 class Squares:
@@ -122,7 +122,7 @@ class Squares:
         def cycles(products: int, points: int, moved: int) -> float:
             arithmetic = products * inputs * outputs / lanes / _FMAS
             weights = 4 * points * inputs * outputs
-            return float(arithmetic + 4 * moved / _CACHE + weights / _MEMORY)
+            return float(arithmetic + 4 * moved / _CACHE + weights / MEMORY)
 
         best, size = cycles(9 * height * width, 9, 0), 0
         for m in _DATA:

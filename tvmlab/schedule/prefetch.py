@@ -1,0 +1,109 @@
+"""Fetch weights from memory while the sums before them are computed.
+
+Late layers of a network have few pixels and many weights. A block of weights is read from memory
+for the first tile of pixels, which waits for it, and from the cache for the others, while the
+memory rests. So while the tiles work on one block, the next one is fetched, a little with each step
+of the sum: the processor's own prefetching cannot know what comes next.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import s_tir, tirx
+
+__all__ = ["AHEAD", "Ahead"]
+
+#: The annotation of the loop over the steps of a sum that is to fetch.
+AHEAD = "tvmlab.ahead"
+# Arguments of LLVM's prefetch: to read, for the second level of caches, of data.
+_READ, _LEVEL, _DATA = 0, 2, 1
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """In which order a scheduled contraction reads its packed weights.
+
+    Attributes
+    ----------
+    rows, columns : int
+        Pixels of a tile.
+    down, across : int
+        Tiles of a picture: all of them read the same weights before the next ones are read.
+    step, many : int
+        Weights of one step of a sum, and of all blocks that a tile reads in turn.
+    """
+
+    rows: int
+    columns: int
+    down: int
+    across: int
+    step: int
+    many: int
+
+    def fetch(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
+        """Let the loop that is annotated with `AHEAD` fetch what comes next.
+
+        Parameters
+        ----------
+        func : tvm.tirx.PrimFunc
+            The contraction.
+
+        Returns
+        -------
+        tvm.tirx.PrimFunc
+            It computes the same.
+        """
+
+        def rewrite(loop: tirx.For) -> tirx.For:
+            if AHEAD not in loop.annotations:
+                return loop
+            rest = {key: value for key, value in loop.annotations.items() if key != AHEAD}
+            body = tirx.SeqStmt([tirx.Evaluate(self._instruction(loop.body)), loop.body])
+            bounds = loop.min, loop.extent, loop.kind
+            return tirx.For(loop.loop_var, *bounds, body, loop.thread_binding, rest)
+
+        return func.with_body(tvm_ffi.structural_map(func.body, (tirx.For, rewrite)))
+
+    def _instruction(self, body: tirx.Stmt) -> tirx.PrimExpr:
+        """Make the instruction for one step of the sum."""
+        inner: list[tirx.For] = []
+        found: list[s_tir.SBlockRealize] = []
+        kinds = ((tirx.For, inner.append), (s_tir.SBlockRealize, found.append))
+        tvm_ffi.structural_walk(body, kinds)
+        update = max(found, key=lambda realize: len(realize.block.iter_vars))
+        pairs = list(zip(update.block.iter_vars, update.iter_values, strict=True))
+        zero = tirx.const(0, "int64")
+
+        def outside(expr: tirx.PrimExpr) -> tirx.PrimExpr:
+            """Say in terms of the loops around what the block says, at the first place inside."""
+            expr = _replace(expr, [(var.var, value) for var, value in pairs])
+            return _replace(expr, [(loop.loop_var, zero) for loop in inner])
+
+        y, x = [outside(v) for var, v in pairs if var.iter_type == tirx.IterVar.DataPar][-3:-1]
+        weights = update.block.reads[-1]
+        sizes = [int(size) for size in weights.source.shape]
+        place = sum(
+            outside(axis.min) * math.prod(sizes[i + 1 :]) for i, axis in enumerate(weights.region)
+        )
+        # Each tile fetches its share, evenly over its steps.
+        tile = tirx.floordiv(y, self.rows) * self.across + tirx.floordiv(x, self.columns)
+        done = tirx.floordiv(tirx.floormod(place, self.many), self.step)
+        tiles = self.down * self.across
+        share = tile * (self.many // tiles) + done * (self.step // tiles)
+        next_ = (tirx.floordiv(place, self.many) + 1) * self.many + share
+        there = tirx.BufferLoad(weights.source, [zero] * (len(sizes) - 1) + [next_])
+        flags = (tirx.const(flag, "int32") for flag in (_READ, _LEVEL, _DATA))
+        return tirx.call_llvm_intrin("void", "llvm.prefetch", tirx.address_of(there), *flags)
+
+
+def _replace(expr: Any, pairs: list[tuple[Any, Any]]) -> Any:
+    """Put values in the place of variables."""
+
+    def value(var: tirx.Var) -> Any:
+        return next((known for old, known in pairs if old.same_as(var)), var)
+
+    return tvm_ffi.structural_map(expr, (tirx.Var, value))
