@@ -6,7 +6,6 @@ the tile what fusion attaches, as for floats. `dot_factors` says what is multipl
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -31,6 +30,7 @@ from .compute import (
     sizes,
 )
 from .dot_factors import Factors
+from .dot_sources import source
 from .machine import Machine
 from .tile import OPEN, Tile, pixels_of_a_vector
 
@@ -104,29 +104,19 @@ def _conv2d(builder: relax.BlockBuilder, call: relax.Call, machine: Machine) -> 
         return None
     if alone:
         return _depthwise(builder, data, factors, window, shape, machine)
-    each, depth = outputs // groups, factors.depth
-    steps = math.prod(taps) * -(-inputs // depth)
-    channels = (groups - 1) * inputs + round_up(inputs, depth)
-    apart = channels * window.strides[1] * factors.bytes
-    tile = _tile(shape[1], shape[2], each, steps, apart, factors, machine)
+    each, read = outputs // groups, source(factors, window, groups)
+    tile = _tile(shape[1], shape[2], each, read.steps, read.apart, factors, machine)
 
     def conv2d(x: te.Tensor, w: te.Tensor, extra: te.Tensor) -> te.Tensor:
         n, height, width, _ = shape
-        rows, columns = round_up(height, tile.rows), round_up(width, tile.columns)
-        at, weight = window.at, factors.reader(w, tile.channels)
-        x = factors.moved(x)
-        if taps == [1, 1] and window.strides != [1, 1]:
-            x = window.gather(x, rows, columns, channels, factors.fill)
-            at = lambda y, c, *_: (y, c)  # noqa: E731
-        else:
-            x = window.pad(x, rows, columns, channels, factors.fill)
+        weight = read.factors.reader(w, tile.channels)
         sums = contraction(
-            x,
+            read.prepared(x, round_up(height, tile.rows), round_up(width, tile.columns)),
             lambda outer, *place: weight(outer[-1], *place),
-            read=lambda o, y, c, ky, kx, ki: (o[0], *at(y, c, ky, kx), o[1] * inputs + ki),
+            read=read.at,
             pixels=(n, groups, height, width),
-            taps=taps,
-            inputs=inputs,
+            taps=read.taps,
+            inputs=read.inputs,
             channels=each,
             tile=tile,
             dtype="int32",
@@ -138,7 +128,7 @@ def _conv2d(builder: relax.BlockBuilder, call: relax.Call, machine: Machine) -> 
             name="crop",
         )
 
-    return _call(builder, conv2d, data, factors, groups, tile, "qnn_conv2d")
+    return _call(builder, conv2d, data, read.factors, groups, tile, "qnn_conv2d")
 
 
 def _dense(builder: relax.BlockBuilder, call: relax.Call, machine: Machine) -> relax.Expr | None:
