@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import tvm
 from helpers_assembly import assembly, inner_loops
-from helpers_dot import Quantized, QuantizedConv, QuantizedDense, full
+from helpers_dot import Quantized, QuantizedConv, QuantizedDense, constant, full
 from helpers_schedule import module, wrong
+from tvm import relax
 
 import tvmlab
+from tvmlab import qnn
+from tvmlab.qnn import arithmetic
 from tvmlab.schedule import Machine
 from tvmlab.schedule.dot_intrinsics import Dot
 
@@ -109,3 +113,38 @@ def test_the_sums_of_a_tile_fit_the_registers(cpu: str) -> None:
     machine = Machine.of(target(cpu))
     for dot in (machine.dot8, machine.dot16):
         assert dot is None or dot.lanes == machine.lanes("int32")
+
+
+def test_what_follows_the_sums_is_vectors_of_32_bits() -> None:
+    """The requantization is in the tile; no 64-bit product, which takes three instructions each."""
+    mod, _ = module([Requantized(**vars(replace(CONV, inputs=64, outputs=64)))])
+    run = tvmlab.compile(mod, target("cascadelake"))
+    assert [kernel.rule for kernel in run.summary().kernels] == ["Contraction"]
+    text = assembly(run)
+    assert re.search(r"vpmuldq\s.*%zmm", text)
+    assert re.search(r"vpmovsdb\s+%zmm", text)
+    assert "vpmullq" not in text
+
+
+class Requantized(QuantizedConv):
+    """A convolution with a bias, requantized by channel."""
+
+    def relax(self, builder: relax.BlockBuilder, values: dict[str, Any]) -> relax.Expr:
+        call = builder.emit(super().relax(builder, values))
+        bias = relax.const(np.arange(self.outputs, dtype="int32").reshape(1, 1, 1, -1))
+        scales = relax.const(np.linspace(1e-4, 1e-3, self.outputs, dtype="float32"))
+        points = [constant(0, "int32"), constant(0.5, "float32"), constant(3, "int32")]
+        return qnn.op.requantize(builder.emit(relax.op.add(call, bias)), scales, *points, axis=3)
+
+    def reference(self) -> np.ndarray:
+        sums = super().reference() + np.arange(self.outputs, dtype="int32")
+        scales = np.linspace(1e-4, 1e-3, self.outputs, dtype="float32")
+        return arithmetic.requantize(sums, scales, 0, 0.5, 3, axis=3, out_dtype="int8")
+
+
+@pytest.mark.parametrize("cpu", [cpu for cpu, (triple, *_) in TARGETS.items() if triple == X86])
+def test_requantized_sums_are_exact(cpu: str) -> None:
+    if missing := tvmlab.target.missing_features(target(cpu)):
+        pytest.skip(f"this processor lacks {missing}")
+    cases = [replace(CONV, kernel=(1, 1), pads=(0, 0, 0, 0)), CONV, replace(CONV, outputs=64)]
+    assert not wrong([Requantized(**vars(case)) for case in cases], target=target(cpu))

@@ -182,9 +182,7 @@ def _tile(
     """Choose the tile as `Tile.choose` does, in the registers that the instruction leaves free."""
     spare = factors.dot.spare if factors.dot else 0
     free = replace(machine, registers=machine.registers - spare)
-    return Tile.choose(
-        height, width, channels, steps, apart, "int32", free, factors.weight.nbytes
-    )
+    return Tile.choose(height, width, channels, steps, apart, "int32", free, factors.weight.nbytes)
 
 
 def _call(

@@ -60,7 +60,7 @@ class Pixels:
     @property
     def apart(self) -> int:
         """Bytes between what neighbouring pixels of the output read."""
-        return self._channels * self.window.strides[1] * self.factors.bytes
+        return self._channels * int(self.window.strides[1]) * self.factors.bytes
 
     def prepared(self, data: te.Tensor, height: int, width: int) -> te.Tensor:
         """Move and pad NHWC data for an output of this size."""
@@ -95,7 +95,7 @@ class Rows(Pixels):
     @property
     def apart(self) -> int:
         """Bytes between what neighbouring pixels of the output read."""
-        return self.pixel * self.window.strides[1] * self.factors.bytes
+        return self.pixel * int(self.window.strides[1]) * self.factors.bytes
 
     def prepared(self, data: te.Tensor, height: int, width: int) -> te.Tensor:
         """Move and pad NHWC data to ``[n, rows, numbers]``."""

@@ -63,6 +63,8 @@ def _lines(node: Any, loops: list[str], depth: int) -> Iterator[str]:
         while (bare := re.sub(r"\[[^\[\]]*\]", "", text)) != text:
             text = bare
         yield f"{head}: {_shortened(text)}" if loops else f"{head}{_shortened(text)}"
+    elif isinstance(node, tirx.Evaluate) and "llvm.prefetch" in str(node):
+        yield f"{head}: prefetch" if loops else f"{head}prefetch"
     else:
         inner = getattr(node, "block", getattr(node, "body", None))
         if inner is None:

@@ -67,8 +67,8 @@ def _staircase(
     weight, zero, weight_zero, bias = numbers
     axis, rank = conv["data_layout"].find("C"), len(conv["data_layout"])
     channels, dtype, out_dtype = weight.size, str(x.ty.dtype), requantize["out_dtype"]
-    alone = conv["groups"] == channels == len(weight.ravel()) and weight.ndim == rank
-    still = {*conv["strides"], *conv["kernel_size"]} == {1} and not any(conv["padding"])
+    alone = conv["groups"] == channels and weight.ndim == rank  # a weight a channel: one tap
+    still = {*conv["strides"]} == {1} and not any(conv["padding"])
     here = requantize["axis"] % rank == axis and conv["out_layout"] in ("", conv["data_layout"])
     along = [1] * rank
     along[axis] = channels
@@ -79,18 +79,19 @@ def _staircase(
     every = np.arange(ends.min, ends.max + 1, dtype=np.int64)
     slope = weight.ravel().astype(np.int64) - weight_zero.ravel()
     sums = (every[:, None] - int(zero.ravel()[0])) * slope + bias.ravel()
+    in_scale, in_zero, out_scale, out_zero = scales
     wanted = arithmetic.requantize(
         sums.astype(np.int32),
-        scales[0],
-        scales[1],
-        scales[2],
-        scales[3],
+        in_scale,
+        in_zero,
+        out_scale,
+        out_zero,
         axis=1,
         rounding=requantize["rounding"],
         compute_dtype=requantize["compute_dtype"],
         out_dtype=out_dtype,
     )
-    real = slope * (scales[0].astype(np.float64) / scales[2].astype(np.float64)).ravel()
+    real = slope * (in_scale.astype(np.float64) / out_scale.astype(np.float64)).ravel()
     found = _fit(every, real, wanted.T.astype(np.int64), out_dtype)
     if found is None:
         return None
