@@ -55,6 +55,21 @@ def convolution(key: str, shape: dict[str, int]) -> dict[str, Any]:
     return said
 
 
+def quantize(name: str, path: str) -> None:
+    """Quantize a network, for the rivals to read."""
+    import bench_quantized
+
+    bench_quantized.write(name, path)
+
+
+def quantized(key: str, rival: str, name: str, path: str) -> dict[str, Any]:
+    """Get a quantized network, or its float32 form, ready on one of the rivals."""
+    import bench_quantized
+
+    FUNCTIONS[key], said = bench_quantized.ready(rival, name, path)
+    return said
+
+
 def peak(key: str) -> dict[str, Any]:
     """Get the machine's peak loop ready."""
     from tvmlab import bench
@@ -122,6 +137,7 @@ def relay_read(path: str) -> dict[str, float]:
 JOBS: dict[str, Callable[..., Any]] = {
     **{job.__name__: job for job in (network, convolution, peak, turn, forget, save, memory)},
     **{job.__name__: job for job in (relay_calls, relay_write, relay_read)},
+    **{job.__name__: job for job in (quantize, quantized)},
 }
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import bench_convolution
+import bench_quantized
 import bench_report
 import numpy as np
 from bench_race import Child, ChildError, children, race
@@ -281,6 +282,40 @@ def relay_text(name: str, effort: Effort) -> Found:
     )
 
 
+def quantized(name: str, effort: Effort) -> Found:
+    """Race a network in int8 against ONNX Runtime's int8, and against our own float32."""
+    ours, int8, reference = bench_quantized.RIVALS
+    with tempfile.TemporaryDirectory() as folder, children(list(bench_quantized.RIVALS)) as crowd:
+        path = str(Path(folder) / "network.onnx")
+        crowd[reference].do("quantize", name=name, path=path)
+        said = {
+            rival: child.do("quantized", key="batch 1", rival=rival, name=name, path=path)
+            for rival, child in crowd.items()
+        }
+        runners = {rival: (child, "batch 1") for rival, child in crowd.items()}
+        found = race(runners, rounds=effort.rounds, budget=effort.budget)
+    figures = _figures(found, reference)
+    rows = [(f"{name} quantized", "ms", "spread", "over ONNX", "ready in s")]
+    for rival, row in figures.items():
+        rows.append(
+            (
+                f"  {rival}",
+                f"{1e3 * row['median_seconds']:.3g}",
+                f"{row['spread']:.0%}",
+                f"{row[f'over {reference}']:.2f}",
+                f"{said[rival]['seconds']:.1f}",
+            )
+        )
+    print(columns(rows), flush=True)
+    return Found(
+        {
+            bench_report.QUANTIZED_RATIO.format(name): found.ratio(int8, reference),
+            bench_report.QUANTIZED_GAIN.format(name): found.ratio(int8, ours),
+        },
+        {"rivals": figures, "ready": said},
+    )
+
+
 #: The sections in their order. The first runs over every network, the others over one.
 SECTIONS: dict[str, Callable[[str, Effort], Found]] = {
     "networks": network,
@@ -289,6 +324,7 @@ SECTIONS: dict[str, Callable[[str, Effort], Found]] = {
     "memory": memory,
     "batch": batch,
     "relay": relay_text,
+    "quantized": quantized,
 }
 
 

@@ -248,11 +248,16 @@ class OnnxRuntime:
         The model.
     threads : int, optional
         Threads inside an operator; left out, TVM's number (`peer_threads`).
+    spinning : bool
+        Whether threads that wait for work keep their cores busy, as is ONNX Runtime's default. They
+        take these from whoever else is measured in the process.
     """
 
-    def __init__(self, model: Any, threads: int | None = None) -> None:
+    def __init__(self, model: Any, threads: int | None = None, *, spinning: bool = True) -> None:
         onnxruntime = need("onnxruntime", extra="peers")
         options = onnxruntime.SessionOptions()
+        if not spinning:
+            options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.intra_op_num_threads = threads or peer_threads()
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
