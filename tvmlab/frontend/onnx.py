@@ -122,7 +122,10 @@ def import_proto(
                 keep_params_in_input=keep_params,
             )
             raise_limits: tvm.transform.Pass = RaiseLimits()
-            return raise_limits(imported)
+            imported = raise_limits(imported)
+            if qdq.quantized(model):
+                imported["main"] = imported["main"].with_attr("qnn.rounding", "ONNX")
+            return imported
     except tvm.error.OpNotImplemented as error:
         raise _unsupported(model, set(re.findall(r"\w+", str(error))), where) from error
     except (ModelError, ShapeError):

@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import ModelError, UnsupportedOperatorError
 from ..extras import need
 
-__all__ = ["check"]
+__all__ = ["check", "quantized"]
 
 _OPERATORS = ("QuantizeLinear", "DequantizeLinear")
 _INTEGERS = ("INT8", "UINT8", "INT16", "UINT16", "INT32")
@@ -21,6 +21,11 @@ _SUPPORTED = (
     "supported are int8, uint8, int16 and uint16, int32 for biases, with one scale or one for "
     "each index of an axis"
 )
+
+
+def quantized(model: Any) -> bool:
+    """Say whether an ONNX model quantizes or dequantizes anywhere in its own graph."""
+    return any(node.op_type in _OPERATORS for node in model.graph.node)
 
 
 def check(model: Any, where: str) -> None:
@@ -43,7 +48,7 @@ def check(model: Any, where: str) -> None:
     """
     onnx = need("onnx", extra="onnx")
     graph = model.graph
-    if not any(node.op_type in _OPERATORS for node in graph.node):
+    if not quantized(model):
         return
     constants = {tensor.name: tensor for tensor in graph.initializer}
     shapes = {tensor.name: list(tensor.dims) for tensor in graph.initializer}

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from ..errors import InputError
 
 UNSET = "None"
-ROUNDINGS = (UNSET, "UPWARD", "TONEAREST", "TFLITE")
+ROUNDINGS = (UNSET, "UPWARD", "TONEAREST", "TFLITE", "ONNX")
+QUANTIZE_ROUNDINGS = (UNSET, "ONNX")
 COMPUTE_DTYPES = (UNSET, "int64", "float32", "float64")
 
 
@@ -26,18 +27,21 @@ class Requantization:
     Attributes
     ----------
     rounding : str
-        ``"UPWARD"`` (half-way cases towards plus infinity), ``"TONEAREST"`` (away from zero), or
-        ``"TFLITE"`` (as the reference kernels of TensorFlow Lite do).
+        ``"UPWARD"`` (half-way cases towards plus infinity), ``"TONEAREST"`` (away from zero),
+        ``"TFLITE"`` (as the reference kernels of TensorFlow Lite do) or ``"ONNX"`` (to even, from
+        float32, as ONNX Runtime's kernels do on x86).
     compute_dtype : str
         ``"int64"``: a 31-bit multiplier and a shift; ``"float32"``, ``"float64"``: in that dtype.
         TFLite's convolutions round twice in integers; its fully connected layers have become
-        ``"float64"``, rounded once, half away from zero.
+        ``"float64"``, rounded once, half away from zero. ``"ONNX"`` is float32 alone.
     """
 
     rounding: str = "UPWARD"
     compute_dtype: str = "int64"
 
 
+# In what the frameworks' kernels compute; first, what most of them do.
+_FRAMEWORKS = {"TFLITE": ("int64", "float64"), "ONNX": ("float32",)}
 _DEFAULT = Requantization()
 _CURRENT: ContextVar[Requantization] = ContextVar("requantization", default=_DEFAULT)
 
@@ -51,7 +55,8 @@ def requantize_config(
     Parameters
     ----------
     rounding : str
-        ``"UPWARD"``, ``"TONEAREST"`` or ``"TFLITE"``; ``"None"`` keeps what holds outside.
+        ``"UPWARD"``, ``"TONEAREST"``, ``"TFLITE"`` or ``"ONNX"``; ``"None"`` keeps what holds
+        outside.
     compute_dtype : str
         ``"int64"``, ``"float32"`` or ``"float64"``; ``"None"`` keeps what holds outside.
 
@@ -63,7 +68,7 @@ def requantize_config(
     Raises
     ------
     tvmlab.errors.InputError
-        If a value is none of these, or ``"TFLITE"`` is joined with float32.
+        If a value is none of these, or the compute_dtype is none that the rounding has.
 
     Notes
     -----
@@ -92,35 +97,47 @@ def resolve(call: str, rounding: str = UNSET, compute_dtype: str = UNSET) -> Req
     Returns
     -------
     Requantization
-        Neither of its values is ``"None"``. Where a call asks for TFLite's rounding and leaves the
-        compute_dtype open, it is int64, whatever was configured for other roundings.
+        Neither of its values is ``"None"``. Where a call asks for a framework's rounding and leaves
+        the compute_dtype open, it is the framework's, whatever was configured for other roundings:
+        int64 for TFLite's, float32 for ONNX Runtime's.
 
     Raises
     ------
     tvmlab.errors.InputError
-        If a value is unknown, or TFLite's rounding is joined with float32.
+        If a value is unknown, or the compute_dtype is none that the rounding has.
     """
-    _one_of(call, "rounding", rounding, ROUNDINGS)
-    _one_of(call, "compute_dtype", compute_dtype, COMPUTE_DTYPES)
+    one_of(call, "rounding", rounding, ROUNDINGS)
+    one_of(call, "compute_dtype", compute_dtype, COMPUTE_DTYPES)
     outside = _CURRENT.get()
     chosen = outside.rounding if rounding == UNSET else rounding
     if compute_dtype != UNSET:
         computed = compute_dtype
     else:
-        other = chosen == "TFLITE" and outside.rounding != chosen
-        computed = "int64" if other else outside.compute_dtype
-    if chosen == "TFLITE" and computed == "float32":
+        own = _FRAMEWORKS.get(chosen)
+        computed = outside.compute_dtype
+        if own and outside.rounding != chosen:
+            computed = own[0]
+        elif outside.rounding in _FRAMEWORKS and outside.rounding != chosen:
+            computed = _DEFAULT.compute_dtype
+    if computed not in _FRAMEWORKS.get(chosen, COMPUTE_DTYPES):
         raise InputError(
-            'compute_dtype is "float32", which no kernel of TFLite uses',
+            f'compute_dtype is "{computed}", in which no kernel of "{chosen}" computes',
             where=f"{call}, attribute compute_dtype",
-            fix='leave it at "int64", or choose another rounding',
+            fix=f'leave it at "{_FRAMEWORKS[chosen][0]}", or choose another rounding',
         )
     return Requantization(chosen, computed)
 
 
-def _one_of(call: str, name: str, value: str, allowed: Collection[str]) -> None:
+def one_of(call: str, name: str, value: str, allowed: Collection[str]) -> None:
+    """Insist on one of an attribute's values.
+
+    Raises
+    ------
+    tvmlab.errors.InputError
+        If it is another.
+    """
     if value not in allowed:
         raise InputError(
-            f'{name} is "{value}"; it has to be one of {", ".join(allowed)}',
+            f'{name} is "{value}"; {call} takes {", ".join(allowed)}.',
             where=f"{call}, attribute {name}",
         )

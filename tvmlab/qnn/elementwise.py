@@ -14,8 +14,8 @@ from tvm import ir, relax
 
 from .. import dialect
 from ..errors import InputError, ShapeError
-from .config import ROUNDINGS
-from .types import Tensor, broadcast, differ, one_of, parameter, result, view, views
+from .config import ROUNDINGS, one_of
+from .types import Tensor, broadcast, differ, parameter, result, view, views
 from .windows import pooling
 
 BINARY_OPERANDS = (

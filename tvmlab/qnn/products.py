@@ -14,7 +14,8 @@ from tvm import ir, relax
 
 from .. import dialect
 from ..errors import ShapeError
-from .types import Tensor, differ, one_of, parameter, result, views
+from .config import one_of
+from .types import Tensor, differ, parameter, result, views
 from .windows import convolution, transposed
 from .windows import padding as sides
 

@@ -13,8 +13,8 @@ from typing import Any
 from tvm import ir, relax
 
 from .. import dialect
-from .config import COMPUTE_DTYPES, ROUNDINGS
-from .types import one_of, parameter, result, views
+from .config import COMPUTE_DTYPES, QUANTIZE_ROUNDINGS, ROUNDINGS, one_of
+from .types import parameter, result, views
 
 QUANTIZED = ("int8", "uint8", "int16", "int32")
 FLOATS = ("float32", "float16")
@@ -25,6 +25,7 @@ def _quantize_type(types: Sequence[ir.Type], a: dict[str, Any]) -> ir.Type:
     data, scale, zero = views("qnn.quantize", names, types)
     data.holds(FLOATS)
     one_of("qnn.quantize", "out_dtype", a["out_dtype"], QUANTIZED)
+    one_of("qnn.quantize", "rounding", a.get("rounding", "None"), QUANTIZE_ROUNDINGS)
     parameter(scale, "float32", data.size(a["axis"]))
     parameter(zero, "int32", data.size(a["axis"]))
     return result(data.shape, a["out_dtype"], data.ndim)
@@ -74,6 +75,7 @@ def quantize(
     output_zero_point: relax.Expr,
     axis: int = -1,
     out_dtype: str = "int8",
+    rounding: str = "None",
 ) -> relax.Call:
     """Quantize a float tensor: ``clip(round(data / output_scale) + output_zero_point)``.
 
@@ -89,6 +91,9 @@ def quantize(
         The channels' axis.
     out_dtype : str
         int8, uint8, int16 or int32; the result is clipped to its range.
+    rounding : str
+        ``"None"``: half-way cases away from zero, as Relay's operator and TFLite's do; ``"ONNX"``:
+        to even.
 
     Returns
     -------
@@ -101,7 +106,7 @@ def quantize(
         If an operand's dtype or shape does not fit; they name the operand.
     """
     operands = [data, output_scale, output_zero_point]
-    attributes = {"out_dtype": out_dtype, "axis": axis}
+    attributes = {"out_dtype": out_dtype, "axis": axis, "rounding": rounding}
     return dialect.typed_call("relax.qnn.quantize", operands, attributes)
 
 
@@ -164,7 +169,8 @@ def requantize(
     axis : int
         The channels' axis.
     rounding : str
-        ``"UPWARD"``, ``"TONEAREST"``, ``"TFLITE"`` (rounded twice, as its kernels do), or
+        ``"UPWARD"``, ``"TONEAREST"``, ``"TFLITE"`` (rounded twice, as its kernels do), ``"ONNX"``
+        (to even, from float32, as ONNX Runtime's do), or
         ``"None"`` to leave the choice to the configuration (`tvmlab.qnn.config`).
     compute_dtype : str
         ``"int64"``, ``"float32"``, ``"float64"``, or ``"None"`` as above.

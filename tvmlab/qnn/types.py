@@ -175,21 +175,6 @@ def parameter(operand: Tensor, dtype: str | Collection[str], channels: Any = 1) 
         )
 
 
-def one_of(call: str, name: str, value: str, allowed: Collection[str]) -> None:
-    """Insist on an attribute's value.
-
-    Raises
-    ------
-    InputError
-        If it is not one of those allowed.
-    """
-    if value not in allowed:
-        raise InputError(
-            f'{name} is "{value}"; {call} takes {", ".join(allowed)}.',
-            where=f"{call}, attribute {name}",
-        )
-
-
 def broadcast(a: Tensor, b: Tensor) -> list[Any] | None:
     """Broadcast two shapes as NumPy does; None where one is unknown.
 

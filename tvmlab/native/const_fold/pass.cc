@@ -71,12 +71,21 @@ T Attribute(const Expr& call, const char* name) {
                                    << "\n  where: qnn.quantize, attribute " << name;
 }
 
+// Whether a call rounds half-way cases to even, which is no rounding of Relay's.
+bool RoundsAsOnnx(const Expr& call) {
+  const auto attrs = Field<ffi::Optional<ObjectRef>>(call, "attrs");
+  if (!attrs || !IsA(*attrs, "ir.DictAttrs")) return false;
+  const auto found = Field<Map<ffi::String, Any>>(*attrs, "__dict__").Get("rounding");
+  return found && found->try_cast<ffi::String>() == "ONNX";
+}
+
 // The constant for a call that matched; nothing where the call stays.
 ffi::Optional<Expr> Callback(const QuantizePattern& pattern, const Expr& call,
                              const NodeMap& node_map) {
   const auto tensor = [&](const Pattern& part) {
     return Field<ffi::Tensor>(node_map.at(part), "value");
   };
+  if (RoundsAsOnnx(call)) return std::nullopt;
   const auto folded = tvmlab::Fold(
       {tensor(pattern.data), tensor(pattern.scale), tensor(pattern.zero_point),
        Attribute<int64_t>(call, "axis"), Attribute<ffi::String>(call, "out_dtype")});

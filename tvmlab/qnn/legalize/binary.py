@@ -11,8 +11,8 @@ from tvm import relax, te, tirx
 
 from ...errors import InputError
 from .. import arithmetic, checks, config
-from ..reference import tflite
-from .casts import offset, wrapped
+from ..reference import onnx_runtime, tflite
+from .casts import fenced, half_even, offset, saturate_float, wrapped
 from .fixed_point import INT32, Ends, Multiplication, fits
 from .operands import Given, Row, call_te, fields, known_shape
 from .pairs import ShortSum
@@ -73,8 +73,12 @@ class _Both:
         self.out_zero = int(given.zero_point("output_zero_point", self.dtype))
         self.way = config.resolve(given.name, given.attributes["rounding"])
 
+    def zeros(self) -> list[Array]:
+        """Give both sides' zero points."""
+        return [np.asarray(side.zero.values) for side in self.sides]
+
     def scalars_only(self) -> tuple[Array, Array]:
-        """Give the scales where each side has one.
+        """Give the scales where each side has one, and ONNX Runtime's one zero point too.
 
         Raises
         ------
@@ -82,9 +86,10 @@ class _Both:
             If one side has more.
         """
         left, right = (side.scale for side in self.sides)
-        if left.ndim or right.ndim:
+        zeros = self.zeros() if self.way.rounding == "ONNX" else []
+        if any(value.ndim for value in (left, right, *zeros)):
             raise InputError(
-                'rounding "TFLITE" takes one scale a tensor, as its kernels do',
+                f'rounding "{self.way.rounding}" takes one scale a tensor, as its kernels do',
                 where=f"{self.given.name}, operands lhs_scale and rhs_scale",
             )
         return left, right
@@ -115,6 +120,8 @@ def subtract(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 def _sum(both: _Both, sign: int) -> relax.Expr:
     if both.way.rounding == "TFLITE":
         return _tflite_sum(both, sign)
+    if both.way.rounding == "ONNX":
+        return _onnx_sum(both, sign)
     first, second = (_scaling(both, side, both.out_zero) for side in both.sides)
     low, high = (x.ends if x else checks.limits(both.dtype) for x in (first, second))
     ends = _summed(low, high, sign)
@@ -181,11 +188,30 @@ def _tflite_sum(both: _Both, sign: int) -> relax.Expr:
     return both.made(value, [row for part in (*parts, whole) for row in part.rows])
 
 
+def _onnx_sum(both: _Both, sign: int) -> relax.Expr:
+    """Add or subtract as ONNX Runtime does: in float32, each step a fused product and sum."""
+    if (short := _short_sum(both, sign)) is not None:
+        return short
+    ratios, zeros = onnx_runtime.ratios(both.scalars_only(), both.out_scale, sign), both.zeros()
+    fixed = float(onnx_runtime.fixed_part(ratios, zeros, np.asarray(both.out_zero)))
+
+    def value(lhs: te.Tensor, rhs: te.Tensor, index: Sequence[Any]) -> tirx.PrimExpr:
+        total: Any = tirx.const(fixed, "float64")
+        for i, tensor in ((1, rhs), (0, lhs)):
+            number = tensor(*both.sides[i].at(index)).astype("float64")
+            # The product is exact; the sum rounds to float32, as an FMA's.
+            total = number * tirx.const(float(ratios[i]), "float64") + total
+            total = total.astype("float32").astype("float64")
+        return saturate_float(half_even(total), both.dtype)
+
+    return both.made(value, [])
+
+
 def _short_sum(both: _Both, sign: int) -> relax.Expr | None:
     """Add or subtract 8 bits with shorter factors, where that is the same."""
     low, high = checks.limits(both.dtype)
     left, right = both.sides
-    zeros = [np.asarray(side.zero.values) for side in both.sides]
+    zeros = both.zeros()
     if both.dtype not in ("int8", "uint8") or any(zero.ndim for zero in zeros):
         return None
     every = np.arange(low, high + 1, dtype=both.dtype)
@@ -222,17 +248,26 @@ def mul(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         rows = multiplication.rows
     else:
         none = Row(0, dtype="int32")
-        scale = left.scale * right.scale
+        with np.errstate(over="ignore", under="ignore"):
+            scale = left.scale * right.scale
         scaling = Scaling(
             scale, none, both.out_scale, out_zero, "int32", both.dtype, both.way, ends
         )
         rows = scaling.rows
+
+    if both.way.rounding == "ONNX":
+        over = Row(scale / both.out_scale, dtype="float32")
+        rows = [over]
 
     def value(lhs: te.Tensor, rhs: te.Tensor, index: Sequence[Any]) -> tirx.PrimExpr:
         a, b = left.less_zero(lhs, index), right.less_zero(rhs, index)
         product = a * b
         if not fits((min(corners), max(corners))):
             product = wrapped(a.astype("int64") * b.astype("int64"))
+        if both.way.rounding == "ONNX":
+            factor = over.read(index[axis] if index else 0)
+            found = fenced(product.astype("float32") * factor) + float(both.out_zero)
+            return saturate_float(half_even(found), both.dtype)
         if both.way.rounding != "TFLITE":
             return scaling.apply(product, index[axis] if index else 0)
         found = multiplication.apply(product, 0)

@@ -6,7 +6,18 @@ from tvm import te, tirx
 
 from ..checks import limits
 
-__all__ = ["half_away", "offset", "saturate_float", "saturate_int", "wrapped"]
+__all__ = [
+    "fenced",
+    "half_away",
+    "half_even",
+    "offset",
+    "saturate_float",
+    "saturate_int",
+    "wrapped",
+]
+
+
+_BEYOND = 2.0**33
 
 
 def half_away(x: tirx.PrimExpr) -> tirx.PrimExpr:
@@ -20,6 +31,21 @@ def half_away(x: tirx.PrimExpr) -> tirx.PrimExpr:
     up = tirx.Select(x - whole >= tirx.const(0.5, str(x.ty)), one, zero)
     down = tirx.Select(whole - x >= tirx.const(0.5, str(x.ty)), one, zero)
     return whole + up - down
+
+
+def fenced(x: tirx.PrimExpr) -> tirx.PrimExpr:
+    """Keep a float product apart from the sum that follows.
+
+    By a limit that changes no result: a processor would else be given both as one operation, which
+    rounds once. What lies beyond 2**33 saturates, whatever zero point is added.
+    """
+    least, most = (tirx.const(end, str(x.ty)) for end in (-_BEYOND, _BEYOND))
+    return tirx.Max(tirx.Min(x, most), least)
+
+
+def half_even(x: tirx.PrimExpr) -> tirx.PrimExpr:
+    """Round a float to a whole one, half-way cases to even: one instruction on most processors."""
+    return te.nearbyint(x)
 
 
 def saturate_float(x: tirx.PrimExpr, dtype: str) -> tirx.PrimExpr:

@@ -8,7 +8,7 @@ from tvm import relax, te, tirx
 
 from .. import config, windows
 from ..checks import limits
-from .casts import saturate_int
+from .casts import half_even, saturate_float, saturate_int
 from .operands import Given, Row, call_te, known_shape
 from .scale import Scaling
 
@@ -61,8 +61,10 @@ def avg_pool2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     way = config.resolve(given.name, a["rounding"])
     scales = given.scale("input_scale"), given.scale("output_scale")
     zeros = [given.zero_point(f"{end}put_zero_point", dtype) for end in ("in", "out")]
-    scaling = None
-    if scales[0] != scales[1] or zeros[0] != zeros[1]:
+    scaling, in_floats = None, way.rounding == "ONNX"
+    if in_floats:
+        move, ends = int(zeros[0]), limits(dtype)
+    elif scales[0] != scales[1] or zeros[0] != zeros[1]:
         first, last = (Row(zero, dtype="int32") for zero in zeros)
         scaling = Scaling(scales[0], first, scales[1], last, dtype, "int32", way)
     pads = windows.padding(a["padding"], 2, given.name)
@@ -75,9 +77,11 @@ def avg_pool2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     )
     whole = not a["ceil_mode"] and not any(side for pair in pads for side in pair)
     taps = rows.taps * columns.taps
-    largest = max(-scaling.ends[0], scaling.ends[1]) if scaling else max(map(abs, limits(dtype)))
+    if not in_floats:
+        move, ends = 0, scaling.ends if scaling else limits(dtype)
+    largest = max(move - ends[0], ends[1] - move)
     kind = "int32" if (largest + 1) * taps < 1 << 31 else "int64"
-    zero = int(zeros[1])
+    zero, ratio = int(zeros[1]), float(scales[0] / scales[1])
 
     def values(data: te.Tensor) -> te.Tensor:
         if scaling is None:
@@ -91,7 +95,7 @@ def avg_pool2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         def total(*index: Any) -> tirx.PrimExpr:
             at = dict(zip(out_layout, index, strict=True))
             at |= {"H": rows.place(at["H"], y), "W": columns.place(at["W"], x)}
-            number = data(*(at[letter] for letter in layout)).astype(kind)
+            number = data(*(at[letter] for letter in layout)).astype(kind) - tirx.const(move, kind)
             if not whole:
                 inside = [at["H"] >= 0, at["H"] < rows.length]
                 inside += [at["W"] >= 0, at["W"] < columns.length]
@@ -109,9 +113,15 @@ def avg_pool2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
                     for p in (False, True)
                 )
                 count = every if a["count_include_pad"] else inside
-                # Padding is the real 0, and so is the average of a window of nothing.
-                number = number + tirx.Select(count > 0, count - inside, tirx.const(1, kind)) * zero
+                if not in_floats:
+                    # Padding is the real 0, and so is the average of a window of nothing.
+                    some = tirx.Select(count > 0, count - inside, tirx.const(1, kind))
+                    number = number + some * zero
                 count = tirx.max(count, 1)
+            if in_floats:
+                mean = number.astype("float32") * tirx.const(ratio, "float32")
+                even = half_even(mean / count.astype("float32")).astype("float64")
+                return saturate_float(even + float(zero), dtype)
             if way.rounding == "TFLITE":
                 half = tirx.truncdiv(count, tirx.const(2, kind))
                 number = number + tirx.Select(number < 0, tirx.const(0, kind) - half, half)

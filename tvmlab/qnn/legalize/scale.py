@@ -11,16 +11,21 @@ from tvm import relax, te, tirx
 from .. import config
 from ..checks import limits
 from ..reference.scaling import multiplier
-from .casts import half_away, offset, saturate_float, saturate_int, wrapped
+from .casts import (
+    fenced,
+    half_away,
+    half_even,
+    offset,
+    saturate_float,
+    saturate_int,
+    wrapped,
+)
 from .fixed_point import Ends, Multiplication, fits
 from .operands import Row, call_te, known_shape
 
 __all__ = ["Scaling", "requantized", "shifted"]
 
 Array = npt.NDArray[Any]
-
-# Products of floats that lie beyond int32 by this much saturate, whatever zero point is added.
-_BEYOND = 2.0**33
 
 
 class Scaling:
@@ -62,12 +67,15 @@ class Scaling:
         way: config.Requantization,
         ends: Ends | None = None,
     ) -> None:
+        ratio = multiplier(scale, out_scale)
+        if ratio is None and way.rounding == "ONNX":
+            way = config.Requantization()  # where nothing is multiplied, nothing is rounded
         self.zero, self.out_zero = zero, out_zero
         self.kind, self.out_dtype, self.way = kind, out_dtype, way
         self.rows = [zero, out_zero]
         self._ratio: Row | None = None
         self._multiplication: Multiplication | None = None
-        ratio, ends = multiplier(scale, out_scale), shifted(ends or limits(kind), zero)
+        ends = shifted(ends or limits(kind), zero)
         # int32 less a zero point may need one bit more.
         self._wide = not fits(ends)
         plus = 0 if out_zero.values is None else int(out_zero.values)
@@ -90,6 +98,8 @@ class Scaling:
 
     def apply(self, x: tirx.PrimExpr, channel: Any) -> tirx.PrimExpr:
         """Scale an integer of dtype `kind`, of some channel; the result is of `out_dtype`."""
+        if self.way.rounding == "ONNX":
+            return self._to_even(x, channel)
         if self.way.compute_dtype != "int64":
             return self._in_floats(x, channel)
         x = x.astype("int64" if self._wide else "int32")
@@ -114,6 +124,22 @@ class Scaling:
             return saturate_int(x, self.out_dtype)
         return wrapped(x) if str(x.ty) == "int64" else x
 
+    def _to_even(self, x: tirx.PrimExpr, channel: Any) -> tirx.PrimExpr:
+        """Scale in float32 and round half to even, then add the zero point."""
+        assert self._ratio is not None
+        if not self.zero.is_all(0):
+            x = x.astype("int64" if self._wide else "int32")
+            x = x - self.zero.read(channel).astype(str(x.ty))
+        found = x.astype("float32") * self._ratio.read(channel)
+        if self.out_dtype != "int32" and self.out_zero.values is not None:
+            # Cut before the rounding, which then has to reach no further than a cast does.
+            low, high = (float(end - self._plus) for end in limits(self.out_dtype))
+            cut = tirx.Max(tirx.Min(found, tirx.const(high, "float32")), tirx.const(low, "float32"))
+            whole = half_even(cut).astype("int32") + tirx.const(self._plus, "int32")
+            return whole.astype(self.out_dtype)
+        whole = half_even(found).astype("float64") + self.out_zero.read(channel).astype("float64")
+        return saturate_float(whole, self.out_dtype)
+
     def _in_floats(self, x: tirx.PrimExpr, channel: Any) -> tirx.PrimExpr:
         """Scale in floats, each operation rounded on its own."""
         kind = self.way.compute_dtype
@@ -121,11 +147,7 @@ class Scaling:
         if not self.zero.is_all(0):
             found = found - self.zero.read(channel).astype(kind)
         if self._ratio is not None:
-            found = found * self._ratio.read(channel)
-            # A limit that changes no result: it stands between the product and the sum, which a
-            # processor would else be given as one operation that rounds once.
-            least, most = tirx.const(-_BEYOND, kind), tirx.const(_BEYOND, kind)
-            found = tirx.Max(tirx.Min(found, most), least)
+            found = fenced(found * self._ratio.read(channel))
         if not self.out_zero.is_all(0):
             found = found + self.out_zero.read(channel).astype(kind)
         if self.way.rounding == "UPWARD":

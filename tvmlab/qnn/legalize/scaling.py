@@ -7,7 +7,7 @@ from typing import Any
 from tvm import relax, te, tirx
 
 from .. import config
-from .casts import half_away, saturate_float
+from .casts import half_away, half_even, saturate_float
 from .operands import Given, call_te
 from .scale import Scaling, requantized
 
@@ -23,11 +23,13 @@ def quantize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     scale = given.scale_row("output_scale", channels)
     zero = given.zero_row("output_zero_point", dtype, channels)
 
+    rounded = half_even if given.attributes.get("rounding") == "ONNX" else half_away
+
     def compute(data: te.Tensor) -> te.Tensor:
         def value(*index: Any) -> tirx.PrimExpr:
             c = index[axis] if index else 0
             real = data(*index).astype("float32") / scale.read(c)
-            return saturate_float(half_away(real) + zero.read(c).astype("float32"), dtype)
+            return saturate_float(rounded(real) + zero.read(c).astype("float32"), dtype)
 
         return te.compute(shape, value, name="quantize")
 

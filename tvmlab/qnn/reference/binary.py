@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ...errors import InputError, ShapeError
 from .. import checks, config
 from ..checks import Array
-from . import tflite
+from . import onnx_runtime, tflite
 from .fixed_point import fixed_point_multipliers, multiply_tflite
 from .scaling import along, channels, requantize, requantize_or_widen, saturate
 
@@ -65,11 +65,12 @@ class _Sides:
         self.out_scale = checks.scale(out[0], call, "output_scale")
         self.out_zero = checks.zero_point(out[1], call, "output_zero_point", self.dtype)
 
-    def scalars_only(self) -> None:
-        """Insist on one scale for each side."""
-        if any(scale.ndim for scale in self.scales):
+    def scalars_only(self, way: config.Requantization) -> None:
+        """Insist on one scale for each side, and for ONNX Runtime on one zero point too."""
+        zeros = self.zeros if way.rounding == "ONNX" else []
+        if any(value.ndim for value in (*self.scales, *zeros)):
             raise InputError(
-                'rounding "TFLITE" takes one scale a tensor, as its kernels do',
+                f'rounding "{way.rounding}" takes one scale a tensor, as its kernels do',
                 where=f"{self.call}, operands lhs_scale and rhs_scale",
             )
 
@@ -107,7 +108,7 @@ def add(
         The channels' axes.
     rounding : str
         As in `tvmlab.qnn.arithmetic.requantize`. ``"TFLITE"``: its kernel of this operator, which
-        takes one scale a tensor.
+        takes one scale a tensor. ``"ONNX"``: ONNX Runtime's.
 
     Returns
     -------
@@ -125,7 +126,8 @@ def add(
     scale and zero point (where they are the same already, nothing is done), the two are added, and
     one zero point is taken off: two roundings. Each side is an int32 and wraps if scales are so far
     apart that it does not fit (2**15 for int16, 2**22 for narrower ones); the sum saturates.
-    TFLite's: `tvmlab.qnn.reference.tflite.add`.
+    TFLite's: `tvmlab.qnn.reference.tflite.add`; ONNX Runtime's:
+    `tvmlab.qnn.reference.onnx_runtime.add`.
     """
     sides = _Sides(
         "qnn.add",
@@ -170,10 +172,16 @@ def subtract(
 def _sum(sides: _Sides, rounding: str, sign: int) -> Array:
     way = config.resolve(sides.call, rounding)
     if way.rounding == "TFLITE":
-        sides.scalars_only()
+        sides.scalars_only(way)
         (left, right), scales = sides.shifted, (*sides.scales, sides.out_scale)
         found = tflite.add(left, right, scales, sides.dtype, sign) + sides.out_zero
         return saturate(found, sides.dtype)
+    if way.rounding == "ONNX":
+        sides.scalars_only(way)
+        ratios = onnx_runtime.ratios(sides.scales, sides.out_scale, sign)
+        left, right = sides.tensors
+        whole = onnx_runtime.add(left, right, ratios, sides.zeros, sides.out_zero)
+        return saturate(whole, sides.dtype)
     left, right = (sides.requantized(i, way) for i in range(2))
     return saturate(left + sign * right - sign * sides.out_zero, sides.dtype)
 
@@ -200,7 +208,8 @@ def mul(
     Relay's `QnnMulCanonicalize` (src/relay/qnn/op/mul.cc): the product of the values less their
     zero points, an int32 that wraps, has the product of the scales, rounded to float32, and is
     requantized. TFLite's: `Mul` (integer_ops/mul.h), with the multiplier of
-    `tvmlab.qnn.reference.tflite.product_multiplier`.
+    `tvmlab.qnn.reference.tflite.product_multiplier`. ONNX Runtime's:
+    `tvmlab.qnn.reference.onnx_runtime.product`.
     """
     sides = _Sides(
         "qnn.mul",
@@ -213,16 +222,20 @@ def mul(
     way = config.resolve(sides.call, rounding)
     product = (sides.shifted[0] * sides.shifted[1]).astype(np.int32)
     if way.rounding == "TFLITE":
-        sides.scalars_only()
+        sides.scalars_only(way)
         ratio = tflite.product_multiplier((*sides.scales, sides.out_scale))
         found = multiply_tflite(product.astype(np.int64), *fixed_point_multipliers(ratio))
         return saturate(found + sides.out_zero, sides.dtype)
     axis = _product_axis(sides)
     with np.errstate(over="ignore", under="ignore"):
         scale = sides.scales[0] * sides.scales[1]
+    scale = checks.scale(scale, sides.call, "lhs_scale times rhs_scale", None)
+    if way.rounding == "ONNX":
+        ratio = along(scale / sides.out_scale, product, axis)
+        return saturate(onnx_runtime.product(product, ratio, sides.out_zero), sides.dtype)
     return requantize(
         product,
-        checks.scale(scale, sides.call, "lhs_scale times rhs_scale", None),
+        scale,
         0,
         sides.out_scale,
         sides.out_zero,

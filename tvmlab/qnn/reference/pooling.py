@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from .. import checks, config, windows
 from ..checks import Array
+from . import onnx_runtime
 from .layouts import arranged, transposed
 from .scaling import requantize_or_widen, saturate
 
@@ -61,6 +62,7 @@ def avg_pool2d(
     the result's scale and zero point, as int32, unless they have them already; then they are summed
     and divided as integers, the fraction cut off towards zero (include/tvm/topi/nn/pooling.h).
     TFLite's `AveragePool` (integer_ops/pooling.h) divides with rounding, half away from zero.
+    ONNX Runtime's rounding: `tvmlab.qnn.reference.onnx_runtime.average`.
 
     Relay pads with the integer 0 where padding counts in an average, which stands for another real
     number; here padding is the zero point, the real 0. Windows that begin inside the padded data
@@ -77,7 +79,11 @@ def avg_pool2d(
         checks.zero_point(input_zero_point, call, "input_zero_point", dtype),
         checks.zero_point(output_zero_point, call, "output_zero_point", dtype),
     )
-    values = requantize_or_widen(x, scales[0], zeros[0], scales[1], zeros[1], -1, way)
+    in_floats = way.rounding == "ONNX"
+    if in_floats:
+        values = x.astype(np.int64) - zeros[0]
+    else:
+        values = requantize_or_widen(x, scales[0], zeros[0], scales[1], zeros[1], -1, way)
     window = (
         windows.steps(list(pool_size), 2, call, "pool_size"),
         windows.steps(list(strides), 2, call, "strides"),
@@ -87,6 +93,10 @@ def avg_pool2d(
     sums, counts, inside = _sums(values, window, ceil_mode)
     if not count_include_pad:
         counts = inside
+    if in_floats:
+        ratio = scales[0] / scales[1]
+        found = onnx_runtime.average(sums, np.maximum(counts, 1), ratio, zeros[1])
+        return arranged(saturate(found, dtype), out_layout or layout)
     # A window of nothing, which ceil_mode can make, averages to the real 0 as well.
     sums = sums + np.where(counts, counts - inside, 1) * zeros[1]
     counts = np.maximum(counts, 1)

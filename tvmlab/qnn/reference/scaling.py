@@ -20,6 +20,7 @@ def quantize(
     output_zero_point: npt.ArrayLike,
     axis: int = -1,
     out_dtype: str = "int8",
+    rounding: str = "None",
 ) -> Array:
     """Quantize real numbers: ``clip(round(data / output_scale) + output_zero_point)``.
 
@@ -33,6 +34,8 @@ def quantize(
         The channels' axis.
     out_dtype : str
         int8, uint8, int16 or int32.
+    rounding : str
+        ``"None"``: half-way cases away from zero; ``"ONNX"``: to even.
 
     Returns
     -------
@@ -48,8 +51,10 @@ def quantize(
     -----
     Relay's `QuantizeLower` (src/relay/qnn/op/quantize.cc, TVM 0.18): all of it in float32, half-way
     cases away from zero, clipped before the cast, so that infinities saturate. (Its round is no
-    longer TVM's: `te.round` has been ties-to-even since 0.24.)
+    longer TVM's: `te.round` has been ties-to-even since 0.24.) ONNX's QuantizeLinear rounds half
+    to even.
     """
+    config.one_of("qnn.quantize", "rounding", rounding, config.QUANTIZE_ROUNDINGS)
     data = np.asarray(data)
     count = channels("qnn.quantize", data, axis)
     scale = along(checks.scale(output_scale, "qnn.quantize", "output_scale", count), data, axis)
@@ -57,7 +62,8 @@ def quantize(
         output_zero_point, "qnn.quantize", "output_zero_point", out_dtype, count
     )
     with np.errstate(over="ignore", invalid="ignore"):
-        rounded = half_away(data.astype(np.float32) / scale)
+        steps = data.astype(np.float32) / scale
+        rounded = np.rint(steps) if rounding == "ONNX" else half_away(steps)
         shifted = rounded + along(zero, data, axis).astype(np.float32)
     return saturate(shifted, out_dtype)
 
@@ -131,8 +137,8 @@ def requantize(
     axis : int
         The channels' axis.
     rounding : str
-        ``"UPWARD"``, ``"TONEAREST"``, ``"TFLITE"``, or ``"None"`` for the configuration's
-        (`tvmlab.qnn.config.requantize_config`).
+        ``"UPWARD"``, ``"TONEAREST"``, ``"TFLITE"``, ``"ONNX"``, or ``"None"`` for the
+        configuration's (`tvmlab.qnn.config.requantize_config`).
     compute_dtype : str
         ``"int64"``, ``"float32"``, ``"float64"``, or ``"None"`` as above.
     out_dtype : str
@@ -162,6 +168,9 @@ def requantize(
     is `FullyConnected` of LiteRT (internal/reference/integer_ops/fully_connected.h), which rounds
     the product half away from zero and then adds the zero point, while Relay's float ways add it
     first.
+
+    ONNX Runtime's rounding is `MlasRequantizeOutput` (core/mlas/lib/quantize.cpp): the sum in
+    float32, times the quotient of the scales in float32, rounded half to even; then the zero point.
     """
     data, call = np.asarray(data), "qnn.requantize"
     count = channels(call, data, axis)
@@ -176,7 +185,7 @@ def requantize(
     out_zero = checks.zero_point(output_zero_point, call, "output_zero_point", out_dtype)
     ratio = multiplier(scale, out_scale)
     x = data.astype(kind).astype(np.int64)
-    if way.compute_dtype != "int64":
+    if way.compute_dtype != "int64" and not (way.rounding == "ONNX" and ratio is None):
         return _in_floats(x, zero, ratio, out_zero, axis, way, out_dtype)
     x = x - zero
     if ratio is not None:
@@ -197,6 +206,10 @@ def _in_floats(
 ) -> Array:
     """Requantize in float32 or float64; each operation rounds to that dtype."""
     kind = np.dtype(way.compute_dtype)
+    if way.rounding == "ONNX":
+        assert ratio is not None
+        even = np.rint((x - zero).astype(kind) * along(ratio.astype(kind), x, axis))
+        return saturate(even.astype(np.float64) + out_zero, out_dtype)
     found = x.astype(kind) - zero.astype(kind)
     if ratio is not None:
         found = found * along(ratio.astype(kind), x, axis)

@@ -26,7 +26,8 @@ from ... import dialect
 from .context import Context
 from .demand import Asked
 from .emit import INT32
-from .form import Form, NoForm, fixed, same_shape, sizes, spread, with_dtype
+from .float_line import agreeing, line
+from .form import Form, Goal, NoForm, fixed, same_shape, sizes, spread, with_dtype
 from .products import sums_form
 
 __all__ = [
@@ -64,8 +65,27 @@ def _batch_norm(ctx: Context, call: relax.Call, var: relax.Var, asked: Asked) ->
         raise NoForm("its statistics give gains that are not finite")
     x = call.args[0]
     axis = int(attrs.axis) % int(x.ty.ndim)
-    form = scaled(ctx, ctx.plain(x), gain, add, axis, x.ty, var)
+    plain = ctx.plain(x)
+    form = scaled(ctx, plain, gain, add, axis, x.ty, var)
+    if ctx.rounding == "ONNX" and plain.dtype in ("int8", "uint8") and len(asked.goals) == 1:
+        # Not np.float64 anywhere: these are the numbers that ONNX Runtime has.
+        small = np.sqrt((variance + np.float32(attrs.epsilon)).astype(np.float32))
+        factor = ((gamma if attrs.scale else np.float32(1.0)) / small).astype(np.float32)
+        offset = (beta if attrs.center else np.float32(0.0)) - mean * factor
+        (goal,) = asked.goals
+        add = _as_floats(plain, form, gain, add, line(plain, factor, offset, goal), goal)
     ctx.put(var, shifted(ctx, form, spread(add, axis, int(x.ty.ndim)), None, x.ty, var))
+
+
+def _as_floats(
+    plain: Form, form: Form, gain: Array, add: Array, wanted: Array, goal: Goal
+) -> Array:
+    """Move what is added by parts of a step, so that all results are those of floats."""
+    scale = np.broadcast_to(form.scale.astype(np.float32), gain.shape)
+    weight = _weights(float(plain.scale), gain, add)[0].astype(np.int64)
+    nearest = np.round(add / scale.astype(np.float64)).astype(np.int64)
+    moved = agreeing(plain, weight, nearest, scale, wanted, goal, "ONNX")
+    return np.where(moved == nearest, add, moved * scale.astype(np.float64))
 
 
 def multiply_by_constant(ctx: Context, call: relax.Call, var: relax.Var, asked: Asked) -> bool:
@@ -156,10 +176,7 @@ def scaled(
     if not form.scalar:
         raise NoForm("its operand is quantized by channel")
     step = float(form.scale)
-    unit = step * np.abs(gain) / _WEIGHT
-    with np.errstate(divide="ignore", invalid="ignore"):
-        nothing = (gain == 0) | (np.abs(add) > unit * _LARGEST_BIAS)
-    weight = np.where(nothing, 0, np.sign(gain) * _WEIGHT).astype(np.int16)
+    weight, nothing = _weights(step, gain, add)
     own = np.where(add == 0, 1.0, np.abs(add)) / (step * _PARTS)
     scale = np.where(nothing, own, np.abs(gain) / _WEIGHT).astype(np.float32)
     if not np.all(np.isfinite(scale) & (scale > 0)):
@@ -177,6 +194,14 @@ def scaled(
         far * _WEIGHT,
     )
     return replace(sums, error=form.error * float(np.max(np.abs(gain))) + lost)
+
+
+def _weights(step: float, gain: Array, add: Array) -> tuple[Array, Array]:
+    """Give weights, and which gains are nothing beside what is added."""
+    unit = step * np.abs(gain) / _WEIGHT
+    with np.errstate(divide="ignore", invalid="ignore"):
+        nothing = (gain == 0) | (np.abs(add) > unit * _LARGEST_BIAS)
+    return np.where(nothing, 0, np.sign(gain) * _WEIGHT).astype(np.int16), nothing
 
 
 def _depthwise(

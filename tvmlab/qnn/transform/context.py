@@ -11,7 +11,7 @@ from tvm import relax
 
 from .. import checks
 from .demand import Asked
-from .emit import Emitter, quantize
+from .emit import Emitter
 from .form import NARROW, Form, Goal, NoForm, array_of
 
 __all__ = ["Context"]
@@ -99,7 +99,7 @@ class Context:
             return found[goal]
         number, axis = self.number(expr), 0
         if number is not None:
-            made = self.emit.constant(quantize(number, goal), goal.dtype)
+            made = self.emit.constant(self.emit.quantize(number, goal), goal.dtype)
         else:
             form = self.natural(expr)
             made, axis = self.emit.bring(form, goal), form.axis

@@ -56,6 +56,21 @@ class Emitter:
         """Return to the scope that `forget` left."""
         self._brought = before
 
+    @property
+    def ties(self) -> str:
+        """What every quantize says of half-way cases."""
+        return "ONNX" if self.rounding == "ONNX" else "None"
+
+    def quantize(self, value: Any, goal: Goal) -> Array:
+        """Quantize numbers as a goal says, by the reference arithmetic."""
+        return arithmetic.quantize(
+            np.asarray(value, np.float32),
+            np.float32(goal.scale),
+            goal.zero,
+            out_dtype=goal.dtype,
+            rounding=self.ties,
+        )
+
     def constant(self, value: npt.ArrayLike, dtype: str) -> relax.Expr:
         """Make a constant, or give the one made before; large ones are not kept."""
         array = np.array(value, dtype, order="C")
@@ -127,7 +142,7 @@ class Emitter:
 
     def _bring(self, form: Form, goal: Goal, var: relax.Var | None) -> relax.Expr:
         if form.array is not None:  # what is constant is quantized now
-            return self.constant(quantize(form.real(form.array.ndim), goal), goal.dtype)
+            return self.constant(self.quantize(form.real(form.array.ndim), goal), goal.dtype)
         expr, ty = form.expr, with_dtype(form.expr.ty, goal.dtype)
         hint = f"{getattr(expr, 'name', 'c')}_{goal.dtype}"
         limits = self.limits(form, goal)
@@ -178,7 +193,7 @@ class Emitter:
         """
         if not form.cut:
             return None
-        low, high = (int(quantize(np.float32(limit), goal)) for limit in (form.low, form.high))
+        low, high = (int(self.quantize(np.float32(limit), goal)) for limit in (form.low, form.high))
         if (low, high) == checks.limits(goal.dtype):
             return None
         return low, high
@@ -267,13 +282,6 @@ def check(form: Form, goal: Goal) -> None:
         raise NoForm("roundings before it could be more than half a step of its result")
     if goal.dtype == "int32" and form.reach / goal.scale + abs(goal.zero) >= INT32[1]:
         raise NoForm("its values could be beyond int32")
-
-
-def quantize(value: Any, goal: Goal) -> Array:
-    """Quantize numbers as a goal says, by the reference arithmetic."""
-    return arithmetic.quantize(
-        np.asarray(value, np.float32), np.float32(goal.scale), goal.zero, out_dtype=goal.dtype
-    )
 
 
 def clip(expr: relax.Expr, low: int, high: int) -> relax.Expr:

@@ -33,8 +33,8 @@ class FakeQuantizationToInteger:
     Every integer result is within one step of the float one: what a quantize rounds is rounded
     there, and nothing else is, but for biases and sums added unrounded (to a part of a step, which
     is checked). Where that cannot be had, an operator stays float. Additions and averages of
-    windows say ``"TFLITE"`` whatever the rounding, which rounds once for all that one can see:
-    Relay's additions round both sides first, its averages cut the fraction off.
+    windows say ``"TFLITE"`` where the rounding is one of Relay's, which rounds once for all that
+    one can see: Relay's additions round both sides first, its averages cut the fraction off.
 
     A convolution or matrix product that is read as float too, or never quantized, is dequantized
     from its sums, which are exact.
@@ -42,10 +42,10 @@ class FakeQuantizationToInteger:
     Parameters
     ----------
     rounding : str, optional
-        ``"UPWARD"``, ``"TONEAREST"``, ``"TFLITE"`` or ``"None"``: what every requantize and product
-        says. By default what the function's attribute ``qnn.rounding`` says, which the TensorFlow
-        Lite frontend sets; else ``"None"``, which leaves it to `tvmlab.qnn.config`. The attribute
-        is taken off.
+        ``"UPWARD"``, ``"TONEAREST"``, ``"TFLITE"``, ``"ONNX"`` or ``"None"``: what every requantize
+        and product says. By default what the function's attribute ``qnn.rounding`` says, which the
+        frontends of TensorFlow Lite and ONNX set; else ``"None"``, which leaves it to
+        `tvmlab.qnn.config`. The attribute is taken off.
 
     Raises
     ------

@@ -17,7 +17,6 @@ from tvm import relax
 
 from .context import Context
 from .demand import Asked
-from .emit import quantize
 from .form import Form, Goal, NoForm, fixed, with_dtype
 
 __all__ = ["ASKS", "RULES"]
@@ -166,7 +165,7 @@ def _pad(ctx: Context, call: relax.Call, var: relax.Var, asked: Asked) -> None:
         found = ctx.at(operand, goal)
         if found.cut:
             found = _cut(ctx, found, goal)
-        place = int(quantize(value, goal))
+        place = int(ctx.emit.quantize(value, goal))
         expr = _padded(ctx, call, found.expr, var, goal.dtype, place)
         ctx.put(var, replace(found, expr=expr), goal)
 

@@ -141,8 +141,9 @@ def _windows(
             ctx.emit.scale(np.float32(goal.scale)),
             ctx.emit.zero(zero),
         ]
-        # Relay's other ways cut the fraction off; only TFLite's rounds an average.
-        values = {**attributes, "rounding": "TFLITE"}
+        # Relay's ways cut the fraction off; only the frameworks' round an average.
+        rounding = "ONNX" if ctx.rounding == "ONNX" else "TFLITE"
+        values = {**attributes, "rounding": rounding}
         ty = with_dtype(var.ty, form.dtype)
         hint = f"{var.name}_{form.dtype}"
         expr = ctx.emit.quantized("avg_pool2d", operands, values, ty, hint)

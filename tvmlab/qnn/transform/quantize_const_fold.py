@@ -17,7 +17,7 @@ class QuantizeConstants(DFPatternCallback):
 
     PyTorch's frontend leaves weights and biases float, each under a ``qnn.quantize`` in the graph.
     The result is what `tvmlab.qnn.arithmetic.quantize` computes, one scale or one a channel, in any
-    of the operator's dtypes.
+    of the operator's dtypes. A call that rounds as ONNX does is none of Relay's and stays.
     """
 
     def __init__(self, require_type: bool = False) -> None:
@@ -29,6 +29,8 @@ class QuantizeConstants(DFPatternCallback):
         self, pre: relax.Expr, post: relax.Expr, node_map: dict[DFPattern, list[relax.Expr]]
     ) -> relax.Expr:
         """Give the constant."""
+        if post.attrs.get("rounding") == "ONNX":
+            return post
         data, scale, zero = (
             node_map[part][0].value.numpy() for part in (self.data, self.scale, self.zero_point)
         )

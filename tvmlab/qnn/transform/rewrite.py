@@ -286,7 +286,7 @@ class Rewriter:
             return binding
         self.changed = True
         operands = [data, self.emit.scale(scale), self.emit.zero(zero)]
-        attributes = {"out_dtype": dtype, "axis": axis}
+        attributes = {"out_dtype": dtype, "axis": axis, "rounding": self.emit.ties}
         self.emit.quantized("quantize", operands, attributes, value.ty, "", var)
         return None
 
@@ -296,7 +296,9 @@ class Rewriter:
         """Give the integers of a quantize of what has a form, or is constant."""
         array = self.context.number(data)
         if array is not None:
-            whole = arithmetic.quantize(array.astype(np.float32), scale, zero, axis, dtype)
+            whole = arithmetic.quantize(
+                array.astype(np.float32), scale, zero, axis, dtype, self.emit.ties
+            )
             return self.emit.constant(whole, dtype)
         if not isinstance(data, relax.Var):
             return None

@@ -106,11 +106,12 @@ def _way(ctx: Context, name: str, forms: Sequence[Form]) -> str:
 
     Relay's addition rounds both sides to the result's steps before it adds: in one of twenty places
     it is a step off. TFLite's, which rounds once for all that one can see, serves every
-    network; it takes one scale a tensor, no int32, and int16 only about 0.
+    network but those that are to give ONNX Runtime's bits; it takes one scale a tensor, no int32,
+    and int16 only about 0.
     """
     if not all(form.scalar for form in forms):
         return "None"
-    if name == "mul":
+    if name == "mul" or ctx.rounding == "ONNX":
         return ctx.rounding
     wide = any(
         form.dtype == "int32" or (form.dtype == "int16" and int(form.zero)) for form in forms

@@ -39,8 +39,8 @@ _SUMS = {"out_dtype": "int32"}
 _row(
     "quantize",
     ("data", "output_scale", "output_zero_point"),
-    (_OUT_DTYPE, _AXIS),
-    ("data", "output_scale", "output_zero_point", "axis", "out_dtype"),
+    (_OUT_DTYPE, _AXIS, _ROUNDING),
+    ("data", "output_scale", "output_zero_point", "axis", "out_dtype", "rounding"),
     {"out_dtype": "int8"},
 )
 _row(

@@ -1,0 +1,133 @@
+"""ONNX Runtime's kernels where they differ from Relay, in NumPy.
+
+They are those of its CPU provider on x86 with FMA (MLAS). Its kernels for ARM add in fixed point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..checks import Array
+
+__all__ = ["add", "average", "fixed_part", "product", "ratios"]
+
+
+def ratios(scales: Sequence[Array], out_scale: Array, sign: int = 1) -> list[Array]:
+    """Give both sides' scales over the result's in float32; to subtract, the second is negative."""
+    with np.errstate(over="ignore", under="ignore"):
+        left, right = (scale / out_scale for scale in scales)
+    return [left, sign * right]
+
+
+def fixed_part(ratios: Sequence[Array], zeros: Sequence[Array], out_zero: Array) -> Array:
+    """Give what all sums of `add` have in common: the result's zero point less the sides'.
+
+    Parameters
+    ----------
+    ratios : sequence of numpy.ndarray
+        Of the function of that name.
+    zeros : sequence of numpy.ndarray
+        The sides' zero points.
+    out_zero : numpy.ndarray
+        The result's.
+
+    Returns
+    -------
+    numpy.ndarray
+        float32.
+    """
+    second = ratios[1] * zeros[1].astype(np.float32)
+    both = _fused(ratios[0], zeros[0], second)
+    part: Array = out_zero.astype(np.float32) - both
+    return part
+
+
+def add(
+    lhs: Array, rhs: Array, ratios: Sequence[Array], zeros: Sequence[Array], out_zero: Array
+) -> Array:
+    """Add quantized values, zero points and all, giving the result's, not yet cut.
+
+    Parameters
+    ----------
+    lhs, rhs : numpy.ndarray
+        Integers, shapes that broadcast.
+    ratios, zeros, out_zero
+        As in `fixed_part`.
+
+    Returns
+    -------
+    numpy.ndarray
+        Whole numbers in float32.
+
+    Notes
+    -----
+    `MlasQLinearAddKernel` (core/mlas/lib/qladd.cpp): two fused products and sums in float32, the
+    right side first, rounded half to even at the end.
+    """
+    right = _fused(rhs, ratios[1], fixed_part(ratios, zeros, out_zero))
+    whole: Array = np.rint(_fused(lhs, ratios[0], right))
+    return whole
+
+
+def product(products: Array, ratio: Array, out_zero: Array) -> Array:
+    """Bring products of quantized values to the result's scale and zero point, not yet cut.
+
+    Parameters
+    ----------
+    products : numpy.ndarray
+        Integers: both sides less their zero points, multiplied.
+    ratio : numpy.ndarray
+        float32: the sides' scales multiplied, over the result's.
+    out_zero : numpy.ndarray
+        The result's zero point.
+
+    Returns
+    -------
+    numpy.ndarray
+        Whole numbers in float32.
+
+    Notes
+    -----
+    `MlasQLinearMulKernel` (core/mlas/lib/qlmul.cpp): the zero point is added before the rounding.
+    """
+    whole: Array = np.rint(products.astype(np.float32) * ratio + out_zero.astype(np.float32))
+    return whole
+
+
+def average(sums: Array, counts: Array, ratio: Array, out_zero: Array) -> Array:
+    """Average sums of values less their zero points, at the result's scale and zero point, not cut.
+
+    Parameters
+    ----------
+    sums, counts : numpy.ndarray
+        Integers, shapes that broadcast: of each window.
+    ratio : numpy.ndarray
+        float32: the data's scale over the result's.
+    out_zero : numpy.ndarray
+        The result's zero point.
+
+    Returns
+    -------
+    numpy.ndarray
+        Whole numbers in float64.
+
+    Notes
+    -----
+    ONNX Runtime takes the values to float32 first and sums there (`QLinearPoolBase`,
+    contrib_ops/cpu/quantization/qlinear_pool.cc), so its sums are rounded on the way; these
+    are not.
+    """
+    mean = sums.astype(np.float32) * ratio / counts.astype(np.float32)
+    whole: Array = np.rint(mean).astype(np.float64) + out_zero
+    return whole
+
+
+def _fused(x: Array, factor: Array, plus: Array) -> Array:
+    """Multiply and add with one rounding, to float32, as a processor's FMA does.
+
+    In float64 the product of 29 bits and a float32 is exact; the sum is rounded there before it is
+    rounded to float32, which makes a difference only where 29 bits lie between.
+    """
+    return (x.astype(np.float64) * factor + plus).astype(np.float32)
