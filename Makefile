@@ -23,7 +23,8 @@ test: setup ## lint, type check, unit tests, and every notebook compared, offlin
 	$(PY) -m ruff format --check
 	$(PY) -m mypy
 	.venv/bin/hadolint Dockerfile
-	PYTHONPATH="$(CURDIR)/tests/offline" $(PY) -m pytest tests
+	PYTHONPATH="$(CURDIR)/tests/offline" $(PY) -m pytest tests \
+	  -n auto --dist loadfile --no-loadscope-reorder
 	PYTHONPATH="$(CURDIR)/tests/offline" $(PY) -m pytest --nbval --nbval-current-env \
 	  --nbval-sanitize-with tests/sanitize.cfg --nbval-cell-timeout 300 \
 	  -p no:cacheprovider notebooks/*.ipynb
