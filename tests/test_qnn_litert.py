@@ -22,6 +22,7 @@ from helpers_litert import (
     write,
 )
 from helpers_models import real_model
+from helpers_qnn_peers import noise, recorded
 from helpers_tflite_replay import OPERATORS, replay
 
 from tvmlab.qnn import arithmetic
@@ -262,15 +263,7 @@ def test_concatenation() -> None:
 @pytest.fixture(scope="module")
 def resnet8() -> tuple[list[Tensor], list[Layer], dict[int, Array]]:
     """ResNet-8's layers, and every tensor as LiteRT computes it from random inputs."""
-    content = real_model("resnet8_int8.tflite")
-    tensors, layers = read(content)
-    litert, first = Litert(content), layers[0].inputs[0]
-    kept: dict[int, list[Array]] = {i: [] for i in (first, *(layer.output for layer in layers))}
-    for x in Draw(0).values([INPUTS, 1, *tensors[first].shape[1:]], "int8"):
-        litert.run(x)
-        for number, values in kept.items():
-            values.append(litert.tensor(number))
-    return tensors, layers, {number: np.concatenate(values) for number, values in kept.items()}
+    return recorded(real_model("resnet8_int8.tflite"), noise(INPUTS))
 
 
 def test_resnet8_layer_by_layer(

@@ -68,39 +68,6 @@ def test_resnet8_of_tensorflow_lite(rounding):
     assert names(after)[-6:-3] == ["qnn.dense", "relay.nn.bias_add", "qnn.requantize"]
 
 
-def test_resnet8_has_litert_reference_kernels_bits_from_end_to_end():
-    pytest.importorskip("tflite", reason="tflite is not installed")
-    litert = pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is not installed")
-    content = real_model("resnet8_int8.tflite")
-    mod = FakeQuantizationToInteger(rounding="TFLITE")(tvmlab.load(content))
-    interpreter = litert.Interpreter(
-        model_content=content,
-        experimental_op_resolver_type=litert.OpResolverType.BUILTIN_REF,
-        experimental_preserve_all_tensors=True,
-    )
-    interpreter.allocate_tensors()
-    (given,) = interpreter.get_input_details()
-    (logits,) = (
-        t
-        for t in interpreter.get_tensor_details()
-        if "BiasAdd" in t["name"] and tuple(t["shape"]) == (1, 10)
-    )
-    (last,) = (
-        binding.var.name
-        for block in mod["main"].body.blocks
-        for binding in block.bindings
-        if str(binding.var.ty) == 'R.Tensor((1, 10), dtype="int8")'
-        and "requantize" in str(binding.value)
-    )
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        x = rng.integers(-128, 128, (1, 32, 32, 3)).astype("int8")
-        interpreter.set_tensor(given["index"], x)
-        interpreter.invoke()
-        _, computed = run(mod, x)
-        assert np.array_equal(computed[last], interpreter.get_tensor(logits["index"]))
-
-
 @pytest.mark.parametrize("name", ["mobilenet_v2", "resnet50_v2"])
 def test_large_networks_by_onnx_runtime(name):
     """ResNet-50's sum of two branches, MobileNet's relu6: whole, and rewritten in a moment."""
