@@ -26,7 +26,7 @@ FEW, MANY = 1_000, 10_000
 SECONDS, GROWTH = 5.0, 1.3
 _SHAPE = (1, 8, 4, 4)
 # The best of as many, which is what the pass takes where nobody else is in the way.
-_TIMES = 5
+_TIMES = 3
 
 
 def fake(count: int) -> tvm.IRModule:
