@@ -10,13 +10,13 @@ import helpers_qnn_golden as golden
 import numpy as np
 import tvm
 from helpers_qnn_graphs import equal
+from helpers_relay_patterns import quantized_convolution
 from referee_report import Measure, Size, absent, holds
 
 import tvmlab
 from tvmlab import relay
 from tvmlab.qnn.config import requantize_config
 from tvmlab.qnn.transform import QnnQuantizeConstFold, RemoveClipAfterRequantize
-from tvmlab.relay.dataflow_pattern import DFPattern, is_constant, is_op, wildcard
 
 BITS = "bit-exact"
 FRONTENDS = ("torch", "tflite")
@@ -52,14 +52,6 @@ def qnn(size: Size) -> list[Measure]:
     return found
 
 
-def convolution() -> DFPattern:
-    """Make the backend's pattern: an optional pad, a convolution, a bias and a requantize."""
-    padded = is_op("nn.pad")(wildcard(), wildcard()) | wildcard()
-    product = is_op("qnn.conv2d")(padded, *[is_constant() for _ in range(5)])
-    biased = is_op("nn.bias_add")(product, is_constant())
-    return is_op("qnn.requantize")(biased, *[is_constant() for _ in range(4)])
-
-
 def rewrite(size: Size) -> list[Measure]:
     """Rewrite the customer's convolution in both frontends' forms, as Relay did."""
     name = "the customer's convolution, {}"
@@ -87,7 +79,7 @@ def rewrite(size: Size) -> list[Measure]:
     found.append(same("both frontends' rewritten", equal(*made.values())))
     wanted = {key: facts[_fact(key)] for key in read}
     matches = {
-        key: bool(convolution().match(mod["main"].body))
+        key: bool(quantized_convolution().match(mod["main"].body))
         for key, mod in (read | {f"{k}_after": mod for k, mod in made.items()}).items()
     }
     story = "; ".join(f"{key.replace('_', ' ')} {'yes' if wanted[key] else 'no'}" for key in wanted)
