@@ -63,6 +63,7 @@ def main(arguments: list[str]) -> int:
         parser.error("--inputs takes one or more")
     if not options.golden.is_dir():
         parser.error(f"there is no folder {options.golden}")
+    options.output.parent.mkdir(parents=True, exist_ok=True)
     size = Size(options.golden, options.inputs)
     report = []
     start = time.perf_counter()
@@ -76,9 +77,9 @@ def main(arguments: list[str]) -> int:
         seconds = time.perf_counter() - began
         print(f"{name}: {seconds:.0f} s", flush=True)
         report += [measure.row(name) | {"row_seconds": seconds} for measure in found]
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    with whole(options.output) as part:
-        part.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        # After each row: who ends a long run early keeps what was found.
+        with whole(options.output) as part:
+            part.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     print(f"\n{table(report)}")
     print(f"{time.perf_counter() - start:.0f} s; everything is in {options.output}")
     return int(any(row["met"] is False for row in report))

@@ -62,7 +62,7 @@ def layers(size: Size) -> list[Measure]:
             bar = f"<= 1 step, {SHARE}%"
             met = apart.steps <= 1 and share <= SHARE
             found.append(holds(said, text, bar, met, steps=apart.steps, share=apart.share))
-    pieces = layer_by_layer(tvmlab.load(content), LitertJudge, content, noise(count), "TFLITE")
+    pieces = layer_by_layer(tvmlab.load(content), LitertJudge, content, noise(count))
     for kind, apart in pieces.items():
         said = name.format(f"{kind} compiled", "TFLITE")
         found.append(
@@ -78,7 +78,7 @@ def network(size: Size) -> list[Measure]:
     if content is None:
         return [absent(name.format("all before softmax"), EXACT)]
     mod = tvmlab.load(content)
-    shown = exposed(mod, "TFLITE")
+    shown = exposed(mod)
     integer = FakeQuantizationToInteger()(mod)
     theirs, all_of_it = LitertJudge(content, shown.places), tvmlab.compile(shown.mod)
     ours = tvmlab.compile(integer)

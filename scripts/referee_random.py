@@ -16,7 +16,7 @@ from tvmlab.qnn.analysis import float_operators
 from tvmlab.qnn.transform import FakeQuantizationToInteger
 
 GRAPHS = 300
-ROUNDINGS = ("UPWARD", "TONEAREST", "TFLITE")
+ROUNDINGS = ("UPWARD", "TONEAREST", "TFLITE", "ONNX")
 
 
 def graphs(size: Size) -> list[Measure]:

@@ -14,6 +14,8 @@ import tvm
 from helpers_qnn_steps import both
 from tvm import relax
 
+from tvmlab.qnn.transform.fake_quantization import rounding_of
+
 QUANTIZES = ("relax.quantize", "relax.qnn.quantize")
 
 
@@ -60,18 +62,21 @@ def quantizes(mod: tvm.IRModule) -> dict[str, Place]:
     return found
 
 
-def cut(mod: tvm.IRModule, rounding: str = "None") -> Cut:
-    """Rewrite a network to integers and cut it at every quantize that it was imported with."""
+def cut(mod: tvm.IRModule, rounding: str | None = None) -> Cut:
+    """Rewrite a network to integers and cut it at every quantize that it was imported with.
+
+    The rounding is that of the network's frontend if none is given.
+    """
     return _made(mod, rounding, pieces=True)
 
 
-def exposed(mod: tvm.IRModule, rounding: str = "None") -> Cut:
+def exposed(mod: tvm.IRModule, rounding: str | None = None) -> Cut:
     """Rewrite a network to integers and let it give all that it was quantized to on the way."""
     return _made(mod, rounding, pieces=False)
 
 
-def _made(mod: tvm.IRModule, rounding: str, pieces: bool) -> Cut:
-    integer, aliases = both(mod, rounding)
+def _made(mod: tvm.IRModule, rounding: str | None, pieces: bool) -> Cut:
+    integer, aliases = both(mod, rounding or rounding_of(mod))
     made = {str(binding.var.name): binding.var for binding in _bindings(integer)}
     targets: dict[str, Place] = {}
     for name, place in quantizes(mod).items():

@@ -142,7 +142,7 @@ def layer_by_layer(
     judge: type[LitertJudge] | type[OnnxJudge],
     model: Any,
     inputs: Iterable[Array],
-    rounding: str = "None",
+    rounding: str | None = None,
 ) -> dict[str, Apart]:
     """Compile a network's pieces and run each on the judge's own integers; by kind of operator."""
     network = cut(mod, rounding)

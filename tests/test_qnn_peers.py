@@ -47,7 +47,7 @@ def test_all_before_resnet8s_softmax_is_litert_to_the_bit() -> None:
     from helpers_qnn_judges import LitertJudge
 
     content = real_model("resnet8_int8.tflite")
-    network = exposed(tvmlab.load(content), "TFLITE")
+    network = exposed(tvmlab.load(content))
     theirs, ours = LitertJudge(content, network.places), tvmlab.compile(network.mod)
     assert [theirs.kinds.count(kind) for kind in ("CONV_2D", "ADD", "FULLY_CONNECTED")] == [9, 3, 1]
     for picture in (*noise(10), *structured(10)):
