@@ -43,7 +43,7 @@ class Measure:
     found, bar : str
         What was found, and what is enough.
     met : bool or None
-        Whether it is; None where nothing could be compared.
+        Whether it is; None where nothing could be compared, or there is no bar.
     figures : dict
         More, for the JSON file.
     """
@@ -76,7 +76,7 @@ def least(name: str, value: float, bar: float, unit: str = "", **figures: Any) -
     return Measure(name, found, wanted, value >= bar, {"value": value} | figures)
 
 
-def holds(name: str, found: str, bar: str, met: bool, **figures: Any) -> Measure:
+def holds(name: str, found: str, bar: str, met: bool | None, **figures: Any) -> Measure:
     """Make a measure that is no number."""
     return Measure(name, found, bar, met, figures)
 
@@ -97,6 +97,6 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     lines = [("measure", "found", "bar", "met?")]
     lines += [(row["name"], row["found"], row["bar"], words[row["met"]]) for row in rows]
     missed = sum(row["met"] is False for row in rows)
-    skipped = sum(row["met"] is None for row in rows)
+    skipped = sum(row["found"] == ABSENT for row in rows)
     said = f"{missed} of {len(rows)} measures are missed" if missed else "no measure is missed"
     return columns(lines) + f"\n\n{said}" + (f", {skipped} skipped" if skipped else "")
