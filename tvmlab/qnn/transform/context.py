@@ -64,12 +64,7 @@ class Context:
 
     def plain(self, expr: relax.Expr) -> Form:
         """Give `natural`, with its clip applied."""
-        form = self.natural(expr)
-        if not form.cut:
-            return form
-        settled = self.emit.settle(form)
-        self.put(expr, settled)
-        return settled
+        return self.emit.settle(self.natural(expr))
 
     def stored(self, expr: relax.Expr) -> Form:
         """Give `plain`, insisting on stored integers with one scale: not sums, not by channel.
