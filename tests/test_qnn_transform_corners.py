@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
-from helpers_qnn_graphs import Network, equal, names, scale, zero
+from helpers_qnn_graphs import Network, equal, names, scale, well_typed, zero
 from helpers_qnn_run import run
 from helpers_qnn_steps import differences
 from tvm import relax
 from tvm.relax import op
 
+import tvmlab
 from tvmlab.errors import InputError
 from tvmlab.qnn.analysis import float_operators
 from tvmlab.qnn.transform import FakeQuantizationToInteger
@@ -37,7 +38,7 @@ def conv(net, x, outputs=3, each=False, inputs=4):
 def check(mod, *inputs, most=1, floats=()):
     """Rewrite; compare every quantize step by step; give the module and what stays float."""
     made = FakeQuantizationToInteger()(mod)
-    relax.analysis.well_formed(made)
+    well_typed(made)
     assert equal(FakeQuantizationToInteger()(made), made)
     steps, _got, _want = differences(mod, *inputs)
     worst = max((int(step.max()) for step in steps.values()), default=0)
@@ -312,3 +313,31 @@ def test_a_network_of_ten_thousand_operators_in_a_row():
     )
     mod = tvm.IRModule({"main": relax.Function([first], relax.SeqExpr([block], q), q.ty)})
     assert names(FakeQuantizationToInteger()(mod)) == ["clip"]
+
+
+@pytest.mark.parametrize("size", [7, 4])
+@pytest.mark.parametrize("counted", [True, False])
+def test_a_window_of_padding_alone_is_none(size, counted):
+    """With ``ceil_mode``, as in Relax: the shape stays what it was."""
+    shape = (1, 2, size, size)
+    net = Network((shape, "uint8"))
+    real = net.real(net.inputs[0], 0.05, 30)
+    how = {"ceil_mode": True, "count_include_pad": counted}
+    pool = op.nn.avg_pool2d(real, (2, 2), 3, 1, **how)
+    mod = net.module(net.quantized(net.emit(pool), 0.04, 20, "uint8"))
+    after, _ = check(mod, integers(shape, "uint8"))
+    assert names(after) == ["qnn.avg_pool2d"]
+
+
+def test_windows_of_a_symbolic_size():
+    h = tvm.tirx.Var("h", "int64")
+    net = Network(((1, 2, h, h), "uint8"))
+    pool = op.nn.avg_pool2d(net.real(net.inputs[0], 0.05, 30), (2, 2), 3, 1, ceil_mode=True)
+    mod = net.module(net.quantized(net.emit(pool), 0.04, 20, "uint8"))
+    after = FakeQuantizationToInteger()(mod)
+    function = tvmlab.compile(after)
+    for n in (6, 7, 8, 9):
+        data = integers((1, 2, n, n), "uint8")
+        want, _ = run(after, data)
+        assert np.array_equal(function(data), want)
+        assert want.shape == run(mod, data)[0].shape

@@ -65,8 +65,9 @@ def avg_pool2d(
     ONNX Runtime's rounding: `tvmlab.qnn.reference.onnx_runtime.average`.
 
     Relay pads with the integer 0 where padding counts in an average, which stands for another real
-    number; here padding is the zero point, the real 0. Windows that begin inside the padded data
-    and end outside, in `ceil_mode`, count what lies in the padded data, as PyTorch does.
+    number; here padding is the zero point, the real 0. In `ceil_mode` a last window that begins
+    before the end of the data counts what lies in the padded data, and one that begins after it is
+    left out, as in PyTorch (Relay makes an average of padding of it).
     """
     call, dtype = "qnn.avg_pool2d", np.asarray(data).dtype.name
     way = config.resolve(call, rounding)
@@ -113,8 +114,9 @@ def _sums(x: Array, window: Window, ceil_mode: bool) -> tuple[Array, Array, Arra
     for length, taps, stride, step, (before, after) in zip(
         size, pool, strides, dilation, pads, strict=True
     ):
-        rest = length + before + after - (taps - 1) * step - 1
-        out.append(windows.fits(rest, stride, ceil_mode, "qnn.avg_pool2d"))
+        reach, pair = (taps - 1) * step + 1, (before, after)
+        size_out = windows.pooled_size(length, reach, stride, pair, ceil_mode, "qnn.avg_pool2d")
+        out.append(size_out)
         starts = np.arange(out[-1])[:, None] * stride + np.arange(taps) * step - before
         places.append((starts, (starts >= 0) & (starts < length), starts < length + after))
     counts, inside = (
