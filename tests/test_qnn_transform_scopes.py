@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from helpers_qnn_graphs import equal, well_typed
 from helpers_qnn_run import run
-from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
