@@ -31,6 +31,8 @@ Array = npt.NDArray[Any]
 _FINE = 2.0**12
 # So many steps of a result beyond its operands' reach are more than a left shift in int32 takes.
 _APART = 2.0**20
+# A float32 number is rounded by at most this part of itself, twice in a product.
+_FLOATS = 2.0**-23
 # Beyond this there may be no room for both sides and their sum.
 _ROOM = 2.0**30
 
@@ -68,7 +70,7 @@ def _add(ctx: Context, call: relax.Call, var: relax.Var, asked: Asked) -> None:
 
 
 def _sums(ctx: Context, form: Form, add: Array, value: relax.Expr, var: relax.Var) -> Form:
-    """Give sums to which a constant can be added: stored integers times 127 by channel."""
+    """Give sums to which a constant can be added: stored integers times 32767 by channel."""
     if not form.narrow:
         return form
     axis, shape = channels(add, int(var.ty.ndim)), sizes(var.ty)
@@ -143,7 +145,7 @@ def near(forms: Sequence[Form], goal: Goal, name: str) -> None:
         if form.reach / goal.scale + abs(goal.zero) >= _APART:
             raise NoForm("its scales are too far apart")
         if form.error > goal.scale / 4:
-            raise NoForm("roundings before it could be more than half a step of its result")
+            raise NoForm("roundings before it could be more than a quarter of its result's step")
 
 
 def _at(expr: relax.Expr, goal: Goal, zero: int, dtype: str) -> Form:
@@ -170,12 +172,14 @@ def _fine(ctx: Context, name: str, forms: Sequence[Form], var: relax.Var) -> Non
     fine = Goal(float(np.float32(scale)), 0, "int32")
     if not fine.scale > 0:
         raise NoForm("its scales are below every float32")
-    sides = [ctx.emit.bring(form, fine) for form in forms]
+    # What was rounded before counts against the result's step and not this one's: `error` below.
+    sides = [ctx.emit.bring(replace(form, error=0.0), fine) for form in forms]
     call = {"add": relax.op.add, "subtract": relax.op.subtract}[name](*sides)
     expr = ctx.emit.bind(call, with_dtype(var.ty, "int32"), f"{var.name}_sums")
     most = int(reach / fine.scale) + 2
     form = sums_form(expr, np.asarray(fine.scale, np.float32), 0, -most, most)
-    error = sum(form.error for form in forms) + fine.scale
+    # Two roundings of half a step, and what float32 loses where requantizes compute in that.
+    error = sum(form.error for form in forms) + fine.scale + reach * _FLOATS
     ctx.put(var, replace(form, error=error))
 
 
