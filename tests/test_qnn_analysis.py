@@ -44,3 +44,17 @@ def test_operators_before_one_that_is_float_say_so():
 def test_a_network_that_is_not_quantized_has_none():
     net = Network((SHAPE, "float32"))
     assert float_operators(net.module(net.emit(op.nn.relu(net.inputs[0])))) == []
+
+
+def test_the_reasons_are_the_same_after_the_pass():
+    """It leaves int32 sums that are dequantized, which are not any int32."""
+    net = Network((SHAPE, "uint8"))
+    real = net.real(net.inputs[0], 0.05, 3)
+    weight = net.weight(np.full((6, 6), 100, "int8"), 0.01, 0, 1)
+    biased = net.emit(op.add(net.emit(op.matmul(real, weight)), relax.const(np.float32(2.00001))))
+    mod = net.module(net.quantized(net.emit(op.add(biased, real)), 1e-6, 0, "uint8"))
+    before = float_operators(mod)
+    assert [one.operator for one in before] == ["matmul", "add", "add"]
+    after = float_operators(FakeQuantizationToInteger()(mod))
+    assert after == before[1:]
+    assert after[1].reason == "roundings before it could be more than half a step of its result"

@@ -1,4 +1,4 @@
-"""Residual blocks whose sums nothing quantizes: a convolution, its bias, and the trunk, in int32."""
+"""Residual blocks whose sums nothing quantizes: convolution, bias and trunk, added in int32."""
 
 from __future__ import annotations
 

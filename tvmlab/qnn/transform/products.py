@@ -18,7 +18,7 @@ from .demand import Asked
 from .emit import INT32
 from .form import NARROW, Form, NoForm, fixed, sizes, with_dtype
 
-__all__ = ["ASKS", "RULES", "sums_form"]
+__all__ = ["ASKS", "RULES", "reach", "sums_form"]
 
 Array = npt.NDArray[Any]
 
@@ -55,7 +55,7 @@ def _conv2d(ctx: Context, call: relax.Call, var: relax.Var, asked: Asked) -> Non
         "out_dtype": "int32",
     }
     rows = None if w.array is None else np.moveaxis(w.array, layouts[1].index("O"), 0)
-    least, most = _reach(x, w, rows, [by_letter["I"], *taps])
+    least, most = reach(x, w, rows, [by_letter["I"], *taps])
     expr = _product(ctx, "conv2d", x, w, attributes, var)
     exact = ctx.rounding == "TFLITE" and x.dtype != "uint8"
     ctx.put(var, sums_form(expr, _scale(x, w, exact), layouts[2].index("C"), least, most))
@@ -92,7 +92,7 @@ def _scale(x: Form, w: Form, exact: bool) -> Array:
     return np.asarray(scale)
 
 
-def _reach(x: Form, w: Form, rows: Array | None, inner: list[Any]) -> tuple[int, int]:
+def reach(x: Form, w: Form, rows: Array | None, inner: list[Any]) -> tuple[int, int]:
     """Bound the sums of products.
 
     Parameters
@@ -161,7 +161,7 @@ def _matmul(ctx: Context, call: relax.Call, var: relax.Var, asked: Asked) -> Non
         raise NoForm("its operands' shapes are not known")
     if w.array is not None and ranks[1] == 2:
         rows = np.ascontiguousarray(w.array.T)
-        least, most = _reach(x, w, rows, shape[:1])
+        least, most = reach(x, w, rows, shape[:1])
         weight = Form(relax.const(rows, w.dtype), w.dtype, w.scale, w.zero, 0, w.least, w.most)
         expr = _product(ctx, "dense", x, weight, {"units": shape[1], "out_dtype": "int32"}, var)
         tflite = ctx.rounding == "TFLITE"
@@ -171,7 +171,7 @@ def _matmul(ctx: Context, call: relax.Call, var: relax.Var, asked: Asked) -> Non
         return
     if not w.scalar:
         raise NoForm("its second operand is quantized by channel")
-    least, most = _reach(x, w, None, shape[-2:-1])
+    least, most = reach(x, w, None, shape[-2:-1])
     expr = _batches(ctx, x, w, (fixed(left.ty), fixed(right.ty)), var)
     ctx.put(var, sums_form(expr, _scale(x, w, False), int(var.ty.ndim) - 1, least, most))
 

@@ -8,9 +8,9 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from .. import checks
 from .demand import nested
 from .form import Array, Form, Goal, NoForm, parameters
+from .ranges import Ranges
 
 __all__ = ["DEQUANTIZES", "QUANTIZES", "Quantizes", "any_quantize", "dequantized", "operator"]
 
@@ -97,7 +97,7 @@ def _attribute(value: relax.Call, name: str) -> Any:
     )
 
 
-def dequantized(value: relax.Call, data: relax.Expr, array: Array | None) -> Form:
+def dequantized(value: relax.Call, data: relax.Expr, array: Array | None, ranges: Ranges) -> Form:
     """Read a dequantize as a form.
 
     Parameters
@@ -108,6 +108,8 @@ def dequantized(value: relax.Call, data: relax.Expr, array: Array | None) -> For
         Its operand, as it is now.
     array : numpy.ndarray or None
         The operand's integers, where they are constant.
+    ranges : Ranges
+        Their bounds, where they are not.
 
     Raises
     ------
@@ -127,5 +129,5 @@ def dequantized(value: relax.Call, data: relax.Expr, array: Array | None) -> For
     if array is not None and array.size:
         ends = (int(array.min()), int(array.max()))
     else:
-        ends = checks.limits(dtype)
+        ends = ranges.of(data)
     return Form(data, dtype, scale, zero, axis, *ends, array=array)

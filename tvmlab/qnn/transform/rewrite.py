@@ -18,6 +18,7 @@ from .form import Goal, NoForm, array_of, with_dtype
 from .integers import Integers
 from .liveness import Block, live
 from .movement import number
+from .ranges import Ranges
 from .reading import DEQUANTIZES, QUANTIZES, Quantizes, any_quantize, dequantized
 from .rules import ASKS, PRODUCTS, RULES
 
@@ -52,6 +53,7 @@ class Rewriter:
         self._integers = Integers(self.emit)
         self._asked: dict[relax.Var, Asked] = {}
         self._quantizes = Quantizes()
+        self._ranges = Ranges()
 
     def function(self, function: relax.Function) -> relax.Function:
         """Rewrite a function; the same object where nothing changes."""
@@ -171,6 +173,7 @@ class Rewriter:
             return self._dequantize(binding, value)
         if name in QUANTIZES:
             return self._quantize(binding, value)
+        self._ranges.note(var, value)
         rule, asked = RULES.get(name), self._asked.get(var)
         computed = self._number(name, value, var)
         if not computed and asked is not None:
@@ -252,7 +255,7 @@ class Rewriter:
     def _dequantize(self, binding: relax.VarBinding, value: relax.Call) -> relax.Binding:
         var, data = binding.var, self._name(value.args[0])
         try:
-            form = dequantized(value, data, self._value(data))
+            form = dequantized(value, data, self._value(data), self._ranges)
         except NoForm as why:
             self._note(var, str(why))
             made = self._renamed(value)
