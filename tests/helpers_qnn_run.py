@@ -223,6 +223,7 @@ _PLAIN = {
     "maximum": lambda call, x, y: np.maximum(_real(x), _real(y)),
     "minimum": lambda call, x, y: np.minimum(_real(x), _real(y)),
     "matmul": lambda call, x, y: np.matmul(_real(x), _real(y)),
+    "zeros_like": lambda call, x: np.zeros_like(x),
     "exp": lambda call, x: np.exp(x),
     "sigmoid": lambda call, x: 1 / (1 + np.exp(-x)),
     "astype": lambda call, x: x,

@@ -1,10 +1,10 @@
-"""Branches and blocks: what is computed in one is not read in another, which cannot see it."""
+"""Branches and blocks, where what is computed in one is not read in another; and tuples."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers_qnn_graphs import equal, well_typed
+from helpers_qnn_graphs import equal, names, well_typed
 from helpers_qnn_run import run
 from tvm.script import ir as I
 from tvm.script import relax as R
@@ -56,23 +56,23 @@ def test_both_branches_cut_for_themselves(chosen):
 
 @I.ir_module
 class Blocks:
-    """A value cut in one dataflow block and read, cut, in the two blocks after it."""
+    """A value cut in one dataflow block and read, cut, in another and between them."""
 
     @R.function
     def main(x: R.Tensor((1, 3, 6, 6), "uint8")):
         with R.dataflow():
             f = R.dequantize(x, R.const(0.5, "float32"), R.const(100, "int32"))
             r = R.nn.relu(f)
-            R.output(r)
-        with R.dataflow():
-            s = R.add(r, r)
-            q = R.quantize(s, R.const(0.9, "float32"), R.const(3, "int32"), out_dtype="uint8")
-            R.output(q)
+            R.output(r, f)
+        s = R.add(r, r)
+        q = R.quantize(s, R.const(0.9, "float32"), R.const(3, "int32"), out_dtype="uint8")
         with R.dataflow():
             m = R.multiply(r, r)
             p = R.quantize(m, R.const(7.0, "float32"), R.const(3, "int32"), out_dtype="uint8")
-            R.output(p)
-        return (q, p)
+            n = R.subtract(r, f)
+            o = R.quantize(n, R.const(0.9, "float32"), R.const(3, "int32"), out_dtype="uint8")
+            R.output(p, o)
+        return (q, p, o)
 
 
 def test_blocks_cut_for_themselves():
@@ -82,3 +82,55 @@ def test_blocks_cut_for_themselves():
     assert not float_operators(after)
     for got, want in zip(run(after, pixels())[0], run(Blocks, pixels())[0], strict=True):
         assert np.abs(got.astype(int) - want.astype(int)).max() <= 1
+
+
+@I.ir_module
+class Tuples:
+    """PyTorch's max pool, which upstream's importer gives a second result; and another tuple."""
+
+    @R.function
+    def main(x: R.Tensor((1, 3, 6, 6), "uint8")):
+        with R.dataflow():
+            f = R.dequantize(x, R.const(0.5, "float32"), R.const(100, "int32"))
+            y = R.nn.max_pool2d(f, pool_size=[2, 2], strides=[2, 2])
+            both = (y, R.zeros_like(y))
+            z = both[0]
+            other = (R.nn.relu(z), R.clip(z, -2, 3))
+            s = R.add(other[0], other[1])
+            q = R.quantize(s, R.const(0.4, "float32"), R.const(9, "int32"), out_dtype="uint8")
+            R.output(q)
+        return q
+
+
+def test_fields_of_a_tuple_are_what_it_was_made_of():
+    after = FakeQuantizationToInteger()(Tuples)
+    well_typed(after)
+    assert equal(FakeQuantizationToInteger()(after), after)
+    assert not float_operators(after)
+    assert names(after) == ["nn.max_pool2d", "clip", "clip", "qnn.add"]
+    got, want = run(after, pixels())[0], run(Tuples, pixels())[0]
+    assert np.abs(got.astype(int) - want.astype(int)).max() <= 1
+
+
+@I.ir_module
+class TupleOfABlock:
+    """A tuple that leaves a dataflow block, whose fields do not."""
+
+    @R.function
+    def main(x: R.Tensor((1, 3, 6, 6), "uint8")):
+        with R.dataflow():
+            f = R.dequantize(x, R.const(0.5, "float32"), R.const(100, "int32"))
+            r = R.nn.relu(f)
+            both = (r, f)
+            R.output(both)
+        s = R.add(both[0], both[1])
+        q = R.quantize(s, R.const(0.9, "float32"), R.const(3, "int32"), out_dtype="uint8")
+        return q
+
+
+def test_fields_that_a_block_does_not_give_out_are_not_read_behind_it():
+    after = FakeQuantizationToInteger()(TupleOfABlock)
+    well_typed(after)
+    assert [one.operator for one in float_operators(after)] == ["nn.relu", "add"]
+    got, want = run(after, pixels())[0], run(TupleOfABlock, pixels())[0]
+    assert np.abs(got.astype(int) - want.astype(int)).max() <= 1

@@ -12,7 +12,7 @@ from tvm import relax
 from ... import dialect
 from .. import arithmetic
 from .context import Context
-from .demand import Asked, Demands, leaves, nested
+from .demand import Asked, Demands, field_of, leaves, nested
 from .emit import Emitter
 from .form import Goal, NoForm, array_of, with_dtype
 from .integers import Integers
@@ -53,6 +53,7 @@ class Rewriter:
         self._integers = Integers(self.emit)
         self._asked: dict[relax.Var, Asked] = {}
         self._quantizes = Quantizes()
+        self._tuples: dict[relax.Var, relax.Tuple] = {}
         self._ranges = Ranges()
 
     def function(self, function: relax.Function) -> relax.Function:
@@ -94,6 +95,7 @@ class Rewriter:
             if self.emit.dataflow:
                 self._export(block, found)
                 self.emit.forget()
+                self._tuples.clear()  # their fields may not be visible any more
             blocks.append((self.emit.dataflow, found))
         self.emit.remember(before)
         self.emit.bindings, self.emit.dataflow = outer
@@ -140,14 +142,21 @@ class Rewriter:
             return self._closure(binding, value)
         if isinstance(value, relax.TupleGetItem):
             self._field(var, value)
+        elif isinstance(value, relax.Tuple):
+            self._tuples[var] = value
         elif isinstance(value, relax.Var):
-            for goal, form in self.context.forms.get(value, {}).items():
-                self.context.put(var, form, goal)
+            self._same(var, value)
         elif isinstance(value, tvm.ir.GenericConst):
             self._constant(var, value)
         else:
             self._note(var, "it is computed by no operator")
         return binding
+
+    def _same(self, var: relax.Var, value: relax.Expr) -> None:
+        """Give a variable the forms of what it is the same as."""
+        if isinstance(value, relax.Var):
+            for goal, form in self.context.forms.get(value, {}).items():
+                self.context.put(var, form, goal)
 
     def _constant(self, var: relax.Var, value: relax.Expr) -> None:
         array = array_of(value)
@@ -156,6 +165,11 @@ class Rewriter:
 
     def _field(self, var: relax.Var, value: relax.TupleGetItem) -> None:
         whole = value.tuple_value
+        if isinstance(whole, relax.Var):
+            whole = self._tuples.get(whole, whole)
+        if isinstance(whole, relax.Tuple):
+            self._same(var, field_of(whole, value.index))
+            return
         forms = self.context.forms.get(whole, {}) if isinstance(whole, relax.Var) else {}
         for goal, form in list(forms.items()):
             if not isinstance(form.expr.ty, relax.TupleType):
