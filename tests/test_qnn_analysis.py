@@ -37,7 +37,7 @@ def test_operators_before_one_that_is_float_say_so():
     after = float_operators(FakeQuantizationToInteger()(mod))
     assert [one.operator for one in after] == ["nn.relu", "exp", "add"]
     assert after[0].reason == "its result goes to an operator that is float"
-    assert after[1].reason == "exp has no integer form"
+    assert after[1].reason == "its result is not quantized"
     assert after[2].reason == "its operand lv2 is not quantized"
 
 

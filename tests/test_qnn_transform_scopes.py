@@ -124,8 +124,7 @@ class TupleOfABlock:
             both = (r, f)
             R.output(both)
         s = R.add(both[0], both[1])
-        q = R.quantize(s, R.const(0.9, "float32"), R.const(3, "int32"), out_dtype="uint8")
-        return q
+        return R.quantize(s, R.const(0.9, "float32"), R.const(3, "int32"), out_dtype="uint8")
 
 
 def test_fields_that_a_block_does_not_give_out_are_not_read_behind_it():

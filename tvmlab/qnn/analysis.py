@@ -122,15 +122,15 @@ class _Between:
 
     def _reason(self, var: relax.Var, value: relax.Call) -> str:
         """Say why an operator is float."""
+        if var not in self.left:
+            return "it has an integer form: FakeQuantizationToInteger gives it"
         why = self.rewriter.reasons.get(var)
         if why is not None:
             return why
         name = value.op.name
         if name not in RULES:
             return f"{name.removeprefix('relax.')} has no integer form"
-        if var in self.left:
-            return "its result goes to an operator that is float"
-        return "it has an integer form: FakeQuantizationToInteger gives it"
+        return "its result goes to an operator that is float"
 
 
 def _bindings(body: relax.Expr) -> Iterator[tuple[relax.Var, relax.Expr]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from .demand import Asked
 from .emit import Emitter
 from .form import NARROW, Form, Goal, NoForm, array_of
 
-__all__ = ["Context"]
+__all__ = ["Context", "Rule"]
 
 Array = npt.NDArray[Any]
 
@@ -33,12 +34,15 @@ class Context:
         Each float variable's forms: by goal, and under None the one that is rounded to no goal.
     numbers : dict
         Each variable's value, where it is constant and does not come from a dequantize.
+    calls : dict
+        The operator that each variable comes from.
     """
 
     def __init__(self, emit: Emitter) -> None:
         self.emit = emit
         self.forms: dict[relax.Var, dict[Goal | None, Form]] = {}
         self.numbers: dict[relax.Var, Array] = {}
+        self.calls: dict[relax.Var, relax.Call] = {}
 
     @property
     def rounding(self) -> str:
@@ -137,3 +141,7 @@ class Context:
 
 def _name(expr: relax.Expr) -> str:
     return str(expr.name) if isinstance(expr, relax.Var) else "(a constant)"
+
+
+#: Makes the forms of what one operator gives.
+Rule = Callable[[Context, relax.Call, relax.Var, Asked], None]

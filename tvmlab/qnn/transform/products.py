@@ -28,25 +28,31 @@ def _ask(call: relax.Call) -> tuple[list[relax.Expr], list[relax.Expr]]:
 
 
 def _conv2d(ctx: Context, call: relax.Call, var: relax.Var, asked: Asked) -> None:
-    """Make ``qnn.conv2d``."""
-    attrs, weight_ty = call.attrs, call.args[1].ty
+    """Make ``qnn.conv2d``, or ``qnn.conv2d_transpose``."""
+    attrs, name = call.attrs, call.op.name.removeprefix("relax.nn.")
+    transposed = name == "conv2d_transpose"
     layouts = [str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout)]
     layouts[2] = layouts[2] or layouts[0]
     for layout, letters in zip(layouts, ("CHNW", "HIOW", "CHNW"), strict=True):
         if "".join(sorted(layout)) != letters:
             raise NoForm(f"its layout is {layout}")
     x, w = ctx.stored(call.args[0]), _weight(ctx, call.args[1], layouts[1].index("O"))
-    shape = sizes(weight_ty)
+    groups = int(attrs.groups)
+    if transposed and groups > 1 and not w.scalar:
+        raise NoForm("its weight is quantized by output within each of its groups")
+    shape = sizes(call.args[1].ty)
     if shape is None:
         raise NoForm("its weight's shape is not known")
     by_letter = dict(zip(layouts[1], shape, strict=True))
     outputs, taps = by_letter["O"], [by_letter["H"], by_letter["W"]]
     known = all(isinstance(size, int) for size in (outputs, *taps))
+    if transposed and known:
+        outputs *= groups
     attributes = {
         "strides": [int(n) for n in attrs.strides],
         "padding": [int(n) for n in attrs.padding],
         "dilation": [int(n) for n in attrs.dilation],
-        "groups": int(attrs.groups),
+        "groups": groups,
         "channels": outputs if known else None,
         "kernel_size": taps if known else None,
         "data_layout": layouts[0],
@@ -54,9 +60,11 @@ def _conv2d(ctx: Context, call: relax.Call, var: relax.Var, asked: Asked) -> Non
         "out_layout": "" if layouts[2] == layouts[0] else layouts[2],
         "out_dtype": "int32",
     }
+    if transposed:
+        attributes["output_padding"] = [int(n) for n in attrs.output_padding]
     rows = None if w.array is None else np.moveaxis(w.array, layouts[1].index("O"), 0)
     least, most = reach(x, w, rows, [by_letter["I"], *taps])
-    expr = _product(ctx, "conv2d", x, w, attributes, var)
+    expr = _product(ctx, name, x, w, attributes, var)
     exact = ctx.rounding == "TFLITE" and x.dtype != "uint8"
     ctx.put(var, sums_form(expr, _scale(x, w, exact), layouts[2].index("C"), least, most))
 
@@ -217,5 +225,9 @@ def _reshaped(
     return ctx.emit.bind(relax.op.reshape(expr, after), ty, "batches")
 
 
-RULES = {"relax.nn.conv2d": _conv2d, "relax.matmul": _matmul}
+RULES = {
+    "relax.nn.conv2d": _conv2d,
+    "relax.nn.conv2d_transpose": _conv2d,
+    "relax.matmul": _matmul,
+}
 ASKS = dict.fromkeys(RULES, _ask)

@@ -64,7 +64,7 @@ def _product(ranges: Ranges, call: relax.Call) -> Ends:
     name, shape = call.op.name, sizes(call.args[1].ty)
     if x.zero.ndim or shape is None:
         raise NoForm("its sums are not bounded")
-    if name == "relax.qnn.conv2d":
+    if name.startswith("relax.qnn.conv2d"):
         outputs = str(call.attrs["kernel_layout"]).index("O")
     elif name == "relax.qnn.dense":
         outputs = 0
@@ -90,7 +90,10 @@ def _same(ranges: Ranges, call: relax.Call) -> Ends:
 
 
 _RULES: dict[str, Callable[[Ranges, relax.Call], Ends]] = {
-    **dict.fromkeys(("relax.qnn.conv2d", "relax.qnn.dense", "relax.qnn.batch_matmul"), _product),
+    **{
+        f"relax.qnn.{name}": _product
+        for name in ("conv2d", "conv2d_transpose", "dense", "batch_matmul")
+    },
     **dict.fromkeys(("relax.add", "relax.relay.nn.bias_add"), _sum),
     **dict.fromkeys((*MOVES, "relax.astype"), _same),
     "relax.clip": _clip,

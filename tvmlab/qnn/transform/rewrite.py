@@ -187,6 +187,7 @@ class Rewriter:
             return self._dequantize(binding, value)
         if name in QUANTIZES:
             return self._quantize(binding, value)
+        self.context.calls[var] = value
         self._ranges.note(var, value)
         rule, asked = RULES.get(name), self._asked.get(var)
         computed = self._number(name, value, var)

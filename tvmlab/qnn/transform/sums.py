@@ -7,7 +7,7 @@ enough for every step to be seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
-from .. import checks
 from .affine import channels, constant_form, multiply_by_constant, scaled, shifted
-from .context import Context
+from .context import Context, Rule
 from .demand import Asked, leaves
 from .emit import INT32, shift
-from .form import Form, Goal, NoForm, bits, same_shape, sizes, with_dtype
+from .form import Form, Goal, NoForm, at, common, same_shape, sizes, with_dtype
 from .products import sums_form
+from .unary import hardswish
 
 __all__ = ["ASKS", "RULES"]
 
@@ -85,7 +85,7 @@ def _rounded(ctx: Context, name: str, forms: Sequence[Form], var: relax.Var, ask
     if not asked.goals:
         raise NoForm("its result is not quantized")
     for goal in asked.goals:
-        dtype = _common([form.dtype for form in forms], goal.dtype)
+        dtype = common([form.dtype for form in forms], goal.dtype)
         own = [ctx.emit.recode(form, dtype) for form in forms]
         zero = goal.zero + shift(goal.dtype, dtype)
         near(own, goal, name)
@@ -100,7 +100,7 @@ def _rounded(ctx: Context, name: str, forms: Sequence[Form], var: relax.Var, ask
         }
         ty = with_dtype(var.ty, dtype)
         expr = ctx.emit.quantized(name, operands, attributes, ty, f"{var.name}_{dtype}")
-        ctx.met(var, _at(expr, goal, zero, dtype), goal)
+        ctx.met(var, at(expr, goal, zero, dtype), goal)
 
 
 def _way(ctx: Context, name: str, forms: Sequence[Form]) -> str:
@@ -148,20 +148,6 @@ def near(forms: Sequence[Form], goal: Goal, name: str) -> None:
             raise NoForm("roundings before it could be more than a quarter of its result's step")
 
 
-def _at(expr: relax.Expr, goal: Goal, zero: int, dtype: str) -> Form:
-    scale, point = np.asarray(goal.scale, np.float32), np.asarray(zero, np.int64)
-    return Form(expr, dtype, scale, point, 0, *checks.limits(dtype))
-
-
-def _common(dtypes: Sequence[str], goal: str) -> str:
-    """Choose the dtype of an operator: the operands' where they agree and are as wide as needed."""
-    widest = max([*dtypes, goal], key=bits)
-    agreed = dtypes[0] if len(set(dtypes)) == 1 and bits(dtypes[0]) == bits(widest) else None
-    if agreed:
-        return agreed
-    return goal if bits(goal) == bits(widest) else widest
-
-
 def _fine(ctx: Context, name: str, forms: Sequence[Form], var: relax.Var) -> None:
     """Add in int32, at a scale so fine that the rounding is a small part of a step."""
     reach = sum(form.reach for form in forms)
@@ -185,7 +171,7 @@ def _fine(ctx: Context, name: str, forms: Sequence[Form], var: relax.Var) -> Non
 
 def _mul(ctx: Context, call: relax.Call, var: relax.Var, asked: Asked) -> None:
     """Make ``qnn.mul``, or another scale where one side is a constant."""
-    if multiply_by_constant(ctx, call, var, asked):
+    if hardswish(ctx, call, var, asked) or multiply_by_constant(ctx, call, var, asked):
         return
     forms = [ctx.stored(arg) for arg in call.args]
     if asked.exact:
@@ -217,7 +203,7 @@ def _products(ctx: Context, forms: Sequence[Form], var: relax.Var) -> None:
 
 def _divide(ctx: Context, call: relax.Call, var: relax.Var, asked: Asked) -> None:
     """Divide by a constant."""
-    if not multiply_by_constant(ctx, call, var, asked):
+    if not (hardswish(ctx, call, var, asked) or multiply_by_constant(ctx, call, var, asked)):
         raise NoForm("it divides by what is not constant")
 
 
@@ -260,7 +246,7 @@ def _joined(
         part = _part(ctx, field, goal)
         if part is None:
             found = ctx.at(field, goal)
-            part = _at(ctx.emit.bring(found, goal), goal, goal.zero, goal.dtype)
+            part = at(ctx.emit.bring(found, goal), goal, goal.zero, goal.dtype)
         parts.append(part)
     operands = [
         relax.Tuple([part.expr for part in parts]),
@@ -272,7 +258,7 @@ def _joined(
     ty = with_dtype(var.ty, goal.dtype)
     hint = f"{var.name}_{goal.dtype}"
     expr = ctx.emit.quantized("concatenate", operands, {"axis": axis}, ty, hint)
-    return _at(expr, goal, goal.zero, goal.dtype)
+    return at(expr, goal, goal.zero, goal.dtype)
 
 
 def _part(ctx: Context, field: relax.Expr, goal: Goal) -> Form | None:
@@ -289,7 +275,6 @@ def _part(ctx: Context, field: relax.Expr, goal: Goal) -> Form | None:
     return form if form.dtype == goal.dtype else None
 
 
-Rule = Callable[[Context, relax.Call, relax.Var, Asked], None]
 RULES: dict[str, Rule] = {
     "relax.add": _add,
     "relax.subtract": _add,
