@@ -329,6 +329,17 @@ def test_a_window_of_padding_alone_is_none(size, counted):
     assert names(after) == ["qnn.avg_pool2d"]
 
 
+@pytest.mark.parametrize("rounding", ["None", "UPWARD", "TFLITE"])
+def test_averages_between_two_scales_are_rounded_once(rounding):
+    shape = (1, 8, 24, 24)
+    net = Network((shape, "uint8"))
+    pool = net.emit(op.nn.avg_pool2d(net.real(net.inputs[0], 0.02, 100), (3, 3)))
+    mod = net.module(net.quantized(pool, 0.0137, 100, "uint8"))
+    data = integers(shape, "uint8")
+    got, _ = run(FakeQuantizationToInteger(rounding=rounding)(mod), data)
+    assert np.mean(got != run(mod, data)[0]) < 1e-3  # half-way cases, and float32's own
+
+
 def test_windows_of_a_symbolic_size():
     h = tvm.tirx.Var("h", "int64")
     net = Network(((1, 2, h, h), "uint8"))
