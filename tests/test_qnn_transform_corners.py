@@ -340,6 +340,17 @@ def test_averages_between_two_scales_are_rounded_once(rounding):
     assert np.mean(got != run(mod, data)[0]) < 1e-3  # half-way cases, and float32's own
 
 
+@pytest.mark.parametrize("function", [op.add, op.subtract])
+def test_a_number_added_to_what_is_cut(function):
+    """A relu6 moves its limits past a bias, where they need be no steps of the sums' scale."""
+    net = Network((IMAGE, "int8"))
+    cut = net.emit(op.clip(conv(net, net.real(net.inputs[0], 0.05, 3)), 0, 6))
+    cut = net.emit(op.multiply(cut, relax.const(np.float32(0.3))))
+    moved = net.emit(function(cut, relax.const(np.float32(1.51))))
+    after, _ = check(net.module(net.quantized(moved, 0.017, -100)), integers())
+    assert names(after) == ["qnn.conv2d", "relay.nn.bias_add", "qnn.requantize", "clip"]
+
+
 def test_windows_of_a_symbolic_size():
     h = tvm.tirx.Var("h", "int64")
     net = Network(((1, 2, h, h), "uint8"))

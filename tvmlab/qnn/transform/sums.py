@@ -19,7 +19,7 @@ from .affine import channels, constant_form, multiply_by_constant, scaled, shift
 from .context import Context, Rule
 from .demand import Asked, leaves
 from .emit import INT32, shift
-from .form import Form, Goal, NoForm, at, common, same_shape, sizes, with_dtype
+from .form import INFINITY, Form, Goal, NoForm, at, common, same_shape, sizes, with_dtype
 from .products import sums_form
 from .unary import hardswish
 
@@ -53,14 +53,20 @@ def _add(ctx: Context, call: relax.Call, var: relax.Var, asked: Asked) -> None:
         number = ctx.number(other)
         if number is None or ctx.number(value) is not None:
             continue
-        form, twin = ctx.plain(value), constant_form(ctx, other)
+        form, twin = ctx.natural(value), constant_form(ctx, other)
         if form.narrow and twin is not None and twin.narrow:
             break  # both are quantized
         if not same_shape(value.ty, var.ty):
             raise NoForm("a constant that is not quantized makes it larger")
         if name == "subtract":
             number, twin = -number, None
-        ctx.put(var, shifted(ctx, _sums(ctx, form, number, value, var), number, twin, var.ty, var))
+        low, high = -INFINITY, INFINITY
+        if number.size == 1:  # what is cut before may as well be cut behind it
+            low, high = form.low + float(number.flat[0]), form.high + float(number.flat[0])
+            form = replace(form, low=-INFINITY, high=INFINITY)
+        form = _sums(ctx, ctx.emit.settle(form), number, value, var)
+        form = shifted(ctx, form, number, twin, var.ty, var)
+        ctx.put(var, replace(form, low=low, high=high))
         return
     forms = [ctx.plain(arg) for arg in call.args]
     if not all(form.narrow for form in forms) or asked.exact:
