@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from helpers_qnn_graphs import Network
-from tvm import relax
+from tvm import relax, topi
 from tvm.relax import op
 
 from tvmlab.qnn.analysis import FloatOperator, float_operators
@@ -58,3 +58,16 @@ def test_the_reasons_are_the_same_after_the_pass():
     after = float_operators(FakeQuantizationToInteger()(mod))
     assert after == before[1:]
     assert after[1].reason == "roundings before it could be more than half a step of its result"
+
+
+def test_reasons_name_what_is_called_and_who_gives_an_operand():
+    net = Network((SHAPE, "int8"))
+    real = net.real(net.inputs[0], 0.05, 3)
+    called = net.builder.emit_te(lambda x: topi.sin(x), real, primfunc_name_hint="wave")
+    biased = net.emit(op.add(real, relax.const(np.float32(0.3))))
+    squared = net.emit(op.multiply(biased, biased))
+    mod = net.module(net.quantized(called, 0.01, 0), net.quantized(squared, 0.1, 0))
+    reasons = [one.reason for one in float_operators(mod)]
+    name = biased.name
+    assert reasons[0] == "call_tir of wave has no integer form"
+    assert reasons[2] == f"its operand {name}, which add gives, is not quantized before it"

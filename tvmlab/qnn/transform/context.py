@@ -80,10 +80,15 @@ class Context:
         """
         form = self.plain(expr)
         if form.dtype not in NARROW:
-            raise NoForm(f"its operand {_name(expr)} is {form.dtype}, not quantized before it")
+            raise NoForm(f"its operand {_name(expr)}{self._maker(expr)} is not quantized before it")
         if not form.scalar:
             raise NoForm(f"its operand {_name(expr)} is quantized by channel")
         return form
+
+    def _maker(self, expr: relax.Expr) -> str:
+        """Say which operator gives an operand."""
+        call = self.calls.get(expr)
+        return "" if call is None else f", which {call.op.name.removeprefix('relax.')} gives,"
 
     def at(self, expr: relax.Expr, goal: Goal) -> Form:
         """Give an operand's form at a goal.

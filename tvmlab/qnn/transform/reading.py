@@ -12,7 +12,15 @@ from .demand import nested
 from .form import Array, Form, Goal, NoForm, parameters
 from .ranges import Ranges
 
-__all__ = ["DEQUANTIZES", "QUANTIZES", "Quantizes", "any_quantize", "dequantized", "operator"]
+__all__ = [
+    "DEQUANTIZES",
+    "QUANTIZES",
+    "Quantizes",
+    "any_quantize",
+    "dequantized",
+    "operator",
+    "spoken",
+]
 
 QUANTIZES = ("relax.quantize", "relax.qnn.quantize")
 DEQUANTIZES = ("relax.dequantize", "relax.qnn.dequantize")
@@ -25,6 +33,15 @@ def operator(value: relax.Expr) -> str:
     """Give the name of the operator that an expression calls; empty where it calls none."""
     called = isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op)
     return str(value.op.name) if called else ""
+
+
+def spoken(value: relax.Call) -> str:
+    """Name an operator as reasons do; of a kernel's call, the kernel too."""
+    name = str(value.op.name).removeprefix("relax.")
+    kernel = value.args[0] if value.args else None
+    if isinstance(kernel, tvm.ir.GlobalVar):
+        return f"{name} of {kernel.name_hint}"
+    return name
 
 
 def any_quantize(body: relax.Expr) -> bool:

@@ -19,7 +19,7 @@ from .integers import Integers
 from .liveness import Block, live
 from .movement import number
 from .ranges import Ranges
-from .reading import DEQUANTIZES, QUANTIZES, Quantizes, any_quantize, dequantized
+from .reading import DEQUANTIZES, QUANTIZES, Quantizes, any_quantize, dequantized, spoken
 from .rules import ASKS, PRODUCTS, RULES
 
 __all__ = ["Rewriter"]
@@ -193,7 +193,7 @@ class Rewriter:
         computed = self._number(name, value, var)
         if not computed and asked is not None:
             if rule is None:
-                self._note(var, f"{name.removeprefix('relax.')} has no integer form")
+                self._note(var, f"{spoken(value)} has no integer form")
             else:
                 try:
                     rule(self.context, value, var, asked)
@@ -267,7 +267,7 @@ class Rewriter:
             return relax.Tuple([self._name(field) for field in expr.fields])
         return expr
 
-    def _dequantize(self, binding: relax.VarBinding, value: relax.Call) -> relax.Binding:
+    def _dequantize(self, binding: relax.VarBinding, value: relax.Call) -> relax.Binding | None:
         var, data = binding.var, self._name(value.args[0])
         try:
             form = dequantized(value, data, self._value(data), self._ranges)
@@ -283,7 +283,7 @@ class Rewriter:
         operands = [data, self.emit.scale(form.scale), self.emit.zero(form.zero)]
         attributes = {"out_dtype": "float32", "axis": form.axis}
         self.emit.quantized("dequantize", operands, attributes, value.ty, "", var)
-        return None  # type: ignore[return-value]
+        return None
 
     def _quantize(self, binding: relax.VarBinding, value: relax.Call) -> relax.Binding | None:
         var, data = binding.var, value.args[0]
