@@ -71,6 +71,18 @@ def test_a_value_read_as_float_and_as_integers_is_computed_once():
     ]
 
 
+def test_a_sum_read_as_float_and_as_integers_is_biased_once():
+    net = Network((IMAGE, "int8"))
+    bias = net.weight(np.arange(3, dtype="int32").reshape(1, 3, 1, 1), 0.05 * 0.007, 0)
+    made = net.emit(op.add(conv(net, net.real(net.inputs[0], 0.05, 3)), bias))
+    mod = net.module(net.quantized(made, 0.11, -3), net.emit(op.exp(made)))
+    after, _ = check(mod, integers())
+    assert "add" not in names(after)
+    assert names(after).count("relay.nn.bias_add") == 1
+    got, want = (run(one, integers())[0][1] for one in (after, mod))
+    np.testing.assert_allclose(got, want, rtol=1e-4)
+
+
 def test_integers_read_by_two_branches_stay_one_value():
     net = Network((IMAGE, "float32"))
     x = net.fake(net.inputs[0], 0.05, 3)

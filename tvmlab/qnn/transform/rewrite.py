@@ -201,7 +201,7 @@ class Rewriter:
                     self.context.forms.pop(var, None)
                     self._note(var, str(why))
         made = self._integers.replacement(var, self._renamed(value))
-        if name in PRODUCTS and None in self.context.forms.get(var, {}):
+        if self._exact_sums(name, var):
             made = self._real(var)
         if made is value:
             return binding
@@ -210,10 +210,18 @@ class Rewriter:
             return self._alias(var, made)
         return relax.VarBinding(var, made)
 
-    def _real(self, var: relax.Var) -> relax.Call:
-        """Give a product's real value from its sums, for those who read it unquantized.
+    def _exact_sums(self, name: str, var: relax.Var) -> bool:
+        """Say whether an operator has sums that are exact: a product, or one and its own bias."""
+        form = self.context.forms.get(var, {}).get(None)
+        if form is None or name in PRODUCTS:
+            return form is not None
+        exact = form.dtype == "int32" and form.array is None and not (form.error or form.cut)
+        return name == "relax.add" and exact
 
-        The sums are exact, so this is the float operator's result, computed once for both.
+    def _real(self, var: relax.Var) -> relax.Call:
+        """Give the real value of exact sums, for those who read it unquantized.
+
+        It is the float operator's result, computed once for both.
         """
         form = self.context.forms[var][None]
         operands = [
