@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import tvm
 import tvm_ffi
 from tvm import relax
 from tvm.relax import op
@@ -73,6 +74,22 @@ def names(mod, function="main"):
         for binding in block.bindings
         if isinstance(binding.value, relax.Call)
     ]
+
+
+def well_typed(mod):
+    """Insist that a module is well formed, and that each type is the one that inference gives."""
+    relax.analysis.well_formed(mod)
+    builder = relax.BlockBuilder()
+
+    def look(expr):
+        if isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op):
+            bare = relax.Call(expr.op, expr.args, expr.attrs, expr.ty_args)
+            found = builder.normalize(bare).ty
+            assert tvm_ffi.structural_equal(found, expr.ty), f"{expr}: {expr.ty}, not {found}"
+
+    for function in mod.functions.values():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function.body, look)
 
 
 def equal(a, b):

@@ -60,7 +60,10 @@ def _value(expr, values, computed, forced):
     name = expr.op.name.removeprefix("relax.")
     args = [_value(arg, values, computed, forced) for arg in expr.args]
     if name.startswith("qnn."):
-        return getattr(arithmetic, name[4:])(*args, **_attributes(expr))
+        attributes = _attributes(expr)
+        if name == "qnn.leaky_relu":  # its number stands among the operands
+            args.insert(1, attributes.pop("alpha"))
+        return getattr(arithmetic, name[4:])(*args, **attributes)
     made = _PLAIN[name](expr, *args)
     dtype = getattr(expr.ty, "dtype", None)
     if dtype is None or str(dtype).startswith("float"):
@@ -121,6 +124,20 @@ def _conv2d(call, x, w):
         groups=int(a.groups),
     ).numpy()
     return made.transpose(["NCHW".index(letter) for letter in str(a.out_layout)])
+
+
+def _conv2d_transpose(call, x, w):
+    a = call.attrs
+    assert (str(a.data_layout), str(a.kernel_layout)) == ("NCHW", "IOHW")
+    top, left, bottom, right = (int(n) for n in a.padding)
+    assert (top, left) == (bottom, right)
+    strides, more, dilation = (
+        [int(n) for n in part] for part in (a.strides, a.output_padding, a.dilation)
+    )
+    sides = [torch.from_numpy(_real(part)) for part in (x, w)]
+    return torch.nn.functional.conv_transpose2d(
+        *sides, None, strides, (top, left), more, int(a.groups), dilation
+    ).numpy()
 
 
 def _pool(kind):
@@ -207,6 +224,7 @@ _PLAIN = {
     "quantize": _quantize,
     "dequantize": _dequantize,
     "nn.conv2d": _conv2d,
+    "nn.conv2d_transpose": _conv2d_transpose,
     "nn.max_pool2d": _pool("max"),
     "nn.avg_pool2d": _pool("avg"),
     "nn.adaptive_avg_pool2d": _adaptive,
@@ -223,6 +241,7 @@ _PLAIN = {
     "maximum": lambda call, x, y: np.maximum(_real(x), _real(y)),
     "minimum": lambda call, x, y: np.minimum(_real(x), _real(y)),
     "matmul": lambda call, x, y: np.matmul(_real(x), _real(y)),
+    "zeros_like": lambda call, x: np.zeros_like(x),
     "exp": lambda call, x: np.exp(x),
     "sigmoid": lambda call, x: 1 / (1 + np.exp(-x)),
     "astype": lambda call, x: x,

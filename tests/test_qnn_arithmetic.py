@@ -14,6 +14,7 @@ from helpers_qnn_exact import SCALES, away, cut, whole, wrapped
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tvmlab.errors import InputError
 from tvmlab.qnn import arithmetic
 from tvmlab.qnn.config import requantize_config
 
@@ -237,3 +238,18 @@ def test_the_configuration_decides_what_is_left_open() -> None:
         pair = [np.array([-3], "int8")] * 2
         joined = arithmetic.concatenate(pair, [0.5, 1.0], [0, 0], 1.0, 0, 0)
         assert joined.tolist() == [-2, -3]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: arithmetic.requantize(x, 0.5, 0, 0.25, 0),
+        lambda x: arithmetic.dequantize(x, 0.5, 0),
+        lambda x: arithmetic.add(x, x, 0.5, 0, 0.5, 0, 0.5, 0),
+        lambda x: arithmetic.sigmoid(x, 0.5, 0, 0.5, 0),
+    ],
+    ids=["requantize", "dequantize", "add", "sigmoid"],
+)
+def test_floats_are_refused_where_integers_are_needed(call):
+    with pytest.raises(InputError, match="belongs to a tensor of float32"):
+        call(np.ones(3, "float32"))

@@ -145,13 +145,9 @@ def test_average_pooling_against_pytorch(
     expected = torch.nn.functional.avg_pool2d(real, pool, strides, padding, **window).numpy()
     given = (x, 0.5, zero, 0.5, zero, pool, strides, [padding], [1, 1], ceil, include)
     found = arithmetic.avg_pool2d(*given, out_layout="NCHW", rounding="TFLITE")
-    # PyTorch leaves out a last window that begins in the padding behind the data.
-    found = found[:, :, : expected.shape[2], : expected.shape[3]]
     nearest = np.vectorize(lambda v: away(Fraction(round(v * 144 * 25), 144 * 25)))(expected + zero)
     np.testing.assert_array_equal(found, nearest)
-    relay = arithmetic.avg_pool2d(*given, out_layout="NCHW")[
-        :, :, : expected.shape[2], : expected.shape[3]
-    ]
+    relay = arithmetic.avg_pool2d(*given, out_layout="NCHW")
     exact = np.vectorize(lambda v: math.trunc(Fraction(round(v * 144 * 25), 144 * 25)))(
         expected + zero
     )
@@ -176,13 +172,17 @@ def test_average_pooling_dilated_and_empty() -> None:
     corners = [[(x[0, 0, i, j] + x[0, 0, i, j + 2] + x[0, 0, i + 3, j] + x[0, 0, i + 3, j + 2]) // 4
                 for j in (0, 2)] for i in (0, 1)]  # fmt: skip
     assert found[0, 0].tolist() == corners
-    # The third window of one place begins behind the data: it has nothing but the real 0.
+    # A third window of one place would begin behind the data; one before it has the real 0.
     row = np.full((1, 1, 5, 1), 9, "int8")
     for include in (False, True):
         last = arithmetic.avg_pool2d(
             row, 1.0, 4, 1.0, 4, [1, 1], [1, 3], [0], [1, 1], True, include
         )
-        assert last.ravel().tolist() == [9, 9, 4]
+        assert last.ravel().tolist() == [9, 9]
+        last = arithmetic.avg_pool2d(
+            row, 1.0, 4, 1.0, 4, [1, 1], [1, 3], [0, 1], [1, 1], True, include
+        )
+        assert last.ravel().tolist() == [4, 9]
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
@@ -254,3 +254,25 @@ def test_softmax(axis: int) -> None:
     np.testing.assert_allclose(real, exps / exps.sum(axis, keepdims=True), atol=0.1)
     order = np.argsort(x, axis, kind="stable")
     assert (np.diff(np.take_along_axis(found.astype(int), order, axis), axis=axis) >= 0).all()
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+@pytest.mark.parametrize("ratio", [0.6849, 1.7, 2.0**-30, 2.0**12])
+@pytest.mark.parametrize("include", [False, True])
+def test_average_pooling_between_two_scales_rounds_once(
+    dtype: str, ratio: float, include: bool
+) -> None:
+    """``"TFLITE"`` brings the sum to the result's scale: at most half a step from the real one."""
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    x = values(np.random.default_rng(0), (2, 7, 7, 3), dtype)
+    zero, out_zero = (low + high) // 2 + 11, (low + high) // 2 - 5
+    scale = np.float32(0.02)
+    out_scale = np.float32(scale / ratio)
+    given = (x, scale, zero, out_scale, out_zero, (3, 2), (2, 2), [1], [1, 1], True, include)
+    found = arithmetic.avg_pool2d(*given, rounding="TFLITE")
+    real = torch.from_numpy(x.astype("float64") - zero).permute(0, 3, 1, 2)
+    mean = torch.nn.functional.avg_pool2d(
+        real, (3, 2), (2, 2), 1, ceil_mode=True, count_include_pad=include
+    ).permute(0, 2, 3, 1)
+    want = np.clip(mean.numpy() * (float(scale) / float(out_scale)) + out_zero, low, high)
+    assert np.abs(found - want).max() <= 0.5 + 1e-4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers_qnn_graphs import Network, equal, names, scale, zero
+from helpers_qnn_graphs import Network, equal, names, scale, well_typed, zero
 from helpers_qnn_steps import differences
 from tvm import relax
 from tvm.relax import op
@@ -29,7 +29,7 @@ def values(shape=IMAGE, dtype="int8", seed=0):
 def check(mod, *inputs, rounding="None"):
     """Rewrite; nothing stays float, every quantize is at most a step off, twice is as once."""
     made = FakeQuantizationToInteger(rounding=rounding)(mod)
-    relax.analysis.well_formed(made)
+    well_typed(made)
     assert float_operators(made) == []
     assert equal(FakeQuantizationToInteger(rounding=rounding)(made), made)
     steps, _, _ = differences(mod, *inputs, rounding=rounding)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
-from helpers_qnn_graphs import Network, equal, names, scale, zero
+from helpers_qnn_graphs import Network, equal, names, scale, well_typed, zero
 from helpers_qnn_run import run
 from helpers_qnn_steps import differences
 from tvm import relax
 from tvm.relax import op
 
+import tvmlab
 from tvmlab.errors import InputError
 from tvmlab.qnn.analysis import float_operators
 from tvmlab.qnn.transform import FakeQuantizationToInteger
@@ -37,7 +38,7 @@ def conv(net, x, outputs=3, each=False, inputs=4):
 def check(mod, *inputs, most=1, floats=()):
     """Rewrite; compare every quantize step by step; give the module and what stays float."""
     made = FakeQuantizationToInteger()(mod)
-    relax.analysis.well_formed(made)
+    well_typed(made)
     assert equal(FakeQuantizationToInteger()(made), made)
     steps, _got, _want = differences(mod, *inputs)
     worst = max((int(step.max()) for step in steps.values()), default=0)
@@ -68,6 +69,18 @@ def test_a_value_read_as_float_and_as_integers_is_computed_once():
         "qnn.dequantize",
         "qnn.requantize",
     ]
+
+
+def test_a_sum_read_as_float_and_as_integers_is_biased_once():
+    net = Network((IMAGE, "int8"))
+    bias = net.weight(np.arange(3, dtype="int32").reshape(1, 3, 1, 1), 0.05 * 0.007, 0)
+    made = net.emit(op.add(conv(net, net.real(net.inputs[0], 0.05, 3)), bias))
+    mod = net.module(net.quantized(made, 0.11, -3), net.emit(op.exp(made)))
+    after, _ = check(mod, integers())
+    assert "add" not in names(after)
+    assert names(after).count("relay.nn.bias_add") == 1
+    got, want = (run(one, integers())[0][1] for one in (after, mod))
+    np.testing.assert_allclose(got, want, rtol=1e-4)
 
 
 def test_integers_read_by_two_branches_stay_one_value():
@@ -312,3 +325,53 @@ def test_a_network_of_ten_thousand_operators_in_a_row():
     )
     mod = tvm.IRModule({"main": relax.Function([first], relax.SeqExpr([block], q), q.ty)})
     assert names(FakeQuantizationToInteger()(mod)) == ["clip"]
+
+
+@pytest.mark.parametrize("size", [7, 4])
+@pytest.mark.parametrize("counted", [True, False])
+def test_a_window_of_padding_alone_is_none(size, counted):
+    """With ``ceil_mode``, as in Relax: the shape stays what it was."""
+    shape = (1, 2, size, size)
+    net = Network((shape, "uint8"))
+    real = net.real(net.inputs[0], 0.05, 30)
+    how = {"ceil_mode": True, "count_include_pad": counted}
+    pool = op.nn.avg_pool2d(real, (2, 2), 3, 1, **how)
+    mod = net.module(net.quantized(net.emit(pool), 0.04, 20, "uint8"))
+    after, _ = check(mod, integers(shape, "uint8"))
+    assert names(after) == ["qnn.avg_pool2d"]
+
+
+@pytest.mark.parametrize("rounding", ["None", "UPWARD", "TFLITE"])
+def test_averages_between_two_scales_are_rounded_once(rounding):
+    shape = (1, 8, 24, 24)
+    net = Network((shape, "uint8"))
+    pool = net.emit(op.nn.avg_pool2d(net.real(net.inputs[0], 0.02, 100), (3, 3)))
+    mod = net.module(net.quantized(pool, 0.0137, 100, "uint8"))
+    data = integers(shape, "uint8")
+    got, _ = run(FakeQuantizationToInteger(rounding=rounding)(mod), data)
+    assert np.mean(got != run(mod, data)[0]) < 1e-3  # half-way cases, and float32's own
+
+
+@pytest.mark.parametrize("function", [op.add, op.subtract])
+def test_a_number_added_to_what_is_cut(function):
+    """A relu6 moves its limits past a bias, where they need be no steps of the sums' scale."""
+    net = Network((IMAGE, "int8"))
+    cut = net.emit(op.clip(conv(net, net.real(net.inputs[0], 0.05, 3)), 0, 6))
+    cut = net.emit(op.multiply(cut, relax.const(np.float32(0.3))))
+    moved = net.emit(function(cut, relax.const(np.float32(1.51))))
+    after, _ = check(net.module(net.quantized(moved, 0.017, -100)), integers())
+    assert names(after) == ["qnn.conv2d", "relay.nn.bias_add", "qnn.requantize", "clip"]
+
+
+def test_windows_of_a_symbolic_size():
+    h = tvm.tirx.Var("h", "int64")
+    net = Network(((1, 2, h, h), "uint8"))
+    pool = op.nn.avg_pool2d(net.real(net.inputs[0], 0.05, 30), (2, 2), 3, 1, ceil_mode=True)
+    mod = net.module(net.quantized(net.emit(pool), 0.04, 20, "uint8"))
+    after = FakeQuantizationToInteger()(mod)
+    function = tvmlab.compile(after)
+    for n in (6, 7, 8, 9):
+        data = integers((1, 2, n, n), "uint8")
+        want, _ = run(after, data)
+        assert np.array_equal(function(data), want)
+        assert want.shape == run(mod, data)[0].shape

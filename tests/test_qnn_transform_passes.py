@@ -110,8 +110,32 @@ def test_only_a_clip_to_the_dtypes_ends_goes(low, high, made, cast, left):
     assert np.array_equal(got, want)
 
 
+@pytest.mark.parametrize(
+    ("kind", "s", "kept"),
+    [("int32", 1 / 16, True), ("int32", 1.0, True), ("int32", 1.001, False), ("int8", 2e-7, False)],
+)
+def test_a_cast_goes_only_where_int32_cannot_wrap(kind, s, kept):
+    """Beyond int32 a requantize to int32 wraps, where one to a byte saturates."""
+    net = Network(((3,), kind))
+    call = qnn.requantize(net.inputs[0], scale(1), zero(0), scale(s), zero(0), out_dtype="int32")
+    x = net.emit(op.clip(net.emit(call), 0.0, 255.0))
+    mod = net.module(net.emit(op.astype(x, "uint8")))
+    after = RemoveClipAfterRequantize()(mod)
+    assert ("astype" in names(after)) == kept
+    data = np.array([2**27, 2**28, 3] if kind == "int32" else [-128, 127, 3], kind)
+    assert np.array_equal(run(after, data)[0], run(mod, data)[0])
+
+
 def test_a_zero_point_that_the_byte_does_not_have_keeps_the_clip():
     mod = clipped(0.0, 255.0, "int32", "uint8", z=-7)
+    assert RemoveClipAfterRequantize()(mod).same_as(mod)
+
+
+def test_scales_that_are_not_constant_keep_the_cast():
+    net = Network((SHAPE, "int32"), ((), "float32"))
+    x, s = net.inputs
+    call = net.emit(qnn.requantize(x, s, zero(0), scale(2.0), zero(0), out_dtype="int32"))
+    mod = net.module(net.emit(op.astype(net.emit(op.clip(call, 0.0, 255.0)), "uint8")))
     assert RemoveClipAfterRequantize()(mod).same_as(mod)
 
 

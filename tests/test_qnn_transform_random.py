@@ -6,12 +6,11 @@ import random
 
 import numpy as np
 from helpers_qnn_compile import compiled
-from helpers_qnn_graphs import Drawn, equal
+from helpers_qnn_graphs import Drawn, equal, well_typed
 from helpers_qnn_run import run
 from helpers_qnn_steps import differences
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from tvm import relax
 
 from tvmlab.qnn.analysis import float_operators
 from tvmlab.qnn.transform import FakeQuantizationToInteger
@@ -24,7 +23,7 @@ def rewritten(seed, drawn):
     """Rewrite; once is as twice, and every quantize is at most a step off."""
     rounding = ROUNDINGS[seed % len(ROUNDINGS)]
     integer = FakeQuantizationToInteger(rounding=rounding)(drawn.mod)
-    relax.analysis.well_formed(integer)
+    well_typed(integer)
     assert equal(FakeQuantizationToInteger(rounding=rounding)(integer), integer), seed
     steps, _, _ = differences(drawn.mod, *drawn.inputs, rounding=rounding)
     assert max((step.max() for step in steps.values()), default=0) <= 1, seed

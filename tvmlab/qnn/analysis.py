@@ -11,7 +11,7 @@ from tvm import ir, relax
 from ..relay.collector import no_collection
 from .transform.demand import leaves, nested
 from .transform.fake_quantization import rounding_of
-from .transform.reading import DEQUANTIZES, QUANTIZES, operator
+from .transform.reading import DEQUANTIZES, QUANTIZES, operator, spoken
 from .transform.rewrite import Rewriter
 from .transform.rules import RULES
 
@@ -122,15 +122,14 @@ class _Between:
 
     def _reason(self, var: relax.Var, value: relax.Call) -> str:
         """Say why an operator is float."""
+        if var not in self.left:
+            return "it has an integer form: FakeQuantizationToInteger gives it"
         why = self.rewriter.reasons.get(var)
         if why is not None:
             return why
-        name = value.op.name
-        if name not in RULES:
-            return f"{name.removeprefix('relax.')} has no integer form"
-        if var in self.left:
-            return "its result goes to an operator that is float"
-        return "it has an integer form: FakeQuantizationToInteger gives it"
+        if value.op.name not in RULES:
+            return f"{spoken(value)} has no integer form"
+        return "its result goes to an operator that is float"
 
 
 def _bindings(body: relax.Expr) -> Iterator[tuple[relax.Var, relax.Expr]]:

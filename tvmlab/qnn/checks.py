@@ -86,13 +86,20 @@ def zero_point(
     Raises
     ------
     tvmlab.errors.InputError
-        If a value is no integer or out of the range of `dtype`, or there are too many or too few.
+        If a value is no integer or out of the range of `dtype`, there are too many or too few, or
+        the tensor's dtype is none of integers.
     """
     where = f"{call}, operand {name}"
     given = np.asarray(value)
     if given.dtype.kind not in "iu":
         raise InputError(f"{name} has dtype {given.dtype}; int32 is needed", where=where)
     found = given.astype(np.int64)
+    if np.dtype(dtype).kind not in "iu":
+        raise InputError(
+            f"{name} belongs to a tensor of {dtype}; one of integers is needed",
+            where=where,
+            fix="quantize it first",
+        )
     low, high = limits(dtype)
     bad = (found < low) | (found > high)
     if bad.any():

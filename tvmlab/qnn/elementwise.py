@@ -356,7 +356,7 @@ def avg_pool2d(
     padding : sequence of int
         One for all sides, (height, width), or (top, left, bottom, right).
     ceil_mode : bool
-        Whether a last window that is not full counts.
+        Whether a last window that is not full counts, unless it begins after the data's end.
     count_include_pad : bool
         Whether padding counts in an average.
     layout, out_layout : str

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tvm import tirx
+
 from ..errors import ShapeError
 from .types import Tensor, differ
 
@@ -257,29 +259,55 @@ def pooling(data: Tensor, spatial: str, a: dict[str, Any]) -> list[Any] | None:
     )
     for axis, size, stride, step, pads in window:
         if out[axis] is not None:
-            rest = out[axis] + sum(pads) - (size - 1) * step - 1
-            out[axis] = (rest + (stride - 1 if a["ceil_mode"] else 0)) // stride + 1
+            out[axis] = pooled(out[axis], (size - 1) * step + 1, stride, pads, a["ceil_mode"])
     return arrange(data, out, a["out_layout"] or a["layout"])
 
 
-def fits(rest: int, stride: int, ceil_mode: bool, call: str) -> int:
+def pooled(length: Any, reach: int, stride: int, pads: tuple[int, int], ceil_mode: bool) -> Any:
     """Count the windows along an axis.
 
     Parameters
     ----------
-    rest : int
-        The padded data's size less the window's.
+    length : int or tvm.tirx.PrimExpr
+        The data's size.
+    reach : int
+        The window's, dilation and all.
     stride : int
         From one window to the next.
+    pads : tuple of int
+        Padding before and after.
     ceil_mode : bool
-        Whether a last window that is not full counts.
+        Whether a last window that is not full counts; it does not where it begins in the padding
+        after the data.
+
+    Notes
+    -----
+    Relay's `Pool2DRel` counts a window of padding too; Relax (0.27), ONNX Runtime and PyTorch do
+    not, and a network of theirs keeps its shapes.
+    """
+    rest = length + sum(pads) - reach
+    if not ceil_mode:
+        return rest // stride + 1
+    count = (rest + stride - 1) // stride + 1
+    if pads[1] + stride <= reach:  # the last window is too long to begin there
+        return count
+    outside = (count - 1) * stride >= length + pads[0]
+    if isinstance(length, int):
+        return count - 1 if outside else count
+    return tirx.if_then_else(outside, count - 1, count)
+
+
+def pooled_size(
+    length: int, reach: int, stride: int, pads: tuple[int, int], ceil_mode: bool, call: str
+) -> int:
+    """Give `pooled`, insisting that a window fits.
 
     Raises
     ------
     ShapeError
-        If not one fits.
+        If not one does.
     """
-    count = (rest + (stride - 1 if ceil_mode else 0)) // stride + 1
+    count = int(pooled(length, reach, stride, pads, ceil_mode))
     if count < 1:
         raise ShapeError("the window is larger than the padded data", where=f"{call}, operand data")
     return count

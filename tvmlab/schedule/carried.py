@@ -1,7 +1,7 @@
 """Operators that `ConvertLayout` raises at, said with those that it carries layouts through.
 
-Met in TVM 0.25: a dropout's two results, ``stack``, and negative axes of a transpose or a squeeze
-each make upstream's pass give up on the whole module.
+A dropout's two results, ``stack``, and negative axes of a transpose or a squeeze each make
+upstream's pass (TVM 0.27) give up on the whole module.
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ from tvm import relax, te, tirx
 
 from .. import config, windows
 from ..checks import limits
+from ..reference import tflite
+from ..reference.pooling import averages_once
 from .casts import half_even, saturate_float, saturate_int
 from .operands import Given, Row, call_te, known_shape
 from .scale import Scaling
@@ -53,7 +55,7 @@ class _Axis:
 
 
 def avg_pool2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Legalize `qnn.avg_pool2d`: to the result's scale, summed, divided as integers."""
+    """Legalize `qnn.avg_pool2d`: summed, and divided as integers, at the result's scale."""
     given = Given(builder, call)
     a, dtype = given.attributes, given.dtype("data")
     layout, out_layout = a["layout"], a["out_layout"] or a["layout"]
@@ -62,26 +64,30 @@ def avg_pool2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     scales = given.scale("input_scale"), given.scale("output_scale")
     zeros = [given.zero_point(f"{end}put_zero_point", dtype) for end in ("in", "out")]
     scaling, in_floats = None, way.rounding == "ONNX"
-    if in_floats:
+    pool, strides, dilation = (
+        windows.steps(a[name], 2, given.name, name) for name in ("pool_size", "strides", "dilation")
+    )
+    once = averages_once(way.rounding, dtype, scales, pool[0] * pool[1])
+    if in_floats or once:
         move, ends = int(zeros[0]), limits(dtype)
     elif scales[0] != scales[1] or zeros[0] != zeros[1]:
         first, last = (Row(zero, dtype="int32") for zero in zeros)
         scaling = Scaling(scales[0], first, scales[1], last, dtype, "int32", way)
     pads = windows.padding(a["padding"], 2, given.name)
-    pool, strides, dilation = (
-        windows.steps(a[name], 2, given.name, name) for name in ("pool_size", "strides", "dilation")
-    )
     rows, columns = (
         _Axis(sizes[layout.index(letter)], pool[n], strides[n], dilation[n], pads[n])
         for n, letter in enumerate("HW")
     )
     whole = not a["ceil_mode"] and not any(side for pair in pads for side in pair)
     taps = rows.taps * columns.taps
-    if not in_floats:
+    if not (in_floats or once):
         move, ends = 0, scaling.ends if scaling else limits(dtype)
     largest = max(move - ends[0], ends[1] - move)
     kind = "int32" if (largest + 1) * taps < 1 << 31 else "int64"
     zero, ratio = int(zeros[1]), float(scales[0] / scales[1])
+    multiplier, exponent = 0, 0
+    if once:
+        multiplier, exponent = tflite.average_parts(float(scales[0]) / float(scales[1]), dtype)
 
     def values(data: te.Tensor) -> te.Tensor:
         if scaling is None:
@@ -113,7 +119,7 @@ def avg_pool2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
                     for p in (False, True)
                 )
                 count = every if a["count_include_pad"] else inside
-                if not in_floats:
+                if not (in_floats or once):
                     # Padding is the real 0, and so is the average of a window of nothing.
                     some = tirx.Select(count > 0, count - inside, tirx.const(1, kind))
                     number = number + some * zero
@@ -122,6 +128,13 @@ def avg_pool2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
                 mean = number.astype("float32") * tirx.const(ratio, "float32")
                 even = half_even(mean / count.astype("float32")).astype("float64")
                 return saturate_float(even + float(zero), dtype)
+            if once:
+                number, count = number.astype("int64"), count.astype("int64")
+                over = tirx.shift_left(count, tirx.const(exponent, "int64"))
+                number = number * tirx.const(multiplier, "int64")
+                half = tirx.truncdiv(over, tirx.const(2, "int64"))
+                number = number + tirx.Select(number < 0, tirx.const(0, "int64") - half, half)
+                return saturate_int(tirx.truncdiv(number, over) + zero, dtype)
             if way.rounding == "TFLITE":
                 half = tirx.truncdiv(count, tirx.const(2, kind))
                 number = number + tirx.Select(number < 0, tirx.const(0, kind) - half, half)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from .. import checks, config, windows
 from ..checks import Array
-from . import onnx_runtime
+from . import onnx_runtime, tflite
 from .layouts import arranged, transposed
 from .scaling import requantize_or_widen, saturate
 
@@ -61,12 +61,15 @@ def avg_pool2d(
     Relay's `QnnAvgPoolCanonicalize` (src/relay/qnn/op/avg_pool2d.cc): the values are requantized to
     the result's scale and zero point, as int32, unless they have them already; then they are summed
     and divided as integers, the fraction cut off towards zero (include/tvm/topi/nn/pooling.h).
-    TFLite's `AveragePool` (integer_ops/pooling.h) divides with rounding, half away from zero.
+    TFLite's `AveragePool` (integer_ops/pooling.h) divides with rounding, half away from zero; it
+    has no two scales, and between two, of 8 or 16 bits, its rounding here is one of the sum times
+    their ratio over the count (`tvmlab.qnn.reference.tflite.average`).
     ONNX Runtime's rounding: `tvmlab.qnn.reference.onnx_runtime.average`.
 
     Relay pads with the integer 0 where padding counts in an average, which stands for another real
-    number; here padding is the zero point, the real 0. Windows that begin inside the padded data
-    and end outside, in `ceil_mode`, count what lies in the padded data, as PyTorch does.
+    number; here padding is the zero point, the real 0. In `ceil_mode` a last window that begins
+    before the end of the data counts what lies in the padded data, and one that begins after it is
+    left out, as in PyTorch (Relay makes an average of padding of it).
     """
     call, dtype = "qnn.avg_pool2d", np.asarray(data).dtype.name
     way = config.resolve(call, rounding)
@@ -80,7 +83,8 @@ def avg_pool2d(
         checks.zero_point(output_zero_point, call, "output_zero_point", dtype),
     )
     in_floats = way.rounding == "ONNX"
-    if in_floats:
+    once = averages_once(way.rounding, dtype, scales, int(np.prod(list(pool_size))))
+    if in_floats or once:
         values = x.astype(np.int64) - zeros[0]
     else:
         values = requantize_or_widen(x, scales[0], zeros[0], scales[1], zeros[1], -1, way)
@@ -97,12 +101,35 @@ def avg_pool2d(
         ratio = scales[0] / scales[1]
         found = onnx_runtime.average(sums, np.maximum(counts, 1), ratio, zeros[1])
         return arranged(saturate(found, dtype), out_layout or layout)
+    if once:
+        parts = tflite.average_parts(float(scales[0]) / float(scales[1]), dtype)
+        found = tflite.average(sums, np.maximum(counts, 1), *parts) + zeros[1]
+        return arranged(saturate(found, dtype), out_layout or layout)
     # A window of nothing, which ceil_mode can make, averages to the real 0 as well.
     sums = sums + np.where(counts, counts - inside, 1) * zeros[1]
     counts = np.maximum(counts, 1)
     magnitude = np.abs(sums) + (counts // 2 if way.rounding == "TFLITE" else 0)
     found = np.sign(sums) * (magnitude // counts)
     return arranged(saturate(found, dtype), out_layout or layout)
+
+
+def averages_once(rounding: str, dtype: str, scales: Sequence[Array], taps: int) -> bool:
+    """Say whether an average between two scales is rounded once, after the sum.
+
+    Parameters
+    ----------
+    rounding : str
+        As resolved.
+    dtype : str
+        The data's.
+    scales : sequence of numpy.ndarray
+        The data's and the result's.
+    taps : int
+        The places of a window.
+    """
+    if rounding != "TFLITE" or dtype == "int32" or scales[0] == scales[1]:
+        return False
+    return taps <= tflite.most_averaged(dtype)
 
 
 def _sums(x: Array, window: Window, ceil_mode: bool) -> tuple[Array, Array, Array]:
@@ -113,8 +140,9 @@ def _sums(x: Array, window: Window, ceil_mode: bool) -> tuple[Array, Array, Arra
     for length, taps, stride, step, (before, after) in zip(
         size, pool, strides, dilation, pads, strict=True
     ):
-        rest = length + before + after - (taps - 1) * step - 1
-        out.append(windows.fits(rest, stride, ceil_mode, "qnn.avg_pool2d"))
+        reach, pair = (taps - 1) * step + 1, (before, after)
+        size_out = windows.pooled_size(length, reach, stride, pair, ceil_mode, "qnn.avg_pool2d")
+        out.append(size_out)
         starts = np.arange(out[-1])[:, None] * stride + np.arange(taps) * step - before
         places.append((starts, (starts >= 0) & (starts < length), starts < length + after))
     counts, inside = (

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...errors import InputError
 from ..checks import Array
-from .fixed_point import fixed_point_multiplier, fixed_point_multipliers, multiply_tflite
+from .fixed_point import BITS, fixed_point_multiplier, fixed_point_multipliers, multiply_tflite
 from .scaling import saturate
 
 ADD_SHIFTS = {"int8": 20, "uint8": 20, "int16": 15}
@@ -124,3 +124,56 @@ def mean(
     sums = x.astype(np.int64).sum(axes, keepdims=keepdims) - count * zeros[0]
     tables = np.asarray(multiplier, np.int64), np.asarray(shift, np.int64)
     return saturate(multiply_tflite(sums, *tables) + zeros[1], x.dtype.name)
+
+
+# Where an average would be divided by more than these powers of two times the count, it is 0.
+_SMALLEST = {8: 41, 16: 49}
+
+
+def most_averaged(dtype: str) -> int:
+    """Give how many places a window may have for `average` to stay in 62 bits."""
+    return 1 << (62 - _SMALLEST[np.dtype(dtype).itemsize * 8])
+
+
+def average_parts(ratio: float, dtype: str) -> tuple[int, int]:
+    """Give what `average` multiplies by, and by which power of two it divides.
+
+    Parameters
+    ----------
+    ratio : float
+        The data's scale over the result's.
+    dtype : str
+        The data's: 8 or 16 bits.
+
+    Returns
+    -------
+    tuple of (int, int)
+        A multiplier of 31 bits, and an exponent.
+    """
+    multiplier, shift = fixed_point_multiplier(ratio)
+    return multiplier, min(BITS - shift, _SMALLEST[np.dtype(dtype).itemsize * 8])
+
+
+def average(sums: Array, counts: Array, multiplier: int, exponent: int) -> Array:
+    """Average sums at another scale, rounding once, half-way cases away from zero.
+
+    Parameters
+    ----------
+    sums, counts : numpy.ndarray
+        int64, shapes that broadcast: of each window, of values less their zero point.
+    multiplier, exponent : int
+        Of `average_parts`.
+
+    Returns
+    -------
+    numpy.ndarray
+        int64, without zero point and not yet cut.
+
+    Notes
+    -----
+    TFLite averages at one scale alone (`AveragePool`, integer_ops/pooling.h). This is the same
+    division with the ratio of two scales in it, so that nothing is rounded before the sum.
+    """
+    over = counts.astype(np.int64) << exponent
+    magnitude = (np.abs(sums) * multiplier + over // 2) // over
+    return np.asarray(np.sign(sums) * magnitude)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from .demand import Asked
 from .emit import Emitter
 from .form import NARROW, Form, Goal, NoForm, array_of
 
-__all__ = ["Context"]
+__all__ = ["Context", "Rule"]
 
 Array = npt.NDArray[Any]
 
@@ -33,12 +34,15 @@ class Context:
         Each float variable's forms: by goal, and under None the one that is rounded to no goal.
     numbers : dict
         Each variable's value, where it is constant and does not come from a dequantize.
+    calls : dict
+        The operator that each variable comes from.
     """
 
     def __init__(self, emit: Emitter) -> None:
         self.emit = emit
         self.forms: dict[relax.Var, dict[Goal | None, Form]] = {}
         self.numbers: dict[relax.Var, Array] = {}
+        self.calls: dict[relax.Var, relax.Call] = {}
 
     @property
     def rounding(self) -> str:
@@ -64,12 +68,7 @@ class Context:
 
     def plain(self, expr: relax.Expr) -> Form:
         """Give `natural`, with its clip applied."""
-        form = self.natural(expr)
-        if not form.cut:
-            return form
-        settled = self.emit.settle(form)
-        self.put(expr, settled)
-        return settled
+        return self.emit.settle(self.natural(expr))
 
     def stored(self, expr: relax.Expr) -> Form:
         """Give `plain`, insisting on stored integers with one scale: not sums, not by channel.
@@ -81,10 +80,15 @@ class Context:
         """
         form = self.plain(expr)
         if form.dtype not in NARROW:
-            raise NoForm(f"its operand {_name(expr)} is {form.dtype}, not quantized before it")
+            raise NoForm(f"its operand {_name(expr)}{self._maker(expr)} is not quantized before it")
         if not form.scalar:
             raise NoForm(f"its operand {_name(expr)} is quantized by channel")
         return form
+
+    def _maker(self, expr: relax.Expr) -> str:
+        """Say which operator gives an operand."""
+        call = self.calls.get(expr)
+        return "" if call is None else f", which {call.op.name.removeprefix('relax.')} gives,"
 
     def at(self, expr: relax.Expr, goal: Goal) -> Form:
         """Give an operand's form at a goal.
@@ -142,3 +146,7 @@ class Context:
 
 def _name(expr: relax.Expr) -> str:
     return str(expr.name) if isinstance(expr, relax.Var) else "(a constant)"
+
+
+#: Makes the forms of what one operator gives.
+Rule = Callable[[Context, relax.Call, relax.Var, Asked], None]

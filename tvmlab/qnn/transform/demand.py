@@ -17,7 +17,7 @@ from .form import Goal
 # A value quantized in more ways than these is computed itself, and then requantized.
 _MOST_GOALS = 8
 
-__all__ = ["Asked", "Demands", "leaves", "nested"]
+__all__ = ["Asked", "Demands", "field_of", "leaves", "nested"]
 
 #: ``ask(call)`` gives a call's operands that its rule reads: those that the goals of its result
 #: hold for as well, and those that are needed as they are.
@@ -60,6 +60,7 @@ class Demands:
         always: Collection[str] = (),
     ) -> None:
         self.of: dict[relax.Var, Asked] = {}
+        self._fields: dict[tuple[relax.Var, int], Asked] = {}
         self._goal_of, self._asks, self._always = goal_of, asks, always
 
     def collect(self, body: relax.SeqExpr) -> None:
@@ -96,13 +97,27 @@ class Demands:
             for operand in needed:
                 self._add(operand, {}, exact=True)
             return
+        if isinstance(value, relax.Tuple):
+            for i, item in enumerate(value.fields):
+                of_field = self._fields.get((var, i))
+                if of_field is not None:
+                    self._add(item, of_field.goals, of_field.exact)
+            return
         asked = self.of.get(var)
         if asked is None:
             return
         if isinstance(value, relax.TupleGetItem):
-            self._add(value.tuple_value, asked.goals, asked.exact)
+            whole = value.tuple_value
+            self._add(field_of(whole, value.index), asked.goals, asked.exact)
+            if isinstance(whole, relax.Var):
+                self._fields[whole, int(value.index)] = self._joined(whole, value.index, asked)
         elif isinstance(value, relax.Var):
             self._add(value, asked.goals, asked.exact)
+
+    def _joined(self, whole: relax.Var, index: int, asked: Asked) -> Asked:
+        """Add what is asked of a field to what others ask of it."""
+        before = self._fields.get((whole, int(index)), Asked())
+        return Asked({**before.goals, **asked.goals}, before.exact or asked.exact)
 
     def _within(self, body: relax.SeqExpr) -> None:
         inner = Demands(self._goal_of, self._asks, self._always)
@@ -129,6 +144,11 @@ def nested(value: relax.Expr) -> Iterator[relax.SeqExpr]:
         for branch in (value.true_branch, value.false_branch):
             if isinstance(branch, relax.SeqExpr):
                 yield branch
+
+
+def field_of(whole: relax.Expr, index: int) -> relax.Expr:
+    """Give a field of a tuple that is written where it is read, or the whole."""
+    return whole.fields[int(index)] if isinstance(whole, relax.Tuple) else whole
 
 
 def leaves(expr: relax.Expr) -> Iterator[relax.Expr]:

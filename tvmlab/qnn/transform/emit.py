@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,22 @@ Array = npt.NDArray[Any]
 INT32 = (-(2**31), 2**31 - 1)
 # Above this ratio of two scales the multiplier of a requantize is refused (`fixed_point`).
 _APART = 2.0**30
+
+
+@dataclass
+class Scope:
+    """What was computed in a block or branch, and is visible to the end of it alone.
+
+    Attributes
+    ----------
+    brought : dict
+        By a form's identity and a goal: the form, which is kept alive, and its integers there.
+    settled : dict
+        By a form's identity: the form, and the same with its clip applied.
+    """
+
+    brought: dict[tuple[int, Goal], tuple[Form, relax.Expr]] = field(default_factory=dict)
+    settled: dict[int, tuple[Form, Form]] = field(default_factory=dict)
 
 
 class Emitter:
@@ -45,16 +61,16 @@ class Emitter:
         self.bindings: list[tuple[relax.Var, relax.Expr]] = []
         self.dataflow = True
         self._constants: dict[tuple[str, tuple[int, ...], bytes], relax.Expr] = {}
-        self._brought: dict[tuple[Any, ...], tuple[Form, relax.Expr]] = {}
+        self._scope = Scope()
 
-    def forget(self) -> dict[tuple[Any, ...], tuple[Form, relax.Expr]]:
+    def forget(self) -> Scope:
         """Begin a scope: what was computed in another may not be visible in it."""
-        before, self._brought = self._brought, {}
+        before, self._scope = self._scope, Scope()
         return before
 
-    def remember(self, before: dict[tuple[Any, ...], tuple[Form, relax.Expr]]) -> None:
+    def remember(self, before: Scope) -> None:
         """Return to the scope that `forget` left."""
-        self._brought = before
+        self._scope = before
 
     @property
     def ties(self) -> str:
@@ -134,10 +150,10 @@ class Emitter:
             If the roundings so far, or the requantize, could be wrong by more than it may.
         """
         key = (id(form), goal)
-        if key in self._brought:
-            return self._brought[key][1]
+        if key in self._scope.brought:
+            return self._scope.brought[key][1]
         expr = self._bring(form, goal, var)
-        self._brought[key] = (form, expr)
+        self._scope.brought[key] = (form, expr)
         return expr
 
     def _bring(self, form: Form, goal: Goal, var: relax.Var | None) -> relax.Expr:
@@ -208,6 +224,11 @@ class Emitter:
         """
         if not form.cut:
             return form
+        if id(form) not in self._scope.settled:
+            self._scope.settled[id(form)] = (form, self._settle(form))
+        return self._scope.settled[id(form)][1]
+
+    def _settle(self, form: Form) -> Form:
         ends = [form.least, form.most]
         cut = []
         for limit, end, sign in ((form.low, ends[0], 1), (form.high, ends[1], -1)):

@@ -6,6 +6,7 @@ value, ``scale * (expr - zero)``, cut to ``low`` and ``high`` where a clip is st
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -24,7 +25,9 @@ __all__ = [
     "Goal",
     "NoForm",
     "array_of",
+    "at",
     "bits",
+    "common",
     "fixed",
     "parameters",
     "same_shape",
@@ -248,3 +251,18 @@ def same_shape(a: Any, b: Any) -> bool:
 def bits(dtype: str) -> int:
     """Give an integer dtype's width."""
     return np.dtype(dtype).itemsize * 8
+
+
+def at(expr: relax.Expr, goal: Goal, zero: int, dtype: str) -> Form:
+    """Make the form of integers that have a goal's scale, in a dtype and about its zero point."""
+    scale, point = np.asarray(goal.scale, np.float32), np.asarray(zero, np.int64)
+    return Form(expr, dtype, scale, point, 0, *checks.limits(dtype))
+
+
+def common(dtypes: Sequence[str], goal: str) -> str:
+    """Choose the dtype of an operator: the operands' where they agree and are as wide as needed."""
+    widest = max([*dtypes, goal], key=bits)
+    agreed = dtypes[0] if len(set(dtypes)) == 1 and bits(dtypes[0]) == bits(widest) else None
+    if agreed:
+        return agreed
+    return goal if bits(goal) == bits(widest) else widest

@@ -19,7 +19,7 @@ from .context import Context
 from .demand import Asked
 from .form import Form, Goal, NoForm, fixed, with_dtype
 
-__all__ = ["ASKS", "RULES"]
+__all__ = ["ASKS", "MOVES", "RULES", "number"]
 
 Array = npt.NDArray[Any]
 
@@ -91,6 +91,9 @@ _TABLE: dict[str, tuple[AxisAfter, Compute | None]] = {
         for name in ("split", "strided_slice", "repeat", "tile", "flip", "max", "min")
     },
 }
+
+#: Operators whose results are among their operand's values.
+MOVES = tuple(_TABLE)
 
 
 def _move(ctx: Context, call: relax.Call, var: relax.Var, asked: Asked) -> None:

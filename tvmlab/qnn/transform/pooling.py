@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from .. import checks
 from .context import Context
 from .demand import Asked
 from .emit import INT32, shift
-from .form import Form, NoForm, fixed, sizes, with_dtype
+from .form import Form, NoForm, at, fixed, sizes, with_dtype
 from .sums import near
 
 __all__ = ["ASKS", "RULES", "pooling_attributes"]
@@ -147,9 +146,7 @@ def _windows(
         ty = with_dtype(var.ty, form.dtype)
         hint = f"{var.name}_{form.dtype}"
         expr = ctx.emit.quantized("avg_pool2d", operands, values, ty, hint)
-        scale, point = np.asarray(goal.scale, np.float32), np.asarray(zero, np.int64)
-        made = Form(expr, form.dtype, scale, point, 0, *checks.limits(form.dtype))
-        ctx.met(var, made, goal)
+        ctx.met(var, at(expr, goal, zero, form.dtype), goal)
 
 
 RULES = {

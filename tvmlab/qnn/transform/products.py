@@ -18,7 +18,7 @@ from .demand import Asked
 from .emit import INT32
 from .form import NARROW, Form, NoForm, fixed, sizes, with_dtype
 
-__all__ = ["ASKS", "RULES", "sums_form"]
+__all__ = ["ASKS", "RULES", "reach", "sums_form"]
 
 Array = npt.NDArray[Any]
 
@@ -28,25 +28,31 @@ def _ask(call: relax.Call) -> tuple[list[relax.Expr], list[relax.Expr]]:
 
 
 def _conv2d(ctx: Context, call: relax.Call, var: relax.Var, asked: Asked) -> None:
-    """Make ``qnn.conv2d``."""
-    attrs, weight_ty = call.attrs, call.args[1].ty
+    """Make ``qnn.conv2d``, or ``qnn.conv2d_transpose``."""
+    attrs, name = call.attrs, call.op.name.removeprefix("relax.nn.")
+    transposed = name == "conv2d_transpose"
     layouts = [str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout)]
     layouts[2] = layouts[2] or layouts[0]
     for layout, letters in zip(layouts, ("CHNW", "HIOW", "CHNW"), strict=True):
         if "".join(sorted(layout)) != letters:
             raise NoForm(f"its layout is {layout}")
     x, w = ctx.stored(call.args[0]), _weight(ctx, call.args[1], layouts[1].index("O"))
-    shape = sizes(weight_ty)
+    groups = int(attrs.groups)
+    if transposed and groups > 1 and not w.scalar:
+        raise NoForm("its weight is quantized by output within each of its groups")
+    shape = sizes(call.args[1].ty)
     if shape is None:
         raise NoForm("its weight's shape is not known")
     by_letter = dict(zip(layouts[1], shape, strict=True))
     outputs, taps = by_letter["O"], [by_letter["H"], by_letter["W"]]
     known = all(isinstance(size, int) for size in (outputs, *taps))
+    if transposed and known:
+        outputs *= groups
     attributes = {
         "strides": [int(n) for n in attrs.strides],
         "padding": [int(n) for n in attrs.padding],
         "dilation": [int(n) for n in attrs.dilation],
-        "groups": int(attrs.groups),
+        "groups": groups,
         "channels": outputs if known else None,
         "kernel_size": taps if known else None,
         "data_layout": layouts[0],
@@ -54,9 +60,11 @@ def _conv2d(ctx: Context, call: relax.Call, var: relax.Var, asked: Asked) -> Non
         "out_layout": "" if layouts[2] == layouts[0] else layouts[2],
         "out_dtype": "int32",
     }
+    if transposed:
+        attributes["output_padding"] = [int(n) for n in attrs.output_padding]
     rows = None if w.array is None else np.moveaxis(w.array, layouts[1].index("O"), 0)
-    least, most = _reach(x, w, rows, [by_letter["I"], *taps])
-    expr = _product(ctx, "conv2d", x, w, attributes, var)
+    least, most = reach(x, w, rows, [by_letter["I"], *taps])
+    expr = _product(ctx, name, x, w, attributes, var)
     exact = ctx.rounding == "TFLITE" and x.dtype != "uint8"
     ctx.put(var, sums_form(expr, _scale(x, w, exact), layouts[2].index("C"), least, most))
 
@@ -92,7 +100,7 @@ def _scale(x: Form, w: Form, exact: bool) -> Array:
     return np.asarray(scale)
 
 
-def _reach(x: Form, w: Form, rows: Array | None, inner: list[Any]) -> tuple[int, int]:
+def reach(x: Form, w: Form, rows: Array | None, inner: list[Any]) -> tuple[int, int]:
     """Bound the sums of products.
 
     Parameters
@@ -161,7 +169,7 @@ def _matmul(ctx: Context, call: relax.Call, var: relax.Var, asked: Asked) -> Non
         raise NoForm("its operands' shapes are not known")
     if w.array is not None and ranks[1] == 2:
         rows = np.ascontiguousarray(w.array.T)
-        least, most = _reach(x, w, rows, shape[:1])
+        least, most = reach(x, w, rows, shape[:1])
         weight = Form(relax.const(rows, w.dtype), w.dtype, w.scale, w.zero, 0, w.least, w.most)
         expr = _product(ctx, "dense", x, weight, {"units": shape[1], "out_dtype": "int32"}, var)
         tflite = ctx.rounding == "TFLITE"
@@ -171,7 +179,7 @@ def _matmul(ctx: Context, call: relax.Call, var: relax.Var, asked: Asked) -> Non
         return
     if not w.scalar:
         raise NoForm("its second operand is quantized by channel")
-    least, most = _reach(x, w, None, shape[-2:-1])
+    least, most = reach(x, w, None, shape[-2:-1])
     expr = _batches(ctx, x, w, (fixed(left.ty), fixed(right.ty)), var)
     ctx.put(var, sums_form(expr, _scale(x, w, False), int(var.ty.ndim) - 1, least, most))
 
@@ -217,5 +225,9 @@ def _reshaped(
     return ctx.emit.bind(relax.op.reshape(expr, after), ty, "batches")
 
 
-RULES = {"relax.nn.conv2d": _conv2d, "relax.matmul": _matmul}
+RULES = {
+    "relax.nn.conv2d": _conv2d,
+    "relax.nn.conv2d_transpose": _conv2d,
+    "relax.matmul": _matmul,
+}
 ASKS = dict.fromkeys(RULES, _ask)

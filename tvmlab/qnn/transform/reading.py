@@ -8,11 +8,19 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from .. import checks
 from .demand import nested
 from .form import Array, Form, Goal, NoForm, parameters
+from .ranges import Ranges
 
-__all__ = ["DEQUANTIZES", "QUANTIZES", "Quantizes", "any_quantize", "dequantized", "operator"]
+__all__ = [
+    "DEQUANTIZES",
+    "QUANTIZES",
+    "Quantizes",
+    "any_quantize",
+    "dequantized",
+    "operator",
+    "spoken",
+]
 
 QUANTIZES = ("relax.quantize", "relax.qnn.quantize")
 DEQUANTIZES = ("relax.dequantize", "relax.qnn.dequantize")
@@ -25,6 +33,15 @@ def operator(value: relax.Expr) -> str:
     """Give the name of the operator that an expression calls; empty where it calls none."""
     called = isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op)
     return str(value.op.name) if called else ""
+
+
+def spoken(value: relax.Call) -> str:
+    """Name an operator as reasons do; of a kernel's call, the kernel too."""
+    name = str(value.op.name).removeprefix("relax.")
+    kernel = value.args[0] if value.args else None
+    if isinstance(kernel, tvm.ir.GlobalVar):
+        return f"{name} of {kernel.name_hint}"
+    return name
 
 
 def any_quantize(body: relax.Expr) -> bool:
@@ -97,7 +114,7 @@ def _attribute(value: relax.Call, name: str) -> Any:
     )
 
 
-def dequantized(value: relax.Call, data: relax.Expr, array: Array | None) -> Form:
+def dequantized(value: relax.Call, data: relax.Expr, array: Array | None, ranges: Ranges) -> Form:
     """Read a dequantize as a form.
 
     Parameters
@@ -108,6 +125,8 @@ def dequantized(value: relax.Call, data: relax.Expr, array: Array | None) -> For
         Its operand, as it is now.
     array : numpy.ndarray or None
         The operand's integers, where they are constant.
+    ranges : Ranges
+        Their bounds, where they are not.
 
     Raises
     ------
@@ -127,5 +146,5 @@ def dequantized(value: relax.Call, data: relax.Expr, array: Array | None) -> For
     if array is not None and array.size:
         ends = (int(array.min()), int(array.max()))
     else:
-        ends = checks.limits(dtype)
+        ends = ranges.of(data)
     return Form(data, dtype, scale, zero, axis, *ends, array=array)

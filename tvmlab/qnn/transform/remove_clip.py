@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import tvm
 from tvm import ir, relax
 
@@ -14,6 +15,8 @@ from .rewriting import rewrite_functions
 
 __all__ = ["DropClip", "RemoveClipAfterRequantize"]
 
+# A product in float32 is at most so much larger than the real one.
+_FLOATS = 1 + 2.0**-20
 _BYTES = ("int8", "uint8", "int16")
 
 
@@ -26,8 +29,9 @@ class DropClip(DFPatternCallback):
 
     Notes
     -----
-    A requantize to int32 wraps what is beyond int32 (Relay's does), where one to uint8 saturates;
-    no sum that was scaled down to a byte gets there.
+    A requantize to int32 wraps what is beyond int32 (Relay's does), where one to uint8 saturates.
+    So the cast goes only where the scales and zero points are constants that show that nothing gets
+    there; scaling down, as from sums to bytes, nothing does.
     """
 
     def __init__(self) -> None:
@@ -52,10 +56,24 @@ class DropClip(DFPatternCallback):
         if before != "int32" or after not in _BYTES or (low, high) != checks.limits(after):
             return post
         zero = array_of(inner.args[4])
-        if zero is None or not low <= int(zero.ravel()[0]) <= high:
+        if zero is None or not low <= int(zero.ravel()[0]) <= high or not _stays_in_int32(inner):
             return post
         attributes = {**dialect.attributes(inner), "out_dtype": after}
         return dialect.typed_call("relax.qnn.requantize", list(inner.args), attributes)
+
+
+def _stays_in_int32(requantize: relax.Call) -> bool:
+    """Say whether constants show that no result of a requantize is beyond int32."""
+    scale, zero, out_scale, out_zero = (array_of(arg) for arg in requantize.args[1:])
+    if scale is None or zero is None or out_scale is None or out_zero is None:
+        return False
+    ends = checks.limits(str(requantize.args[0].ty.dtype))
+    far = max(abs(end - int(point)) for end in ends for point in zero.ravel())
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        ratio = np.max(scale.astype(np.float64)) / np.min(out_scale.astype(np.float64))
+    # One for the rounding, and a float32's own share where it is computed in that.
+    reach = far * ratio * _FLOATS + np.max(np.abs(out_zero.astype(np.float64))) + 1
+    return bool(reach <= checks.limits("int32")[1])
 
 
 @tvm.transform.module_pass(opt_level=0, name="RemoveClipAfterRequantize")

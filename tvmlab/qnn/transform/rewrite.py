@@ -12,13 +12,14 @@ from tvm import relax
 from ... import dialect
 from .. import arithmetic
 from .context import Context
-from .demand import Asked, Demands, leaves, nested
+from .demand import Asked, Demands, field_of, leaves, nested
 from .emit import Emitter
 from .form import Goal, NoForm, array_of, with_dtype
 from .integers import Integers
 from .liveness import Block, live
 from .movement import number
-from .reading import DEQUANTIZES, QUANTIZES, Quantizes, any_quantize, dequantized
+from .ranges import Ranges
+from .reading import DEQUANTIZES, QUANTIZES, Quantizes, any_quantize, dequantized, spoken
 from .rules import ASKS, PRODUCTS, RULES
 
 __all__ = ["Rewriter"]
@@ -52,6 +53,8 @@ class Rewriter:
         self._integers = Integers(self.emit)
         self._asked: dict[relax.Var, Asked] = {}
         self._quantizes = Quantizes()
+        self._tuples: dict[relax.Var, relax.Tuple] = {}
+        self._ranges = Ranges()
 
     def function(self, function: relax.Function) -> relax.Function:
         """Rewrite a function; the same object where nothing changes."""
@@ -92,6 +95,7 @@ class Rewriter:
             if self.emit.dataflow:
                 self._export(block, found)
                 self.emit.forget()
+                self._tuples.clear()  # their fields may not be visible any more
             blocks.append((self.emit.dataflow, found))
         self.emit.remember(before)
         self.emit.bindings, self.emit.dataflow = outer
@@ -138,14 +142,21 @@ class Rewriter:
             return self._closure(binding, value)
         if isinstance(value, relax.TupleGetItem):
             self._field(var, value)
+        elif isinstance(value, relax.Tuple):
+            self._tuples[var] = value
         elif isinstance(value, relax.Var):
-            for goal, form in self.context.forms.get(value, {}).items():
-                self.context.put(var, form, goal)
+            self._same(var, value)
         elif isinstance(value, tvm.ir.GenericConst):
             self._constant(var, value)
         else:
             self._note(var, "it is computed by no operator")
         return binding
+
+    def _same(self, var: relax.Var, value: relax.Expr) -> None:
+        """Give a variable the forms of what it is the same as."""
+        if isinstance(value, relax.Var):
+            for goal, form in self.context.forms.get(value, {}).items():
+                self.context.put(var, form, goal)
 
     def _constant(self, var: relax.Var, value: relax.Expr) -> None:
         array = array_of(value)
@@ -154,6 +165,11 @@ class Rewriter:
 
     def _field(self, var: relax.Var, value: relax.TupleGetItem) -> None:
         whole = value.tuple_value
+        if isinstance(whole, relax.Var):
+            whole = self._tuples.get(whole, whole)
+        if isinstance(whole, relax.Tuple):
+            self._same(var, field_of(whole, value.index))
+            return
         forms = self.context.forms.get(whole, {}) if isinstance(whole, relax.Var) else {}
         for goal, form in list(forms.items()):
             if not isinstance(form.expr.ty, relax.TupleType):
@@ -171,11 +187,13 @@ class Rewriter:
             return self._dequantize(binding, value)
         if name in QUANTIZES:
             return self._quantize(binding, value)
+        self.context.calls[var] = value
+        self._ranges.note(var, value)
         rule, asked = RULES.get(name), self._asked.get(var)
         computed = self._number(name, value, var)
         if not computed and asked is not None:
             if rule is None:
-                self._note(var, f"{name.removeprefix('relax.')} has no integer form")
+                self._note(var, f"{spoken(value)} has no integer form")
             else:
                 try:
                     rule(self.context, value, var, asked)
@@ -183,7 +201,7 @@ class Rewriter:
                     self.context.forms.pop(var, None)
                     self._note(var, str(why))
         made = self._integers.replacement(var, self._renamed(value))
-        if name in PRODUCTS and None in self.context.forms.get(var, {}):
+        if self._exact_sums(name, var):
             made = self._real(var)
         if made is value:
             return binding
@@ -192,10 +210,18 @@ class Rewriter:
             return self._alias(var, made)
         return relax.VarBinding(var, made)
 
-    def _real(self, var: relax.Var) -> relax.Call:
-        """Give a product's real value from its sums, for those who read it unquantized.
+    def _exact_sums(self, name: str, var: relax.Var) -> bool:
+        """Say whether an operator has sums that are exact: a product, or one and its own bias."""
+        form = self.context.forms.get(var, {}).get(None)
+        if form is None or name in PRODUCTS:
+            return form is not None
+        exact = form.dtype == "int32" and form.array is None and not (form.error or form.cut)
+        return name == "relax.add" and exact
 
-        The sums are exact, so this is the float operator's result, computed once for both.
+    def _real(self, var: relax.Var) -> relax.Call:
+        """Give the real value of exact sums, for those who read it unquantized.
+
+        It is the float operator's result, computed once for both.
         """
         form = self.context.forms[var][None]
         operands = [
@@ -249,10 +275,10 @@ class Rewriter:
             return relax.Tuple([self._name(field) for field in expr.fields])
         return expr
 
-    def _dequantize(self, binding: relax.VarBinding, value: relax.Call) -> relax.Binding:
+    def _dequantize(self, binding: relax.VarBinding, value: relax.Call) -> relax.Binding | None:
         var, data = binding.var, self._name(value.args[0])
         try:
-            form = dequantized(value, data, self._value(data))
+            form = dequantized(value, data, self._value(data), self._ranges)
         except NoForm as why:
             self._note(var, str(why))
             made = self._renamed(value)
@@ -265,7 +291,7 @@ class Rewriter:
         operands = [data, self.emit.scale(form.scale), self.emit.zero(form.zero)]
         attributes = {"out_dtype": "float32", "axis": form.axis}
         self.emit.quantized("dequantize", operands, attributes, value.ty, "", var)
-        return None  # type: ignore[return-value]
+        return None
 
     def _quantize(self, binding: relax.VarBinding, value: relax.Call) -> relax.Binding | None:
         var, data = binding.var, value.args[0]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from . import affine, cuts, movement, pooling, products, sums
+from . import affine, cuts, movement, pooling, products, sums, unary
+from .context import Rule
 from .demand import Ask
-from .sums import Rule
 
 __all__ = ["ASKS", "PRODUCTS", "RULES"]
 
-_PARTS = (affine, cuts, movement, pooling, products, sums)
+_PARTS = (affine, cuts, movement, pooling, products, sums, unary)
 
 #: From an operator's name to what makes its forms.
 RULES: dict[str, Rule] = {name: rule for part in _PARTS for name, rule in part.RULES.items()}

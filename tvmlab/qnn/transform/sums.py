@@ -7,7 +7,7 @@ enough for every step to be seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
-from .. import checks
 from .affine import channels, constant_form, multiply_by_constant, scaled, shifted
-from .context import Context
+from .context import Context, Rule
 from .demand import Asked, leaves
 from .emit import INT32, shift
-from .form import Form, Goal, NoForm, bits, same_shape, sizes, with_dtype
+from .form import INFINITY, Form, Goal, NoForm, at, common, same_shape, sizes, with_dtype
 from .products import sums_form
+from .unary import hardswish
 
 __all__ = ["ASKS", "RULES"]
 
@@ -31,6 +31,8 @@ Array = npt.NDArray[Any]
 _FINE = 2.0**12
 # So many steps of a result beyond its operands' reach are more than a left shift in int32 takes.
 _APART = 2.0**20
+# A float32 number is rounded by at most this part of itself, twice in a product.
+_FLOATS = 2.0**-23
 # Beyond this there may be no room for both sides and their sum.
 _ROOM = 2.0**30
 
@@ -51,14 +53,20 @@ def _add(ctx: Context, call: relax.Call, var: relax.Var, asked: Asked) -> None:
         number = ctx.number(other)
         if number is None or ctx.number(value) is not None:
             continue
-        form, twin = ctx.plain(value), constant_form(ctx, other)
+        form, twin = ctx.natural(value), constant_form(ctx, other)
         if form.narrow and twin is not None and twin.narrow:
             break  # both are quantized
         if not same_shape(value.ty, var.ty):
             raise NoForm("a constant that is not quantized makes it larger")
         if name == "subtract":
             number, twin = -number, None
-        ctx.put(var, shifted(ctx, _sums(ctx, form, number, value, var), number, twin, var.ty, var))
+        low, high = -INFINITY, INFINITY
+        if number.size == 1:  # what is cut before may as well be cut behind it
+            low, high = form.low + float(number.flat[0]), form.high + float(number.flat[0])
+            form = replace(form, low=-INFINITY, high=INFINITY)
+        form = _sums(ctx, ctx.emit.settle(form), number, value, var)
+        form = shifted(ctx, form, number, twin, var.ty, var)
+        ctx.put(var, replace(form, low=low, high=high))
         return
     forms = [ctx.plain(arg) for arg in call.args]
     if not all(form.narrow for form in forms) or asked.exact:
@@ -68,7 +76,7 @@ def _add(ctx: Context, call: relax.Call, var: relax.Var, asked: Asked) -> None:
 
 
 def _sums(ctx: Context, form: Form, add: Array, value: relax.Expr, var: relax.Var) -> Form:
-    """Give sums to which a constant can be added: stored integers times 127 by channel."""
+    """Give sums to which a constant can be added: stored integers times 32767 by channel."""
     if not form.narrow:
         return form
     axis, shape = channels(add, int(var.ty.ndim)), sizes(var.ty)
@@ -83,7 +91,7 @@ def _rounded(ctx: Context, name: str, forms: Sequence[Form], var: relax.Var, ask
     if not asked.goals:
         raise NoForm("its result is not quantized")
     for goal in asked.goals:
-        dtype = _common([form.dtype for form in forms], goal.dtype)
+        dtype = common([form.dtype for form in forms], goal.dtype)
         own = [ctx.emit.recode(form, dtype) for form in forms]
         zero = goal.zero + shift(goal.dtype, dtype)
         near(own, goal, name)
@@ -98,7 +106,7 @@ def _rounded(ctx: Context, name: str, forms: Sequence[Form], var: relax.Var, ask
         }
         ty = with_dtype(var.ty, dtype)
         expr = ctx.emit.quantized(name, operands, attributes, ty, f"{var.name}_{dtype}")
-        ctx.met(var, _at(expr, goal, zero, dtype), goal)
+        ctx.met(var, at(expr, goal, zero, dtype), goal)
 
 
 def _way(ctx: Context, name: str, forms: Sequence[Form]) -> str:
@@ -143,21 +151,7 @@ def near(forms: Sequence[Form], goal: Goal, name: str) -> None:
         if form.reach / goal.scale + abs(goal.zero) >= _APART:
             raise NoForm("its scales are too far apart")
         if form.error > goal.scale / 4:
-            raise NoForm("roundings before it could be more than half a step of its result")
-
-
-def _at(expr: relax.Expr, goal: Goal, zero: int, dtype: str) -> Form:
-    scale, point = np.asarray(goal.scale, np.float32), np.asarray(zero, np.int64)
-    return Form(expr, dtype, scale, point, 0, *checks.limits(dtype))
-
-
-def _common(dtypes: Sequence[str], goal: str) -> str:
-    """Choose the dtype of an operator: the operands' where they agree and are as wide as needed."""
-    widest = max([*dtypes, goal], key=bits)
-    agreed = dtypes[0] if len(set(dtypes)) == 1 and bits(dtypes[0]) == bits(widest) else None
-    if agreed:
-        return agreed
-    return goal if bits(goal) == bits(widest) else widest
+            raise NoForm("roundings before it could be more than a quarter of its result's step")
 
 
 def _fine(ctx: Context, name: str, forms: Sequence[Form], var: relax.Var) -> None:
@@ -170,18 +164,20 @@ def _fine(ctx: Context, name: str, forms: Sequence[Form], var: relax.Var) -> Non
     fine = Goal(float(np.float32(scale)), 0, "int32")
     if not fine.scale > 0:
         raise NoForm("its scales are below every float32")
-    sides = [ctx.emit.bring(form, fine) for form in forms]
+    # What was rounded before counts against the result's step and not this one's: `error` below.
+    sides = [ctx.emit.bring(replace(form, error=0.0), fine) for form in forms]
     call = {"add": relax.op.add, "subtract": relax.op.subtract}[name](*sides)
     expr = ctx.emit.bind(call, with_dtype(var.ty, "int32"), f"{var.name}_sums")
     most = int(reach / fine.scale) + 2
     form = sums_form(expr, np.asarray(fine.scale, np.float32), 0, -most, most)
-    error = sum(form.error for form in forms) + fine.scale
+    # Two roundings of half a step, and what float32 loses where requantizes compute in that.
+    error = sum(form.error for form in forms) + fine.scale + reach * _FLOATS
     ctx.put(var, replace(form, error=error))
 
 
 def _mul(ctx: Context, call: relax.Call, var: relax.Var, asked: Asked) -> None:
     """Make ``qnn.mul``, or another scale where one side is a constant."""
-    if multiply_by_constant(ctx, call, var, asked):
+    if hardswish(ctx, call, var, asked) or multiply_by_constant(ctx, call, var, asked):
         return
     forms = [ctx.stored(arg) for arg in call.args]
     if asked.exact:
@@ -213,7 +209,7 @@ def _products(ctx: Context, forms: Sequence[Form], var: relax.Var) -> None:
 
 def _divide(ctx: Context, call: relax.Call, var: relax.Var, asked: Asked) -> None:
     """Divide by a constant."""
-    if not multiply_by_constant(ctx, call, var, asked):
+    if not (hardswish(ctx, call, var, asked) or multiply_by_constant(ctx, call, var, asked)):
         raise NoForm("it divides by what is not constant")
 
 
@@ -256,7 +252,7 @@ def _joined(
         part = _part(ctx, field, goal)
         if part is None:
             found = ctx.at(field, goal)
-            part = _at(ctx.emit.bring(found, goal), goal, goal.zero, goal.dtype)
+            part = at(ctx.emit.bring(found, goal), goal, goal.zero, goal.dtype)
         parts.append(part)
     operands = [
         relax.Tuple([part.expr for part in parts]),
@@ -268,7 +264,7 @@ def _joined(
     ty = with_dtype(var.ty, goal.dtype)
     hint = f"{var.name}_{goal.dtype}"
     expr = ctx.emit.quantized("concatenate", operands, {"axis": axis}, ty, hint)
-    return _at(expr, goal, goal.zero, goal.dtype)
+    return at(expr, goal, goal.zero, goal.dtype)
 
 
 def _part(ctx: Context, field: relax.Expr, goal: Goal) -> Form | None:
@@ -285,7 +281,6 @@ def _part(ctx: Context, field: relax.Expr, goal: Goal) -> Form | None:
     return form if form.dtype == goal.dtype else None
 
 
-Rule = Callable[[Context, relax.Call, relax.Var, Asked], None]
 RULES: dict[str, Rule] = {
     "relax.add": _add,
     "relax.subtract": _add,
