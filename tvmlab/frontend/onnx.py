@@ -21,6 +21,7 @@ from ..errors import ModelError, ShapeError, UnsupportedOperatorError
 from ..extras import need
 from . import qdq, qoperator
 from .limits import RaiseLimits
+from .onnx_values import nodes
 from .shapes import Shapes, resolve
 
 __all__ = ["import_proto", "parse"]
@@ -126,11 +127,13 @@ def import_proto(
             if qdq.quantized(model):
                 imported["main"] = imported["main"].with_attr("qnn.rounding", "ONNX")
             return imported
-    except tvm.error.OpNotImplemented as error:
-        raise _unsupported(model, set(re.findall(r"\w+", str(error))), where) from error
     except (ModelError, ShapeError):
         raise
     except Exception as error:  # upstream's converters raise whatever they stumble over
+        if isinstance(error, NotImplementedError):  # tvm.error.OpNotImplemented is one
+            named = set(re.findall(r"\w+", str(error)))
+            if any(node.op_type in named for node in nodes(model.graph)):
+                raise _unsupported(model, named, where) from error
         found = re.search(r"Error converting operator (\w+)", printed.getvalue())
         operator = f"operator {found[1]}" if found else "a model"
         raise ModelError(
@@ -176,7 +179,7 @@ def _identifier(name: str) -> str:
 def _check(onnx: Any, model: Any, where: str) -> None:
     """Refuse what is no valid ONNX model, once its operators are known to be ONNX's."""
     standard = {schema.name for schema in onnx.defs.get_all_schemas()}
-    for node in _nodes(model.graph):
+    for node in nodes(model.graph):
         # The importer looks at names alone: it would take another domain's Relu for ONNX's. It
         # does know operators of ONNX Runtime's own domain.
         known = node.op_type in standard if node.domain in _ONNX else node.domain == _CONTRIBUTED
@@ -196,19 +199,12 @@ def _check(onnx: Any, model: Any, where: str) -> None:
             raise
 
 
-def _nodes(graph: Any) -> Iterator[Any]:
-    """Yield a graph's nodes, and those of the graphs in them: branches and loop bodies."""
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                yield from _nodes(inner)
-
-
 def _unsupported(model: Any, names: set[str], where: str) -> UnsupportedOperatorError:
     """Name the operators that the importer does not know, and where the model has them."""
-    nodes = [node for node in _nodes(model.graph) if node.op_type in names]
-    found = {node.op_type: node for node in reversed(nodes)}
+    found: dict[str, Any] = {}
+    for node in nodes(model.graph):
+        if node.op_type in names:
+            found.setdefault(node.op_type, node)
     operators = [
         f"{node.domain}.{kind}" if node.domain else kind for kind, node in sorted(found.items())
     ]
