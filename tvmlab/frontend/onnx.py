@@ -19,9 +19,10 @@ from tvm.ir import IRModule
 
 from ..errors import ModelError, ShapeError, UnsupportedOperatorError
 from ..extras import need
-from . import qdq, qoperator
+from . import onnx_pads, qdq, qoperator
 from .limits import RaiseLimits
 from .onnx_values import nodes
+from .pads import RaisePads
 from .shapes import Shapes, resolve
 
 __all__ = ["import_proto", "parse"]
@@ -116,14 +117,11 @@ def import_proto(
             _check(onnx, model, where)
             model = qoperator.rewrite(model, where)
             qdq.check(model, where)
-            declared = dict(_inputs(model.graph))
+            sizes = resolve(dict(_inputs(model.graph)), shapes, where=where)
             imported = from_onnx(
-                model,
-                shape_dict=resolve(declared, shapes, where=where),
-                keep_params_in_input=keep_params,
+                onnx_pads.explicit(model, sizes), shape_dict=sizes, keep_params_in_input=keep_params
             )
-            raise_limits: tvm.transform.Pass = RaiseLimits()
-            imported = raise_limits(imported)
+            imported = tvm.transform.Sequential([RaiseLimits(), RaisePads()])(imported)
             if qdq.quantized(model):
                 imported["main"] = imported["main"].with_attr("qnn.rounding", "ONNX")
             return imported
