@@ -17,6 +17,7 @@ from typing import Any
 import tvm
 from tvm.ir import IRModule
 
+from .._telling import telling
 from ..errors import ModelError, ShapeError, UnsupportedOperatorError
 from ..extras import need
 from . import onnx_pads, qdq, qoperator
@@ -135,7 +136,7 @@ def import_proto(
         found = re.search(r"Error converting operator (\w+)", printed.getvalue())
         operator = f"operator {found[1]}" if found else "a model"
         raise ModelError(
-            f"TVM's importer failed on {operator}: {_last_line(error)}",
+            f"TVM's importer failed on {operator}: {telling(error)}",
             where=where,
             fix="run it in ONNX Runtime to see whether the model itself is at fault; if it is "
             "not, the operator's attributes are ones that TVM does not import",
@@ -187,7 +188,7 @@ def _check(onnx: Any, model: Any, where: str) -> None:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
         raise ModelError(
-            f"the model is not valid ONNX: {str(error).strip().splitlines()[0]}",
+            f"the model is not valid ONNX: {telling(error)}",
             where=where,
             fix="export it again; onnx.checker.check_model says more",
         ) from error
@@ -244,7 +245,7 @@ def _with_external_data(model: Any, folder: Path | None, where: str) -> Any:
             load_external_data_for_tensor(tensor, str(folder))
         except (onnx.checker.ValidationError, ValueError, OSError) as error:
             raise ModelError(
-                f"the model's weights cannot be read: {str(error).strip().splitlines()[0]}",
+                f"the model's weights cannot be read: {telling(error)}",
                 where=f"{where}: tensor {tensor.name!r}",
                 fix=f"put the files with the weights into {folder}, whole and under the names "
                 "that the model gives; files outside this folder are never read",
@@ -262,8 +263,3 @@ def _tensors(message: Any) -> Iterator[Any]:
                 yield item
             else:
                 yield from _tensors(item)
-
-
-def _last_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[-1] if lines else type(error).__name__

@@ -7,6 +7,7 @@ from typing import Any
 
 from tvm.ir import IRModule
 
+from .._telling import telling
 from ..errors import ModelError, ShapeError, UnsupportedOperatorError
 from . import pt2e
 from .shapes import Shapes
@@ -66,7 +67,7 @@ def import_program(program: Any, shapes: Shapes | None, *, keep_params: bool = F
     except ModelError:
         raise
     except Exception as error:  # upstream asserts and raises by turns
-        message = str(error).strip().splitlines()[-1] if str(error).strip() else repr(error)
+        message = telling(error)
         if "Unsupported function type" in message:
             raise _unsupported(program, message) from error
         raise ModelError(
