@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers_models import quickly, said
-from helpers_tflite import Content, Quantized, Step
+from helpers_tflite import Content, Quantized, Step, write
 from helpers_tflite_quantized import Parts, code, integers, padding, reference, together, value
 
 import tvmlab
-from tvmlab.errors import UnsupportedOperatorError
+from tvmlab.errors import InputError, UnsupportedOperatorError
 
 pytest.importorskip("tflite", reason="tflite is not installed")
 
@@ -152,3 +152,24 @@ def test_a_transposed_convolution(quantized: bool) -> None:
     with pytest.raises(UnsupportedOperatorError, match="no transposed convolution") as caught:
         tvmlab.load(Parts(tensors, [step], inputs=[2]).content)
     assert "TRANSPOSE_CONV giving 'y'" in str(caught.value.where)
+
+
+# What is no name of the schema's
+
+
+@pytest.mark.parametrize(
+    ("step", "match", "near"),
+    [
+        (("conv2dOptions", {}), "no table of options 'conv2dOptions'", "Conv2DOptions"),
+        (("Pool2DOptions", {"stride_w": 1}), "no field of Pool2DOptions 'stride_w'", "StrideW"),
+    ],
+)
+def test_names_that_the_schema_does_not_have(step: Any, match: str, near: str) -> None:
+    with pytest.raises(InputError, match=match) as caught:
+        write({"x": (1, 4), "y": (1, 4)}, [Step(code("RELU"), [0], [1], *step)])
+    assert near in said(caught.value)
+
+
+def test_a_dtype_that_the_schema_does_not_have() -> None:
+    with pytest.raises(InputError, match="no dtype 'FLOAT8'"):
+        write({"x": Quantized((1, 4), "float8")}, [])
