@@ -31,6 +31,7 @@ __all__ = [
     "ConvertLayout",
     "DeadCodeElimination",
     "EliminateCommonSubexpr",
+    "FakeQuantizationToInteger",
     "FoldConstant",
     "FoldScaleAxis",
     "ForwardFoldScaleAxis",
@@ -201,6 +202,42 @@ def EliminateCommonSubexpr(fskip: Callable[[relax.Expr], bool] | None = None) ->
             fix="leave it out, or write the pass with tvm.relax.PyExprMutator",
         )
     return _made_of("EliminateCommonSubexpr", 3, relax.transform.EliminateCommonSubexpr())
+
+
+def FakeQuantizationToInteger(
+    hard_fail: bool = False,
+    use_qat: bool = False,
+    optional_qnn_ops: Sequence[str] | None = None,
+) -> Pass:
+    """Compute in integers what stands between dequantize and quantize.
+
+    Over `tvmlab.qnn.transform.FakeQuantizationToInteger`, which says how to choose the rounding.
+
+    Parameters
+    ----------
+    hard_fail, use_qat, optional_qnn_ops : bool, bool, sequence of str
+        Relay's; at their defaults only.
+
+    Raises
+    ------
+    RelayError
+        One of the options is set.
+    """
+    for name, (given, fix) in {
+        "hard_fail": (hard_fail, "ask tvmlab.qnn.analysis.float_operators what stayed in float"),
+        "use_qat": (use_qat, "give every operator's result a quantize, as QDQ files do"),
+        "optional_qnn_ops": (optional_qnn_ops, "leave it out: all that have integer forms get one"),
+    }.items():
+        if given:
+            raise RelayError(
+                "tvmlab's pass does not have this option of Relay's",
+                where=f"FakeQuantizationToInteger({name}={given!r})",
+                fix=fix,
+            )
+    # Not above: what it imports is written with this package.
+    from ..qnn import transform
+
+    return _made_of("FakeQuantizationToInteger", 0, transform.FakeQuantizationToInteger())
 
 
 def FoldScaleAxis() -> Pass:
