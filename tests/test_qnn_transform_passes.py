@@ -12,7 +12,7 @@ from helpers_qnn_run import run
 from tvm import relax
 from tvm.relax import op
 
-from tvmlab import relay
+from tvmlab import dialect, relay
 from tvmlab.errors import InputError
 from tvmlab.qnn import arithmetic
 from tvmlab.qnn import op as qnn
@@ -73,7 +73,10 @@ def test_what_is_not_constant_is_not_folded():
 
 def test_a_scale_that_is_none_is_refused():
     net = Network(((1,), "int8"))
-    mod = net.module(net.emit(qnn.quantize(relax.const(np.ones(3, "float32")), scale(0), zero(3))))
+    # As a module from a file comes: the operator's builder refuses it at once.
+    operands = [relax.const(np.ones(3, "float32")), scale(0), zero(3)]
+    attributes = {"axis": -1, "out_dtype": "int8", "rounding": "None"}
+    mod = net.module(net.emit(dialect.typed_call("relax.qnn.quantize", operands, attributes)))
     with pytest.raises(InputError, match="output_scale"):
         QnnQuantizeConstFold()(mod)
 

@@ -6,7 +6,9 @@ QLinearAdd and others of ONNX Runtime's domain com.microsoft. Both say the same.
 rewritten into the first, in a copy of the model's graph.
 
 ConvInteger and DynamicQuantizeLinear are no such pairs: they are written out in the operators that
-they stand for, the first in int32, which is exact.
+they stand for, the first in int32, which is exact. So ConvInteger and MatMulInteger reach no
+operator of `tvmlab.qnn` and no instruction for int8: mostly their zero point is computed at run
+time, by DynamicQuantizeLinear, and the dialect's kernels are made for constants.
 """
 
 from __future__ import annotations

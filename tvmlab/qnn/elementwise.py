@@ -1,8 +1,8 @@
-"""Quantized arithmetic element by element, functions of one tensor, joining and pooling.
+"""Quantized arithmetic element by element, functions of one tensor, and joining.
 
 Each takes its operands' scales and zero points and those of the result, as operands. The operators
 are Relay's (src/relay/qnn/op: op_common.h, unary_elementwise_op.cc, leaky_relu.cc, softmax.cc,
-concatenate.cc, avg_pool2d.cc, TVM 0.18).
+concatenate.cc, TVM 0.18).
 """
 
 from __future__ import annotations
@@ -15,8 +15,17 @@ from tvm import ir, relax
 from .. import dialect
 from ..errors import InputError, ShapeError
 from .config import ROUNDINGS, one_of
-from .types import Tensor, broadcast, differ, parameter, result, view, views
-from .windows import pooling
+from .types import (
+    Tensor,
+    broadcast,
+    checked_call,
+    differ,
+    expression,
+    parameter,
+    result,
+    view,
+    views,
+)
 
 BINARY_OPERANDS = (
     "lhs",
@@ -36,23 +45,19 @@ CONCATENATE_OPERANDS = (
     "output_scale",
     "output_zero_point",
 )
-POOL_OPERANDS = (
-    "data",
-    "input_scale",
-    "input_zero_point",
-    "output_scale",
-    "output_zero_point",
-)
 BINARY = ("add", "subtract", "mul")
 UNARY = ("tanh", "exp", "sqrt", "rsqrt", "erf", "sigmoid", "hardswish", "log", "abs")
 _NARROW = ("int8", "uint8", "int16", "int32")
 
 
-def _pairs(rest: Sequence[Tensor], channels: Sequence[Any]) -> None:
+def pairs(
+    rest: Sequence[Tensor], channels: Sequence[Any], axes: Sequence[int | None] | None = None
+) -> None:
     """Check scales and zero points, which stand in turn."""
-    for scale, zero, count in zip(rest[::2], rest[1::2], channels, strict=True):
-        parameter(scale, "float32", count)
-        parameter(zero, "int32", count)
+    axes = axes or [None] * len(channels)
+    for scale, zero, count, axis in zip(rest[::2], rest[1::2], channels, axes, strict=True):
+        parameter(scale, "float32", count, axis)
+        parameter(zero, "int32", count, axis)
 
 
 def _binary_type(name: str) -> dialect.Infer:
@@ -61,7 +66,8 @@ def _binary_type(name: str) -> dialect.Infer:
         one_of(name, "rounding", a["rounding"], ROUNDINGS)
         lhs.holds(_NARROW)
         rhs.holds((lhs.dtype,) if lhs.dtype else _NARROW)
-        _pairs(rest, (lhs.size(a["lhs_axis"]), rhs.size(a["rhs_axis"]), 1))
+        axes = (a["lhs_axis"], a["rhs_axis"], None)
+        pairs(rest, (lhs.size(a["lhs_axis"]), rhs.size(a["rhs_axis"]), 1), axes)
         shape = broadcast(lhs, rhs)
         known = min(lhs.ndim, rhs.ndim) >= 0
         return result(shape, lhs.dtype or rhs.dtype, max(lhs.ndim, rhs.ndim) if known else -1)
@@ -75,7 +81,7 @@ def _unary_type(name: str) -> dialect.Infer:
         x.holds(_NARROW)
         if "axis" in a:
             x.axis(a["axis"])
-        _pairs(rest, (1, 1))
+        pairs(rest, (1, 1))
         return result(x.shape, x.dtype, x.ndim)
 
     return infer
@@ -96,7 +102,7 @@ def _concatenate_type(types: Sequence[ir.Type], a: dict[str, Any]) -> ir.Type:
         _fields(call, name, ty)
         for name, ty in zip(CONCATENATE_OPERANDS[:3], types[:3], strict=True)
     )
-    _pairs(views(call, CONCATENATE_OPERANDS[3:], types[3:]), (1,))
+    pairs(views(call, CONCATENATE_OPERANDS[3:], types[3:]), (1,))
     for name, dtype, given in (
         ("input_scales", "float32", scales),
         ("input_zero_points", "int32", zeros),
@@ -141,20 +147,11 @@ def _joined(tensors: list[Tensor], axis: int) -> list[Any] | None:
     return sizes
 
 
-def _avg_pool2d_type(types: Sequence[ir.Type], a: dict[str, Any]) -> ir.Type:
-    data, *rest = views("qnn.avg_pool2d", POOL_OPERANDS, types)
-    one_of("qnn.avg_pool2d", "rounding", a["rounding"], ROUNDINGS)
-    data.holds(_NARROW)
-    _pairs(rest, (1, 1))
-    return result(pooling(data, "HW", a), data.dtype, 4)
-
-
 for _name in BINARY:
     dialect.register(f"relax.qnn.{_name}", BINARY_OPERANDS, _binary_type(f"qnn.{_name}"))
 for _name in (*UNARY, "leaky_relu", "softmax"):
     dialect.register(f"relax.qnn.{_name}", UNARY_OPERANDS, _unary_type(f"qnn.{_name}"))
 dialect.register("relax.qnn.concatenate", CONCATENATE_OPERANDS, _concatenate_type)
-dialect.register("relax.qnn.avg_pool2d", POOL_OPERANDS, _avg_pool2d_type)
 
 
 def _binary(name: str, what: str) -> Callable[..., relax.Call]:
@@ -173,7 +170,7 @@ def _binary(name: str, what: str) -> Callable[..., relax.Call]:
     ) -> relax.Call:
         operands = [lhs, rhs, lhs_scale, lhs_zero_point, rhs_scale, rhs_zero_point]
         attributes = {"lhs_axis": lhs_axis, "rhs_axis": rhs_axis, "rounding": rounding}
-        return dialect.typed_call(
+        return checked_call(
             f"relax.qnn.{name}", [*operands, output_scale, output_zero_point], attributes
         )
 
@@ -215,7 +212,7 @@ def _unary(name: str, what: str) -> Callable[..., relax.Call]:
         output_zero_point: relax.Expr,
     ) -> relax.Call:
         operands = [x, scale, zero_point, output_scale, output_zero_point]
-        return dialect.typed_call(f"relax.qnn.{name}", operands, {})
+        return checked_call(f"relax.qnn.{name}", operands, {})
 
     build.__name__ = build.__qualname__ = name
     build.__doc__ = f"""{what} of a quantized tensor's real values, quantized again.
@@ -264,10 +261,30 @@ def softmax(
 ) -> relax.Call:
     """Softmax of a quantized tensor's real values along an axis, quantized again.
 
-    Parameters, results and errors are as in `tanh`, and `axis` is an axis of `x`.
+    Parameters
+    ----------
+    x : tvm.relax.Expr
+        Any shape; int8, the only dtype that Relay's arithmetic has here.
+    scale, zero_point, output_scale, output_zero_point : tvm.relax.Expr
+        float32 and int32 scalars; `scale` is at most 1 where it is compiled.
+    axis : int
+        Along which the results add up to 1.
+
+    Returns
+    -------
+    tvm.relax.Call
+        The shape and dtype of `x`, typed.
+
+    Raises
+    ------
+    tvmlab.errors.InputError, tvmlab.errors.ShapeError
+        If an operand's dtype or shape does not fit, or there is no such axis; they name the
+        operand.
     """
+    # Relay's type relation takes other dtypes, and text of Relay's is read by that.
+    view("qnn.softmax", "x", expression("qnn.softmax", "x", x).ty).holds(("int8",))
     operands = [x, scale, zero_point, output_scale, output_zero_point]
-    return dialect.typed_call("relax.qnn.softmax", operands, {"axis": axis})
+    return checked_call("relax.qnn.softmax", operands, {"axis": axis})
 
 
 def leaky_relu(
@@ -283,7 +300,7 @@ def leaky_relu(
     Other parameters, results and errors are as in `tanh`.
     """
     operands = [x, scale, zero_point, output_scale, output_zero_point]
-    return dialect.typed_call("relax.qnn.leaky_relu", operands, {"alpha": float(alpha)})
+    return checked_call("relax.qnn.leaky_relu", operands, {"alpha": float(alpha)})
 
 
 def concatenate(
@@ -318,73 +335,15 @@ def concatenate(
         If an operand's dtype or shape does not fit; they name the operand.
     """
     operands = [
-        data if isinstance(data, relax.Expr) else relax.Tuple(list(data)),
-        relax.Tuple(list(input_scales)),
-        relax.Tuple(list(input_zero_points)),
+        data if isinstance(data, relax.Expr) else _tuple("data", data),
+        _tuple("input_scales", input_scales),
+        _tuple("input_zero_points", input_zero_points),
         output_scale,
         output_zero_point,
     ]
-    return dialect.typed_call("relax.qnn.concatenate", operands, {"axis": axis})
+    return checked_call("relax.qnn.concatenate", operands, {"axis": axis})
 
 
-def avg_pool2d(
-    data: relax.Expr,
-    input_scale: relax.Expr,
-    input_zero_point: relax.Expr,
-    output_scale: relax.Expr,
-    output_zero_point: relax.Expr,
-    pool_size: Sequence[int],
-    strides: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    layout: str = "NHWC",
-    out_layout: str = "",
-    rounding: str = "None",
-) -> relax.Call:
-    """Average windows of a quantized image.
-
-    Parameters
-    ----------
-    data : tvm.relax.Expr
-        Shape (n, h, w, c) in `layout`; int8, uint8, int16 or int32.
-    input_scale, input_zero_point, output_scale, output_zero_point : tvm.relax.Expr
-        float32 and int32 scalars.
-    pool_size, strides, dilation : sequence of int
-        For height and width.
-    padding : sequence of int
-        One for all sides, (height, width), or (top, left, bottom, right).
-    ceil_mode : bool
-        Whether a last window that is not full counts, unless it begins after the data's end.
-    count_include_pad : bool
-        Whether padding counts in an average.
-    layout, out_layout : str
-        Orders of NHWC; an empty `out_layout` is `layout`.
-    rounding : str
-        As in `tvmlab.qnn.op.requantize`. ``"TFLITE"`` means its kernel: averages rounded half away
-        from zero; Relay's other ways cut them off.
-
-    Returns
-    -------
-    tvm.relax.Call
-        The averages in the data's dtype, typed.
-
-    Raises
-    ------
-    tvmlab.errors.InputError, tvmlab.errors.ShapeError
-        If an operand or attribute does not fit; they name it.
-    """
-    operands = [data, input_scale, input_zero_point, output_scale, output_zero_point]
-    attributes = {
-        "pool_size": list(pool_size),
-        "strides": list(strides),
-        "dilation": list(dilation),
-        "padding": list(padding),
-        "layout": layout,
-        "out_layout": out_layout,
-        "ceil_mode": ceil_mode,
-        "count_include_pad": count_include_pad,
-        "rounding": rounding,
-    }
-    return dialect.typed_call("relax.qnn.avg_pool2d", operands, attributes)
+def _tuple(name: str, given: Sequence[relax.Expr]) -> relax.Tuple:
+    call = "qnn.concatenate"
+    return relax.Tuple([expression(call, f"{name}.{i}", value) for i, value in enumerate(given)])

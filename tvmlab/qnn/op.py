@@ -7,7 +7,6 @@ transforms like Relax's own.
 from .elementwise import (
     abs,
     add,
-    avg_pool2d,
     concatenate,
     erf,
     exp,
@@ -22,6 +21,7 @@ from .elementwise import (
     subtract,
     tanh,
 )
+from .pooling import avg_pool2d
 from .products import batch_matmul, conv2d, conv2d_transpose, dense
 from .scaling import dequantize, quantize, requantize
 

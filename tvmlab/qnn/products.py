@@ -15,7 +15,7 @@ from tvm import ir, relax
 from .. import dialect
 from ..errors import ShapeError
 from .config import one_of
-from .types import Tensor, differ, parameter, result, views
+from .types import Tensor, checked_call, differ, parameter, result, views
 from .windows import convolution, transposed
 from .windows import padding as sides
 
@@ -230,7 +230,7 @@ def conv2d(
         "out_dtype": out_dtype,
     }
     operands = [data, kernel, input_zero_point, kernel_zero_point, input_scale, kernel_scale]
-    return dialect.typed_call("relax.qnn.conv2d", operands, attributes)
+    return checked_call("relax.qnn.conv2d", operands, attributes)
 
 
 def conv2d_transpose(
@@ -279,7 +279,7 @@ def conv2d_transpose(
         "out_dtype": out_dtype,
     }
     operands = [data, weight, input_zero_point, kernel_zero_point, input_scale, kernel_scale]
-    return dialect.typed_call("relax.qnn.conv2d_transpose", operands, attributes)
+    return checked_call("relax.qnn.conv2d_transpose", operands, attributes)
 
 
 def _four(given: Sequence[int], call: str) -> list[int]:
@@ -326,7 +326,7 @@ def dense(
     """
     operands = [data, weight, input_zero_point, kernel_zero_point, input_scale, kernel_scale]
     attributes = {"units": units, "out_dtype": out_dtype}
-    return dialect.typed_call("relax.qnn.dense", operands, attributes)
+    return checked_call("relax.qnn.dense", operands, attributes)
 
 
 def batch_matmul(
@@ -361,4 +361,4 @@ def batch_matmul(
     """
     operands = [x, y, x_zero_point, y_zero_point, x_scale, y_scale]
     attributes = {"out_dtype": out_dtype, "transpose_a": False, "transpose_b": True}
-    return dialect.typed_call("relax.qnn.batch_matmul", operands, attributes)
+    return checked_call("relax.qnn.batch_matmul", operands, attributes)

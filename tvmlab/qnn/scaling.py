@@ -14,7 +14,7 @@ from tvm import ir, relax
 
 from .. import dialect
 from .config import COMPUTE_DTYPES, QUANTIZE_ROUNDINGS, ROUNDINGS, one_of
-from .types import parameter, result, views
+from .types import checked_call, parameter, result, views
 
 QUANTIZED = ("int8", "uint8", "int16", "int32")
 FLOATS = ("float32", "float16")
@@ -26,8 +26,8 @@ def _quantize_type(types: Sequence[ir.Type], a: dict[str, Any]) -> ir.Type:
     data.holds(FLOATS)
     one_of("qnn.quantize", "out_dtype", a["out_dtype"], QUANTIZED)
     one_of("qnn.quantize", "rounding", a.get("rounding", "None"), QUANTIZE_ROUNDINGS)
-    parameter(scale, "float32", data.size(a["axis"]))
-    parameter(zero, "int32", data.size(a["axis"]))
+    parameter(scale, "float32", data.size(a["axis"]), a["axis"])
+    parameter(zero, "int32", data.size(a["axis"]), a["axis"])
     return result(data.shape, a["out_dtype"], data.ndim)
 
 
@@ -36,8 +36,8 @@ def _dequantize_type(types: Sequence[ir.Type], a: dict[str, Any]) -> ir.Type:
     data, scale, zero = views("qnn.dequantize", names, types)
     data.holds(QUANTIZED)
     one_of("qnn.dequantize", "out_dtype", a["out_dtype"], FLOATS)
-    parameter(scale, "float32", data.size(a["axis"]))
-    parameter(zero, "int32", data.size(a["axis"]))
+    parameter(scale, "float32", data.size(a["axis"]), a["axis"])
+    parameter(zero, "int32", data.size(a["axis"]), a["axis"])
     return result(data.shape, a["out_dtype"], data.ndim)
 
 
@@ -49,8 +49,8 @@ def _requantize_type(types: Sequence[ir.Type], a: dict[str, Any]) -> ir.Type:
     one_of("qnn.requantize", "rounding", a["rounding"], ROUNDINGS)
     one_of("qnn.requantize", "compute_dtype", a["compute_dtype"], COMPUTE_DTYPES)
     # TFLite's kernels take the product of two scales unrounded, which float64 holds.
-    parameter(scale, ("float32", "float64"), data.size(a["axis"]))
-    parameter(zero, "int32", data.size(a["axis"]))
+    parameter(scale, ("float32", "float64"), data.size(a["axis"]), a["axis"])
+    parameter(zero, "int32", data.size(a["axis"]), a["axis"])
     parameter(out_scale, "float32")
     parameter(out_zero, "int32")
     return result(data.shape, a["out_dtype"] or data.dtype, data.ndim)
@@ -107,7 +107,7 @@ def quantize(
     """
     operands = [data, output_scale, output_zero_point]
     attributes = {"out_dtype": out_dtype, "axis": axis, "rounding": rounding}
-    return dialect.typed_call("relax.qnn.quantize", operands, attributes)
+    return checked_call("relax.qnn.quantize", operands, attributes)
 
 
 def dequantize(
@@ -142,7 +142,7 @@ def dequantize(
     """
     operands = [data, input_scale, input_zero_point]
     attributes = {"out_dtype": out_dtype, "axis": axis}
-    return dialect.typed_call("relax.qnn.dequantize", operands, attributes)
+    return checked_call("relax.qnn.dequantize", operands, attributes)
 
 
 def requantize(
@@ -194,4 +194,4 @@ def requantize(
         "compute_dtype": compute_dtype,
         "out_dtype": out_dtype,
     }
-    return dialect.typed_call("relax.qnn.requantize", operands, attributes)
+    return checked_call("relax.qnn.requantize", operands, attributes)

@@ -6,13 +6,15 @@ checks here let pass what they cannot know, as Relay's type relations wait for w
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import ir, relax, sym, tirx
 
+from .. import dialect
 from ..errors import InputError, ShapeError
+from . import checks
 
 _ANALYZER = sym.Analyzer()
 
@@ -140,7 +142,9 @@ def result(shape: list[Any] | None, dtype: str, ndim: int = -1) -> relax.TensorT
     return relax.TensorType([plain(size) for size in shape], dtype)
 
 
-def parameter(operand: Tensor, dtype: str | Collection[str], channels: Any = 1) -> None:
+def parameter(
+    operand: Tensor, dtype: str | Collection[str], channels: Any = 1, axis: int | None = None
+) -> None:
     """Insist on a scale or zero point: a scalar, or one for each channel.
 
     Parameters
@@ -151,6 +155,8 @@ def parameter(operand: Tensor, dtype: str | Collection[str], channels: Any = 1) 
         Its dtype, or those allowed: ``"float32"`` for scales, ``"int32"`` for zero points.
     channels : int or PrimExpr or None
         How many channels there are, None where that is unknown; 1 insists on a scalar.
+    axis : int, optional
+        Where the channels lie, if the call says so, for errors.
 
     Raises
     ------
@@ -167,11 +173,14 @@ def parameter(operand: Tensor, dtype: str | Collection[str], channels: Any = 1) 
     operand.rank(0, 1)
     length = operand.size(0)
     if length is not None and length != 1 and differ(length, channels):
-        wanted = "a scalar is needed" if channels == 1 else f"there are {channels} channels"
+        along = "" if axis is None else f" along axis {axis}"
+        wanted = f"there are {channels} channels{along}"
+        wanted = "a scalar is needed" if channels == 1 and axis is None else wanted
         raise ShapeError(
             f"{operand.name} has {length} values; {wanted}",
             where=operand.where,
-            fix="give a scalar, or one value for each channel where channels may differ",
+            fix="give a scalar, or one value for each channel where channels may differ"
+            + ("" if axis is None else "; the axis is an argument of the call"),
         )
 
 
@@ -198,3 +207,72 @@ def broadcast(a: Tensor, b: Tensor) -> list[Any] | None:
         last = y if first is x else x
         sizes.append(last if isinstance(first, int) and first == 1 else first)
     return sizes
+
+
+def expression(call: str, name: str, value: Any) -> relax.Expr:
+    """Insist on an expression as an operand.
+
+    Raises
+    ------
+    InputError
+        If it is something else, such as a number.
+    """
+    if isinstance(value, relax.Expr):
+        return value
+    fix = "give a variable or a constant"
+    if isinstance(value, (int, float)):
+        fix = f"give tvm.relax.const({value}, {'int32' if 'zero_point' in name else 'float32'!r})"
+    raise InputError(
+        f"{name} is of class {type(value).__name__}, not an expression",
+        where=f"{call}, operand {name}",
+        fix=fix,
+    )
+
+
+def checked_call(name: str, operands: Sequence[Any], attributes: dict[str, Any]) -> relax.Call:
+    """Make a typed call of a quantized operator, and look at its constants.
+
+    Parameters
+    ----------
+    name : str
+        As ``"relax.qnn.requantize"``.
+    operands : sequence of tvm.relax.Expr
+        The operands in order.
+    attributes : dict
+        The operator's attributes.
+
+    Returns
+    -------
+    tvm.relax.Call
+        The call.
+
+    Raises
+    ------
+    InputError, ShapeError
+        If an operand is no expression, its type does not fit, or it is a constant scale or zero
+        point that none can be; they name the operand.
+    """
+    short = name.removeprefix("relax.")
+    names = [str(argument.name) for argument in ir.Op.get(name).arguments]
+    given = [
+        expression(short, operand, value) for operand, value in zip(names, operands, strict=True)
+    ]
+    made = dialect.typed_call(name, given, attributes)
+    for operand, value in zip(names, given, strict=True):
+        if not isinstance(value, ir.GenericConst):
+            continue
+        if operand.endswith("scale"):
+            checks.scale(value.value.numpy(), short, operand, None, wide=True)
+        elif operand.endswith("zero_point"):
+            # Whose zero point it is: the result's, the second operand's or the first's.
+            owner = operand.removesuffix("zero_point").removesuffix("_")
+            tensor = given[1] if owner in ("kernel", "weight", "rhs", "y") else given[0]
+            dtype = _dtype(made if owner == "output" else tensor)
+            checks.zero_point(value.value.numpy(), short, operand, dtype or "int32", None)
+    return made
+
+
+def _dtype(value: relax.Expr) -> str:
+    """Give a tensor's dtype, "" where it is unknown."""
+    ty = value.ty
+    return str(ty.dtype) if isinstance(ty, relax.TensorType) and ty.dtype else ""

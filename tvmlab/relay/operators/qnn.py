@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm import relax
 
 from ... import dialect
-from ...qnn import elementwise, products
+from ...qnn import elementwise, pooling, products
 from ..table import Attribute, Operator, add, in_script
 from .common import Operands, Values, Written
 from .conv import CONV2D, CONV2D_TRANSPOSE, TRANSPOSE_SIGNATURE
@@ -110,10 +110,10 @@ _row(
 _row("concatenate", elementwise.CONCATENATE_OPERANDS, (Attribute("axis", "int", 0),))
 _row(
     "avg_pool2d",
-    elementwise.POOL_OPERANDS,
+    pooling.POOL_OPERANDS,
     (*pool_attributes("HW", average=True), _ROUNDING),
     (
-        *elementwise.POOL_OPERANDS,
+        *pooling.POOL_OPERANDS,
         "pool_size",
         "strides",
         "padding",
