@@ -1,8 +1,26 @@
 """What the unit tests share."""
 
+import pytest
 from hypothesis import settings
 
 # Examples are the same in every run, and no example is failed for being slow: a test fails because
 # of the code, not of the machine or of the day.
 settings.register_profile("tvmlab", deadline=None, derandomize=True)
 settings.load_profile("tvmlab")
+
+#: The files that take longest, the longest first: begun at the end they would run alone, the other
+#: processors idle.
+LONG = (
+    "test_schedule_convolution.py",
+    "test_schedule.py",
+    "test_notebook_corruption.py",
+    "test_qnn_transform_random.py",
+    "test_schedule_dot.py",
+    "test_schedule_winograd.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the long files first."""
+    places = {name: place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.path.name, len(LONG)))
