@@ -11,7 +11,7 @@ import numpy as np
 
 from ..checks import Array
 
-__all__ = ["add", "average", "fixed_part", "product", "ratios"]
+__all__ = ["add", "average", "fixed_part", "mean_scale", "product", "ratios"]
 
 
 def ratios(scales: Sequence[Array], out_scale: Array, sign: int = 1) -> list[Array]:
@@ -111,17 +111,42 @@ def average(sums: Array, counts: Array, ratio: Array, out_zero: Array) -> Array:
     Returns
     -------
     numpy.ndarray
-        Whole numbers in float64.
+        Whole numbers in float32.
 
     Notes
     -----
-    ONNX Runtime takes the values to float32 first and sums there (`QLinearPoolBase`,
-    contrib_ops/cpu/quantization/qlinear_pool.cc), so its sums are rounded on the way; these
-    are not.
+    The zero point is added before the rounding, so that half-way cases go where the stored integer
+    is even (`quantize_value`, contrib_ops/cpu/quantization/qlinear_pool.cc). ONNX Runtime takes the
+    values to float32 first and sums there, so its sums are rounded on the way; these are not.
     """
     mean = sums.astype(np.float32) * ratio / counts.astype(np.float32)
-    whole: Array = np.rint(mean).astype(np.float64) + out_zero
+    whole: Array = np.rint(mean + out_zero.astype(np.float32))
     return whole
+
+
+def mean_scale(scale: Array, out_scale: Array, count: int) -> Array:
+    """Give the scale of sums whose mean over all places is wanted.
+
+    Parameters
+    ----------
+    scale, out_scale : numpy.ndarray
+        float32, one value each: the data's and the result's.
+    count : int
+        How many values are summed.
+
+    Returns
+    -------
+    numpy.ndarray
+        float64: over the result's scale it is, in float32, what ONNX Runtime multiplies by.
+
+    Notes
+    -----
+    `CheckQLinearGlobalAveragePoolScaleAndSize` (core/mlas/lib/qlgavgpool.cpp) divides by the
+    product of the result's scale and the count.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        ratio = scale / (out_scale * np.float32(count))
+    return np.asarray(ratio.astype(np.float64) * out_scale.astype(np.float64))
 
 
 def _fused(x: Array, factor: Array, plus: Array) -> Array:
