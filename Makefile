@@ -1,6 +1,6 @@
 # Every target does its own set-up; `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test notebooks bench image image-test lock clean
+.PHONY: help setup lab test notebooks bench referee image image-test lock clean
 
 ARGS ?=
 IMAGE ?= tvmlab
@@ -23,7 +23,8 @@ test: setup ## lint, type check, unit tests, and every notebook compared, offlin
 	$(PY) -m ruff format --check
 	$(PY) -m mypy
 	.venv/bin/hadolint Dockerfile
-	PYTHONPATH="$(CURDIR)/tests/offline" $(PY) -m pytest tests
+	PYTHONPATH="$(CURDIR)/tests/offline" $(PY) -m pytest tests \
+	  -n auto --dist loadfile --no-loadscope-reorder
 	PYTHONPATH="$(CURDIR)/tests/offline" $(PY) -m pytest --nbval --nbval-current-env \
 	  --nbval-sanitize-with tests/sanitize.cfg --nbval-cell-timeout 300 \
 	  -p no:cacheprovider notebooks/*.ipynb
@@ -33,6 +34,9 @@ notebooks: setup ## execute the notebooks and write their outputs (ARGS=... pick
 
 bench: setup ## measure the models against their peers
 	@$(PY) scripts/bench.py $(ARGS)
+
+referee: setup ## hold quantized networks against LiteRT, ONNX Runtime, PyTorch and Relay
+	@$(PY) scripts/referee.py $(ARGS)
 
 image: ## build the Docker image (IMAGE=... names it)
 	docker build --tag $(IMAGE) $(ARGS) .

@@ -31,6 +31,24 @@ def pytest_configure(config: pytest.Config) -> None:
     # `make test` runs this: each make under test would obey that make's flags and say its level.
     for name in ("MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS"):
         os.environ.pop(name, None)
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        # TVM ties its threads to cores, and threads that wait keep theirs busy: several processes
+        # that share the cores would sit on the same ones and wait for each other.
+        os.environ["TVM_BIND_THREADS"] = "0"
+        os.environ["TVM_THREAD_POOL_SPIN_COUNT"] = "0"
+        os.environ["OMP_WAIT_POLICY"] = "passive"
+
+
+@pytest.hookimpl(optionalhook=True)  # nbval's runs do without xdist
+def pytest_xdist_auto_num_workers() -> int:
+    """Say what ``-n auto`` is: the processors that this process may use, and no more than 8.
+
+    xdist's own count leaves out hyperthreads and affinity. Every worker holds networks of a
+    hundred megabytes, and beyond eight the longest test is what takes the time.
+    """
+    if hasattr(os, "sched_getaffinity"):
+        return min(8, len(os.sched_getaffinity(0)))
+    return min(8, os.cpu_count() or 1)  # macOS and Windows tell no affinity
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import tvm
 import tvm_ffi
 from tvm import relax
 
 from tvmlab import native
 from tvmlab.qnn import op
+from tvmlab.qnn.transform import QnnQuantizeConstFold
 from tvmlab.relay import graph
 
 DTYPES = ("int8", "uint8", "int16", "int32")
@@ -18,8 +18,7 @@ FOUR = [1.0, -2.0, 3.25, 0.5]
 
 def in_python(mod):
     """Fold with the same pass, written in Python."""
-    transform = pytest.importorskip("tvmlab.qnn.transform")
-    return transform.QnnQuantizeConstFold()(mod)
+    return QnnQuantizeConstFold()(mod)
 
 
 def form(function):

@@ -1,4 +1,4 @@
-"""Quantized TensorFlow Lite models of one operator, written here, and LiteRT's reference kernels.
+"""Quantized TensorFlow Lite models of one operator, and LiteRT's reference kernels.
 
 LiteRT's optimized kernels differ from its reference kernels, and those from XNNPACK's: only the
 reference kernels define the arithmetic.
@@ -6,11 +6,14 @@ reference kernels define the arithmetic.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+from tvmlab.models import tflite_form
+from tvmlab.models.tflite_form import Quantized, Step
 
 Array = np.ndarray
 
@@ -43,7 +46,6 @@ class Model:
     tensors: Sequence[Tensor]
     options: str = ""
     values: dict[str, int] = field(default_factory=dict)
-    version: int = 1
 
 
 def constant(values: Array, scales: Sequence[float] = (), zeros: Sequence[int] = (0,)) -> Tensor:
@@ -53,69 +55,20 @@ def constant(values: Array, scales: Sequence[float] = (), zeros: Sequence[int] =
 
 def write(model: Model) -> bytes:
     """Write a model whose last tensor comes out and whose tensors without values go in."""
-    import flatbuffers
     import tflite
 
-    builder = flatbuffers.Builder()
-
-    def vector(offsets: Sequence[int]) -> int:
-        builder.StartVector(4, len(offsets), 4)
-        for offset in reversed(offsets):
-            builder.PrependUOffsetTRelative(offset)
-        return int(builder.EndVector())
-
-    def numbers(values: Sequence[float], dtype: str = "int32") -> int:
-        return int(builder.CreateNumpyVector(np.array(values, dtype)))
-
-    def table(kind: str, **fields: int) -> int:
-        getattr(tflite, f"{kind}Start")(builder)
-        for name, value in fields.items():
-            getattr(tflite, f"{kind}Add{name}")(builder, value)
-        end: Callable[..., int] = getattr(tflite, f"{kind}End")
-        return int(end(builder))
-
-    buffers, made = [table("Buffer")], []  # Buffer 0 is empty: that of all that is computed.
-    for number, tensor in enumerate(model.tensors):
-        fields = {"Name": builder.CreateString(f"t{number}"), "Shape": numbers(tensor.shape)}
-        fields["Type"] = getattr(tflite.TensorType, tensor.dtype.upper())
-        if tensor.values is not None:
-            data = builder.CreateNumpyVector(np.frombuffer(tensor.values.tobytes(), "uint8"))
-            buffers.append(table("Buffer", Data=data))
-            fields["Buffer"] = len(buffers) - 1
-        if len(tensor.scales):
-            zeros = np.broadcast_to(tensor.zeros, len(tensor.scales))
-            fields["Quantization"] = table(
-                "QuantizationParameters",
-                Scale=numbers(tensor.scales, "float32"),
-                ZeroPoint=numbers(zeros, "int64"),
-                QuantizedDimension=tensor.axis,
-            )
-        made.append(table("Tensor", **fields))
-    code = getattr(tflite.BuiltinOperator, model.code)
-    opcode = {"DeprecatedBuiltinCode": min(code, 127), "BuiltinCode": code}
     last = len(model.tensors) - 1
-    operator: dict[str, int] = {
-        "OpcodeIndex": 0,
-        "Inputs": numbers(range(last)),
-        "Outputs": numbers([last]),
-    }
-    if model.options:
-        operator["BuiltinOptionsType"] = getattr(tflite.BuiltinOptions, model.options)
-        operator["BuiltinOptions"] = table(model.options, **model.values)
+    tensors = {f"t{number}": _described(tensor) for number, tensor in enumerate(model.tensors)}
+    code = getattr(tflite.BuiltinOperator, model.code)
+    step = Step(code, range(last), [last], model.options, model.values)
     free = [i for i, tensor in enumerate(model.tensors[:last]) if tensor.values is None]
-    graph = {
-        "Tensors": vector(made),
-        "Inputs": numbers(free),
-        "Outputs": numbers([last]),
-        "Operators": vector([table("Operator", **operator)]),
-    }
-    parts = {
-        "OperatorCodes": vector([table("OperatorCode", Version=model.version, **opcode)]),
-        "Subgraphs": vector([table("SubGraph", **graph)]),
-        "Buffers": vector(buffers),
-    }
-    builder.Finish(table("Model", Version=3, **parts), file_identifier=b"TFL3")
-    return bytes(builder.Output())
+    return tflite_form.write(tensors, [step], inputs=free)
+
+
+def _described(tensor: Tensor) -> Quantized:
+    content = tuple(tensor.shape) if tensor.values is None else tensor.values
+    zeros = np.broadcast_to(tensor.zeros, len(tensor.scales))
+    return Quantized(content, tensor.dtype, tensor.scales, zeros.tolist(), tensor.axis)
 
 
 class Litert:
@@ -133,10 +86,15 @@ class Litert:
 
     def run(self, *inputs: Array) -> Array:
         """Run on inputs in order and give the first result."""
+        return self.results(*inputs)[0]
+
+    def results(self, *inputs: Array) -> tuple[Array, ...]:
+        """Run on inputs in order and give every result."""
         for detail, value in zip(self._interpreter.get_input_details(), inputs, strict=True):
             self._interpreter.set_tensor(detail["index"], value)
         self._interpreter.invoke()
-        return self.tensor(self._interpreter.get_output_details()[0]["index"])
+        details = self._interpreter.get_output_details()
+        return tuple(self.tensor(detail["index"]) for detail in details)
 
     def tensor(self, index: int) -> Array:
         """Give a tensor of the last run."""

@@ -86,14 +86,19 @@ def convolutional() -> onnx.ModelProto:
     )
 
 
+def at_hand(name: str) -> Path | None:
+    """Where a file lies that `tvmlab.data` knows; None without it."""
+    places = [MODELS / name, tvmlab.data.cached(name)]
+    return next((place for place in places if place is not None and place.is_file()), None)
+
+
 @functools.cache
 def real_model(name: str) -> bytes:
     """The content of a file that `tvmlab.data` knows; skip, by its name, without it."""
-    places = [MODELS / name, tvmlab.data.cached(name)]
-    for place in places:
-        if place is not None and place.is_file():
-            return place.read_bytes()
-    pytest.skip(f"{name} is not on this machine")
+    place = at_hand(name)
+    if place is None:
+        pytest.skip(f"{name} is not on this machine")
+    return place.read_bytes()
 
 
 def as_tuple(result: Any) -> tuple[np.ndarray, ...]:

@@ -14,7 +14,10 @@ Draw = Callable[..., Any]
 EIGHT = ("int8", "uint8")
 NARROW = (*EIGHT, "int16")
 QUANTIZED = (*NARROW, "int32")
+#: Those that are in integers, and all of them.
 ROUNDINGS = ("UPWARD", "TONEAREST", "TFLITE")
+EVERY_ROUNDING = (*ROUNDINGS, "ONNX")
+_COMPUTED = {"TFLITE": ("int64",), "ONNX": ("float32",)}
 UNARY = ("tanh", "exp", "sqrt", "rsqrt", "erf", "sigmoid", "hardswish", "log", "abs")
 
 
@@ -82,8 +85,8 @@ def requantize(draw: Draw) -> Case:
     axis, scales, zeros = _scaled(draw, shape, kind)
     if draw(st.booleans()):
         scales = scales.astype(np.float64) * draw(st.floats(0.5, 2.0))
-    rounding = draw(st.sampled_from(ROUNDINGS))
-    computed = ("int64",) if rounding == "TFLITE" else ("int64", "int64", "float32", "float64")
+    rounding = draw(st.sampled_from(EVERY_ROUNDING))
+    computed = _COMPUTED.get(rounding, ("int64", "int64", "float32", "float64"))
     data = contents(shape, kind, draw).astype(dtype)
     given = (0, *draw(st.sampled_from(((), (), (2,), (4,), (2, 4)))))
     attributes = {
@@ -109,7 +112,9 @@ def quantize(draw: Draw) -> Case:
     with np.errstate(over="ignore"):
         data = data.astype(draw(st.sampled_from(("float32", "float32", "float16"))))
     given = draw(st.sampled_from(((0,), (0,), (0, 1), (0, 1, 2))))
-    return Case("quantize", [data, scales, zeros], given, {"axis": axis, "out_dtype": out})
+    rounding = draw(st.sampled_from(("None", "ONNX")))
+    attributes = {"axis": axis, "out_dtype": out, "rounding": rounding}
+    return Case("quantize", [data, scales, zeros], given, attributes)
 
 
 @st.composite
@@ -128,7 +133,7 @@ def binary(draw: Draw) -> Case:
         draw(st.sampled_from(("add", "subtract", "mul"))),
         draw(st.sampled_from(QUANTIZED)),
     )
-    rounding = draw(st.sampled_from(("None", *ROUNDINGS)))
+    rounding = draw(st.sampled_from(("None", *EVERY_ROUNDING)))
     if rounding == "TFLITE" and dtype == "int32":
         dtype = "int8"
     shape = _shape(draw)
@@ -141,11 +146,12 @@ def binary(draw: Draw) -> Case:
     shapes[side] = shapes[side][draw(st.integers(0, len(shape))) :]
     operands: list[Any] = [contents(own, dtype, draw) for own in shapes]
     attributes: dict[str, Any] = {"rounding": rounding}
-    plain = rounding == "TFLITE" or name == "mul"
+    plain = rounding in _COMPUTED or name == "mul"
     for word, own in zip(("lhs", "rhs"), shapes, strict=True):
         axis, scales, zeros = _scaled(draw, own, dtype)
         attributes[f"{word}_axis"] = axis
-        operands += [scale(draw) if plain else scales, zeros]
+        one = rounding == "ONNX" and name != "mul"
+        operands += [scale(draw) if plain else scales, number(dtype, draw) if one else zeros]
     same = draw(st.booleans())
     operands += (
         [operands[2].ravel()[0], operands[3].ravel()[0]]
@@ -314,7 +320,7 @@ def avg_pool2d(draw: Draw) -> Case:
         "count_include_pad": draw(st.booleans()),
         "layout": draw(st.sampled_from(("NHWC", "NCHW"))),
         "out_layout": draw(st.sampled_from(("", "NHWC", "NCHW"))),
-        "rounding": draw(st.sampled_from(("None", *ROUNDINGS))),
+        "rounding": draw(st.sampled_from(("None", *EVERY_ROUNDING))),
     }
     scales, zeros = [scale(draw)] * 2, [number(dtype, draw)] * 2
     if draw(st.booleans()):

@@ -8,7 +8,7 @@ from tvm import relax
 
 import tvmlab.relay.operators  # noqa: F401 (fills the operator table)
 from tvmlab.relay import graph, table
-from tvmlab.relay.dataflow_pattern import is_op, wildcard
+from tvmlab.relay.dataflow_pattern import is_constant, is_op, wildcard
 
 ELEMENTWISE, BROADCAST = 0, 1
 
@@ -80,3 +80,11 @@ def nested(x, w):
     one = conv(x, w)
     up = relu(one)
     return call("add", call("tanh", call("add", up, up)), leaky(one))
+
+
+def quantized_convolution():
+    """The customer's backend's pattern: an optional pad, a convolution, a bias, a requantize."""
+    padded = is_op("nn.pad")(wildcard(), wildcard()) | wildcard()
+    product = is_op("qnn.conv2d")(padded, *[is_constant() for _ in range(5)])
+    biased = is_op("nn.bias_add")(product, is_constant())
+    return is_op("qnn.requantize")(biased, *[is_constant() for _ in range(4)])

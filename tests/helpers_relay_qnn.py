@@ -13,7 +13,7 @@ from tvmlab.qnn import elementwise
 QUANTIZED = ("int8", "uint8", "int16", "int32")
 NARROW = ("int8", "uint8", "int16")
 SUMS = ("int32", "int16", "int64")
-ROUNDINGS = ("None", "UPWARD", "TONEAREST", "TFLITE")
+ROUNDINGS = ("None", "UPWARD", "TONEAREST", "TFLITE", "ONNX")
 
 
 def _scale(pool: Pool, channels: int = 1) -> relax.Expr:
@@ -40,7 +40,9 @@ def _channels(pool: Pool, data: relax.Expr) -> tuple[int, int]:
 def _quantize(pool: Pool) -> Given:
     data = pool.tensor(("float32", "float16"))
     axis, count = _channels(pool, data)
-    return [data, *_both(pool, count)], {"axis": axis, "out_dtype": pool.one_of(*QUANTIZED)}
+    rounding = pool.one_of("None", "ONNX")
+    given = {"axis": axis, "out_dtype": pool.one_of(*QUANTIZED), "rounding": rounding}
+    return [data, *_both(pool, count)], given
 
 
 @example("qnn.dequantize")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from helpers_litert import Litert
 from helpers_tflite import Content, Quantized, Step, write
 
 
@@ -56,18 +57,7 @@ def integers(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray:
 
 def reference(content: bytes, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
     """Run a model by LiteRT's reference kernels, which define its arithmetic; its outputs."""
-    from ai_edge_litert.interpreter import Interpreter, OpResolverType
-
-    machine = Interpreter(
-        model_content=content, experimental_op_resolver_type=OpResolverType.BUILTIN_REF
-    )
-    machine.allocate_tensors()
-    for details, x in zip(machine.get_input_details(), inputs, strict=True):
-        machine.set_tensor(details["index"], x)
-    machine.invoke()
-    return tuple(
-        np.array(machine.get_tensor(details["index"])) for details in machine.get_output_details()
-    )
+    return Litert(content).results(*inputs)
 
 
 def value(

@@ -76,6 +76,15 @@ def test_a_dynamic_batch(batch: int) -> None:
     np.testing.assert_allclose(executable(x), module(x).detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
+def test_bounds_of_sizes_are_kept_where_they_say_something() -> None:
+    for least, lower in ((2, {"tir_var_lower_bound": [2]}), (1, {})):
+        dynamic = ({0: torch.export.Dim("n", min=least, max=8)},)
+        mod = tvmlab.load(export(nn.ReLU(), tensor(3, 4), dynamic_shapes=dynamic))
+        found = {name: values for name, values in mod["main"].attrs.items() if "bound" in name}
+        bounds = {name: [int(value) for value in found[name].values()] for name in found}
+        assert bounds == {"tir_var_upper_bound": [8], **lower}
+
+
 def test_several_inputs_and_outputs() -> None:
     agree_with_pytorch(Function(lambda a, b: (a + b, a * b, a)), tensor(3), tensor(3) + 1)
 

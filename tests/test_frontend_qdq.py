@@ -12,7 +12,9 @@ from helpers_quantized_onnx import KINDS, close, integers, parameters, refused, 
 from onnx import TensorProto
 
 import tvmlab
-from tvmlab.errors import ModelError, UnsupportedOperatorError
+from tvmlab import relay
+from tvmlab.errors import ModelError, RelayError, UnsupportedOperatorError
+from tvmlab.qnn.transform import FakeQuantizationToInteger
 
 
 def there_and_back(x: np.ndarray, cases: list[tuple[str, Any, dict[str, int]]], opset: int) -> None:
@@ -82,6 +84,16 @@ def test_a_bias_of_int32() -> None:
     nodes = [node("DequantizeLinear", ["b", "s"], ["y"], axis=0)]
     scale = weight("s", np.array([0.1, 0.2, 0.3, 0.4], "float32"))
     within(model(nodes, [value("b", TensorProto.INT32, (4,))], ["y"], [scale]), bias, steps=0)
+
+
+def test_as_relay_it_is_printed_after_the_pass_and_says_so() -> None:
+    nodes = [node("QuantizeLinear", ["x", "s"], ["q"]), node("DequantizeLinear", ["q", "s"], ["y"])]
+    mod = tvmlab.load(model(nodes, {"x": (2, 3)}, ["y"], [weight("s", np.float32(1.5))]))
+    with pytest.raises(RelayError, match=r"no operator like relax\.quantize") as caught:
+        relay.astext(mod)
+    assert "run tvmlab.qnn.transform.FakeQuantizationToInteger first" in str(caught.value.fix)
+    to_integer: Any = FakeQuantizationToInteger()
+    assert "qnn.quantize(" in relay.astext(to_integer(mod))
 
 
 # What is refused

@@ -75,6 +75,12 @@ def test_a_float_model_has_no_rounding() -> None:
     assert "qnn.rounding" not in tvmlab.load(content)["main"].attrs
 
 
+def test_no_weight_is_kept_twice() -> None:
+    """Upstream lists the constants as an attribute too, for parameters that are not there."""
+    mod = tvmlab.load(convolution("int8").content)
+    assert "params" not in mod["main"].attrs
+
+
 def test_nhwc_is_kept() -> None:
     text = tvmlab.load(convolution("int8").content).script()
     assert 'data_layout="NHWC"' in text

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tvmlab
+from tvmlab import relay
 from tvmlab.errors import ModelError, ShapeError, UnsupportedOperatorError
 
 tflite = pytest.importorskip("tflite", reason="tflite is not installed")
@@ -53,6 +54,11 @@ def test_a_model_gives_litert_s_numbers(name: str) -> None:
         result = executable(x)
         assert result.shape == expected.shape == made_shape
         np.testing.assert_allclose(result, expected, rtol=1e-3, atol=1e-5)
+
+
+def test_an_import_is_printed_as_relay() -> None:
+    """Upstream's list of the weights as an attribute stood in the way."""
+    assert "nn.conv2d" in relay.astext(tvmlab.load(SMALL))
 
 
 def test_shapes_are_refused(tmp_path: Path) -> None:

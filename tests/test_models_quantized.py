@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+import tvm
 from helpers_models import by_onnx_runtime, dense, quickly, said
 from helpers_networks import by_torch
 from onnx import numpy_helper
@@ -109,14 +110,33 @@ def test_calibration_pictures() -> None:
         ({"format": "QLinear"}, "There is no 'QLinear' here"),
         ({"activations": "int16"}, "There is no 'int16' here"),
         ({"calibration": np.zeros((4, 1, 8, 9), "float32")}, r"float32\[4, 1, 8, 9\], the input"),
-        ({"calibration": np.zeros((4, 1, 8, 8))}, r"float64\[4, 1, 8, 8\], the input"),
-        ({"calibration": np.zeros((0, 1, 8, 8), "float32")}, "fewer than one batch"),
+        ({"calibration": np.zeros((4, 1, 8, 8))}, r"float64\[4, 1, 8, 8\], not float32"),
+        ({"calibration": [[1.0]]}, "list.*, not float32"),
+        ({"calibration": np.zeros((0, 1, 8, 8), "float32")}, "no calibration data"),
+        ({"calibration": np.full((2, 1, 8, 8), np.nan, "float32")}, "infinite or none"),
     ],
 )
 def test_wrong_arguments(arguments: dict[str, Any], match: str) -> None:
     with pytest.raises(InputError, match=match) as caught:
         quantized.quantized_onnx(models.digits_resnet(), **arguments)
     said(caught.value)
+
+
+def test_what_is_no_float_model_of_onnx() -> None:
+    with pytest.raises(InputError, match="This is a str, not an ONNX model") as caught:
+        quantized.quantized_onnx("model.onnx")  # type: ignore[arg-type]
+    said(caught.value)
+    for format in ("QDQ", "QOperator"):
+        x = np.ones((3, 4), "float32")
+        made = quantized.quantized_onnx(dense(3), format=format, calibration=x)  # type: ignore[arg-type]
+        with pytest.raises(InputError, match="quantized already: it has ") as caught:
+            quantized.quantized_onnx(made, calibration=x)
+        said(caught.value)
+
+
+def test_fewer_than_one_batch() -> None:
+    with pytest.raises(InputError, match="fewer than one batch of 3"):
+        quantized.quantized_onnx(dense(3), calibration=np.ones((2, 4), "float32"))
 
 
 # PyTorch
@@ -164,11 +184,64 @@ def test_every_value_of_the_pytorch_network_is_quantized() -> None:
             assert all("R.dequantize(" in lines[name] for name in operands)
 
 
-def test_a_network_without_pictures() -> None:
-    class Other:
-        class spec:
-            image = (3, 9, 9)
+@functools.cache
+def small() -> torch.nn.Module:
+    torch.manual_seed(0)
+    nn = torch.nn
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 2, 1)
+    ).eval()
 
-    with pytest.raises(InputError, match="no pictures of") as caught:
-        quantized.quantized_torch(Other())
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_any_module_with_its_calibration(count: int) -> None:
+    x = np.random.default_rng(0).standard_normal((count, 3, 8, 8), "float32")
+    made = quantized.quantized_torch(small(), calibration=x)
+    mod = tvmlab.load(made)  # as it is, or its program
+    tvm.ir.assert_structural_equal(mod, tvmlab.load(made.program))
+    with torch.no_grad():
+        theirs, precise = (net(torch.from_numpy(x[:1])).numpy() for net in (made.module, small()))
+    assert np.abs(theirs - precise).max() <= 0.05 * np.abs(precise).max()
+    assert np.abs(quickly(mod, x[:1])[0] - theirs).max() <= 0.02 * np.abs(theirs).max()
+
+
+class Shared(torch.nn.Module):  # type: ignore[misc]
+    """A convolution that is read both by a batch norm and by the sum behind it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = torch.nn.Conv2d(3, 3, 1), torch.nn.BatchNorm2d(3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.conv(x)
+        return y + self.norm(y)
+
+
+X = np.ones((2, 3, 8, 8), "float32")
+
+
+@pytest.mark.parametrize(
+    ("network", "calibration", "match"),
+    [
+        (small, None, "no pictures to calibrate this network"),
+        (small, np.ones((2, 1, 8, 8), "float32"), "does not take calibration data"),
+        (small, np.ones((2, 3, 8, 8)), "not float32"),
+        (small, np.full((2, 3, 8, 8), np.inf, "float32"), "infinite or none"),
+        (small, X[:0], "no calibration data"),
+        (lambda: torch.nn.Conv2d(3, 4, 3), X, "training mode"),
+        (lambda: "resnet", X, "This is a str, not a torch.nn.Module"),
+        (lambda: Shared().eval(), X, "something else reads too"),
+        (models.torch_digits_resnet, X, "does not take calibration data"),
+        (lambda: quantized_module(), X, "quantized already"),
+    ],
+)
+def test_networks_that_cannot_be_quantized(network: Any, calibration: Any, match: str) -> None:
+    with pytest.raises(InputError, match=match) as caught:
+        quantized.quantized_torch(network(), calibration=calibration)
     said(caught.value)
+
+
+def quantized_module() -> torch.nn.Module:
+    module = quantized.quantized_torch(small(), calibration=X).module
+    module.training = False  # an exported module takes no eval()
+    return module

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -11,14 +10,12 @@ import pytest
 from helpers_networks import by_onnxruntime, by_torch, digest, relative_error, session
 from onnx import helper
 
-import tvmlab
 from tvmlab import models
 from tvmlab.errors import ModelError
-from tvmlab.models import onnx_form, torch_form
+from tvmlab.models import onnx_form
 from tvmlab.models.architecture import Architecture
 from tvmlab.models.mobilenet import MOBILENET
 from tvmlab.models.resnet import RESNET18
-from tvmlab.models.weights import seeded_parameters
 
 SPECS = {"resnet18_v2": RESNET18, "mobilenet_v2": MOBILENET}
 ONNX = {"resnet18_v2": models.resnet18_v2, "mobilenet_v2": models.mobilenet_v2}
@@ -118,17 +115,3 @@ def test_sixes_are_reached(photographs: np.ndarray) -> None:
     [limit] = [node for node in model.graph.node if node.name == "relu6.max"]
     limit.attribute[0].t.CopyFrom(helper.make_tensor("none", 1, [], [1e9]))
     assert relative_error(by_onnxruntime(model, photographs[:1]), expected) > 1e-2
-
-
-@every
-def test_compiled_it_computes_the_same(name: str, photographs: np.ndarray) -> None:
-    spec = replace(SPECS[name], image=(3, 64, 64))
-    parameters = seeded_parameters(spec, 1)
-    proto = onnx_form.to_onnx(spec, parameters)
-    picture = np.ascontiguousarray(photographs[:1, :, 80:144, 80:144])
-    expected = by_onnxruntime(proto, picture)
-    network = torch_form.load_parameters(torch_form.Network(spec), parameters).eval()
-    assert relative_error(by_torch(network, picture), expected) < 1e-4
-    ours = tvmlab.compile(tvmlab.load(proto))(picture)
-    assert isinstance(ours, np.ndarray)
-    assert relative_error(ours, expected) < 1e-4

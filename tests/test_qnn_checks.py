@@ -218,7 +218,7 @@ def test_each_thread_and_task_has_its_own() -> None:
     [
         ({"rounding": "DOWNWARD"}, r'rounding is "DOWNWARD"; .*UPWARD, TONEAREST, TFLITE'),
         ({"compute_dtype": "int32"}, r'compute_dtype is "int32"'),
-        ({"rounding": "TFLITE", "compute_dtype": "float32"}, "no kernel of \"TFLITE\""),
+        ({"rounding": "TFLITE", "compute_dtype": "float32"}, 'no kernel of "TFLITE"'),
     ],
 )
 def test_bad_configurations(given: dict[str, str], words: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import helpers_qnn_golden as golden
 import numpy as np
@@ -15,80 +14,28 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 import tvmlab
 from tvmlab import relay
-from tvmlab.qnn import op
 from tvmlab.qnn.config import requantize_config
 
 HERE = Path(__file__).parent / "data" / "relay" / "rewrite"
 SHARED = Path(__file__).parents[2] / "shared" / "golden"
 
 
-def call(case: golden.Case) -> tuple[relax.Call, list[relax.Var], list[np.ndarray]]:
-    """Make one of Relay's calls; weights and parameters are constants."""
-    variables, arrays, operands = [], [], {}
-    for name, value in case.tensors.items():
-        given = []
-        for array in value if isinstance(value, list) else [value]:
-            if name in ("kernel", "weight"):
-                given.append(relax.const(array))
-                continue
-            ty = relax.TensorType(array.shape, str(array.dtype))
-            variables.append(relax.Var(f"x{len(variables)}", ty))
-            arrays.append(array)
-            given.append(variables[-1])
-        operands[name] = given if isinstance(value, list) else given[0]
-    attributes: dict[str, Any] = (
-        {"channels": None, "kernel_size": None} if case.op == "conv2d" else {}
-    )
-    attributes |= {"units": None} if case.op == "dense" else {}
-    for name, value in case.arguments.items():
-        dtype = "float32" if "scale" in name else "int32"
-        if name.startswith("input_scales") or name.startswith("input_zero_points"):
-            attributes[name] = [relax.const(np.asarray(each, dtype)) for each in value]
-        elif "scale" in name or "zero_point" in name:
-            attributes[name] = relax.const(np.asarray(value, dtype))
-        else:
-            attributes[name] = value
-    return getattr(op, case.op)(**operands, **attributes), variables, arrays
-
-
 def agree(cases: Sequence[golden.Case], schedule: bool) -> None:
     """Compile calls that are configured alike as one module, and compare."""
-    made = [call(case) for case in cases]
-    builder = relax.BlockBuilder()
-    with builder.function("main", [var for _, variables, _ in made for var in variables]):
-        with builder.dataflow():
-            results = [builder.emit_output(one) for one, _, _ in made]
-        builder.emit_func_output(relax.Tuple(results))
-    with requantize_config(**cases[0].config):
-        run = tvmlab.compile(builder.get(), schedule=schedule)
-    found = run(*(array for _, _, arrays in made for array in arrays))
-    for case, result in zip(cases, found, strict=True):
-        assert (result.dtype, result.shape) == (case.expected.dtype, case.expected.shape)
-        message = f"{case.name} {case.arguments}"
-        if case.op == "dequantize":
-            np.testing.assert_array_max_ulp(result, case.expected, 1)
-        else:
-            np.testing.assert_array_equal(result, case.expected, err_msg=message)
-
-
-def by_configuration(folder: Path, without: Sequence[str] = ()) -> list[list[golden.Case]]:
-    groups: dict[str, list[golden.Case]] = {}
-    for name in sorted(set(golden.names(folder)).difference(without)):
-        case = golden.read(name, folder)
-        groups.setdefault(str(case.config), []).append(case)
-    return list(groups.values())
+    for case, result in zip(cases, golden.compiled(cases, schedule), strict=True):
+        golden.check(case, result)
 
 
 @pytest.mark.parametrize("schedule", [False, True])
 def test_relays_results_compiled(schedule: bool) -> None:
-    groups = by_configuration(golden.HERE)
+    groups = golden.by_configuration(golden.HERE)
     assert len(groups) >= 3
     for cases in groups:
         agree(cases, schedule)
 
 
 def test_the_rest_of_relays_results_compiled() -> None:
-    groups = by_configuration(golden.WHOLE, golden.names())
+    groups = golden.by_configuration(golden.WHOLE, golden.names())
     if not groups:
         pytest.skip("the whole of Relay's results does not lie beside the repository")
     for cases in groups:

@@ -11,7 +11,7 @@ import pytest
 import tvm
 from helpers_assembly import assembly
 from helpers_qnn import Case, differences, module
-from helpers_qnn_cases import OPERATORS, ROUNDINGS
+from helpers_qnn_cases import EVERY_ROUNDING, OPERATORS, ROUNDINGS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tvm import relax, tirx
@@ -62,7 +62,7 @@ def half_ways(rng: np.random.Generator, ratio: np.ndarray, dtype: str) -> np.nda
     return np.clip(made, info.min, info.max).astype(dtype)
 
 
-@pytest.mark.parametrize("rounding", ROUNDINGS)
+@pytest.mark.parametrize("rounding", EVERY_ROUNDING)
 def test_half_way_cases_of_every_shift(rounding: str) -> None:
     """From multipliers of 2**-32, which give 0, to those that need a shift to the left."""
     rng = np.random.default_rng(0)

@@ -22,6 +22,7 @@ from helpers_litert import (
     write,
 )
 from helpers_models import real_model
+from helpers_qnn_peers import noise, recorded
 from helpers_tflite_replay import OPERATORS, replay
 
 from tvmlab.qnn import arithmetic
@@ -79,7 +80,7 @@ def test_elementwise(code: str, dtype: str, seed: int) -> None:
         lhs.scales, rhs.scales, out.scales = [0.0625], [0.03125], [0.0078125 * 2 ** (seed // 3)]
     # Without this, int16 with powers of two is what a special kernel computes.
     options = {} if code == "MUL" else {"PotScaleInt16": False}
-    model = Model(code, [lhs, rhs, out], code.capitalize() + "Options", options, 2)
+    model = Model(code, [lhs, rhs, out], code.capitalize() + "Options", options)
     x, y = draw.values(shape, dtype), draw.values(other, dtype)
     assert not differences(model, x, y).any()
 
@@ -102,7 +103,7 @@ def test_average_pooling(dtype: str, seed: int) -> None:
         "FilterWidth": window[1],
     }
     result = Tensor([2, *out, 5], dtype, x.scales, x.zeros)
-    model = Model("AVERAGE_POOL_2D", [x, result], "Pool2DOptions", options, 2)
+    model = Model("AVERAGE_POOL_2D", [x, result], "Pool2DOptions", options)
     assert not differences(model, draw.values(x.shape, dtype)).any()
 
 
@@ -118,7 +119,7 @@ def test_mean(dtype: str, axes: tuple[int, ...]) -> None:
         if seed == 3:
             out.scales, out.zeros = x.scales, x.zeros
         tensors = [x, constant(np.array(axes, "int32")), out]
-        model = Model("MEAN", tensors, "ReducerOptions", {"KeepDims": keep}, 2)
+        model = Model("MEAN", tensors, "ReducerOptions", {"KeepDims": keep})
         assert not differences(model, draw.values(shape, dtype)).any()
 
 
@@ -157,7 +158,7 @@ def convolution(draw: Draw, code: str, dtype: str, seed: int) -> Model:
     if deep:
         options["DepthMultiplier"] = multiplier
     table = "DepthwiseConv2DOptions" if deep else "Conv2DOptions"
-    return Model(code, [x, weight, bias, y], table, options, 3)
+    return Model(code, [x, weight, bias, y], table, options)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -204,7 +205,7 @@ def test_which_product_of_scales(dtype: str, code: str) -> None:
             options["DepthMultiplier"] = 1
         table = "DepthwiseConv2DOptions" if deep else "Conv2DOptions"
         bias_tensor = constant(bias, [float(np.float32(product))])
-        model = Model(code, [x, weight, bias_tensor, y], table, options, 3)
+        model = Model(code, [x, weight, bias_tensor, y], table, options)
         assert not differences(model, np.zeros(x.shape, dtype)).any()
     assert met > 20
 
@@ -218,7 +219,7 @@ def fully_connected(
     product = float(np.float32(scales[0]) * np.float32(scales[1]))
     bias = constant(draw.rng.integers(-5000, 5000, units).astype("int32"), [product])
     y = Tensor([rows, units], dtype, scales[2:], [draw.zero(dtype)])
-    return Model("FULLY_CONNECTED", [x, weight, bias, y], "FullyConnectedOptions", {}, 4)
+    return Model("FULLY_CONNECTED", [x, weight, bias, y], "FullyConnectedOptions", {})
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
@@ -254,7 +255,7 @@ def test_concatenation() -> None:
     """LiteRT's kernel for int8 takes only what has the result's scale and zero point."""
     draw = Draw(0)
     tensors = [Tensor([2, n, 5], "int8", [0.1], [7]) for n in (3, 1, 4, 8)]
-    model = Model("CONCATENATION", tensors, "ConcatenationOptions", {"Axis": 1}, 2)
+    model = Model("CONCATENATION", tensors, "ConcatenationOptions", {"Axis": 1})
     values = [draw.values(tensor.shape, "int8") for tensor in tensors[:3]]
     assert not differences(model, *values).any()
 
@@ -262,15 +263,7 @@ def test_concatenation() -> None:
 @pytest.fixture(scope="module")
 def resnet8() -> tuple[list[Tensor], list[Layer], dict[int, Array]]:
     """ResNet-8's layers, and every tensor as LiteRT computes it from random inputs."""
-    content = real_model("resnet8_int8.tflite")
-    tensors, layers = read(content)
-    litert, first = Litert(content), layers[0].inputs[0]
-    kept: dict[int, list[Array]] = {i: [] for i in (first, *(layer.output for layer in layers))}
-    for x in Draw(0).values([INPUTS, 1, *tensors[first].shape[1:]], "int8"):
-        litert.run(x)
-        for number, values in kept.items():
-            values.append(litert.tensor(number))
-    return tensors, layers, {number: np.concatenate(values) for number, values in kept.items()}
+    return recorded(real_model("resnet8_int8.tflite"), noise(INPUTS))
 
 
 def test_resnet8_layer_by_layer(

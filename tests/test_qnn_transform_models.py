@@ -68,52 +68,17 @@ def test_resnet8_of_tensorflow_lite(rounding):
     assert names(after)[-6:-3] == ["qnn.dense", "relay.nn.bias_add", "qnn.requantize"]
 
 
-def test_resnet8_has_litert_reference_kernels_bits_from_end_to_end():
-    pytest.importorskip("tflite", reason="tflite is not installed")
-    litert = pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is not installed")
-    content = real_model("resnet8_int8.tflite")
-    mod = FakeQuantizationToInteger(rounding="TFLITE")(tvmlab.load(content))
-    interpreter = litert.Interpreter(
-        model_content=content,
-        experimental_op_resolver_type=litert.OpResolverType.BUILTIN_REF,
-        experimental_preserve_all_tensors=True,
-    )
-    interpreter.allocate_tensors()
-    (given,) = interpreter.get_input_details()
-    (logits,) = (
-        t
-        for t in interpreter.get_tensor_details()
-        if "BiasAdd" in t["name"] and tuple(t["shape"]) == (1, 10)
-    )
-    (last,) = (
-        binding.var.name
-        for block in mod["main"].body.blocks
-        for binding in block.bindings
-        if str(binding.var.ty) == 'R.Tensor((1, 10), dtype="int8")'
-        and "requantize" in str(binding.value)
-    )
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        x = rng.integers(-128, 128, (1, 32, 32, 3)).astype("int8")
-        interpreter.set_tensor(given["index"], x)
-        interpreter.invoke()
-        _, computed = run(mod, x)
-        assert np.array_equal(computed[last], interpreter.get_tensor(logits["index"]))
+def test_resnet50_by_onnx_runtime():
+    """Sums of two branches and batch norms on their own: whole, and rewritten in a moment.
 
-
-@pytest.mark.parametrize("name", ["mobilenet_v2", "resnet50_v2"])
-def test_large_networks_by_onnx_runtime(name):
-    """ResNet-50's sum of two branches, MobileNet's relu6: whole, and rewritten in a moment."""
+    MobileNet's relu6 is in test_qnn_peers, with its values.
+    """
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     from tvmlab.models.quantized import quantized_onnx
 
-    model = {
-        "mobilenet_v2": models.mobilenet_v2,
-        "resnet50_v2": lambda: models.resnet50_v2("seeded"),
-    }[name]()
     rng = np.random.default_rng(0)
     calibration = rng.normal(size=(1, 3, 224, 224)).astype("float32")
-    mod = tvmlab.load(quantized_onnx(model, calibration=calibration))
+    mod = tvmlab.load(quantized_onnx(models.resnet50_v2("seeded"), calibration=calibration))
     after = FakeQuantizationToInteger()(mod)
     assert float_operators(after) == []
     kept = {name for name in names(after) if not name.startswith(("qnn.", "relay."))}

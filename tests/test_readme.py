@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers_forked import forked
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -27,9 +28,8 @@ def test_there_is_code() -> None:
 
 @pytest.mark.parametrize("code", CODE, ids=[f"block-{n}" for n in range(len(CODE))])
 def test_code_runs_alone_in_an_empty_folder(code: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300
-    )
+    assert "import tvmlab" in code or "from tvmlab" in code
+    done = forked("-c", code, folder=tmp_path, imported="tvmlab")
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
 

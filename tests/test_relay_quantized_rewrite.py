@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers_relay_patterns import equal
+from helpers_relay_patterns import equal, quantized_convolution
 from tvm import relax
 
 from tvmlab import relay
@@ -20,7 +20,6 @@ from tvmlab.relay.dataflow_pattern import (
     is_constant,
     is_op,
     rewrite,
-    wildcard,
 )
 
 pytest.importorskip("lark", reason="reading Relay text needs lark")
@@ -30,14 +29,6 @@ FACTS = json.loads((REWRITE / "facts.json").read_text())
 
 def read(name):
     return relay.fromtext((REWRITE / f"{name}.relay").read_text())
-
-
-def convolution():
-    """The backend's pattern: an optional pad, a convolution, a bias and a requantize."""
-    padded = is_op("nn.pad")(wildcard(), wildcard()) | wildcard()
-    product = is_op("qnn.conv2d")(padded, *[is_constant() for _ in range(5)])
-    biased = is_op("nn.bias_add")(product, is_constant())
-    return is_op("qnn.requantize")(biased, *[is_constant() for _ in range(4)])
 
 
 class QnnQuantizeConstFold(DFPatternCallback):
@@ -102,14 +93,14 @@ def test_both_forms_become_one():
 def test_the_backends_pattern_matches_where_it_did_in_relay(frontend, when):
     main = read(f"{frontend}_{when}")["main"]
     expected = FACTS[f"{frontend}_matches_{when}"]
-    assert convolution().match(main.body) == expected
-    assert FunctionPattern(None, convolution()).match(main) == expected
+    assert quantized_convolution().match(main.body) == expected
+    assert FunctionPattern(None, quantized_convolution()).match(main) == expected
 
 
 @pytest.mark.parametrize("name", ["torch_after", "tflite_before"])
 def test_what_is_cut_out_has_relays_name_parameters_and_constants(name):
     main = read(name)["main"]
-    result = convolution().partition(main, {"Composite": "tvmlab_npu.qnn_conv2d"})
+    result = quantized_convolution().partition(main, {"Composite": "tvmlab_npu.qnn_conv2d"})
     printed = relay.astext(relay.IRModule.from_expr(result), show_meta_data=False)
     wanted = (REWRITE / f"{name}_partitioned.relay").read_text()
     composite = next(line.strip() for line in wanted.splitlines() if "fn (" in line)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm_ffi
+from helpers_forked import forked
 from helpers_networks import by_onnxruntime
 
 import tvmlab
@@ -21,11 +22,9 @@ SCRIPTS = DATA / "scripts"
 
 
 def run(*arguments: object, folder: Path, fails: bool = False) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tvmlab.relay", *map(str, arguments)]
-    where = {"PYTHONPATH": str(Path(tvmlab.__file__).parents[1])}
-    done = subprocess.run(
-        command, cwd=folder, env=where, capture_output=True, text=True, timeout=300, check=False
-    )
+    """Run the command; its package is imported before it begins, as ``python -m`` does."""
+    how = {"folder": folder, "imported": "tvmlab.relay", "environment": {}}
+    done = forked("-m", "tvmlab.relay", *arguments, **how)
     assert (done.returncode != 0) == fails, done.stderr
     return done
 
@@ -99,7 +98,11 @@ def test_the_exit_code_is_the_scripts(
 
 def test_what_is_asked_of_the_command_itself(tmp_path: Path) -> None:
     assert run(folder=tmp_path, fails=True).returncode == 2
-    assert "usage" in run("--help", folder=tmp_path).stdout
+    command = [sys.executable, "-m", "tvmlab.relay", "--help"]
+    where = {"PYTHONPATH": str(Path(tvmlab.__file__).parents[1])}
+    done = subprocess.run(command, cwd=tmp_path, env=where, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "usage" in done.stdout
     missing = run("no_such.py", folder=tmp_path, fails=True)
     assert missing.returncode == 2
     assert "no_such.py" in missing.stderr
@@ -223,7 +226,9 @@ def test_tests_of_relays_time_run_under_pytest(tmp_path: Path) -> None:
         "    got = made.evaluate(relay.Function([x], x + x))(tvm.nd.array([1.0, 2.0]))\n"
         "    tvm.testing.assert_allclose(got.numpy(), [2.0, 4.0])\n"
     )
-    done = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_then.py", folder=tmp_path)
+    # Without the plugin for notebooks, whose import is long.
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:nbval"]
+    done = run("-m", "pytest", *options, "test_then.py", folder=tmp_path)
     assert "1 passed" in done.stdout
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +10,7 @@ import numpy as np
 import pytest
 import tvm
 from helpers_convolutions import Conv
+from helpers_forked import forked
 from helpers_models import array
 from helpers_networks import by_onnxruntime, relative_error
 from helpers_schedule import module
@@ -206,7 +204,9 @@ def test_any_batch_runs_with_one_compilation() -> None:
 
 def test_one_thread_two_and_more_than_cores_agree_to_the_bit() -> None:
     code = """
-import hashlib, numpy as np, tvmlab
+import hashlib, os
+os.environ["TVM_NUM_THREADS"] = "{threads}"  # read when the first kernel starts
+import numpy as np, tvmlab
 from helpers_convolutions import Conv
 from helpers_schedule import module
 from test_schedule import THREADED
@@ -221,15 +221,9 @@ print(tvmlab.target.runtime_threads(), total.hexdigest())
 """
     said = {}
     for threads in (1, 2, 5):
-        environment = {**os.environ, "TVM_NUM_THREADS": str(threads)}
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=Path(__file__).parent,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        here = Path(__file__).parent
+        done = forked("-c", code.replace("{threads}", str(threads)), folder=here, imported="tvmlab")
+        assert done.returncode == 0, done.stderr
         started, said[threads] = done.stdout.split()
         assert int(started) == min(threads, int(started))
     assert len(set(said.values())) == 1

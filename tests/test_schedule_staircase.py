@@ -91,7 +91,7 @@ class Norm(Case):
 def norms(draw: st.DrawFn) -> Norm:
     dtypes = draw(st.tuples(st.sampled_from(NARROW), st.sampled_from(NARROW)))
     compute = draw(st.sampled_from(("int64", "int64", "float32")))
-    roundings = ("UPWARD", "TONEAREST", "TFLITE") if compute == "int64" else ("UPWARD", "TONEAREST")
+    roundings = ("UPWARD", "TONEAREST", "TFLITE" if compute == "int64" else "ONNX")
     return Norm(
         channels=draw(st.integers(2, 40)),
         dtypes=dtypes,

@@ -11,6 +11,7 @@ from tvm.ir import IRModule
 from tvm.relax.backend.cpu_generic import pipeline as cpu_generic
 
 from . import dialect
+from ._telling import telling
 from .batch_norm import FoldBatchNorm
 from .errors import CompileError, TvmlabError
 from .executable import Executable
@@ -91,9 +92,8 @@ def compile(
     except TvmlabError:
         raise  # it says what is wrong, where, and what to do
     except Exception as error:  # passes and code generators raise many classes
-        lines = str(error).strip().splitlines()
         raise CompileError(
-            f"TVM could not compile the module: {lines[-1] if lines else repr(error)}",
+            f"TVM could not compile the module: {telling(error)}",
             where=f"target {made}",
             fix="the error above this one is TVM's own, with the pass it was raised in",
         ) from error

@@ -2,6 +2,7 @@
 
 A new operator needs a name, its operands, how types follow from types, and what it stands for. Its
 attributes are a plain dictionary (`ir.DictAttrs`), so it prints, matches and saves like any other.
+`tvmlab.script` gives it the name by which TVMScript reads what it printed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, relax
 
-from . import errors
+from . import errors, script
 
 Infer = Callable[[Sequence[ir.Type], dict[str, Any]], ir.Type]
 Expand = Callable[[Sequence[relax.Expr], dict[str, Any]], relax.Expr]
@@ -129,6 +130,10 @@ def _from_words(kind: type[errors.TvmlabError]) -> type:
 
     return type(kind.__name__, (), {"__new__": again})
 
+
+# Those of the table of Relay's operators, which is large: it is imported when a script names one.
+for _name in ("qnn", "relay"):
+    script.namespace(_name, f"{__package__}.relay")
 
 _INFERENCES: dict[str, Infer] = {}
 _EXPANSIONS: dict[str, Expand] = {}

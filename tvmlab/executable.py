@@ -16,6 +16,7 @@ import tvm
 from tvm import relax
 
 from . import bench, package
+from ._telling import telling
 from .errors import PackageError, TargetError, ToolchainError
 from .schedule import Summary
 from .signature import Input, Signature
@@ -329,7 +330,7 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
             module = package.load(Path(folder))
         except Exception as error:  # the system's loader, in words of its own
             raise PackageError(
-                f"the library cannot be loaded here: {str(error).strip().splitlines()[-1]}",
+                f"the library cannot be loaded here: {telling(error)}",
                 where=f"{path}, made for {made}",
                 fix="load it on a machine of that kind, or compile the model again for this one",
             ) from error

@@ -18,6 +18,7 @@ from typing import Any
 
 import tvm
 
+from ._telling import telling
 from .errors import TargetError
 
 __all__ = ["as_target", "host_target", "missing_features", "physical_cores", "runtime_threads"]
@@ -177,7 +178,7 @@ def as_target(target: tvm.target.Target | Mapping[str, Any] | str | None) -> tvm
         except Exception as error:
             # TVM raises ValueError, TypeError or InternalError here, by what is wrong.
             raise TargetError(
-                f"TVM does not know this target: {str(error).strip().splitlines()[-1]}",
+                f"TVM does not know this target: {telling(error)}",
                 where=repr(target),
                 fix='give a kind such as "llvm" or a dictionary such as '
                 '{"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 4}; leave it out for the host',

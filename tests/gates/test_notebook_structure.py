@@ -54,5 +54,6 @@ def test_make_test_compares_every_notebook_strictly_and_offline() -> None:
         assert option.replace(f"{ROOT}/", "").replace("=", " ") in options.replace("=", " ")
     assert f"PYTHONPATH={OFFLINE.relative_to(ROOT)}" in options
     assert not {"--nbval-lax", "-x", "-k", "--deselect", "--ignore"} & set(words)
+    assert not {"-n", "--dist"} & set(words)  # Two at once would measure each other.
     named = {path for word in words if word.endswith(".ipynb") for path in ROOT.glob(word)}
     assert named == set(NOTEBOOKS)

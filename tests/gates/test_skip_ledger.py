@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import nbformat
@@ -74,3 +77,47 @@ def test_without_a_skip_the_ledger_says_so_and_cells_compare(tmp_path: Path) -> 
     cells, text = run_nbval(path, "-p", "conftest", PYTHONPATH=paths)
     assert set(cells.values()) == {""}, text  # Also: kernels have an IPython folder of their own.
     assert "nothing was skipped" in text
+
+
+SEVERAL = """
+import pytest
+
+@pytest.mark.parametrize("number", range(3))
+def test_skipped(number):
+    pytest.skip("no such thing here")
+
+@pytest.mark.xfail(reason="not yet", strict=True)
+def test_expected():
+    assert False
+
+def test_failing():
+    answer = {"a": 1}
+    assert answer == {"a": 2}
+"""
+
+
+def test_several_processes_end_with_one_ledger_and_say_what_failed(tmp_path: Path) -> None:
+    for name in ("test_a.py", "test_b.py"):
+        (tmp_path / name).write_text(SEVERAL)
+    command = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadfile", "-p", "conftest"]
+    # The one that runs this test, if it is one of several, is not the one that is run.
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+    done = subprocess.run(
+        [*command, "-p", "no:cacheprovider", "-c", "/dev/null", f"--rootdir={tmp_path}", tmp_path],
+        cwd=tmp_path,
+        env=kept
+        | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        | {"PYTEST_PLUGINS": "xdist.plugin"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    said = done.stdout
+    assert said.count("skip ledger") == 1, said + done.stderr
+    assert "   6 x no such thing here" in said
+    assert "   2 x expected to fail: not yet" in said
+    assert "2 failed, 6 skipped, 2 xfailed" in said
+    for name in ("test_a.py", "test_b.py"):
+        assert f"{name}:14: AssertionError" in said
+    assert "[gw0]" in said
+    assert "assert {'a': 1} == {'a': 2}" in said

@@ -13,6 +13,7 @@ from tvm.ir import IRModule
 
 from ..errors import ModelError
 from ..models import Model
+from ..models.quantized import QuantizedTorch
 from .shapes import Shapes
 
 __all__ = ["Shapes", "load"]
@@ -36,7 +37,8 @@ def load(model: Any, *, shapes: Mapping[str, Sequence[int | str]] | None = None)
 
     Parameters
     ----------
-    model : path, bytes, onnx.ModelProto, torch.export.ExportedProgram or tvmlab.models.Model
+    model : path, bytes, onnx.ModelProto, torch.export.ExportedProgram, tvmlab.models.Model or \
+            tvmlab.models.quantized.QuantizedTorch
         A path or bytes of an ONNX (``.onnx``) or TensorFlow Lite (``.tflite``) model or of Relay
         text, or the model as an object. PyTorch models are given as the object that
         ``torch.export.export`` returns.
@@ -59,7 +61,10 @@ def load(model: Any, *, shapes: Mapping[str, Sequence[int | str]] | None = None)
     ShapeError
         A dimension is open and `shapes` does not give it, or `shapes` does not fit.
     """
-    model = model.proto if isinstance(model, Model) else model
+    if isinstance(model, Model):
+        model = model.proto
+    elif isinstance(model, QuantizedTorch):
+        model = model.program
     if isinstance(model, (str, os.PathLike)):
         return _load_file(Path(model), shapes)
     if isinstance(model, (bytes, bytearray, memoryview)):

@@ -9,7 +9,11 @@ import tvm
 import tvm_ffi
 from tvm import ir, relax
 
+from .raising import as_tir, calls, plain, raised
+
 __all__ = ["RaiseLimits"]
+
+_LIMITS = ("maximum", "minimum")
 
 
 @tvm.transform.module_pass(opt_level=0)
@@ -26,20 +30,7 @@ class RaiseLimits:
         self, mod: tvm.ir.IRModule, ctx: tvm.transform.PassContext
     ) -> tvm.ir.IRModule:
         """Rewrite a module, called by TVM's pass infrastructure."""
-        limits = any(
-            _limit(var) and isinstance(func, tvm.tirx.PrimFunc)
-            for var, func in mod.functions_items()
-        )
-        if not limits:
-            return mod
-        for var, func in list(mod.functions_items()):
-            if isinstance(func, relax.Function):
-                mutator = _RaiseLimits(mod)
-                raised = mutator.visit_expr(func)
-                if not tvm_ffi.structural_equal(raised, func):
-                    mutator.builder_.update_func(var, raised)
-                    mod = mutator.builder_.get()
-        return relax.transform.DeadCodeElimination()(mod)
+        return raised(mod, _LIMITS, _RaiseLimits)
 
 
 @relax.expr_functor.mutator
@@ -56,17 +47,17 @@ class _RaiseLimits(relax.PyExprMutator):  # type: ignore[misc]
         ):
             return call
         function, values = call.args[0], list(call.args[1].fields)
-        name = _limit(function)
-        if name is None or len(values) != 2 or values[1].ty.ndim != 0:
+        name = plain(function)
+        if name not in _LIMITS or len(values) != 2 or values[1].ty.ndim != 0:
             return call
         op = getattr(relax.op, name)
-        if not tvm_ffi.structural_equal(self.mod[function], _as_tir(op, values)):
+        if not tvm_ffi.structural_equal(self.mod[function], as_tir(op, values, name)):
             return call
         value, bound = values[0], self.bound(values[1])
         below: Any = self.lookup_binding(value) if isinstance(value, relax.Var) else None
         if (
             name == "minimum"
-            and _calls(below, "maximum")
+            and calls(below, "maximum")
             and isinstance(bound, ir.GenericConst)
             and isinstance(below.args[1], ir.GenericConst)
         ):
@@ -77,29 +68,9 @@ class _RaiseLimits(relax.PyExprMutator):  # type: ignore[misc]
     def bound(self, value: relax.Expr) -> relax.Expr:
         """See through the choice that replaces a bound that is not a number."""
         choice: Any = self.lookup_binding(value) if isinstance(value, relax.Var) else None
-        if not _calls(choice, "where") or not isinstance(choice.args[2], ir.GenericConst):
+        if not calls(choice, "where") or not isinstance(choice.args[2], ir.GenericConst):
             return value
         test, constant = self.lookup_binding(choice.args[0]), choice.args[2]
-        if not _calls(test, "isnan") or not tvm_ffi.structural_equal(test.args[0], constant):
+        if not calls(test, "isnan") or not tvm_ffi.structural_equal(test.args[0], constant):
             return value
         return value if np.isnan(constant.value.numpy()) else constant
-
-
-def _limit(function: ir.GlobalVar) -> str | None:
-    """Say which of the two a function is by its name, if any; names are numbered."""
-    name = function.name_hint.rstrip("0123456789_")
-    return name if name in ("maximum", "minimum") else None
-
-
-def _calls(value: Any, name: str) -> bool:
-    return isinstance(value, relax.Call) and getattr(value.op, "name", "") == f"relax.{name}"
-
-
-def _as_tir(op: Any, values: list[Any]) -> Any:
-    """Give the TIR function that upstream makes of an operator."""
-    builder = relax.BlockBuilder()
-    parameters = [relax.Var(f"x{i}", value.ty) for i, value in enumerate(values)]
-    with builder.function("main", parameters):
-        builder.emit_func_output(builder.emit(op(*parameters)))
-    mod = relax.transform.LegalizeOps()(builder.get())
-    return mod[op.__name__] if op.__name__ in {v.name_hint for v in mod.get_global_vars()} else None

@@ -17,10 +17,13 @@ from typing import Any
 import tvm
 from tvm.ir import IRModule
 
+from .._telling import telling
 from ..errors import ModelError, ShapeError, UnsupportedOperatorError
 from ..extras import need
-from . import qdq, qoperator
+from . import onnx_pads, qdq, qoperator
 from .limits import RaiseLimits
+from .onnx_values import nodes
+from .pads import RaisePads
 from .shapes import Shapes, resolve
 
 __all__ = ["import_proto", "parse"]
@@ -115,26 +118,25 @@ def import_proto(
             _check(onnx, model, where)
             model = qoperator.rewrite(model, where)
             qdq.check(model, where)
-            declared = dict(_inputs(model.graph))
+            sizes = resolve(dict(_inputs(model.graph)), shapes, where=where)
             imported = from_onnx(
-                model,
-                shape_dict=resolve(declared, shapes, where=where),
-                keep_params_in_input=keep_params,
+                onnx_pads.explicit(model, sizes), shape_dict=sizes, keep_params_in_input=keep_params
             )
-            raise_limits: tvm.transform.Pass = RaiseLimits()
-            imported = raise_limits(imported)
+            imported = tvm.transform.Sequential([RaiseLimits(), RaisePads()])(imported)
             if qdq.quantized(model):
                 imported["main"] = imported["main"].with_attr("qnn.rounding", "ONNX")
             return imported
-    except tvm.error.OpNotImplemented as error:
-        raise _unsupported(model, set(re.findall(r"\w+", str(error))), where) from error
     except (ModelError, ShapeError):
         raise
     except Exception as error:  # upstream's converters raise whatever they stumble over
+        if isinstance(error, NotImplementedError):  # tvm.error.OpNotImplemented is one
+            named = set(re.findall(r"\w+", str(error)))
+            if any(node.op_type in named for node in nodes(model.graph)):
+                raise _unsupported(model, named, where) from error
         found = re.search(r"Error converting operator (\w+)", printed.getvalue())
         operator = f"operator {found[1]}" if found else "a model"
         raise ModelError(
-            f"TVM's importer failed on {operator}: {_last_line(error)}",
+            f"TVM's importer failed on {operator}: {telling(error)}",
             where=where,
             fix="run it in ONNX Runtime to see whether the model itself is at fault; if it is "
             "not, the operator's attributes are ones that TVM does not import",
@@ -176,7 +178,7 @@ def _identifier(name: str) -> str:
 def _check(onnx: Any, model: Any, where: str) -> None:
     """Refuse what is no valid ONNX model, once its operators are known to be ONNX's."""
     standard = {schema.name for schema in onnx.defs.get_all_schemas()}
-    for node in _nodes(model.graph):
+    for node in nodes(model.graph):
         # The importer looks at names alone: it would take another domain's Relu for ONNX's. It
         # does know operators of ONNX Runtime's own domain.
         known = node.op_type in standard if node.domain in _ONNX else node.domain == _CONTRIBUTED
@@ -186,7 +188,7 @@ def _check(onnx: Any, model: Any, where: str) -> None:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
         raise ModelError(
-            f"the model is not valid ONNX: {str(error).strip().splitlines()[0]}",
+            f"the model is not valid ONNX: {telling(error)}",
             where=where,
             fix="export it again; onnx.checker.check_model says more",
         ) from error
@@ -196,19 +198,12 @@ def _check(onnx: Any, model: Any, where: str) -> None:
             raise
 
 
-def _nodes(graph: Any) -> Iterator[Any]:
-    """Yield a graph's nodes, and those of the graphs in them: branches and loop bodies."""
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                yield from _nodes(inner)
-
-
 def _unsupported(model: Any, names: set[str], where: str) -> UnsupportedOperatorError:
     """Name the operators that the importer does not know, and where the model has them."""
-    nodes = [node for node in _nodes(model.graph) if node.op_type in names]
-    found = {node.op_type: node for node in reversed(nodes)}
+    found: dict[str, Any] = {}
+    for node in nodes(model.graph):
+        if node.op_type in names:
+            found.setdefault(node.op_type, node)
     operators = [
         f"{node.domain}.{kind}" if node.domain else kind for kind, node in sorted(found.items())
     ]
@@ -250,7 +245,7 @@ def _with_external_data(model: Any, folder: Path | None, where: str) -> Any:
             load_external_data_for_tensor(tensor, str(folder))
         except (onnx.checker.ValidationError, ValueError, OSError) as error:
             raise ModelError(
-                f"the model's weights cannot be read: {str(error).strip().splitlines()[0]}",
+                f"the model's weights cannot be read: {telling(error)}",
                 where=f"{where}: tensor {tensor.name!r}",
                 fix=f"put the files with the weights into {folder}, whole and under the names "
                 "that the model gives; files outside this folder are never read",
@@ -268,8 +263,3 @@ def _tensors(message: Any) -> Iterator[Any]:
                 yield item
             else:
                 yield from _tensors(item)
-
-
-def _last_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[-1] if lines else type(error).__name__

@@ -7,6 +7,7 @@ from typing import Any
 
 from tvm.ir import IRModule
 
+from .._telling import telling
 from ..errors import ModelError, ShapeError, UnsupportedOperatorError
 from . import pt2e
 from .shapes import Shapes
@@ -55,16 +56,18 @@ def import_program(program: Any, shapes: Shapes | None, *, keep_params: bool = F
             # Inference keeps no training-only operators such as dropout.
             program = program.run_decompositions({})
             _refuse_state(program)
-            return from_exported_program(
-                program,
-                keep_params_as_input=keep_params,
-                unwrap_unit_return_tuple=True,
-                custom_convert_map=pt2e.converters(program),
+            return _bounded(
+                from_exported_program(
+                    program,
+                    keep_params_as_input=keep_params,
+                    unwrap_unit_return_tuple=True,
+                    custom_convert_map=pt2e.converters(program),
+                )
             )
     except ModelError:
         raise
     except Exception as error:  # upstream asserts and raises by turns
-        message = str(error).strip().splitlines()[-1] if str(error).strip() else repr(error)
+        message = telling(error)
         if "Unsupported function type" in message:
             raise _unsupported(program, message) from error
         raise ModelError(
@@ -72,6 +75,15 @@ def import_program(program: Any, shapes: Shapes | None, *, keep_params: bool = F
             where="the exported program",
             fix="export the module in evaluation mode, and check that it runs in PyTorch",
         ) from error
+
+
+def _bounded(mod: IRModule) -> IRModule:
+    """Drop least sizes of 1: every size is as large, and there is nothing to know by them."""
+    main, name = mod["main"], "tir_var_lower_bound"
+    if main.attrs is not None and name in main.attrs:
+        kept = {str(size): least for size, least in main.attrs[name].items() if least > 1}
+        mod["main"] = main.with_attr(name, kept) if kept else main.without_attr(name)
+    return mod
 
 
 def _unsupported(program: Any, message: str) -> UnsupportedOperatorError:

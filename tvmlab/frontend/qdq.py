@@ -12,6 +12,7 @@ import numpy as np
 
 from ..errors import ModelError, UnsupportedOperatorError
 from ..extras import need
+from .onnx_values import Values, nodes, subgraphs
 
 __all__ = ["check", "quantized"]
 
@@ -24,8 +25,8 @@ _SUPPORTED = (
 
 
 def quantized(model: Any) -> bool:
-    """Say whether an ONNX model quantizes or dequantizes anywhere in its own graph."""
-    return any(node.op_type in _OPERATORS for node in model.graph.node)
+    """Say whether an ONNX model quantizes or dequantizes anywhere."""
+    return any(node.op_type in _OPERATORS for node in nodes(model.graph))
 
 
 def check(model: Any, where: str) -> None:
@@ -46,58 +47,41 @@ def check(model: Any, where: str) -> None:
     UnsupportedOperatorError
         Quantization by blocks, of 4-bit integers or of floats.
     """
-    onnx = need("onnx", extra="onnx")
-    graph = model.graph
-    if not quantized(model):
-        return
-    constants = {tensor.name: tensor for tensor in graph.initializer}
-    shapes = {tensor.name: list(tensor.dims) for tensor in graph.initializer}
-    types = {tensor.name: tensor.data_type for tensor in graph.initializer}
-    for value in (*graph.input, *graph.value_info, *graph.output):
-        declared = value.type.tensor_type
-        types[value.name] = declared.elem_type
-        if declared.HasField("shape"):
-            shapes[value.name] = [dim.dim_value or None for dim in declared.shape.dim]
+    if quantized(model):
+        _check(need("onnx", extra="onnx"), model.graph, None, where)
+
+
+def _check(onnx: Any, graph: Any, outer: Values | None, where: str) -> None:
+    """Check a graph, and those in it: branches and loop bodies."""
+    known = Values(graph, outer)
     for node in graph.node:
-        if node.op_type == "Constant" and node.attribute[0].name == "value":
-            constants[node.output[0]] = node.attribute[0].t
-            types[node.output[0]] = node.attribute[0].t.data_type
-            shapes[node.output[0]] = list(node.attribute[0].t.dims)
+        for inner in subgraphs(node):
+            _check(onnx, inner, known, where)
+        known.note(node)
         if node.op_type in _OPERATORS:
             place = (
                 f"{node.op_type} in node {node.name!r}"
                 if node.name
                 else (f"{node.op_type} giving {node.output[0]!r}")
             )
-            _one(onnx, node, constants, shapes, types, f"{where}: {place}")
+            _one(onnx, node, known, f"{where}: {place}")
 
 
-def _one(
-    onnx: Any,
-    node: Any,
-    constants: dict[str, Any],
-    shapes: dict[str, Any],
-    types: dict[str, int],
-    where: str,
-) -> None:
+def _one(onnx: Any, node: Any, known: Values, where: str) -> None:
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     x, scale_name, *rest = node.input
     zero_name = rest[0] if rest else ""
     if attributes.get("block_size", 0):
         raise _unsupported(node, "by blocks (block_size)", where)
     integer = x if node.op_type == "DequantizeLinear" else node.output[0]
-    kinds = {types.get(integer, 0), types.get(zero_name, 0), attributes.get("output_dtype", 0)}
+    kinds = {known.types.get(name, 0) for name in (integer, zero_name)}
+    kinds.add(attributes.get("output_dtype", 0))
     for kind in kinds - {0}:
         name = onnx.TensorProto.DataType.Name(kind)
         quantizing = kind == attributes.get("output_dtype") and node.op_type != "QuantizeLinear"
         if name not in _INTEGERS and not quantizing:
             raise _unsupported(node, f"of {name.lower()}", where)
-    read = {
-        name: onnx.numpy_helper.to_array(constants[name])
-        for name in (scale_name, zero_name)
-        if name in constants
-    }
-    scale, zero = read.get(scale_name), read.get(zero_name)
+    scale, zero = known.value(scale_name), known.value(zero_name)
     if scale is not None:
         _scale(scale, where)
     for name, value in (("scale", scale), ("zero point", zero)):
@@ -105,7 +89,7 @@ def _one(
             continue
         if value.ndim != 1:
             raise _unsupported(node, f"with a {name} of {value.ndim} dimensions", where)
-        shape = shapes.get(x)
+        shape = known.shapes.get(x)
         if shape is None:
             continue
         axis = attributes.get("axis", 1 if len(shape) > 1 else 0)

@@ -18,6 +18,7 @@ import numpy as np
 
 from ..errors import UnsupportedOperatorError
 from ..extras import need
+from .onnx_values import Values, names, nodes, subgraphs
 
 __all__ = ["rewrite"]
 
@@ -45,21 +46,28 @@ def rewrite(model: Any, where: str) -> Any:
     UnsupportedOperatorError
         An attribute has no such form, or a type has to be known and is not.
     """
-    if not any(_rule(node) for node in model.graph.node):
+    if not any(_rule(node) for node in nodes(model.graph)):
         return model
     copy = type(model)()
     copy.CopyFrom(model)
-    nodes = list(copy.graph.node)
-    writer = _Writer(copy.graph, where)
-    del copy.graph.node[:]
-    for node in nodes:
+    _write(copy.graph, where, names(model.graph), None)
+    return copy
+
+
+def _write(graph: Any, where: str, taken: set[str], outer: Values | None) -> None:
+    """Write out a graph's operators, and those of the graphs in it: branches and loop bodies."""
+    old = list(graph.node)
+    writer = _Writer(graph, where, taken, outer)
+    del graph.node[:]
+    for node in old:
+        for inner in subgraphs(node):
+            _write(inner, where, taken, writer.known)
         rule = _rule(node)
         if rule is None:
             writer.emit(node)
         else:
             writer.old = node
             rule(writer, node)
-    return copy
 
 
 def _rule(node: Any) -> Callable[[_Writer, Any], None] | None:
@@ -76,33 +84,22 @@ class _Writer:
         Its nodes are taken out by now; what it declares is still there.
     where : str
         The model, for errors.
+    taken : set of str
+        The names that the model has, to which new ones are added.
+    outer : Values, optional
+        What is known around a branch.
     """
 
-    def __init__(self, graph: Any, where: str) -> None:
+    def __init__(self, graph: Any, where: str, taken: set[str], outer: Values | None) -> None:
         onnx = need("onnx", extra="onnx")
         self.onnx, self.graph, self.where = onnx, graph, where
         self.old: Any = None  # the node that is written out just now
-        self.constants = {tensor.name: tensor for tensor in graph.initializer}
-        #: Element types by name, as far as they are known.
-        self.types = {tensor.name: tensor.data_type for tensor in graph.initializer}
-        for value in (*graph.input, *graph.value_info, *graph.output):
-            self.types[value.name] = value.type.tensor_type.elem_type
-        self.taken = {*self.types}
-        for node in graph.node:
-            self.taken.update(node.input)
-            self.taken.update(node.output)
+        self.known = Values(graph, outer)
+        self.taken = taken
 
     def emit(self, node: Any) -> None:
         """Take a node into the graph, and note what is known of its results."""
-        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
-            self.constants[node.output[0]] = node.attribute[0].t
-            self.types[node.output[0]] = node.attribute[0].t.data_type
-        elif node.op_type == "QuantizeLinear":
-            zero = node.input[2] if len(node.input) > 2 else ""
-            unknown = self.onnx.TensorProto.UINT8 if not zero else 0
-            self.types.setdefault(node.output[0], self.types.get(zero, unknown))
-        elif node.input and node.op_type in _PASSING:
-            self.types.setdefault(node.output[0], self.types.get(node.input[0], 0))
+        self.known.note(node)
         self.graph.node.append(node)
 
     def name(self, part: str) -> str:
@@ -131,24 +128,38 @@ class _Writer:
         name = self.name(part)
         tensor = self.onnx.numpy_helper.from_array(np.asarray(value), name)
         self.graph.initializer.append(tensor)
-        self.constants[name], self.types[name] = tensor, tensor.data_type
+        self.known.constant(name, tensor)
         return name
 
-    def value(self, name: str) -> Any:
-        """Give a constant's value, None for what is computed."""
-        tensor = self.constants.get(name)
-        return None if tensor is None else self.onnx.numpy_helper.to_array(tensor)
-
     def dequantized(self, x: str, scale: str, zero: str, part: str, axis: int | None = None) -> str:
-        """Emit DequantizeLinear; `axis` where there are scales by channel."""
-        attributes: dict[str, Any] = {} if axis is None else {"axis": axis}
+        """Emit DequantizeLinear; `axis` is that of the channels where they may have scales."""
+        attributes: dict[str, Any] = {}
+        if axis is not None and not (self.known.single(scale) and self.one(zero)):
+            # Also where it is not known whether there are many: for one, the axis says nothing.
+            attributes["axis"] = axis
+            scale = self.scales(scale, zero)
         inputs = [x, scale, *([zero] if zero else [])]
         return self.make("DequantizeLinear", inputs, f"{part}_dequantized", **attributes)
+
+    def one(self, zero: str) -> bool:
+        """Say whether a zero point is left out, or known to be one."""
+        return not zero or self.known.single(zero)
+
+    def scales(self, scale: str, zero: str) -> str:
+        """Repeat one scale for many zero points: DequantizeLinear wants as many of each."""
+        zeros = self.known.value(zero)
+        if zeros is None or zeros.size == 1 or not self.known.single(scale):
+            return scale
+        value = self.known.value(scale)
+        if value is not None:
+            return self.constant(np.full(zeros.size, value.reshape(())), "scales")
+        dtype = self.onnx.helper.tensor_dtype_to_np_dtype(self.known.types.get(scale) or 1)
+        return self.make("Mul", [scale, self.constant(np.ones(zeros.size, dtype), "ones")])
 
     def quantized(self, y: str, scale: str, zero: str, like: str) -> None:
         """Emit QuantizeLinear to the old node's result; without a zero point, as `like` is."""
         if not zero:
-            kind = self.types.get(like, 0)
+            kind = self.known.types.get(like, 0)
             if not kind:
                 raise self.unsupported(
                     f"without an output zero point, where the type of {like!r} is not known"
@@ -156,27 +167,22 @@ class _Writer:
             dtype = self.onnx.helper.tensor_dtype_to_np_dtype(kind)
             zero = self.constant(np.zeros(self.shape(scale), dtype), "y_zero_point")
         self.make("QuantizeLinear", [y, scale, zero], "quantized", self.old.output[0])
-        self.types[self.old.output[0]] = self.types.get(zero, 0)
+        self.known.types[self.old.output[0]] = self.known.types.get(zero, 0)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Give a constant's shape, that of a scalar for what is computed."""
-        value = self.value(name)
+        value = self.known.value(name)
         return () if value is None else tuple(value.shape)
 
     def product(self, left: str, right: str, factor: float = 1.0) -> str:
         """Give the scale of a bias: the product of the operands' scales, in float32."""
-        a, b = self.value(left), self.value(right)
+        a, b = self.known.value(left), self.known.value(right)
         if a is not None and b is not None:
             return self.constant((a * b * np.float32(factor)).astype("float32"), "bias_scale")
         made = self.make("Mul", [left, right], "bias_scale")
         if factor == 1.0:
             return made
         return self.make("Mul", [made, self.constant(np.float32(factor), "alpha")], "bias_scale")
-
-    def many(self, name: str) -> bool:
-        """Say whether a scale is one for each channel."""
-        value = self.value(name)
-        return value is not None and value.ndim > 0 and value.size > 1
 
     def attributes(self, *without: str) -> dict[str, Any]:
         """Give the old node's attributes but for those named."""
@@ -213,12 +219,10 @@ def _conv(writer: _Writer, node: Any) -> None:
     x, xs, xz, w, ws, wz, ys, yz, bias = _inputs(node, 9)
     inputs = [
         writer.dequantized(x, xs, xz, "x"),
-        writer.dequantized(w, ws, wz, "w", 0 if writer.many(ws) else None),
+        writer.dequantized(w, ws, wz, "w", 0),
     ]
     if bias:
-        scale = writer.product(xs, ws)
-        axis = 0 if writer.many(scale) else None
-        inputs.append(writer.dequantized(bias, scale, "", "bias", axis))
+        inputs.append(writer.dequantized(bias, writer.product(xs, ws), "", "bias", 0))
     y = writer.make("Conv", inputs, "float", **writer.attributes())
     writer.quantized(y, ys, yz, x)
 
@@ -228,8 +232,10 @@ def _matmul(writer: _Writer, node: Any) -> None:
     for scale in (a_scale, bs):
         if len(writer.shape(scale)) > 1:
             raise writer.unsupported("with a scale for each of many matrices")
-    left = writer.dequantized(a, a_scale, az, "a", -2 if writer.many(a_scale) else None)
-    right = writer.dequantized(b, bs, bz, "b", -1 if writer.many(bs) else None)
+    # A vector has no rows to differ.
+    rows = None if len(writer.known.shapes.get(a, [0, 0])) == 1 else -2
+    left = writer.dequantized(a, a_scale, az, "a", rows)
+    right = writer.dequantized(b, bs, bz, "b", -1)
     writer.quantized(writer.make("MatMul", [left, right], "float"), ys, yz, a)
 
 
@@ -239,16 +245,12 @@ def _gemm(writer: _Writer, node: Any) -> None:
     axis = 0 if attributes.get("transB", 0) else 1
     inputs = [
         writer.dequantized(a, a_scale, az, "a"),
-        writer.dequantized(b, bs, bz, "b", axis if writer.many(bs) else None),
+        writer.dequantized(b, bs, bz, "b", axis),
     ]
     if bias:
         # C counts in units of alpha * a_scale * b_scale, one for each column of the result.
         scale = writer.product(a_scale, bs, attributes.get("alpha", 1.0))
-        shape = writer.shape(bias)
-        many = writer.many(scale)
-        if many and not shape:
-            raise writer.unsupported("with scales by channel and a bias that is no constant")
-        inputs.append(writer.dequantized(bias, scale, "", "bias", len(shape) - 1 if many else None))
+        inputs.append(writer.dequantized(bias, scale, "", "bias", -1))
     if not ys:
         writer.make("Gemm", inputs, "float", node.output[0], **attributes)
         return
@@ -301,7 +303,7 @@ def _conv_integer(writer: _Writer, node: Any) -> None:
         made = writer.make("Cast", [value], part, to=int32)
         if zero:
             zero = writer.make("Cast", [zero], f"{part}_zero_point", to=int32)
-            if part == "w" and writer.many(wz):
+            if part == "w" and not writer.known.single(wz):
                 shape = writer.constant(np.array([-1, 1, 1, 1], "int64"), "shape")
                 zero = writer.make("Reshape", [zero, shape], "w_zero_points")
             made = writer.make("Sub", [made, zero], f"{part}_shifted")
@@ -344,17 +346,4 @@ _RULES: dict[str, Callable[[_Writer, Any], None]] = {
     "QLinearMul": _binary("Mul"),
     "QLinearSigmoid": _unary("Sigmoid"),
     "QLinearSoftmax": _softmax,
-}
-# Operators whose result has the type of what they read first.
-_PASSING = {
-    "Concat",
-    "Flatten",
-    "Gather",
-    "MaxPool",
-    "Pad",
-    "Reshape",
-    "Slice",
-    "Squeeze",
-    "Transpose",
-    "Unsqueeze",
 }

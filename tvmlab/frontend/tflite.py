@@ -54,8 +54,11 @@ def import_bytes(data: bytes, shapes: Shapes | None, *, where: str) -> IRModule:
             model = tflite.Model.GetRootAsModel(data, 0)
             check_scales(model)
             mod = from_tflite(model, op_converter=QuantizedConverter)
+            # Upstream lists the weights here, which are constants of the function already.
+            main = mod["main"].without_attr("params")
             if quantized(model):
-                mod["main"] = mod["main"].with_attr("qnn.rounding", "TFLITE")
+                main = main.with_attr("qnn.rounding", "TFLITE")
+            mod["main"] = main
             return mod
     except ModelError as error:
         place = f"{where}: {error.where}" if error.where else where

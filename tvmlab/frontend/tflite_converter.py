@@ -14,6 +14,10 @@ reference kernels:
 - SOFTMAX leaves its factor beta out.
 - FULLY_CONNECTED reads rows out of tensors of any rank in LiteRT; upstream does not flatten them.
 - EXPAND_DIMS fails on any model.
+- Some operators on integers are something else in LiteRT than upstream makes of them: NEG, SUM and
+  REDUCE_PROD compute with the integers as they stand, whatever their zero points; MAXIMUM, MINIMUM
+  and EQUAL compare integers of two scales; others have no kernel. These are refused.
+- TRANSPOSE_CONV becomes a convolution in NHWC, which no pass of TVM's lowers; refused as well.
 """
 
 from __future__ import annotations
@@ -38,6 +42,13 @@ __all__ = ["QuantizedConverter", "check_scales", "quantized"]
 
 # What moves or copies integers and needs no scale.
 _MOVES = ("EXPAND_DIMS", "PAD", "PADV2", "SLICE", "SQUEEZE", "STRIDED_SLICE", "TRANSPOSE")
+# What compares or takes integers as they are: right where the scales are one.
+_ALIKE = ("EQUAL", "MAXIMUM", "MINIMUM", "NOT_EQUAL")
+# What upstream lets pass, and LiteRT has no kernel for or computes otherwise.
+_OTHERWISE = {
+    *("NEG", "SUM", "REDUCE_PROD", "DIV", "FLOOR_DIV", "FLOOR_MOD", "POW", "ATAN2"),
+    *("SIN", "COS", "TAN", "CEIL", "FLOOR", "ROUND"),
+}
 _LIMITS: dict[str, tuple[float, float | None]] = {
     "RELU": (0.0, None),
     "RELU6": (0.0, 6.0),
@@ -50,7 +61,7 @@ _DTYPES = {2: "int32", 3: "uint8", 4: "int64", 7: "int16", 9: "int8"}
 class QuantizedConverter(OperatorConverter):  # type: ignore[misc]
     """Upstream's converter; its errors say which operator of the model they are about."""
 
-    _SUPPORTED_QUANTIZED_OPS = OperatorConverter._SUPPORTED_QUANTIZED_OPS | {*_MOVES}
+    _SUPPORTED_QUANTIZED_OPS = (OperatorConverter._SUPPORTED_QUANTIZED_OPS | {*_MOVES}) - _OTHERWISE
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
@@ -68,6 +79,8 @@ class QuantizedConverter(OperatorConverter):  # type: ignore[misc]
             try:
                 if kind in _MOVES:
                     self._same_scales(op)
+                elif kind in _ALIKE:
+                    self._alike(op)
                 made = convert(op=op)
                 # Types are inferred here, where an error can still be given its place.
                 return made if made is None else self.bb.normalize(made)
@@ -128,6 +141,20 @@ class QuantizedConverter(OperatorConverter):  # type: ignore[misc]
             source.qnn_params and not self.has_same_qnn_params(source, result)
         ):
             raise tvm.error.OpNotImplemented("its input and output have different scales")
+
+    def _alike(self, op: Any) -> None:
+        """Refuse to compare integers of different scales, or to give the greater as of a third."""
+        tensors = self.get_input_tensors(op)
+        if self.get_op_code_str(op) in ("MAXIMUM", "MINIMUM"):
+            tensors = [*tensors, *self.get_output_tensors(op)]
+        first = tensors[0]
+        for other in tensors[1:]:
+            if first.qnn_params and not self.has_same_qnn_params(first, other):
+                raise tvm.error.OpNotImplemented("it has tensors of different scales")
+
+    def convert_transpose_conv(self, op: Any) -> Any:
+        """Refuse a transposed convolution, which TVM lowers in NCHW only."""
+        raise tvm.error.OpNotImplemented("TVM has no transposed convolution in NHWC")
 
     def convert_qnn_fused_activation_function(
         self, expr: Any, fused_activation_fn: int, scale: float, zero_point: int, dtype: str

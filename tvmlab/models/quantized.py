@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from .._telling import telling
 from ..errors import InputError
 from ..extras import need
 from .model import Model
@@ -112,7 +113,10 @@ def quantized_onnx(
     Raises
     ------
     InputError
-        If an argument is another word, or the calibration data do not fit the input.
+        If an argument is another word, the model is no ONNX model or quantized already, or the
+        calibration data do not fit the input or are not finite.
+    ModelError
+        If the model has no input, or several.
     ToolchainError
         If onnx or onnxruntime is not installed.
     """
@@ -132,18 +136,31 @@ def quantized_onnx(
     from .onnx_form import graph_input
 
     proto = model.proto if isinstance(model, Model) else model
+    if not isinstance(proto, onnx.ModelProto):
+        raise InputError(
+            f"This is a {type(proto).__name__}, not an ONNX model.",
+            where="quantized_onnx",
+            fix="Give a tvmlab.models.Model or an onnx.ModelProto; onnx.load(path) reads one.",
+        )
+    if kinds := sorted({node.op_type for node in proto.graph.node if _is_quantized(node.op_type)}):
+        raise InputError(
+            f"The model is quantized already: it has {', '.join(kinds)}.",
+            where="quantized_onnx",
+            fix="Give the float32 model that it was made of.",
+        )
     value = graph_input(proto)
     shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
     if calibration is None:
         calibration = calibration_pictures((shape[1], shape[2], shape[3]))
-    if calibration.dtype != np.float32 or list(calibration.shape[1:]) != shape[1:]:
+    _check(calibration, "quantized_onnx")
+    if list(calibration.shape[1:]) != shape[1:]:
         raise InputError(
             f"Calibration data are {calibration.dtype}{list(calibration.shape)}, the input "
             f"float32{shape}.",
             where="quantized_onnx",
             fix="Give float32 of the input's shape; the first axis may be longer.",
         )
-    kinds = {"uint8": quantization.QuantType.QUInt8, "int8": quantization.QuantType.QInt8}
+    types = {"uint8": quantization.QuantType.QUInt8, "int8": quantization.QuantType.QInt8}
     step = shape[0] or max(len(calibration), 1)
     if len(calibration) < step:
         raise InputError(
@@ -172,7 +189,7 @@ def quantized_onnx(
             Reader(),
             quant_format=quantization.QuantFormat[format],
             per_channel=per_channel,
-            activation_type=kinds[activations],
+            activation_type=types[activations],
             weight_type=quantization.QuantType.QInt8,
         )
         return onnx.load(done)
@@ -185,17 +202,20 @@ def quantized_torch(
     batch: int = 1,
     fold_quantize: bool = True,
 ) -> QuantizedTorch:
-    """Quantize one of the workbook's networks with torchao's PT2E, for X86 as torchao does.
+    """Quantize a network with torchao's PT2E, for X86 as torchao does.
 
     torchao's own recipe: `X86InductorQuantizer` with its default configuration, which is uint8
     activations by histogram, and int8 weights with a scale for each output channel.
 
     Parameters
     ----------
-    network : tvmlab.models.torch_form.Network, optional
-        In evaluation mode; it is left unchanged. By default `torch_digits_resnet`.
+    network : torch.nn.Module, optional
+        One of the workbook's networks (`tvmlab.models.torch_form.Network`), or any module of one
+        input and one output, in evaluation mode; it is left unchanged. By default
+        `torch_digits_resnet`.
     calibration : ndarray, optional
-        float32 [n, channels, height, width]; by default `calibration_pictures`.
+        float32 [n, ...], inputs of the network; for the workbook's networks `calibration_pictures`
+        if it is left out.
     batch : int
         Pictures in one call of the program.
     fold_quantize : bool
@@ -209,7 +229,9 @@ def quantized_torch(
     Raises
     ------
     InputError
-        If there are no pictures of the network's size to calibrate on.
+        If `network` is no module, is in training mode or quantized already; if there is nothing to
+        calibrate on, or the network does not take it; if a batch norm of another module stands
+        as in the notes below.
     ToolchainError
         If torch or torchao is not installed.
 
@@ -221,34 +243,109 @@ def quantized_torch(
     first convolution as it is, and would get it normalized; the digits network loses three points
     of accuracy by that, whatever the observers. Here every batch norm that stands for itself is
     written as what it is, a depthwise 1x1 convolution, before torchao sees the network. That one
-    can be quantized as well.
+    can be quantized as well. In modules other than the workbook's, such a batch norm is refused.
     """
     torch = need("torch", extra="torch")
     with _quiet():
         pt2e = need("torchao.quantization.pt2e.quantize_pt2e", extra="torch")
         x86 = need("torchao.quantization.pt2e.quantizer.x86_inductor_quantizer", extra="torch")
+    from .torch_form import Network
     from .torch_norms import norms_as_convolutions
 
     if network is None:
         from .zoo import torch_digits_resnet
 
         network = torch_digits_resnet()
+    ours = isinstance(network, Network)
+    wrong = None
+    if not isinstance(network, torch.nn.Module):
+        wrong = f"This is a {type(network).__name__}, not a torch.nn.Module."
+    elif network.training:
+        wrong = "The network is in training mode."
+    elif calibration is None and not ours:
+        wrong = "There are no pictures to calibrate this network on."
+    if wrong:
+        raise InputError(
+            wrong,
+            where="quantized_torch",
+            fix="Give a module in evaluation mode (network.eval()), and `calibration` with it.",
+        )
     if calibration is None:
         calibration = calibration_pictures(network.spec.image)
+    _check(calibration, "quantized_torch")
     pictures = torch.from_numpy(calibration)
+    try:
+        with torch.no_grad():
+            network(pictures[:1])
+    except Exception as error:  # whatever a module of someone's raises
+        raise InputError(
+            f"The network does not take calibration data float32{list(calibration.shape)}: "
+            f"{telling(error)}",
+            where="quantized_torch",
+            fix="Give inputs of the network; the first axis counts them.",
+        ) from error
     quantizer = x86.X86InductorQuantizer()
     quantizer.set_global(x86.get_default_x86_inductor_quantization_config())
-    example = (pictures[:2],)
+    example = (pictures[:1].repeat(2, *[1] * (pictures.ndim - 1)),)
     sizes = ({0: torch.export.Dim("batch", min=1)},)
     with _quiet(), torch.no_grad():
-        module = norms_as_convolutions(network)
+        module = norms_as_convolutions(network) if ours else network
         module = torch.export.export(module, example, dynamic_shapes=sizes).module()
+        _check_graph(module)
         module = pt2e.prepare_pt2e(module, quantizer)
         for start in range(0, len(pictures), 64):
             module(pictures[start : start + 64])
         module = pt2e.convert_pt2e(module, fold_quantize=fold_quantize)
         program = torch.export.export(module, (torch.zeros(batch, *pictures.shape[1:]),))
     return QuantizedTorch(program, module)
+
+
+def _is_quantized(operator: str) -> bool:
+    return operator.startswith("QLinear") or operator in (
+        *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QGemm"),
+        *("ConvInteger", "MatMulInteger"),
+    )
+
+
+def _check(calibration: Any, where: str) -> None:
+    """Refuse calibration data that are no finite float32 array."""
+    if not isinstance(calibration, np.ndarray) or calibration.dtype != np.float32:
+        kind = getattr(calibration, "dtype", type(calibration).__name__)
+        raise InputError(
+            f"Calibration data are {kind}{list(getattr(calibration, 'shape', []))}, not float32.",
+            where=where,
+            fix="Give a NumPy array of float32.",
+        )
+    if not calibration.size or not calibration.ndim:
+        raise InputError("There are no calibration data.", where=where, fix="Give some inputs.")
+    if not np.isfinite(calibration).all():
+        raise InputError(
+            "Calibration data hold numbers that are infinite or none.",
+            where=where,
+            fix="Give finite inputs: every value's range is found from them.",
+        )
+
+
+def _check_graph(module: Any) -> None:
+    """Refuse what is quantized already, and a batch norm that torchao would fold wrongly."""
+    for node in module.graph.nodes:
+        target = str(node.target)
+        if target.startswith("quantized_decomposed"):
+            raise InputError(
+                "The network is quantized already.",
+                where=f"quantized_torch, node {node.name!r}",
+                fix="Give the float32 network that it was made of.",
+            )
+        if not target.startswith(("aten.batch_norm", "aten._native_batch_norm")):
+            continue
+        source = node.args[0]
+        if str(source.target).startswith("aten.conv") and len(source.users) > 1:
+            raise InputError(
+                "A batch norm follows a convolution that something else reads too; torchao would "
+                "fold it into what the other reads.",
+                where=f"quantized_torch, node {node.name!r}",
+                fix="Write the batch norm as a depthwise 1x1 convolution.",
+            )
 
 
 @contextlib.contextmanager

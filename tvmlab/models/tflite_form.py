@@ -6,6 +6,7 @@ puts them together: tensors first, then the operators that join them.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import InputError
 from ..extras import need
 
 __all__ = ["Content", "Quantized", "Step", "write"]
@@ -31,7 +33,9 @@ class Step:
     options : str
         The table of the schema that holds its options, as ``"Conv2DOptions"``; "" for none.
     values : dict
-        That table's fields.
+        That table's fields, by their names in the schema written in one word each, as
+        ``{"StrideW": 2, "FusedActivationFunction": 1}`` for ``stride_w`` and
+        ``fused_activation_function``. A list becomes a vector.
     """
 
     code: int
@@ -95,6 +99,8 @@ def write(
 
     Raises
     ------
+    InputError
+        If a step has options, or a tensor a dtype, that the schema does not know.
     ToolchainError
         If the `tflite` package is not installed.
     """
@@ -115,9 +121,10 @@ def write(
     def table(kind: str, **fields: Any) -> int:
         # A field that is a list becomes a vector, which has to be written before its table.
         fields = {n: numbers(v) if isinstance(v, list) else v for n, v in fields.items()}
+        known = {name: _named(tflite, f"{kind}Add", name, f"field of {kind}") for name in fields}
         getattr(tflite, f"{kind}Start")(builder)
         for name, value in fields.items():
-            getattr(tflite, f"{kind}Add{name}")(builder, value)
+            known[name](builder, value)
         end: Callable[..., int] = getattr(tflite, f"{kind}End")
         return int(end(builder))
 
@@ -140,7 +147,7 @@ def write(
                 QuantizedDimension=described.axis,
             )
         buffer = len(buffers) - 1 if constant else 0
-        kind = getattr(tflite.TensorType, described.dtype.upper())
+        kind = _named(tflite.TensorType, "", described.dtype.upper(), "dtype")
         values.append(table("Tensor", Shape=shape, Type=kind, Buffer=buffer, Name=text, **more))
 
     codes, operators = [], []
@@ -155,7 +162,9 @@ def write(
         )
         options: dict[str, int] = {}
         if step.options:
-            options["BuiltinOptionsType"] = getattr(tflite.BuiltinOptions, step.options)
+            options["BuiltinOptionsType"] = _named(
+                tflite.BuiltinOptions, "", step.options, "table of options"
+            )
             options["BuiltinOptions"] = table(step.options, **step.values)
         operators.append(
             table(
@@ -179,3 +188,18 @@ def write(
     }
     builder.Finish(table("Model", Version=3, **parts), file_identifier=b"TFL3")
     return bytes(builder.Output())
+
+
+def _named(place: Any, prefix: str, name: str, what: str) -> Any:
+    """Look a name of the schema up, or say which are like it."""
+    found = getattr(place, f"{prefix}{name}", None)
+    if found is not None:
+        return found
+    known = [n.removeprefix(prefix) for n in dir(place) if n.startswith(prefix) and n[0] != "_"]
+    lowered = {n.lower().replace("_", ""): n for n in known}
+    near = difflib.get_close_matches(name.lower().replace("_", ""), lowered, 3)
+    raise InputError(
+        f"the schema has no {what} {name!r}",
+        where="write",
+        fix=f"its names are like {', '.join(lowered[n] for n in near) or ', '.join(known[:5])}",
+    )

@@ -2,16 +2,17 @@
 
 `op` builds calls of the operators; importing this package registers them with TVM: their types,
 their legalizations, and how a change of layout passes through them. `arithmetic` is what they
-compute, in NumPy. `transform` has the passes, and `analysis` says what stays in float.
+compute, in NumPy, and `config` how they round where a module does not say. `transform` has the
+passes, and `analysis` says what stays in float.
 """
 
 from importlib import import_module
 from types import ModuleType
 
 from . import op, layout, legalize  # isort: skip  (what the operators carry comes after they are)
-from . import arithmetic
+from . import arithmetic, config
 
-__all__ = ["analysis", "arithmetic", "layout", "legalize", "op", "transform"]
+__all__ = ["analysis", "arithmetic", "config", "layout", "legalize", "op", "transform"]
 
 
 def __getattr__(name: str) -> ModuleType:

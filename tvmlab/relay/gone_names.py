@@ -83,7 +83,7 @@ relay.op.strategy | tvmlab.schedule | rules on TIR
 relay.param_dict | tvm.runtime.save_param_dict | reads Relay's files
 relay.parser | tvmlab.relay.fromtext | relay.fromtext and tvm.parser.fromtext are carried
 relay.prelude | - | as relay.ADT
-relay.qnn.transform | - | qnn operators are lowered when compiled
+relay.qnn.transform | tvmlab.qnn.transform | its Legalize is CanonicalizeOps too
 relay.quantize | - | quantize in PyTorch or ONNX Runtime, then tvmlab.load
 relay.scope_builder | tvm.relax.BlockBuilder | builds bindings
 relay.span | tvm.ir.Span | of any node
@@ -106,7 +106,6 @@ relay.transform.DefuseOps | - | take the module from before FuseOps
 relay.transform.DenseToSparse | - | no sparse operators
 relay.transform.DynamicToStatic | tvm.relax.transform.FoldConstant | folds what is constant
 relay.transform.EtaExpand | - | constructors are gone
-relay.transform.FakeQuantizationToInteger | - | quantize before importing
 relay.transform.FastMath | tvm.relax.transform.FastMathTransform |
 relay.transform.FirstOrderGradient | tvm.relax.transform.Gradient |
 relay.transform.FlattenAtrousConv | - |

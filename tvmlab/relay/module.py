@@ -14,6 +14,7 @@ import numpy as np
 import tvm
 from tvm import ir, relax, tirx
 
+from .._telling import telling
 from ..errors import RelayError
 from . import depth, graph, table
 from .expr import Call, Function, as_expr, const, infer
@@ -213,9 +214,8 @@ def normal(
     except RelayError:
         raise
     except Exception as error:  # Relax's inference raises many classes
-        lines = str(error).strip().splitlines()
         raise RelayError(
-            f"the types in a function cannot be inferred: {lines[-1] if lines else repr(error)}",
+            f"the types in a function cannot be inferred: {telling(error)}",
             where=f"the function of {', '.join(param.name for param in func.params) or 'nothing'}",
             fix="give shapes and dtypes to the parameters: relay.var(name, shape=..., dtype=...)",
         ) from error

@@ -262,6 +262,10 @@ def _unknown(call: relax.Call, var: relax.Var | None) -> RelayError:
     what = f"Relay has no operator like {name}"
     if not isinstance(call.op, ir.Op) or name.startswith(_LOWERED):
         fix = "print the module before it is lowered: it calls generated functions"
+    elif name in ("relax.quantize", "relax.dequantize"):
+        fix = (
+            "run tvmlab.qnn.transform.FakeQuantizationToInteger first: Relay's operators are qnn's"
+        )
     elif any(row.relax == name for row in table.rows()):
         what = f"Relay has {name}, but not with these operands and attributes: {str(call)[:200]}"
         fix = "say it with Relay's operators, or with others of their attributes"

@@ -7,6 +7,7 @@ from typing import Any
 
 from tvm import ir
 
+from .._telling import telling
 from . import table
 
 __all__ = ["named", "reason"]
@@ -16,9 +17,8 @@ _NUMBER = re.compile(r"T\.int64\((-?\d+)\)")
 
 
 def reason(problem: Exception) -> str:
-    """Give the last line of what was raised, with operators by their names."""
-    told = _NUMBER.sub(r"\1", _OPERATOR.sub(r"\1", str(problem))).strip().splitlines()
-    return told[-1][:300] if told else type(problem).__name__
+    """Give the line that says what is wrong, with operators by their names."""
+    return _NUMBER.sub(r"\1", _OPERATOR.sub(r"\1", telling(problem)))[:300]
 
 
 def named(op: Any) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 from tvm import ir, tirx
 from tvm.relax import Call, Expr, ShapeExpr
 
-from .. import dialect
+from .. import dialect, script
 from ..errors import RelayError
 
 REQUIRED = object()
@@ -136,9 +136,28 @@ def add_ours(
     def write(call: Call) -> tuple[Sequence[Expr], dict[str, Any]]:
         return list(call.args), dialect.attributes(call)
 
-    return add(
-        Operator(name, whole, tuple(operands), tuple(attributes), read, write, signature, defaults)
+    row = Operator(
+        name, whole, tuple(operands), tuple(attributes), read, write, signature, defaults
     )
+    in_script(row, whole)
+    return add(row)
+
+
+def in_script(row: Operator, whole: str) -> None:
+    """Let TVMScript say ``R.NAME`` for a row's operator of ours, with the row's defaults.
+
+    Parameters
+    ----------
+    row : Operator
+        The row.
+    whole : str
+        The operator of ours, such as ``"relax.qnn.conv2d"``.
+    """
+
+    def make(*given: Expr, **values: Any) -> Call:
+        return dialect.typed_call(whole, given, coerce(row, values, python=True))
+
+    script.add(whole, make)
 
 
 def find(name: str) -> Operator | None:

@@ -7,8 +7,6 @@ a module that was filled by hand, and keeps Relay's name and optimization level:
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,8 +17,9 @@ from .. import dialect
 from ..batch_norm import FoldBatchNorm
 from ..errors import RelayError
 from . import gone, graph, table
+from .function_passes import each, function_pass
 from .inference import is_call, one_by_one, unpacked
-from .module import flat, normal, normalize
+from .module import flat, normalize
 from .partition import AnnotateTarget, MergeCompilerRegions, MergeComposite, PartitionGraph
 from .scale_axis import fold_backward, fold_forward
 
@@ -31,6 +30,7 @@ __all__ = [
     "ConvertLayout",
     "DeadCodeElimination",
     "EliminateCommonSubexpr",
+    "FakeQuantizationToInteger",
     "FoldConstant",
     "FoldScaleAxis",
     "ForwardFoldScaleAxis",
@@ -137,8 +137,8 @@ def SimplifyInference() -> Pass:
         return after
 
     def run(mod: ir.IRModule, _: PassContext) -> ir.IRModule:
-        mod = _each(normalize(mod), lambda func: _changed(func, normalization))
-        return _each(decompose(mod), lambda func: _changed(func, change))
+        mod = each(normalize(mod), lambda func: _changed(func, normalization))
+        return each(decompose(mod), lambda func: _changed(func, change))
 
     return _pass(run, "SimplifyInference", 0)
 
@@ -203,6 +203,42 @@ def EliminateCommonSubexpr(fskip: Callable[[relax.Expr], bool] | None = None) ->
     return _made_of("EliminateCommonSubexpr", 3, relax.transform.EliminateCommonSubexpr())
 
 
+def FakeQuantizationToInteger(
+    hard_fail: bool = False,
+    use_qat: bool = False,
+    optional_qnn_ops: Sequence[str] | None = None,
+) -> Pass:
+    """Compute in integers what stands between dequantize and quantize.
+
+    Over `tvmlab.qnn.transform.FakeQuantizationToInteger`, which says how to choose the rounding.
+
+    Parameters
+    ----------
+    hard_fail, use_qat, optional_qnn_ops : bool, bool, sequence of str
+        Relay's; at their defaults only.
+
+    Raises
+    ------
+    RelayError
+        One of the options is set.
+    """
+    for name, (given, fix) in {
+        "hard_fail": (hard_fail, "ask tvmlab.qnn.analysis.float_operators what stayed in float"),
+        "use_qat": (use_qat, "give every operator's result a quantize, as QDQ files do"),
+        "optional_qnn_ops": (optional_qnn_ops, "leave it out: all that have integer forms get one"),
+    }.items():
+        if given:
+            raise RelayError(
+                "tvmlab's pass does not have this option of Relay's",
+                where=f"FakeQuantizationToInteger({name}={given!r})",
+                fix=fix,
+            )
+    # Not above: what it imports is written with this package.
+    from ..qnn import transform
+
+    return _made_of("FakeQuantizationToInteger", 0, transform.FakeQuantizationToInteger())
+
+
 def FoldScaleAxis() -> Pass:
     """Fold scales of channels into the weights of the layers around them.
 
@@ -226,7 +262,7 @@ def _scales(name: str, fold: Callable[[relax.Expr], relax.Expr]) -> Pass:
     def change(func: relax.Function) -> relax.Function:
         return relax.Function(func.params, fold(flat(func.body)), func.ret_ty, attrs=func.attrs)
 
-    return _pass(lambda mod, _: _each(normalize(mod), change), name, 3)
+    return _pass(lambda mod, _: each(normalize(mod), change), name, 3)
 
 
 _BACKWARD = _scales("BackwardFoldScaleAxis", fold_backward)
@@ -279,7 +315,7 @@ def CanonicalizeOps() -> Pass:
         return after
 
     def run(mod: ir.IRModule, _: PassContext) -> ir.IRModule:
-        return _each(normalize(mod), lambda func: _changed(func, change))
+        return each(normalize(mod), lambda func: _changed(func, change))
 
     return _pass(run, "CanonicalizeOps", 3)
 
@@ -310,77 +346,7 @@ def ToGraphNormalForm() -> Pass:
     return _made_of("ToGraphNormalForm", 1)
 
 
-def _each(mod: ir.IRModule, change: Callable[[relax.Function], relax.Function]) -> ir.IRModule:
-    """Change every Relax function of a module; give one of bindings."""
-    made = mod.clone()
-    callees = {var.name_hint: (var, func) for var, func in mod.functions.items()}
-    for var, func in mod.functions.items():
-        if isinstance(func, relax.Function):
-            made.update_func(var, normal(change(func), callees))
-    return made
-
-
 FunctionPass = ModulePass
-
-
-def function_pass(
-    pass_func: Any = None,
-    opt_level: int | None = None,
-    name: str | None = None,
-    required: Sequence[str] | None = None,
-    traceable: bool = False,
-) -> Any:
-    """Make a pass of a function on functions, or of a class with ``transform_function``.
-
-    Parameters
-    ----------
-    pass_func : callable or class, optional
-        ``pass_func(func, mod, ctx)`` gives the new function, a graph or bindings; a class has it as
-        its method ``transform_function``. Left out, a decorator is returned.
-    opt_level : int
-        From which optimization level on it runs.
-    name : str, optional
-        Its name; the function's or class's own where it is left out.
-    required : sequence of str, optional
-        Passes that have to run before it.
-
-    Returns
-    -------
-    Pass, a class whose instances are passes, or a decorator
-
-    Raises
-    ------
-    RelayError
-        There is no `opt_level`.
-    """
-    if opt_level is None:
-        raise RelayError(
-            "a pass has an optimization level",
-            where="function_pass",
-            fix="give it: @function_pass(opt_level=0)",
-        )
-
-    def make(given: Any) -> Any:
-        if not inspect.isclass(given):
-            return wrap(given, given.__name__)
-
-        @functools.wraps(given, updated=())
-        def instance(*args: Any, **kwargs: Any) -> Pass:
-            change: Any = given(*args, **kwargs)
-            return wrap(change.transform_function, given.__name__)
-
-        return instance
-
-    def wrap(change: Callable[..., relax.Function], own: str) -> Pass:
-        def run(mod: ir.IRModule, ctx: PassContext) -> ir.IRModule:
-            mod = normalize(mod)
-            return _each(mod, lambda func: change(func, mod, ctx))
-
-        return module_pass(
-            run, opt_level=opt_level, name=name or own, required=list(required or [])
-        )
-
-    return make(pass_func) if pass_func is not None else make
 
 
 def __getattr__(name: str) -> Any:

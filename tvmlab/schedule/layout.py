@@ -10,6 +10,7 @@ import tvm
 from tvm import relax
 from tvm.relax.dpl import is_const, is_op, rewrite_call, wildcard
 
+from .._telling import telling
 from ..frontend.limits import RaiseLimits
 from .carried import CarryLayouts, convolves
 
@@ -144,9 +145,8 @@ class _ConvertLayout:
         try:
             return relax.transform.ConvertLayout(_DESIRED)(mod)
         except Exception as error:  # checks of TVM's raise several classes
-            reason = str(error).strip().splitlines()[-1]
             warnings.warn(
-                f"convolutions stay in their layout, and slow: ConvertLayout says {reason}",
+                f"convolutions stay in their layout, and slow: ConvertLayout says {telling(error)}",
                 stacklevel=2,
             )
             return mod

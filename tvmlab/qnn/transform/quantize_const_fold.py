@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import tvm
 from tvm import ir, relax
 
+from ...errors import InputError
 from ...relay.dataflow_pattern import DFPattern, DFPatternCallback, is_constant, is_op
 from .. import arithmetic
 from .rewriting import rewrite_functions
@@ -35,7 +37,14 @@ class QuantizeConstants(DFPatternCallback):
             node_map[part][0].value.numpy() for part in (self.data, self.scale, self.zero_point)
         )
         axis, dtype = int(post.attrs["axis"]), str(post.attrs["out_dtype"])
-        return relax.const(arithmetic.quantize(data, scale, zero, axis, dtype), dtype)
+        folded = arithmetic.quantize(data, scale, zero, axis, dtype)
+        # The operator takes NaN for the largest value, as Relay's did; in a constant it is damage.
+        if (holes := np.isnan(data).ravel()).any():
+            raise InputError(
+                f"element {int(holes.argmax())} of data is NaN, which no integer stands for",
+                where="qnn.quantize, operand data",
+            )
+        return relax.const(folded, dtype)
 
 
 @tvm.transform.module_pass(opt_level=0, name="QnnQuantizeConstFold")
@@ -45,7 +54,8 @@ class QnnQuantizeConstFold:
     Raises
     ------
     InputError
-        If a scale is zero, negative or not finite, or a zero point is out of its dtype's range.
+        If a scale is zero, negative or not finite, a zero point is out of its dtype's range, or the
+        data hold NaN.
     """
 
     def transform_module(self, mod: ir.IRModule, ctx: tvm.transform.PassContext) -> ir.IRModule:

@@ -9,7 +9,7 @@ from tvm import ir, relax, sym, tirx
 
 from ... import dialect
 from ...errors import RelayError
-from ..table import Attribute, Operator, add
+from ..table import Attribute, Operator, add, in_script
 
 Operands = Sequence[relax.Expr]
 Values = dict[str, Any]
@@ -238,16 +238,16 @@ def two_forms(
             return list(call.args), dialect.attributes(call)
         return write(call)
 
-    return add(
-        Operator(
-            name,
-            relax_name,
-            tuple(operands),
-            tuple(attributes),
-            read_either,
-            write_either,
-            signature,
-            defaults,
-            (ours,),
-        )
+    row = Operator(
+        name,
+        relax_name,
+        tuple(operands),
+        tuple(attributes),
+        read_either,
+        write_either,
+        signature,
+        defaults,
+        (ours,),
     )
+    in_script(row, ours)
+    return add(row)

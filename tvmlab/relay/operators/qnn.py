@@ -6,7 +6,7 @@ from tvm import relax
 
 from ... import dialect
 from ...qnn import elementwise, products
-from ..table import Attribute, Operator, add
+from ..table import Attribute, Operator, add, in_script
 from .common import Operands, Values, Written
 from .conv import CONV2D, CONV2D_TRANSPOSE, TRANSPOSE_SIGNATURE
 from .pool import pool_attributes
@@ -27,7 +27,8 @@ def _row(
     def write(call: relax.Call) -> Written:
         return list(call.args), dialect.attributes(call)
 
-    add(Operator(f"qnn.{name}", whole, operands, attributes, read, write, signature, defaults))
+    row = Operator(f"qnn.{name}", whole, operands, attributes, read, write, signature, defaults)
+    in_script(add(row), whole)
 
 
 _AXIS = Attribute("axis", "int", -1)

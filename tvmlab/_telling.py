@@ -1,0 +1,31 @@
+"""What another library's error says, in one line."""
+
+from __future__ import annotations
+
+__all__ = ["telling"]
+
+
+def telling(error: BaseException) -> str:
+    """Give the line of another library's error that says what went wrong.
+
+    Parameters
+    ----------
+    error : BaseException
+        What was raised. TVM says first what is wrong, then may print the call, the module, or that
+        it left metadata out; where there is a traceback in the text, the last line says it.
+
+    Returns
+    -------
+    str
+        One line, with the operator that TVM calls offending; the error's class if it says nothing.
+    """
+    lines = [line.strip() for line in str(error).splitlines()]
+    lines = [line for line in lines if line and not line.startswith("#")]
+    if not lines:
+        return type(error).__name__
+    if lines[0].startswith("Traceback"):
+        return lines[-1]
+    if "Offending call:" in lines[:-1]:
+        operator = lines[lines.index("Offending call:") + 1].partition("(")[0]
+        return f"{operator}: {lines[0]}"
+    return lines[0]
