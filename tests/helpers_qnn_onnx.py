@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper, shape_inference
 
 ENDS = {"uint8": (0, 255), "int8": (-128, 127)}
 STEPS = (
-    *("conv", "conv", "conv", "add", "mul", "concat", "max_pool"),
+    *("conv", "conv", "conv", "add", "sub", "mul", "concat", "max_pool"),
     *("avg_pool", "clip", "excite", "constant"),
 )
 

@@ -11,14 +11,13 @@ import numpy as np
 
 from ..checks import Array
 
-__all__ = ["add", "average", "fixed_part", "mean_scale", "product", "ratios"]
+__all__ = ["add", "average", "fixed_part", "mean_scale", "product", "ratios", "subtract"]
 
 
-def ratios(scales: Sequence[Array], out_scale: Array, sign: int = 1) -> list[Array]:
-    """Give both sides' scales over the result's in float32; to subtract, the second is negative."""
+def ratios(scales: Sequence[Array], out_scale: Array) -> list[Array]:
+    """Give both sides' scales over the result's in float32."""
     with np.errstate(over="ignore", under="ignore"):
-        left, right = (scale / out_scale for scale in scales)
-    return [left, sign * right]
+        return [scale / out_scale for scale in scales]
 
 
 def fixed_part(ratios: Sequence[Array], zeros: Sequence[Array], out_zero: Array) -> Array:
@@ -68,6 +67,37 @@ def add(
     """
     right = _fused(rhs, ratios[1], fixed_part(ratios, zeros, out_zero))
     whole: Array = np.rint(_fused(lhs, ratios[0], right))
+    return whole
+
+
+def subtract(
+    lhs: Array, rhs: Array, scales: Sequence[Array], out_scale: Array, out_zero: Array
+) -> Array:
+    """Subtract quantized values less their zero points, giving the result's, not yet cut.
+
+    Parameters
+    ----------
+    lhs, rhs : numpy.ndarray
+        Integers, shapes that broadcast: values less their zero points.
+    scales : sequence of numpy.ndarray
+        The sides', float32.
+    out_scale, out_zero : numpy.ndarray
+        The result's scale (float32) and zero point.
+
+    Returns
+    -------
+    numpy.ndarray
+        Whole numbers in float64.
+
+    Notes
+    -----
+    ONNX Runtime has no kernel for it: it dequantizes both sides, subtracts in float32 and
+    quantizes (`MlasQuantizeLinear`, core/mlas/lib/quantize.cpp).
+    """
+    sides = (lhs, rhs)
+    with np.errstate(over="ignore", invalid="ignore"):
+        left, right = (x.astype(np.float32) * s for x, s in zip(sides, scales, strict=True))
+        whole: Array = np.rint((left - right) / out_scale).astype(np.float64) + out_zero
     return whole
 
 
