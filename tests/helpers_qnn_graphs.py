@@ -194,6 +194,21 @@ class Drawn:
     def avg_pool(self, x, reach):
         return self.net.emit(op.nn.avg_pool2d(x, (3, 3), padding=1)), reach
 
+    def ceil_pool(self, x, reach):
+        """Pool with windows that are not full, or would be of padding alone."""
+        size = self.choose.choice((2, 3))
+        how = {"strides": self.choose.choice((2, 3)), "padding": 1, "ceil_mode": True}
+        counted = self.choose.random() < 0.5
+        pool = op.nn.avg_pool2d(x, (size, size), count_include_pad=counted, **how)
+        return self.net.emit(pool), reach
+
+    def paired(self, x, reach):
+        """Put values into a tuple and read them from it."""
+        y, other = self.other(x)
+        pair = self.net.emit(relax.Tuple([self.net.emit(op.nn.relu(x)), y]))
+        sides = [self.net.emit(relax.TupleGetItem(pair, i)) for i in (0, 1)]
+        return self.net.emit(op.add(*sides)), reach + other
+
     def scaled(self, x, reach):
         channels = int(x.ty.shape[1])
         gains = self.rng.normal(size=channels).astype("float32")
@@ -238,6 +253,8 @@ _STEPS = (
     "relu",
     "max_pool",
     "avg_pool",
+    "ceil_pool",
+    "paired",
     "scaled",
     "moved",
     "padded",

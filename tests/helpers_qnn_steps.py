@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import tvm
 from helpers_qnn_run import run
 from tvm import relax
 
+from tvmlab.qnn.analysis import _bindings
 from tvmlab.qnn.transform.rewrite import Rewriter
 
 
@@ -14,8 +17,13 @@ def both(mod, rounding="None"):
     """Rewrite `main`; give the integer module, and what its aliases stand for, by name."""
     rewriter = Rewriter(rounding)
     function = rewriter.function(mod["main"])
+    # Names need not be unique: a value that nothing read is gone, and another may have its name.
+    kept = {*function.params, *rewriter.aliases, *(var for var, _ in _bindings(function.body))}
+    counts = Counter(var.name for var in kept)
     aliases = {
-        var.name: expr.name for var, expr in rewriter.aliases.items() if isinstance(expr, relax.Var)
+        var.name: expr.name
+        for var, expr in rewriter.aliases.items()
+        if isinstance(expr, relax.Var) and expr in kept and counts[expr.name] == 1
     }
     return tvm.IRModule({"main": function}), aliases
 

@@ -363,6 +363,16 @@ def test_a_number_added_to_what_is_cut(function):
     assert names(after) == ["qnn.conv2d", "relay.nn.bias_add", "qnn.requantize", "clip"]
 
 
+def test_a_cut_beyond_what_integers_were_cut_to_is_none():
+    """The pass knows of its own clips what whoever reads its result would know."""
+    net = Network((IMAGE, "uint8"))
+    low = net.emit(op.clip(net.real(net.inputs[0], 0.02, 100), 0.0, 0.84))
+    low = net.fake(low, 0.0125, 128, "uint8")
+    mean = net.emit(op.mean(net.emit(op.clip(low, 0.0, 0.8396)), [2, 3]))
+    after, _ = check(net.module(net.quantized(mean, 0.01, 0)), integers(dtype="uint8"))
+    assert names(after)[-2:] == ["sum", "qnn.requantize"]
+
+
 def test_windows_of_a_symbolic_size():
     h = tvm.tirx.Var("h", "int64")
     net = Network(((1, 2, h, h), "uint8"))

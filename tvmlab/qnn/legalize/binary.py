@@ -189,10 +189,12 @@ def _tflite_sum(both: _Both, sign: int) -> relax.Expr:
 
 
 def _onnx_sum(both: _Both, sign: int) -> relax.Expr:
-    """Add or subtract as ONNX Runtime does: in float32, each step a fused product and sum."""
+    """Add as ONNX Runtime does: in float32, each step a fused product and sum."""
     if (short := _short_sum(both, sign)) is not None:
         return short
-    ratios, zeros = onnx_runtime.ratios(both.scalars_only(), both.out_scale, sign), both.zeros()
+    if sign < 0:
+        return _onnx_difference(both)
+    ratios, zeros = onnx_runtime.ratios(both.scalars_only(), both.out_scale), both.zeros()
     fixed = float(onnx_runtime.fixed_part(ratios, zeros, np.asarray(both.out_zero)))
 
     def value(lhs: te.Tensor, rhs: te.Tensor, index: Sequence[Any]) -> tirx.PrimExpr:
@@ -203,6 +205,24 @@ def _onnx_sum(both: _Both, sign: int) -> relax.Expr:
             total = number * tirx.const(float(ratios[i]), "float64") + total
             total = total.astype("float32").astype("float64")
         return saturate_float(half_even(total), both.dtype)
+
+    return both.made(value, [])
+
+
+def _onnx_difference(both: _Both) -> relax.Expr:
+    """Subtract as ONNX Runtime does: dequantized, in float32, and quantized."""
+    scales = both.scalars_only()
+
+    def value(lhs: te.Tensor, rhs: te.Tensor, index: Sequence[Any]) -> tirx.PrimExpr:
+        real = []
+        for side, tensor, scale in zip(both.sides, (lhs, rhs), scales, strict=True):
+            number = side.less_zero(tensor, index).astype("float32").astype("float64")
+            # Rounded to float32 by a cast, so that no compiler fuses the product with what follows.
+            product = number * tirx.const(float(scale), "float64")
+            real.append(product.astype("float32").astype("float64"))
+        difference = (real[0] - real[1]).astype("float32")
+        even = half_even(difference / tirx.const(float(both.out_scale), "float32"))
+        return saturate_float(even.astype("float64") + float(both.out_zero), both.dtype)
 
     return both.made(value, [])
 

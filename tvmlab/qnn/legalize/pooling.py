@@ -126,8 +126,8 @@ def avg_pool2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
                 count = tirx.max(count, 1)
             if in_floats:
                 mean = number.astype("float32") * tirx.const(ratio, "float32")
-                even = half_even(mean / count.astype("float32")).astype("float64")
-                return saturate_float(even + float(zero), dtype)
+                moved = mean / count.astype("float32") + tirx.const(zero, "float32")
+                return saturate_float(half_even(moved), dtype)
             if once:
                 number, count = number.astype("int64"), count.astype("int64")
                 over = tirx.shift_left(count, tirx.const(exponent, "int64"))

@@ -156,7 +156,7 @@ def subtract(
     """Subtract a quantized tensor from another, with NumPy's broadcasting.
 
     Parameters, result, errors and sources are as in `add` (src/relay/qnn/op/subtract.cc,
-    kernels/sub.cc).
+    kernels/sub.cc), but for ONNX Runtime's: `tvmlab.qnn.reference.onnx_runtime.subtract`.
     """
     sides = _Sides(
         "qnn.subtract",
@@ -178,7 +178,11 @@ def _sum(sides: _Sides, rounding: str, sign: int) -> Array:
         return saturate(found, sides.dtype)
     if way.rounding == "ONNX":
         sides.scalars_only(way)
-        ratios = onnx_runtime.ratios(sides.scales, sides.out_scale, sign)
+        if sign < 0:
+            left, right = sides.shifted
+            to = sides.out_scale, sides.out_zero
+            return saturate(onnx_runtime.subtract(left, right, sides.scales, *to), sides.dtype)
+        ratios = onnx_runtime.ratios(sides.scales, sides.out_scale)
         left, right = sides.tensors
         whole = onnx_runtime.add(left, right, ratios, sides.zeros, sides.out_zero)
         return saturate(whole, sides.dtype)

@@ -11,14 +11,13 @@ import numpy as np
 
 from ..checks import Array
 
-__all__ = ["add", "average", "fixed_part", "product", "ratios"]
+__all__ = ["add", "average", "fixed_part", "mean_scale", "product", "ratios", "subtract"]
 
 
-def ratios(scales: Sequence[Array], out_scale: Array, sign: int = 1) -> list[Array]:
-    """Give both sides' scales over the result's in float32; to subtract, the second is negative."""
+def ratios(scales: Sequence[Array], out_scale: Array) -> list[Array]:
+    """Give both sides' scales over the result's in float32."""
     with np.errstate(over="ignore", under="ignore"):
-        left, right = (scale / out_scale for scale in scales)
-    return [left, sign * right]
+        return [scale / out_scale for scale in scales]
 
 
 def fixed_part(ratios: Sequence[Array], zeros: Sequence[Array], out_zero: Array) -> Array:
@@ -71,6 +70,37 @@ def add(
     return whole
 
 
+def subtract(
+    lhs: Array, rhs: Array, scales: Sequence[Array], out_scale: Array, out_zero: Array
+) -> Array:
+    """Subtract quantized values less their zero points, giving the result's, not yet cut.
+
+    Parameters
+    ----------
+    lhs, rhs : numpy.ndarray
+        Integers, shapes that broadcast: values less their zero points.
+    scales : sequence of numpy.ndarray
+        The sides', float32.
+    out_scale, out_zero : numpy.ndarray
+        The result's scale (float32) and zero point.
+
+    Returns
+    -------
+    numpy.ndarray
+        Whole numbers in float64.
+
+    Notes
+    -----
+    ONNX Runtime has no kernel for it: it dequantizes both sides, subtracts in float32 and
+    quantizes (`MlasQuantizeLinear`, core/mlas/lib/quantize.cpp).
+    """
+    sides = (lhs, rhs)
+    with np.errstate(over="ignore", invalid="ignore"):
+        left, right = (x.astype(np.float32) * s for x, s in zip(sides, scales, strict=True))
+        whole: Array = np.rint((left - right) / out_scale).astype(np.float64) + out_zero
+    return whole
+
+
 def product(products: Array, ratio: Array, out_zero: Array) -> Array:
     """Bring products of quantized values to the result's scale and zero point, not yet cut.
 
@@ -111,17 +141,42 @@ def average(sums: Array, counts: Array, ratio: Array, out_zero: Array) -> Array:
     Returns
     -------
     numpy.ndarray
-        Whole numbers in float64.
+        Whole numbers in float32.
 
     Notes
     -----
-    ONNX Runtime takes the values to float32 first and sums there (`QLinearPoolBase`,
-    contrib_ops/cpu/quantization/qlinear_pool.cc), so its sums are rounded on the way; these
-    are not.
+    The zero point is added before the rounding, so that half-way cases go where the stored integer
+    is even (`quantize_value`, contrib_ops/cpu/quantization/qlinear_pool.cc). ONNX Runtime takes the
+    values to float32 first and sums there, so its sums are rounded on the way; these are not.
     """
     mean = sums.astype(np.float32) * ratio / counts.astype(np.float32)
-    whole: Array = np.rint(mean).astype(np.float64) + out_zero
+    whole: Array = np.rint(mean + out_zero.astype(np.float32))
     return whole
+
+
+def mean_scale(scale: Array, out_scale: Array, count: int) -> Array:
+    """Give the scale of sums whose mean over all places is wanted.
+
+    Parameters
+    ----------
+    scale, out_scale : numpy.ndarray
+        float32, one value each: the data's and the result's.
+    count : int
+        How many values are summed.
+
+    Returns
+    -------
+    numpy.ndarray
+        float64: over the result's scale it is, in float32, what ONNX Runtime multiplies by.
+
+    Notes
+    -----
+    `CheckQLinearGlobalAveragePoolScaleAndSize` (core/mlas/lib/qlgavgpool.cpp) divides by the
+    product of the result's scale and the count.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        ratio = scale / (out_scale * np.float32(count))
+    return np.asarray(ratio.astype(np.float64) * out_scale.astype(np.float64))
 
 
 def _fused(x: Array, factor: Array, plus: Array) -> Array:

@@ -6,11 +6,13 @@ one rounding in all, that of the quantize which follows. Windows are ``qnn.avg_p
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from tvm import relax
 
+from ..reference import onnx_runtime
 from .context import Context
 from .demand import Asked
 from .emit import INT32, shift
@@ -30,11 +32,16 @@ def _mean(ctx: Context, call: relax.Call, var: relax.Var, asked: Asked) -> None:
     ndim = int(operand.ty.ndim)
     given = call.attrs.axis
     axes = list(range(ndim)) if given is None else [int(i) % ndim for i in given]
-    _whole(ctx, operand, axes, bool(call.attrs.keepdims), var)
+    _whole(ctx, operand, axes, bool(call.attrs.keepdims), var, asked)
 
 
 def _whole(
-    ctx: Context, operand: relax.Expr, axes: list[int], keepdims: bool, var: relax.Var
+    ctx: Context,
+    operand: relax.Expr,
+    axes: list[int],
+    keepdims: bool,
+    var: relax.Var,
+    asked: Asked,
 ) -> None:
     form, shape = ctx.plain(operand), sizes(operand.ty)
     if not form.scalar and form.axis in axes:
@@ -62,7 +69,14 @@ def _whole(
     else:
         axis = form.axis - (0 if keepdims else sum(other < form.axis for other in axes))
     zero = np.asarray(form.zero * count)
-    ctx.put(var, Form(expr, "int32", scale, zero, axis, least, most, error=form.error))
+    mean = Form(expr, "int32", scale, zero, axis, least, most, error=form.error)
+    if ctx.rounding == "ONNX" and form.scalar:
+        for goal in asked.goals:
+            own = onnx_runtime.mean_scale(form.scale, np.asarray(goal.scale, np.float32), count)
+            if own > 0:
+                made = ctx.emit.bring(replace(mean, scale=own), goal)
+                ctx.put(var, at(made, goal, goal.zero, goal.dtype), goal)
+    ctx.put(var, mean)
 
 
 def _adaptive(ctx: Context, call: relax.Call, var: relax.Var, asked: Asked) -> None:
@@ -75,7 +89,7 @@ def _adaptive(ctx: Context, call: relax.Call, var: relax.Var, asked: Asked) -> N
     before, after = fixed(operand.ty), fixed(var.ty)
     found = sizes(var.ty)
     if found is not None and all(found[axis] == 1 for axis in axes):
-        _whole(ctx, operand, axes, True, var)
+        _whole(ctx, operand, axes, True, var, asked)
         return
     if before is None or after is None or any(before[i] % after[i] for i in axes):
         raise NoForm("its windows are of several sizes")

@@ -19,7 +19,7 @@ from .integers import Integers
 from .liveness import Block, live
 from .movement import number
 from .ranges import Ranges
-from .reading import DEQUANTIZES, QUANTIZES, Quantizes, any_quantize, dequantized, spoken
+from .reading import DEQUANTIZES, QUANTIZES, Quantizes, any_quantize, dequantized, operator, spoken
 from .rules import ASKS, PRODUCTS, RULES
 
 __all__ = ["Rewriter"]
@@ -88,7 +88,7 @@ class Rewriter:
             found: list[relax.Binding] = []
             for binding in block.bindings:
                 kept = self._binding(binding)
-                found += [relax.VarBinding(*pair) for pair in self.emit.bindings]
+                found += [self._emitted(*pair) for pair in self.emit.bindings]
                 self.emit.bindings = []
                 if kept is not None:
                     found.append(kept)
@@ -111,6 +111,15 @@ class Rewriter:
         if type(made.ty) is tvm.ir.Type:
             relax.expr._update_type(made, body.ty)
         return made
+
+    def _emitted(self, var: relax.Var, value: relax.Expr) -> relax.VarBinding:
+        """Make a binding, and note how far its integers reach, as who reads the module again will.
+
+        Sums are not read again in the same walk.
+        """
+        if operator(value) and not operator(value).startswith("relax.qnn."):
+            self._ranges.note(var, value)
+        return relax.VarBinding(var, value)
 
     def _export(self, block: relax.BindingBlock, found: list[relax.Binding]) -> None:
         """Make the forms of what leaves a dataflow block visible after it."""
