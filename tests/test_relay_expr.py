@@ -212,7 +212,7 @@ def test_what_is_refused(make: Any, what: str) -> None:
         (relay.vision, "roi_pool", "tvm.relax.op.vision.roi_pool"),
         (relay.nn, "correlation", "no counterpart"),
         (relay.analysis, "get_total_mac_number", "tvmlab.models.cost.layer_costs"),
-        (relay.qnn, "transform", "lowered when compiled"),
+        (relay.qnn, "transform", "tvmlab.qnn.transform"),
         (relay.op, "register_legalize", "FLegalize"),
     ],
 )

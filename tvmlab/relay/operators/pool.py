@@ -9,7 +9,7 @@ from tvm.relax import op
 
 from ...errors import RelayError
 from ...qnn.types import plain, result, view
-from ...qnn.windows import arrange, by_axis, pooling
+from ...qnn.windows import arrange, by_axis, padding, pooling
 from ..table import Attribute, Operator, add, add_ours
 from .checks import relay_errors
 from .common import Operands, Values, Written
@@ -80,14 +80,17 @@ def _same_windows(name: str, spatial: str, data: relax.Expr, a: Values) -> None:
         return
     with relay_errors():
         shape = pooling(known, spatial, a | {"out_layout": ""})
-    if shape is None:
+    if shape is None or known.shape is None or not a["ceil_mode"]:
         return
-    for i, axis in enumerate(spatial):
-        at = a["layout"].index(axis)
-        size, count = known.shape[at] if known.shape else None, shape[at]
-        sides = len(a["padding"])
-        before = a["padding"][i if sides > 1 else 0]
-        if isinstance(size, int) and (count - 1) * a["strides"][i] >= size + before:
+    for i, (axis, pads) in enumerate(
+        zip(spatial, padding(a["padding"], len(spatial), name), strict=True)
+    ):
+        size, stride = known.shape[a["layout"].index(axis)], a["strides"][i]
+        reach = (a["pool_size"][i] - 1) * a["dilation"][i] + 1
+        if not isinstance(size, int):
+            continue
+        last = -((reach - size - sum(pads)) // stride)  # rounded up
+        if last * stride >= size + pads[0]:
             raise RelayError(
                 f"with ceil_mode, the last window of {name} along {axis} holds padding only: "
                 "Relay counts it, Relax does not",
