@@ -251,3 +251,25 @@ def two_forms(
     )
     in_script(row, ours)
     return add(row)
+
+
+def cumulative(name: str, make: Callable[..., relax.Expr]) -> None:
+    """Add a row for sums or products of all values up to each, along an axis or of all values."""
+
+    def read(operands: Operands, a: Values) -> relax.Expr:
+        return make(operands[0], a["axis"], a["dtype"] or None, a["exclusive"])
+
+    def write(call: relax.Call) -> Written:
+        a = call.attrs
+        return list(call.args), {
+            "axis": None if a.axis is None else int(a.axis),
+            "dtype": str(a.dtype or ""),
+            "exclusive": bool(a.exclusive),
+        }
+
+    attributes = (
+        Attribute("axis", "int", None),
+        Attribute("dtype", "str", ""),
+        Attribute("exclusive", "bool", False),
+    )
+    add(Operator(name, f"relax.{name}", ("data",), attributes, read, write))

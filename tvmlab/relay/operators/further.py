@@ -19,6 +19,7 @@ from .common import (
     Values,
     Written,
     axes,
+    cumulative,
     dims,
     dtype,
     like,
@@ -62,33 +63,7 @@ add(
 )
 
 
-def _cumprod(operands: Operands, a: Values) -> relax.Expr:
-    return op.cumprod(operands[0], a["axis"], a["dtype"] or None, a["exclusive"])
-
-
-def _cumprod_back(call: relax.Call) -> Written:
-    a = call.attrs
-    return list(call.args), {
-        "axis": None if a.axis is None else int(a.axis),
-        "dtype": str(a.dtype or ""),
-        "exclusive": bool(a.exclusive),
-    }
-
-
-add(
-    Operator(
-        "cumprod",
-        "relax.cumprod",
-        _DATA,
-        (
-            Attribute("axis", "int", None),
-            Attribute("dtype", "str", ""),
-            Attribute("exclusive", "bool", False),
-        ),
-        _cumprod,
-        _cumprod_back,
-    )
-)
+cumulative("cumprod", op.cumprod)
 same_as_relax("atan2", op.atan2, ("lhs", "rhs"))
 
 

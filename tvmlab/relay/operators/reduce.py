@@ -22,6 +22,7 @@ from .common import (
     Values,
     Written,
     axes,
+    cumulative,
     dims,
     dtype,
     made,
@@ -237,30 +238,4 @@ _place("argmax", op.argmax)
 _place("argmin", op.argmin)
 
 
-def _cumsum(operands: Operands, a: Values) -> relax.Expr:
-    return op.cumsum(operands[0], a["axis"], a["dtype"] or None, a["exclusive"])
-
-
-def _cumsum_back(call: relax.Call) -> Written:
-    a = call.attrs
-    return list(call.args), {
-        "axis": None if a.axis is None else int(a.axis),
-        "dtype": str(a.dtype or ""),
-        "exclusive": bool(a.exclusive),
-    }
-
-
-add(
-    Operator(
-        "cumsum",
-        "relax.cumsum",
-        ("data",),
-        (
-            Attribute("axis", "int", None),
-            Attribute("dtype", "str", ""),
-            Attribute("exclusive", "bool", False),
-        ),
-        _cumsum,
-        _cumsum_back,
-    )
-)
+cumulative("cumsum", op.cumsum)
