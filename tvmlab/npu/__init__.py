@@ -1,0 +1,1 @@
+"""An example accelerator that computes."""

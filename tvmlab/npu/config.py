@@ -1,0 +1,90 @@
+"""The machine's sizes: one class, every field a number that partitioning and timing follow."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+
+from ..errors import InputError
+
+__all__ = ["Config"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """The sizes of an accelerator.
+
+    Attributes
+    ----------
+    rows, columns : int
+        The array multiplies `rows` input channels by `columns` output channels in a cycle.
+    lanes : int
+        Numbers that the vector unit takes in a cycle.
+    sram_bytes : int
+        On-chip memory of data, weights and tables, in bytes.
+    accumulators : int
+        Sums of int32 that the array and the vector unit add up, beside the SRAM.
+    dma_bytes_per_cycle : int
+        What the DMA engine moves between DRAM and SRAM in a cycle; loads and stores share it.
+    dma_burst_bytes : int
+        DRAM is read and written in pieces of this size: a shorter run costs as much.
+    dma_latency : int
+        Cycles from a transfer's start to its first byte.
+    vector_latency : int
+        Cycles from an instruction of the vector unit to its first result.
+    clock_mhz : int
+        Millions of cycles a second.
+
+    Raises
+    ------
+    tvmlab.errors.InputError
+        If a size is not a whole number from 1 to its limit.
+    """
+
+    rows: int = 16
+    columns: int = 16
+    lanes: int = 16
+    sram_bytes: int = 256 << 10
+    accumulators: int = 16 << 10
+    dma_bytes_per_cycle: int = 16
+    dma_burst_bytes: int = 32
+    dma_latency: int = 64
+    vector_latency: int = 8
+    clock_mhz: int = 1000
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value, most = getattr(self, field.name), LIMITS.get(field.name, 1 << 16)
+            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+                raise InputError(
+                    f"{field.name} is {value!r}; it is a whole number from 1 to {most}",
+                    where="npu.Config",
+                )
+
+    def to_json(self) -> str:
+        """Write the sizes as a JSON object."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Config:
+        """Read what `to_json` wrote.
+
+        Raises
+        ------
+        tvmlab.errors.InputError
+            If the text is something else.
+        """
+        try:
+            return cls(**json.loads(text))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"this is no configuration: {error}", where="npu.Config") from error
+
+
+#: The simulator allocates these, so a damaged file must not ask for more.
+LIMITS = {
+    "rows": 256,
+    "columns": 256,
+    "lanes": 1024,
+    "sram_bytes": 64 << 20,
+    "accumulators": 16 << 20,
+}
