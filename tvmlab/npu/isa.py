@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from enum import IntEnum
-from functools import cache
 from typing import ClassVar
 
 __all__ = [
@@ -114,10 +113,15 @@ class Instruction:
         return 1 + len(names(cls))
 
 
-@cache
 def names(kind: type[Instruction]) -> tuple[str, ...]:
     """Give the names of an instruction's fields, `layer` first."""
-    return tuple(field.name for field in fields(kind))
+    found = _NAMES.get(kind.opcode)
+    if found is None:
+        found = _NAMES[kind.opcode] = tuple(field.name for field in fields(kind))
+    return found
+
+
+_NAMES: dict[int, tuple[str, ...]] = {}
 
 
 @dataclass(frozen=True, slots=True)
