@@ -18,8 +18,9 @@ from tvmlab.qnn import arithmetic, checks
 def run(mod, *inputs, forced=None, name="main", functions=None):
     """Run a function; give its result and every variable's value by name.
 
-    `functions` computes calls of global functions, by their names. `forced` gives values that take the place of what is computed, by the variable's name: with the
-    integers of one module, each operator of the other is computed from the same operands.
+    `functions` computes calls of global functions, by their names. `forced` gives values that take
+    the place of what is computed, by the variable's name: with the integers of one module, each
+    operator of the other is computed from the same operands.
     """
     function = mod[name]
     values = dict(zip(function.params, map(np.asarray, inputs), strict=True))
