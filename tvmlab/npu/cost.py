@@ -17,7 +17,7 @@ from .work import Kind, Place
 
 __all__ = ["estimate"]
 
-Reals = npt.NDArray[np.float64]
+Reals = npt.NDArray[np.floating]
 
 
 def estimate(cuts: Cuts) -> Reals:
@@ -35,9 +35,7 @@ def estimate(cuts: Cuts) -> Reals:
     """
     work, config = cuts.work, cuts.config
     size = work.in_size if work.kind is Kind.MEAN else work.out_size
-    down, across = -(-size[0] // cuts.rows), -(-size[1] // cuts.cols)
-    groups = -(-work.out_channels // cuts.channels)
-    steps = -(-work.in_channels // cuts.depth) if work.kind is Kind.MATMUL else groups * 0 + 1
+    down, across, groups, steps = cuts.parts
     spots = work.images * down * across
     tiles = spots * groups
     array = _array(cuts, size, tiles * steps)
@@ -52,7 +50,8 @@ def estimate(cuts: Cuts) -> Reals:
     total, slowest = units.sum(0), units.max(0)
     # The first tile is loaded before, and the last is stored after, all the overlap.
     ends = (total - slowest) / tiles
-    return np.where(cuts.slots == 2, slowest + ends, total) + tiles
+    found: Reals = np.where(cuts.slots == 2, slowest + ends, total) + tiles
+    return found
 
 
 def _array(cuts: Cuts, size: tuple[int, int], count: Ints) -> Ints:
@@ -92,7 +91,7 @@ def _vector(cuts: Cuts, tiles: Ints) -> Ints:
 def _images(cuts: Cuts, down: Ints, across: Ints, groups: Ints, steps: Ints) -> tuple[Ints, Reals]:
     """Transfers of the inputs, and their bytes on the bus."""
     work = cuts.work
-    count, moved = cuts.rows * 0, cuts.rows * 0.0
+    count, moved = cuts.rows * 0, np.zeros(cuts.rows.shape)
     if work.kind is Kind.MATMUL:
         # Tiles of the image are loaded again for each group of output channels, unless they stay.
         stays = (cuts.image_outer == 1) | (down * across == 1)
@@ -130,7 +129,8 @@ def _results(cuts: Cuts, down: Ints, across: Ints, groups: Ints) -> tuple[Ints, 
         count, box = work.images * groups, (groups * 0 + 1, groups * 0 + 1, cuts.channels)
     else:
         count, box = down * across * groups, (cuts.rows, cuts.cols, cuts.channels)
-    return count, count * _bus(cuts, place, box, size, work.out_bytes)
+    moved: Reals = count * _bus(cuts, place, box, size, work.out_bytes)
+    return count, moved
 
 
 def _bus(
@@ -139,7 +139,8 @@ def _bus(
     """Bytes on the bus of a box: runs, each of whole bursts."""
     burst = cuts.config.dma_burst_bytes
     dims = (2, 0, 1) if place is Place.NCHW else (0, 1, 2)
-    run, runs, joined = box[0] * 0 + each, box[0] * 0 + 1, np.ones(box[0].shape, bool)
+    run = np.full(box[0].shape, each)
+    runs, joined = np.ones_like(run), np.ones(run.shape, bool)
     for axis in reversed(dims):
         run = np.where(joined, run * box[axis], run)
         runs = np.where(joined, runs, runs * box[axis])

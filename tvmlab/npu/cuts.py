@@ -140,10 +140,51 @@ class Cuts:
     @cached_property
     def sum_slots(self) -> Ints:
         """Tiles' sums that are kept: two where the array goes on while sums are requantized."""
-        return self.slots if self.work.kind is Kind.MATMUL else self.slots * 0 + 1
+        return self.out_slots if self.work.kind is Kind.MATMUL else self.slots * 0 + 1
+
+    @cached_property
+    def parts(self) -> tuple[Ints, Ints, Ints, Ints]:
+        """Parts of the layer: down, across, of output channels and of input channels."""
+        work = self.work
+        size = work.in_size if work.kind is Kind.MEAN else work.out_size
+        depth = -(-work.in_channels // self.depth)
+        return (
+            -(-size[0] // self.rows),
+            -(-size[1] // self.cols),
+            -(-work.out_channels // self.channels),
+            depth if work.kind is Kind.MATMUL else depth * 0 + 1,
+        )
+
+    @cached_property
+    def image_slots(self) -> Ints:
+        """Buffers for tiles of an input: as many as there are tiles, at most `slots`."""
+        down, across, groups, steps = self.parts
+        steps = np.where(self.image_whole == 1, 1, steps)
+        groups = steps if self.work.kind is Kind.MATMUL else groups
+        found: Ints = np.minimum(self.slots, self.work.images * down * across * groups)
+        return found
+
+    @cached_property
+    def table_slots(self) -> Ints:
+        """Buffers for tables."""
+        return np.minimum(self.slots, self.parts[2])
+
+    @cached_property
+    def out_slots(self) -> Ints:
+        """Buffers for tiles of the result."""
+        down, across, groups, _ = self.parts
+        spots = 1 if self.work.kind is Kind.MEAN else down * across
+        found: Ints = np.minimum(self.slots, self.work.images * spots * groups)
+        return found
 
     @cached_property
     def room(self) -> Ints:
         """Bytes of all buffers."""
-        size = sum(self.image_bytes, self.table_bytes + self.weight_bytes + self.out_bytes)
-        return self.slots * size
+        images: Ints = sum(self.image_bytes, self.rows * 0)
+        found: Ints = (
+            images * self.image_slots
+            + self.table_bytes * self.table_slots
+            + self.weight_bytes * self.slots
+            + self.out_bytes * self.out_slots
+        )
+        return found

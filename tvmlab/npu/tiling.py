@@ -21,7 +21,10 @@ from .cuts import Cuts
 from .layers import Layer, Value, View
 from .work import Kind, Place, Work, of
 
-__all__ = ["Tiling", "fits", "plan"]
+__all__ = ["COPY", "Tiling", "fits", "plan", "smallest"]
+
+#: Bytes of SRAM that a copy from one order to another needs.
+COPY = 64
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,8 @@ class Tiling:
         Whether a part of the image stays while the weights stream, not the other way around.
     slots : int
         2: buffers are doubled, so that one fills while the other is read. 1: the SRAM is too small.
+    image_slots, table_slots, out_slots, sum_slots : int
+        How many buffers of each kind there are: no more than there are tiles.
     image_bytes : tuple of int
         Size of a buffer for a tile of each input; 0 where the input lies in SRAM.
     table_bytes, weight_bytes, out_bytes : int
@@ -48,8 +53,6 @@ class Tiling:
         they are not; the result, 0 where it lies in SRAM.
     sums : int
         Accumulators of a tile.
-    sum_slots : int
-        How many tiles' sums there are room for.
     cycles : int
         What the cost model says.
     """
@@ -62,19 +65,16 @@ class Tiling:
     weights_whole: bool
     image_outer: bool
     slots: int
+    image_slots: int
+    table_slots: int
+    out_slots: int
+    sum_slots: int
     image_bytes: tuple[int, ...]
     table_bytes: int
     weight_bytes: int
     out_bytes: int
     sums: int
-    sum_slots: int
     cycles: int
-
-    @property
-    def room(self) -> int:
-        """Bytes of all buffers."""
-        sizes = (*self.image_bytes, self.table_bytes, self.weight_bytes, self.out_bytes)
-        return self.slots * sum(sizes)
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -104,10 +104,12 @@ def fits(layer: Layer, values: Mapping[str, Value], config: Config) -> str | Non
         size = int(np.prod(value.shape, dtype=object)) * value.dtype.bytes
         if size >= 1 << 31:
             return f"a tensor of {size:,} bytes cannot be addressed: offsets have 31 bits"
+    if config.sram_bytes < COPY:
+        return f"{config.sram_bytes} bytes of SRAM are too few for any layer"
     if isinstance(layer, View):
         return None
     work = of(layer, values)
-    need, window = _smallest(work, config)
+    need, window = smallest(work, config)
     if need > config.sram_bytes:
         return (
             f"its smallest tile needs {need:,} bytes of SRAM (a window of "
@@ -118,7 +120,7 @@ def fits(layer: Layer, values: Mapping[str, Value], config: Config) -> str | Non
 
 
 @lru_cache(maxsize=4096)
-def _smallest(work: Work, config: Config) -> tuple[int, int]:
+def smallest(work: Work, config: Config) -> tuple[int, int]:
     """Give the bytes that the smallest tile needs, and the input channels that it takes."""
     cuts = _candidates(work, (Place.NHWC,) * (len(work.in_bytes) + 1), config)
     cuts = cuts.only(cuts.sums * cuts.sum_slots <= config.accumulators)
@@ -162,12 +164,15 @@ def plan(work: Work, places: tuple[Place, ...], config: Config, room: int) -> Ti
         weights_whole=bool(cuts.weights_whole[at]),
         image_outer=bool(cuts.image_outer[at]),
         slots=int(cuts.slots[at]),
+        image_slots=int(cuts.image_slots[at]),
+        table_slots=int(cuts.table_slots[at]),
+        out_slots=int(cuts.out_slots[at]),
+        sum_slots=int(cuts.sum_slots[at]),
         image_bytes=tuple(int(size[at]) for size in cuts.image_bytes),
         table_bytes=int(cuts.table_bytes[at]),
         weight_bytes=int(cuts.weight_bytes[at]),
         out_bytes=int(cuts.out_bytes[at]),
         sums=int(cuts.sums[at]),
-        sum_slots=int(cuts.sum_slots[at]),
         cycles=int(cycles[at]),
     )
 
