@@ -331,6 +331,39 @@ def test_bytes(data, what):
             use(data)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(b"\x80", b"a\xc3", b"\xc3a", b"\xc0\x80", b"\xc1\xbf", b"\xe0\x9f\xbf", b"\xed\xa0\x80"),
+        *(
+            b"\xef\xbf\xbf",
+            b"\xf0\x8f\xbf\xbf",
+            b"\xf4\x90\x80\x80",
+            b"\xf5\x80\x80\x80",
+            b"\xff",
+            b"\xe2\x82",
+        ),
+        *(
+            b"",
+            b"a",
+            "é€😀\U0010ffff\ud7ff\ue000".encode(),
+            b"\xc2\x80",
+            b"\xe0\xa0\x80",
+            b"\xf0\x90\x80\x80",
+        ),
+    ],
+)
+def test_names_are_utf8(name):
+    data = signed(SIZES + struct.pack("<2IH", 0, 1, len(name)) + name + bytes(8))
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        with pytest.raises(SimulationError, match="the name of layer 0 is no UTF-8"):
+            simulator.count(data)
+    else:
+        assert len(simulator.count(data)) == 1
+
+
 def test_two_tensors_of_constants():
     constants = (Dram(Kind.CONSTANTS, Dtype.uint8, (3,)),)
     refused(tensors=2 * constants, match="2 tensors of constants")
