@@ -21,7 +21,7 @@ from .cuts import Cuts
 from .layers import Layer, Value, View
 from .work import Kind, Place, Work, of
 
-__all__ = ["COPY", "Tiling", "fits", "plan", "smallest"]
+__all__ = ["COPY", "Tiling", "candidates", "fits", "plan", "smallest"]
 
 #: Bytes of SRAM that a copy from one order to another needs.
 COPY = 64
@@ -48,9 +48,11 @@ class Tiling:
         How many buffers of each kind there are: no more than there are tiles.
     image_bytes : tuple of int
         Size of a buffer for a tile of each input; 0 where the input lies in SRAM.
+    joined : bool
+        Whether the weights of a tile come in one buffer with its tables.
     table_bytes, weight_bytes, out_bytes : int
-        Sizes of the other buffers: tables with the weights where those are whole; weights where
-        they are not; the result, 0 where it lies in SRAM.
+        Sizes of the other buffers: tables, with the weights where they are joined; the weights
+        where they are not; the result, 0 where it lies in SRAM.
     sums : int
         Accumulators of a tile.
     cycles : int
@@ -69,6 +71,7 @@ class Tiling:
     table_slots: int
     out_slots: int
     sum_slots: int
+    joined: bool
     image_bytes: tuple[int, ...]
     table_bytes: int
     weight_bytes: int
@@ -122,7 +125,7 @@ def fits(layer: Layer, values: Mapping[str, Value], config: Config) -> str | Non
 @lru_cache(maxsize=4096)
 def smallest(work: Work, config: Config) -> tuple[int, int]:
     """Give the bytes that the smallest tile needs, and the input channels that it takes."""
-    cuts = _candidates(work, (Place.NHWC,) * (len(work.in_bytes) + 1), config)
+    cuts = candidates(work, (Place.NHWC,) * (len(work.in_bytes) + 1), config)
     cuts = cuts.only(cuts.sums * cuts.sum_slots <= config.accumulators)
     at = int(np.argmin(cuts.room))
     return int(cuts.room[at]), int(cuts.in_channels[at])
@@ -148,7 +151,7 @@ def plan(work: Work, places: tuple[Place, ...], config: Config, room: int) -> Ti
     Tiling or None
         The fastest that fits; None if there is none.
     """
-    cuts = _candidates(work, places, config)
+    cuts = candidates(work, places, config)
     kept = (cuts.room <= room) & (cuts.sums * cuts.sum_slots <= config.accumulators)
     if not kept.any():
         return None
@@ -168,6 +171,7 @@ def plan(work: Work, places: tuple[Place, ...], config: Config, room: int) -> Ti
         table_slots=int(cuts.table_slots[at]),
         out_slots=int(cuts.out_slots[at]),
         sum_slots=int(cuts.sum_slots[at]),
+        joined=bool(cuts.joined[at]),
         image_bytes=tuple(int(size[at]) for size in cuts.image_bytes),
         table_bytes=int(cuts.table_bytes[at]),
         weight_bytes=int(cuts.weight_bytes[at]),
@@ -177,7 +181,7 @@ def plan(work: Work, places: tuple[Place, ...], config: Config, room: int) -> Ti
     )
 
 
-def _candidates(work: Work, places: tuple[Place, ...], config: Config) -> Cuts:
+def candidates(work: Work, places: tuple[Place, ...], config: Config) -> Cuts:
     """Give all cuts worth a thought, the smallest among them."""
     matmul = work.kind is Kind.MATMUL
     size = work.in_size if work.kind is Kind.MEAN else work.out_size
