@@ -13,14 +13,10 @@ import tvm
 from tvm import relax
 
 from . import reading, simulator
-from .config import Config
 from .lower import compile_region
 from .program import Program
 
-__all__ = ["ATTRIBUTE", "codegen", "program"]
-
-#: The attribute of a function that holds the configuration, as JSON.
-ATTRIBUTE = "npu.config"
+__all__ = ["codegen", "program"]
 
 
 def program(function: relax.Function) -> Program:
@@ -36,14 +32,8 @@ def program(function: relax.Function) -> Program:
     Program
         For the machine that its attribute ``npu.config`` says, or the default one.
     """
-    config = config_of(function)
+    config = reading.config_of(function)
     return compile_region(reading.region(function, config), config)
-
-
-def config_of(function: relax.Function) -> Config:
-    """Give the machine that a region was made for."""
-    text = function.attrs.get(ATTRIBUTE) if function.attrs else None
-    return Config() if text is None else Config.from_json(str(text))
 
 
 def codegen(
@@ -70,4 +60,9 @@ def codegen(
     ]
 
 
-tvm.register_global_func("relax.ext.tvmlab_npu", codegen, override=True)
+def register() -> None:
+    """Let Relax call the code generator, from now on."""
+    tvm.register_global_func("relax.ext.tvmlab_npu", codegen, override=True)
+
+
+register()
