@@ -148,7 +148,7 @@ def relay_passes(config: Config | None = None) -> tvm.transform.Pass:
     def run(mod: ir.IRModule, _: tvm.transform.PassContext) -> ir.IRModule:
         passes = [
             MergeComposite(pattern_table(sizes, layout_of(mod))),
-            AnnotateTarget(COMPILER),
+            AnnotateTarget(COMPILER, include_non_call_ops=False),
             MergeCompilerRegions(),
             PartitionGraph(),
         ]
