@@ -36,6 +36,11 @@ ROWS = {
     "mobilenet": "referee_networks.mobilenet",
     "resnet50-qdq": "referee_networks.resnet50_qdq",
     "resnet50-qoperator": "referee_networks.resnet50_qoperator",
+    "npu-digits": "referee_npu.digits",
+    "npu-resnet8": "referee_npu.resnet8",
+    "npu-resnet50": "referee_npu.resnet50",
+    "npu-random": "referee_npu.drawn",
+    "npu-linear": "referee_npu.linear",
 }
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterable
 from typing import Any
 
+import helpers_npu_graphs as graphs
 import helpers_npu_networks as networks
 import numpy as np
 import tvm
+from helpers_models import as_tuple
 from helpers_qnn_peers import noise
 from referee_networks import pictures
 from referee_passes import processor_seconds
@@ -21,6 +24,8 @@ EXACT, TARGET = "bit-equal", "npu, llvm"
 # Of multiply-accumulates, in percent; and of seconds, for ResNet-50.
 COVERED, SECONDS = 99.0, 5.0
 FEW, MANY, GROWTH = 1_000, 10_000, 1.3
+# Multiply-accumulates a second, in billions, on one core.
+SPEED = 5.0
 
 
 def _compared(name: str, mod: tvm.IRModule, inputs: Iterable[Any]) -> list[Measure]:
@@ -67,11 +72,47 @@ def resnet50(size: Size) -> list[Measure]:
         found += _compared(name, mod, pictures(size.of(3)))
         seconds = processor_seconds(npu.partition, mod)
         found.append(most(f"{name}: partitioned, seconds", seconds, SECONDS))
-        run = tvmlab.compile(npu.partition(mod), TARGET)
+        cut = npu.partition(mod)
+        run = tvmlab.compile(cut, TARGET)
         (picture,) = pictures(1)
         run(picture)
         start = time.perf_counter()
         run(picture)
         seconds = time.perf_counter() - start
         found.append(most(f"{name}: simulated, seconds", seconds, SECONDS))
+        macs = sum(layer.array_macs + layer.vector_macs for layer in npu.report(cut).layers)
+        found.append(
+            least(f"{name}: multiply-accumulates a second", macs / seconds / 1e9, SPEED, " G")
+        )
     return found
+
+
+def drawn(size: Size) -> list[Measure]:
+    """Run 500 random networks on random machines, compiled, against the CPU."""
+    differ, on_it, count = 0, 0, size.of(500)
+    for number in range(count):
+        choose = random.Random(number)
+        one, config = graphs.Drawn(choose), graphs.config(choose)
+        cut = npu.partition(one.mod, config)
+        on_it += npu.coverage(cut).regions > 0
+        ours = as_tuple(tvmlab.compile(cut, TARGET)(*one.inputs))
+        theirs = as_tuple(tvmlab.compile(one.mod)(*one.inputs))
+        differ += any(not np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
+    found = EXACT if not differ else f"{differ} differ"
+    name = f"{count} random networks on random machines"
+    return [
+        holds(name, found, EXACT, not differ),
+        least("of them partly or whole on the accelerator", on_it, int(0.9 * count)),
+    ]
+
+
+def linear(size: Size) -> list[Measure]:
+    """Partition chains of 1,000 and 10,000 operators."""
+    seconds = {
+        count: processor_seconds(npu.partition, graphs.chain(count)) for count in (FEW, MANY)
+    }
+    growth = seconds[MANY] / seconds[FEW] / (MANY / FEW)
+    return [
+        most(f"{MANY:,} operators: partitioned, seconds", seconds[MANY], 3 * SECONDS),
+        most(f"{MANY:,} operators: seconds an operator over those of {FEW:,}", growth, GROWTH),
+    ]

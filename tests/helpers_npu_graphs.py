@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import tvm
 from helpers_qnn_graphs import LIMITS, Network, scale, zero
 from tvm import relax
 from tvm.relax import op
@@ -212,3 +213,21 @@ class Drawn:
 
 
 _STEPS = ("conv2d", "conv2d", "conv2d", "add", "max_pool", "avg_pool")
+
+
+def chain(count: int) -> tvm.IRModule:
+    """Make residual blocks of quantized convolutions, `count` operators in all."""
+    net, rng = Network(((1, 8, 8, 16), "int8")), np.random.default_rng(0)
+    x, one = net.inputs[0], 0.5
+    for _ in range(count // 3):
+        kernel = relax.const(rng.integers(-127, 128, (1, 1, 16, 16)).astype("int8"))
+        sums = qnn.conv2d(
+            x, kernel, zero(0), zero(0), scale(one), scale(one), (1, 1), 16,
+            data_layout="NHWC", kernel_layout="HWIO",
+        )  # fmt: skip
+        made = qnn.requantize(
+            net.emit(sums), scale(0.25), zero(0), scale(one), zero(0), 3, out_dtype="int8"
+        )
+        sides = [scale(one), zero(0)] * 3
+        x = net.emit(qnn.add(net.emit(made), x, *sides))
+    return net.module(x)
