@@ -13,6 +13,7 @@ from helpers_npu_regions import FIXED, WAYS, Builder
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
+from tvmlab.npu import simulator
 from tvmlab.npu.config import Config
 from tvmlab.npu.isa import Dtype, Load, PoolKind, Rounding, Store
 from tvmlab.npu.layers import Region
@@ -44,10 +45,11 @@ def check(builder: Builder, *outputs: str, config: Config | None = None) -> Prog
 
 
 def same(region: Region, program: Program, data: list[Any]) -> None:
-    wanted, found = reference.run(region, data), interpreter.run(program, data)
-    for one, other in zip(wanted, found, strict=True):
-        assert one.dtype == other.dtype
-        np.testing.assert_array_equal(one, other)
+    wanted = reference.run(region, data)
+    for found in (interpreter.run(program, data), simulator.simulate(program.to_bytes(), data)):
+        for one, other in zip(wanted, found, strict=True):
+            assert one.dtype == other.dtype
+            np.testing.assert_array_equal(one, other)
 
 
 @st.composite

@@ -10,12 +10,20 @@ import numpy.typing as npt
 from .config import Config
 from .work import Kind, Place, Work
 
-__all__ = ["ALIGNMENT", "Cuts", "padded", "up"]
+__all__ = ["ALIGNMENT", "Cuts", "grain", "padded", "up"]
 
 Ints = npt.NDArray[np.int64]
 
 #: Every buffer begins at a multiple of this many bytes: the largest number is a float64.
 ALIGNMENT = 8
+
+
+def grain(size: int) -> int:
+    """Give the bytes, or accumulators, that are told apart in a memory of a size.
+
+    What lies in different grains can be used at the same time. There are 2**17 of them at most.
+    """
+    return -(-size // (ALIGNMENT << 17)) * ALIGNMENT
 
 
 def up(a: Ints, b: int) -> Ints:
