@@ -6,10 +6,11 @@ ones, and Relay's, where `PartitionGraph` does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tvm import ir, relax
 
+from ..errors import CompileError
 from ..relay import graph
 from ..relay.partition.functions import attribute
 from . import read_products, read_sums, read_windows
@@ -42,7 +43,7 @@ KINDS = {
     "relax.sum": "mean",
     "relax.reshape": "reshape",
 }
-_AROUND = ("relax.clip", "relax.maximum", "relax.minimum", "relax.qnn.requantize")
+AROUND = ("relax.clip", "relax.maximum", "relax.minimum", "relax.qnn.requantize")
 
 
 def find(root: relax.Expr) -> Found:
@@ -65,7 +66,7 @@ def find(root: relax.Expr) -> Found:
     name = _name(core(root))
     if name in READERS:
         return READERS[name](root)
-    if is_call(root, *_AROUND):
+    if is_call(root, *AROUND):
         return read_sums.lone(root)
     raise Refusal(f"no pattern takes {name.removeprefix('relax.') or type(root).__name__}")
 
@@ -73,7 +74,7 @@ def find(root: relax.Expr) -> Found:
 def core(root: relax.Expr) -> relax.Expr:
     """Find the operator that a match is about, behind what rescales, clips and biases it."""
     expr = root
-    while is_call(expr, *_AROUND, "relax.relay.nn.bias_add"):
+    while is_call(expr, *AROUND, "relax.relay.nn.bias_add"):
         if not isinstance(expr.args[0], relax.Call):
             break
         expr = expr.args[0]
@@ -94,15 +95,26 @@ def _name(expr: relax.Expr) -> str:
     return str(expr.op.name) if named else ""
 
 
-def composite(function: relax.Function) -> Found:
+def composite(function: relax.Function, constants: Mapping[int, relax.Expr]) -> Found:
     """Read a composite function.
+
+    Parameters
+    ----------
+    function : tvm.relax.Function
+        The function.
+    constants : mapping
+        What is passed for parameters that are constants, by the parameters' identities: patterns
+        that ask for no constant leave them outside.
 
     Raises
     ------
     Refusal
         If the machine does not take it.
     """
-    return find(graph.to_graph(function))
+    root = graph.to_graph(function)
+    if constants:
+        root = graph.transform(root, lambda _, after: constants.get(graph.key(after), after))
+    return find(root)
 
 
 def config_of(function: relax.Function) -> Config:
@@ -119,7 +131,7 @@ def region(function: relax.Function, config: Config | None = None) -> Region:
     function : tvm.relax.Function
         What partitioning made for the machine.
     config : Config, optional
-        Only for symmetry with the code generator: what a region means does not depend on sizes.
+        The machine, for the code generator's sake: what a region means does not depend on sizes.
 
     Returns
     -------
@@ -127,10 +139,14 @@ def region(function: relax.Function, config: Config | None = None) -> Region:
 
     Raises
     ------
-    Refusal
+    tvmlab.errors.CompileError
         If there is something in it that the machine does not take.
     """
-    return _Reader(function).region()
+    try:
+        return _Reader(function).region()
+    except Refusal as refusal:
+        where = f"the region {attribute(function, 'global_symbol')}"
+        raise CompileError(refusal.what, where=where, fix=refusal.fix) from refusal
 
 
 class _Reader:
@@ -225,12 +241,12 @@ class _Reader:
             return
         if not isinstance(function, relax.Function):
             raise Refusal(f"a region calls {call.op}, which is no composite function")
-        if graph.key(function) not in self.read:
-            self.read[graph.key(function)] = composite(function)
+        given = list(zip(function.params, call.args, strict=True))
+        constants = {graph.key(p): arg for p, arg in given if isinstance(arg, ir.GenericConst)}
+        if constants or graph.key(function) not in self.read:
+            self.read[graph.key(function)] = composite(function, constants)
         found = self.read[graph.key(function)]
-        places = {
-            graph.key(param): arg for param, arg in zip(function.params, call.args, strict=True)
-        }
+        places = {graph.key(param): arg for param, arg in given}
         self.found.append((found, self._inputs([places[graph.key(e)] for e in found.inputs]), var))
 
     def _inputs(self, exprs: tuple[relax.Expr, ...] | list[relax.Expr]) -> list[relax.Var]:
