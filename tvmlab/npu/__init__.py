@@ -62,17 +62,22 @@ from . import codegen
 from .checks import Check
 from .config import Config
 from .coverage import Coverage, coverage
+from .disassembly import disassemble
 from .partition import partition, relax_patterns, relay_passes
 from .patterns import pattern_table
+from .report import Report, report
 
 __all__ = [
     "Check",
     "Config",
     "Coverage",
+    "Report",
     "codegen",
     "coverage",
+    "disassemble",
     "partition",
     "pattern_table",
     "relax_patterns",
     "relay_passes",
+    "report",
 ]
