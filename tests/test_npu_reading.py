@@ -229,9 +229,7 @@ def test_random_networks(rounding, seeds):
         network = Drawn(random.Random(seed), steps=5)
         mod = FakeQuantizationToInteger(rounding=rounding)(network.mod)
         parts = npu.partition(mod)
-        np.testing.assert_array_equal(
-            execute(parts, *network.inputs), run(mod, *network.inputs)[0]
-        )
+        np.testing.assert_array_equal(execute(parts, *network.inputs), run(mod, *network.inputs)[0])
         regions += len(regions_of(parts))
     assert regions > len(seeds) // 2
 
