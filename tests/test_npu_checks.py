@@ -174,7 +174,7 @@ def test_what_does_not_fit():
     net = Network(((1, 4, 6, 6), "int8"))
     call = rescaled(conv(net.inputs[0]))
     assert npu.Check(Config()).reason(call) is None
-    assert npu.Check(Config(sram_bytes=100)).reason(call)
+    assert npu.Check(Config(sram_bytes=16)).reason(call)
 
 
 def test_kinds():
