@@ -15,14 +15,16 @@ from tvmlab import dialect
 from tvmlab.qnn import arithmetic, checks
 
 
-def run(mod, *inputs, forced=None, name="main"):
+def run(mod, *inputs, forced=None, name="main", functions=None):
     """Run a function; give its result and every variable's value by name.
 
-    `forced` gives values that take the place of what is computed, by the variable's name: with the
-    integers of one module, each operator of the other is computed from the same operands.
+    `functions` computes calls of global functions, by their names. `forced` gives values that take
+    the place of what is computed, by the variable's name: with the integers of one module, each
+    operator of the other is computed from the same operands.
     """
     function = mod[name]
     values = dict(zip(function.params, map(np.asarray, inputs), strict=True))
+    values |= {mod.get_global_var(one): call for one, call in (functions or {}).items()}
     computed = {}
     result = _body(function.body, values, computed, forced or {})
     return result, computed
@@ -57,6 +59,8 @@ def _value(expr, values, computed, forced):
     if hasattr(expr, "value"):  # a number as Relax wraps it
         return expr.value.value
     assert isinstance(expr, relax.Call), type(expr)
+    if isinstance(expr.op, tvm.ir.GlobalVar):
+        return values[expr.op](*(_value(arg, values, computed, forced) for arg in expr.args))
     name = expr.op.name.removeprefix("relax.")
     args = [_value(arg, values, computed, forced) for arg in expr.args]
     if name.startswith("qnn."):
@@ -145,19 +149,42 @@ def _pool(kind):
         a, layout = call.attrs, str(call.attrs.layout)
         top, left, bottom, right = (int(n) for n in a.padding)
         size, strides = [int(n) for n in a.pool_size], [int(n) for n in a.strides]
-        data = _torch(np.asarray(x, np.float64), layout, "NCHW")
         if kind == "max":
-            sides = (left, right, top, bottom)
-            data = torch.nn.functional.pad(data, sides, value=-float("inf"))
-            made = torch.nn.functional.max_pool2d(data, size, strides, ceil_mode=bool(a.ceil_mode))
-        else:
-            assert (top, left) == (bottom, right)
-            made = torch.nn.functional.avg_pool2d(
-                data, size, strides, (top, left), bool(a.ceil_mode), bool(a.count_include_pad)
-            )
+            return _max_pool(call, x)
+        data = _torch(np.asarray(x, np.float64), layout, "NCHW")
+        assert (top, left) == (bottom, right)
+        made = torch.nn.functional.avg_pool2d(
+            data, size, strides, (top, left), bool(a.ceil_mode), bool(a.count_include_pad)
+        )
         return made.numpy().transpose(["NCHW".index(letter) for letter in layout])
 
     return pool
+
+
+def _max_pool(call, x):
+    """Look at each place of a window in turn; the type says how many windows there are."""
+    a, layout = call.attrs, str(call.attrs.layout)
+    data = np.transpose(x, [layout.index(letter) for letter in "HWNC"])
+    out = [int(call.ty.shape[layout.index(letter)]) for letter in "HW"]
+    low = -np.inf if data.dtype.kind == "f" else np.iinfo(data.dtype).min
+    found = np.full((*out, *data.shape[2:]), low, data.dtype)
+    rows, columns = (
+        np.arange(count)[:, None] * int(stride) + np.arange(int(taps)) * int(step) - int(before)
+        for count, stride, taps, step, before in zip(
+            out, a.strides, a.pool_size, a.dilation, a.padding[:2], strict=True
+        )
+    )
+    for i in range(rows.shape[1]):
+        for j in range(columns.shape[1]):
+            inside = [
+                (at >= 0) & (at < size)
+                for at, size in zip((rows[:, i], columns[:, j]), data.shape[:2], strict=True)
+            ]
+            down, across = np.nonzero(inside[0])[0], np.nonzero(inside[1])[0]
+            place = np.ix_(down, across)
+            part = data[np.ix_(rows[down, i], columns[across, j])]
+            found[place] = np.maximum(found[place], part)
+    return found.transpose(["HWNC".index(letter) for letter in layout])
 
 
 def _adaptive(call, x):
