@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from tvm import relax
+from tvm.ir import IRModule
+
 from ..extras import need
-from ..plot import COLOURS, MARKERS, figure
+from ..plot import COLOURS, MARKERS, Box, figure
 from .config import Config
 from .isa import Unit
 from .timeline import Phase
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["LayerTime", "gantt", "layer_times", "machine", "sweep"]
+__all__ = ["DEVICES", "LayerTime", "devices", "gantt", "layer_times", "machine", "sweep"]
 
 # Fill and hatch of each kind of instruction.
 _KINDS = {
@@ -29,6 +32,52 @@ _KINDS = {
     "Sum": ("white", "++"),
 }
 _UNITS = (Unit.DMA, Unit.ARRAY, Unit.VECTOR)
+
+
+#: The kinds of boxes that `devices` makes, in the order of `tvmlab.plot.graphs`.
+DEVICES = ("accelerator", "CPU", "data")
+
+
+def devices(mod: IRModule, on_cpu: Collection[str]) -> dict[str, Box]:
+    """Make boxes of a small module's ``main``, for `tvmlab.plot.graphs`.
+
+    Parameters
+    ----------
+    mod : tvm.ir.IRModule
+        Before it is partitioned.
+    on_cpu : collection of str
+        Names of the bindings that the accelerator does not take.
+
+    Returns
+    -------
+    dict of str to tvmlab.plot.Box
+        Operators are of the kind of their device; parameters and constants are data. Scales and
+        zero points are left out.
+    """
+    main = mod["main"]
+    names: dict[relax.Expr, str] = {}
+    boxes: dict[str, Box] = {}
+
+    def data(expr: relax.Expr) -> None:
+        if expr not in names and isinstance(expr.ty, relax.TensorType) and expr.ty.ndim > 0:
+            names[expr] = str(len(names))
+            label = getattr(expr, "name_hint", "constant")
+            boxes[names[expr]] = Box(f"{label}\n{expr.ty.dtype}", DEVICES[2])
+
+    for param in main.params:
+        data(param)
+    for block in main.body.blocks:
+        for binding in block.bindings:
+            call = binding.value
+            operands = list(getattr(call, "args", []))
+            for operand in operands:
+                data(operand)
+            known = [names[operand] for operand in operands if operand in names]
+            names[binding.var] = str(len(names))
+            op = call.op.name.removeprefix("relax.").removeprefix("relay.")
+            device = DEVICES[1 if binding.var.name_hint in on_cpu else 0]
+            boxes[names[binding.var]] = Box(f"{op}\n{binding.var.ty.dtype}", device, known)
+    return boxes
 
 
 def machine(config: Config) -> Figure:

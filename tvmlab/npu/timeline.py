@@ -41,7 +41,7 @@ class Phase:
     Attributes
     ----------
     start, end : int
-        In cycles from the program's start; the cycle of the sync is the last one.
+        In cycles from the program's start; a sync takes the last cycle.
     work : tuple of Busy
         In the order of the program.
     """
@@ -87,8 +87,9 @@ def phases(program: Program) -> tuple[Phase, ...]:
             begin = start + now[unit]
             work.append(Busy(unit, type(instruction).__name__, index, begin, begin + length))
             now[unit] += length
-        if isinstance(instruction, Sync) or index == len(alone) - 1:
-            end = start + max(now.values()) + 1
+        synced = isinstance(instruction, Sync)
+        if synced or index == len(alone) - 1:
+            end = start + max(now.values()) + synced
             found.append(Phase(start, end, tuple(work)))
             start, work, now = end, [], dict.fromkeys(Unit, 0)
     return tuple(found)
