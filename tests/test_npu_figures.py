@@ -6,10 +6,12 @@ import io
 from itertools import combinations
 from typing import Any
 
+import numpy as np
 from matplotlib.colors import to_rgba
 
+from tvmlab import plot, relay
 from tvmlab.npu.config import Config
-from tvmlab.npu.figures import LayerTime, gantt, layer_times, machine, sweep
+from tvmlab.npu.figures import DEVICES, LayerTime, devices, gantt, layer_times, machine, sweep
 from tvmlab.npu.isa import INSTRUCTIONS, Sync, Unit
 from tvmlab.npu.timeline import Busy, Phase
 
@@ -127,3 +129,27 @@ def test_a_sweep_has_a_panel_a_figure_and_its_floor() -> None:
     assert left.lines[0].get_marker() != right.lines[0].get_marker()
     assert left.get_ylim()[0] == 0
     drawn(fig)
+
+
+SMALL = """def @main(%x: Tensor[(1, 4), float32], %c: Tensor[(1, 4), int8]) {
+  %0 = qnn.quantize(%x, 0.5f, 3, out_dtype="int8");
+  %1 = qnn.add(%0, %c, 0.5f, 3, 0.5f, 3, 0.5f, 3);
+  qnn.dequantize(%1, 0.5f, 3)
+}
+"""
+
+
+def test_a_graph_says_which_device_computes_what() -> None:
+    mod = relay.fromtext(SMALL, {"c": np.ones((1, 4), "int8")})
+    names = [one.var.name_hint for one in mod["main"].body.blocks[0].bindings]
+    boxes = devices(mod, {names[0], names[2]})
+    assert [(box.label.split("\n")[0], box.kind) for box in boxes.values()] == [
+        ("x", "data"),
+        ("qnn.quantize", "CPU"),
+        ("constant", "data"),
+        ("qnn.add", "accelerator"),
+        ("qnn.dequantize", "CPU"),
+    ]
+    order = list(boxes)
+    assert list(boxes[order[3]].operands) == [order[1], order[2]]
+    drawn(plot.graphs({"small": boxes}, kinds=DEVICES))
