@@ -15,6 +15,7 @@ __all__ = [
     "PackageError",
     "RelayError",
     "ShapeError",
+    "SimulationError",
     "TargetError",
     "ToolchainError",
     "TvmlabError",
@@ -94,6 +95,10 @@ class CompileError(TvmlabError):
 
 class PackageError(TvmlabError):
     """A saved executable is damaged, or was made for something else."""
+
+
+class SimulationError(TvmlabError):
+    """The accelerator's simulator refuses a program, or the program failed while it ran."""
 
 
 class DataError(TvmlabError):

@@ -7,14 +7,18 @@ are looked for beside the running Python first, then on PATH: a virtual environm
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
 import re
 import shlex
+import shutil
 import struct
 import sys
 import tarfile
+import tempfile
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -29,6 +33,7 @@ __all__ = [
     "Machine",
     "Tool",
     "build_extension",
+    "build_with_cmake",
     "compiler",
     "environment",
     "ffi_flags",
@@ -113,9 +118,69 @@ def build_extension(
     headers = {h for f in files for h in f.parent.glob("*.h*")}
     cxx = compiler()
     compile_flags, link_flags = ffi_flags()
+    told = (str(cxx.path), cxx.version, FLAGS, list(flags), compile_flags)
+    library = _library([*files, *sorted(headers)], told, folder, name)
+    if library.is_file():
+        return library
+    with _written(library) as part:
+        run([cxx.path, *FLAGS, *flags, *compile_flags, *files, "-o", part, *link_flags])
+    return library
+
+
+def build_with_cmake(
+    source: Path | str,
+    *,
+    name: str,
+    options: Sequence[str] = (),
+    folder: Path | str | None = None,
+) -> Path:
+    """Configure and build a CMake project against tvm-ffi; reuse what was built before.
+
+    Parameters
+    ----------
+    source : path
+        The folder of the project's CMakeLists.txt. All files in it count as sources; there are no
+        folders below it.
+    name : str
+        The target to build, a library of the same name without `lib`.
+    options : sequence of str
+        More of CMake's options, such as ``"-DCMAKE_BUILD_TYPE=Debug"``.
+    folder : path, optional
+        As in `build_extension`.
+
+    Returns
+    -------
+    Path
+        The shared library, kept as `build_extension` keeps it; its folder is named after CMake's
+        version and the flags that CMake reads from the environment, too.
+
+    Raises
+    ------
+    ToolchainError
+        If a compiler, CMake or Ninja is missing, the folder cannot be written, or building fails.
+    """
+    files = sorted(Path(source).resolve().glob("*"))
+    cxx, cmake, ninja = compiler(), find_tool("cmake", minimum=(3, 26)), find_tool("ninja")
+    read = {flags: os.environ.get(flags, "") for flags in ("CXXFLAGS", "LDFLAGS")}
+    told = (str(cxx.path), cxx.version, cmake.version, sys.prefix, list(options), read)
+    library = _library(files, told, folder, name)
+    if library.is_file():
+        return library
+    with _written(library) as part, tempfile.TemporaryDirectory() as build:
+        tools = [f"-DCMAKE_CXX_COMPILER={cxx.path}", f"-DCMAKE_MAKE_PROGRAM={ninja.path}"]
+        run([cmake.path, "-S", source, "-B", build, "-G", "Ninja", *tools, *options])
+        run([cmake.path, "--build", build, "--target", name])
+        shutil.copyfile(Path(build) / f"{name}.so", part)
+    return library
+
+
+def _library(
+    files: Sequence[Path], told: tuple[object, ...], folder: Path | str | None, name: str
+) -> Path:
+    """Give the place of a library that is made of these files, by tools that are told this."""
     digest = hashlib.sha256(metadata.version("apache-tvm-ffi").encode())
-    digest.update(repr((str(cxx.path), cxx.version, FLAGS, list(flags), compile_flags)).encode())
-    for file in [*files, *sorted(headers)]:
+    digest.update(repr(told).encode())
+    for file in files:
         try:
             content = file.read_bytes()
         except OSError as error:
@@ -125,20 +190,22 @@ def build_extension(
         from .data import cache_dir
 
         folder = cache_dir() / "native"
-    library = Path(folder) / digest.hexdigest()[:16] / f"{name}.so"
-    if library.is_file():
-        return library
+    return Path(folder) / digest.hexdigest()[:16] / f"{name}.so"
+
+
+@contextlib.contextmanager
+def _written(library: Path) -> Iterator[Path]:
+    """Give a block the file to build, which becomes the library when the block ends."""
     try:
         library.parent.mkdir(parents=True, exist_ok=True)
         with whole(library) as part:
-            run([cxx.path, *FLAGS, *flags, *compile_flags, *files, "-o", part, *link_flags])
+            yield part
     except OSError as error:
         raise ToolchainError(
             f"The folder for built libraries cannot be written: {error.strerror}.",
             where=str(library.parent),
             fix="Make it writable, or set TVMLAB_CACHE to another folder.",
         ) from error
-    return library
 
 
 def load_extension(path: Path | str) -> Any:

@@ -1,0 +1,71 @@
+// Boxes of numbers between DRAM and SRAM, number after number, in the order of the counts.
+#include <array>
+#include <cstring>
+
+#include "machine.h"
+
+namespace tvmlab::npu {
+namespace {
+
+struct Step {
+  int64_t count, to, from;
+};
+
+// Numbers of a size that the compiler knows move in a register.
+template <int64_t kBytes>
+void Move(uint8_t* to, const uint8_t* from, const Step& step) {
+  for (int64_t i = 0; i < step.count; ++i) {
+    std::memcpy(to + i * step.to, from + i * step.from, kBytes);
+  }
+}
+
+void Move(uint8_t* to, const uint8_t* from, const Step& step, int64_t bytes) {
+  switch (bytes) {
+    case 1: return Move<1>(to, from, step);
+    case 2: return Move<2>(to, from, step);
+    case 4: return Move<4>(to, from, step);
+    case 8: return Move<8>(to, from, step);
+  }
+  for (int64_t i = 0; i < step.count; ++i) {
+    std::memcpy(to + i * step.to, from + i * step.from, static_cast<size_t>(bytes));
+  }
+}
+
+void Copy(uint8_t* to, const Box& to_box, const uint8_t* from, const Box& from_box) {
+  int64_t bytes = to_box.run;
+  std::array<Step, 4> steps;
+  size_t used = 0;  // the innermost first; what is contiguous on both sides moves as one
+  for (size_t i = 4; i-- > 0;) {
+    const auto [count, to_stride] = to_box.dimensions[i];
+    const int64_t from_stride = from_box.dimensions[i].stride;
+    if (count == 1) continue;
+    if (used == 0 && to_stride == bytes && from_stride == bytes) {
+      bytes *= count;
+    } else {
+      steps[used++] = {count, to_stride, from_stride};
+    }
+  }
+  while (used < 4) steps[used++] = {1, 0, 0};
+  for (int64_t a = 0; a < steps[3].count; ++a) {
+    for (int64_t b = 0; b < steps[2].count; ++b) {
+      for (int64_t c = 0; c < steps[1].count; ++c) {
+        Move(to + a * steps[3].to + b * steps[2].to + c * steps[1].to,
+             from + a * steps[3].from + b * steps[2].from + c * steps[1].from, steps[0], bytes);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void Machine::Execute(const Load& load) {
+  const uint8_t* from = tensors_[static_cast<size_t>(load.tensor)] + load.offset;
+  Copy(&sram_[static_cast<size_t>(load.address)], InSram(load), from, InDram(load));
+}
+
+void Machine::Execute(const Store& store) {
+  uint8_t* to = tensors_[static_cast<size_t>(store.tensor)] + store.offset;
+  Copy(to, InDram(store), &sram_[static_cast<size_t>(store.address)], InSram(store));
+}
+
+}  // namespace tvmlab::npu

@@ -1,0 +1,76 @@
+#include "machine.h"
+
+#include "verify.h"
+
+namespace tvmlab::npu {
+
+Machine::Machine(const Program& program, const std::vector<void*>& parameters)
+    : program_(program),
+      sram_(static_cast<size_t>(program.config.sram_bytes)),
+      sums_(static_cast<size_t>(program.config.accumulators)) {
+  size_t next = 0;
+  for (const Tensor& tensor : program.tensors) {
+    switch (tensor.kind) {
+      case Kind::kConstants:  // never written to: a Store to it is refused
+        tensors_.push_back(const_cast<uint8_t*>(program.constants.data()));
+        break;
+      case Kind::kScratch:
+        scratch_.emplace_back(new uint8_t[static_cast<size_t>(tensor.nbytes)]);
+        tensors_.push_back(scratch_.back().get());
+        break;
+      default:
+        tensors_.push_back(static_cast<uint8_t*>(parameters.at(next++)));
+    }
+  }
+}
+
+void Machine::Run() {
+  for (size_t i = 0; i < program_.instructions.size(); ++i) {
+    At(program_, i, [this](const auto& instruction) { Execute(instruction); });
+  }
+}
+
+namespace {
+
+template <typename T, typename Wide>
+void WidenFrom(const uint8_t* from, int64_t count, Wide* to) {
+  for (int64_t i = 0; i < count; ++i) {
+    T number;
+    std::memcpy(&number, from + i * static_cast<int64_t>(sizeof number), sizeof number);
+    to[i] = static_cast<Wide>(number);
+  }
+}
+
+template <typename T>
+void NarrowTo(const int32_t* from, int64_t count, uint8_t* to) {
+  for (int64_t i = 0; i < count; ++i) {
+    const T number = static_cast<T>(from[i]);
+    std::memcpy(to + i * static_cast<int64_t>(sizeof number), &number, sizeof number);
+  }
+}
+
+}  // namespace
+
+template <typename Wide>
+void Widen(const uint8_t* from, Dtype dtype, int64_t count, Wide* to) {
+  switch (dtype) {
+    case Dtype::kInt8: return WidenFrom<int8_t>(from, count, to);
+    case Dtype::kUInt8: return WidenFrom<uint8_t>(from, count, to);
+    case Dtype::kInt16: return WidenFrom<int16_t>(from, count, to);
+    case Dtype::kInt32: return WidenFrom<int32_t>(from, count, to);
+  }
+}
+
+template void Widen<int32_t>(const uint8_t*, Dtype, int64_t, int32_t*);
+template void Widen<float>(const uint8_t*, Dtype, int64_t, float*);
+
+void Narrow(const int32_t* from, Dtype dtype, int64_t count, uint8_t* to) {
+  switch (dtype) {
+    case Dtype::kInt8: return NarrowTo<int8_t>(from, count, to);
+    case Dtype::kUInt8: return NarrowTo<uint8_t>(from, count, to);
+    case Dtype::kInt16: return NarrowTo<int16_t>(from, count, to);
+    case Dtype::kInt32: return NarrowTo<int32_t>(from, count, to);
+  }
+}
+
+}  // namespace tvmlab::npu

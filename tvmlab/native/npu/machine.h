@@ -1,0 +1,73 @@
+// The machine while it executes: its memories, and a function for each instruction.
+#ifndef TVMLAB_NPU_MACHINE_H_
+#define TVMLAB_NPU_MACHINE_H_
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "program.h"
+#include "shapes.h"
+
+// A loop is compiled for several generations of processors, and the one at hand is chosen when the
+// library is loaded: it may be copied to another machine.
+#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__) && \
+    !defined(__SANITIZE_ADDRESS__)
+#define TVMLAB_NPU_CLONES \
+  __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
+#else
+#define TVMLAB_NPU_CLONES
+#endif
+
+namespace tvmlab::npu {
+
+class Machine {
+ public:
+  // `parameters`: where the inputs and outputs lie, in the order of the table.
+  Machine(const Program& program, const std::vector<void*>& parameters);
+
+  // Executes all instructions. Throws Refused.
+  void Run();
+
+ private:
+  void Execute(const Load& load);
+  void Execute(const Store& store);
+  void Execute(const Matmul& matmul);
+  void Execute(const Depthwise& depthwise);
+  void Execute(const Requantize& requantize);
+  void Execute(const Add& add);
+  void Execute(const Pool& pool);
+  void Execute(const Sum& sum);
+  void Execute(const Sync&) {}
+
+  uint8_t* Pixel(const View& view, int64_t y, int64_t x) {
+    return &sram_[static_cast<size_t>(view.address + y * view.row_stride +
+                                      x * view.pixel_stride)];
+  }
+
+  // A table in SRAM, which need not be aligned.
+  template <typename T>
+  std::vector<T> Table(int64_t address, int64_t count) const {
+    std::vector<T> table(static_cast<size_t>(count));
+    std::memcpy(table.data(), &sram_[static_cast<size_t>(address)], table.size() * sizeof(T));
+    return table;
+  }
+
+  uint32_t* Sums(int64_t first) { return &sums_[static_cast<size_t>(first)]; }
+
+  const Program& program_;
+  std::vector<uint8_t> sram_;
+  std::vector<uint32_t> sums_;  // int32 that wrap
+  std::vector<uint8_t*> tensors_;
+  std::vector<std::unique_ptr<uint8_t[]>> scratch_;
+};
+
+// Numbers of a pixel, widened, and back. What is narrowed fits.
+template <typename Wide>
+void Widen(const uint8_t* from, Dtype dtype, int64_t count, Wide* to);
+void Narrow(const int32_t* from, Dtype dtype, int64_t count, uint8_t* to);
+
+}  // namespace tvmlab::npu
+
+#endif  // TVMLAB_NPU_MACHINE_H_

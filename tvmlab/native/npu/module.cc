@@ -1,0 +1,189 @@
+// The border between the machine and the world: a runtime module of kind "tvmlab_npu", which TVM
+// saves inside a library and loads back, and a function that counts.
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/error.h>
+#include <tvm/ffi/extra/module.h>
+#include <tvm/ffi/function.h>
+#include <tvm/ffi/reflection/registry.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "machine.h"
+#include "program.h"
+#include "refused.h"
+#include "verify.h"
+
+namespace {
+
+namespace ffi = tvm::ffi;
+using namespace tvmlab::npu;
+
+// Runs `use`; what it refuses becomes tvmlab.errors.SimulationError, in the words that
+// tvmlab.dialect takes apart.
+template <typename Use>
+auto Translated(const Use& use) {
+  try {
+    return use();
+  } catch (const Refused& refused) {
+    const std::string where = refused.where.empty() ? "npu.simulator" : refused.where;
+    TVM_FFI_THROW(tvmlab.SimulationError) << refused.what() << "\n  where: " << where;
+  } catch (const std::bad_alloc&) {
+    TVM_FFI_THROW(tvmlab.SimulationError)
+        << "there is not enough memory for the machine's\n  where: npu.simulator";
+  }
+  TVM_FFI_UNREACHABLE();
+}
+
+DLDataType ToDLPack(Dtype dtype) {
+  const auto bits = static_cast<uint8_t>(8 * Bytes(dtype));
+  return {static_cast<uint8_t>(dtype == Dtype::kUInt8 ? kDLUInt : kDLInt), bits, 1};
+}
+
+// Where a parameter's bytes are, once it is known to be what the table says.
+void* Check(const ffi::TensorView& view, const Tensor& expected, const std::string& name) {
+  const ffi::Shape shape(expected.shape);
+  const auto device = view.device().device_type;
+  if (view.dtype() != ToDLPack(expected.dtype)) {
+    TVM_FFI_THROW(tvmlab.InputError)
+        << name << " must be " << ffi::DLDataTypeToString(ToDLPack(expected.dtype)) << ", and is "
+        << ffi::DLDataTypeToString(view.dtype());
+  }
+  if (!std::equal(view.shape().begin(), view.shape().end(), shape.begin(), shape.end())) {
+    TVM_FFI_THROW(tvmlab.InputError)
+        << name << " must have the shape " << shape << ", and has " << view.shape();
+  }
+  if (device != kDLCPU && device != kDLCUDAHost) {
+    TVM_FFI_THROW(tvmlab.InputError)
+        << name << " must be in host memory, and is on device type " << static_cast<int>(device);
+  }
+  if (!view.IsContiguous()) {
+    TVM_FFI_THROW(tvmlab.InputError) << name << " must be contiguous: copy it first";
+  }
+  if (view.data_ptr() == nullptr) TVM_FFI_THROW(tvmlab.InputError) << name << " has no data";
+  return static_cast<char*>(view.data_ptr()) + view.byte_offset();
+}
+
+// What a module needs; it stays the same from then on, so any number of calls may run at once.
+struct Loaded {
+  std::string symbol, bytes;
+  Program program;
+  std::vector<Counters> counters;
+
+  Loaded(std::string_view symbol, std::string_view bytes)
+      : symbol(symbol), bytes(bytes), program(Read(bytes)), counters(Verify(program)) {}
+
+  void Call(ffi::PackedArgs arguments) const {
+    std::vector<void*> parameters;
+    for (const Tensor& tensor : program.tensors) {
+      if (tensor.kind != Kind::kInput && tensor.kind != Kind::kOutput) continue;
+      const auto i = static_cast<int32_t>(parameters.size());
+      const auto name = symbol + (tensor.kind == Kind::kInput ? ": input " : ": output ") +
+                        std::to_string(i) + " (in the order of all parameters)";
+      if (i >= arguments.size()) {
+        TVM_FFI_THROW(tvmlab.InputError) << name << " is missing";
+      }
+      const auto view = arguments[i].try_cast<ffi::TensorView>();
+      if (!view) TVM_FFI_THROW(tvmlab.InputError) << name << " is no tensor";
+      parameters.push_back(Check(*view, tensor, name));
+    }
+    if (static_cast<size_t>(arguments.size()) != parameters.size()) {
+      TVM_FFI_THROW(tvmlab.InputError) << symbol << " takes " << parameters.size()
+                                       << " tensors, and got " << arguments.size();
+    }
+    Translated([&] { Machine(program, parameters).Run(); });
+  }
+};
+
+// Saved: the symbol's length and checksum, the symbol, the program.
+constexpr size_t kHead = 8;
+
+class NpuModule : public ffi::ModuleObj {
+ public:
+  explicit NpuModule(std::shared_ptr<const Loaded> loaded) : loaded_(std::move(loaded)) {}
+
+  const char* kind() const final { return "tvmlab_npu"; }
+  int GetPropertyMask() const final {
+    return ffi::Module::kBinarySerializable | ffi::Module::kRunnable;
+  }
+
+  ffi::Optional<ffi::Function> GetFunction(const ffi::String& name) final {
+    if (std::string_view(name.data(), name.size()) != loaded_->symbol) return std::nullopt;
+    return ffi::Function::FromPacked(
+        [loaded = loaded_](ffi::PackedArgs arguments, ffi::Any*) { loaded->Call(arguments); });
+  }
+
+  ffi::Bytes SaveToBytes() const final {
+    const auto& symbol = loaded_->symbol;
+    const uint32_t head[] = {static_cast<uint32_t>(symbol.size()), Crc32(symbol)};
+    std::string text(reinterpret_cast<const char*>(head), kHead);
+    return ffi::Bytes(text + symbol + loaded_->bytes);
+  }
+
+  static ffi::Module Make(std::string_view symbol, std::string_view bytes) {
+    return Translated([&] {
+      return ffi::Module(
+          ffi::make_object<NpuModule>(std::make_shared<const Loaded>(symbol, bytes)));
+    });
+  }
+
+ private:
+  std::shared_ptr<const Loaded> loaded_;
+};
+
+std::string_view View(const ffi::Bytes& bytes) { return {bytes.data(), bytes.size()}; }
+
+ffi::Module LoadFromBytes(const ffi::Bytes& saved) {
+  std::string_view bytes = View(saved);
+  const auto [symbol, program] = Translated([&] {
+    uint32_t head[2];
+    Require(bytes.size() >= kHead, "the saved module's bytes end too early");
+    std::memcpy(head, bytes.data(), kHead);
+    bytes.remove_prefix(kHead);
+    Require(head[0] <= bytes.size() && Crc32(bytes.substr(0, head[0])) == head[1],
+            "the saved module is damaged: its symbol's checksum is wrong");
+    return std::make_pair(bytes.substr(0, head[0]), bytes.substr(head[0]));
+  });
+  return NpuModule::Make(symbol, program);
+}
+
+// All counters of a layer, then those of the next, in the order of CounterNames.
+ffi::Array<int64_t> CountLayers(const ffi::Bytes& bytes) {
+  return Translated([&] {
+    ffi::Array<int64_t> flat;
+    for (const Counters& layer : Verify(Read(View(bytes)))) {
+#define TVMLAB_NPU_PUSH(name) flat.push_back(layer.name);
+      TVMLAB_NPU_COUNTERS(TVMLAB_NPU_PUSH)
+#undef TVMLAB_NPU_PUSH
+    }
+    return flat;
+  });
+}
+
+ffi::String CounterNames() {
+#define TVMLAB_NPU_NAMED(name) #name " "
+  return TVMLAB_NPU_COUNTERS(TVMLAB_NPU_NAMED);
+#undef TVMLAB_NPU_NAMED
+}
+
+ffi::String InstructionNames() { return Listing(); }
+
+ffi::Module MakeModule(const ffi::String& symbol, const ffi::Bytes& program) {
+  return NpuModule::Make({symbol.data(), symbol.size()}, View(program));
+}
+
+}  // namespace
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  ffi::reflection::GlobalDef().def("ffi.Module.load_from_bytes.tvmlab_npu", LoadFromBytes);
+}
+
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(make_module, MakeModule)
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(count, CountLayers)
+// The macro's function has a parameter that these two do not use.
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(counter_names, CounterNames)
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(instruction_names, InstructionNames)

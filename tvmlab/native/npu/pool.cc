@@ -1,0 +1,122 @@
+// Windows of a tile to one number each, and sums over all of its pixels.
+#include <algorithm>
+#include <limits>
+
+#include "machine.h"
+#include "refused.h"
+#include "rescale.h"
+
+namespace tvmlab::npu {
+namespace {
+
+// The taps of a window that lie in the tile, and how many lie in the padded tile.
+struct Taps {
+  int64_t first, end, padded;
+
+  Taps(const Axis& axis, int64_t output, int64_t pad_after) {
+    const int64_t start = axis.At(output, 0);
+    first = Until(0, start, axis);
+    end = std::max(first, Until(axis.in, start, axis));
+    padded = Until(axis.in + pad_after, start, axis);
+  }
+  int64_t inside() const { return end - first; }
+
+ private:
+  // The first tap whose place is not below `place`.
+  static int64_t Until(int64_t place, int64_t start, const Axis& axis) {
+    return std::clamp<int64_t>(CeilDiv(std::max<int64_t>(place - start, 0), axis.dilation), 0,
+                               axis.kernel);
+  }
+};
+
+int64_t Lowest(Dtype dtype) {
+  return dtype == Dtype::kUInt8 ? 0 : -(int64_t{1} << (8 * Bytes(dtype) - 1));
+}
+
+// From the sum of a window's numbers inside the tile, `inside` of them, to the result, not yet cut.
+class Average {
+ public:
+  Average(const Pool& pool, int64_t inside, int64_t padded)
+      : pool_(pool), kind_(static_cast<PoolKind>(pool.kind)), inside_(inside) {
+    const int64_t counted = pool.count_pad ? padded : inside;
+    padding_ = counted > 0 ? counted - inside : 1;  // a window of nothing averages to the padding
+    count_ = std::max<int64_t>(counted, 1);
+    ratio_ = FloatOf(pool.multiplier);
+  }
+
+  double operator()(int64_t sum) const {
+    if (kind_ == PoolKind::kAverageOnnx) {
+      const float mean =
+          static_cast<float>(sum - inside_ * pool_.in_zero) * ratio_ / static_cast<float>(count_);
+      return __builtin_rintf(mean + static_cast<float>(pool_.out_zero));
+    }
+    if (kind_ == PoolKind::kAverageTflite) {
+      const int64_t over = count_ << pool_.shift, less = sum - inside_ * pool_.in_zero;
+      const int64_t magnitude = (std::abs(less) * pool_.multiplier + over / 2) / over;
+      return static_cast<double>((less < 0 ? -magnitude : magnitude) + pool_.out_zero);
+    }
+    const int64_t all = sum + padding_ * pool_.out_zero;
+    const int64_t half = kind_ == PoolKind::kAverageHalf ? count_ / 2 : 0;
+    const int64_t magnitude = (std::abs(all) + half) / count_;
+    return static_cast<double>(all < 0 ? -magnitude : magnitude);
+  }
+
+ private:
+  const Pool& pool_;
+  PoolKind kind_;
+  int64_t inside_, padding_, count_;
+  float ratio_;
+};
+
+}  // namespace
+
+void Machine::Execute(const Pool& pool) {
+  const View in = Input(pool), out = Output(pool);
+  const Axis rows = npu::Rows(pool), cols = npu::Cols(pool);
+  const bool max = static_cast<PoolKind>(pool.kind) == PoolKind::kMax;
+  const auto channels = static_cast<size_t>(pool.channels);
+  const auto low = static_cast<double>(Lowest(in.dtype));
+  const double high = low + std::ldexp(1.0, static_cast<int>(8 * Bytes(in.dtype))) - 1;
+  std::vector<int32_t> pixel(channels), result(channels);
+  std::vector<int64_t> sums(channels);
+  for (int64_t y = 0; y < out.rows; ++y) {
+    const Taps down(rows, y, pool.pad_bottom);
+    for (int64_t x = 0; x < out.cols; ++x) {
+      const Taps across(cols, x, pool.pad_right);
+      std::fill(sums.begin(), sums.end(), 0);
+      std::fill(result.begin(), result.end(), static_cast<int32_t>(Lowest(in.dtype)));
+      for (int64_t i = down.first; i < down.end; ++i) {
+        for (int64_t j = across.first; j < across.end; ++j) {
+          Widen(Pixel(in, rows.At(y, i), cols.At(x, j)), in.dtype, pool.channels, pixel.data());
+          if (max) {
+            for (size_t c = 0; c < channels; ++c) result[c] = std::max(result[c], pixel[c]);
+          } else {
+            for (size_t c = 0; c < channels; ++c) sums[c] += pixel[c];
+          }
+        }
+      }
+      if (!max) {
+        const Average average(pool, down.inside() * across.inside(), down.padded * across.padded);
+        for (size_t c = 0; c < channels; ++c) result[c] = Clip(average(sums[c]), low, high);
+      }
+      Narrow(result.data(), out.dtype, pool.channels, Pixel(out, y, x));
+    }
+  }
+}
+
+void Machine::Execute(const Sum& sum) {
+  const View in = Input(sum);
+  uint32_t* sums = Sums(sum.sums);
+  std::vector<int32_t> pixel(static_cast<size_t>(sum.channels));
+  if (!sum.accumulate) std::fill_n(sums, sum.channels, static_cast<uint32_t>(sum.start));
+  for (int64_t y = 0; y < in.rows; ++y) {
+    for (int64_t x = 0; x < in.cols; ++x) {
+      Widen(Pixel(in, y, x), in.dtype, sum.channels, pixel.data());
+      for (int64_t c = 0; c < sum.channels; ++c) {
+        sums[c] += static_cast<uint32_t>(std::max(pixel[static_cast<size_t>(c)], sum.low));
+      }
+    }
+  }
+}
+
+}  // namespace tvmlab::npu

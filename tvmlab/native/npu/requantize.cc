@@ -1,0 +1,103 @@
+// Sums to a scale: accumulators to a view in SRAM.
+#include <algorithm>
+
+#include "machine.h"
+#include "refused.h"
+#include "rescale.h"
+
+namespace tvmlab::npu {
+namespace {
+
+struct Limits {
+  int32_t sum_low, sum_high, zero_point, low, high;
+  bool wraps;  // to int32, before the clip
+};
+
+inline int32_t Sum(uint32_t sum, const Limits& limits) {
+  return std::min(std::max(static_cast<int32_t>(sum), limits.sum_low), limits.sum_high);
+}
+
+template <Rounding kRounding>
+inline void Fixed(const uint32_t* sums, int64_t count, const int32_t* multipliers,
+                  const int32_t* shifts, const Limits& limits, int32_t* out) {
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t x = Multiply<kRounding>(Sum(sums[i], limits), multipliers[i], shifts[i]);
+    int64_t shifted = WrappingAdd(x, limits.zero_point);
+    if (limits.wraps) shifted = Wrap32(shifted);
+    out[i] = static_cast<int32_t>(
+        std::min<int64_t>(std::max<int64_t>(shifted, limits.low), limits.high));
+  }
+}
+
+TVMLAB_NPU_CLONES
+void Onnx(const uint32_t* sums, int64_t count, const float* multipliers, const Limits& limits,
+          int32_t* out) {
+  for (int64_t i = 0; i < count; ++i) {
+    const float even =
+        __builtin_rintf(static_cast<float>(Sum(sums[i], limits)) * multipliers[i]);
+    out[i] = Clip(static_cast<double>(even) + limits.zero_point, limits.low, limits.high);
+  }
+}
+
+TVMLAB_NPU_CLONES
+void TfliteFloat64(const uint32_t* sums, int64_t count, const double* multipliers,
+                   const Limits& limits, int32_t* out) {
+  for (int64_t i = 0; i < count; ++i) {
+    const double away = HalfAway(static_cast<double>(Sum(sums[i], limits)) * multipliers[i]);
+    out[i] = Clip(away + limits.zero_point, limits.low, limits.high);
+  }
+}
+
+// One value a channel, whether there was one for all or not.
+template <typename T>
+std::vector<T> Spread(std::vector<T> table, int64_t channels) {
+  table.resize(static_cast<size_t>(channels), table.front());
+  return table;
+}
+
+}  // namespace
+
+void Machine::Execute(const Requantize& r) {
+  const auto rounding = static_cast<Rounding>(r.rounding);
+  const View out = Output(r);
+  const int64_t tables = r.per_channel ? r.channels : 1;
+  const Limits limits{r.sum_low, r.sum_high, r.zero_point, r.low, r.high,
+                      out.dtype == Dtype::kInt32};
+  std::vector<int32_t> row(static_cast<size_t>(r.channels));
+  const auto each = [&](const auto& use) {
+    const uint32_t* sums = Sums(r.sums);
+    for (int64_t y = 0; y < r.rows; ++y) {
+      for (int64_t x = 0; x < r.cols; ++x, sums += r.channels) {
+        use(sums);
+        Narrow(row.data(), out.dtype, r.channels, Pixel(out, y, x));
+      }
+    }
+  };
+  if (rounding == Rounding::kOnnx) {
+    const auto multipliers = Spread(Table<float>(r.multipliers, tables), r.channels);
+    return each([&](const uint32_t* sums) {
+      Onnx(sums, r.channels, multipliers.data(), limits, row.data());
+    });
+  }
+  if (rounding == Rounding::kTfliteFloat64) {
+    const auto multipliers = Spread(Table<double>(r.multipliers, tables), r.channels);
+    return each([&](const uint32_t* sums) {
+      TfliteFloat64(sums, r.channels, multipliers.data(), limits, row.data());
+    });
+  }
+  std::vector<int32_t> multipliers(1), shifts(1);
+  if (rounding != Rounding::kNone) {
+    multipliers = Table<int32_t>(r.multipliers, tables);
+    shifts = Table<int32_t>(r.shifts, tables);
+    for (const int32_t shift : shifts) Between("a shift in its table", shift, -31, 30);
+  }
+  multipliers = Spread(std::move(multipliers), r.channels);
+  shifts = Spread(std::move(shifts), r.channels);
+  WithFixedPoint(rounding, [&](auto way) {
+    each([&](const uint32_t* sums) {
+      Fixed<way()>(sums, r.channels, multipliers.data(), shifts.data(), limits, row.data());
+    });
+  });
+}
+
+}  // namespace tvmlab::npu

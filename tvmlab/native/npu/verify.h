@@ -1,0 +1,61 @@
+// What can be said about a program without its data: that it may be executed, and what that costs.
+#ifndef TVMLAB_NPU_VERIFY_H_
+#define TVMLAB_NPU_VERIFY_H_
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "program.h"
+#include "refused.h"
+
+namespace tvmlab::npu {
+
+// What a layer costs. A test compares the names with those in tvmlab/npu/simulator.py.
+#define TVMLAB_NPU_COUNTERS(X)                                                                   \
+  X(cycles) X(dma_cycles) X(array_cycles) X(vector_cycles) X(loaded_bytes) X(stored_bytes)       \
+  X(bus_bytes) X(array_macs) X(vector_macs) X(sram_read_bytes) X(sram_written_bytes)             \
+  X(instructions)
+
+struct Counters {
+#define TVMLAB_NPU_COUNTER(name) int64_t name = 0;
+  TVMLAB_NPU_COUNTERS(TVMLAB_NPU_COUNTER)
+#undef TVMLAB_NPU_COUNTER
+};
+
+// Calls use(instruction) with one of a program's instructions; says in an error which one it was.
+template <typename Use>
+void At(const Program& program, size_t number, const Use& use) {
+  std::visit(
+      [&](const auto& instruction) {
+        try {
+          use(instruction);
+        } catch (Refused& refused) {
+          if (refused.where.empty()) {
+            refused.where =
+                "instruction " + std::to_string(number) + " (" + instruction.kName + ")";
+          }
+          throw;
+        }
+      },
+      program.instructions[number]);
+}
+
+// Refuses an instruction whose fields make no sense or lead out of a memory. After it, sizes can be
+// multiplied without thought.
+void CheckFields(const Program& program, const Instruction& instruction);
+
+// Refuses a program that reads what was not written, whose units get in each other's way, or that
+// leaves a part of an output unwritten. All fields have been checked.
+void CheckAccesses(const Program& program);
+
+// Counts, for each layer. All fields have been checked.
+std::vector<Counters> Count(const Program& program);
+
+// All of these. Afterwards executing can fail for the contents of tables alone.
+std::vector<Counters> Verify(const Program& program);
+
+}  // namespace tvmlab::npu
+
+#endif  // TVMLAB_NPU_VERIFY_H_

@@ -1,0 +1,169 @@
+"""The accelerator's simulator: executes a program bit for bit, and counts what it costs.
+
+It is written in C++ (`tvmlab/native/npu`) and built with CMake on first use. A program is verified
+when it is loaded: no field may lead out of a memory, no unit may read what nothing was written to,
+and no two units may get in each other's way between two syncs. All of that follows from the
+instructions alone; only the contents of tables of shifts are looked at while it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import (
+    dialect,  # noqa: F401  (so that errors keep their classes when they cross TVM)
+    toolchain,
+)
+from ..errors import InputError
+from .program import Kind, Program
+
+if TYPE_CHECKING:
+    import tvm
+
+__all__ = ["SOURCES", "count", "library", "load", "module", "run", "simulate"]
+
+#: The folder of the C++ sources and their CMakeLists.txt.
+SOURCES = Path(__file__).resolve().parent.parent / "native" / "npu"
+
+Array = npt.NDArray[np.generic]
+
+
+def library() -> Path:
+    """Build the simulator, unless that was done before.
+
+    Returns
+    -------
+    pathlib.Path
+        The shared library.
+
+    Raises
+    ------
+    tvmlab.errors.ToolchainError
+        If a compiler, CMake or Ninja is missing, the cache folder cannot be written, or building
+        fails.
+    """
+    return toolchain.build_with_cmake(SOURCES, name="npu")
+
+
+@cache
+def load() -> Any:
+    """Build and load the simulator, so that saved modules of kind ``tvmlab_npu`` can be loaded.
+
+    Returns
+    -------
+    tvm_ffi.Module
+        Its functions: `make_module`, `count`, `counter_names`, `instruction_names`.
+
+    Raises
+    ------
+    tvmlab.errors.ToolchainError
+        As `library`.
+    """
+    return toolchain.load_extension(library())
+
+
+def module(symbol: str, program: bytes) -> tvm.runtime.Module:
+    """Make a runtime module of a program.
+
+    Parameters
+    ----------
+    symbol : str
+        The name of its one function, which takes the program's inputs, then its outputs, in the
+        order of the program's table: tensors in host memory. It fills the outputs.
+    program : bytes
+        What `tvmlab.npu.program.Program.to_bytes` gave.
+
+    Returns
+    -------
+    tvm.runtime.Module
+        A module of kind ``tvmlab_npu``. It can be exported with others in a library; whoever loads
+        that calls `load` before. Several threads may call its function at once.
+
+    Raises
+    ------
+    tvmlab.errors.SimulationError
+        If the bytes are no program, or the machine refuses it: the error says which instruction,
+        and why. The function raises it too, where a table's shift is out of range, and
+        `tvmlab.errors.InputError` for tensors that do not fit the table.
+    """
+    return load().make_module(symbol, bytes(program))
+
+
+def count(program: bytes) -> list[dict[str, int]]:
+    """Count what a program costs, by its layers; no data are needed.
+
+    Parameters
+    ----------
+    program : bytes
+        As in `module`.
+
+    Returns
+    -------
+    list of dict
+        For each layer: ``cycles`` (its share of the whole program's, so these add up), the units'
+        own ``dma_cycles``, ``array_cycles`` and ``vector_cycles``, ``loaded_bytes``,
+        ``stored_bytes``, ``bus_bytes`` (both, in whole bursts), ``array_macs``, ``vector_macs``
+        (multiply-accumulates), ``sram_read_bytes``, ``sram_written_bytes``, ``instructions``.
+
+    Raises
+    ------
+    tvmlab.errors.SimulationError
+        As `module`.
+    """
+    names = load().counter_names().split()
+    flat = [int(number) for number in load().count(bytes(program))]
+    rows = [flat[at : at + len(names)] for at in range(0, len(flat), len(names))]
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def simulate(program: bytes, inputs: Sequence[Array]) -> list[Array]:
+    """Execute a program.
+
+    Parameters
+    ----------
+    program : bytes
+        As in `module`.
+    inputs : sequence of numpy.ndarray
+        Of the shapes and dtypes of the program's inputs.
+
+    Returns
+    -------
+    list of numpy.ndarray
+        The outputs.
+
+    Raises
+    ------
+    tvmlab.errors.SimulationError
+        As `module`.
+    tvmlab.errors.InputError
+        If the inputs do not fit.
+    """
+    loaded = module("program", program)
+    tensors = Program.from_bytes(program).tensors
+    needed = sum(tensor.kind == Kind.INPUT for tensor in tensors)
+    if len(inputs) != needed:
+        raise InputError(
+            f"the program takes {needed} inputs, and got {len(inputs)}", where="npu.simulate"
+        )
+    given = iter(inputs)
+    parameters, outputs = [], []
+    for tensor in tensors:
+        if tensor.kind == Kind.INPUT:
+            # DLPack hands over no array that may not be written to.
+            parameters.append(np.require(next(given), requirements=["C", "W"]))
+        elif tensor.kind == Kind.OUTPUT:
+            outputs.append(np.empty(tensor.shape, tensor.dtype.name))
+            parameters.append(outputs[-1])
+    loaded["program"](*parameters)
+    return outputs
+
+
+def run(program: bytes, inputs: Sequence[Array]) -> tuple[list[Array], list[dict[str, int]]]:
+    """Execute a program and count: `simulate` and `count`."""
+    return simulate(program, inputs), count(program)
