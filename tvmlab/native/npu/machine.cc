@@ -33,7 +33,7 @@ void Machine::Run() {
 namespace {
 
 template <typename T, typename Wide>
-void WidenFrom(const uint8_t* from, int64_t count, Wide* to) {
+[[gnu::always_inline]] inline void WidenFrom(const uint8_t* from, int64_t count, Wide* to) {
   for (int64_t i = 0; i < count; ++i) {
     T number;
     std::memcpy(&number, from + i * static_cast<int64_t>(sizeof number), sizeof number);
@@ -42,17 +42,15 @@ void WidenFrom(const uint8_t* from, int64_t count, Wide* to) {
 }
 
 template <typename T>
-void NarrowTo(const int32_t* from, int64_t count, uint8_t* to) {
+[[gnu::always_inline]] inline void NarrowTo(const int32_t* from, int64_t count, uint8_t* to) {
   for (int64_t i = 0; i < count; ++i) {
     const T number = static_cast<T>(from[i]);
     std::memcpy(to + i * static_cast<int64_t>(sizeof number), &number, sizeof number);
   }
 }
 
-}  // namespace
-
 template <typename Wide>
-void Widen(const uint8_t* from, Dtype dtype, int64_t count, Wide* to) {
+[[gnu::always_inline]] inline void WidenAny(const uint8_t* from, Dtype dtype, int64_t count, Wide* to) {
   switch (dtype) {
     case Dtype::kInt8: return WidenFrom<int8_t>(from, count, to);
     case Dtype::kUInt8: return WidenFrom<uint8_t>(from, count, to);
@@ -61,9 +59,19 @@ void Widen(const uint8_t* from, Dtype dtype, int64_t count, Wide* to) {
   }
 }
 
-template void Widen<int32_t>(const uint8_t*, Dtype, int64_t, int32_t*);
-template void Widen<float>(const uint8_t*, Dtype, int64_t, float*);
+}  // namespace
 
+TVMLAB_NPU_CLONES
+void Widen(const uint8_t* from, Dtype dtype, int64_t count, int32_t* to) {
+  WidenAny(from, dtype, count, to);
+}
+
+TVMLAB_NPU_CLONES
+void Widen(const uint8_t* from, Dtype dtype, int64_t count, float* to) {
+  WidenAny(from, dtype, count, to);
+}
+
+TVMLAB_NPU_CLONES
 void Narrow(const int32_t* from, Dtype dtype, int64_t count, uint8_t* to) {
   switch (dtype) {
     case Dtype::kInt8: return NarrowTo<int8_t>(from, count, to);

@@ -64,8 +64,8 @@ class Machine {
 };
 
 // Numbers of a pixel, widened, and back. What is narrowed fits.
-template <typename Wide>
-void Widen(const uint8_t* from, Dtype dtype, int64_t count, Wide* to);
+void Widen(const uint8_t* from, Dtype dtype, int64_t count, int32_t* to);
+void Widen(const uint8_t* from, Dtype dtype, int64_t count, float* to);
 void Narrow(const int32_t* from, Dtype dtype, int64_t count, uint8_t* to);
 
 }  // namespace tvmlab::npu

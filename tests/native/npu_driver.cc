@@ -1,0 +1,64 @@
+// Reads programs of the accelerator from a file, executes each with inputs that count upwards, and
+// prints a line for each: "refused" and why, or "done" and the outputs' checksum. Without TVM, so
+// that it can be built with the compiler's sanitizers.
+//
+// The file: for each program its number of bytes (uint32, little-endian) and the bytes.
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "machine.h"
+#include "program.h"
+#include "refused.h"
+#include "verify.h"
+
+using namespace tvmlab::npu;
+
+static void Play(std::string_view bytes) {
+  const Program program = Read(bytes);
+  int64_t cycles = 0;
+  for (const Counters& layer : Verify(program)) cycles += layer.cycles;
+  // Each of its own, so that the sanitizer sees an access beside it.
+  std::vector<std::vector<uint8_t>> memory;
+  std::vector<void*> parameters;
+  for (const Tensor& tensor : program.tensors) {
+    if (tensor.kind != Kind::kInput && tensor.kind != Kind::kOutput) continue;
+    memory.emplace_back(static_cast<size_t>(tensor.nbytes));
+    for (size_t i = 0; i < memory.back().size(); ++i) memory.back()[i] = static_cast<uint8_t>(i);
+  }
+  for (auto& tensor : memory) parameters.push_back(tensor.data());
+  Machine(program, parameters).Run();
+  std::string outputs;
+  size_t next = 0;
+  for (const Tensor& tensor : program.tensors) {
+    if (tensor.kind == Kind::kInput) ++next;
+    if (tensor.kind != Kind::kOutput) continue;
+    outputs.append(memory[next].begin(), memory[next].end());
+    ++next;
+  }
+  std::printf("done %08x %lld\n", Crc32(outputs), static_cast<long long>(cycles));
+}
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  std::ifstream file(argv[1], std::ios::binary);
+  const std::string all((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  for (size_t at = 0; at + 4 <= all.size();) {
+    uint32_t size;
+    std::memcpy(&size, all.data() + at, sizeof size);
+    at += sizeof size;
+    // A copy of exactly these bytes, for the same reason.
+    const std::vector<char> bytes(all.begin() + static_cast<std::ptrdiff_t>(at),
+                                  all.begin() + static_cast<std::ptrdiff_t>(at + size));
+    at += size;
+    try {
+      Play({bytes.data(), bytes.size()});
+    } catch (const Refused& refused) {
+      std::printf("refused %s: %s\n", refused.where.c_str(), refused.what());
+    }
+    std::fflush(stdout);
+  }
+}
