@@ -1,0 +1,219 @@
+"""The tiles of one layer: which there are, and how they and their tables come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from . import isa, layers
+from .buffers import Bench, Buffers
+from .config import Config
+from .images import Box, Image, View
+from .layers import Layer, Rescale
+from .memory import Job
+from .packing import Block, Constants, Tables, depthwise_weights, matmul_weights, tables
+from .windows import Span, span
+from .work import Kind
+
+__all__ = ["Target", "Tiles"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What all layers of a program write to.
+
+    Attributes
+    ----------
+    instructions : list of Instruction
+        They are appended to it.
+    constants : Constants
+        They are added to it.
+    number : int
+        The number of the constants' tensor.
+    config : Config
+        The machine.
+    bench, sums : Bench
+        The SRAM below the shelf, and the accumulators.
+    """
+
+    instructions: list[isa.Instruction]
+    constants: Constants
+    number: int
+    config: Config
+    bench: Bench
+    sums: Bench
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Tables of a group of channels, where they lie among the constants, and its weights' parts."""
+
+    tables: Tables
+    block: Block
+    weights: list[int]
+
+
+class Tiles:
+    """A layer on its way."""
+
+    def __init__(
+        self, target: Target, number: int, layer: Layer, job: Job, images: list[Image]
+    ) -> None:
+        self.target, self.number, self.config = target, number, target.config
+        self.work, self.cut = job.work, job.tiling
+        self.layer, (*self.images, self.out) = layer, images
+        cut = self.cut
+        sizes = [(size, cut.image_slots) for size in cut.image_bytes]
+        sizes += [
+            (cut.table_bytes, cut.table_slots),
+            (cut.weight_bytes, cut.slots),
+            (cut.out_bytes, cut.out_slots),
+        ]
+        found = [Buffers(addresses) for addresses in target.bench.lay_out(sizes, job.bench)]
+        *self.image_buffers, self.tables, self.weights, self.results = found
+        limit = self.config.accumulators
+        self.sums = Buffers(target.sums.lay_out([(cut.sums, cut.sum_slots)], limit)[0])
+        self.parameters: dict[int, Parameters] = {}
+        self.parts: dict[tuple[int, int], Block] = {}
+
+    def add_instruction(self, one: isa.Instruction) -> None:
+        """Append an instruction."""
+        self.target.instructions.append(one)
+
+    def load_block(self, block: Block, address: int) -> None:
+        """Load constants."""
+        ones = (1, 1, 1, block.size, 0, 0, 0, 1, 0, 0, 0, 1)
+        self.add_instruction(
+            isa.Load(self.number, self.target.number, block.offset, address, 1, *ones)
+        )
+
+    def image(self, i: int, image: int, box: Box) -> View:
+        """Address a part of an input; load it if it is not in SRAM."""
+        source = self.images[i]
+        if source.address is not None:
+            return source.view(image, box)
+
+        def fill(address: int) -> None:
+            view = source.packed(address, box)
+            self.add_instruction(source.load(self.number, image, box, view))
+
+        return source.packed(self.image_buffers[i].get((image, box), fill), box)
+
+    def result(self, image: int, box: Box) -> View:
+        """Address the place of a part of the result."""
+        if self.out.address is not None:
+            return self.out.view(image, box)
+        return self.out.packed(self.results.turn(), box)
+
+    def store(self, image: int, box: Box, view: View) -> None:
+        """Store a part of the result, if it has a place in DRAM."""
+        if self.out.tensor is not None:
+            self.add_instruction(self.out.store(self.number, image, box, view))
+
+    def spots(self, size: tuple[int, int]) -> Iterator[tuple[int, Box]]:
+        """Give the tiles of all images, without channels."""
+        for image in range(self.work.images):
+            for y in range(0, size[0], self.cut.rows):
+                for x in range(0, size[1], self.cut.cols):
+                    rows, cols = min(self.cut.rows, size[0] - y), min(self.cut.cols, size[1] - x)
+                    yield image, Box(y, x, 0, rows, cols, 0)
+
+    def groups(self) -> Iterator[tuple[int, int]]:
+        """Give first and count of each group of output channels."""
+        for first in range(0, self.work.out_channels, self.cut.channels):
+            yield first, min(self.cut.channels, self.work.out_channels - first)
+
+    def each(self) -> Iterator[tuple[int, Box]]:
+        """Give the tiles of the result, in the order of the loops."""
+        size = self.work.out_size
+        if self.cut.image_outer:
+            pairs = ((spot, group) for spot in self.spots(size) for group in self.groups())
+        else:
+            pairs = ((spot, group) for group in self.groups() for spot in self.spots(size))
+        for (image, box), (first, count) in pairs:
+            yield image, Box(box.y, box.x, first, box.rows, box.cols, count)
+
+    def spans(self, box: Box) -> tuple[Span, Span]:
+        """Give the rows and the columns of the image that a tile needs."""
+        work = self.work
+        first, count = (box.y, box.x), (box.rows, box.cols)
+        down, across = (
+            span(
+                first[i],
+                count[i],
+                work.in_size[i],
+                work.reach[i],
+                work.strides[i],
+                work.pads[i],
+            )
+            for i in (0, 1)
+        )
+        return down, across
+
+    def lookup(self, rescale: Rescale, bias: layers.Array | None, box: Box) -> tuple[Tables, int]:
+        """Give the tables of a group of channels, and where they are in SRAM."""
+        if box.c not in self.parameters:
+            self.parameters[box.c] = self.pack(rescale, bias, box)
+        found = self.parameters[box.c]
+        if not found.block.size:
+            return found.tables, 0
+        return found.tables, self.tables.get(box.c, lambda at: self.load_block(found.block, at))
+
+    def pack(self, rescale: Rescale, bias: layers.Array | None, box: Box) -> Parameters:
+        """Add the tables of a group of channels, and its weights if whole, to the constants."""
+        found, data, parts = tables(rescale, bias, box.c, box.channels), b"", []
+        if isinstance(self.layer, layers.Convolution) and self.cut.weights_whole:
+            if self.work.kind is Kind.DEPTHWISE:
+                data = depthwise_weights(self.layer, box.c, box.channels)
+            else:
+                for step in self.steps():
+                    parts.append(len(data))
+                    data += self.pack_weights(step, box)
+        return Parameters(found, self.target.constants.add(found.data + data), parts)
+
+    def pack_weights(self, step: tuple[int, int], box: Box) -> bytes:
+        """Lay out the weights of one part of the input channels."""
+        assert isinstance(self.layer, layers.Convolution)
+        group = box.c, box.channels
+        return matmul_weights(self.layer, step, group, self.config.columns)
+
+    def steps(self) -> list[tuple[int, int]]:
+        """Give first and count of each part of the input channels."""
+        whole, depth = self.work.in_channels, self.cut.depth
+        return [(first, min(depth, whole - first)) for first in range(0, whole, depth)]
+
+    def requantize(
+        self,
+        rescale: Rescale,
+        image: int,
+        box: Box,
+        sums: int,
+        table: Tables,
+        at: int,
+        clip: layers.Convolution | None,
+    ) -> None:
+        """Bring sums to the result's scale, and store them."""
+        view = self.result(image, box)
+        self.add_instruction(
+            isa.Requantize(
+                self.number,
+                sums,
+                box.rows,
+                box.cols,
+                box.channels,
+                -(1 << 31) if clip is None else clip.sum_low,
+                (1 << 31) - 1 if clip is None else clip.sum_high,
+                rescale.rounding,
+                at + table.multipliers,
+                at + table.shifts,
+                int(rescale.multipliers.size > 1),
+                rescale.zero_point,
+                rescale.low,
+                rescale.high,
+                view.address,
+                view.row,
+                view.pixel,
+                self.out.dtype,
+            )
+        )
+        self.store(image, box, view)
