@@ -1,0 +1,102 @@
+"""What the machine takes as one: a table of patterns, in the form that backends of Relay had.
+
+An entry is ``(name, pattern, check)``. `tvmlab.relay.transform.MergeComposite` takes the table as it
+is; `tvmlab.relay.dataflow_pattern.to_dpl` turns a pattern into one for Relax's FuseOpsByPattern.
+Entries are tried in order, so those that make sums alone come after those that go on to 8 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import relax
+
+from ..relay.dataflow_pattern import DFPattern, is_constant, is_op, wildcard
+from .checks import Check
+from .config import Config
+
+__all__ = ["COMPILER", "Entry", "pattern_table"]
+
+COMPILER = "tvmlab_npu"
+Entry = tuple[str, DFPattern, Callable[[relax.Expr], Any]]
+
+
+def pattern_table(config: Config | None = None, layout: str | None = None) -> list[Entry]:
+    """List what the machine takes as one.
+
+    Parameters
+    ----------
+    config : Config, optional
+        The machine; the default one where it is left out.
+    layout : str, optional
+        ``"NCHW"`` or ``"NHWC"``: what images have in the other order is refused. Left out, both
+        are taken; then a module should have but one.
+
+    Returns
+    -------
+    list of tuple
+        ``(name, pattern, check)``. The check gets the graph that matched and says whether the
+        machine takes it; its `Check.reason` says why not.
+    """
+    check = Check(config or Config(), layout)
+    rows: Sequence[tuple[str, DFPattern, str]] = (
+        ("depthwise_conv2d", requantized(convolution()), "depthwise"),
+        ("conv2d", requantized(convolution()), "convolution"),
+        ("dense", requantized(dense()), "dense"),
+        ("add", clipped(is_op("qnn.add")(wildcard(), wildcard(), *constants(6))), "add"),
+        ("add", requantized(is_op("add")(side(), side())), "add"),
+        ("max_pool2d", is_op("nn.max_pool2d")(wildcard()), "pool"),
+        ("avg_pool2d", is_op("qnn.avg_pool2d")(wildcard(), *constants(4)), "pool"),
+        ("mean", requantized(total()), "mean"),
+        ("reshape", is_op("reshape")(wildcard()), "view"),
+        ("depthwise_conv2d", clipped(convolution()), "depthwise"),
+        ("conv2d", clipped(convolution()), "convolution"),
+        ("dense", clipped(dense()), "dense"),
+        ("mean", total(), "mean"),
+    )
+    return [(f"{COMPILER}.{name}", pattern, check.of(kind)) for name, pattern, kind in rows]
+
+
+def constants(count: int) -> list[DFPattern]:
+    """Make patterns of constants, each of its own: one object would mean the same constant."""
+    return [is_constant() for _ in range(count)]
+
+
+def convolution() -> DFPattern:
+    """Match an optional pad, qnn.conv2d with constants, and an optional bias."""
+    data = is_op("nn.pad")(wildcard(), wildcard()) | wildcard()
+    return biased(is_op("qnn.conv2d")(data, *constants(5)))
+
+
+def dense() -> DFPattern:
+    """Match qnn.dense with constants, and an optional bias."""
+    return biased(is_op("qnn.dense")(wildcard(), *constants(5)))
+
+
+def biased(sums: DFPattern) -> DFPattern:
+    """Match sums, with a bias or without."""
+    return is_op("nn.bias_add")(sums, is_constant()) | sums
+
+
+def clipped(sums: DFPattern) -> DFPattern:
+    """Match what may be clipped: by clip, or as relu is in integers."""
+    limited = is_op("maximum")(sums, is_constant()) | is_op("minimum")(sums, is_constant())
+    return is_op("clip")(sums) | limited | sums
+
+
+def requantized(sums: DFPattern) -> DFPattern:
+    """Match sums, clipped or not, a requantize of constants, and clips behind it."""
+    return clipped(is_op("qnn.requantize")(clipped(sums), *constants(4)))
+
+
+def side() -> DFPattern:
+    """Match a side of an addition of int32: 8 bits requantized, or int32 as they are."""
+    narrow = wildcard().has_dtype("uint8") | wildcard().has_dtype("int8")
+    return is_op("qnn.requantize")(narrow, *constants(4)) | wildcard()
+
+
+def total() -> DFPattern:
+    """Match a sum over images, of 8 bits or of int32, rectified or not."""
+    rectified = is_op("maximum")(wildcard(), is_constant()) | is_op("cast")(wildcard())
+    return is_op("sum")(rectified | wildcard())

@@ -1,0 +1,211 @@
+"""Reading what partitioning made: a composite function is a layer, a region's function a `Region`.
+
+Both forms are read: Relax's, where `MergeCompositeFunctions` keeps composite functions as local
+ones, and Relay's, where `PartitionGraph` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm import ir, relax
+
+from ..relay import graph
+from ..relay.partition.functions import attribute
+from . import read_products, read_sums, read_windows
+from .config import Config
+from .found import Found, value
+from .layers import Layer, Region, Value
+from .read_scales import Refusal, is_call
+
+__all__ = ["Refusal", "composite", "config_of", "find", "region"]
+
+#: By the operator that a layer is about.
+READERS: dict[str, Callable[[relax.Expr], Found]] = {
+    "relax.qnn.conv2d": read_products.convolution,
+    "relax.qnn.dense": read_products.dense,
+    "relax.qnn.add": read_sums.add,
+    "relax.add": read_sums.integer_add,
+    "relax.nn.max_pool2d": read_windows.max_pool,
+    "relax.qnn.avg_pool2d": read_windows.average_pool,
+    "relax.sum": read_windows.mean,
+    "relax.reshape": read_windows.view,
+}
+_AROUND = ("relax.clip", "relax.maximum", "relax.minimum", "relax.qnn.requantize")
+
+
+def find(root: relax.Expr) -> Found:
+    """Read a layer from the graph of a match.
+
+    Parameters
+    ----------
+    root : tvm.relax.Expr
+        What the whole pattern matched: nested calls; what is not of the pattern is not looked at.
+
+    Returns
+    -------
+    Found
+
+    Raises
+    ------
+    Refusal
+        If the machine does not take it.
+    """
+    expr = root
+    while is_call(expr, *_AROUND, "relax.relay.nn.bias_add"):
+        operands = [arg for arg in expr.args if not isinstance(arg, ir.GenericConst)]
+        if not operands or not isinstance(operands[0], relax.Call):
+            break
+        expr = operands[0]
+    for reader in (READERS.get(_name(expr)), read_sums.lone if is_call(root, *_AROUND) else None):
+        if reader is not None:
+            return reader(root)
+    raise Refusal(f"no pattern takes {_name(expr) or type(expr).__name__}")
+
+
+def _name(expr: relax.Expr) -> str:
+    named = isinstance(expr, relax.Call) and isinstance(expr.op, ir.Op)
+    return str(expr.op.name) if named else ""
+
+
+def composite(function: relax.Function) -> Found:
+    """Read a composite function.
+
+    Raises
+    ------
+    Refusal
+        If the machine does not take it.
+    """
+    return find(graph.to_graph(function))
+
+
+def config_of(function: relax.Function) -> Config:
+    """Give the machine that a region was cut for: its attribute ``npu.config``, or the default."""
+    text = attribute(function, "npu.config")
+    return Config.from_json(text) if text else Config()
+
+
+def region(function: relax.Function, config: Config | None = None) -> Region:
+    """Read a region's function.
+
+    Parameters
+    ----------
+    function : tvm.relax.Function
+        What partitioning made for the machine.
+    config : Config, optional
+        Only for symmetry with the code generator: what a region means does not depend on sizes.
+
+    Returns
+    -------
+    Region
+
+    Raises
+    ------
+    Refusal
+        If there is something in it that the machine does not take.
+    """
+    return _Reader(function).region()
+
+
+class _Reader:
+    """One walk over a region's function."""
+
+    def __init__(self, function: relax.Function) -> None:
+        self.function = function
+        #: What is bound to each variable: a tensor's own variable, a tuple of such, or a function.
+        self.bound: dict[int, list[relax.Var] | relax.Function] = {}
+        self.names: dict[int, str] = {}
+        self.taken: set[str] = set()
+        self.found: list[tuple[Found, list[relax.Var], relax.Var]] = []
+        self.read: dict[int, Found] = {}
+
+    def region(self) -> Region:
+        function = self.function
+        for param in function.params:
+            self.bound[graph.key(param)] = [param]
+            self._name(param)
+        for block in function.body.blocks:
+            for binding in block.bindings:
+                self._binding(binding)
+        outputs = self._tensors(function.body.body)
+        layout = self._layout()
+        values: dict[str, Value] = {}
+        for var in [*function.params, *(made for _, _, made in self.found)]:
+            name = self._name(var)
+            values[name] = value(name, var, layout)
+        layers: list[Layer] = [
+            found.named([self._name(var) for var in inputs], self._name(made))
+            for found, inputs, made in self.found
+        ]
+        return Region(
+            attribute(function, "global_symbol"),
+            tuple(self._name(param) for param in function.params),
+            tuple(self._name(var) for var in outputs),
+            values,
+            tuple(layers),
+        )
+
+    def _name(self, var: relax.Var) -> str:
+        """Name a value, each another name."""
+        known = self.names.get(graph.key(var))
+        if known is None:
+            known, count = str(var.name), 0
+            while known in self.taken:
+                count += 1
+                known = f"{var.name}_{count}"
+            self.taken.add(known)
+            self.names[graph.key(var)] = known
+        return known
+
+    def _layout(self) -> str:
+        """Give the layout of the region's images."""
+        found = sorted({found.layout for found, _, _ in self.found if found.layout})
+        if len(found) > 1:
+            raise Refusal(
+                "the region has images in NCHW and in NHWC",
+                fix="convert one to the other first (relax.transform.ConvertLayout)",
+            )
+        return found[0] if found else "NCHW"
+
+    def _binding(self, binding: relax.Binding) -> None:
+        bound = binding.value
+        if isinstance(bound, relax.Function):
+            self.bound[graph.key(binding.var)] = bound
+        elif isinstance(bound, relax.Call):
+            self._call(bound, binding.var)
+            self.bound[graph.key(binding.var)] = [binding.var]
+        else:
+            self.bound[graph.key(binding.var)] = self._tensors(bound)
+
+    def _tensors(self, expr: relax.Expr) -> list[relax.Var]:
+        """Give the tensors that an expression of variables is made of."""
+        if isinstance(expr, relax.Tuple):
+            return [var for field in expr.fields for var in self._tensors(field)]
+        if isinstance(expr, relax.TupleGetItem):
+            return [self._tensors(expr.tuple_value)[expr.index]]
+        found = self.bound.get(graph.key(expr)) if isinstance(expr, relax.Var) else None
+        if not isinstance(found, list):
+            raise Refusal(f"a region holds {expr}, which no layer makes")
+        return found
+
+    def _call(self, call: relax.Call, var: relax.Var) -> None:
+        """Read a call of a composite function, or of an operator on its own."""
+        function = call.op
+        if isinstance(function, relax.Var):
+            function = self.bound.get(graph.key(function))
+        if isinstance(function, ir.Op):
+            found = find(call)
+            self.found.append((found, self._inputs(found.inputs), var))
+            return
+        if not isinstance(function, relax.Function):
+            raise Refusal(f"a region calls {call.op}, which is no composite function")
+        found = self.read.get(graph.key(function))
+        if found is None:
+            found = self.read[graph.key(function)] = composite(function)
+        places = {
+            graph.key(param): arg for param, arg in zip(function.params, call.args, strict=True)
+        }
+        self.found.append((found, self._inputs([places[graph.key(e)] for e in found.inputs]), var))
+
+    def _inputs(self, exprs: tuple[relax.Expr, ...] | list[relax.Expr]) -> list[relax.Var]:
+        return [self._tensors(expr)[0] for expr in exprs]
