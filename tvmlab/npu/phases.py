@@ -1,9 +1,11 @@
 """Move instructions together so that the units work at the same time.
 
-The program comes as one list in which each instruction follows what it needs. Each is given the
-earliest phase that hazards allow: after every other unit's instruction that wrote what it reads, or
-that used what it writes, and not before its own unit's. So the loads of a tile move to where the
-tile before is computed, and a layer's first loads to where the layer before is.
+The program comes as one list in which each instruction follows what it needs. Two walks place it in
+phases. Forward, each instruction gets the earliest phase that hazards allow: after every other
+unit's instruction that wrote what it reads, or that used what it writes, and not before its own
+unit's. A phase has one step of the array and one of the vector unit at most, as two would fill both
+halves of a double buffer and then wait for them to be emptied. Backward, transfers move to where
+the other units leave them time, and are cut in pieces where no single phase does.
 """
 
 from __future__ import annotations
@@ -11,19 +13,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from . import isa
 from .config import Config
 from .effects import effects
-from .isa import Instruction, Sync
+from .gaps import Gaps
+from .isa import Instruction, Sync, Unit
 from .program import Dram
+from .timing import cycles
 
 __all__ = ["overlap"]
 
-Ints = npt.NDArray[np.int32]
-
 #: Pieces of a memory that are told apart, at most.
 PIECES = 1 << 15
+#: What begins a step: the others follow in the same phase or in the next.
+STEPS = (isa.Matmul, isa.Depthwise, isa.Add, isa.Pool, isa.Sum)
+NEVER = (1 << 31) - 1
 
 
 def overlap(
@@ -43,54 +48,134 @@ def overlap(
     Yields
     ------
     Instruction
-        The same instructions and the `Sync`s.
+        The same instructions, transfers perhaps in pieces, and the `Sync`s.
     """
-    times = _Times(tensors, config)
-    phases: list[list[Instruction]] = []
-    for one in instructions:
-        at = times.place(one)
-        while len(phases) <= at:
-            phases.append([])
-        phases[at].append(one)
-    for i, phase in enumerate(phases):
-        if i:
+    spans = [list(_spans(one, tensors, config)) for one in instructions]
+    earliest = _earliest(instructions, spans, _Table(tensors, config, -1))
+    phases = _balanced(instructions, spans, earliest, _Table(tensors, config, NEVER), config)
+    before = False
+    for phase in phases:
+        if phase and before:
             yield Sync(phase[0].layer)
+        before |= bool(phase)
         yield from phase
 
 
-class _Memory:
-    """When each piece of a memory was last written and read, by unit."""
-
-    def __init__(self, size: int) -> None:
-        self.piece = max(8, -(-size // PIECES))
-        count = -(-size // self.piece)
-        self.written = np.full((3, count), -1, np.int32)
-        self.read = np.full((3, count), -1, np.int32)
+Span = tuple[int, slice, bool]
 
 
-class _Times:
-    """All memories."""
+def _piece(size: int) -> int:
+    return max(8, -(-size // PIECES))
 
-    def __init__(self, tensors: Sequence[Dram], config: Config) -> None:
-        sizes = [config.sram_bytes, config.accumulators * 4, *(one.nbytes for one in tensors)]
-        self.columns = config.columns
-        self.memories = [_Memory(size) for size in sizes]
 
-    def place(self, one: Instruction) -> int:
-        """Give the earliest phase of an instruction, and take note of it."""
-        unit, phase = one.unit, 0
-        found: list[tuple[_Memory, slice, bool]] = []
-        for effect in effects(one, self.columns):
-            memory = self.memories[effect.memory]
-            span = slice(effect.start // memory.piece, (effect.end - 1) // memory.piece + 1)
-            found.append((memory, span, effect.writes))
-            for other in range(3):
-                last = int(memory.written[other, span].max())
-                if effect.writes:
-                    last = max(last, int(memory.read[other, span].max()))
-                # One unit's instructions stay in order within a phase.
+def _sizes(tensors: Sequence[Dram], config: Config) -> list[int]:
+    return [config.sram_bytes, config.accumulators * 4, *(one.nbytes for one in tensors)]
+
+
+def _spans(one: Instruction, tensors: Sequence[Dram], config: Config) -> Iterator[Span]:
+    """Give the memories, their pieces, and whether they are written."""
+    for effect in effects(one, config.columns):
+        if effect.memory == 0:
+            size = config.sram_bytes
+        elif effect.memory == 1:
+            size = config.accumulators * 4
+        else:
+            size = tensors[effect.memory - 2].nbytes
+        piece = _piece(size)
+        yield (
+            effect.memory,
+            slice(effect.start // piece, (effect.end - 1) // piece + 1),
+            effect.writes,
+        )
+
+
+class _Table:
+    """In which phase each piece of each memory is used: the last so far, or the next from here."""
+
+    def __init__(self, tensors: Sequence[Dram], config: Config, start: int) -> None:
+        counts = [-(-size // _piece(size)) for size in _sizes(tensors, config)]
+        # By memory: written and read, by unit, by piece.
+        self.used = [np.full((2, 3, count), start, np.int32) for count in counts]
+
+
+def _earliest(
+    instructions: Sequence[Instruction], spans: Sequence[Sequence[Span]], table: _Table
+) -> list[int]:
+    """Give the earliest phase of each instruction."""
+    found = []
+    free = {Unit.ARRAY: _Free(), Unit.VECTOR: _Free()}
+    for one, touched in zip(instructions, spans, strict=True):
+        phase, unit = 0, int(one.unit)
+        for memory, span, writes in touched:
+            # What is written must wait for those who read as well.
+            used = table.used[memory][: 1 + writes, :, span].max((0, 2)).tolist()
+            for other, last in enumerate(used):
                 phase = max(phase, last if other == unit else last + 1)
-        for memory, span, writes in found:
-            table = memory.written if writes else memory.read
-            np.maximum(table[unit, span], phase, out=table[unit, span])
-        return phase
+        if isinstance(one, STEPS):
+            phase = free[one.unit].take(phase)
+        for memory, span, writes in touched:
+            part = table.used[memory][0 if writes else 1, unit, span]
+            np.maximum(part, phase, out=part)
+        found.append(phase)
+    return found
+
+
+class _Free:
+    """Phases without a step of a unit."""
+
+    def __init__(self) -> None:
+        self._next: list[int] = []
+
+    def take(self, phase: int) -> int:
+        """Take the first free phase from a given one on."""
+        while len(self._next) <= phase:
+            self._next.append(len(self._next))
+        at = phase
+        while at < len(self._next) and self._next[at] != at:
+            at = self._next[at]
+        while len(self._next) <= at:
+            self._next.append(len(self._next))
+        self._next[at] = at + 1
+        # Whoever asks again goes straight to the end of the row.
+        while phase < at:
+            self._next[phase], phase = at + 1, self._next[phase]
+        return at
+
+
+def _balanced(
+    instructions: Sequence[Instruction],
+    spans: Sequence[Sequence[Span]],
+    earliest: Sequence[int],
+    table: _Table,
+    config: Config,
+) -> list[list[Instruction]]:
+    """Place everything: steps where they are, transfers where there is time for them."""
+    count = max(earliest, default=-1) + 1
+    gaps = Gaps(count, config)
+    for one, phase in zip(instructions, earliest, strict=True):
+        if one.unit is not Unit.DMA:
+            gaps.work(phase, one.unit, cycles(one, config))
+    phases: list[list[Instruction]] = [[] for _ in range(count)]
+    for at in range(len(instructions) - 1, -1, -1):
+        one, first = instructions[at], earliest[at]
+        if not isinstance(one, isa.Load | isa.Store):
+            phases[first].append(one)
+            _note(table, spans[at], int(one.unit), first)
+            continue
+        last = count - 1
+        for memory, span, writes in spans[at]:
+            used = table.used[memory][: 1 + writes, :, span].min((0, 2)).tolist()
+            for other, then in enumerate(used):
+                last = min(last, then if other == Unit.DMA else then - 1)
+        for phase, part in gaps.place(one, first, last):
+            phases[phase].append(part)
+            _note(table, spans[at], int(Unit.DMA), phase)
+    for phase in phases:
+        phase.reverse()
+    return phases
+
+
+def _note(table: _Table, touched: Sequence[Span], unit: int, phase: int) -> None:
+    for memory, span, writes in touched:
+        part = table.used[memory][0 if writes else 1, unit, span]
+        np.minimum(part, phase, out=part)
