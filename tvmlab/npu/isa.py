@@ -4,7 +4,8 @@ An instruction is a row of 32-bit words: its opcode, the number of the layer tha
 that reports can say where the time goes), then its fields in the order of the class. Addresses are
 bytes in SRAM; `sums` are places among the accumulators. Every size counts elements unless it says
 bytes. An image in SRAM is a *view*: an address, the bytes from a row to the next and from a pixel
-to the next; the channels of a pixel lie side by side.
+to the next; the channels of a pixel lie side by side. Results appear pixel by pixel, after tables
+have been read.
 """
 
 from __future__ import annotations
@@ -324,7 +325,9 @@ class Add(Instruction):
     With `out_rounding` ONNX the three multipliers are bits of float32 numbers: the ratios of the
     sides' scales to the result's, and what the sums have in common
     (`tvmlab.qnn.reference.onnx_runtime.add`): ``rhs * rhs_ratio + common``, then
-    ``lhs * lhs_ratio +`` that, both rounded once, then to the nearest integer, half to even.
+    ``lhs * lhs_ratio +`` that, both rounded once, then to the nearest integer, half to even. The
+    sides' zero points are in what the sums have in common: their own fields are not read, nor are
+    their roundings and shifts.
 
     Attributes
     ----------

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <vector>
@@ -96,13 +97,10 @@ class Marks {
     pages_.clear();
   }
 
-  // The first place that nothing was written to, or -1.
+  // The first place that nothing was written to, or -1. (To read it is refused: it has no mark.)
   int64_t FirstEmpty() const {
-    const uint8_t* end = marks_.get() + places_;
-    const uint8_t* found =
-        std::find_if(static_cast<const uint8_t*>(marks_.get()), end,
-                     [](uint8_t mark) { return (mark & kHolds) == 0; });
-    return found == end ? -1 : found - marks_.get();
+    const void* found = std::memchr(marks_.get(), 0, static_cast<size_t>(places_));
+    return found == nullptr ? -1 : static_cast<const uint8_t*>(found) - marks_.get();
   }
 
  private:
