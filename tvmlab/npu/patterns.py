@@ -1,7 +1,7 @@
 """What the machine takes as one: a table of patterns, in the form that backends of Relay had.
 
-An entry is ``(name, pattern, check)``. `tvmlab.relay.transform.MergeComposite` takes the table as it
-is; `tvmlab.relay.dataflow_pattern.to_dpl` turns a pattern into one for Relax's FuseOpsByPattern.
+An entry is ``(name, pattern, check)``. `tvmlab.relay.transform.MergeComposite` takes the table as
+it is; `tvmlab.npu.partition.relax_patterns` makes of it what Relax's FuseOpsByPattern takes.
 Entries are tried in order, so those that make sums alone come after those that go on to 8 bits.
 """
 
@@ -40,22 +40,23 @@ def pattern_table(config: Config | None = None, layout: str | None = None) -> li
         machine takes it; its `Check.reason` says why not.
     """
     check = Check(config or Config(), layout)
-    rows: Sequence[tuple[str, DFPattern, str]] = (
-        ("depthwise_conv2d", requantized(convolution()), "depthwise"),
-        ("conv2d", requantized(convolution()), "convolution"),
-        ("dense", requantized(dense()), "dense"),
-        ("add", clipped(is_op("qnn.add")(wildcard(), wildcard(), *constants(6))), "add"),
-        ("add", requantized(is_op("add")(side(), side())), "add"),
-        ("max_pool2d", is_op("nn.max_pool2d")(wildcard()), "pool"),
-        ("avg_pool2d", is_op("qnn.avg_pool2d")(wildcard(), *constants(4)), "pool"),
-        ("mean", requantized(total()), "mean"),
-        ("reshape", is_op("reshape")(wildcard()), "view"),
-        ("depthwise_conv2d", clipped(convolution()), "depthwise"),
-        ("conv2d", clipped(convolution()), "convolution"),
-        ("dense", clipped(dense()), "dense"),
-        ("mean", total(), "mean"),
+    rows: Sequence[tuple[str, DFPattern]] = (
+        ("depthwise_conv2d", requantized(convolution())),
+        ("conv2d", requantized(convolution())),
+        ("dense", requantized(dense())),
+        ("add", clipped(is_op("qnn.add")(wildcard(), wildcard(), *constants(6)))),
+        ("add", requantized(is_op("add")(side(), side()))),
+        ("max_pool2d", is_op("nn.max_pool2d")(wildcard())),
+        ("avg_pool2d", is_op("qnn.avg_pool2d")(wildcard(), *constants(4))),
+        ("mean", requantized(total())),
+        ("reshape", is_op("reshape")(wildcard())),
+        ("depthwise_conv2d", clipped(convolution())),
+        ("conv2d", clipped(convolution())),
+        ("dense", clipped(dense())),
+        ("mean", total()),
+        ("add", clipped(is_op("add")(side(), side()))),
     )
-    return [(f"{COMPILER}.{name}", pattern, check.of(kind)) for name, pattern, kind in rows]
+    return [(f"{COMPILER}.{name}", pattern, check.of(name)) for name, pattern in rows]
 
 
 def constants(count: int) -> list[DFPattern]:

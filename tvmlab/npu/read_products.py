@@ -188,6 +188,15 @@ def _weights(call: relax.Call, layout: str, order: str) -> tuple[Array, Array]:
     return found, checks.zero_point(zeros, name, "kernel_zero_point", dtype, count)
 
 
+def by_channel(call: relax.Call) -> bool:
+    """Say whether a qnn.conv2d has a group for each channel."""
+    a = dialect.attributes(call)
+    shape, layout = getattr(call.args[0].ty, "shape", None), str(a["data_layout"])
+    if not isinstance(shape, relax.ShapeExpr) or "C" not in layout or len(shape) != len(layout):
+        return int(a["groups"]) > 1
+    return bool(shape[layout.index("C")] == int(a["groups"]) == (a["channels"] or a["groups"]))
+
+
 def _grouped(groups: int, channels: int, inner: int, outer: int) -> bool:
     """Say whether a convolution is depthwise; refuse what is between."""
     if groups == channels == outer and inner == 1:
@@ -204,11 +213,9 @@ def _narrow(weights: Array, zeros: Array, depthwise: bool) -> Array:
     """Take the zero points off the weights."""
     if zeros.any():
         weights = weights.astype(np.int32) - zeros.astype(np.int32)
-    kind = np.dtype(np.int8)
     least, most = int(weights.min()), int(weights.max())
-    if depthwise and not (least >= -128 and most <= 127):
-        kind = np.dtype(np.int16)
-    low, high = checks.limits(kind.name)
+    kind = "int16" if depthwise and not (least >= -128 and most <= 127) else "int8"
+    low, high = checks.limits(kind)
     if least < low or most > high:
         raise Refusal(
             f"weights less their zero point go from {least} to {most}; the machine holds {kind}",

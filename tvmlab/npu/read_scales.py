@@ -64,10 +64,11 @@ def tensor(expr: relax.Expr, what: str) -> tuple[str, tuple[int, ...]]:
     ty = expr.ty
     if not isinstance(ty, relax.TensorType):
         raise Refusal(f"{what} is no tensor")
-    sizes = list(ty.shape.values) if isinstance(ty.shape, relax.ShapeExpr) else [None]
-    if any(not isinstance(size, (int, tirx.IntImm)) for size in sizes):
+    sizes = list(ty.shape.values) if isinstance(ty.shape, relax.ShapeExpr) else []
+    known = [int(size) for size in sizes if isinstance(size, (int, tirx.IntImm))]
+    if len(known) != ty.ndim:
         raise Refusal(f"{what} has a size that is not known before it runs", fix="fix its shape")
-    return str(ty.dtype), tuple(int(size) for size in sizes)
+    return str(ty.dtype), tuple(known)
 
 
 def constant(expr: relax.Expr, what: str) -> Array:
@@ -114,17 +115,16 @@ def clips(expr: relax.Expr, dtype: str) -> tuple[relax.Expr, int, int]:
     """
     low, high = checks.limits(dtype)
     while is_call(expr, "relax.clip", "relax.maximum", "relax.minimum"):
-        name, args = str(expr.op.name), list(expr.args)
-        if name != "relax.clip" and isinstance(args[0], ir.GenericConst):
-            args.reverse()
-        ends = [scalar(end, f"an operand of {name.removeprefix('relax.')}") for end in args[1:]]
+        name = str(expr.op.name)
+        what = f"an operand of {name.removeprefix('relax.')}"
+        ends = [scalar(end, what) for end in expr.args[1:]]
         if any(end != int(end) for end in ends if np.isfinite(end)):
             raise Refusal(f"integers are clipped to {ends}, no whole numbers")
         if name != "relax.minimum":
             low = max(low, int(max(ends[0], low)))
         if name != "relax.maximum":
             high = min(high, int(min(ends[-1], high)))
-        expr = args[0]
+        expr = expr.args[0]
     if low > high:
         raise Refusal(f"no number lies between {low} and {high}, to which it clips")
     return expr, low, high

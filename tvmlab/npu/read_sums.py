@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from tvm import ir, relax
 
-from .. import dialect
 from ..qnn import checks
 from ..qnn.reference import onnx_runtime, tflite
 from ..qnn.reference.scaling import multiplier
@@ -43,8 +42,9 @@ def add(root: relax.Expr) -> Found:
     if dtype not in NARROW:
         raise Refusal(f"qnn.add adds {dtype}; the vector unit adds int8 and uint8")
     inputs = _inputs(call.args[0], call.args[1])
-    names = ("lhs_scale", "lhs_zero_point", "rhs_scale", "rhs_zero_point")
-    names += ("output_scale", "output_zero_point")
+    names = [
+        f"{one}_{what}" for one in ("lhs", "rhs", "output") for what in ("scale", "zero_point")
+    ]
     values = [constant(arg, f"{n} of qnn.add") for arg, n in zip(call.args[2:], names, strict=True)]
     if any(value.size != 1 for value in values):
         raise Refusal("qnn.add has a scale for each channel", fix="give one for each side")

@@ -18,7 +18,7 @@ from .found import Found, value
 from .layers import Layer, Region, Value
 from .read_scales import Refusal, is_call
 
-__all__ = ["Refusal", "composite", "config_of", "find", "region"]
+__all__ = ["Refusal", "composite", "config_of", "core", "find", "kind", "region"]
 
 #: By the operator that a layer is about.
 READERS: dict[str, Callable[[relax.Expr], Found]] = {
@@ -30,6 +30,17 @@ READERS: dict[str, Callable[[relax.Expr], Found]] = {
     "relax.qnn.avg_pool2d": read_windows.average_pool,
     "relax.sum": read_windows.mean,
     "relax.reshape": read_windows.view,
+}
+#: The same in the pattern table.
+KINDS = {
+    "relax.qnn.conv2d": "conv2d",
+    "relax.qnn.dense": "dense",
+    "relax.qnn.add": "add",
+    "relax.add": "add",
+    "relax.nn.max_pool2d": "max_pool2d",
+    "relax.qnn.avg_pool2d": "avg_pool2d",
+    "relax.sum": "mean",
+    "relax.reshape": "reshape",
 }
 _AROUND = ("relax.clip", "relax.maximum", "relax.minimum", "relax.qnn.requantize")
 
@@ -51,16 +62,31 @@ def find(root: relax.Expr) -> Found:
     Refusal
         If the machine does not take it.
     """
+    name = _name(core(root))
+    if name in READERS:
+        return READERS[name](root)
+    if is_call(root, *_AROUND):
+        return read_sums.lone(root)
+    raise Refusal(f"no pattern takes {name.removeprefix('relax.') or type(root).__name__}")
+
+
+def core(root: relax.Expr) -> relax.Expr:
+    """Find the operator that a match is about, behind what rescales, clips and biases it."""
     expr = root
     while is_call(expr, *_AROUND, "relax.relay.nn.bias_add"):
-        operands = [arg for arg in expr.args if not isinstance(arg, ir.GenericConst)]
-        if not operands or not isinstance(operands[0], relax.Call):
+        if not isinstance(expr.args[0], relax.Call):
             break
-        expr = operands[0]
-    for reader in (READERS.get(_name(expr)), read_sums.lone if is_call(root, *_AROUND) else None):
-        if reader is not None:
-            return reader(root)
-    raise Refusal(f"no pattern takes {_name(expr) or type(expr).__name__}")
+        expr = expr.args[0]
+    return expr
+
+
+def kind(root: relax.Expr) -> str:
+    """Give the name of a match in the pattern table, such as ``"conv2d"``."""
+    call = core(root)
+    name = KINDS.get(_name(call), "rescale")
+    if name == "conv2d" and read_products.by_channel(call):
+        return f"depthwise_{name}"
+    return name
 
 
 def _name(expr: relax.Expr) -> str:
@@ -199,9 +225,9 @@ class _Reader:
             return
         if not isinstance(function, relax.Function):
             raise Refusal(f"a region calls {call.op}, which is no composite function")
-        found = self.read.get(graph.key(function))
-        if found is None:
-            found = self.read[graph.key(function)] = composite(function)
+        if graph.key(function) not in self.read:
+            self.read[graph.key(function)] = composite(function)
+        found = self.read[graph.key(function)]
         places = {
             graph.key(param): arg for param, arg in zip(function.params, call.args, strict=True)
         }

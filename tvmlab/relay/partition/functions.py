@@ -15,6 +15,11 @@ def attribute(function: relax.Function, name: str) -> str:
     return str(function.attrs[name]) if function.attrs and name in function.attrs else ""
 
 
+def _compiled(function: relax.Function) -> bool:
+    """Say whether a function is for another compiler: a region of Relay's passes or of Relax's."""
+    return bool(attribute(function, "Compiler") or attribute(function, "Codegen"))
+
+
 def change_bodies(mod: ir.IRModule, change: Callable[[relax.Expr], relax.Expr]) -> ir.IRModule:
     """Change the body of each Relax function of a module, as a graph.
 
@@ -35,7 +40,7 @@ def change_bodies(mod: ir.IRModule, change: Callable[[relax.Expr], relax.Expr]) 
     mod = normalize(mod)
     made = mod.clone()
     for var, function in mod.functions_items():
-        if isinstance(function, relax.Function) and not attribute(function, "Compiler"):
+        if isinstance(function, relax.Function) and not _compiled(function):
             before = graph.to_graph(function)
             after = change(before)
             if not after.same_as(before):
