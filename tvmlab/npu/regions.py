@@ -149,7 +149,6 @@ class _Merger:
         fields = []
         for i, result in enumerate(results):
             field = relax.TupleGetItem(whole, i)
-            relax.expr._update_type(field, result.ty)
             fields.append(relax.VarBinding(result, field))
         return [relax.VarBinding(whole, call), *fields]
 
