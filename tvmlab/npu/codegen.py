@@ -13,14 +13,36 @@ import tvm
 from tvm import relax
 
 from . import reading, simulator
-from .config import Config
 from .lower import compile_region
 from .program import Program
 
-__all__ = ["ATTRIBUTE", "codegen", "program"]
+__all__ = ["COMPILER", "codegen", "program", "regions"]
 
-#: The attribute of a function that holds the configuration, as JSON.
-ATTRIBUTE = "npu.config"
+#: The attribute ``Codegen`` of functions that are for the accelerator.
+COMPILER = "tvmlab_npu"
+
+
+def regions(mod: tvm.IRModule) -> dict[str, relax.Function]:
+    """Give the functions of a partitioned module that are for the accelerator.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        What `tvmlab.npu.partition` gave.
+
+    Returns
+    -------
+    dict of str to relax.Function
+        By name, in the order of the names.
+    """
+    found = {
+        var.name_hint: function
+        for var, function in mod.functions_items()
+        if isinstance(function, relax.Function)
+        and function.attrs
+        and function.attrs.get("Codegen") == COMPILER
+    }
+    return dict(sorted(found.items()))
 
 
 def program(function: relax.Function) -> Program:
@@ -36,14 +58,8 @@ def program(function: relax.Function) -> Program:
     Program
         For the machine that its attribute ``npu.config`` says, or the default one.
     """
-    config = config_of(function)
+    config = reading.config_of(function)
     return compile_region(reading.region(function, config), config)
-
-
-def config_of(function: relax.Function) -> Config:
-    """Give the machine that a region was made for."""
-    text = function.attrs.get(ATTRIBUTE) if function.attrs else None
-    return Config() if text is None else Config.from_json(str(text))
 
 
 def codegen(

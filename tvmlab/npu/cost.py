@@ -64,8 +64,11 @@ def _array(cuts: Cuts, size: tuple[int, int], count: Ints) -> Ints:
         for cols, acrosses in _ends(size[1], cuts.cols):
             pixels = pixels + downs * acrosses * np.maximum(rows * cols, config.rows)
     outs = sum(n * up(c, config.columns) for c, n in _ends(work.out_channels, cuts.channels))
-    ins = sum(n * up(c, config.rows) for c, n in _ends(work.in_channels, cuts.depth))
-    blocks = work.taps * outs * ins
+    if work.folded:
+        blocks = work.kernel[0] * outs * -(-work.kernel[1] * work.in_channels // config.rows)
+    else:
+        ins = sum(n * up(c, config.rows) for c, n in _ends(work.in_channels, cuts.depth))
+        blocks = work.taps * outs * ins
     return count * (config.rows + config.columns) + work.images * pixels * blocks
 
 

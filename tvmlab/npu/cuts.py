@@ -79,8 +79,9 @@ class Cuts:
         work = self.work
         if work.kind is Kind.MEAN:
             return size
-        needed = (size - 1) * work.strides[axis] + work.reach[axis]
-        return np.minimum(needed, work.in_size[axis])
+        needed: Ints = (size - 1) * work.strides[axis] + work.reach[axis]
+        # Where taps are folded the padding to the left and right is there, too.
+        return needed if work.folded and axis else np.minimum(needed, work.in_size[axis])
 
     @cached_property
     def in_channels(self) -> Ints:

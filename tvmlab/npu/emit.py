@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from . import isa, layers
 from .images import Box, Image, View
@@ -58,6 +59,8 @@ def _convolution(tiles: Tiles, layer: layers.Convolution) -> None:
             weight = isa.Dtype[layer.weights.dtype.name]
             one = isa.Depthwise(tiles.number, bias=at + table.bias, weight_dtype=weight, **window)
             tiles.add_instruction(one)
+        elif tiles.work.folded:
+            _multiply_lines(tiles, layer, image, box, (table, at), sums)
         else:
             _multiply(tiles, layer, image, box, (table, at), sums)
         tiles.requantize(layer.rescale, image, box, sums, table, at, layer)
@@ -89,6 +92,28 @@ def _multiply(
         window = _window(tiles, layer, (down, across), part, view, weights, box, sums)
         bias = -1 if i else at + table.bias
         tiles.add_instruction(isa.Matmul(tiles.number, bias=bias, **window))
+
+
+def _multiply_lines(
+    tiles: Tiles,
+    layer: layers.Convolution,
+    image: int,
+    box: Box,
+    found: tuple[Tables, int],
+    sums: int,
+) -> None:
+    """Multiply with the taps of a line as channels: a pixel is what a line of the window sees."""
+    (table, at), work, (down, _) = found, tiles.work, tiles.spans(box)
+    stride, taps = work.strides[1], work.kernel[1]
+    first, cols = box.x * stride - work.pads[1], (box.cols - 1) * stride + taps
+    seen = Box(down.first, first, 0, down.size, cols, work.in_channels)
+    view = tiles.folded(image, seen, layer.pad_value)
+    part = replace(seen, x=0, cols=box.cols, channels=taps * work.in_channels)
+    view = replace(view, pixel=stride * view.pixel)
+    weights = at + table.weights
+    window = _window(tiles, layer, (down, Span(0, box.cols, 0)), part, view, weights, box, sums)
+    window |= {"kernel_w": 1, "stride_w": 1}
+    tiles.add_instruction(isa.Matmul(tiles.number, bias=at + table.bias, **window))
 
 
 def _weight_part(tiles: Tiles, step: tuple[int, int], box: Box) -> int:

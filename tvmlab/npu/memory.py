@@ -123,13 +123,27 @@ def _arrange(
         # A result that stays may be stored too.
         work = flattened(work, (*places, home(out) if out.results else places[-1]))
         bench = shelf.lowest
-        tiling = plan(work, places, config, bench)
-        assert tiling is not None, "a layer that fits alone fits below the shelf"
+        work, tiling = _fastest(work, places, config, bench)
         jobs.append(Job(work, tiling, bench))
         cycles += tiling.cycles
         for done in ending.pop(number, []):
             shelf.remove(done)
     return Plan(known, shelf.addresses, jobs, cycles)
+
+
+def _fastest(
+    work: Work, places: tuple[Place, ...], config: Config, bench: int
+) -> tuple[Work, Tiling]:
+    """Choose how a layer is cut, and whether the taps of its lines are folded."""
+    tiling = plan(work, places, config, bench)
+    assert tiling is not None, "a layer that fits alone fits below the shelf"
+    # Padding is only laid out where the image is loaded.
+    laid_out = places[0] is not Place.SRAM or not work.padded_across
+    if laid_out and work.folds(config.rows):
+        folded = plan(work.fold(), places, config, bench)
+        if folded is not None and folded.cycles < tiling.cycles:
+            return work.fold(), folded
+    return work, tiling
 
 
 def home(storage: Storage) -> Place:

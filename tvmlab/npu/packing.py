@@ -82,14 +82,14 @@ def tables(rescale: Rescale, bias: Array | None, first: int, count: int) -> Tabl
 
 
 def matmul_weights(
-    layer: Convolution, inputs: tuple[int, int], outputs: tuple[int, int], columns: int
+    weights: Array, inputs: tuple[int, int], outputs: tuple[int, int], columns: int
 ) -> bytes:
     """Lay out weights as the array takes them.
 
     Parameters
     ----------
-    layer : Convolution
-        The layer.
+    weights : numpy.ndarray
+        int8 [kernel_h, kernel_w, channels, out_channels].
     inputs, outputs : tuple of int
         First channel and number of channels.
     columns : int
@@ -101,7 +101,7 @@ def matmul_weights(
         int8 [blocks, kernel_h, kernel_w, inputs, columns], zeros where a block is not full.
     """
     (first, depth), (start, count) = inputs, outputs
-    part = layer.weights[:, :, first : first + depth, start : start + count]
+    part = weights[:, :, first : first + depth, start : start + count]
     blocks = -(-count // columns)
     full = np.zeros((*part.shape[:3], blocks * columns), np.int8)
     full[..., :count] = part

@@ -170,9 +170,7 @@ def _balanced(
         for phase, part in gaps.place(one, first, last):
             phases[phase].append(part)
             _note(table, spans[at], int(Unit.DMA), phase)
-    for phase in phases:
-        phase.reverse()
-    return phases
+    return [placed[::-1] for placed in phases]
 
 
 def _note(table: _Table, touched: Sequence[Span], unit: int, phase: int) -> None:

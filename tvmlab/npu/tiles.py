@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from . import isa, layers
 from .buffers import Bench, Buffers
@@ -75,6 +75,7 @@ class Tiles:
         self.sums = Buffers(target.sums.lay_out([(cut.sums, cut.sum_slots)], limit)[0])
         self.parameters: dict[int, Parameters] = {}
         self.parts: dict[tuple[int, int], Block] = {}
+        self.paddings: dict[tuple[int, int], Block] = {}
 
     def add_instruction(self, one: isa.Instruction) -> None:
         """Append an instruction."""
@@ -98,6 +99,37 @@ class Tiles:
             self.add_instruction(source.load(self.number, image, box, view))
 
         return source.packed(self.image_buffers[i].get((image, box), fill), box)
+
+    def folded(self, image: int, box: Box, pad_value: int) -> View:
+        """Address columns of the input that reach over its edges; lay out the padding there."""
+        source = self.images[0]
+        if source.address is not None:
+            return source.view(image, box)
+
+        def fill(address: int) -> None:
+            view = source.packed(address, box)
+            low = min(max(box.x, 0), box.x + box.cols)
+            high = max(min(box.x + box.cols, source.width), low)
+            if high > low:
+                inside = replace(box, x=low, cols=high - low)
+                at = replace(view, address=address + (low - box.x) * view.pixel)
+                self.add_instruction(source.load(self.number, image, inside, at))
+            for first, cols in ((box.x, low - box.x), (high, box.x + box.cols - high)):
+                if cols:
+                    at = replace(view, address=address + (first - box.x) * view.pixel)
+                    self.load_padding(box.rows, cols * view.pixel, at, pad_value)
+
+        return source.packed(self.image_buffers[0].get((image, box), fill), box)
+
+    def load_padding(self, rows: int, size: int, view: View, pad_value: int) -> None:
+        """Load so many bytes of padding into each row."""
+        if (rows, size) not in self.paddings:
+            data = bytes([pad_value % 256]) * (rows * size)
+            self.paddings[rows, size] = self.target.constants.add(data)
+        block = self.paddings[rows, size]
+        boxes = (1, 1, rows, size, 0, 0, size, 1, 0, 0, view.row, 1)
+        number, start = self.target.number, block.offset
+        self.add_instruction(isa.Load(self.number, number, start, view.address, 1, *boxes))
 
     def result(self, image: int, box: Box) -> View:
         """Address the place of a part of the result."""
@@ -174,8 +206,11 @@ class Tiles:
     def pack_weights(self, step: tuple[int, int], box: Box) -> bytes:
         """Lay out the weights of one part of the input channels."""
         assert isinstance(self.layer, layers.Convolution)
-        group = box.c, box.channels
-        return matmul_weights(self.layer, step, group, self.config.columns)
+        weights, group = self.layer.weights, (box.c, box.channels)
+        if self.work.folded:
+            weights = weights.reshape(self.work.kernel[0], 1, -1, self.work.out_channels)
+            step = 0, weights.shape[2]
+        return matmul_weights(weights, step, group, self.config.columns)
 
     def steps(self) -> list[tuple[int, int]]:
         """Give first and count of each part of the input channels."""

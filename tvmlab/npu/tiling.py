@@ -185,7 +185,9 @@ def _candidates(work: Work, places: tuple[Place, ...], config: Config) -> Cuts:
     if work.kind in (Kind.MATMUL, Kind.DEPTHWISE, Kind.MEAN):
         channels = sorted({*channels, min(work.out_channels, config.accumulators)})
     depth = both = [1]
-    if matmul:
+    if work.folded:
+        depth = [work.in_channels]
+    elif matmul:
         both = [0, 1]
         depth = sorted({1, min(4, work.in_channels), *_blocks(work.in_channels, config.rows, 6)})
     axes = {

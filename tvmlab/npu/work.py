@@ -56,6 +56,9 @@ class Work:
         Bytes of bias, multiplier and shift of a channel.
     fixed_bytes : int
         Bytes of the multiplier and shift that all channels share.
+    folded : bool
+        Whether the taps of a line of the window count as channels of one tap: pixels side by side
+        are bytes side by side, so that few channels fill the array's rows better.
     """
 
     kind: Kind
@@ -73,6 +76,7 @@ class Work:
     weight_bytes: int
     table_bytes: int
     fixed_bytes: int
+    folded: bool = False
 
     @property
     def reach(self) -> Pair:
@@ -93,6 +97,22 @@ class Work:
             and self.in_size == self.out_size
             and (self.kernel, self.strides, self.pads) == ((1, 1), (1, 1), (0, 0))
         )
+
+    @property
+    def padded_across(self) -> bool:
+        """Whether windows reach over the left or the right edge."""
+        across = (self.out_size[1] - 1) * self.strides[1] + self.reach[1] - self.pads[1]
+        return self.pads[1] > 0 or across > self.in_size[1]
+
+    def folds(self, rows: int) -> bool:
+        """Whether folded taps take fewer blocks of the array's rows."""
+        (_, taps), channels = self.kernel, self.in_channels
+        blocks = taps * -(-channels // rows), -(-taps * channels // rows)
+        return self.kind is Kind.MATMUL and self.dilation[1] == 1 and blocks[1] < blocks[0]
+
+    def fold(self) -> Work:
+        """Take the taps of a line as channels."""
+        return replace(self, folded=True)
 
     def flat(self) -> Work:
         """Take all pixels of all images as one line of pixels."""

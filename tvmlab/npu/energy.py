@@ -1,0 +1,55 @@
+"""About how much energy a program takes, from what it counts.
+
+The constants are of 45 nm at 0.9 V: Horowitz, "Computing's energy problem (and what we can do about
+it)", ISSCC 2014, figure 1.1.9. They say which part is large, not what a chip of today would draw.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from .config import Config
+
+__all__ = ["SOURCE", "picojoules"]
+
+SOURCE = 'Horowitz, "Computing\'s energy problem", ISSCC 2014 (45 nm)'
+#: A product of two 8-bit integers and an addition of 32 bits, in picojoule.
+PRODUCT, ADDITION = 0.2, 0.1
+#: An access of 8 bytes to an SRAM, in picojoule, by the SRAM's size in bytes.
+SRAM = {8 << 10: 10.0, 32 << 10: 20.0, 1 << 20: 100.0}
+#: An access of 8 bytes to DRAM, in picojoule: the least of 1.3 to 2.6 nanojoule.
+DRAM = 1300.0
+
+
+def picojoules(counters: Mapping[str, int], config: Config) -> dict[str, float]:
+    """Estimate the energy of what was counted.
+
+    Parameters
+    ----------
+    counters : mapping of str to int
+        Of a layer, as `tvmlab.npu.simulator.count` gives them.
+    config : Config
+        The machine: its SRAM's size.
+
+    Returns
+    -------
+    dict of str to float
+        Picojoule by part: ``"arithmetic"``, ``"sram"``, ``"dram"``.
+
+    Notes
+    -----
+    Between the sizes of `SRAM` the energy of an access is interpolated in the logarithm of the
+    size; smaller and larger ones count as the nearest.
+    """
+    sizes = [math.log2(size) for size in SRAM]
+    access = float(np.interp(math.log2(config.sram_bytes), sizes, list(SRAM.values())))
+    products = counters["array_macs"] + counters["vector_macs"]
+    touched = counters["sram_read_bytes"] + counters["sram_written_bytes"]
+    return {
+        "arithmetic": products * (PRODUCT + ADDITION),
+        "sram": touched / 8 * access,
+        "dram": counters["bus_bytes"] / 8 * DRAM,
+    }

@@ -1,0 +1,216 @@
+"""Where the cycles go: a table by layer, and what the machine could not do faster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import tvm
+
+from . import reading, simulator
+from .codegen import regions
+from .config import Config
+from .energy import SOURCE, picojoules
+from .lower import compile_region
+from .memory import Job, arrange
+from .program import Program
+from .tiling import Tiling
+
+__all__ = ["Report", "Row", "Table", "report"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a layer costs, or several layers together.
+
+    Attributes
+    ----------
+    name : str
+        The layer's.
+    config : Config
+        The machine.
+    counters : dict of str to int
+        As `tvmlab.npu.simulator.count` gives them.
+    tiling : Tiling or None
+        How the layer is cut, where that is known.
+    """
+
+    name: str
+    config: Config = field(repr=False)
+    counters: dict[str, int]
+    tiling: Tiling | None = None
+
+    @property
+    def cycles(self) -> int:
+        """Cycles, each counted for one layer."""
+        return self.counters["cycles"]
+
+    @property
+    def moved(self) -> int:
+        """Bytes loaded and stored."""
+        return self.counters["loaded_bytes"] + self.counters["stored_bytes"]
+
+    @property
+    def array_floor(self) -> float:
+        """Cycles that the products take where the whole array is always busy."""
+        return self.counters["array_macs"] / (self.config.rows * self.config.columns)
+
+    @property
+    def dma_floor(self) -> float:
+        """Cycles that the bytes take where the DMA engine is always busy, without latency."""
+        return self.moved / self.config.dma_bytes_per_cycle
+
+    @property
+    def utilisation(self) -> float:
+        """Share of the array's products that are made in the row's cycles, 0 to 1."""
+        return self.array_floor / self.cycles if self.cycles else 0.0
+
+    @property
+    def energy(self) -> dict[str, float]:
+        """Picojoule by part (`tvmlab.npu.energy.picojoules`)."""
+        return picojoules(self.counters, self.config)
+
+    @property
+    def milliseconds(self) -> float:
+        """Time at the machine's clock."""
+        return self.cycles / self.config.clock_mhz / 1e3
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a region costs.
+
+    Attributes
+    ----------
+    name : str
+        The region's.
+    config : Config
+        The machine.
+    layers : tuple of Row
+        In the order of the program. Cycles of a layer may be fewer than its floors, where it works
+        while another layer's cycles are counted.
+    total : Row
+        All of them together; never below its floors.
+    """
+
+    name: str
+    config: Config
+    layers: tuple[Row, ...]
+    total: Row
+
+    def __str__(self) -> str:
+        """Write the table as text."""
+        config, total = self.config, self.total
+        width = max(len(row.name) for row in (*self.layers, total))
+        lines = [
+            f"{self.name}: {config.rows}x{config.columns} array, {config.sram_bytes >> 10} KiB "
+            f"SRAM, {config.dma_bytes_per_cycle} bytes a cycle from DRAM",
+            f"{'layer':{width}} {'cycles':>12} {'share':>6} {'array':>6} {'KiB moved':>10} "
+            f"{'array floor':>12} {'DMA floor':>10} {'microjoule':>11}",
+        ]
+        for row in (*self.layers, total):
+            lines.append(
+                f"{row.name:{width}} {row.cycles:12,} {row.cycles / max(1, total.cycles):6.1%} "
+                f"{row.utilisation:6.1%} {row.moved / 1024:10,.1f} {row.array_floor:12,.0f} "
+                f"{row.dma_floor:10,.0f} {sum(row.energy.values()) / 1e6:11,.2f}"
+            )
+        lines.append(
+            f"{total.milliseconds:.3f} ms at {config.clock_mhz} MHz; {_over(total)}; energy: "
+            + ", ".join(f"{part} {value / 1e6:,.2f}" for part, value in total.energy.items())
+            + f" microjoule, after {SOURCE}"
+        )
+        return "\n".join(lines)
+
+
+def _over(total: Row) -> str:
+    floor = max(total.array_floor, total.dma_floor)
+    name = "array's" if floor == total.array_floor else "DMA's"
+    return f"{total.cycles / max(1.0, floor):.2f} times the {name} floor"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the regions of a module cost.
+
+    Attributes
+    ----------
+    regions : tuple of Table
+        One for each.
+    """
+
+    regions: tuple[Table, ...]
+
+    @property
+    def layers(self) -> tuple[Row, ...]:
+        """The layers of all regions."""
+        return tuple(row for table in self.regions for row in table.layers)
+
+    @property
+    def cycles(self) -> int:
+        """Cycles of all regions, one after the other."""
+        return sum(table.total.cycles for table in self.regions)
+
+    @property
+    def floors(self) -> dict[str, float]:
+        """Cycles that no program for the machine goes below: ``"array"`` and ``"dma"``."""
+        totals = [table.total for table in self.regions]
+        return {
+            "array": sum(row.array_floor for row in totals),
+            "dma": sum(row.dma_floor for row in totals),
+        }
+
+    @property
+    def energy(self) -> dict[str, float]:
+        """Picojoule of all regions, by part."""
+        parts: dict[str, float] = {}
+        for table in self.regions:
+            for part, value in table.total.energy.items():
+                parts[part] = parts.get(part, 0.0) + value
+        return parts
+
+    def __str__(self) -> str:
+        """Write the tables as text."""
+        return "\n\n".join(map(str, self.regions)) or "nothing runs on the accelerator"
+
+
+def report(of: tvm.IRModule | Program) -> Report:
+    """Count what a partitioned module costs on the accelerator.
+
+    Parameters
+    ----------
+    of : tvm.IRModule or Program
+        What `tvmlab.npu.partition` gave, or one compiled region.
+
+    Returns
+    -------
+    Report
+        A table for each region. No data are needed: what a program costs does not depend on them.
+
+    Raises
+    ------
+    tvmlab.errors.ToolchainError
+        If the simulator, which counts, cannot be built.
+    """
+    if isinstance(of, Program):
+        return Report((_table("program", of, [None] * len(of.layers)),))
+    tables = []
+    for name, function in regions(of).items():
+        config = reading.config_of(function)
+        region = reading.region(function, config)
+        jobs = arrange(region, config).jobs
+        tilings = [job.tiling if isinstance(job, Job) else None for job in jobs]
+        tables.append(_table(name, compile_region(region, config), tilings))
+    return Report(tuple(tables))
+
+
+def _table(name: str, program: Program, tilings: list[Tiling | None]) -> Table:
+    counted = simulator.count(program.to_bytes())
+    # Copies that end a program belong to no layer of the region.
+    tilings = tilings + [None] * (len(counted) - len(tilings))
+    rows = tuple(
+        Row(layer, program.config, counters, tiling)
+        for layer, counters, tiling in zip(program.layers, counted, tilings, strict=True)
+        if counters["instructions"]
+    )
+    names = simulator.load().counter_names().split()
+    total = {name: sum(row.counters[name] for row in rows) for name in names}
+    return Table(name, program.config, rows, Row("total", program.config, total))
