@@ -113,6 +113,8 @@ def clips(expr: relax.Expr, dtype: str) -> tuple[relax.Expr, int, int]:
     Refusal
         If the ends are no whole numbers, or none lies between them.
     """
+    if dtype not in (*NARROW, "int32"):
+        raise Refusal(f"it computes in {dtype}; the machine computes in int8, uint8 and int32")
     low, high = checks.limits(dtype)
     while is_call(expr, "relax.clip", "relax.maximum", "relax.minimum"):
         name = str(expr.op.name)
