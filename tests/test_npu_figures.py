@@ -109,7 +109,12 @@ def test_layers_have_a_bar_each_and_a_mark_for_each_unit() -> None:
         [300, 100, 190],
     ]
     assert len({line.get_marker() for line in axes.lines}) == 3
-    assert legend(fig) == ["dma at work", "array at work", "vector at work", "in all"]
+    assert legend(fig) == [
+        "DMA engine at work",
+        "array at work",
+        "vector unit at work",
+        "in all",
+    ]
     drawn(fig)
 
 

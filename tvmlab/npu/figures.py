@@ -218,10 +218,12 @@ def layer_times(layers: Sequence[tuple[str, LayerTime]], *, title: str = "") -> 
     rows = range(len(layers))
     cycles = [time.cycles for _, time in layers]
     axes.barh(rows, cycles, height=0.66, color="#DDDDDD", edgecolor="#707070", label="in all")
-    for number, (unit, colour) in enumerate(
-        [("dma", COLOURS[0]), ("array", COLOURS[3]), ("vector", COLOURS[2])]
-    ):
-        busy = [getattr(time, unit) for _, time in layers]
+    units = {
+        "DMA engine": ([time.dma for _, time in layers], COLOURS[0]),
+        "array": ([time.array for _, time in layers], COLOURS[3]),
+        "vector unit": ([time.vector for _, time in layers], COLOURS[2]),
+    }
+    for number, (unit, (busy, colour)) in enumerate(units.items()):
         axes.plot(
             busy,
             rows,
