@@ -42,7 +42,7 @@ KINDS = {
     "relax.sum": "mean",
     "relax.reshape": "reshape",
 }
-_AROUND = ("relax.clip", "relax.maximum", "relax.minimum", "relax.qnn.requantize")
+AROUND = ("relax.clip", "relax.maximum", "relax.minimum", "relax.qnn.requantize")
 
 
 def find(root: relax.Expr) -> Found:
@@ -65,7 +65,7 @@ def find(root: relax.Expr) -> Found:
     name = _name(core(root))
     if name in READERS:
         return READERS[name](root)
-    if is_call(root, *_AROUND):
+    if is_call(root, *AROUND):
         return read_sums.lone(root)
     raise Refusal(f"no pattern takes {name.removeprefix('relax.') or type(root).__name__}")
 
@@ -73,7 +73,7 @@ def find(root: relax.Expr) -> Found:
 def core(root: relax.Expr) -> relax.Expr:
     """Find the operator that a match is about, behind what rescales, clips and biases it."""
     expr = root
-    while is_call(expr, *_AROUND, "relax.relay.nn.bias_add"):
+    while is_call(expr, *AROUND, "relax.relay.nn.bias_add"):
         if not isinstance(expr.args[0], relax.Call):
             break
         expr = expr.args[0]

@@ -6,7 +6,6 @@ import heapq
 from collections.abc import Sequence
 
 from tvm import ir, relax
-from tvm.relax.utils import copy_with_new_vars
 
 from ..relay.graph import key
 from ..relay.partition.functions import attribute
@@ -198,16 +197,17 @@ class _Merger:
 
     def _composite(self, call: relax.Call) -> tuple[relax.Function, list[relax.Expr]]:
         """Give a copy of a composite function with its constants bound, and its other operands."""
-        function = copy_with_new_vars(self.composites[call.op.name_hint])
-        bound, given = {}, []
+        function = self.composites[call.op.name_hint]
+        new: dict[int, relax.Expr] = {}
+        params, given = [], []
         for param, arg in zip(function.params, call.args, strict=True):
-            if isinstance(arg, ir.GenericConst):
-                bound[param] = arg
-            else:
+            new[key(param)] = arg
+            if not isinstance(arg, ir.GenericConst):
+                new[key(param)] = relax.Var(str(param.name), param.ty)
+                params.append(new[key(param)])
                 given.append(arg)
-        if bound:
-            function = function.bind_params(bound)
-        return function.without_attr("Primitive"), given
+        name = attribute(function, "Composite")
+        return _copy(function, params, new, {"Composite": name}), given
 
     def _unused(self) -> str:
         """Find a name that no function of the module has."""
@@ -216,6 +216,38 @@ class _Merger:
             self.count += 1
             if name not in self.made:
                 return name
+
+
+def _copy(
+    function: relax.Function,
+    params: list[relax.Var],
+    new: dict[int, relax.Expr],
+    attrs: dict[str, str],
+) -> relax.Function:
+    """Write a composite function again over other parameters; the types stay what they are."""
+    bindings = []
+    for binding in function.body.blocks[0].bindings:
+        made = _replaced(binding.value, new)
+        var = type(binding.var)(str(binding.var.name), binding.var.ty)
+        new[key(binding.var)] = var
+        bindings.append(relax.VarBinding(var, made))
+    result = new[key(function.body.body)]
+    body = relax.SeqExpr([relax.DataflowBlock(bindings)], result)
+    relax.expr._update_type(body, result.ty)
+    made_attrs = ir.make_node("ir.DictAttrs", **attrs)
+    return relax.Function(params, body, function.ret_ty, True, made_attrs)
+
+
+def _replaced(expr: relax.Expr, new: dict[int, relax.Expr]) -> relax.Expr:
+    """Put other expressions in the place of variables."""
+    if isinstance(expr, relax.Var):
+        return new[key(expr)]
+    if not isinstance(expr, relax.Call):
+        return expr
+    args = [_replaced(arg, new) for arg in expr.args]
+    made = relax.Call(expr.op, args, expr.attrs, expr.ty_args)
+    relax.expr._update_type(made, expr.ty)
+    return made
 
 
 def _of(group: Group, bindings: Sequence[relax.Binding]) -> list[relax.Binding]:

@@ -1,0 +1,273 @@
+"""How much of a module the accelerator computes, and why it does not compute the rest."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tvm import ir, relax, tirx
+
+from .. import dialect
+from ..errors import InputError
+from ..relay.graph import key
+from ..relay.partition.functions import attribute
+from .checks import Check
+from .config import Config
+from .partition import layout_of
+from .patterns import COMPILER
+from .reading import AROUND, READERS, config_of
+
+__all__ = ["Coverage", "Operator", "coverage"]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator of a module.
+
+    Attributes
+    ----------
+    operator : str
+        Its name, such as ``"qnn.conv2d"``.
+    binding : str
+        The variable of its result.
+    function : str
+        The global function that it stands in.
+    macs : int
+        Its multiply-accumulates; 0 where a shape is not known.
+    reason : str or None
+        Why the accelerator does not compute it; None if it does.
+    """
+
+    operator: str
+    binding: str
+    function: str
+    macs: int
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What of a module is computed where; print it for a table.
+
+    Attributes
+    ----------
+    operators : tuple of Operator
+        All of them, in the order of the functions and their bindings.
+    regions : int
+        How many functions are for the accelerator.
+    """
+
+    operators: tuple[Operator, ...]
+    regions: int
+
+    @property
+    def offloaded(self) -> tuple[Operator, ...]:
+        """What the accelerator computes."""
+        return tuple(one for one in self.operators if one.reason is None)
+
+    @property
+    def refused(self) -> tuple[Operator, ...]:
+        """What it does not."""
+        return tuple(one for one in self.operators if one.reason is not None)
+
+    @property
+    def operators_share(self) -> float:
+        """The share of operators that the accelerator computes, 0 to 1; 0 of none."""
+        return len(self.offloaded) / max(len(self.operators), 1)
+
+    @property
+    def macs_share(self) -> float:
+        """The share of multiply-accumulates, 0 to 1; 0 of none."""
+        whole = sum(one.macs for one in self.operators)
+        return sum(one.macs for one in self.offloaded) / max(whole, 1)
+
+    def __str__(self) -> str:
+        """Make a table: the shares, and what is left with the reason, alike ones in one line."""
+        macs = sum(one.macs for one in self.operators)
+        lines = [
+            f"{self.regions} region{'' if self.regions == 1 else 's'}, "
+            f"{len(self.offloaded)} of {len(self.operators)} operators "
+            f"({self.operators_share:.1%}), {self.macs_share:.2%} of {macs:,} multiply-accumulates"
+        ]
+        left = Counter((one.operator, one.reason) for one in self.refused)
+        width = max((len(name) for name, _ in left), default=0)
+        lines += [f"{count:5} {name:{width}}  {reason}" for (name, reason), count in left.items()]
+        return "\n".join(lines)
+
+
+def coverage(mod: ir.IRModule, config: Config | None = None) -> Coverage:
+    """Say how much of a module the accelerator computes.
+
+    Parameters
+    ----------
+    mod : tvm.ir.IRModule
+        Any Relax module: partitioned by `tvmlab.npu.partition` or Relay's passes, or not at all.
+    config : Config, optional
+        The machine that reasons are about; else that of the regions, else the default one.
+
+    Returns
+    -------
+    Coverage
+
+    Raises
+    ------
+    tvmlab.errors.InputError
+        If it is no module.
+    """
+    if not isinstance(mod, ir.IRModule):
+        raise InputError(
+            f"coverage takes a tvm.ir.IRModule, not {type(mod).__name__}", where="npu.coverage"
+        )
+    regions = [
+        function
+        for function in mod.functions.values()
+        if isinstance(function, relax.Function) and attribute(function, "Codegen") == COMPILER
+    ]
+    sizes = config or (config_of(regions[0]) if regions else Config())
+    check = Check(sizes, layout_of(mod))
+    found: list[Operator] = []
+    for var, function in mod.functions_items():
+        if isinstance(function, relax.Function):
+            name = str(var.name_hint)
+            if attribute(function, "Codegen") == COMPILER:
+                found += _inside(function, name)
+            else:
+                found += _Left(name, check, bool(regions)).operators(function)
+    return Coverage(tuple(found), len(regions))
+
+
+def _bindings(body: relax.Expr) -> Iterator[relax.Binding]:
+    for block in getattr(body, "blocks", ()):
+        yield from block.bindings
+
+
+def _inside(function: relax.Function, name: str) -> Iterator[Operator]:
+    """List the operators of a region: those of a composite function at each of its calls."""
+    local = {key(b.var): b.value for b in _bindings(function.body)}
+    for binding in _bindings(function.body):
+        value = binding.value
+        if not isinstance(value, relax.Call):
+            continue
+        called = local.get(key(value.op)) if isinstance(value.op, relax.Var) else value.op
+        if isinstance(called, relax.Function):
+            yield from _inside(called, name)
+        elif isinstance(called, ir.Op):
+            yield Operator(operator(value), str(binding.var.name), name, macs(value), None)
+
+
+def operator(call: relax.Call) -> str:
+    """Name a call's operator."""
+    return str(call.op.name).removeprefix("relax.").removeprefix("relay.")
+
+
+class _Left:
+    """The operators of a function that is not for the accelerator."""
+
+    def __init__(self, name: str, check: Check, partitioned: bool) -> None:
+        self.name, self.check, self.partitioned = name, check, partitioned
+        self.values: dict[int, relax.Expr] = {}
+        self.users: dict[int, list[relax.Call]] = {}
+        self.reasons: dict[int, str] = {}
+
+    def operators(self, function: relax.Function) -> Iterator[Operator]:
+        """List them, of branches and functions inside too."""
+        calls: list[tuple[relax.Var, relax.Call]] = []
+        self._collect(function.body, calls)
+        for _, call in calls:
+            if str(call.op.name) in READERS:
+                self.reasons[key(call)] = self._core(call)
+        for var, call in calls:
+            reason = self.reasons.get(key(call)) or self._around(call)
+            yield Operator(operator(call), str(var.name), self.name, macs(call), reason)
+
+    def _collect(self, body: relax.Expr, calls: list[tuple[relax.Var, relax.Call]]) -> None:
+        """Put values in the place of variables, so that calls have calls as operands."""
+        for binding in _bindings(body):
+            value = binding.value
+            if isinstance(value, relax.Function):
+                self._collect(value.body, calls)
+            elif isinstance(value, relax.If):
+                self._collect(value.true_branch, calls)
+                self._collect(value.false_branch, calls)
+            elif isinstance(value, relax.Var):
+                self.values[key(binding.var)] = self.values.get(key(value), value)
+            elif isinstance(value, relax.Call) and isinstance(value.op, ir.Op):
+                args = [self.values.get(key(arg), arg) for arg in value.args]
+                made = relax.Call(value.op, args, value.attrs, value.ty_args)
+                relax.expr._update_type(made, value.ty)
+                self.values[key(binding.var)] = made
+                calls.append((binding.var, made))
+                for arg in args:
+                    self.users.setdefault(key(arg), []).append(made)
+
+    def _core(self, call: relax.Call) -> str:
+        """Say why a layer is left, with what stands behind it."""
+        root, names = call, set(_BEHIND)
+        while len(users := self.users.get(key(root), [])) == 1:
+            name = str(users[0].op.name)
+            if name not in names or not users[0].args[0].same_as(root):
+                break
+            root, names = users[0], names - {name if "requantize" in name else ""}
+        why = self.check.reason(root)
+        if why is not None:
+            return why
+        if not self.partitioned:
+            return "the machine takes it, but the module is not partitioned"
+        return "the machine takes it, but no pattern of the table matches it as it stands"
+
+    def _around(self, call: relax.Call) -> str:
+        """Say why what goes with layers is left: the layer is, or there is none."""
+        name = str(call.op.name)
+        near: list[relax.Expr] = []
+        if name in _BEHIND:
+            expr = call.args[0]
+            while isinstance(expr, relax.Call) and str(expr.op.name) in _BEHIND:
+                expr = expr.args[0]
+            near = [expr]
+        if name in (*_BEFORE, *_BEHIND):
+            near += self.users.get(key(call), [])
+        for one in near:
+            if key(one) in self.reasons:
+                return f"it goes with a {operator(one)} that is left"
+        alone = " on its own" if name in (*_BEFORE, *_BEHIND) else ""
+        return f"no pattern takes {operator(call)}{alone}"
+
+
+_BEHIND = (*AROUND, "relax.relay.nn.bias_add")
+_BEFORE = ("relax.nn.pad", "relax.astype")
+
+
+def macs(call: relax.Call) -> int:
+    """Count a call's multiply-accumulates: 0 for what is no convolution and no matrix product."""
+    name = str(call.op.name).rpartition(".")[2]
+    if name.startswith("conv") and "nd" not in name:
+        a = call.attrs
+        kernel = str(_get(a, "kernel_layout"))
+        by = "I" if name.endswith("transpose") else "O"
+        weight = _sizes(call.args[1])
+        if len(kernel) != len(weight) or by not in kernel:
+            return 0
+        one = math.prod(weight) // max(weight[kernel.index(by)], 1)
+        return one * math.prod(_sizes(call.args[0] if by == "I" else call) or [0])
+    if name in ("dense", "matmul", "batch_matmul"):
+        data = _sizes(call.args[0])
+        turned = name == "batch_matmul" and bool(_get(call.attrs, "transpose_a"))
+        return math.prod(_sizes(call) or [0]) * (data[-2 if turned else -1] if data else 0)
+    return 0
+
+
+def _get(attrs: ir.Attrs, name: str) -> object:
+    """Give an attribute, of a dictionary as of an object."""
+    if isinstance(attrs, ir.DictAttrs):
+        return dialect.plain(attrs[name]) if name in attrs else None
+    return getattr(attrs, name, None)
+
+
+def _sizes(expr: relax.Expr) -> list[int]:
+    """Give a tensor's sizes; none where one is not known."""
+    shape = getattr(expr.ty, "shape", None)
+    found = list(shape.values) if isinstance(shape, relax.ShapeExpr) else []
+    known = all(isinstance(size, (int, tirx.IntImm)) for size in found)
+    return [int(size) for size in found] if known else []
