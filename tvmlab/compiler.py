@@ -17,7 +17,7 @@ from .errors import CompileError, TvmlabError
 from .executable import Executable
 from .schedule import STEPS, Summary, schedule_passes
 from .signature import Signature
-from .target import as_target
+from .target import as_target, split_target
 
 __all__ = ["compile", "simplify"]
 
@@ -40,7 +40,9 @@ def compile(
         A module with a Relax function ``main``; it is left unchanged. Further Relax functions,
         TIR functions and external modules may be in it.
     target : tvm.target.Target, mapping or str, optional
-        What to compile for, see `tvmlab.target.as_target`; the host where it is left out.
+        What to compile for, see `tvmlab.target.as_target`; the host where it is left out. A
+        composite such as ``"npu, llvm"`` lets `tvmlab.npu.partition` cut the module first, unless
+        it has regions already; what is left is compiled for what stands after the comma.
     schedule : bool or str
         True takes all steps of `tvmlab.schedule.STEPS`; the name of a step stops after it; False
         is `tvm.compile` as upstream has it. For other kinds of target than ``llvm``, a GPU say, the
@@ -83,10 +85,13 @@ def compile(
             where=", ".join(var.name_hint for var in mod.get_global_vars()) or "an empty module",
             fix="name the function to call main",
         )
-    made = as_target(target)
+    partitioner, rest = split_target(target)
+    made = as_target(rest)
     signature = Signature.of(mod["main"])
     try:
         with made:
+            if partitioner:
+                mod = _partitioned(mod)
             prepared, pipeline = _prepare(_with_public_main(mod), made, schedule)
             built = relax.build(prepared, made, relax_pipeline=pipeline)
     except TvmlabError:
@@ -110,13 +115,22 @@ def _with_public_main(mod: IRModule) -> IRModule:
     return mod
 
 
+def _partitioned(mod: IRModule) -> IRModule:
+    """Cut a module for the accelerator; that package is imported only by who uses it."""
+    from .npu import partition
+
+    return partition(mod)
+
+
 def _prepare(
     mod: IRModule, target: tvm.target.Target, schedule: bool | str
 ) -> tuple[IRModule, tvm.transform.Pass]:
     """Take a module to where the rest of the way is upstream's; name that rest."""
     if _has_regions(mod):
+        from .npu import codegen
         from .relay.partition import LowerRegions
 
+        codegen.register()
         mod = LowerRegions()(mod)
     if not schedule:
         return mod, relax.pipeline.default_build_pipeline()

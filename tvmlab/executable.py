@@ -172,6 +172,7 @@ class Executable:
         metadata = {
             "target": json.loads(str(self.target)),
             "inputs": [asdict(value) for value in self.signature.inputs],
+            "runtimes": package.runtimes(self.vm_executable),
         }
         with tempfile.TemporaryDirectory() as folder:
             try:
@@ -310,6 +311,8 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
         program, the library in it can run code: load only files whose source you trust.
     TargetError
         The file is whole, and this TVM does not know its target.
+    ToolchainError
+        It has parts for the accelerator of `tvmlab.npu`, whose simulator cannot be built here.
     """
     path = Path(path)
     with tempfile.TemporaryDirectory() as folder:
@@ -323,6 +326,7 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
         except (KeyError, TypeError) as error:
             raise package.damaged(path, error) from error
         made = as_target(target)
+        package.load_runtimes(path, metadata.get("runtimes", []))
         # The host's threads are set before the first kernel runs, as when it was compiled here.
         if made.kind.name == "llvm":
             host_target()

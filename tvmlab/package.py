@@ -18,6 +18,7 @@ import tarfile
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,13 @@ from tvm import relax
 from ._files import whole
 from .errors import PackageError
 
-__all__ = ["damaged", "link", "load", "pack", "unpack"]
+__all__ = ["damaged", "link", "load", "load_runtimes", "pack", "runtimes", "unpack"]
 
 _FORMAT = 2
 _METADATA, _LIBRARY, _PROGRAM = "metadata.json", "lib.so", "program.vm"
 _KIND = "relax.VMExecutable"
+# What loads the library of a kind of modules.
+_RUNTIMES = {"tvmlab_npu": "tvmlab.npu.simulator"}
 # More than any model that fits; a damaged header cannot ask for more.
 _MOST_BYTES = 4 << 30
 _MOST_METADATA = 1 << 20
@@ -188,6 +191,54 @@ def load(folder: Path) -> tvm.runtime.Module:
     for module in library.imports:
         program.import_module(module)
     return program
+
+
+def runtimes(built: Any) -> list[str]:
+    """List the kinds of an executable's modules that need a library of their own to be loaded.
+
+    Parameters
+    ----------
+    built : tvm.relax.VMExecutable
+        What was compiled.
+
+    Returns
+    -------
+    list of str
+        Of `_RUNTIMES`.
+    """
+    kinds, left = set(), list(built.mod.imports)
+    while left:
+        module = left.pop()
+        kinds.add(str(module.kind))
+        left.extend(module.imports)
+    return sorted(kinds & _RUNTIMES.keys())
+
+
+def load_runtimes(path: Path, kinds: Any) -> None:
+    """Load the libraries that an executable's modules need.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        The executable's file, for errors.
+    kinds : list of str
+        What `runtimes` gave.
+
+    Raises
+    ------
+    PackageError
+        A kind is unknown.
+    ToolchainError
+        A library has to be built first, and cannot be.
+    """
+    for kind in kinds if isinstance(kinds, list) else [kinds]:
+        if kind not in _RUNTIMES:
+            raise PackageError(
+                f"it has parts for {kind!r}, which this tvmlab does not know",
+                where=str(path),
+                fix="load it with the version that saved it",
+            )
+        import_module(_RUNTIMES[kind]).load()
 
 
 def damaged(path: Path, error: Exception) -> PackageError:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +22,17 @@ import tvm
 from ._telling import telling
 from .errors import TargetError
 
-__all__ = ["as_target", "host_target", "missing_features", "physical_cores", "runtime_threads"]
+__all__ = [
+    "as_target",
+    "host_target",
+    "missing_features",
+    "physical_cores",
+    "runtime_threads",
+    "split_target",
+]
+
+PARTITIONERS = ("npu",)
+"""What may stand before the comma of a composite target."""
 
 
 def _allowed() -> tuple[int, ...]:
@@ -202,6 +213,47 @@ def as_target(target: tvm.target.Target | Mapping[str, Any] | str | None) -> tvm
             "or cortex-a72 with the mtriple aarch64-linux-gnu",
         )
     return made
+
+
+def split_target(
+    target: tvm.target.Target | Mapping[str, Any] | str | None,
+) -> tuple[str | None, tvm.target.Target | Mapping[str, Any] | str | None]:
+    """Take a composite target such as ``"npu, llvm"`` apart.
+
+    Parameters
+    ----------
+    target : tvm.target.Target, mapping, str or None
+        What a user wrote.
+
+    Returns
+    -------
+    tuple of (str or None, target)
+        Who takes parts of a module (None where nobody does), and the target for the rest.
+
+    Raises
+    ------
+    TargetError
+        Nobody of that name is known, or there is no target for the rest.
+    """
+    found = re.fullmatch(r"\s*([A-Za-z][\w-]*)\s*(?:,\s*(.*?)\s*)?", str(target), re.DOTALL)
+    if not isinstance(target, str) or found is None:
+        return None, target
+    first, rest = found.groups()
+    if rest is None and first not in PARTITIONERS:
+        return None, target
+    if first not in PARTITIONERS:
+        raise TargetError(
+            f"{first!r} is not known before a comma; known: {', '.join(PARTITIONERS)}",
+            where=repr(target),
+            fix='what takes parts of a module comes first: "npu, llvm"',
+        )
+    if not rest:
+        raise TargetError(
+            f"{first!r} takes parts of a module; there is no target for the rest",
+            where=repr(target),
+            fix=f'say what compiles what is left: "{first}, llvm"',
+        )
+    return first, rest
 
 
 # Prefixes of the feature names of LLVM that are instructions; the others tell it what is fast.

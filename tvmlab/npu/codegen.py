@@ -86,4 +86,9 @@ def codegen(
     ]
 
 
-tvm.register_global_func("relax.ext.tvmlab_npu", codegen, override=True)
+def register() -> None:
+    """Let Relax call the code generator, from now on."""
+    tvm.register_global_func("relax.ext.tvmlab_npu", codegen, override=True)
+
+
+register()

@@ -43,7 +43,8 @@ def partition(
     Returns
     -------
     tvm.ir.IRModule
-        A module whose functions call regions: functions with the attributes ``Codegen``,
+        The module itself where it has regions already, or there is nothing to take; else one
+        whose functions call regions: functions with the attributes ``Codegen``,
         ``npu.config`` and ``global_symbol``, which hold composite functions, constants inside.
         Regions are as large as they can be without needing their own results by way of others.
 
@@ -56,6 +57,8 @@ def partition(
     -----
     Matching is Relax's own `FuseOpsByPattern`; joining is `tvmlab.npu.merge`.
     """
+    if any(attribute(function, "Codegen") == COMPILER for function in _functions(mod)):
+        return mod
     config = config or Config()
     table = pattern_table(config, layout_of(mod)) if patterns is None else list(patterns)
     # With constants bound, the pass compares all functions that it made with each other.
@@ -152,12 +155,15 @@ def relay_passes(config: Config | None = None) -> tvm.transform.Pass:
 def layout_of(mod: ir.IRModule) -> str | None:
     """Give the layout of most of a module's convolutions and poolings; None if there are none."""
     counts = {"NCHW": 0, "NHWC": 0}
-    for function in mod.functions.values():
-        if isinstance(function, relax.Function):
-            for call in _calls(function.body):
-                counts[_layout(call)] = counts.get(_layout(call), 0) + 1
+    for function in _functions(mod):
+        for call in _calls(function.body):
+            counts[_layout(call)] = counts.get(_layout(call), 0) + 1
     best = max(("NCHW", "NHWC"), key=lambda layout: counts[layout])
     return best if counts[best] else None
+
+
+def _functions(mod: ir.IRModule) -> list[relax.Function]:
+    return [one for one in mod.functions.values() if isinstance(one, relax.Function)]
 
 
 def _layout(call: relax.Call) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from tvm import ir, relax
 
+from ..errors import CompileError
 from ..relay import graph
 from ..relay.partition.functions import attribute
 from . import read_products, read_sums, read_windows
@@ -119,7 +120,7 @@ def region(function: relax.Function, config: Config | None = None) -> Region:
     function : tvm.relax.Function
         What partitioning made for the machine.
     config : Config, optional
-        Only for symmetry with the code generator: what a region means does not depend on sizes.
+        The machine, for the code generator's sake: what a region means does not depend on sizes.
 
     Returns
     -------
@@ -127,10 +128,14 @@ def region(function: relax.Function, config: Config | None = None) -> Region:
 
     Raises
     ------
-    Refusal
+    tvmlab.errors.CompileError
         If there is something in it that the machine does not take.
     """
-    return _Reader(function).region()
+    try:
+        return _Reader(function).region()
+    except Refusal as refusal:
+        where = f"the region {attribute(function, 'global_symbol')}"
+        raise CompileError(refusal.what, where=where, fix=refusal.fix) from refusal
 
 
 class _Reader:
