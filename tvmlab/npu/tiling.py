@@ -21,7 +21,7 @@ from .cuts import Cuts
 from .layers import Layer, Value, View
 from .work import Kind, Place, Work, of
 
-__all__ = ["COPY", "Tiling", "fits", "plan", "smallest"]
+__all__ = ["COPY", "Tiling", "candidates", "fits", "plan", "smallest"]
 
 #: Bytes of SRAM that a copy from one order to another needs.
 COPY = 64
@@ -122,7 +122,7 @@ def fits(layer: Layer, values: Mapping[str, Value], config: Config) -> str | Non
 @lru_cache(maxsize=4096)
 def smallest(work: Work, config: Config) -> tuple[int, int]:
     """Give the bytes that the smallest tile needs, and the input channels that it takes."""
-    cuts = _candidates(work, (Place.NHWC,) * (len(work.in_bytes) + 1), config)
+    cuts = candidates(work, (Place.NHWC,) * (len(work.in_bytes) + 1), config)
     cuts = cuts.only(cuts.sums * cuts.sum_slots <= config.accumulators)
     at = int(np.argmin(cuts.room))
     return int(cuts.room[at]), int(cuts.in_channels[at])
@@ -148,7 +148,7 @@ def plan(work: Work, places: tuple[Place, ...], config: Config, room: int) -> Ti
     Tiling or None
         The fastest that fits; None if there is none.
     """
-    cuts = _candidates(work, places, config)
+    cuts = candidates(work, places, config)
     kept = (cuts.room <= room) & (cuts.sums * cuts.sum_slots <= config.accumulators)
     if not kept.any():
         return None
@@ -177,7 +177,7 @@ def plan(work: Work, places: tuple[Place, ...], config: Config, room: int) -> Ti
     )
 
 
-def _candidates(work: Work, places: tuple[Place, ...], config: Config) -> Cuts:
+def candidates(work: Work, places: tuple[Place, ...], config: Config) -> Cuts:
     """Give all cuts worth a thought, the smallest among them."""
     matmul = work.kind is Kind.MATMUL
     size = work.in_size if work.kind is Kind.MEAN else work.out_size
