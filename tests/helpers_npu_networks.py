@@ -17,7 +17,10 @@ from tvmlab.qnn.transform import FakeQuantizationToInteger
 RESNET8 = "resnet8_int8.tflite"
 
 
-def digits(form: Literal["QDQ", "QOperator", "PT2E"]) -> tvm.IRModule:
+Form = Literal["QDQ", "QOperator", "PT2E"]
+
+
+def digits(form: Form) -> tvm.IRModule:
     """Give the digits network, quantized in one of three ways, for one digit."""
     if form == "PT2E":
         mod = tvmlab.load(quantized_torch(batch=1).program)
@@ -26,11 +29,13 @@ def digits(form: Literal["QDQ", "QOperator", "PT2E"]) -> tvm.IRModule:
     return FakeQuantizationToInteger()(mod)
 
 
-def resnet50(form: Literal["QDQ", "QOperator"]) -> tvm.IRModule:
-    """Give ResNet-50 v2, quantized in one of two ways."""
-    return FakeQuantizationToInteger()(
-        tvmlab.load(quantized_onnx(models.resnet50_v2(), format=form))
-    )
+def resnet50(form: Form) -> tvm.IRModule:
+    """Give ResNet-50 v2, quantized in one of three ways."""
+    if form == "PT2E":
+        mod = tvmlab.load(quantized_torch(models.torch_resnet50_v2()).program)
+    else:
+        mod = tvmlab.load(quantized_onnx(models.resnet50_v2(), format=form))
+    return FakeQuantizationToInteger()(mod)
 
 
 def resnet8() -> tvm.IRModule | None:

@@ -3,10 +3,13 @@
 // that it can be built with the compiler's sanitizers.
 //
 // The file: for each program its number of bytes (uint32, little-endian) and the bytes.
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -22,22 +25,25 @@ static void Play(std::string_view bytes) {
   int64_t cycles = 0;
   for (const Counters& layer : Verify(program)) cycles += layer.cycles;
   // Each of its own, so that the sanitizer sees an access beside it.
-  std::vector<std::vector<uint8_t>> memory;
+  std::vector<std::unique_ptr<uint8_t, void (*)(void*)>> memory;
   std::vector<void*> parameters;
   for (const Tensor& tensor : program.tensors) {
     if (tensor.kind != Kind::kInput && tensor.kind != Kind::kOutput) continue;
-    memory.emplace_back(static_cast<size_t>(tensor.nbytes));
-    for (size_t i = 0; i < memory.back().size(); ++i) memory.back()[i] = static_cast<uint8_t>(i);
+    // Not touched where it is not used: a damaged program may ask for much.
+    memory.emplace_back(static_cast<uint8_t*>(std::calloc(static_cast<size_t>(tensor.nbytes), 1)),
+                        std::free);
+    for (int64_t i = 0; i < std::min<int64_t>(tensor.nbytes, 1 << 16); ++i) {
+      memory.back().get()[i] = static_cast<uint8_t>(i);
+    }
+    parameters.push_back(memory.back().get());
   }
-  for (auto& tensor : memory) parameters.push_back(tensor.data());
   Machine(program, parameters).Run();
   std::string outputs;
   size_t next = 0;
   for (const Tensor& tensor : program.tensors) {
-    if (tensor.kind == Kind::kInput) ++next;
-    if (tensor.kind != Kind::kOutput) continue;
-    outputs.append(memory[next].begin(), memory[next].end());
-    ++next;
+    if (tensor.kind != Kind::kInput && tensor.kind != Kind::kOutput) continue;
+    const auto* bytes = reinterpret_cast<const char*>(memory[next++].get());
+    if (tensor.kind == Kind::kOutput) outputs.append(bytes, static_cast<size_t>(tensor.nbytes));
   }
   std::printf("done %08x %lld\n", Crc32(outputs), static_cast<long long>(cycles));
 }

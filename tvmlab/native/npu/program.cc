@@ -94,6 +94,24 @@ std::vector<Tensor> ReadTensors(Reader& reader) {
   return tensors;
 }
 
+bool IsUtf8(std::string_view text) {
+  while (!text.empty()) {
+    const auto first = static_cast<uint8_t>(text[0]);
+    const size_t length = first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+    if ((first >= 0x80 && first < 0xC2) || first > 0xF4 || text.size() < length) return false;
+    uint32_t code = length == 1 ? first : first & (0x7F >> length);
+    for (size_t i = 1; i < length; ++i) {
+      const auto next = static_cast<uint8_t>(text[i]);
+      if ((next & 0xC0) != 0x80) return false;
+      code = code << 6 | (next & 0x3F);
+    }
+    const uint32_t least = length == 3 ? 0x800 : length == 4 ? 0x10000 : 0;
+    if (code < least || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
 std::vector<Instruction> ReadInstructions(Reader& reader) {
   const size_t words = reader.Count(sizeof(int32_t));
   Reader inside(reader.Take(words * sizeof(int32_t)));
@@ -125,7 +143,10 @@ Program Read(std::string_view bytes) {
   program.config = ReadConfig(reader);
   program.tensors = ReadTensors(reader);
   program.layers = static_cast<int64_t>(reader.Count(2));
-  for (int64_t i = 0; i < program.layers; ++i) reader.Take(reader.Number<uint16_t>());
+  for (int64_t i = 0; i < program.layers; ++i) {
+    Require(IsUtf8(reader.Take(reader.Number<uint16_t>())), "the name of layer ", i,
+            " is no UTF-8");
+  }
   program.instructions = ReadInstructions(reader);
   const auto constants = reader.Take(reader.Count(1));
   Require(reader.left().empty(), "the program's bytes go on after its end");
