@@ -29,11 +29,8 @@ void Finish(const int32_t* lhs, const int32_t* rhs, int64_t count, const Add& ad
 }
 
 // A product and a sum with one rounding to float32, by way of float64.
-inline float Fused(float x, float factor, float plus) {
-  return static_cast<float>(static_cast<double>(x) * factor + plus);
-}
-inline float Fused(int32_t x, float factor, float plus) {
-  return static_cast<float>(static_cast<double>(x) * factor + plus);
+TVMLAB_NPU_INLINE float Fused(double x, float factor, float plus) {
+  return static_cast<float>(x * factor + plus);
 }
 
 struct Ratios {
@@ -42,7 +39,7 @@ struct Ratios {
 };
 
 TVMLAB_NPU_CLONES
-void Onnx(const int32_t* lhs, const int32_t* rhs, int64_t count, const Ratios& ratios,
+void Onnx(const int32_t* lhs, const int32_t* rhs, int64_t count, Ratios ratios,
           int32_t* out) {
   for (int64_t i = 0; i < count; ++i) {
     const float right = Fused(rhs[i], ratios.rhs, ratios.common);

@@ -61,25 +61,28 @@ class Gather {
   bool dense_;  // whether the taps of a row lie side by side
 };
 
+// Room for numbers that are written before they are read; kept for the next instruction.
+float* Room(std::vector<float>& room, int64_t count) {
+  if (room.size() < static_cast<size_t>(count)) room.resize(static_cast<size_t>(count));
+  return room.data();
+}
+
 // Weights int8 [blocks of `columns`][depth][columns] as float [blocks of kBlock][depth][kBlock].
-std::vector<float> Repack(const uint8_t* weights, int64_t depth, int64_t channels,
-                          int64_t columns) {
-  const int64_t blocks = CeilDiv(channels, kBlock);
-  std::vector<float> packed(static_cast<size_t>(blocks * depth * kBlock));
+// Columns of the last block beyond the channels are left as they are.
+void Repack(const uint8_t* weights, int64_t depth, int64_t channels, int64_t columns,
+            float* packed) {
   if (columns == kBlock) {
-    Widen(weights, Dtype::kInt8, static_cast<int64_t>(packed.size()), packed.data());
-    return packed;
+    return Widen(weights, Dtype::kInt8, CeilDiv(channels, kBlock) * depth * kBlock, packed);
   }
   int64_t width = 0;
   for (int64_t c = 0; c < channels; c += width) {
     width = std::min({kBlock - c % kBlock, columns - c % columns, channels - c});
     const uint8_t* from = weights + c / columns * depth * columns + c % columns;
-    float* to = packed.data() + c / kBlock * depth * kBlock + c % kBlock;
+    float* to = packed + c / kBlock * depth * kBlock + c % kBlock;
     for (int64_t k = 0; k < depth; ++k) {
       Widen(from + k * columns, Dtype::kInt8, width, to + k * kBlock);
     }
   }
-  return packed;
 }
 
 }  // namespace
@@ -88,8 +91,8 @@ void Machine::Execute(const Matmul& m) {
   static const Multiply multiply = FastestMultiply();
   const int64_t depth = int64_t{m.kernel_h} * m.kernel_w * m.channels;
   const int64_t pixels = int64_t{m.out_rows} * m.out_cols, channels = m.out_channels;
-  const auto weights = Repack(&sram_[static_cast<size_t>(m.weights)], depth, channels,
-                              program_.config.columns);
+  float* weights = Room(columns_, CeilDiv(channels, kBlock) * depth * kBlock);
+  Repack(&sram_[static_cast<size_t>(m.weights)], depth, channels, program_.config.columns, weights);
   uint32_t* sums = Sums(m.sums);
   if (m.bias >= 0) {
     const auto bias = Table<uint32_t>(m.bias, channels);
@@ -98,17 +101,16 @@ void Machine::Execute(const Matmul& m) {
   const Gather gather(sram_.data(), m);
   // Whole tiles; in the last one there may be rows of another pixel, whose sums are thrown away.
   const int64_t tiles = std::clamp<int64_t>(kGathered / depth / kTile, 1, CeilDiv(pixels, kTile));
-  std::vector<float> rows(static_cast<size_t>(tiles * kTile * depth));
+  float* rows = Room(rows_, tiles * kTile * depth);
   for (int64_t first = 0; first < pixels; first += tiles * kTile) {
     const int64_t end = std::min(first + tiles * kTile, pixels);
-    for (int64_t p = first; p < end; ++p) gather(p, &rows[static_cast<size_t>((p - first) * depth)]);
+    for (int64_t p = first; p < end; ++p) gather(p, rows + (p - first) * depth);
     for (int64_t k = 0; k < depth; k += kChunk) {
       for (int64_t c = 0; c < channels; c += kBlock) {
         const int64_t width = std::min(kBlock, channels - c);
         for (int64_t p = first; p < end; p += kTile) {
           float products[kTile * kBlock];
-          multiply(&rows[static_cast<size_t>((p - first) * depth + k)], depth,
-                   &weights[static_cast<size_t>(c * depth + k * kBlock)],
+          multiply(rows + (p - first) * depth + k, depth, weights + c * depth + k * kBlock,
                    std::min(kChunk, depth - k), products);
           for (int64_t r = 0; r < std::min(kTile, end - p); ++r) {
             uint32_t* to = sums + (p + r) * channels + c;

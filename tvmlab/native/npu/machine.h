@@ -14,8 +14,7 @@
 // library is loaded: it may be copied to another machine.
 #if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__) && \
     !defined(__SANITIZE_ADDRESS__)
-#define TVMLAB_NPU_CLONES \
-  __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
+#define TVMLAB_NPU_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define TVMLAB_NPU_CLONES
 #endif
@@ -61,6 +60,7 @@ class Machine {
   std::vector<uint32_t> sums_;  // int32 that wrap
   std::vector<uint8_t*> tensors_;
   std::vector<std::unique_ptr<uint8_t[]>> scratch_;
+  std::vector<float> rows_, columns_;  // the array's, between its instructions
 };
 
 // Numbers of a pixel, widened, and back. What is narrowed fits.

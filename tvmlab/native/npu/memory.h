@@ -91,8 +91,9 @@ class Marks {
   void EndPhase() {
     for (const int64_t page : pages_) {
       dirty_[static_cast<size_t>(page)] = 0;
-      const int64_t end = std::min(places_, (page + 1) * kPage);
-      for (int64_t i = page * kPage; i < end; ++i) marks_.get()[i] &= kHolds;
+      uint8_t* marks = marks_.get() + page * kPage;
+      const int64_t count = std::min(kPage, places_ - page * kPage);
+      for (int64_t i = 0; i < count; ++i) marks[i] &= kHolds;
     }
     pages_.clear();
   }

@@ -13,13 +13,13 @@ struct Limits {
   bool wraps;  // to int32, before the clip
 };
 
-inline int32_t Sum(uint32_t sum, const Limits& limits) {
+TVMLAB_NPU_INLINE int32_t Sum(uint32_t sum, const Limits& limits) {
   return std::min(std::max(static_cast<int32_t>(sum), limits.sum_low), limits.sum_high);
 }
 
 template <Rounding kRounding>
 inline void Fixed(const uint32_t* sums, int64_t count, const int32_t* multipliers,
-                  const int32_t* shifts, const Limits& limits, int32_t* out) {
+                  const int32_t* shifts, Limits limits, int32_t* out) {
   for (int64_t i = 0; i < count; ++i) {
     const int64_t x = Multiply<kRounding>(Sum(sums[i], limits), multipliers[i], shifts[i]);
     int64_t shifted = WrappingAdd(x, limits.zero_point);
@@ -30,7 +30,7 @@ inline void Fixed(const uint32_t* sums, int64_t count, const int32_t* multiplier
 }
 
 TVMLAB_NPU_CLONES
-void Onnx(const uint32_t* sums, int64_t count, const float* multipliers, const Limits& limits,
+void Onnx(const uint32_t* sums, int64_t count, const float* multipliers, Limits limits,
           int32_t* out) {
   for (int64_t i = 0; i < count; ++i) {
     const float even =
@@ -41,7 +41,7 @@ void Onnx(const uint32_t* sums, int64_t count, const float* multipliers, const L
 
 TVMLAB_NPU_CLONES
 void TfliteFloat64(const uint32_t* sums, int64_t count, const double* multipliers,
-                   const Limits& limits, int32_t* out) {
+                   Limits limits, int32_t* out) {
   for (int64_t i = 0; i < count; ++i) {
     const double away = HalfAway(static_cast<double>(Sum(sums[i], limits)) * multipliers[i]);
     out[i] = Clip(away + limits.zero_point, limits.low, limits.high);
