@@ -115,9 +115,12 @@ def _images(cuts: Cuts, down: Ints, across: Ints, groups: Ints, steps: Ints) -> 
 
 def _weights(cuts: Cuts, spots: Ints, groups: Ints, steps: Ints) -> tuple[Ints, Ints]:
     """Transfers of tables and weights, and their bytes."""
-    stays = (cuts.image_outer == 0) | (groups == 1)
+    stays = (cuts.image_outer == 0) | (groups <= cuts.table_slots)
     times = np.where(stays, 1, spots) * groups
-    parts = (1 - cuts.weights_whole) * spots * groups * steps
+    alone = np.where(cuts.image_outer == 0, 1, spots) * groups
+    parts = np.where(cuts.weights_whole == 1, alone, spots * groups * steps) * (
+        1 - cuts.joined.astype(np.int64)
+    )
     count = times * (cuts.table_bytes > 0) + parts
     return count, times * cuts.table_bytes + parts * cuts.weight_bytes
 

@@ -110,16 +110,27 @@ class Cuts:
         return whole, whole
 
     @cached_property
+    def joined(self) -> npt.NDArray[np.bool_]:
+        """Whether tables and weights of a tile come in one buffer.
+
+        They do where they stay. Where they stream, the array is done with the weights of a tile
+        while its sums still wait to be requantized with the tables.
+        """
+        if self.work.kind is not Kind.MATMUL:
+            return self.slots > 0
+        return (self.weights_whole == 1) & (self.parts[2] <= 2)
+
+    @cached_property
     def table_bytes(self) -> Ints:
-        """Bytes of the tables, and of the weights where they are whole."""
-        work = self.work
-        tables = self.channels * work.table_bytes + work.fixed_bytes
-        return padded(tables + self.weights[0] * self.weights_whole)
+        """Bytes of the tables, and of the weights where they come with them."""
+        tables = self.channels * self.work.table_bytes + self.work.fixed_bytes
+        return padded(tables + self.weights[0] * self.joined)
 
     @cached_property
     def weight_bytes(self) -> Ints:
-        """Bytes of the weights where they are cut."""
-        return padded(self.weights[1] * (1 - self.weights_whole))
+        """Bytes of the weights where they come alone."""
+        alone = np.where(self.weights_whole == 1, *self.weights)
+        return padded(alone * ~self.joined)
 
     @cached_property
     def out_bytes(self) -> Ints:
@@ -167,8 +178,9 @@ class Cuts:
 
     @cached_property
     def table_slots(self) -> Ints:
-        """Buffers for tables."""
-        return np.minimum(self.slots, self.parts[2])
+        """Buffers for tables: one more where they stream, as they are needed for two steps."""
+        found: Ints = np.minimum(np.where(self.slots == 2, 3, 1), self.parts[2])
+        return found
 
     @cached_property
     def out_slots(self) -> Ints:

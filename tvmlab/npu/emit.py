@@ -85,10 +85,7 @@ def _multiply(
             view = View(view.address + first * each, view.row, view.pixel)
         else:
             view = tiles.image(0, image, part)
-        if tiles.cut.weights_whole:
-            weights = at + table.weights + tiles.parameters[box.c].weights[i]
-        else:
-            weights = _weight_part(tiles, (first, depth), box)
+        weights = tiles.weights_at(i, box, at + table.weights)
         window = _window(tiles, layer, (down, across), part, view, weights, box, sums)
         bias = -1 if i else at + table.bias
         tiles.add_instruction(isa.Matmul(tiles.number, bias=bias, **window))
@@ -110,18 +107,10 @@ def _multiply_lines(
     view = tiles.folded(image, seen, layer.pad_value)
     part = replace(seen, x=0, cols=box.cols, channels=taps * work.in_channels)
     view = replace(view, pixel=stride * view.pixel)
-    weights = at + table.weights
+    weights = tiles.weights_at(0, box, at + table.weights)
     window = _window(tiles, layer, (down, Span(0, box.cols, 0)), part, view, weights, box, sums)
     window |= {"kernel_w": 1, "stride_w": 1}
     tiles.add_instruction(isa.Matmul(tiles.number, bias=at + table.bias, **window))
-
-
-def _weight_part(tiles: Tiles, step: tuple[int, int], box: Box) -> int:
-    """Give the address of the weights of one part of the input channels."""
-    key = box.c, step[0]
-    if key not in tiles.parts:
-        tiles.parts[key] = tiles.target.constants.add(tiles.pack_weights(step, box))
-    return tiles.weights.get(key, lambda at: tiles.load_block(tiles.parts[key], at))
 
 
 def _window(

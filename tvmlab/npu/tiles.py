@@ -46,11 +46,10 @@ class Target:
 
 @dataclass(frozen=True)
 class Parameters:
-    """Tables of a group of channels, where they lie among the constants, and its weights' parts."""
+    """Tables of a group of channels, and where they lie among the constants."""
 
     tables: Tables
     block: Block
-    weights: list[int]
 
 
 class Tiles:
@@ -192,16 +191,43 @@ class Tiles:
         return found.tables, self.tables.get(box.c, lambda at: self.load_block(found.block, at))
 
     def pack(self, rescale: Rescale, bias: layers.Array | None, box: Box) -> Parameters:
-        """Add the tables of a group of channels, and its weights if whole, to the constants."""
-        found, data, parts = tables(rescale, bias, box.c, box.channels), b"", []
-        if isinstance(self.layer, layers.Convolution) and self.cut.weights_whole:
+        """Add the tables of a group of channels, and its weights if joined, to the constants."""
+        found, data = tables(rescale, bias, box.c, box.channels), b""
+        if isinstance(self.layer, layers.Convolution) and self.cut.joined:
             if self.work.kind is Kind.DEPTHWISE:
                 data = depthwise_weights(self.layer, box.c, box.channels)
             else:
-                for step in self.steps():
-                    parts.append(len(data))
-                    data += self.pack_weights(step, box)
-        return Parameters(found, self.target.constants.add(found.data + data), parts)
+                data = self.pack_whole(box)
+        return Parameters(found, self.target.constants.add(found.data + data))
+
+    def pack_whole(self, box: Box) -> bytes:
+        """Lay out the weights of all parts of the input channels, one after the other."""
+        return b"".join(self.pack_weights(step, box) for step in self.steps())
+
+    def weights_at(self, i: int, box: Box, joined: int) -> int:
+        """Give the address of the weights of a part of the input channels.
+
+        Parameters
+        ----------
+        i : int
+            Which part.
+        box : Box
+            The tile of the result.
+        joined : int
+            Where weights begin that come with the tables.
+        """
+        whole, step = self.cut.weights_whole, self.steps()[i]
+        columns = self.config.columns
+        # Parts lie one after the other: each has so many bytes for an input channel.
+        each = -(-box.channels // columns) * columns * self.work.taps
+        if self.cut.joined:
+            return joined + each * step[0]
+        key = box.c, -1 if whole else step[0]
+        if key not in self.parts:
+            data = self.pack_whole(box) if whole else self.pack_weights(step, box)
+            self.parts[key] = self.target.constants.add(data)
+        address = self.weights.get(key, lambda at: self.load_block(self.parts[key], at))
+        return address + (each * step[0] if whole else 0)
 
     def pack_weights(self, step: tuple[int, int], box: Box) -> bytes:
         """Lay out the weights of one part of the input channels."""

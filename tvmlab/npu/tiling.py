@@ -48,9 +48,11 @@ class Tiling:
         How many buffers of each kind there are: no more than there are tiles.
     image_bytes : tuple of int
         Size of a buffer for a tile of each input; 0 where the input lies in SRAM.
+    joined : bool
+        Whether the weights of a tile come in one buffer with its tables.
     table_bytes, weight_bytes, out_bytes : int
-        Sizes of the other buffers: tables with the weights where those are whole; weights where
-        they are not; the result, 0 where it lies in SRAM.
+        Sizes of the other buffers: tables, with the weights where they are joined; the weights
+        where they are not; the result, 0 where it lies in SRAM.
     sums : int
         Accumulators of a tile.
     cycles : int
@@ -69,6 +71,7 @@ class Tiling:
     table_slots: int
     out_slots: int
     sum_slots: int
+    joined: bool
     image_bytes: tuple[int, ...]
     table_bytes: int
     weight_bytes: int
@@ -168,6 +171,7 @@ def plan(work: Work, places: tuple[Place, ...], config: Config, room: int) -> Ti
         table_slots=int(cuts.table_slots[at]),
         out_slots=int(cuts.out_slots[at]),
         sum_slots=int(cuts.sum_slots[at]),
+        joined=bool(cuts.joined[at]),
         image_bytes=tuple(int(size[at]) for size in cuts.image_bytes),
         table_bytes=int(cuts.table_bytes[at]),
         weight_bytes=int(cuts.weight_bytes[at]),
