@@ -65,7 +65,16 @@ def partition(
     fuse = relax.transform.FuseOpsByPattern(
         relax_patterns(table), bind_constants=False, annotate_codegen=False
     )
-    return merge_composites(fuse(mod), mod, config)
+    return merge_composites(fuse(_live(mod)), mod, config)
+
+
+def _live(mod: ir.IRModule) -> ir.IRModule:
+    """Leave out what nobody uses: it is no part of a region."""
+    made = mod.clone()
+    for var, function in mod.functions_items():
+        if isinstance(function, relax.Function):
+            made[var] = relax.analysis.remove_all_unused(function)
+    return made
 
 
 def relax_patterns(table: Sequence[Entry]) -> list[tuple[Any, ...]]:
@@ -139,7 +148,7 @@ def relay_passes(config: Config | None = None) -> tvm.transform.Pass:
     def run(mod: ir.IRModule, _: tvm.transform.PassContext) -> ir.IRModule:
         passes = [
             MergeComposite(pattern_table(sizes, layout_of(mod))),
-            AnnotateTarget(COMPILER),
+            AnnotateTarget(COMPILER, include_non_call_ops=False),
             MergeCompilerRegions(),
             PartitionGraph(),
         ]
