@@ -181,9 +181,9 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   ffi::reflection::GlobalDef().def("ffi.Module.load_from_bytes.tvmlab_npu", LoadFromBytes);
 }
 
+// The macro's functions have parameters that they do not use.
+#pragma GCC diagnostic ignored "-Wunused-parameter"
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(make_module, MakeModule)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(count, CountLayers)
-// The macro's function has a parameter that these two do not use.
-#pragma GCC diagnostic ignored "-Wunused-parameter"
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(counter_names, CounterNames)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(instruction_names, InstructionNames)
