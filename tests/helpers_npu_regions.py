@@ -94,7 +94,7 @@ class Builder:
                 name,
                 weights,
                 self.rng.integers(-wide, wide + 1, channels).astype(np.int32),
-                int(self.rng.integers(0, 128)),
+                int(self.rng.integers(*limits(self.values[source].dtype), endpoint=True)),
                 strides,
                 dilation,
                 pads,

@@ -13,8 +13,9 @@ from helpers_npu_regions import FIXED, WAYS, Builder
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
+from tvmlab.npu import simulator
 from tvmlab.npu.config import Config
-from tvmlab.npu.isa import Dtype, Load, PoolKind, Rounding, Store
+from tvmlab.npu.isa import Dtype, Load, Matmul, PoolKind, Rounding, Store
 from tvmlab.npu.layers import Region
 from tvmlab.npu.lower import compile_region
 from tvmlab.npu.program import Kind, Program
@@ -44,10 +45,11 @@ def check(builder: Builder, *outputs: str, config: Config | None = None) -> Prog
 
 
 def same(region: Region, program: Program, data: list[Any]) -> None:
-    wanted, found = reference.run(region, data), interpreter.run(program, data)
-    for one, other in zip(wanted, found, strict=True):
-        assert one.dtype == other.dtype
-        np.testing.assert_array_equal(one, other)
+    wanted = reference.run(region, data)
+    for found in (interpreter.run(program, data), simulator.simulate(program.to_bytes(), data)):
+        for one, other in zip(wanted, found, strict=True):
+            assert one.dtype == other.dtype
+            np.testing.assert_array_equal(one, other)
 
 
 @st.composite
@@ -228,6 +230,19 @@ def test_a_window_wholly_in_the_padding(layout: str) -> None:
     builder = Builder(2, layout=layout)
     source = builder.input(1, 2, 3, 4)
     check(builder, builder.conv(source, 5, (2, 2), pads=(5, 4, 6, 7)))
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("pads", [(3, 3, 3, 3), (0, 0, 0, 0), (1, 9, 2, 8)])
+def test_lines_of_taps_are_folded_where_channels_are_few(
+    layout: str, pads: tuple[int, int, int, int]
+) -> None:
+    builder = Builder(2, Dtype.int8, layout)
+    source = builder.input(2, 30, 23, 3)
+    found = builder.conv(source, 20, (5, 7), (2, 3), (2, 1), pads)
+    program = check(builder, found, config=Config(sram_bytes=4 << 10))
+    products = [one for one in program.instructions if isinstance(one, Matmul)]
+    assert {(one.kernel_w, one.stride_w, one.channels) for one in products} == {(1, 1, 21)}
 
 
 def test_programs_are_reproducible() -> None:

@@ -43,10 +43,15 @@ class Bench:
 
     So a layer's first loads find bytes that have not been used for the longest time, and need not
     wait for the layer before. At the end it goes on at the start.
+
+    Parameters
+    ----------
+    grain : int
+        Buffers begin at multiples of it (`tvmlab.npu.cuts.grain`), where there is room for that.
     """
 
-    def __init__(self) -> None:
-        self._end = 0
+    def __init__(self, grain: int) -> None:
+        self._end, self._grain = 0, grain
 
     def lay_out(self, sizes: list[tuple[int, int]], limit: int) -> list[list[int]]:
         """Place buffers.
@@ -63,11 +68,17 @@ class Bench:
         list of list of int
             The addresses of each group.
         """
-        room = sum(size * count for size, count in sizes)
-        at = self._end if self._end + room <= limit else 0
+        apart = [(-(-size // self._grain) * self._grain, count) for size, count in sizes]
+        if _room(apart) <= limit:
+            sizes = apart
+        at = self._end if self._end + _room(sizes) <= limit else 0
         found = []
         for size, count in sizes:
             found.append([at + size * i for i in range(count)])
             at += size * count
-        self._end = at
+        self._end = -(-at // self._grain) * self._grain
         return found
+
+
+def _room(sizes: list[tuple[int, int]]) -> int:
+    return sum(size * count for size, count in sizes)

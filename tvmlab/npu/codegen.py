@@ -14,12 +14,10 @@ from tvm import relax
 
 from . import reading, simulator
 from .lower import compile_region
+from .patterns import COMPILER
 from .program import Program
 
-__all__ = ["COMPILER", "codegen", "program", "regions"]
-
-#: The attribute ``Codegen`` of functions that are for the accelerator.
-COMPILER = "tvmlab_npu"
+__all__ = ["codegen", "program", "regions"]
 
 
 def regions(mod: tvm.IRModule) -> dict[str, relax.Function]:

@@ -10,12 +10,20 @@ import numpy.typing as npt
 from .config import Config
 from .work import Kind, Place, Work
 
-__all__ = ["ALIGNMENT", "Cuts", "padded", "up"]
+__all__ = ["ALIGNMENT", "Cuts", "grain", "padded", "up"]
 
 Ints = npt.NDArray[np.int64]
 
 #: Every buffer begins at a multiple of this many bytes: the largest number is a float64.
 ALIGNMENT = 8
+
+
+def grain(size: int) -> int:
+    """Give the bytes, or accumulators, that are told apart in a memory of a size.
+
+    What lies in different grains can be used at the same time. There are 2**17 of them at most.
+    """
+    return -(-size // (ALIGNMENT << 17)) * ALIGNMENT
 
 
 def up(a: Ints, b: int) -> Ints:
@@ -118,7 +126,8 @@ class Cuts:
         """
         if self.work.kind is not Kind.MATMUL:
             return self.slots > 0
-        return (self.weights_whole == 1) & (self.parts[2] <= 2)
+        found: npt.NDArray[np.bool_] = (self.weights_whole == 1) & (self.parts[2] <= 2)
+        return found
 
     @cached_property
     def table_bytes(self) -> Ints:
@@ -188,6 +197,18 @@ class Cuts:
         down, across, groups, _ = self.parts
         spots = 1 if self.work.kind is Kind.MEAN else down * across
         found: Ints = np.minimum(self.slots, self.work.images * spots * groups)
+        return found
+
+    @cached_property
+    def followed(self) -> npt.NDArray[np.bool_]:
+        """Whether pixels are done with all their channels one after the other.
+
+        Then the next layer can begin before this one ends, if it asks for few pixels at a time.
+        """
+        whole = self.channels == self.work.out_channels
+        if self.work.kind is Kind.MATMUL:
+            whole |= self.image_outer == 1
+        found: npt.NDArray[np.bool_] = whole
         return found
 
     @cached_property

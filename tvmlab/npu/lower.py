@@ -14,6 +14,7 @@ from . import isa
 from .buffers import Bench
 from .config import Config
 from .copies import Strided, contiguous, copy
+from .cuts import grain
 from .emit import emit
 from .images import Image
 from .isa import Dtype
@@ -83,7 +84,9 @@ class _Lowering:
         """Lower all layers."""
         names = [layer.name for layer in self.region.layers]
         constants, number = Constants(), len(self.tensors)
-        target = Target(self.instructions, constants, number, self.config, Bench(), Bench())
+        config = self.config
+        bench, sums = Bench(grain(config.sram_bytes)), Bench(grain(config.accumulators))
+        target = Target(self.instructions, constants, number, config, bench, sums)
         for i, (layer, job) in enumerate(zip(self.region.layers, self.plan.jobs, strict=True)):
             if isinstance(job, Job):
                 emit(target, i, layer, job, self.images(layer, job.work))

@@ -13,7 +13,7 @@ from bisect import insort
 from dataclasses import dataclass
 
 from .config import Config
-from .cuts import ALIGNMENT
+from .cuts import grain
 from .layers import Region
 from .layers import View as ViewLayer
 from .storage import Storage, order, storages
@@ -91,8 +91,10 @@ def arrange(region: Region, config: Config) -> Plan:
     need = max(need, COPY)
     tried = {}
     for eighths in EIGHTHS:
-        size = min(config.sram_bytes * eighths // 8, config.sram_bytes - need)
-        size -= size % ALIGNMENT
+        size = min(
+            config.sram_bytes * eighths // 8, config.sram_bytes - need - grain(config.sram_bytes)
+        )
+        size = max(0, size - size % grain(config.sram_bytes))
         if size not in tried:
             tried[size] = _arrange(region, config, known, works, size)
     return min(tried.values(), key=lambda one: one.cycles)
@@ -105,7 +107,7 @@ def _arrange(
     works: list[Work | None],
     size: int,
 ) -> Plan:
-    shelf = _Shelf(config.sram_bytes - config.sram_bytes % ALIGNMENT, size)
+    shelf = _Shelf(config.sram_bytes, size)
     ending: dict[int, list[int]] = {}
     jobs: list[Job | int] = []
     cycles = 0
@@ -171,8 +173,10 @@ class _Shelf:
         Of all that ever lay there.
     """
 
-    def __init__(self, top: int, size: int) -> None:
-        self.top, self.bottom = top, top - size
+    def __init__(self, memory: int, size: int) -> None:
+        self.memory, self.grain = memory, grain(memory)
+        self.top = memory - memory % self.grain
+        self.bottom = self.top - size
         self.kept: dict[int, tuple[int, int]] = {}
         self.addresses: dict[int, int] = {}
         self._spans: list[tuple[int, int]] = []
@@ -180,11 +184,11 @@ class _Shelf:
     @property
     def lowest(self) -> int:
         """Where the shelf begins now."""
-        return self._spans[0][0] if self._spans else self.top
+        return self._spans[0][0] if self._spans else self.memory
 
     def put(self, number: int, size: int) -> bool:
         """Find the highest gap for a value; say whether there is one."""
-        size = -(-size // ALIGNMENT) * ALIGNMENT
+        size = -(-size // self.grain) * self.grain
         end = self.top
         for start, stop in reversed(self._spans):
             if end - stop >= size:

@@ -66,7 +66,7 @@ def constants(count: int) -> list[DFPattern]:
 
 def convolution() -> DFPattern:
     """Match an optional pad, qnn.conv2d with constants, and an optional bias."""
-    data = is_op("nn.pad")(wildcard(), is_constant()) | wildcard()
+    data = is_op("nn.pad")(wildcard(), wildcard()) | wildcard()
     return biased(is_op("qnn.conv2d")(data, *constants(5)))
 
 

@@ -16,16 +16,17 @@ import numpy as np
 
 from . import isa
 from .config import Config
+from .cuts import grain
 from .effects import effects
 from .gaps import Gaps
 from .isa import Instruction, Sync, Unit
-from .program import Dram
+from .program import Dram, Kind
 from .timing import cycles
 
 __all__ = ["overlap"]
 
-#: Pieces of a memory that are told apart, at most.
-PIECES = 1 << 15
+#: Pieces of DRAM that are told apart, at most: only the DMA engine is concerned.
+PIECES = 1 << 20
 #: What begins a step: the others follow in the same phase or in the next.
 STEPS = (isa.Matmul, isa.Depthwise, isa.Add, isa.Pool, isa.Sum)
 NEVER = (1 << 31) - 1
@@ -50,9 +51,10 @@ def overlap(
     Instruction
         The same instructions, transfers perhaps in pieces, and the `Sync`s.
     """
-    spans = [list(_spans(one, tensors, config)) for one in instructions]
-    earliest = _earliest(instructions, spans, _Table(tensors, config, -1))
-    phases = _balanced(instructions, spans, earliest, _Table(tensors, config, NEVER), config)
+    pieces = _pieces(tensors, config)
+    spans = [list(_spans(one, pieces, config.columns)) for one in instructions]
+    earliest = _earliest(instructions, spans, _Table(pieces, -1))
+    phases = _balanced(instructions, spans, earliest, _Table(pieces, NEVER), config)
     before = False
     for phase in phases:
         if phase and before:
@@ -64,38 +66,30 @@ def overlap(
 Span = tuple[int, slice, bool]
 
 
-def _piece(size: int) -> int:
-    return max(8, -(-size // PIECES))
+def _pieces(tensors: Sequence[Dram], config: Config) -> list[tuple[int, int]]:
+    """Give the size of each memory, and of its pieces, in bytes; 0 for what is never written."""
+    sizes = [one.nbytes if one.kind in (Kind.OUTPUT, Kind.SCRATCH) else 0 for one in tensors]
+    piece = max(8, -(-sum(sizes) // PIECES))
+    sums = 4 * config.accumulators, 4 * grain(config.accumulators)
+    return [(config.sram_bytes, grain(config.sram_bytes)), sums, *((size, piece) for size in sizes)]
 
 
-def _sizes(tensors: Sequence[Dram], config: Config) -> list[int]:
-    return [config.sram_bytes, config.accumulators * 4, *(one.nbytes for one in tensors)]
-
-
-def _spans(one: Instruction, tensors: Sequence[Dram], config: Config) -> Iterator[Span]:
+def _spans(one: Instruction, pieces: Sequence[tuple[int, int]], columns: int) -> Iterator[Span]:
     """Give the memories, their pieces, and whether they are written."""
-    for effect in effects(one, config.columns):
-        if effect.memory == 0:
-            size = config.sram_bytes
-        elif effect.memory == 1:
-            size = config.accumulators * 4
-        else:
-            size = tensors[effect.memory - 2].nbytes
-        piece = _piece(size)
-        yield (
-            effect.memory,
-            slice(effect.start // piece, (effect.end - 1) // piece + 1),
-            effect.writes,
-        )
+    for effect in effects(one, columns):
+        size, piece = pieces[effect.memory]
+        if not size:
+            continue
+        span = slice(effect.start // piece, (effect.end - 1) // piece + 1)
+        yield effect.memory, span, effect.writes
 
 
 class _Table:
     """In which phase each piece of each memory is used: the last so far, or the next from here."""
 
-    def __init__(self, tensors: Sequence[Dram], config: Config, start: int) -> None:
-        counts = [-(-size // _piece(size)) for size in _sizes(tensors, config)]
+    def __init__(self, pieces: Sequence[tuple[int, int]], start: int) -> None:
         # By memory: written and read, by unit, by piece.
-        self.used = [np.full((2, 3, count), start, np.int32) for count in counts]
+        self.used = [np.full((2, 3, -(-size // piece)), start, np.int32) for size, piece in pieces]
 
 
 def _earliest(

@@ -26,6 +26,7 @@ from .read_scales import (
     constant,
     is_call,
     rescale,
+    scalar,
     tensor,
 )
 
@@ -147,11 +148,15 @@ def _padded(call: relax.Call, a: dict[str, Any], layout: str) -> tuple[relax.Exp
     """Give what is convolved without the pad before it, and the padding of both."""
     (top, bottom), (left, right) = windows.padding(a["padding"], 2, "qnn.conv2d")
     data = call.args[0]
-    if not is_call(data, "relax.nn.pad"):
+    if not is_call(data, "relax.nn.pad", "relax.relay.nn.pad"):
         return data, (top, left, bottom, right)
     zero = _zero(call, tensor(data, "the data")[0])
-    widths = [int(width) for width in data.attrs.pad_width]
-    value, mode = float(data.attrs.pad_value), str(data.attrs.pad_mode)
+    if is_call(data, "relax.nn.pad"):
+        widths = [int(width) for width in data.attrs.pad_width]
+        value, mode = float(data.attrs.pad_value), str(data.attrs.pad_mode)
+    else:  # as Relay has it: the value is an operand
+        widths = [int(width) for pair in data.attrs["pad_width"] for width in pair]
+        value, mode = scalar(data.args[1], "the pad's value"), str(data.attrs["pad_mode"])
     if mode != "constant" or value != zero:
         what = f"with {value:g}" if mode == "constant" else f"by {mode}"
         raise Refusal(

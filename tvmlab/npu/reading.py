@@ -6,7 +6,7 @@ ones, and Relay's, where `PartitionGraph` does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tvm import ir, relax
 
@@ -95,15 +95,26 @@ def _name(expr: relax.Expr) -> str:
     return str(expr.op.name) if named else ""
 
 
-def composite(function: relax.Function) -> Found:
+def composite(function: relax.Function, constants: Mapping[int, relax.Expr]) -> Found:
     """Read a composite function.
+
+    Parameters
+    ----------
+    function : tvm.relax.Function
+        The function.
+    constants : mapping
+        What is passed for parameters that are constants, by the parameters' identities: patterns
+        that ask for no constant leave them outside.
 
     Raises
     ------
     Refusal
         If the machine does not take it.
     """
-    return find(graph.to_graph(function))
+    root = graph.to_graph(function)
+    if constants:
+        root = graph.transform(root, lambda _, after: constants.get(graph.key(after), after))
+    return find(root)
 
 
 def config_of(function: relax.Function) -> Config:
@@ -230,12 +241,12 @@ class _Reader:
             return
         if not isinstance(function, relax.Function):
             raise Refusal(f"a region calls {call.op}, which is no composite function")
-        if graph.key(function) not in self.read:
-            self.read[graph.key(function)] = composite(function)
+        given = list(zip(function.params, call.args, strict=True))
+        constants = {graph.key(p): arg for p, arg in given if isinstance(arg, ir.GenericConst)}
+        if constants or graph.key(function) not in self.read:
+            self.read[graph.key(function)] = composite(function, constants)
         found = self.read[graph.key(function)]
-        places = {
-            graph.key(param): arg for param, arg in zip(function.params, call.args, strict=True)
-        }
+        places = {graph.key(param): arg for param, arg in given}
         self.found.append((found, self._inputs([places[graph.key(e)] for e in found.inputs]), var))
 
     def _inputs(self, exprs: tuple[relax.Expr, ...] | list[relax.Expr]) -> list[relax.Var]:
