@@ -5,13 +5,24 @@ from __future__ import annotations
 import helpers_npu_cases as cases
 import numpy as np
 import pytest
-from helpers_npu_machine import Machine
+from helpers_npu_cases import HIGH, LOW
+from helpers_npu_machine import FIXED, Machine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tvmlab.npu import isa, simulator
 from tvmlab.npu.config import Config
-from tvmlab.npu.isa import Depthwise, Dtype, Load, Matmul, PoolKind, Rounding, Store, Sync
+from tvmlab.npu.isa import (
+    Depthwise,
+    Dtype,
+    Load,
+    Matmul,
+    PoolKind,
+    Requantize,
+    Rounding,
+    Store,
+    Sync,
+)
 from tvmlab.npu.program import Dram, Kind, Program
 
 
@@ -42,6 +53,20 @@ def test_convolutions(kind, data):
 @pytest.mark.parametrize("rounding", list(Rounding))
 def test_requantize(rounding, data):
     check(data.draw(cases.requantizes(rounding)))
+
+
+@pytest.mark.parametrize("shift", [-31, -30, -1, 0, 1, 30])
+@pytest.mark.parametrize("rounding", FIXED)
+def test_requantize_at_the_ends(rounding, shift):
+    # Every pair of an extreme sum and an extreme multiplier.
+    ends = np.array([LOW, LOW + 1, -(1 << 30), -1, 0, 1, (1 << 30) - 1, 1 << 30, HIGH], np.int32)
+    count = len(ends) ** 2
+    sram, sums = np.zeros(cases.PLAY, np.uint8), np.zeros(cases.SUMS, np.int32)
+    sums[:count], multipliers = (part.ravel() for part in np.meshgrid(ends, ends))
+    sram[: 4 * count] = multipliers.view(np.uint8)
+    sram[1000 : 1000 + 4 * count] = np.full(count, shift, np.int32).view(np.uint8)
+    sizes = (0, 1, 1, count, LOW, HIGH, rounding, 0, 1000, 1, 5, LOW, HIGH)
+    check(cases.Case(Requantize(0, *sizes, 2000, 0, 0, Dtype.int32), sram, sums))
 
 
 @settings(max_examples=150)

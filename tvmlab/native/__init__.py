@@ -5,6 +5,10 @@ its border to Python and TVM in `module.cc`.
 
 `const_fold` is a whole Relax pass, `QnnQuantizeConstFold`: pattern, callback and rewrite in
 `pass.cc`, one call's arithmetic in `fold.cc`, by the quantizer's `quantize.cc`.
+
+`npu` is the simulator of the accelerator, which `tvmlab.npu.simulator` builds with CMake: the bytes
+of a program are read (`program.cc`), verified (`fields.cc`, `accesses.cc`), counted (`timing.cc`)
+and executed (`machine.h`, and a file for each kind of instruction); `module.cc` is the border.
 """
 
 from __future__ import annotations
