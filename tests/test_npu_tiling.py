@@ -105,8 +105,8 @@ def test_buffers_are_doubled_where_there_are_several_tiles() -> None:
     large = planned(conv(56, 64, 64), Config())
     assert (large.slots, large.image_slots, large.sum_slots) == (2, 2, 2)
     small = planned(conv(4, 8, 8), Config(), 1 << 18)
-    if small.rows == small.cols == 4:
-        assert small.image_slots == small.out_slots == 1
+    assert (small.rows, small.cols, small.channels) == (4, 4, 8)
+    assert small.image_slots == small.table_slots == small.out_slots == small.sum_slots == 1
 
 
 def test_deep_sums_are_added_up_part_by_part() -> None:
@@ -155,6 +155,13 @@ def test_equal_layers_are_planned_once() -> None:
         value = builder.conv(value, 16, (3, 3), pads=(1, 1, 1, 1))
     arrange(builder.region(value), config)
     assert plan.cache_info().misses - before <= few + 2
+
+
+def test_tables_that_stream_have_a_buffer_more_than_their_weights() -> None:
+    """Sums are requantized with them while the array has gone on to the next weights."""
+    found = planned(conv(56, 64, 256, 1).flat(), Config(), 48 << 10)
+    assert found.channels * 2 < 256
+    assert (found.joined, found.slots, found.table_slots) == (False, 2, 3)
 
 
 def test_folded_taps_take_fewer_blocks() -> None:

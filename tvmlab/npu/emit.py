@@ -77,7 +77,7 @@ def _multiply(
     """Add up the products of all parts of the input channels."""
     (table, at), (down, across) = found, tiles.spans(box)
     each = tiles.images[0].dtype.bytes
-    for i, (first, depth) in enumerate(tiles.steps()):
+    for i, (first, depth) in enumerate(tiles.steps):
         part = Box(down.first, across.first, first, down.size, across.size, depth)
         if tiles.cut.image_whole:
             whole = Box(part.y, part.x, 0, part.rows, part.cols, tiles.work.in_channels)

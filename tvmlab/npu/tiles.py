@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from . import isa, layers
 from .buffers import Bench, Buffers
@@ -202,7 +203,7 @@ class Tiles:
 
     def pack_whole(self, box: Box) -> bytes:
         """Lay out the weights of all parts of the input channels, one after the other."""
-        return b"".join(self.pack_weights(step, box) for step in self.steps())
+        return b"".join(self.pack_weights(step, box) for step in self.steps)
 
     def weights_at(self, i: int, box: Box, joined: int) -> int:
         """Give the address of the weights of a part of the input channels.
@@ -216,7 +217,7 @@ class Tiles:
         joined : int
             Where weights begin that come with the tables.
         """
-        whole, step = self.cut.weights_whole, self.steps()[i]
+        whole, step = self.cut.weights_whole, self.steps[i]
         columns = self.config.columns
         # Parts lie one after the other: each has so many bytes for an input channel.
         each = -(-box.channels // columns) * columns * self.work.taps
@@ -238,8 +239,9 @@ class Tiles:
             step = 0, weights.shape[2]
         return matmul_weights(weights, step, group, self.config.columns)
 
+    @cached_property
     def steps(self) -> list[tuple[int, int]]:
-        """Give first and count of each part of the input channels."""
+        """First and count of each part of the input channels."""
         whole, depth = self.work.in_channels, self.cut.depth
         return [(first, min(depth, whole - first)) for first in range(0, whole, depth)]
 
