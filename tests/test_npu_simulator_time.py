@@ -233,10 +233,11 @@ def test_dimensions_of_one_do_not_break_a_run():
         ((1, 4, 1, 16), (0, 16, 999, 1), 64),  # one run of 64 bytes
         ((1, 4, 1, 16), (0, 17, 999, 1), 4 * 32),  # four of 16
         ((2, 2, 1, 16), (128, 16, 0, 1), 2 * 32),  # two of 32
+        ((1, 2, 4, 16), (0, 16, 32, 1), 8 * 32),  # neighbours, but not one after the other
         ((1, 1, 1, 1), (5, 5, 5, 5), 32),
         ((2, 1, 1, 16), (0, 0, 0, 1), 2 * 32),  # the same bytes twice
     ]:
-        one = Load(0, 0, 0, 0, 1, *counts, *strides, 64, 16, 16, 1)
+        one = Load(0, 0, 0, 0, 1, *counts, *strides, 128, 64, 16, 1)
         (layer,) = simulator.count(Program(config, tensors, ("",), (one,), b"").to_bytes())
         assert layer["bus_bytes"] == expected
         assert layer["cycles"] == layer["dma_cycles"] == 64 + ceil(expected, 16)

@@ -3,9 +3,11 @@
 #ifndef TVMLAB_NPU_ISA_H_
 #define TVMLAB_NPU_ISA_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <variant>
 
 namespace tvmlab::npu {

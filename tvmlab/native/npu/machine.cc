@@ -33,7 +33,7 @@ void Machine::Run() {
 namespace {
 
 template <typename T, typename Wide>
-[[gnu::always_inline]] inline void WidenFrom(const uint8_t* from, int64_t count, Wide* to) {
+TVMLAB_NPU_INLINE void WidenFrom(const uint8_t* from, int64_t count, Wide* to) {
   for (int64_t i = 0; i < count; ++i) {
     T number;
     std::memcpy(&number, from + i * static_cast<int64_t>(sizeof number), sizeof number);
@@ -42,7 +42,7 @@ template <typename T, typename Wide>
 }
 
 template <typename T>
-[[gnu::always_inline]] inline void NarrowTo(const int32_t* from, int64_t count, uint8_t* to) {
+TVMLAB_NPU_INLINE void NarrowTo(const int32_t* from, int64_t count, uint8_t* to) {
   for (int64_t i = 0; i < count; ++i) {
     const T number = static_cast<T>(from[i]);
     std::memcpy(to + i * static_cast<int64_t>(sizeof number), &number, sizeof number);
@@ -50,7 +50,7 @@ template <typename T>
 }
 
 template <typename Wide>
-[[gnu::always_inline]] inline void WidenAny(const uint8_t* from, Dtype dtype, int64_t count, Wide* to) {
+TVMLAB_NPU_INLINE void WidenAny(const uint8_t* from, Dtype dtype, int64_t count, Wide* to) {
   switch (dtype) {
     case Dtype::kInt8: return WidenFrom<int8_t>(from, count, to);
     case Dtype::kUInt8: return WidenFrom<uint8_t>(from, count, to);

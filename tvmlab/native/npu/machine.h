@@ -7,17 +7,9 @@
 #include <memory>
 #include <vector>
 
+#include "clones.h"
 #include "program.h"
 #include "shapes.h"
-
-// A loop is compiled for several generations of processors, and the one at hand is chosen when the
-// library is loaded: it may be copied to another machine.
-#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__) && \
-    !defined(__SANITIZE_ADDRESS__)
-#define TVMLAB_NPU_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define TVMLAB_NPU_CLONES
-#endif
 
 namespace tvmlab::npu {
 

@@ -7,11 +7,10 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
+#include "clones.h"
 #include "isa.h"
-
-// Part of the loop around it, whichever processor that is compiled for.
-#define TVMLAB_NPU_INLINE [[gnu::always_inline]] inline
 
 namespace tvmlab::npu {
 
@@ -25,7 +24,9 @@ TVMLAB_NPU_INLINE int64_t WrappingShift(int64_t a, int32_t left) {
   return static_cast<int64_t>(static_cast<uint64_t>(a) << left);
 }
 // Conversions to a narrower signed integer wrap: C++20 says so, and all compilers did before.
-TVMLAB_NPU_INLINE int32_t Wrap32(int64_t x) { return static_cast<int32_t>(static_cast<uint32_t>(x)); }
+TVMLAB_NPU_INLINE int32_t Wrap32(int64_t x) {
+  return static_cast<int32_t>(static_cast<uint32_t>(x));
+}
 
 // A multiplier of 31 bits and a shift from -31 to 30.
 template <Rounding kRounding>

@@ -1,7 +1,7 @@
 // What a program costs: cycles by the formulas of tvmlab/npu's machine, bytes and products.
 //
 // Bytes of the SRAM are those that are useful: the array reads a tap's input once for each block of
-// `columns` output channels and its weights once; the vector unit reads its input once for each tap.
+// `columns` output channels and its weights once; the vector unit reads its input once a tap.
 #include <algorithm>
 #include <array>
 
@@ -113,8 +113,8 @@ class Phase {
 
   // Gives the phase's time, and that of the sync if there is one, to a layer.
   void End(std::vector<Counters>& layers, int64_t sync, int64_t sync_layer) {
-    const auto longest = std::max_element(  // the first one of those
-        units_.begin(), units_.end(), [](const auto& a, const auto& b) { return a.total < b.total; });
+    const auto shorter = [](const auto& a, const auto& b) { return a.total < b.total; };
+    const auto longest = std::max_element(units_.begin(), units_.end(), shorter);  // the first one
     const int64_t layer = longest->total > 0 ? longest->last : sync_layer;
     if (layer >= 0) layers[static_cast<size_t>(layer)].cycles += longest->total + sync;
     units_ = {};
