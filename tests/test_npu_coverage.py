@@ -73,7 +73,8 @@ def test_a_module_that_is_not_cut():
     net = Bytes()
     mod = net.module(net.turn(net.conv(net.inputs[0])))
     found = npu.coverage(mod)
-    assert found.regions == 0 and found.operators_share == found.macs_share == 0
+    assert found.regions == 0
+    assert found.operators_share == found.macs_share == 0
     assert [(one.operator, one.reason) for one in found.operators] == [
         ("qnn.conv2d", "the machine takes it, but the module is not partitioned"),
         ("qnn.requantize", "it goes with a qnn.conv2d that is left"),
@@ -81,7 +82,8 @@ def test_a_module_that_is_not_cut():
     ]
     assert {one.function for one in found.operators} == {"main"}
     parts = npu.coverage(npu.partition(mod))
-    assert parts.macs_share == 1 and parts.operators_share == 2 / 3
+    assert parts.macs_share == 1
+    assert parts.operators_share == 2 / 3
     assert [one.operator for one in parts.offloaded] == ["qnn.conv2d", "qnn.requantize"]
 
 
@@ -148,5 +150,5 @@ def test_multiply_accumulates():
 
 def test_what_is_no_module():
     net = Network(((1, 4), "int8"))
-    with pytest.raises(InputError, match="takes a tvm.ir.IRModule"):
+    with pytest.raises(InputError, match=r"takes a tvm\.ir\.IRModule"):
         npu.coverage(net.inputs[0])

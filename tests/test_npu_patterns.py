@@ -28,9 +28,7 @@ def network():
 
 def test_the_table_has_the_form_of_the_backends_that_relay_had():
     table = npu.pattern_table()
-    assert all(
-        isinstance(pattern, DFPattern) and callable(check) for _, pattern, check in table
-    )
+    assert all(isinstance(pattern, DFPattern) and callable(check) for _, pattern, check in table)
     assert {name for name, _, _ in table} == {f"tvmlab_npu.{name}" for name in NAMES.split()}
 
 

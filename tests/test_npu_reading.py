@@ -246,7 +246,8 @@ def test_names_and_values():
     (layer,) = region.layers
     assert layer.name == "conv2d 3x3 3->4 /2"
     assert region.symbol == called(function, "global_symbol")
-    assert region.inputs == layer.inputs == ("x0",) and region.outputs == (layer.output,)
+    assert region.inputs == layer.inputs == ("x0",)
+    assert region.outputs == (layer.output,)
     assert region.values["x0"].nhwc == (1, 8, 8, 3)
     assert region.values[layer.output].layout == "NHWC"
 
@@ -256,6 +257,6 @@ def test_a_region_that_holds_something_else_is_an_error():
     builder = relax.BlockBuilder()
     with builder.function("region", [x], {"Codegen": "tvmlab_npu", "global_symbol": "region"}):
         builder.emit_func_output(builder.emit(op.nn.softmax(x)))
-    with pytest.raises(CompileError, match="no pattern takes nn.softmax") as error:
+    with pytest.raises(CompileError, match=r"no pattern takes nn\.softmax") as error:
         reading.region(builder.get()["region"])
     assert error.value.where == "the region region"
