@@ -59,7 +59,7 @@ def _biased(expr: relax.Expr, channels: int, axis: int) -> tuple[relax.Expr, Arr
         return expr, np.zeros(channels, np.int64)
     bias = constant(expr.args[1], "the bias")
     ndim = len(tensor(expr, "the sums")[1])
-    if int(dialect.attributes(expr)["axis"]) % ndim != axis:
+    if int(expr.attrs["axis"]) % ndim != axis:
         raise Refusal("nn.bias_add adds along another axis than the channels'")
     if bias.dtype != np.int32 or bias.shape != (channels,):
         raise Refusal(f"the bias is {bias.dtype} of shape {bias.shape}; int32 [{channels}] fits")
@@ -195,11 +195,11 @@ def _weights(call: relax.Call, layout: str, order: str) -> tuple[Array, Array]:
 
 def by_channel(call: relax.Call) -> bool:
     """Say whether a qnn.conv2d has a group for each channel."""
-    a = dialect.attributes(call)
-    shape, layout = getattr(call.args[0].ty, "shape", None), str(a["data_layout"])
+    a, shape = call.attrs, getattr(call.args[0].ty, "shape", None)
+    groups, layout = int(a["groups"]), str(a["data_layout"])
     if not isinstance(shape, relax.ShapeExpr) or "C" not in layout or len(shape) != len(layout):
-        return int(a["groups"]) > 1
-    return bool(shape[layout.index("C")] == int(a["groups"]) == (a["channels"] or a["groups"]))
+        return groups > 1
+    return bool(shape[layout.index("C")] == groups == int(a["channels"] or groups))
 
 
 def _grouped(groups: int, channels: int, inner: int, outer: int) -> bool:

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 from tvm import ir, relax, tirx
 
-from .. import dialect
 from ..errors import CompileError
 from ..qnn import checks, config
 from ..qnn.reference.fixed_point import fixed_point_multipliers
@@ -140,9 +139,9 @@ def way(call: relax.Call) -> Rounding:
     Refusal
         If the vector unit does not round so.
     """
-    a = dialect.attributes(call)
-    name = str(call.op.name).removeprefix("relax.")
-    found = config.resolve(name, a["rounding"], a.get("compute_dtype", config.UNSET))
+    name, a = str(call.op.name).removeprefix("relax."), call.attrs
+    computed = str(a["compute_dtype"]) if "compute_dtype" in a else config.UNSET
+    found = config.resolve(name, str(a["rounding"]), computed)
     pair = (found.rounding, found.compute_dtype)
     if pair not in WAYS:
         raise Refusal(
@@ -179,7 +178,7 @@ def rescale(call: relax.Call, channels: int, axis: int | None) -> tuple[Rescale,
     scales, zero, out_scale, out_zero = parameters(call, shape)
     if zero.ndim:
         raise Refusal("qnn.requantize takes another zero point off each channel")
-    own = int(dialect.attributes(call)["axis"]) % max(len(shape), 1)
+    own = int(call.attrs["axis"]) % max(len(shape), 1)
     if scales.ndim and (axis is None or own != axis or scales.size != channels):
         raise Refusal(
             f"qnn.requantize has a scale for each place along axis {own}",
@@ -204,7 +203,7 @@ def parameters(call: relax.Call, shape: Sequence[int]) -> tuple[Array, Array, Ar
         raise Refusal(f"qnn.requantize makes {out_dtype}; the vector unit makes 8 bits or int32")
     if dtype not in (*NARROW, "int32"):
         raise Refusal(f"qnn.requantize reads {dtype}; the vector unit reads 8 bits or int32")
-    axis = int(dialect.attributes(call)["axis"])
+    axis = int(call.attrs["axis"])
     count = int(shape[axis]) if shape else 1
     return (
         checks.scale(values[0], name, names[0], count, wide=True),
