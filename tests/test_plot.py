@@ -184,6 +184,17 @@ def test_a_roofline_has_its_ridge_where_both_limits_meet() -> None:
     assert [text.get_text() for text in axes.texts] == ["peak 100 GFLOP/s", "memory 20 GB/s"]
 
 
+def test_a_roofline_may_count_in_other_units() -> None:
+    units = ("MAC", "MAC a cycle", "bytes a cycle")
+    (axes,) = plot.roofline(POINTS, peak=256, bandwidth=16, units=units).axes
+    assert [text.get_text() for text in axes.texts] == [
+        "peak 256 MAC a cycle",
+        "memory 16 bytes a cycle",
+    ]
+    assert axes.get_ylabel() == "MAC a cycle"
+    assert "MAC per byte" in axes.get_xlabel()
+
+
 def test_the_roof_spans_all_kernels_whose_groups_differ_in_marker_and_colour() -> None:
     fig = plot.roofline(POINTS | {"left of all": [(0.01, 1.0)]}, peak=100, bandwidth=20)
     (axes,) = fig.axes

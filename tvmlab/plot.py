@@ -231,6 +231,7 @@ def roofline(
     peak: float,
     bandwidth: float,
     title: str = "",
+    units: tuple[str, str, str] = ("FLOP", "GFLOP/s", "GB/s"),
 ) -> Figure:
     """Draw kernels under the two limits of a machine, both axes logarithmic.
 
@@ -249,6 +250,8 @@ def roofline(
         The most that memory delivers, in GB/s.
     title : str
         The title, empty for none.
+    units : (str, str, str)
+        What work, its speed and the bandwidth are counted in, if it is something else.
 
     Returns
     -------
@@ -273,11 +276,15 @@ def roofline(
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.margins(y=0.15)
-    limits = {f"peak {_short(peak)} GFLOP/s": high, f"memory {_short(bandwidth)} GB/s": ridge * 0.9}
+    work, speed, traffic = units
+    limits = {
+        f"peak {_short(peak)} {speed}": high,
+        f"memory {_short(bandwidth)} {traffic}": ridge * 0.9,
+    }
     for label, right in limits.items():
         axes.annotate(label, (right, peak), (0, 4), textcoords="offset points", ha="right")
-    axes.set_xlabel("arithmetic intensity: FLOP per byte of inputs, weights and outputs")
-    axes.set_ylabel("GFLOP/s")
+    axes.set_xlabel(f"arithmetic intensity: {work} per byte of inputs, weights and outputs")
+    axes.set_ylabel(speed)
     axes.set_title(title)
     fig.legend(loc="outside right center", frameon=False)
     return fig

@@ -1,0 +1,160 @@
+"""The accelerator's figures say the right things, and not by colour alone."""
+
+from __future__ import annotations
+
+import io
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from matplotlib.colors import to_rgba
+
+from tvmlab import plot, relay
+from tvmlab.npu.config import Config
+from tvmlab.npu.figures import DEVICES, LayerTime, devices, gantt, layer_times, machine, sweep
+from tvmlab.npu.isa import INSTRUCTIONS, Sync, Unit
+from tvmlab.npu.timeline import Busy, Phase
+
+
+def drawn(fig: Any) -> None:
+    fig.savefig(io.BytesIO(), format="png")
+
+
+def legend(fig: Any) -> list[str]:
+    return [text.get_text() for text in fig.legends[0].get_texts()]
+
+
+def test_the_machine_shows_its_sizes() -> None:
+    fig = machine(Config(rows=8, columns=4, sram_bytes=3000, accumulators=5000, lanes=7))
+    said = "\n".join(text.get_text() for text in fig.axes[0].texts)
+    for size in ("8 x 4", "3,000 bytes", "5,000", "7 lanes", "16 bytes"):
+        assert size in said
+    assert "256 KiB" in "\n".join(text.get_text() for text in machine(Config()).axes[0].texts)
+
+
+def test_no_text_of_the_machine_leaves_its_box() -> None:
+    fig = machine(Config(sram_bytes=64 << 20, accumulators=16 << 20, dma_bytes_per_cycle=1 << 16))
+    drawn(fig)
+    (axes,) = fig.axes
+    boxes = [patch.get_window_extent() for patch in axes.patches if patch.get_width() > 0]
+    texts = [text for text in axes.texts if "\n" in text.get_text()]
+    assert len(texts) == 6
+    for text in texts:
+        inside = text.get_window_extent()
+        assert any(
+            box.x0 <= inside.x0 and inside.x1 <= box.x1 and box.y0 <= inside.y0 < box.y1
+            for box in boxes
+        ), text.get_text()
+
+
+def every_kind() -> list[Phase]:
+    """Two phases with one instruction of each kind."""
+    kinds = [kind for kind in INSTRUCTIONS.values() if kind is not Sync]
+    work = [
+        Busy(kind.unit, kind.__name__, index, 10 * index, 10 * index + 8)
+        for index, kind in enumerate(kinds)
+    ]
+    return [Phase(0, 41, tuple(work[:4])), Phase(41, 90, tuple(work[4:]))]
+
+
+def test_a_gantt_has_a_row_a_unit_and_a_line_a_sync() -> None:
+    fig = gantt(every_kind(), title="two phases")
+    (axes,) = fig.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["DMA", "ARRAY", "VECTOR"]
+    assert [line.get_xdata()[0] for line in axes.lines] == [41, 90]
+    assert axes.get_xlim() == (0, 90)
+    assert axes.get_title() == "two phases"
+    spans = {}
+    for bar in axes.collections:
+        (path,) = bar.get_paths()
+        box = path.get_extents()
+        spans[round(box.x0)] = (round(box.x1), round((box.y0 + box.y1) / 2))
+    rows = {Unit.DMA: 0, Unit.ARRAY: 1, Unit.VECTOR: 2}
+    wanted = {b.start: (b.end, rows[b.unit]) for phase in every_kind() for b in phase.work}
+    assert spans == wanted
+    drawn(fig)
+
+
+def test_kinds_that_share_a_row_differ_in_more_than_hue() -> None:
+    fig = gantt(every_kind())
+    looks = {}
+    for bar, busy in zip(
+        fig.axes[0].collections, [b for p in every_kind() for b in p.work], strict=True
+    ):
+        red, green, blue, _ = to_rgba(bar.get_facecolor()[0])
+        grey = 0.299 * red + 0.587 * green + 0.114 * blue
+        looks[busy.unit, busy.kind] = (bar.get_hatch(), grey)
+    for (one, first), (other, second) in combinations(looks.items(), 2):
+        if one[0] == other[0]:
+            assert first[0] != second[0] or abs(first[1] - second[1]) > 0.1, (one, other)
+    assert set(legend(fig)) == {busy.kind for phase in every_kind() for busy in phase.work}
+
+
+LAYERS = [
+    ("conv2d 3x3 16->16", LayerTime(1000, 200, 900, 300)),
+    ("add", LayerTime(400, 390, 0, 100)),
+    ("add", LayerTime(200, 20, 0, 190)),
+]
+
+
+def test_layers_have_a_bar_each_and_a_mark_for_each_unit() -> None:
+    fig = layer_times(LAYERS, title="layers")
+    (axes,) = fig.axes
+    assert [bar.get_width() for bar in axes.patches] == [1000, 400, 200]
+    assert [label.get_text() for label in axes.get_yticklabels()] == [name for name, _ in LAYERS]
+    assert axes.yaxis_inverted()
+    assert [list(line.get_xdata()) for line in axes.lines] == [
+        [200, 390, 20],
+        [900, 0, 0],
+        [300, 100, 190],
+    ]
+    assert len({line.get_marker() for line in axes.lines}) == 3
+    assert legend(fig) == [
+        "DMA engine at work",
+        "array at work",
+        "vector unit at work",
+        "in all",
+    ]
+    drawn(fig)
+
+
+def test_a_sweep_has_a_panel_a_figure_and_its_floor() -> None:
+    lines = {"cycles": [9, 7, 6], "bytes moved": [100.0, 60.0, 40.0]}
+    fig = sweep([1000, 2048, 4096], lines, floors={"cycles": 5})
+    left, right = fig.axes
+    assert [axes.get_title() for axes in (left, right)] == list(lines)
+    assert [list(axes.lines[0].get_ydata()) for axes in (left, right)] == list(lines.values())
+    assert [label.get_text() for label in left.get_xticklabels()] == [
+        "1,000 bytes",
+        "2 KiB",
+        "4 KiB",
+    ]
+    assert list(left.lines[1].get_ydata()) == [5, 5]
+    assert len(right.lines) == 1
+    assert left.lines[0].get_marker() != right.lines[0].get_marker()
+    assert left.get_ylim()[0] == 0
+    drawn(fig)
+
+
+SMALL = """def @main(%x: Tensor[(1, 4), float32], %c: Tensor[(1, 4), int8]) {
+  %0 = qnn.quantize(%x, 0.5f, 3, out_dtype="int8");
+  %1 = qnn.add(%0, %c, 0.5f, 3, 0.5f, 3, 0.5f, 3);
+  qnn.dequantize(%1, 0.5f, 3)
+}
+"""
+
+
+def test_a_graph_says_which_device_computes_what() -> None:
+    mod = relay.fromtext(SMALL, {"c": np.ones((1, 4), "int8")})
+    names = [one.var.name_hint for one in mod["main"].body.blocks[0].bindings]
+    boxes = devices(mod, {names[0], names[2]})
+    assert [(box.label.split("\n")[0], box.kind) for box in boxes.values()] == [
+        ("x", "data"),
+        ("qnn.quantize", "CPU"),
+        ("constant", "data"),
+        ("qnn.add", "accelerator"),
+        ("qnn.dequantize", "CPU"),
+    ]
+    order = list(boxes)
+    assert list(boxes[order[3]].operands) == [order[1], order[2]]
+    drawn(plot.graphs({"small": boxes}, kinds=DEVICES))
