@@ -8,11 +8,11 @@ import numpy as np
 from helpers_npu_regions import Builder
 
 from tvmlab.npu import isa
+from tvmlab.npu.codegen.lower import compile_region
 from tvmlab.npu.config import Config
 from tvmlab.npu.disassembly import disassemble
 from tvmlab.npu.isa import PoolKind, Rounding
 from tvmlab.npu.layers import Add, Convolution, Region, Rescale, Side, Value
-from tvmlab.npu.lower import compile_region
 
 
 def tiny() -> Region:

@@ -14,12 +14,12 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from tvmlab.npu import simulator
+from tvmlab.npu.codegen.lower import compile_region
+from tvmlab.npu.codegen.tiling import fits
 from tvmlab.npu.config import Config
 from tvmlab.npu.isa import Dtype, Load, Matmul, PoolKind, Rounding, Store
 from tvmlab.npu.layers import Region
-from tvmlab.npu.lower import compile_region
 from tvmlab.npu.program import Kind, Program
-from tvmlab.npu.tiling import fits
 
 SMALL = st.integers(1, 4)
 CONFIGS = st.builds(

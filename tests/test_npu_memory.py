@@ -9,11 +9,11 @@ from helpers_npu_regions import Builder
 from hypothesis import given, settings
 from test_npu_lower import CONFIGS, networks, residual
 
+from tvmlab.npu.codegen.memory import Job, Plan, arrange
+from tvmlab.npu.codegen.storage import storages
+from tvmlab.npu.codegen.tiling import fits
 from tvmlab.npu.config import Config
 from tvmlab.npu.layers import Region
-from tvmlab.npu.memory import Job, Plan, arrange
-from tvmlab.npu.storage import storages
-from tvmlab.npu.tiling import fits
 
 
 def spans(region: Region, found: Plan) -> list[tuple[int, int, int, int]]:

@@ -7,12 +7,13 @@ from collections import Counter
 from helpers_npu_regions import Builder
 from test_npu_lower import check, residual
 
-from tvmlab.npu import isa, simulator, timing
+from tvmlab.npu import isa, simulator
+from tvmlab.npu.codegen import timing
+from tvmlab.npu.codegen.lower import compile_region
+from tvmlab.npu.codegen.phases import overlap
 from tvmlab.npu.config import Config
 from tvmlab.npu.isa import Instruction, Load, Matmul, Requantize, Store, Sync, Unit
 from tvmlab.npu.layers import Region
-from tvmlab.npu.lower import compile_region
-from tvmlab.npu.phases import overlap
 from tvmlab.npu.program import Dram, Kind, Program
 
 

@@ -10,11 +10,11 @@ from test_npu_lower import CONFIGS, networks, residual
 from tvm import relax
 
 from tvmlab.npu import energy
+from tvmlab.npu.codegen.lower import compile_region
+from tvmlab.npu.codegen.tiling import fits
 from tvmlab.npu.config import Config
-from tvmlab.npu.lower import compile_region
 from tvmlab.npu.partition import partition
 from tvmlab.npu.report import report
-from tvmlab.npu.tiling import fits
 from tvmlab.qnn import op as qnn
 
 

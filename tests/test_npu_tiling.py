@@ -10,14 +10,15 @@ from helpers_npu_regions import Builder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tvmlab.npu import cost, simulator
+from tvmlab.npu import simulator
+from tvmlab.npu.codegen import cost
+from tvmlab.npu.codegen.lower import compile_region
+from tvmlab.npu.codegen.memory import arrange
+from tvmlab.npu.codegen.tiling import Tiling, candidates, fits, plan, smallest
+from tvmlab.npu.codegen.work import Kind, Place, Work, of
 from tvmlab.npu.config import Config
 from tvmlab.npu.isa import Dtype
 from tvmlab.npu.layers import Value
-from tvmlab.npu.lower import compile_region
-from tvmlab.npu.memory import arrange
-from tvmlab.npu.tiling import Tiling, candidates, fits, plan, smallest
-from tvmlab.npu.work import Kind, Place, Work, of
 
 NHWC = Place.NHWC
 

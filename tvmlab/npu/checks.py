@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from tvm import relax
 
 from ..errors import TvmlabError
+from .codegen.tiling import fits
 from .config import Config
-from .found import Found
-from .read_scales import Refusal
 from .reading import find, kind
-from .tiling import fits
+from .reading.found import Found
+from .reading.scales import Refusal
 
 __all__ = ["Check"]
 

@@ -8,12 +8,12 @@ import tvm
 
 from . import reading, simulator
 from .codegen import regions
+from .codegen.lower import compile_region
+from .codegen.memory import Job, arrange
+from .codegen.tiling import Tiling
 from .config import Config
 from .energy import SOURCE, picojoules
-from .lower import compile_region
-from .memory import Job, arrange
 from .program import Program
-from .tiling import Tiling
 
 __all__ = ["Report", "Row", "Table", "report"]
 

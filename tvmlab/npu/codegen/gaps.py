@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from . import isa
-from .config import Config
-from .isa import Unit
+from .. import isa
+from ..config import Config
+from ..isa import Unit
 from .timing import moving
 
 __all__ = ["Gaps"]

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from .config import Config
+from ..config import Config
 from .work import Kind, Place, Work
 
 __all__ = ["ALIGNMENT", "Cuts", "grain", "padded", "up"]
@@ -42,11 +42,11 @@ class Cuts:
     Attributes
     ----------
     rows, cols, channels, depth, image_whole, weights_whole, image_outer, slots : numpy.ndarray
-        int64, as in `tvmlab.npu.tiling.Tiling`.
+        int64, as in `tvmlab.npu.codegen.tiling.Tiling`.
     image_bytes : list of numpy.ndarray
         Bytes of a buffer, for each input.
     table_bytes, weight_bytes, out_bytes, sums, sum_slots, room : numpy.ndarray
-        As in `tvmlab.npu.tiling.Tiling`.
+        As in `tvmlab.npu.codegen.tiling.Tiling`.
     """
 
     NAMES = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from . import isa
-from .isa import Dtype, Instruction, Rounding
+from .. import isa
+from ..isa import Dtype, Instruction, Rounding
 
 __all__ = ["ACCUMULATORS", "DRAM", "SRAM", "Effect", "effects"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .isa import Dtype, Load, Store
+from ..isa import Dtype, Load, Store
 from .work import Place
 
 __all__ = ["Box", "Image", "View"]

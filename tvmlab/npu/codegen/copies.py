@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from .isa import Instruction, Load, Store
+from ..isa import Instruction, Load, Store
 
 __all__ = ["Strided", "contiguous", "copy"]
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..isa import Rounding
+from ..layers import Array, Convolution, Rescale
 from .cuts import ALIGNMENT
-from .isa import Rounding
-from .layers import Array, Convolution, Rescale
 
 __all__ = ["Block", "Constants", "Tables", "depthwise_weights", "matmul_weights", "tables"]
 

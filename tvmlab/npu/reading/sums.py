@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 from tvm import ir, relax
 
-from ..qnn import checks
-from ..qnn.reference import onnx_runtime, tflite
-from ..qnn.reference.scaling import multiplier
+from ...qnn import checks
+from ...qnn.reference import onnx_runtime, tflite
+from ...qnn.reference.scaling import multiplier
+from ..isa import Rounding
+from ..layers import Add, Side
 from .found import INPUTS, OUTPUT, Found
-from .isa import Rounding
-from .layers import Add, Side
-from .read_products import epilogue
-from .read_scales import (
+from .products import epilogue
+from .scales import (
     INT32,
     NARROW,
     Array,

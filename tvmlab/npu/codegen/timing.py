@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from . import isa
-from .config import Config
-from .isa import Instruction
+from .. import isa
+from ..config import Config
+from ..isa import Instruction
 
 __all__ = ["cycles", "moving"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from . import isa, layers
+from .. import isa, layers
+from ..layers import Layer
 from .images import Box, Image, View
-from .layers import Layer
 from .memory import Job
 from .packing import Tables
 from .tiles import Target, Tiles

@@ -47,7 +47,8 @@ class Bench:
     Parameters
     ----------
     grain : int
-        Buffers begin at multiples of it (`tvmlab.npu.cuts.grain`), where there is room for that.
+        Buffers begin at multiples of it (`tvmlab.npu.codegen.cuts.grain`), where there is room for
+        that.
     """
 
     def __init__(self, grain: int) -> None:

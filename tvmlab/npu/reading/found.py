@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from tvm import relax
 
-from .isa import Dtype
-from .layers import Layer, Value
-from .read_scales import Refusal, tensor
+from ..isa import Dtype
+from ..layers import Layer, Value
+from .scales import Refusal, tensor
 
 #: Stands for the names of a layer's inputs and output until they are known.
 INPUTS, OUTPUT = ("0", "1"), "out"

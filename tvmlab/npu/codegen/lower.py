@@ -1,8 +1,8 @@
 """From a region to a program.
 
 Layers are lowered one after the other, tile by tile, in the order in which one would do it by hand:
-load, compute, requantize, store. `tvmlab.npu.phases` then moves instructions together so that the
-units work at the same time.
+load, compute, requantize, store. `tvmlab.npu.codegen.phases` then moves instructions together so
+that the units work at the same time.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
-from . import isa
+from .. import isa
+from ..config import Config
+from ..isa import Dtype
+from ..layers import Layer, Region, Value
+from ..program import Dram, Kind, Program
 from .buffers import Bench
-from .config import Config
 from .copies import Strided, contiguous, copy
 from .cuts import grain
 from .emit import emit
 from .images import Image
-from .isa import Dtype
-from .layers import Layer, Region, Value
 from .memory import Job, arrange, home
 from .packing import Constants
 from .phases import overlap
-from .program import Dram, Kind, Program
 from .storage import copied, order
 from .tiles import Target
 from .work import Work
@@ -36,7 +36,7 @@ def compile_region(region: Region, config: Config) -> Program:
     Parameters
     ----------
     region : Region
-        Layers that all fit the machine (`tvmlab.npu.tiling.fits`).
+        Layers that all fit the machine (`tvmlab.npu.codegen.tiling.fits`).
     config : Config
         The machine.
 

@@ -14,13 +14,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from . import isa
-from .config import Config
+from .. import isa
+from ..config import Config
+from ..isa import Instruction, Sync, Unit
+from ..program import Dram, Kind
 from .cuts import grain
 from .effects import effects
 from .gaps import Gaps
-from .isa import Instruction, Sync, Unit
-from .program import Dram, Kind
 from .timing import cycles
 
 __all__ = ["overlap"]

@@ -12,10 +12,10 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from . import reading, simulator
+from .. import reading, simulator
+from ..patterns import COMPILER
+from ..program import Program
 from .lower import compile_region
-from .patterns import COMPILER
-from .program import Program
 
 __all__ = ["codegen", "program", "regions"]
 

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from tvm import ir, relax
 
-from .. import dialect
-from ..qnn import checks, config, windows
-from ..qnn.reference import tflite
-from ..qnn.reference.pooling import averages_once
+from ... import dialect
+from ...qnn import checks, config, windows
+from ...qnn.reference import tflite
+from ...qnn.reference.pooling import averages_once
+from ..isa import PoolKind, Rounding
+from ..layers import Mean, Pool, Rescale, View
 from .found import INPUTS, OUTPUT, Found
-from .isa import PoolKind, Rounding
-from .layers import Mean, Pool, Rescale, View
-from .read_products import epilogue, limits
-from .read_scales import (
+from .products import epilogue, limits
+from .scales import (
     INT32,
     NARROW,
     Array,

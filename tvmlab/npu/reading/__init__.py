@@ -10,27 +10,27 @@ from collections.abc import Callable, Mapping
 
 from tvm import ir, relax
 
-from ..errors import CompileError
-from ..relay import graph
-from ..relay.partition.functions import attribute
-from . import read_products, read_sums, read_windows
-from .config import Config
+from ...errors import CompileError
+from ...relay import graph
+from ...relay.partition.functions import attribute
+from ..config import Config
+from ..layers import Layer, Region, Value
+from . import products, sums, windows
 from .found import Found, value
-from .layers import Layer, Region, Value
-from .read_scales import Refusal, is_call
+from .scales import Refusal, is_call
 
 __all__ = ["Refusal", "composite", "config_of", "core", "find", "kind", "region"]
 
 #: By the operator that a layer is about.
 READERS: dict[str, Callable[[relax.Expr], Found]] = {
-    "relax.qnn.conv2d": read_products.convolution,
-    "relax.qnn.dense": read_products.dense,
-    "relax.qnn.add": read_sums.add,
-    "relax.add": read_sums.integer_add,
-    "relax.nn.max_pool2d": read_windows.max_pool,
-    "relax.qnn.avg_pool2d": read_windows.average_pool,
-    "relax.sum": read_windows.mean,
-    "relax.reshape": read_windows.view,
+    "relax.qnn.conv2d": products.convolution,
+    "relax.qnn.dense": products.dense,
+    "relax.qnn.add": sums.add,
+    "relax.add": sums.integer_add,
+    "relax.nn.max_pool2d": windows.max_pool,
+    "relax.qnn.avg_pool2d": windows.average_pool,
+    "relax.sum": windows.mean,
+    "relax.reshape": windows.view,
 }
 #: The same in the pattern table.
 KINDS = {
@@ -67,7 +67,7 @@ def find(root: relax.Expr) -> Found:
     if name in READERS:
         return READERS[name](root)
     if is_call(root, *AROUND):
-        return read_sums.lone(root)
+        return sums.lone(root)
     raise Refusal(f"no pattern takes {name.removeprefix('relax.') or type(root).__name__}")
 
 
@@ -85,7 +85,7 @@ def kind(root: relax.Expr) -> str:
     """Give the name of a match in the pattern table, such as ``"conv2d"``."""
     call = core(root)
     name = KINDS.get(_name(call), "rescale")
-    if name == "conv2d" and read_products.by_channel(call):
+    if name == "conv2d" and products.by_channel(call):
         return f"depthwise_{name}"
     return name
 

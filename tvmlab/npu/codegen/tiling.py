@@ -4,7 +4,7 @@ A tile is a block of rows, columns and channels of the result. A convolution may
 channels (`depth`): the sums stay in the accumulators while the parts are added. Two loops run over
 the tiles: either the weights of some output channels stay and the image streams past them, or a
 part of the image stays and the weights stream. Of all cuts that fit, the one is taken that the cost
-model (`tvmlab.npu.cost`) finds the fastest.
+model (`tvmlab.npu.codegen.cost`) finds the fastest.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from functools import lru_cache
 
 import numpy as np
 
+from ..config import Config
+from ..layers import Layer, Value, View
 from . import cost
-from .config import Config
 from .cuts import Cuts
-from .layers import Layer, Value, View
 from .work import Kind, Place, Work, of
 
 __all__ = ["COPY", "Tiling", "candidates", "fits", "plan", "smallest"]

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from .. import dialect
-from ..qnn import checks, windows
+from ... import dialect
+from ...qnn import checks, windows
+from ..isa import Rounding
+from ..layers import Convolution, Rescale, Sides
 from .found import INPUTS, OUTPUT, Found
-from .isa import Rounding
-from .layers import Convolution, Rescale, Sides
-from .read_scales import (
+from .scales import (
     INT32,
     NARROW,
     Array,

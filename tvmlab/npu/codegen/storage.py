@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .isa import Dtype
-from .layers import Layer, Region, Value, View
+from ..isa import Dtype
+from ..layers import Layer, Region, Value, View
 from .work import Place
 
 __all__ = ["Storage", "copied", "order", "storages"]

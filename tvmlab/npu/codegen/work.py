@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from . import layers
-from .isa import Rounding
-from .layers import Layer, Pair, Rescale, Value
+from .. import layers
+from ..isa import Rounding
+from ..layers import Layer, Pair, Rescale, Value
 
 __all__ = ["Kind", "Place", "Work", "of"]
 

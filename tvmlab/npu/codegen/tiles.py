@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from . import isa, layers
+from .. import isa, layers
+from ..config import Config
+from ..layers import Layer, Rescale
 from .buffers import Bench, Buffers
-from .config import Config
 from .images import Box, Image, View
-from .layers import Layer, Rescale
 from .memory import Job
 from .packing import Block, Constants, Tables, depthwise_weights, matmul_weights, tables
 from .windows import Span, span

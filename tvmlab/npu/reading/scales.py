@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 from tvm import ir, relax, tirx
 
-from ..errors import CompileError
-from ..qnn import checks, config
-from ..qnn.reference.fixed_point import fixed_point_multipliers
-from ..qnn.reference.scaling import multiplier
-from .isa import Rounding
-from .layers import Rescale, Side
+from ...errors import CompileError
+from ...qnn import checks, config
+from ...qnn.reference.fixed_point import fixed_point_multipliers
+from ...qnn.reference.scaling import multiplier
+from ..isa import Rounding
+from ..layers import Rescale, Side
 
 __all__ = ["Refusal"]
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 from bisect import insort
 from dataclasses import dataclass
 
-from .config import Config
+from ..config import Config
+from ..layers import Region
+from ..layers import View as ViewLayer
 from .cuts import grain
-from .layers import Region
-from .layers import View as ViewLayer
 from .storage import Storage, order, storages
 from .tiling import COPY, Tiling, plan, smallest
 from .work import Place, Work, of
@@ -73,7 +73,7 @@ def arrange(region: Region, config: Config) -> Plan:
     Parameters
     ----------
     region : Region
-        Layers that all fit (`tvmlab.npu.tiling.fits`).
+        Layers that all fit (`tvmlab.npu.codegen.tiling.fits`).
     config : Config
         The machine.
 
