@@ -1,10 +1,12 @@
-"""What the numbers in instructions and programs stand for: units, dtypes, ways to round, pools."""
+"""What all instructions have in common: units, dtypes, ways to round and to pool, encoding."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from enum import IntEnum
+from typing import ClassVar
 
-__all__ = ["Dtype", "PoolKind", "Rounding", "Unit"]
+__all__ = ["Dtype", "Instruction", "PoolKind", "Rounding", "Unit", "names"]
 
 
 class Unit(IntEnum):
@@ -60,3 +62,39 @@ class PoolKind(IntEnum):
     AVERAGE_HALF = 2
     AVERAGE_TFLITE = 3
     AVERAGE_ONNX = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction: what all of them have in common.
+
+    Attributes
+    ----------
+    layer : int
+        The number of the layer that it works for.
+    """
+
+    opcode: ClassVar[int]
+    unit: ClassVar[Unit]
+
+    layer: int
+
+    def words(self) -> list[int]:
+        """Encode: opcode, layer, fields; 32-bit integers."""
+        return [self.opcode, *(int(getattr(self, name)) for name in names(type(self)))]
+
+    @classmethod
+    def length(cls) -> int:
+        """How many words it takes."""
+        return 1 + len(names(cls))
+
+
+def names(kind: type[Instruction]) -> tuple[str, ...]:
+    """Give the names of an instruction's fields, `layer` first."""
+    found = _NAMES.get(kind.opcode)
+    if found is None:
+        found = _NAMES[kind.opcode] = tuple(field.name for field in fields(kind))
+    return found
+
+
+_NAMES: dict[int, tuple[str, ...]] = {}

@@ -10,10 +10,10 @@ have been read.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import ClassVar
 
-from .codes import Dtype, PoolKind, Rounding, Unit
+from .codes import Dtype, Instruction, PoolKind, Rounding, Unit, names
 
 __all__ = [
     "INSTRUCTIONS",
@@ -33,42 +33,6 @@ __all__ = [
     "Unit",
     "names",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Instruction:
-    """One instruction: what all of them have in common.
-
-    Attributes
-    ----------
-    layer : int
-        The number of the layer that it works for.
-    """
-
-    opcode: ClassVar[int]
-    unit: ClassVar[Unit]
-
-    layer: int
-
-    def words(self) -> list[int]:
-        """Encode: opcode, layer, fields; 32-bit integers."""
-        return [self.opcode, *(int(getattr(self, name)) for name in names(type(self)))]
-
-    @classmethod
-    def length(cls) -> int:
-        """How many words it takes."""
-        return 1 + len(names(cls))
-
-
-def names(kind: type[Instruction]) -> tuple[str, ...]:
-    """Give the names of an instruction's fields, `layer` first."""
-    found = _NAMES.get(kind.opcode)
-    if found is None:
-        found = _NAMES[kind.opcode] = tuple(field.name for field in fields(kind))
-    return found
-
-
-_NAMES: dict[int, tuple[str, ...]] = {}
 
 
 @dataclass(frozen=True, slots=True)
