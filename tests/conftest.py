@@ -17,6 +17,8 @@ LONG = (
     "test_qnn_transform_random.py",
     "test_schedule_dot.py",
     "test_schedule_winograd.py",
+    "test_npu_random.py",
+    "test_npu_lower.py",
     "test_npu_simulator.py",
     "test_npu_simulator_damaged.py",
 )

@@ -166,7 +166,7 @@ def networks(draw: Callable[..., Any]) -> tuple[Builder, list[str]]:
     return builder, [*outputs, values[-1]]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(case=networks(), config=CONFIGS)
 def test_network(case: tuple[Builder, list[str]], config: Config) -> None:
     builder, outputs = case
