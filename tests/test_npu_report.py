@@ -14,6 +14,7 @@ from tvmlab.npu.codegen.lower import compile_region
 from tvmlab.npu.codegen.tiling import fits
 from tvmlab.npu.config import Config
 from tvmlab.npu.partition import partition
+from tvmlab.npu.program import Kind
 from tvmlab.npu.report import report
 from tvmlab.qnn import op as qnn
 
@@ -42,15 +43,18 @@ def test_a_table() -> None:
     macs = 16 * 16 * 9 * 16 * 16
     assert [row.counters["array_macs"] for row in table.layers] == [macs, macs, 0]
     assert found.floors["array"] == 2 * macs / 256
-    assert found.floors["dma"] == table.total.moved / 16
+    tensors = [one for one in program.tensors if one.kind != Kind.SCRATCH]
+    assert table.needed == sum(one.nbytes for one in tensors)
+    assert found.floors["dma"] == table.needed / 16
+    assert table.needed < table.total.moved, "this SRAM is too small for the values in between"
     assert table.total.milliseconds == found.cycles / 1e6
     text = str(found)
     assert text == str(table)
     numbers = f"{found.cycles:,}", f"{found.floors['array']:,.0f}"
-    words = "16x16 array, 32 KiB SRAM", "array floor", "DMA floor", "microjoule", "ISSCC 2014"
+    words = "16x16 array, 32 KiB SRAM", "array floor", "DMA pace", "microjoule", "ISSCC 2014"
     for piece in (*numbers, *words, "ms at 1000 MHz"):
         assert piece in text
-    assert len(text.splitlines()) == 2 + len(table.layers) + 2
+    assert len(text.splitlines()) == 2 + len(table.layers) + 3
 
 
 def test_energy_by_part() -> None:

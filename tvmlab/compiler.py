@@ -41,8 +41,9 @@ def compile(
         TIR functions and external modules may be in it.
     target : tvm.target.Target, mapping or str, optional
         What to compile for, see `tvmlab.target.as_target`; the host where it is left out. A
-        composite such as ``"npu, llvm"`` lets `tvmlab.npu.partition` cut the module first, unless
-        it has regions already; what is left is compiled for what stands after the comma.
+        composite such as ``"npu, llvm"`` lets `tvmlab.npu.partition` cut the module first for the
+        default machine, unless it has regions already; what is left is compiled for what stands
+        after the comma.
     schedule : bool or str
         True takes all steps of `tvmlab.schedule.STEPS`; the name of a step stops after it; False
         is `tvm.compile` as upstream has it. For other kinds of target than ``llvm``, a GPU say, the
@@ -127,10 +128,9 @@ def _prepare(
 ) -> tuple[IRModule, tvm.transform.Pass]:
     """Take a module to where the rest of the way is upstream's; name that rest."""
     if _has_regions(mod):
-        from .npu import codegen
+        from .npu import codegen  # noqa: F401 (registers the accelerator's code generator)
         from .relay.partition import LowerRegions
 
-        codegen.register()
         mod = LowerRegions()(mod)
     if not schedule:
         return mod, relax.pipeline.default_build_pipeline()

@@ -168,6 +168,8 @@ def build_with_cmake(
         return library
     with _written(library) as part, tempfile.TemporaryDirectory() as build:
         tools = [f"-DCMAKE_CXX_COMPILER={cxx.path}", f"-DCMAKE_MAKE_PROGRAM={ninja.path}"]
+        # Said here, so that no variable of the environment says something else.
+        tools.append("-DCMAKE_BUILD_TYPE=Release")
         run([cmake.path, "-S", source, "-B", build, "-G", "Ninja", *tools, *options])
         run([cmake.path, "--build", build, "--target", name])
         shutil.copyfile(Path(build) / f"{name}.so", part)

@@ -35,15 +35,16 @@ lies between two syncs, a phase, takes as long as its busiest unit, and a cycle 
 phase no unit may read or write what another writes. A transfer takes its latency and its bytes,
 rounded up to bursts; a block of the array takes a cycle for each output pixel, or the time that
 the next block's weights take to shift in; the vector unit takes its lanes' numbers in a cycle.
-The numbers do not depend on the data. Two floors hold whatever the compiler does: the array's
-peak and the bandwidth of DMA.
+The numbers do not depend on the data. Two floors hold however the layers are cut: the products at
+the array's peak, and the bytes that have to be moved once at the bandwidth of DMA.
 
 **Arithmetic** is `tvmlab.qnn.arithmetic`'s, bit for bit. The machine knows no zero points: they
 are folded into biases and padding values before (`tvmlab.npu.layers`).
 
 **What is simplified.** There is no instruction fetch, no bank conflict, no refresh and no error;
-DRAM has one latency; weights go through the same port as data; energy is counted operations times
-numbers from the literature.
+DRAM has one latency, and a run is charged as if it began with a burst; weights go through the same
+port as data; energy is what was counted times numbers from the literature, and what the vector unit
+computes besides products, the accumulators and control count nothing (`tvmlab.npu.energy`).
 
 **Ancestors**, one idea of each: Gemmini (Genc et al., DAC 2021) a systolic array beside a
 scratchpad and accumulators, its sizes parameters; the TPU (Jouppi et al., ISCA 2017) weights that
@@ -55,7 +56,8 @@ Using it
 ========
 
 `partition` cuts a module (`relay_passes` does so in Relay's way), `coverage` says what was taken
-and why the rest was not, and ``tvmlab.compile(mod, "npu, llvm")`` does all at once.
+and why the rest was not, `report` what it costs, and ``tvmlab.compile(mod, "npu, llvm")`` does all
+at once for the default machine; for another one, `partition` with its `Config` first.
 """
 
 from . import codegen

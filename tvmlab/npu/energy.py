@@ -2,6 +2,10 @@
 
 The constants are of 45 nm at 0.9 V: Horowitz, "Computing's energy problem (and what we can do about
 it)", ISSCC 2014, figure 1.1.9. They say which part is large, not what a chip of today would draw.
+
+Counted are products of convolutions and matrices, each as one of 8 bits, and the bytes at the ports
+of SRAM and DRAM. Left out are what else the vector unit computes (requantize, additions, pools),
+the accumulators' own memory, and control.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Joining composite functions into regions, as large as they can be, in linear time.
+"""Joining composite functions into regions, as large as they can be.
 
 What `relax.transform.MergeCompositeFunctions` makes: a call joins the regions that its operands
 come from, unless a way from the one to the other leads through something outside. Upstream's pass
 copies sets of groups at every call, and compares all functions with each other; on 10,000 operators
-that takes hours. Here each group of bindings knows which regions lie before it, as a set of bits.
+that takes hours. Here each group of bindings knows which regions lie before it, as a set of bits,
+and only a group that grows tells those behind it: the time grows as the module does.
 """
 
 from __future__ import annotations
@@ -90,7 +91,8 @@ class _Grouping:
         for place, binding in enumerate(self.bindings):
             before = list(dict.fromkeys(self.now(self.of[number]) for number in self.reads[place]))
             taken = takes(binding.value)
-            again = isinstance(binding.value, relax.Var)  # another name goes with what it names
+            # Another name goes with what it names; a MatchCast has its say about shapes besides.
+            again = isinstance(binding, relax.VarBinding) and isinstance(binding.value, relax.Var)
             merging = self._merging(before) if taken or again else []
             group = merging[0] if merging else Group()
             if not merging:
@@ -100,7 +102,7 @@ class _Grouping:
             for other in merging[1:]:
                 self._join(other, group)
             group.members.append(place)
-            self._extend(group, [self.now(other) for other in before])
+            self._extend(group, [self.now(other) for other in before], grown=bool(merging))
             self._use(place, group)
         return [group for group in found if group not in self.joined]
 
@@ -129,15 +131,16 @@ class _Grouping:
         into.before |= other.before
         self._spread(into)
 
-    def _extend(self, group: Group, before: Iterable[Group]) -> None:
-        """Note what a group needs now."""
+    def _extend(self, group: Group, before: Iterable[Group], *, grown: bool) -> None:
+        """Note what a group needs now; nobody needs yet what was not there before."""
         more = group.before
         for other in before:
             if other is not group:
                 more |= other.bits | other.before
         if more != group.before:
             group.before = more
-            self._spread(group)
+            if grown:
+                self._spread(group)
 
     def _spread(self, group: Group) -> None:
         """Let what needs a group need all that the group needs."""

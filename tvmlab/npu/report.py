@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import tvm
 
 from . import reading, simulator
@@ -13,7 +14,8 @@ from .codegen.memory import Job, arrange
 from .codegen.tiling import Tiling
 from .config import Config
 from .energy import SOURCE, picojoules
-from .program import Program
+from .isa import Load, Store
+from .program import Kind, Program
 
 __all__ = ["Report", "Row", "Table", "report"]
 
@@ -55,7 +57,7 @@ class Row:
         return self.counters["array_macs"] / (self.config.rows * self.config.columns)
 
     @property
-    def dma_floor(self) -> float:
+    def dma_pace(self) -> float:
         """Cycles that the bytes take where the DMA engine is always busy, without latency."""
         return self.moved / self.config.dma_bytes_per_cycle
 
@@ -86,16 +88,29 @@ class Table:
     config : Config
         The machine.
     layers : tuple of Row
-        In the order of the program. Cycles of a layer may be fewer than its floors, where it works
+        In the order of the program. Cycles of a layer may be fewer than its floor, where it works
         while another layer's cycles are counted.
     total : Row
-        All of them together; never below its floors.
+        All of them together; never below the floors.
+    needed : int
+        Bytes of inputs, constants and outputs, each counted once however often it is moved.
     """
 
     name: str
     config: Config
     layers: tuple[Row, ...]
     total: Row
+    needed: int
+
+    @property
+    def floors(self) -> dict[str, float]:
+        """Cycles that no other way to cut the layers goes below.
+
+        ``"array"``: the products, with the whole array always busy. ``"dma"``: the bytes that have
+        to be moved once, with the DMA engine always busy.
+        """
+        paced = self.needed / self.config.dma_bytes_per_cycle
+        return {"array": self.total.array_floor, "dma": paced}
 
     def __str__(self) -> str:
         """Write the table as text."""
@@ -105,26 +120,30 @@ class Table:
             f"{self.name}: {config.rows}x{config.columns} array, {config.sram_bytes >> 10} KiB "
             f"SRAM, {config.dma_bytes_per_cycle} bytes a cycle from DRAM",
             f"{'layer':{width}} {'cycles':>12} {'share':>6} {'array':>6} {'KiB moved':>10} "
-            f"{'array floor':>12} {'DMA floor':>10} {'microjoule':>11}",
+            f"{'array floor':>12} {'DMA pace':>10} {'vector busy':>12} {'microjoule':>11}",
         ]
         for row in (*self.layers, total):
             lines.append(
                 f"{row.name:{width}} {row.cycles:12,} {row.cycles / max(1, total.cycles):6.1%} "
                 f"{row.utilisation:6.1%} {row.moved / 1024:10,.1f} {row.array_floor:12,.0f} "
-                f"{row.dma_floor:10,.0f} {sum(row.energy.values()) / 1e6:11,.2f}"
+                f"{row.dma_pace:10,.0f} {row.counters['vector_cycles']:12,} "
+                f"{sum(row.energy.values()) / 1e6:11,.2f}"
             )
+        lines.append(f"floors: {_said(self.floors)} cycles; {_over(total.cycles, self.floors)}")
         lines.append(
-            f"{total.milliseconds:.3f} ms at {config.clock_mhz} MHz; {_over(total)}; energy: "
+            f"{total.milliseconds:.3f} ms at {config.clock_mhz} MHz; energy: "
             + ", ".join(f"{part} {value / 1e6:,.2f}" for part, value in total.energy.items())
             + f" microjoule, after {SOURCE}"
         )
         return "\n".join(lines)
 
 
-def _over(total: Row) -> str:
-    floor = max(total.array_floor, total.dma_floor)
-    name = "array's" if floor == total.array_floor else "DMA's"
-    return f"{total.cycles / max(1.0, floor):.2f} times the {name} floor"
+def _said(floors: dict[str, float]) -> str:
+    return f"array {floors['array']:,.0f}, DMA {floors['dma']:,.0f}"
+
+
+def _over(cycles: int, floors: dict[str, float]) -> str:
+    return f"{cycles / max(1.0, *floors.values()):.2f} times the larger one"
 
 
 @dataclass(frozen=True)
@@ -151,12 +170,9 @@ class Report:
 
     @property
     def floors(self) -> dict[str, float]:
-        """Cycles that no program for the machine goes below: ``"array"`` and ``"dma"``."""
-        totals = [table.total for table in self.regions]
-        return {
-            "array": sum(row.array_floor for row in totals),
-            "dma": sum(row.dma_floor for row in totals),
-        }
+        """The regions' floors, added up (`Table.floors`)."""
+        each = [table.floors for table in self.regions]
+        return {name: sum(one[name] for one in each) for name in ("array", "dma")}
 
     @property
     def energy(self) -> dict[str, float]:
@@ -213,4 +229,21 @@ def _table(name: str, program: Program, tilings: list[Tiling | None]) -> Table:
     )
     names = simulator.load().counter_names().split()
     total = {name: sum(row.counters[name] for row in rows) for name in names}
-    return Table(name, program.config, rows, Row("total", program.config, total))
+    whole = Row("total", program.config, total)
+    return Table(name, program.config, rows, whole, _needed(program))
+
+
+def _needed(program: Program) -> int:
+    """Count the bytes of inputs, constants and outputs that a program touches."""
+    touched = {
+        number: np.zeros(tensor.nbytes, np.bool_)
+        for number, tensor in enumerate(program.tensors)
+        if tensor.kind != Kind.SCRATCH
+    }
+    for one in program.instructions:
+        if isinstance(one, (Load, Store)) and one.tensor in touched:
+            counts = (one.count0, one.count1, one.count2, one.count3, one.element)
+            strides = (one.dram0, one.dram1, one.dram2, one.dram3, 1)
+            part = touched[one.tensor][one.offset :]
+            np.lib.stride_tricks.as_strided(part, counts, strides)[...] = True
+    return sum(int(marks.sum()) for marks in touched.values())

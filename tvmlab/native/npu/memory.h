@@ -34,6 +34,9 @@ struct Box {
 template <typename Use>
 void ForEachRun(int64_t start, Box box, const Use& use) {
   auto& d = box.dimensions;
+  for (auto& one : d) {
+    if (one.stride == 0) one.count = 1;  // the same piece again marks nothing new
+  }
   std::sort(d.begin(), d.end(), [](const auto& a, const auto& b) { return a.stride > b.stride; });
   for (size_t i = d.size(); i-- > 0;) {
     if (d[i].count > 1 && d[i].stride != box.run) continue;

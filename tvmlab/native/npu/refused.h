@@ -34,7 +34,7 @@ inline void Between(const char* name, int64_t value, int64_t low, int64_t high) 
           high);
 }
 
-// The most that a program may ask for, in steps (verify.cc): a minute, or some.
+// The most that a program may ask for, in steps (verify.cc): what takes some minutes.
 constexpr int64_t kMostWork = int64_t{1} << 40;
 
 // A product of sizes, refused where it is more than any program may ask for.

@@ -12,6 +12,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from ...relay.partition.functions import attribute
 from .. import reading, simulator
 from ..patterns import COMPILER
 from ..program import Program
@@ -36,9 +37,7 @@ def regions(mod: tvm.IRModule) -> dict[str, relax.Function]:
     found = {
         var.name_hint: function
         for var, function in mod.functions_items()
-        if isinstance(function, relax.Function)
-        and function.attrs
-        and function.attrs.get("Codegen") == COMPILER
+        if isinstance(function, relax.Function) and attribute(function, "Codegen") == COMPILER
     }
     return dict(sorted(found.items()))
 
@@ -84,9 +83,4 @@ def codegen(
     ]
 
 
-def register() -> None:
-    """Let Relax call the code generator, from now on."""
-    tvm.register_global_func("relax.ext.tvmlab_npu", codegen, override=True)
-
-
-register()
+tvm.register_global_func("relax.ext.tvmlab_npu", codegen, override=True)

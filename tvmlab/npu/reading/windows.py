@@ -149,7 +149,7 @@ def mean(root: relax.Expr) -> Found:
             max(read.low, low),
             min(read.high, high),
         )
-    reach = max(map(abs, ends)) * size["H"] * size["W"]
+    reach = max(abs(max(end, least)) for end in ends) * size["H"] * size["W"]
     if start and reach + abs(start) > INT32[1]:
         raise Refusal("qnn.requantize takes a zero point off sums that may not fit int32")
     name = f"mean {size['H']}x{size['W']} {size['C']}"
