@@ -74,7 +74,7 @@ def test_a_module_that_is_not_cut():
     assert found.regions == 0
     assert found.operators_share == found.macs_share == 0
     assert [(one.operator, one.reason) for one in found.operators] == [
-        ("qnn.conv2d", "the machine takes it, but the module is not partitioned"),
+        ("qnn.conv2d", "the machine takes it, but nothing of the module was cut out: partition it"),
         ("qnn.requantize", "it goes with a qnn.conv2d that is left"),
         ("permute_dims", "no pattern takes permute_dims"),
     ]

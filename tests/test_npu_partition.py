@@ -14,6 +14,7 @@ from tvm import ir, relax
 from tvm.relax import op
 
 from tvmlab import npu, qnn
+from tvmlab.errors import InputError
 from tvmlab.npu import merge
 from tvmlab.npu.config import Config
 from tvmlab.relay.dataflow_pattern import is_constant, is_op, wildcard
@@ -120,7 +121,52 @@ def test_cutting_twice_changes_nothing():
     net = Bytes()
     parts = npu.partition(net.module(net.conv(net.inputs[0])))
     assert npu.partition(parts).same_as(parts)
-    assert npu.partition(parts, Config(sram_bytes=1 << 20)).same_as(parts)
+    assert npu.partition(parts, Config()).same_as(parts)
+
+
+def test_a_module_that_is_cut_is_not_cut_for_another_machine():
+    net = Bytes()
+    parts = npu.partition(net.module(net.conv(net.inputs[0])))
+    with pytest.raises(InputError, match="for another machine"):
+        npu.partition(parts, Config(sram_bytes=1 << 20))
+
+
+@pytest.mark.parametrize("call", [npu.partition, npu.report, npu.coverage])
+def test_what_is_no_module(call):
+    with pytest.raises(InputError, match="not NoneType"):
+        call(None)
+
+
+@pytest.mark.parametrize("call", [npu.partition, npu.coverage])
+def test_what_is_no_machine(call):
+    net = Bytes()
+    with pytest.raises(InputError, match="of class dict"):
+        call(net.module(net.conv(net.inputs[0])), {"rows": 8})
+
+
+def test_a_cast_that_matches_a_shape_stays():
+    size = tvm.tirx.Var("n", "int64")
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 4, 4, 4), "int8"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            pooled = builder.emit(relax.op.nn.max_pool2d(x, (1, 1)))
+            cast = builder.match_cast(pooled, relax.TensorType((size, 4, 4, 4), "int8"))
+            out = builder.emit_output(relax.op.negative(cast))
+        builder.emit_func_output(out)
+    parts = npu.partition(builder.get())
+    assert npu.coverage(parts).regions == 1
+    relax.analysis.well_formed(parts)
+
+
+def test_regions_that_stay_alive_are_kept_apart():
+    """Each pool reads what the CPU makes of the one before, and all of them are results."""
+    net = Bytes()
+    value, kept = net.inputs[0], []
+    for _ in range(30):
+        kept.append(net.emit(relax.op.nn.max_pool2d(value, (1, 1))))
+        value = net.emit(relax.op.negative(kept[-1]))
+    assert npu.coverage(npu.partition(net.module(*kept))).regions == 30
 
 
 def test_a_module_with_nothing_to_take_comes_back():

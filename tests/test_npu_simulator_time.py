@@ -109,20 +109,23 @@ def counted(program):
     """What `simulator.count` gives."""
     config = program.config
     layers = [dict.fromkeys(simulator.load().counter_names().split(), 0) for _ in program.layers]
-    totals, last = dict.fromkeys(UNITS, 0), {}
+    totals, parts = dict.fromkeys(UNITS, 0), {unit: [] for unit in UNITS}
     for one in (*program.instructions, None):
         if one is None or isinstance(one, Sync):
             longest = max(UNITS, key=lambda unit: totals[unit])  # the first of those
             if one is not None:
                 layers[one.layer]["instructions"] += 1
-            owner = last.get(longest, one.layer if one is not None else 0)
-            layers[owner]["cycles"] += totals[longest] + (one is not None)
-            totals, last = dict.fromkeys(UNITS, 0), {}
+            for owner, time in parts[longest]:
+                layers[owner]["cycles"] += time
+            if one is not None:
+                owner = parts[longest][-1][0] if parts[longest] else one.layer
+                layers[owner]["cycles"] += 1
+            totals, parts = dict.fromkeys(UNITS, 0), {unit: [] for unit in UNITS}
             continue
         layer = layers[one.layer]
         time = cycles(one, config)
         totals[one.unit] += time
-        last[one.unit] = one.layer
+        parts[one.unit].append((one.layer, time))
         layer[f"{one.unit.name.lower()}_cycles"] += time
         layer["instructions"] += 1
         read, written = sram_bytes(one)

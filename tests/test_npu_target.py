@@ -35,6 +35,7 @@ def network():
     ("given", "wanted"),
     [
         ("npu, llvm", ("npu", "llvm")),
+        ("npu", ("npu", None)),
         (" npu,llvm ", ("npu", "llvm")),
         ('npu, {"kind": "llvm", "num-cores": 1}', ("npu", '{"kind": "llvm", "num-cores": 1}')),
         ("llvm", (None, "llvm")),
@@ -53,7 +54,6 @@ def test_targets_are_taken_apart(given, wanted):
     [
         ("gpu, llvm", "'gpu' is not known before a comma; known: npu"),
         ("llvm, npu", "'llvm' is not known before a comma"),
-        ("npu", "there is no target for the rest"),
         ("npu,", "there is no target for the rest"),
         ("npu, nothing", "TVM does not know this target"),
         ("npu, npu, llvm", "TVM does not know this target"),

@@ -3,6 +3,9 @@
 The way data flows: `load` a model into Relax, rewrite it with any pass, `compile` it, call it.
 """
 
+from importlib import import_module
+from typing import Any
+
 from . import bench, data, errors, models, native, plot, schedule, target, toolchain
 from .compiler import compile
 from .executable import Executable, load_executable
@@ -26,3 +29,10 @@ __all__ = [
     "target",
     "toolchain",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import, when they are first asked for, the packages that not everybody needs."""
+    if name in ("npu", "relay"):
+        return import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

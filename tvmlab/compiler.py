@@ -43,7 +43,7 @@ def compile(
         What to compile for, see `tvmlab.target.as_target`; the host where it is left out. A
         composite such as ``"npu, llvm"`` lets `tvmlab.npu.partition` cut the module first for the
         default machine, unless it has regions already; what is left is compiled for what stands
-        after the comma.
+        after the comma, or for the host with ``"npu"`` alone.
     schedule : bool or str
         True takes all steps of `tvmlab.schedule.STEPS`; the name of a step stops after it; False
         is `tvm.compile` as upstream has it. For other kinds of target than ``llvm``, a GPU say, the

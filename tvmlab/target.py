@@ -228,7 +228,8 @@ def split_target(
     Returns
     -------
     tuple of (str or None, target)
-        Who takes parts of a module (None where nobody does), and the target for the rest.
+        Who takes parts of a module (None where nobody does), and the target for the rest: None,
+        which is the host, where a partitioner stands alone.
 
     Raises
     ------
@@ -239,8 +240,8 @@ def split_target(
     if not isinstance(target, str) or found is None:
         return None, target
     first, rest = found.groups()
-    if rest is None and first not in PARTITIONERS:
-        return None, target
+    if rest is None:  # "npu" alone leaves the rest to the host
+        return (first, None) if first in PARTITIONERS else (None, target)
     if first not in PARTITIONERS:
         raise TargetError(
             f"{first!r} is not known before a comma; known: {', '.join(PARTITIONERS)}",

@@ -118,8 +118,8 @@ def build_extension(
     headers = {h for f in files for h in f.parent.glob("*.h*")}
     cxx = compiler()
     compile_flags, link_flags = ffi_flags()
-    told = (str(cxx.path), cxx.version, FLAGS, list(flags), compile_flags)
-    library = _library([*files, *sorted(headers)], told, folder, name)
+    told = (str(cxx.path), cxx.version, compile_flags)
+    library = _library([*files, *sorted(headers)], [*FLAGS, *flags], told, folder, name)
     if library.is_file():
         return library
     with _written(library) as part:
@@ -152,7 +152,8 @@ def build_with_cmake(
     -------
     Path
         The shared library, kept as `build_extension` keeps it; its folder is named after CMake's
-        version and the flags that CMake reads from the environment, too.
+        version and the flags that CMake reads from the environment, too. Where a tool is missing,
+        one that was built before of the same sources and options.
 
     Raises
     ------
@@ -160,10 +161,19 @@ def build_with_cmake(
         If a compiler, CMake or Ninja is missing, the folder cannot be written, or building fails.
     """
     files = sorted(Path(source).resolve().glob("*"))
-    cxx, cmake, ninja = compiler(), find_tool("cmake", minimum=(3, 26)), find_tool("ninja")
+    try:
+        cxx, cmake, ninja = compiler(), find_tool("cmake", minimum=(3, 26)), find_tool("ninja")
+    except ToolchainError:
+        # Without tools, what they made of the same sources and options serves: the newest.
+        anyhow = _library(files, list(options), (), folder, name)
+        made = anyhow.parent.parent.glob(f"{anyhow.parent.name.partition('-')[0]}-*/{name}.so")
+        newest = max(made, key=lambda path: path.stat().st_mtime, default=None)
+        if newest is None:
+            raise
+        return newest
     read = {flags: os.environ.get(flags, "") for flags in ("CXXFLAGS", "LDFLAGS")}
-    told = (str(cxx.path), cxx.version, cmake.version, sys.prefix, list(options), read)
-    library = _library(files, told, folder, name)
+    told = (str(cxx.path), cxx.version, cmake.version, sys.prefix, read)
+    library = _library(files, list(options), told, folder, name)
     if library.is_file():
         return library
     with _written(library) as part, tempfile.TemporaryDirectory() as build:
@@ -177,11 +187,15 @@ def build_with_cmake(
 
 
 def _library(
-    files: Sequence[Path], told: tuple[object, ...], folder: Path | str | None, name: str
+    files: Sequence[Path],
+    options: Sequence[str],
+    told: tuple[object, ...],
+    folder: Path | str | None,
+    name: str,
 ) -> Path:
-    """Give the place of a library that is made of these files, by tools that are told this."""
-    digest = hashlib.sha256(metadata.version("apache-tvm-ffi").encode())
-    digest.update(repr(told).encode())
+    """Give the place of a library: one part of its folder's name for sources, one for tools."""
+    version = metadata.version("apache-tvm-ffi")
+    digest = hashlib.sha256(repr((version, list(options))).encode())
     for file in files:
         try:
             content = file.read_bytes()
@@ -192,7 +206,8 @@ def _library(
         from .data import cache_dir
 
         folder = cache_dir() / "native"
-    return Path(folder) / digest.hexdigest()[:16] / f"{name}.so"
+    tools = hashlib.sha256(repr(told).encode()).hexdigest()[:8]
+    return Path(folder) / f"{digest.hexdigest()[:16]}-{tools}" / f"{name}.so"
 
 
 @contextlib.contextmanager

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, fields
 
+import numpy as np
+
 from ..errors import InputError
 
-__all__ = ["Config"]
+__all__ = ["Config", "machine"]
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,9 @@ class Config:
     def __post_init__(self) -> None:
         for field in fields(self):
             value, most = getattr(self, field.name), LIMITS.get(field.name, 1 << 16)
+            if isinstance(value, np.integer):
+                object.__setattr__(self, field.name, int(value))
+                value = int(value)
             if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
                 raise InputError(
                     f"{field.name} is {value!r}; it is a whole number from 1 to {most}",
@@ -88,3 +93,22 @@ LIMITS = {
     "sram_bytes": 64 << 20,
     "accumulators": 16 << 20,
 }
+
+
+def machine(config: Config | None, where: str) -> Config:
+    """Give the configuration that somebody handed in, or the default one.
+
+    Raises
+    ------
+    tvmlab.errors.InputError
+        If it is something else.
+    """
+    if config is None:
+        return Config()
+    if not isinstance(config, Config):
+        raise InputError(
+            f"config is of class {type(config).__name__}, not npu.Config",
+            where=where,
+            fix="give the sizes by name: npu.Config(sram_bytes=128 << 10)",
+        )
+    return config

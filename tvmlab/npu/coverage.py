@@ -14,7 +14,7 @@ from ..errors import InputError
 from ..relay.graph import key
 from ..relay.partition.functions import attribute
 from .checks import Check
-from .config import Config
+from .config import Config, machine
 from .partition import layout_of
 from .patterns import COMPILER
 from .reading import AROUND, READERS, config_of
@@ -125,7 +125,9 @@ def coverage(mod: ir.IRModule, config: Config | None = None) -> Coverage:
         for function in mod.functions.values()
         if isinstance(function, relax.Function) and attribute(function, "Codegen") == COMPILER
     ]
-    sizes = config or (config_of(regions[0]) if regions else Config())
+    if config is None and regions:
+        config = config_of(regions[0])
+    sizes = machine(config, "npu.coverage")
     check = Check(sizes, layout_of(mod))
     found: list[Operator] = []
     for var, function in mod.functions_items():
@@ -214,7 +216,7 @@ class _Left:
         if why is not None:
             return why
         if not self.partitioned:
-            return "the machine takes it, but the module is not partitioned"
+            return "the machine takes it, but nothing of the module was cut out: partition it"
         return "the machine takes it, but no pattern of the table matches it as it stands"
 
     def _around(self, call: relax.Call) -> str:
@@ -231,12 +233,16 @@ class _Left:
         for one in near:
             if key(one) in self.reasons:
                 return f"it goes with a {operator(one)} that is left"
+        if name in _FLOATS:
+            return "the machine computes integers: run FakeQuantizationToInteger first"
         alone = " on its own" if name in (*_BEFORE, *_BEHIND) else ""
         return f"no pattern takes {operator(call)}{alone}"
 
 
 _BEHIND = (*AROUND, "relax.relay.nn.bias_add")
 _BEFORE = ("relax.nn.pad", "relax.astype")
+#: What importers leave around float operators that stand for integer ones.
+_FLOATS = ("relax.quantize", "relax.dequantize")
 
 
 def macs(call: relax.Call) -> int:

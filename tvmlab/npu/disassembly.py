@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..errors import InputError
 from . import isa
 from .isa import Dtype, Instruction, PoolKind, Rounding, Unit
 from .program import Kind, Program
@@ -26,6 +27,12 @@ def disassemble(program: Program) -> str:
         and one instruction a line: its unit, what it does, from where to where. Sizes are rows x
         columns x channels, addresses are bytes in SRAM, ``sums`` are accumulators.
     """
+    if not isinstance(program, Program):
+        raise InputError(
+            f"disassemble takes a Program, not {type(program).__name__}",
+            where="npu.disassemble",
+            fix="compile a region of a partitioned module: npu.codegen.program(function)",
+        )
     return "\n".join(_lines(program)) + "\n"
 
 

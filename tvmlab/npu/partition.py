@@ -9,6 +9,7 @@ import tvm
 from tvm import ir, relax
 
 from .. import dialect
+from ..errors import InputError
 from ..relay.dataflow_pattern import to_dpl
 from ..relay.partition.functions import attribute
 from ..relay.transform import (
@@ -17,8 +18,9 @@ from ..relay.transform import (
     MergeComposite,
     PartitionGraph,
 )
-from .config import Config
+from .config import Config, machine
 from .patterns import COMPILER, Entry, pattern_table
+from .reading import config_of
 from .regions import merge_composites
 
 __all__ = ["layout_of", "partition", "relax_patterns", "relay_passes"]
@@ -50,6 +52,8 @@ def partition(
 
     Raises
     ------
+    tvmlab.errors.InputError
+        `mod` is no module, or has regions for another machine; `config` is no `Config`.
     tvmlab.errors.RelayError
         An entry of `patterns` is none.
 
@@ -57,9 +61,20 @@ def partition(
     -----
     Matching is Relax's own `FuseOpsByPattern`; joining is `tvmlab.npu.merge`.
     """
-    if any(attribute(function, "Codegen") == COMPILER for function in _functions(mod)):
+    if not isinstance(mod, ir.IRModule):
+        raise InputError(
+            f"partition takes a tvm.ir.IRModule, not {type(mod).__name__}", where="npu.partition"
+        )
+    cut = [one for one in _functions(mod) if attribute(one, "Codegen") == COMPILER]
+    if cut and config is not None and any(config_of(one) != config for one in cut):
+        raise InputError(
+            "the module has regions already, for another machine",
+            where="npu.partition, argument config",
+            fix="partition the module that it was before",
+        )
+    if cut:
         return mod
-    config = config or Config()
+    config = machine(config, "npu.partition")
     table = pattern_table(config, layout_of(mod)) if patterns is None else list(patterns)
     # With constants bound, the pass compares all functions that it made with each other.
     fuse = relax.transform.FuseOpsByPattern(

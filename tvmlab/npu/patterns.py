@@ -12,9 +12,10 @@ from typing import Any
 
 from tvm import relax
 
+from ..errors import InputError
 from ..relay.dataflow_pattern import DFPattern, is_constant, is_op, wildcard
 from .checks import Check
-from .config import Config
+from .config import Config, machine
 
 __all__ = ["COMPILER", "Entry", "pattern_table"]
 
@@ -38,8 +39,22 @@ def pattern_table(config: Config | None = None, layout: str | None = None) -> li
     list of tuple
         ``(name, pattern, check)``. The check gets the graph that matched and says whether the
         machine takes it; its `Check.reason` says why not.
+
+    Raises
+    ------
+    tvmlab.errors.InputError
+        If `config` is no `Config`, or the layout another.
+
+    Notes
+    -----
+    Regions that passes make of the table by hand run on the default machine; `partition` and
+    `relay_passes` write another one's sizes into them, as the attribute ``npu.config``.
     """
-    check = Check(config or Config(), layout)
+    if layout not in (None, "NCHW", "NHWC"):
+        raise InputError(
+            f"layout is {layout!r}; it is NCHW, NHWC or left out", where="npu.pattern_table"
+        )
+    check = Check(machine(config, "npu.pattern_table"), layout)
     rows: Sequence[tuple[str, DFPattern]] = (
         ("depthwise_conv2d", requantized(convolution())),
         ("conv2d", requantized(convolution())),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import tvm
 
+from ..errors import InputError
 from . import reading, simulator
 from .codegen import regions
 from .codegen.lower import compile_region
@@ -203,9 +204,16 @@ def report(of: tvm.IRModule | Program) -> Report:
 
     Raises
     ------
+    tvmlab.errors.InputError
+        If it is something else.
     tvmlab.errors.ToolchainError
         If the simulator, which counts, cannot be built.
     """
+    if not isinstance(of, (Program, tvm.IRModule)):
+        raise InputError(
+            f"report takes a partitioned module or a Program, not {type(of).__name__}",
+            where="npu.report",
+        )
     if isinstance(of, Program):
         return Report((_table("program", of, [None] * len(of.layers)),))
     tables = []

@@ -20,7 +20,7 @@ from .. import (
     dialect,  # noqa: F401  (so that errors keep their classes when they cross TVM)
     toolchain,
 )
-from ..errors import InputError
+from ..errors import InputError, ToolchainError
 from .program import Kind, Program
 
 if TYPE_CHECKING:
@@ -48,7 +48,14 @@ def library() -> Path:
         If a compiler, CMake or Ninja is missing, the cache folder cannot be written, or building
         fails.
     """
-    return toolchain.build_with_cmake(SOURCES, name="npu")
+    try:
+        return toolchain.build_with_cmake(SOURCES, name="npu")
+    except ToolchainError as error:
+        raise ToolchainError(
+            f"The accelerator's simulator cannot be built: {error.what}",
+            where=error.where,
+            fix=error.fix,
+        ) from error
 
 
 @cache

@@ -106,23 +106,31 @@ class Counter {
 class Phase {
  public:
   void Add(Unit unit, int64_t cycles, int64_t layer) {
-    auto& [total, last] = units_[static_cast<size_t>(unit)];
+    auto& [total, parts] = units_[static_cast<size_t>(unit)];
     total += cycles;
-    last = layer;
+    parts.emplace_back(layer, cycles);
   }
 
-  // Gives the phase's time, and that of the sync if there is one, to a layer.
+  // Gives the phase's time to the layers that its longest unit worked for, and that of the sync, if
+  // there is one, to the last of them.
   void End(std::vector<Counters>& layers, int64_t sync, int64_t sync_layer) {
     const auto shorter = [](const auto& a, const auto& b) { return a.total < b.total; };
     const auto longest = std::max_element(units_.begin(), units_.end(), shorter);  // the first one
-    const int64_t layer = longest->total > 0 ? longest->last : sync_layer;
-    if (layer >= 0) layers[static_cast<size_t>(layer)].cycles += longest->total + sync;
-    units_ = {};
+    for (const auto& [layer, cycles] : longest->parts) {
+      layers[static_cast<size_t>(layer)].cycles += cycles;
+    }
+    const int64_t last = longest->parts.empty() ? sync_layer : longest->parts.back().first;
+    if (sync > 0) layers[static_cast<size_t>(last)].cycles += sync;
+    for (auto& unit : units_) {
+      unit.total = 0;
+      unit.parts.clear();
+    }
   }
 
  private:
   struct Total {
-    int64_t total = 0, last = -1;
+    int64_t total = 0;
+    std::vector<std::pair<int64_t, int64_t>> parts;  // layers and cycles
   };
   std::array<Total, 3> units_;
 };

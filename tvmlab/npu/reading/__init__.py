@@ -244,9 +244,21 @@ class _Reader:
         given = list(zip(function.params, call.args, strict=True))
         constants = {graph.key(p): arg for p, arg in given if isinstance(arg, ir.GenericConst)}
         if constants or graph.key(function) not in self.read:
-            self.read[graph.key(function)] = composite(function, constants)
+            try:
+                self.read[graph.key(function)] = composite(function, constants)
+            except Refusal as refusal:
+                name = attribute(function, "Composite")
+                raise Refusal(
+                    f"the code generator has no layer for {name!r}: {refusal.what}",
+                    fix=refusal.fix or "give its pattern a check, so that it stays on the CPU",
+                ) from refusal
         found = self.read[graph.key(function)]
         places = {graph.key(param): arg for param, arg in given}
+        if any(graph.key(one) not in places for one in found.inputs):
+            raise Refusal(
+                f"{attribute(function, 'Composite')!r} computes more than its one layer",
+                fix="split its pattern",
+            )
         self.found.append((found, self._inputs([places[graph.key(e)] for e in found.inputs]), var))
 
     def _inputs(self, exprs: tuple[relax.Expr, ...] | list[relax.Expr]) -> list[relax.Var]:

@@ -130,6 +130,9 @@ def mean(root: relax.Expr) -> Found:
     if is_call(data, "relax.astype") and str(data.args[0].ty.dtype) in NARROW:
         data = data.args[0]
     dtype, shape = tensor(data, "the data")
+    if is_call(data, "relax.astype"):
+        kind = tensor(data.args[0], "the data")[0]
+        raise Refusal(f"it sums {kind}; the vector unit sums {', '.join(NARROW)} and int32")
     ends = checks.limits(dtype)
     if most < ends[1]:
         raise Refusal(f"what it sums is clipped at {most}; the vector unit clips from below only")
