@@ -303,6 +303,11 @@ CASES: dict[str, tuple[Any, Any, str]] = {
         IMAGE,
         "it does not sum over all rows and columns",
     ),
+    "sum of int16": (
+        lambda x: rescaled(summed(x)),
+        ((1, 4, 6, 6), "int16"),
+        "it sums int16; the vector unit sums int8, uint8 and int32",
+    ),
     "sum of floats": (lambda x: op.sum(x, [2, 3]), ((1, 4, 6, 6), "float32"), "float32"),
     "clipped above": (
         lambda x: rescaled(op.sum(op.minimum(x, relax.const(np.int32(9))), [2, 3], keepdims=True)),

@@ -150,3 +150,10 @@ def test_what_is_no_module():
     net = Network(((1, 4), "int8"))
     with pytest.raises(InputError, match=r"takes a tvm\.ir\.IRModule"):
         npu.coverage(net.inputs[0])
+
+
+def test_a_network_that_is_not_in_integers_yet():
+    net = Network(((1, 4, 4, 4), "float32"))
+    mod = net.module(net.fake(net.inputs[0], 0.5, 0))
+    for one in npu.coverage(npu.partition(mod)).refused:
+        assert "run FakeQuantizationToInteger first" in one.reason

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 from helpers_npu import Bytes, cut
+from helpers_qnn_graphs import scale, zero
 from tvm import relax
 
 from tvmlab import npu
-from tvmlab.errors import RelayError
+from tvmlab.errors import CompileError, InputError, RelayError
+from tvmlab.qnn import op as q
 from tvmlab.relay.dataflow_pattern import DFPattern, is_constant, is_op, wildcard
 from tvmlab.relay.transform import (
     AnnotateTarget,
@@ -62,3 +64,19 @@ def test_the_pattern_of_the_source_material_is_read():
 def test_an_entry_that_is_none():
     with pytest.raises(RelayError, match="a pattern table holds"):
         npu.partition(network(), patterns=[("tvmlab_npu.conv2d",)])
+
+
+def test_a_pattern_that_the_code_generator_has_no_layer_for():
+    net = Bytes()
+    x = net.inputs[0]
+    mod = net.module(net.emit(q.sigmoid(x, scale(0.1), zero(0), scale(1 / 256), zero(0))))
+    pattern = is_op("qnn.sigmoid")(wildcard(), *[is_constant() for _ in range(4)])
+    table = [("tvmlab_npu.sigmoid", pattern)]
+    parts = npu.partition(mod, patterns=table)
+    with pytest.raises(CompileError, match=r"no layer for 'tvmlab_npu\.sigmoid'"):
+        npu.report(parts)
+
+
+def test_layouts_by_their_names():
+    with pytest.raises(InputError, match="NCHW, NHWC"):
+        npu.pattern_table(layout="nchw")

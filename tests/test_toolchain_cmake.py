@@ -65,3 +65,22 @@ def test_build_with_cmake_says_what_went_wrong(project, tmp_path):
     (project / "CMakeLists.txt").unlink()
     with pytest.raises(ToolchainError, match=r"CMakeLists\.txt"):
         build(folder=tmp_path / "cache")
+
+
+def test_what_was_built_serves_where_tools_are_missing(project, tmp_path, monkeypatch):
+    def build(**rest):
+        return toolchain.build_with_cmake(project, name="three", folder=tmp_path / "cache", **rest)
+
+    made = build()
+    with monkeypatch.context() as context:
+        context.setattr(toolchain, "compiler", _missing)
+        assert build() == made
+        with pytest.raises(ToolchainError, match="no compiler"):
+            build(options=["-DNUMBER=5"])
+        (project / "three.cc").write_text('extern "C" int number() { return 7; }\n')
+        with pytest.raises(ToolchainError, match="no compiler"):
+            build()
+
+
+def _missing():
+    raise ToolchainError("no compiler")

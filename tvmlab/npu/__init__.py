@@ -52,6 +52,15 @@ stay while data stream, and the roofline as its measure; VTA (Moreau et al., IEE
 load, compute and store as units that overlap, told by the program when to wait; Arm's Ethos-U55
 quantized networks compiled offline to a stream of commands with memory planned ahead.
 
+Adding to it
+============
+
+A pattern (`tvmlab.npu.patterns`) needs a reader (`tvmlab.npu.reading`), which makes a layer
+(`tvmlab.npu.layers`) of what matched, or refuses with a reason. A new kind of layer needs the
+instructions of its tiles (`tvmlab.npu.codegen.emit`) and the memory that they take (`.work`,
+`.cuts`); a new instruction its class (`tvmlab.npu.isa`), and in ``tvmlab/native/npu`` its fields, what it touches,
+what it computes and how long it takes.
+
 Using it
 ========
 
