@@ -58,8 +58,8 @@ Adding to it
 A pattern (`tvmlab.npu.patterns`) needs a reader (`tvmlab.npu.reading`), which makes a layer
 (`tvmlab.npu.layers`) of what matched, or refuses with a reason. A new kind of layer needs the
 instructions of its tiles (`tvmlab.npu.codegen.emit`) and the memory that they take (`.work`,
-`.cuts`); a new instruction its class (`tvmlab.npu.isa`), and in ``tvmlab/native/npu`` its fields, what it touches,
-what it computes and how long it takes.
+`.cuts`); a new instruction its class (`tvmlab.npu.isa`), and in ``tvmlab/native/npu`` its fields,
+what it touches, what it computes and how long it takes.
 
 Using it
 ========
