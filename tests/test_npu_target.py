@@ -133,6 +133,30 @@ def test_a_saved_file_where_no_compiler_is(tmp_path):
     assert "tvmlab.errors.ToolchainError" in done.stderr
 
 
+def test_a_thousand_damaged_files(tmp_path):
+    """Each is refused in words, or its damage lies where nothing is kept and it means the same."""
+    mod, x = network()
+    whole = tvmlab.compile(mod, "npu, llvm").save(tmp_path / "net.tar").read_bytes()
+    wanted, rng, path = run(mod, x)[0], np.random.default_rng(0), tmp_path / "damaged.tar"
+    refused = 0
+    for number in range(1000):
+        content = bytearray(whole)
+        # A third in the headers and the metadata, where damage is most diverse.
+        place = int(rng.integers(0, 6000 if number % 3 == 0 else len(whole)))
+        if number % 10 == 0:
+            del content[place:]
+        else:
+            content[place] ^= int(rng.integers(1, 256))
+        path.write_bytes(content)
+        try:
+            loaded = tvmlab.load_executable(path)
+        except PackageError as error:
+            refused += str(path) in str(error)
+        else:
+            assert (loaded(x) == wanted).all()
+    assert refused >= 900
+
+
 def test_a_file_for_a_machine_that_is_not_known(tmp_path):
     with pytest.raises(PackageError, match="'warp_drive', which this tvmlab does not know"):
         package.load_runtimes(tmp_path / "net.tar", ["warp_drive"])
