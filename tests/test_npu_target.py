@@ -111,6 +111,7 @@ import tvmlab
 assert not any(name.startswith("tvmlab.npu") for name in sys.modules)
 compiled = tvmlab.load_executable(sys.argv[1])
 np.save(sys.argv[2], compiled(np.load(sys.argv[3])))
+print(compiled)
 """
 
 
@@ -121,6 +122,7 @@ def test_a_saved_file_runs_in_a_fresh_process(tmp_path):
     done = fresh(LOAD, path, tmp_path / "y.npy", tmp_path / "x.npy")
     assert done.returncode == 0, done.stderr
     assert (np.load(tmp_path / "y.npy") == run(mod, x)[0]).all()
+    assert "for npu, llvm)" in done.stdout
 
 
 def test_a_saved_file_where_no_compiler_is(tmp_path):

@@ -55,9 +55,10 @@ class Executable:
         self._one_at_a_time = threading.Lock()
 
     def __repr__(self) -> str:
-        """Say the inputs and the target."""
+        """Say the inputs, who else takes part, and the target."""
         inputs = ", ".join(map(str, self.signature.inputs))
-        return f"Executable(main({inputs}) for {self.target.kind.name})"
+        others = [kind.removeprefix("tvmlab_") for kind in package.runtimes(self.vm_executable)]
+        return f"Executable(main({inputs}) for {', '.join([*others, self.target.kind.name])})"
 
     def __call__(self, /, *inputs: Any, **named: Any) -> Any:
         """Run ``main``.

@@ -198,15 +198,15 @@ def runtimes(built: Any) -> list[str]:
 
     Parameters
     ----------
-    built : tvm.relax.VMExecutable
-        What was compiled.
+    built : tvm.relax.VMExecutable or tvm.runtime.Module
+        What was compiled, or loaded.
 
     Returns
     -------
     list of str
         Of `_RUNTIMES`.
     """
-    kinds, left = set(), list(built.mod.imports)
+    kinds, left = set(), list(getattr(built, "mod", built).imports)
     while left:
         module = left.pop()
         kinds.add(str(module.kind))
