@@ -6,7 +6,7 @@ multipliers. What a layer means is the formula of its instruction (`tvmlab.npu.i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -85,6 +85,10 @@ class Rescale:
     zero_point: int
     low: int
     high: int
+
+    def clipped(self, low: int, high: int) -> Rescale:
+        """Give the same, clipped once more."""
+        return replace(self, low=max(self.low, low), high=min(self.high, high))
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,12 +14,12 @@ from tvm import relax
 
 from ... import dialect
 from ...qnn import checks, windows
-from ..isa import Rounding
-from ..layers import Convolution, Rescale, Sides
+from ..layers import Convolution, Sides
 from .found import INPUTS, OUTPUT, Found
 from .scales import (
     INT32,
     NARROW,
+    SUMS,
     Array,
     Refusal,
     clips,
@@ -246,19 +246,12 @@ def _product(
     taps = tuple(range(weights.ndim - 1))
     bias = bias - zero * weights.sum(taps, dtype=np.int64)
     if requantize is None:
-        scale = Rescale(Rounding.NONE, np.zeros(0, np.int32), np.zeros(0, np.int32), 0, *INT32)
+        scale = SUMS
     else:
         read, off = rescale(requantize, channels, axis)
         if off:
             bias, sum_low, sum_high = _without(off, bias, weights, taps, dtype, (sum_low, sum_high))
-        scale = Rescale(
-            read.rounding,
-            read.multipliers,
-            read.shifts,
-            read.zero_point,
-            max(read.low, low),
-            min(read.high, high),
-        )
+        scale = read.clipped(low, high)
     strides, dilation, pads = window
     return Convolution(
         name,

@@ -25,6 +25,8 @@ __all__ = ["Refusal"]
 Array = npt.NDArray[Any]
 NARROW = ("int8", "uint8")
 INT32 = checks.limits("int32")
+#: No change of scale: sums as they are.
+SUMS = Rescale(Rounding.NONE, np.zeros(0, np.int32), np.zeros(0, np.int32), 0, *INT32)
 
 
 class Refusal(CompileError):

@@ -12,13 +12,14 @@ from ... import dialect
 from ...qnn import checks, config, windows
 from ...qnn.reference import tflite
 from ...qnn.reference.pooling import averages_once
-from ..isa import PoolKind, Rounding
-from ..layers import Mean, Pool, Rescale, View
+from ..isa import PoolKind
+from ..layers import Mean, Pool, View
 from .found import INPUTS, OUTPUT, Found
 from .products import epilogue, limits
 from .scales import (
     INT32,
     NARROW,
+    SUMS,
     Array,
     Refusal,
     bits,
@@ -138,20 +139,13 @@ def mean(root: relax.Expr) -> Found:
         raise Refusal(f"what it sums is clipped at {most}; the vector unit clips from below only")
     layout = _images(call, shape)
     size = dict(zip(layout, shape, strict=True))
-    scale = Rescale(Rounding.NONE, np.zeros(0, np.int32), np.zeros(0, np.int32), 0, *INT32)
+    scale = SUMS
     start = 0
     if requantize is not None:
         axis = layout.index("C") if len(tensor(call, "the sums")[1]) == 4 else 1
         read, off = rescale(requantize, size["C"], axis)
         start = -off
-        scale = Rescale(
-            read.rounding,
-            read.multipliers,
-            read.shifts,
-            read.zero_point,
-            max(read.low, low),
-            min(read.high, high),
-        )
+        scale = read.clipped(low, high)
     reach = max(abs(max(end, least)) for end in ends) * size["H"] * size["W"]
     if start and reach + abs(start) > INT32[1]:
         raise Refusal("qnn.requantize takes a zero point off sums that may not fit int32")
