@@ -169,6 +169,8 @@ def test_without_the_tools(missing, tmp_path, monkeypatch):
     for tool in map(toolchain.find_tool, names):
         (tmp_path / tool.name).symlink_to(tool.path)
     monkeypatch.setenv("PATH", str(tmp_path))
+    # Nor was it built before: that would serve.
+    monkeypatch.setenv("TVMLAB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.delenv("CXX", raising=False)
     with pytest.raises(ToolchainError, match=r"is not installed|No C\+\+ compiler") as caught:
