@@ -9,7 +9,10 @@ import numpy as np
 
 from ..errors import InputError
 
-__all__ = ["Config", "machine"]
+__all__ = ["COMPILER", "Config", "machine"]
+
+#: The machine's name for passes: in functions' attributes, and before the dot of composites' names.
+COMPILER = "tvmlab_npu"
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,10 @@ from tvm import ir, relax, tirx
 from .. import dialect
 from ..errors import InputError
 from ..relay.graph import key
-from ..relay.partition.functions import attribute
 from .checks import Check
 from .config import Config, machine
 from .partition import layout_of
-from .patterns import COMPILER
-from .reading import AROUND, READERS, config_of
+from .reading import AROUND, READERS, config_of, regions
 
 __all__ = ["Coverage", "Operator", "coverage"]
 
@@ -120,24 +118,20 @@ def coverage(mod: ir.IRModule, config: Config | None = None) -> Coverage:
         raise InputError(
             f"coverage takes a tvm.ir.IRModule, not {type(mod).__name__}", where="npu.coverage"
         )
-    regions = [
-        function
-        for function in mod.functions.values()
-        if isinstance(function, relax.Function) and attribute(function, "Codegen") == COMPILER
-    ]
-    if config is None and regions:
-        config = config_of(regions[0])
+    cut = regions(mod)
+    if config is None and cut:
+        config = config_of(next(iter(cut.values())))
     sizes = machine(config, "npu.coverage")
     check = Check(sizes, layout_of(mod))
     found: list[Operator] = []
     for var, function in mod.functions_items():
         if isinstance(function, relax.Function):
             name = str(var.name_hint)
-            if attribute(function, "Codegen") == COMPILER:
+            if name in cut:
                 found += _inside(function, name)
             else:
-                found += _Left(name, check, bool(regions)).operators(function)
-    return Coverage(tuple(found), len(regions))
+                found += _Left(name, check, bool(cut)).operators(function)
+    return Coverage(tuple(found), len(cut))
 
 
 def _bindings(body: relax.Expr) -> Iterator[relax.Binding]:

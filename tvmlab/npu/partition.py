@@ -18,9 +18,9 @@ from ..relay.transform import (
     MergeComposite,
     PartitionGraph,
 )
-from .config import Config, machine
-from .patterns import COMPILER, Entry, pattern_table
-from .reading import config_of
+from .config import COMPILER, Config, machine
+from .patterns import Entry, pattern_table
+from .reading import config_of, regions
 from .regions import merge_composites
 
 __all__ = ["layout_of", "partition", "relax_patterns", "relay_passes"]
@@ -65,7 +65,7 @@ def partition(
         raise InputError(
             f"partition takes a tvm.ir.IRModule, not {type(mod).__name__}", where="npu.partition"
         )
-    cut = [one for one in _functions(mod) if attribute(one, "Codegen") == COMPILER]
+    cut = regions(mod).values()
     if cut and config is not None and any(config_of(one) != config for one in cut):
         raise InputError(
             "the module has regions already, for another machine",

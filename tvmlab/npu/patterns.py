@@ -15,11 +15,10 @@ from tvm import relax
 from ..errors import InputError
 from ..relay.dataflow_pattern import DFPattern, is_constant, is_op, wildcard
 from .checks import Check
-from .config import Config, machine
+from .config import COMPILER, Config, machine
 
-__all__ = ["COMPILER", "Entry", "pattern_table"]
+__all__ = ["Entry", "pattern_table"]
 
-COMPILER = "tvmlab_npu"
 Entry = tuple[str, DFPattern, Callable[[relax.Expr], Any]]
 
 

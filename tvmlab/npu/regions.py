@@ -9,12 +9,10 @@ from tvm import ir, relax
 
 from ..relay.graph import key
 from ..relay.partition.functions import attribute
-from .config import Config
+from .config import COMPILER, Config
 from .merge import Group, groups, variables
 
 __all__ = ["merge_composites"]
-
-_OWNER = "tvmlab_npu"
 
 
 def merge_composites(mod: ir.IRModule, before: ir.IRModule, config: Config) -> ir.IRModule:
@@ -39,7 +37,7 @@ def merge_composites(mod: ir.IRModule, before: ir.IRModule, config: Config) -> i
         var: function
         for var, function in mod.functions_items()
         if isinstance(function, relax.Function)
-        and attribute(function, "Composite").startswith(f"{_OWNER}.")
+        and attribute(function, "Composite").startswith(f"{COMPILER}.")
         and var.name_hint not in before
     }
     if not composites:
@@ -64,7 +62,7 @@ class _Merger:
         for var in composites:
             del self.made[var]
         self.composites = {var.name_hint: function for var, function in composites.items()}
-        self.attrs = {"Codegen": _OWNER, "npu.config": config.to_json()}
+        self.attrs = {"Codegen": COMPILER, "npu.config": config.to_json()}
         self.count = 0
 
     def function(self, var: ir.GlobalVar, function: relax.Function) -> None:
@@ -212,7 +210,7 @@ class _Merger:
     def _unused(self) -> str:
         """Find a name that no function of the module has."""
         while True:
-            name = f"{_OWNER}_{self.count}"
+            name = f"{COMPILER}_{self.count}"
             self.count += 1
             if name not in self.made:
                 return name

@@ -220,9 +220,9 @@ def report(of: tvm.IRModule | Program) -> Report:
     for name, function in regions(of).items():
         config = reading.config_of(function)
         region = reading.region(function, config)
-        jobs = arrange(region, config).jobs
-        tilings = [job.tiling if isinstance(job, Job) else None for job in jobs]
-        tables.append(_table(name, compile_region(region, config), tilings))
+        plan = arrange(region, config)
+        tilings = [job.tiling if isinstance(job, Job) else None for job in plan.jobs]
+        tables.append(_table(name, compile_region(region, config, plan), tilings))
     return Report(tuple(tables))
 
 

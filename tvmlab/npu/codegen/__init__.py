@@ -12,34 +12,12 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from ...relay.partition.functions import attribute
 from .. import reading, simulator
-from ..patterns import COMPILER
 from ..program import Program
+from ..reading import regions
 from .lower import compile_region
 
 __all__ = ["codegen", "program", "regions"]
-
-
-def regions(mod: tvm.IRModule) -> dict[str, relax.Function]:
-    """Give the functions of a partitioned module that are for the accelerator.
-
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        What `tvmlab.npu.partition` gave.
-
-    Returns
-    -------
-    dict of str to relax.Function
-        By name, in the order of the names.
-    """
-    found = {
-        var.name_hint: function
-        for var, function in mod.functions_items()
-        if isinstance(function, relax.Function) and attribute(function, "Codegen") == COMPILER
-    }
-    return dict(sorted(found.items()))
 
 
 def program(function: relax.Function) -> Program:

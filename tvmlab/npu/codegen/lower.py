@@ -20,7 +20,7 @@ from .copies import Strided, contiguous, copy
 from .cuts import grain
 from .emit import emit
 from .images import Image
-from .memory import Job, arrange, home
+from .memory import Job, Plan, arrange, home
 from .packing import Constants
 from .phases import overlap
 from .storage import copied, order
@@ -30,7 +30,7 @@ from .work import Work
 __all__ = ["compile_region"]
 
 
-def compile_region(region: Region, config: Config) -> Program:
+def compile_region(region: Region, config: Config, plan: Plan | None = None) -> Program:
     """Compile a region.
 
     Parameters
@@ -39,21 +39,22 @@ def compile_region(region: Region, config: Config) -> Program:
         Layers that all fit the machine (`tvmlab.npu.codegen.tiling.fits`).
     config : Config
         The machine.
+    plan : Plan, optional
+        What `tvmlab.npu.codegen.memory.arrange` gave, for those who look at it too.
 
     Returns
     -------
     Program
         Its instructions, tensors and constants.
     """
-    return _Lowering(region, config).program()
+    return _Lowering(region, config, plan or arrange(region, config)).program()
 
 
 class _Lowering:
     """A region on its way."""
 
-    def __init__(self, region: Region, config: Config) -> None:
-        self.region, self.config = region, config
-        self.plan = arrange(region, config)
+    def __init__(self, region: Region, config: Config, plan: Plan) -> None:
+        self.region, self.config, self.plan = region, config, plan
         self.tensors = [
             Dram(kind, region.values[name].dtype, region.values[name].shape)
             for kind, names in ((Kind.INPUT, region.inputs), (Kind.OUTPUT, region.outputs))

@@ -13,13 +13,13 @@ from tvm import ir, relax
 from ...errors import CompileError
 from ...relay import graph
 from ...relay.partition.functions import attribute
-from ..config import Config
+from ..config import COMPILER, Config
 from ..layers import Layer, Region, Value
 from . import products, sums, windows
 from .found import Found, value
 from .scales import Refusal, is_call
 
-__all__ = ["Refusal", "composite", "config_of", "core", "find", "kind", "region"]
+__all__ = ["Refusal", "composite", "config_of", "core", "find", "kind", "region", "regions"]
 
 #: By the operator that a layer is about.
 READERS: dict[str, Callable[[relax.Expr], Found]] = {
@@ -147,6 +147,27 @@ def region(function: relax.Function, config: Config | None = None) -> Region:
     except Refusal as refusal:
         where = f"the region {attribute(function, 'global_symbol')}"
         raise CompileError(refusal.what, where=where, fix=refusal.fix) from refusal
+
+
+def regions(mod: ir.IRModule) -> dict[str, relax.Function]:
+    """Give the functions of a partitioned module that are for the accelerator.
+
+    Parameters
+    ----------
+    mod : ir.IRModule
+        What `tvmlab.npu.partition` gave.
+
+    Returns
+    -------
+    dict of str to relax.Function
+        By name, in the order of the names.
+    """
+    found = {
+        var.name_hint: function
+        for var, function in mod.functions_items()
+        if isinstance(function, relax.Function) and attribute(function, "Codegen") == COMPILER
+    }
+    return dict(sorted(found.items()))
 
 
 class _Reader:
