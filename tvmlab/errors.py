@@ -13,11 +13,13 @@ __all__ = [
     "InputError",
     "ModelError",
     "PackageError",
+    "RecordError",
     "RelayError",
     "ShapeError",
     "SimulationError",
     "TargetError",
     "ToolchainError",
+    "TuningError",
     "TvmlabError",
     "UnsupportedOperatorError",
 ]
@@ -99,6 +101,14 @@ class PackageError(TvmlabError):
 
 class SimulationError(TvmlabError):
     """The accelerator's simulator refuses a program, or the program failed while it ran."""
+
+
+class TuningError(TvmlabError):
+    """Tuning cannot start, or found nothing: no candidate ran, no server answered."""
+
+
+class RecordError(TvmlabError):
+    """A file of tuning records cannot be read or written, or was made for something else."""
 
 
 class DataError(TvmlabError):
