@@ -93,7 +93,7 @@ def compile(
         with made:
             if partitioner:
                 mod = _partitioned(mod)
-            prepared, pipeline = _prepare(_with_public_main(mod), made, schedule)
+            prepared, pipeline = _prepare(with_public_main(mod), made, schedule)
             built = relax.build(prepared, made, relax_pipeline=pipeline)
     except TvmlabError:
         raise  # it says what is wrong, where, and what to do
@@ -106,7 +106,7 @@ def compile(
     return Executable(built, made, signature, Summary.of(prepared))
 
 
-def _with_public_main(mod: IRModule) -> IRModule:
+def with_public_main(mod: IRModule) -> IRModule:
     """Give ``main`` the name that it is called by, lest passes drop it as used by nobody."""
     if mod["main"].attrs and "global_symbol" in mod["main"].attrs:
         return mod
