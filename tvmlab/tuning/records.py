@@ -17,8 +17,9 @@ from tvm.ir import IRModule
 from ..errors import RecordError
 from .journal import Journal
 from .lines import START, decode, encode
+from .reading import read_modules
 from .result import Decision, Result, fits, target_data
-from .workloads import from_text, normalized, to_text, workload_id
+from .workloads import normalized, to_text, workload_id
 
 __all__ = ["Records"]
 
@@ -244,19 +245,46 @@ class Records:
         ------
         RecordError
             It is not kept here, or its text is damaged.
+
+        Notes
+        -----
+        A text from a file is first read by another process, which takes some seconds: see
+        `read_modules`. Where several are needed, `modules` does it once for all of them.
         """
-        if workload not in self._modules:
-            number, text = self._texts.get(workload, (0, ""))
-            if not text:
-                raise RecordError(
-                    "the records hold no such workload", where=f"{self.path}: {workload}"
-                )
-            try:
-                self._modules[workload] = from_text(text, workload)
-            except RecordError as error:
-                where = f"{self.path}, line {number}"
-                raise RecordError(error.what, where=where, fix="tune the function again") from error
-        return self._modules[workload]
+        found = self.modules([workload])[workload]
+        if isinstance(found, str):
+            number = self._texts.get(workload, (0, ""))[0]
+            where = f"{self.path}, line {number}" if number else f"{self.path}: {workload}"
+            raise RecordError(found, where=where, fix="tune the function again")
+        return found
+
+    def modules(self, workloads: Iterable[str] | None = None) -> dict[str, IRModule | str]:
+        """Give several functions, or all that are kept here.
+
+        Parameters
+        ----------
+        workloads : iterable of str, optional
+            Their `workload_id`.
+
+        Returns
+        -------
+        dict of str to (tvm.ir.IRModule or str)
+            By `workload_id`, one function ``main``; or why it cannot be had.
+        """
+        wanted = list(self._texts if workloads is None else workloads)
+        missing = [one for one in wanted if one not in self._modules and one in self._texts]
+        read = read_modules([self._texts[one][1] for one in missing])
+        found: dict[str, IRModule | str] = dict.fromkeys(
+            wanted, "the records hold no such workload"
+        )
+        for one, module in zip(missing, read, strict=True):
+            if isinstance(module, str):
+                found[one] = module
+            elif workload_id(module) != one:
+                found[one] = "a workload's text is that of another function"
+            else:
+                self._modules[one] = module
+        return found | {one: self._modules[one] for one in wanted if one in self._modules}
 
     def _fitting(self, found: Iterable[Any], target: tvm.target.Target) -> list[Any]:
         """Take the results or decisions that hold for a target."""
