@@ -1,0 +1,278 @@
+"""What was measured of one candidate, where, and with what."""
+
+from __future__ import annotations
+
+import math
+import platform
+import statistics
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import tvm
+
+import tvmlab
+
+__all__ = ["Decision", "Result", "fits", "target_data"]
+
+_ORIGINS = ("rule", "search")
+_LONGEST_TEXT, _MOST_SAMPLES, _MOST_SECONDS = 100_000, 100_000, 1e6
+_ODD = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat()
+
+
+@cache
+def _processor() -> str:
+    """Name this machine's processor as its maker does."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    except OSError:  # no Linux
+        lines = []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.processor() or platform.machine()
+
+
+def target_data(target: tvm.target.Target) -> dict[str, Any]:
+    """Write a target as plain data."""
+    exported: dict[str, Any] = _plain(target.export())
+    return exported
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return value if isinstance(value, bool | int | float) or value is None else str(value)
+
+
+@dataclass(frozen=True)
+class Result:
+    """One measurement: a line of a record file.
+
+    Attributes
+    ----------
+    workload : str
+        The function: its `workload_id`.
+    task : str
+        The task's name.
+    origin : str
+        ``"rule"`` for a schedule of a rule of `tvmlab.schedule`, ``"search"`` for a found one.
+    trace : list
+        The schedule, as `tvmlab.tuning.traces.as_data` writes it.
+    target : dict
+        What it was compiled for, as `target_data` writes it.
+    threads : int
+        Threads that it ran with.
+    operator, layout : str
+        The operator and the way in which its weights are packed; empty where there is no choice.
+    times : tuple of float
+        Seconds a call, one number a sample; empty where the candidate failed.
+    error : str
+        Why it failed; else empty.
+    against : tuple of float
+        Of a duel: the times of the rule's schedule, measured in turn with `times`. Else empty.
+    answer : tuple of float
+        The fingerprint of what it computed: see `Outcome`.
+    tuner : str
+        Who proposed it.
+    seed : int
+        The seed of the search.
+    cpu : str
+        The processor that it ran on, by its maker's name.
+    tvm, tvmlab : str
+        Versions.
+    date : str
+        When, in ISO 8601, UTC.
+    """
+
+    workload: str
+    task: str
+    origin: str
+    trace: list[Any]
+    target: dict[str, Any]
+    threads: int
+    operator: str = ""
+    layout: str = ""
+    times: tuple[float, ...] = ()
+    error: str = ""
+    against: tuple[float, ...] = ()
+    answer: tuple[float, ...] = ()
+    tuner: str = ""
+    seed: int = 0
+    cpu: str = field(default_factory=_processor)
+    tvm: str = tvm.__version__
+    tvmlab: str = field(default_factory=lambda: tvmlab.__version__)
+    date: str = field(default_factory=_now)
+
+    @property
+    def seconds(self) -> float:
+        """The median time of a call; infinite where the candidate failed."""
+        return statistics.median(self.times) if self.times else math.inf
+
+    @property
+    def ratio(self) -> float:
+        """Of a duel: the median over its rounds of the candidate's time by the rule's."""
+        pairs = zip(self.times, self.against, strict=True)
+        return statistics.median(mine / rule for mine, rule in pairs) if self.against else math.inf
+
+    def line(self) -> dict[str, Any]:
+        """Write it as a line's fields."""
+        said = {one.name: getattr(self, one.name) for one in fields(self)}
+        # A kernel may well compute an infinity; JSON has none.
+        answer = [n if math.isfinite(n) else str(n) for n in self.answer]
+        return {"kind": "result", **said, "answer": answer}
+
+    @classmethod
+    def of(cls, line: Mapping[str, Any]) -> Result:
+        """Read a line's fields.
+
+        Raises
+        ------
+        ValueError
+            A field is missing, or is not what it should be.
+        """
+        said = {one.name: line[one.name] for one in fields(cls) if one.name in line}
+        missing = [one.name for one in fields(cls) if one.name not in said]
+        if missing:
+            raise ValueError(f"it has no {', '.join(missing)}")
+        for name in ("times", "against"):
+            said[name] = tuple(_seconds(said[name], name))
+        said["answer"] = tuple(_numbers(said["answer"]))
+        made = cls(**said)
+        made._check()
+        return made
+
+    def _check(self) -> None:
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if one.type == "str" and (not isinstance(value, str) or len(value) > _LONGEST_TEXT):
+                raise ValueError(f"its {one.name} is no text")
+            if one.type == "int" and (
+                not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 2**63
+            ):
+                raise ValueError(f"its {one.name} is no number")
+        if self.origin not in _ORIGINS:
+            raise ValueError("its origin is neither rule nor search")
+        if not isinstance(self.trace, list) or not isinstance(self.target, dict):
+            raise ValueError("its trace is no list, or its target no object")
+        if bool(self.times) == bool(self.error):
+            raise ValueError("it has both times and an error, or neither")
+        if self.against and len(self.against) != len(self.times):
+            raise ValueError("a duel has as many times of the one as of the other")
+        if not self.workload:
+            raise ValueError("it names no workload")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Which layout an operator shall have: a line of a record file.
+
+    Attributes
+    ----------
+    operator, layout : str
+        The operator and the layout; empty is what the rules choose.
+    target : dict
+        What it was decided for.
+    tvm, tvmlab, date : str
+        As of a `Result`.
+    """
+
+    operator: str
+    layout: str
+    target: dict[str, Any]
+    tvm: str = tvm.__version__
+    tvmlab: str = field(default_factory=lambda: tvmlab.__version__)
+    date: str = field(default_factory=_now)
+
+    def line(self) -> dict[str, Any]:
+        """Write it as a line's fields."""
+        return {"kind": "layout", **{one.name: getattr(self, one.name) for one in fields(self)}}
+
+    @classmethod
+    def of(cls, line: Mapping[str, Any]) -> Decision:
+        """Read a line's fields.
+
+        Raises
+        ------
+        ValueError
+            A field is missing, or is not what it should be.
+        """
+        said = {one.name: line.get(one.name) for one in fields(cls)}
+        target = said.pop("target")
+        if not isinstance(target, dict):
+            raise ValueError("its target is no object")
+        texts = {name: text for name, text in said.items() if isinstance(text, str)}
+        if len(texts) < len(said) or not texts["operator"]:
+            raise ValueError("a field of it is missing or no text")
+        return cls(target=target, **texts)
+
+
+def _seconds(values: Any, name: str) -> Iterator[float]:
+    if not isinstance(values, list | tuple) or len(values) > _MOST_SAMPLES:
+        raise ValueError(f"its {name} are no list")
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"its {name} are no numbers")
+        if not 0 < value <= _MOST_SECONDS:
+            raise ValueError(f"its {name} cannot be seconds")
+        yield float(value)
+
+
+def _numbers(values: Any) -> Iterator[float]:
+    if not isinstance(values, list | tuple) or len(values) > _MOST_SAMPLES:
+        raise ValueError("its answer is no list")
+    for value in values:
+        if isinstance(value, str) and value in _ODD:
+            yield _ODD[value]
+        elif isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError("its answer has no numbers")
+        else:
+            try:
+                yield float(value)
+            except OverflowError:
+                raise ValueError("its answer has a number without end") from None
+
+
+def fits(result: Result | Decision, target: tvm.target.Target) -> str:
+    """Say why a result does not hold for a target; empty where it does.
+
+    Parameters
+    ----------
+    result : Result or Decision
+        From a file.
+    target : tvm.target.Target
+        What is to be compiled for.
+
+    Returns
+    -------
+    str
+        The kind, the architecture, the processor, its features or the number of cores differ, or
+        the version of TVM. A number of cores that is not said on one side, differs from none.
+    """
+    if result.tvm != tvm.__version__:
+        return f"made with TVM {result.tvm[:40]}, and this is {tvm.__version__}"
+    theirs, ours = _about(result.target), _about(target_data(target))
+    for name, mine in ours.items():
+        if theirs[name] != mine and not (name == "num-cores" and None in (theirs[name], mine)):
+            return f"made for {name} {str(theirs[name])[:80] or 'none'}, not {mine or 'none'}"
+    return ""
+
+
+def _about(target: Mapping[str, Any]) -> dict[str, Any]:
+    """Take what a schedule depends on."""
+    triple = str(target.get("mtriple") or tvm.get_global_func("target.llvm_get_system_triple")())
+    features = target.get("mattr") or []
+    return {
+        "kind": target.get("kind"),
+        "architecture": triple.partition("-")[0],
+        "mcpu": str(target.get("mcpu", "")),
+        "mattr": ",".join(sorted(map(str, features if isinstance(features, list) else [features]))),
+        "num-cores": target.get("num-cores"),
+    }
