@@ -1,0 +1,1 @@
+"""Tuning: schedules found by measuring, and the records of them."""
