@@ -10,6 +10,7 @@ from .extract import tasks
 from .local import LocalMeasurer
 from .measure import Measure, Measurer, Outcome
 from .records import Records
+from .remote import RemoteMeasurer
 from .report import Report, TaskReport
 from .result import Result
 from .session import tune, tune_tasks
@@ -25,6 +26,7 @@ __all__ = [
     "Measurer",
     "Outcome",
     "Records",
+    "RemoteMeasurer",
     "Report",
     "Result",
     "Task",
