@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tvm
 from tvm import relax
@@ -15,17 +16,21 @@ from ._telling import telling
 from .batch_norm import FoldBatchNorm
 from .errors import CompileError, TvmlabError
 from .executable import Executable
-from .schedule import STEPS, Summary, schedule_passes
+from .schedule import STEPS, Summary, Tuned, schedule_passes
 from .signature import Signature
 from .target import as_target, split_target
 
-__all__ = ["compile", "simplify"]
+if TYPE_CHECKING:
+    from .tuning.records import Records
+
+__all__ = ["compile", "simplify", "with_public_main"]
 
 
 def compile(
     mod: IRModule,
     target: tvm.target.Target | Mapping[str, Any] | str | None = None,
     *,
+    records: Records | str | os.PathLike[str] | bool | None = None,
     schedule: bool | str = True,
 ) -> Executable:
     """Compile a Relax module.
@@ -44,6 +49,10 @@ def compile(
         composite such as ``"npu, llvm"`` lets `tvmlab.npu.partition` cut the module first for the
         default machine, unless it has regions already; what is left is compiled for what stands
         after the comma, or for the host with ``"npu"`` alone.
+    records : tvmlab.tuning.Records, path or bool, optional
+        A file of tuning records, made by `tvmlab.tune`: what it holds for this target goes before
+        the rules. Left out, or True, the records are taken that ship with the package for the
+        networks of the notebooks; False takes none. Only all steps of scheduling go with records.
     schedule : bool or str
         True takes all steps of `tvmlab.schedule.STEPS`; the name of a step stops after it; False
         is `tvm.compile` as upstream has it. For other kinds of target than ``llvm``, a GPU say, the
@@ -66,12 +75,20 @@ def compile(
         scale that is not known yet.
     InputError
         A quantized operator has a scale or zero point that is none.
+    RecordError
+        The file of records is missing, cannot be read, or holds nothing for this target.
     """
     if not isinstance(schedule, bool) and schedule not in STEPS:
         raise CompileError(
             f"there is no step {schedule!r} of scheduling",
             where="compile(schedule=...)",
             fix=f"give True, False or one of {', '.join(STEPS)}",
+        )
+    if schedule not in (True, STEPS[-1]) and not isinstance(records, bool | None):
+        raise CompileError(
+            "records hold schedules of the last step of scheduling",
+            where=f"compile(schedule={schedule!r}, records=...)",
+            fix="leave schedule out, or records",
         )
     if not isinstance(mod, IRModule):
         raise CompileError(
@@ -93,7 +110,8 @@ def compile(
         with made:
             if partitioner:
                 mod = _partitioned(mod)
-            prepared, pipeline = _prepare(_with_public_main(mod), made, schedule)
+            tuned = _recorded(records, made) if schedule in (True, STEPS[-1]) else None
+            prepared, pipeline = _prepare(with_public_main(mod), made, schedule, tuned)
             built = relax.build(prepared, made, relax_pipeline=pipeline)
     except TvmlabError:
         raise  # it says what is wrong, where, and what to do
@@ -106,8 +124,19 @@ def compile(
     return Executable(built, made, signature, Summary.of(prepared))
 
 
-def _with_public_main(mod: IRModule) -> IRModule:
-    """Give ``main`` the name that it is called by, lest passes drop it as used by nobody."""
+def with_public_main(mod: IRModule) -> IRModule:
+    """Give ``main`` the name that it is called by, lest passes drop it as used by nobody.
+
+    Parameters
+    ----------
+    mod : tvm.ir.IRModule
+        A module with a Relax function ``main``.
+
+    Returns
+    -------
+    tvm.ir.IRModule
+        The same, whose ``main`` has a ``global_symbol``.
+    """
     if mod["main"].attrs and "global_symbol" in mod["main"].attrs:
         return mod
     main = mod["main"].with_attr("global_symbol", "main")
@@ -124,7 +153,7 @@ def _partitioned(mod: IRModule) -> IRModule:
 
 
 def _prepare(
-    mod: IRModule, target: tvm.target.Target, schedule: bool | str
+    mod: IRModule, target: tvm.target.Target, schedule: bool | str, tuned: Tuned | None
 ) -> tuple[IRModule, tvm.transform.Pass]:
     """Take a module to where the rest of the way is upstream's; name that rest."""
     if _has_regions(mod):
@@ -139,7 +168,18 @@ def _prepare(
         return mod, relax.get_default_pipeline(target)
     step = STEPS[-1] if schedule is True else str(schedule)
     lower = [*cpu_generic.dataflow_lower_passes(target), *cpu_generic.finalize_passes(target)]
-    return schedule_passes(target, step)(mod), tvm.transform.Sequential(lower)
+    return schedule_passes(target, step, tuned)(mod), tvm.transform.Sequential(lower)
+
+
+def _recorded(
+    records: Records | str | os.PathLike[str] | bool | None, target: tvm.target.Target
+) -> Tuned | None:
+    """Find the records to compile with; tuning is imported only where there may be some."""
+    if records is False or target.kind.name != "llvm":
+        return None
+    from .tuning.apply import recorded
+
+    return recorded(records, target)
 
 
 def _has_regions(mod: IRModule) -> bool:

@@ -9,32 +9,41 @@ from .apply import ApplyRules
 from .contraction import Contraction
 from .depthwise import Depthwise
 from .elementwise import ElementWise
+from .finish import finish
 from .layout import channels_last
+from .layouts import Layouts
 from .legalize import legalizations
 from .machine import Machine
 from .parallel import Parallel
-from .pipeline import STEPS, schedule_passes
+from .pipeline import STEPS, fused_passes, rules, schedule_passes
 from .reduction import Reduction
 from .summary import Kernel, Summary
 from .tile import Tile
 from .transform import WinogradTransform
+from .tuned import ApplyTuned, Tuned
 from .winograd import Squares
 
 __all__ = [
     "STEPS",
     "ApplyRules",
+    "ApplyTuned",
     "Contraction",
     "Depthwise",
     "ElementWise",
     "Kernel",
+    "Layouts",
     "Machine",
     "Parallel",
     "Reduction",
     "Squares",
     "Summary",
     "Tile",
+    "Tuned",
     "WinogradTransform",
     "channels_last",
+    "finish",
+    "fused_passes",
     "legalizations",
+    "rules",
     "schedule_passes",
 ]

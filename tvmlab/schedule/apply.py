@@ -8,6 +8,8 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.s_tir.dlight.base import ScheduleRule
 
+from .finish import finish
+
 __all__ = ["REASON", "RULE", "SCHEDULED", "ApplyRules"]
 
 #: Function attributes: the rule that scheduled it; why none did.
@@ -58,7 +60,7 @@ class ApplyRules:
                 said = (str(error).strip() or repr(error)).splitlines()[0]
                 return func.with_attr(REASON, f"{name} raised: {said}")
             if isinstance(found, s_tir.Schedule):
-                return found.mod["main"].with_attr({SCHEDULED: True, RULE: name})
+                return finish(found)["main"].with_attr({SCHEDULED: True, RULE: name})
         return func.with_attr(REASON, "no rule is made for it")
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from tvm import te, tirx
 
 from .dot_intrinsics import Dot
+from .layouts import OPERATOR
 from .tile import Tile
 
 __all__ = [
@@ -51,6 +52,11 @@ def sizes(shape: Sequence[Any]) -> list[Any]:
     return [int(size) if isinstance(size, int | tirx.IntImm) else size for size in shape]
 
 
+def by(shape: Sequence[Any]) -> str:
+    """Write a shape, for the name of an operator."""
+    return "x".join(str(size) for size in sizes(shape))
+
+
 def broadcast_index(
     index: Sequence[Any], shape: Sequence[Any], whole: Sequence[Any] | None = None
 ) -> list[Any]:
@@ -73,6 +79,10 @@ class Window:
     def __init__(self, taps: Any, strides: Any, padding: Any, dilation: Any) -> None:
         self.taps, self.strides = sizes(taps), sizes(strides)
         self.before, self.dilation = sizes(padding)[:2], sizes(dilation)
+
+    def __str__(self) -> str:
+        """Write where it reads, for the name of an operator."""
+        return f"strides {by(self.strides)}, from {by(self.before)}, dilation {by(self.dilation)}"
 
     def pad(
         self, data: te.Tensor, height: int, width: int, channels: Any, fill: int = 0
@@ -162,6 +172,7 @@ def contraction(
     channels: int,
     tile: Tile,
     dtype: str,
+    operator: str,
     dot: Dot | None = None,
 ) -> te.Tensor:
     """Sum over taps and inputs, padded to whole tiles.
@@ -182,6 +193,8 @@ def contraction(
         The register tile.
     dtype : str
         Of the sums.
+    operator : str
+        What is computed, with its shapes: the name of its choice among `Layouts`.
     dot : Dot, optional
         The instruction that sums. The inputs are then counted in two indices: in whole steps of the
         instruction, the last one padded, and in its depth; `weight` takes both in place of ``i``.
@@ -208,7 +221,10 @@ def contraction(
         product *= weight(o, c, *k, *ki).astype(dtype)
         return te.sum(product, axis=[*k, *ki])
 
-    attrs: dict[str, Any] = {TILE: [tile.rows, tile.columns, tile.channels]}
+    attrs: dict[str, Any] = {
+        TILE: [tile.rows, tile.columns, tile.channels],
+        OPERATOR: operator,
+    }
     return te.compute(
         [*shape, round_up(channels, tile.channels)],
         value,

@@ -9,7 +9,8 @@ is written.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
@@ -18,14 +19,17 @@ from tvm.s_tir.dlight.cpu.base import CPUScheduleRule
 
 from . import loops
 from .compute import CONTRACTION, DOT, TILE
+from .layouts import OPERATOR
 from .machine import Machine
-from .prefetch import AHEAD, Ahead
+from .prefetch import Ahead
 from .tile import STACK
 
 __all__ = ["Contraction"]
 
 # Multiply-adds below which starting the threads costs more than they save.
 _PARALLEL = 500_000
+# Most steps of a sum that a search writes out, and "as many as there are" of another loop.
+_UNROLLED, _ALL = 8, 1 << 30
 # Pixels of a tile from which on reading the weights from the L2 cache costs nothing.
 _MANY = 10
 
@@ -44,8 +48,28 @@ class Contraction(CPUScheduleRule):
 
     def apply(
         self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool
-    ) -> s_tir.Schedule | None:
-        """Schedule a function, or return None where it holds no contraction."""
+    ) -> s_tir.Schedule | list[s_tir.Schedule] | None:
+        """Schedule a function, or return None where it holds no contraction.
+
+        Where it is `tunable`, a list is returned: the same schedule, and others that nest its loops
+        in other ways, all with the sizes of the loops as decisions to sample.
+        """
+        found = self._schedule(func, target, lambda plan: plan)
+        if found is None or not tunable:
+            return found[0] if found else None
+        spaces = []
+        for other in found[1].nests():
+            made = self._schedule(func, target, lambda _, other=other: other)  # type: ignore[misc]
+            spaces += [made[0]] if made else []
+        return spaces
+
+    def _schedule(
+        self,
+        func: tirx.PrimFunc,
+        target: tvm.target.Target,
+        change: Callable[[_Plan], _Plan],
+    ) -> tuple[s_tir.Schedule, _Plan] | None:
+        """Schedule a function by its plan, or by another one; give the schedule and the plan."""
         sch = s_tir.Schedule(func)
         blocks = loops.blocks(sch)
         place = loops.find(sch, blocks, CONTRACTION)
@@ -58,13 +82,13 @@ class Contraction(CPUScheduleRule):
         for source in [s for s in sources if loops.written(sch, s) == weights]:
             sources.remove(source)
             loops.elementwise(sch, source, machine)
-        plan = _Plan.of(sch, blocks[place], bool(sources), machine)
+        plan = change(_Plan.of(sch, blocks[place], bool(sources), machine))
         whole = loops.whole_groups(sch, blocks[place], final, plan.tile[2])
         store = final if self.epilogue and whole else None
         _tile(sch, blocks[place], sources, store, plan, machine)
         for rest in ([final] if store is None else []) + ([beyond] if beyond else []):
             loops.elementwise(sch, rest, machine)
-        return s_tir.Schedule(plan.ahead.fetch(sch.mod["main"])) if plan.ahead else sch
+        return sch, plan
 
 
 @dataclass(frozen=True)
@@ -75,10 +99,13 @@ class _Plan:
     group: int  # blocks of channels whose weights stay in the L2 cache together
     rows: int  # rows of tiles that a thread takes at a time
     chunk: int  # inputs that these rows sum in turn, so that their weights stay in the L1 cache
+    whole: bool  # whether a tile is summed at once, else a chunk for all these rows
     reuse: bool  # whether weights stay in the cache for all pictures, or a picture for all weights
     unroll: int  # steps of a sum that are written out
     local: bool  # whether a thread prepares its own part of the input
     ahead: Ahead | None  # how weights are fetched before they are read; None where they are not
+    prepared: bool  # whether the input is copied first
+    sample: bool = False  # whether the sizes are decisions, of which these are the first
 
     @classmethod
     def of(cls, sch: s_tir.Schedule, block: Any, prepared: bool, machine: Machine) -> _Plan:
@@ -115,14 +142,38 @@ class _Plan:
         stays = sums * machine.vector_bytes < STACK
         if once and stays and isinstance(x, int) and blocks * weights > machine.l2:
             step = channels * depth
-            many = group * math.prod(taps) * inputs * step
+            many = math.prod(taps) * inputs * step
             ahead = Ahead(rows, columns, lines, x // columns, step, many)
         if rows * columns < _MANY and math.prod(taps) > 1 and weights > machine.l1:
             # Few pixels at a time: the weights are read often, from as near as can be.
             chunk = loops.divisor(inputs, machine.l1 // (channels * size))
-            return cls(tile, group, loops.divisor(lines, 8), chunk, reuse, unroll, False, ahead)
+            few = loops.divisor(lines, 8)
+            whole = chunk == inputs
+            return cls(tile, group, few, chunk, whole, reuse, unroll, False, ahead, prepared)
         together = _share(lines, known, machine.threads) if local else 1
-        return cls(tile, group, together, inputs, reuse, unroll, local, ahead)
+        return cls(tile, group, together, inputs, True, reuse, unroll, local, ahead, prepared)
+
+    def nests(self) -> list[_Plan]:
+        """List plans for the same tile: this one, and those that nest the loops otherwise."""
+        first = replace(self, sample=True)
+        others = [replace(first, whole=whole, local=False) for whole in (True, False)]
+        if self.prepared:
+            others.append(replace(first, whole=True, local=True))
+        others += [replace(plan, reuse=not plan.reuse) for plan in [first, *others]]
+        if self.ahead:
+            others.append(replace(first, ahead=None))
+        return list(dict.fromkeys([first, *others]))
+
+    def cut(self, sch: s_tir.Schedule, loop: Any, size: int, most: int) -> tuple[Any, Any, Any]:
+        """Split a loop in two, the inner one of this size, or of one at most `most` to sample.
+
+        Returns the inner size and both loops.
+        """
+        whole = loops.extent(sch, loop)
+        if not self.sample or not isinstance(whole, int):
+            return size, *sch.split(loop, [None, size])
+        sizes = sch.sample_perfect_tile(loop, 2, max(most, size), decision=[whole // size, size])
+        return sizes[1], *sch.split(loop, sizes)
 
 
 def _bytes(buffer: Any) -> int:
@@ -155,6 +206,7 @@ def _tile(
     work = loops.work(sch, block)
     lanes = machine.lanes(str(sch.get(block).writes[0].source.dtype))
     sch.unannotate(block, TILE)
+    sch.unannotate(block, OPERATOR)
     if store is None:
         store = sch.cache_write(block, 0, "global")
 
@@ -162,19 +214,21 @@ def _tile(
     yt, yi = sch.split(y, [None, rows])
     xt, xi = sch.split(x, [None, columns])
     ob, oi = sch.split(o, [None, channels])
-    og, ob = sch.split(ob, [None, plan.group])
+    blocks, og, ob = plan.cut(sch, ob, plan.group, _ALL)
     ov, ol = sch.split(oi, [None, lanes])
-    yb, yt = sch.split(yt, [None, plan.rows])
-    kc, k = sch.split(k, [None, plan.chunk])
-    whole = loops.extent(sch, kc) == 1
-    sums = [yt, xt, *taps, kc] if whole else [*taps, kc, yt, xt]
+    _, yb, yt = plan.cut(sch, yt, plan.rows, _ALL)
+    if plan.whole:
+        kc, k = sch.split(k, [1, None])
+    else:
+        _, kc, k = plan.cut(sch, k, plan.chunk, _ALL)
+    sums = [yt, xt, *taps, kc] if plan.whole else [*taps, kc, yt, xt]
     first = [*outer[1:], og, *outer[:1]] if plan.reuse else [*outer, og]
     sch.reorder(*first, yb, ob, *sums, k, yi, xi, ov, ol, *inner)
     together = sch.fuse(*first, yb, *([] if plan.local else [ob]))
     if work is None or work >= _PARALLEL:
         sch.parallel(together)
 
-    sch.reverse_compute_at(store, xt if whole else together, preserve_unit_loops=True)
+    sch.reverse_compute_at(store, xt if plan.whole else together, preserve_unit_loops=True)
     loops.vectorize_last(sch, store, lanes)
     for source in sources:
         if plan.local:
@@ -183,11 +237,11 @@ def _tile(
 
     for loop in (yi, xi, ov):
         sch.unroll(loop)
-    if plan.unroll > 1:
-        k, written = sch.split(k, [None, plan.unroll])
+    if plan.unroll > 1 or plan.sample:
+        _, k, written = plan.cut(sch, k, plan.unroll, _UNROLLED)
         sch.unroll(written)
     if plan.ahead:
-        sch.annotate(k, AHEAD, 1)
+        plan.ahead.annotate(sch, k, blocks)
     if dot is None:
         sch.vectorize(ol)
         sch.decompose_reduction(block, taps[0] if taps else kc)

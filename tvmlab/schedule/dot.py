@@ -23,6 +23,7 @@ from ..qnn.legalize.sums import Sums
 from .compute import (
     Window,
     broadcast_index,
+    by,
     contraction,
     depthwise,
     padded,
@@ -31,6 +32,7 @@ from .compute import (
 )
 from .dot_factors import Factors
 from .dot_sources import source
+from .layouts import Layouts
 from .machine import Machine
 from .tile import OPEN, Tile, pixels_of_a_vector
 
@@ -44,13 +46,15 @@ _ELEMENTWISE, _OUT_ELEMENTWISE = 0, 4
 _NARROW = ("int8", "uint8")
 
 
-def dot_legalizations(machine: Machine) -> dict[str, Legalization]:
+def dot_legalizations(machine: Machine, layouts: Layouts) -> dict[str, Legalization]:
     """Make the legalizations of the quantized operators that the rules for sums serve.
 
     Parameters
     ----------
     machine : Machine
         What to tile for.
+    layouts : Layouts
+        Who chooses the tiles.
 
     Returns
     -------
@@ -59,8 +63,8 @@ def dot_legalizations(machine: Machine) -> dict[str, Legalization]:
         form than it serves: weights or zero points that are no constants, other dtypes or layouts.
     """
     return {
-        "relax.qnn.conv2d": lambda builder, call: _conv2d(builder, call, machine),
-        "relax.qnn.dense": lambda builder, call: _dense(builder, call, machine),
+        "relax.qnn.conv2d": lambda builder, call: _conv2d(builder, call, machine, layouts),
+        "relax.qnn.dense": lambda builder, call: _dense(builder, call, machine, layouts),
         "relax.add": _add,
     }
 
@@ -76,13 +80,15 @@ def _constants(call: relax.Call) -> list[NDArray[Any]] | None:
     return found if narrow and whole and found[0].size else None
 
 
-def _conv2d(builder: relax.BlockBuilder, call: relax.Call, machine: Machine) -> relax.Expr | None:
+def _conv2d(
+    builder: relax.BlockBuilder, call: relax.Call, machine: Machine, layouts: Layouts
+) -> relax.Expr | None:
     """Legalize ``qnn.conv2d`` in NHWC with OHWI weights."""
     a, data, shape = dialect.attributes(call), call.args[0], sizes(call.ty.shape)
-    layouts = a["data_layout"], a["kernel_layout"], a["out_layout"] or a["data_layout"]
+    written = a["data_layout"], a["kernel_layout"], a["out_layout"] or a["data_layout"]
     known = [*shape[1:], *sizes(data.ty.shape)[1:]]
     found = _constants(call)
-    if layouts != ("NHWC", "OHWI", "NHWC") or found is None:
+    if written != ("NHWC", "OHWI", "NHWC") or found is None:
         return None
     if not all(isinstance(size, int) for size in known):
         return None
@@ -105,7 +111,12 @@ def _conv2d(builder: relax.BlockBuilder, call: relax.Call, machine: Machine) -> 
     if alone:
         return _depthwise(builder, data, factors, window, shape, machine)
     each, read = outputs // groups, source(factors, window, groups)
-    tile = _tile(shape[1], shape[2], each, read.steps, read.apart, factors, machine)
+    operator = (
+        f"qnn.conv2d {by(data.ty.shape)} {dtype}, weights {by(weight.shape)} {weight.dtype}, "
+        f"{window}, groups {groups}, {factors.dot.name if factors.dot else 'no dot'}"
+    )
+    ranked = _tiles(shape[1], shape[2], each, read.steps, read.apart, factors, machine)
+    tile = layouts.pick(operator, ranked)
 
     def conv2d(x: te.Tensor, w: te.Tensor, extra: te.Tensor) -> te.Tensor:
         n, height, width, _ = shape
@@ -120,6 +131,7 @@ def _conv2d(builder: relax.BlockBuilder, call: relax.Call, machine: Machine) -> 
             channels=each,
             tile=tile,
             dtype="int32",
+            operator=operator,
             dot=factors.dot,
         )
         return te.compute(
@@ -131,7 +143,9 @@ def _conv2d(builder: relax.BlockBuilder, call: relax.Call, machine: Machine) -> 
     return _call(builder, conv2d, data, read.factors, groups, tile, "qnn_conv2d")
 
 
-def _dense(builder: relax.BlockBuilder, call: relax.Call, machine: Machine) -> relax.Expr | None:
+def _dense(
+    builder: relax.BlockBuilder, call: relax.Call, machine: Machine, layouts: Layouts
+) -> relax.Expr | None:
     """Legalize ``qnn.dense``."""
     data, shape, found = call.args[0], sizes(call.ty.shape), _constants(call)
     if found is None or len(shape) < 2:
@@ -146,7 +160,11 @@ def _dense(builder: relax.BlockBuilder, call: relax.Call, machine: Machine) -> r
     wide = round_up(inputs, factors.depth)
     many = rows if isinstance(rows, int) else OPEN
     steps, apart = wide // factors.depth, wide * factors.bytes
-    tile = _tile(1, many, outputs, steps, apart, factors, machine)
+    operator = (
+        f"qnn.dense {by(data.ty.shape)} {data.ty.dtype}, weights {by(weight.shape)} "
+        f"{weight.dtype}, {factors.dot.name if factors.dot else 'no dot'}"
+    )
+    tile = layouts.pick(operator, _tiles(1, many, outputs, steps, apart, factors, machine))
 
     def dense(x: te.Tensor, w: te.Tensor, extra: te.Tensor) -> te.Tensor:
         before, read = [0] * len(shape), factors.reader(w, tile.channels)
@@ -161,6 +179,7 @@ def _dense(builder: relax.BlockBuilder, call: relax.Call, machine: Machine) -> r
             channels=outputs,
             tile=tile,
             dtype="int32",
+            operator=operator,
             dot=factors.dot,
         )
         return te.compute(
@@ -170,7 +189,7 @@ def _dense(builder: relax.BlockBuilder, call: relax.Call, machine: Machine) -> r
     return _call(builder, dense, data, factors, 1, tile, "qnn_dense")
 
 
-def _tile(
+def _tiles(
     height: int,
     width: int,
     channels: int,
@@ -178,11 +197,11 @@ def _tile(
     apart: int,
     factors: Factors,
     machine: Machine,
-) -> Tile:
-    """Choose the tile as `Tile.choose` does, in the registers that the instruction leaves free."""
+) -> list[Tile]:
+    """Rank the tiles as `Tile.ranked` does, in the registers that the instruction leaves free."""
     spare = factors.dot.spare if factors.dot else 0
     free = replace(machine, registers=machine.registers - spare)
-    return Tile.choose(height, width, channels, steps, apart, "int32", free, factors.weight.nbytes)
+    return Tile.ranked(height, width, channels, steps, apart, "int32", free, factors.weight.nbytes)
 
 
 def _call(

@@ -20,6 +20,7 @@ from .compute import (
     PACK,
     Window,
     broadcast_index,
+    by,
     contraction,
     depthwise,
     packed_shape,
@@ -28,6 +29,7 @@ from .compute import (
     sizes,
 )
 from .dot import dot_legalizations
+from .layouts import Layouts
 from .machine import Machine
 from .tile import OPEN, Tile, pixels_of_a_vector
 from .winograd import Squares
@@ -39,7 +41,11 @@ Legalization = Callable[[relax.BlockBuilder, relax.Call], relax.Expr | None]
 
 
 def legalizations(
-    machine: Machine, *, pack: bool = True, winograd: bool = True
+    machine: Machine,
+    layouts: Layouts | None = None,
+    *,
+    pack: bool = True,
+    winograd: bool = True,
 ) -> dict[str, Legalization]:
     """Make the legalizations of the operators that the contraction rules serve.
 
@@ -47,6 +53,8 @@ def legalizations(
     ----------
     machine : Machine
         What to tile for.
+    layouts : Layouts, optional
+        Who chooses the tiles; the rules' estimate where it is left out.
     pack : bool, optional
         Whether constant weights are packed now. Else they are read as the model has them.
     winograd : bool, optional
@@ -57,12 +65,15 @@ def legalizations(
     dict
         From the operator's name to its legalization.
     """
+    layouts = layouts or Layouts()
     return {
         "relax.nn.conv2d": _or_upstream(
-            lambda builder, call: _conv2d(builder, call, machine, pack, winograd)
+            lambda builder, call: _conv2d(builder, call, machine, layouts, pack, winograd)
         ),
-        "relax.matmul": _or_upstream(lambda builder, call: _matmul(builder, call, machine, pack)),
-        **{name: _or_upstream(made) for name, made in dot_legalizations(machine).items()},
+        "relax.matmul": _or_upstream(
+            lambda builder, call: _matmul(builder, call, machine, layouts, pack)
+        ),
+        **{name: _or_upstream(made) for name, made in dot_legalizations(machine, layouts).items()},
     }
 
 
@@ -85,14 +96,19 @@ def _upstream(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 
 def _conv2d(
-    builder: relax.BlockBuilder, call: relax.Call, machine: Machine, pack: bool, winograd: bool
+    builder: relax.BlockBuilder,
+    call: relax.Call,
+    machine: Machine,
+    layouts: Layouts,
+    pack: bool,
+    winograd: bool,
 ) -> relax.Expr:
     """Legalize ``nn.conv2d`` in NHWC with OHWI weights."""
     attrs, (data, weight) = call.attrs, call.args
-    layouts = str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout)
+    written = str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout)
     filters = sizes(weight.ty.shape)
     shape = sizes(call.ty.shape)
-    if layouts not in (("NHWC", "OHWI", "NHWC"), ("NHWC", "OHWI", "")) or not all(
+    if written not in (("NHWC", "OHWI", "NHWC"), ("NHWC", "OHWI", "")) or not all(
         isinstance(size, int) and size for size in (*filters, *shape[1:], *sizes(data.ty.shape)[1:])
     ):
         return _upstream(builder, call)
@@ -103,14 +119,19 @@ def _conv2d(
         return _depthwise(builder, data, weight, window, shape, dtype, machine)
     whole = str(data.ty.dtype) == str(weight.ty.dtype) == dtype
     if winograd and whole and isinstance(weight, tvm.ir.GenericConst):
-        squares = Squares.choose(window, shape, inputs, groups, dtype, machine)
+        squares = Squares.choose(window, shape, inputs, groups, dtype, machine, layouts)
         if squares:
             return _winograd(builder, data, weight, squares)
     each = outputs // groups
     apart = groups * inputs * window.strides[1] * tvm.DataType(str(data.ty.dtype)).bits // 8
     steps = math.prod(filters[1:])
-    tile = Tile.choose(shape[1], shape[2], each, steps, apart, dtype, machine)
     constant = isinstance(weight, tvm.ir.GenericConst)
+    operator = (
+        f"conv2d {by(data.ty.shape)} {data.ty.dtype}, {'' if constant else 'variable '}weights "
+        f"{by(filters)} {weight.ty.dtype}, {window}, groups {groups}, sums {dtype}"
+    )
+    ranked = Tile.ranked(shape[1], shape[2], each, steps, apart, dtype, machine)
+    tile = layouts.pick(operator, ranked)
 
     def conv2d(x: te.Tensor, w: te.Tensor) -> te.Tensor:
         n, height, width, _ = shape
@@ -130,6 +151,7 @@ def _conv2d(
             channels=each,
             tile=tile,
             dtype=dtype,
+            operator=operator,
         )
         return te.compute(shape, lambda b, y, c, o: sums[b, o // each, y, c, o % each], name="crop")
 
@@ -231,7 +253,11 @@ def _depthwise(
 
 
 def _matmul(
-    builder: relax.BlockBuilder, call: relax.Call, machine: Machine, pack: bool
+    builder: relax.BlockBuilder,
+    call: relax.Call,
+    machine: Machine,
+    layouts: Layouts,
+    pack: bool,
 ) -> relax.Expr:
     """Legalize ``matmul``: of a matrix and constant weights, or batch by batch."""
     left, right = call.args
@@ -243,8 +269,13 @@ def _matmul(
     rows, inputs, channels = a[-2], a[-1], b[-1]
     apart = inputs * tvm.DataType(str(left.ty.dtype)).bits // 8
     many = rows if isinstance(rows, int) else OPEN
-    tile = Tile.choose(1, many, channels, inputs, apart, dtype, machine)
     constant = len(b) == 2 and isinstance(right, tvm.ir.GenericConst)
+    operator = (
+        f"matmul {by(a)} {left.ty.dtype}, {'' if constant else 'variable '}"
+        f"{by(b)} {right.ty.dtype}, sums {dtype}"
+    )
+    ranked = Tile.ranked(1, many, channels, inputs, apart, dtype, machine)
+    tile = layouts.pick(operator, ranked)
     batch = shape[:-2]
 
     def matmul(x: te.Tensor, w: te.Tensor) -> te.Tensor:
@@ -272,6 +303,7 @@ def _matmul(
             channels=channels,
             tile=tile,
             dtype=dtype,
+            operator=operator,
         )
         return te.compute(shape, lambda *i: sums(*i[:-2], 0, *i[-2:]), name="crop")
 

@@ -18,6 +18,7 @@ import tvm
 from tvm import relax
 from tvm.relax.backend.cpu_generic import pipeline as cpu_generic
 from tvm.s_tir import dlight
+from tvm.s_tir.dlight.base import ScheduleRule
 
 from .apply import ApplyRules
 from .contraction import Contraction
@@ -25,21 +26,25 @@ from .depthwise import Depthwise
 from .elementwise import ElementWise
 from .fusion import KeepApart, prologues
 from .layout import channels_last
+from .layouts import Layouts
 from .legalize import legalizations
 from .machine import Machine
 from .parallel import Parallel
 from .reduction import Reduction
 from .staircase import Staircases
 from .transform import WinogradTransform
+from .tuned import ApplyTuned, Tuned
 
-__all__ = ["STEPS", "schedule_passes"]
+__all__ = ["STEPS", "fused_passes", "rules", "schedule_passes"]
 
 #: The steps in their order; each one includes those before it.
 STEPS = ("fuse", "parallel", "tile", "pack", "epilogue", "winograd")
 
 
-def schedule_passes(target: tvm.target.Target, step: str = STEPS[-1]) -> tvm.transform.Pass:
-    """Make the passes that take Relax operators to scheduled TIR, for a CPU.
+def fused_passes(
+    target: tvm.target.Target, step: str = STEPS[-1], layouts: Layouts | None = None
+) -> tvm.transform.Pass:
+    """Make the passes that take Relax operators to the loops that are to be scheduled, for a CPU.
 
     Parameters
     ----------
@@ -47,32 +52,22 @@ def schedule_passes(target: tvm.target.Target, step: str = STEPS[-1]) -> tvm.tra
         Of kind ``llvm``.
     step : str
         The last of the `STEPS` to take.
+    layouts : Layouts, optional
+        Who chooses the tiles that weights are packed for; the rules where it is left out.
 
     Returns
     -------
     tvm.transform.Pass
-        Relax of operators in; Relax that calls fused, scheduled TIR functions out.
+        Relax of operators in; Relax that calls fused TIR functions, which nobody has scheduled,
+        out.
     """
     taken = STEPS[: STEPS.index(step) + 1]
     tile = "tile" in taken
     legal = None
     if tile:
         legal = legalizations(
-            Machine.of(target), pack="pack" in taken, winograd="winograd" in taken
+            Machine.of(target), layouts, pack="pack" in taken, winograd="winograd" in taken
         )
-    rules: list[dlight.base.ScheduleRule] = []
-    if tile:
-        rules = [
-            Contraction(epilogue="epilogue" in taken),
-            Depthwise(),
-            WinogradTransform(),
-            Reduction(),
-            dlight.cpu.Reduction(),
-            ElementWise(),
-            Parallel(),
-        ]
-    elif "parallel" in taken:
-        rules = [Parallel()]
     return tvm.transform.Sequential(
         [
             *([channels_last(), Staircases()] if tile else []),
@@ -85,6 +80,46 @@ def schedule_passes(target: tvm.target.Target, step: str = STEPS[-1]) -> tvm.tra
             relax.transform.FuseTIR(),
             relax.transform.DeadCodeElimination(),
             *(prologues() if "epilogue" in taken else []),
-            *([ApplyRules(rules)] if rules else []),
         ]
     )
+
+
+def rules(step: str = STEPS[-1]) -> list[ScheduleRule]:
+    """List the rules of a step: the first that takes a function schedules it."""
+    taken = STEPS[: STEPS.index(step) + 1]
+    if "tile" in taken:
+        return [
+            Contraction(epilogue="epilogue" in taken),
+            Depthwise(),
+            WinogradTransform(),
+            Reduction(),
+            dlight.cpu.Reduction(),
+            ElementWise(),
+            Parallel(),
+        ]
+    return [Parallel()] if "parallel" in taken else []
+
+
+def schedule_passes(
+    target: tvm.target.Target, step: str = STEPS[-1], tuned: Tuned | None = None
+) -> tvm.transform.Pass:
+    """Make the passes that take Relax operators to scheduled TIR, for a CPU.
+
+    Parameters
+    ----------
+    target : tvm.target.Target
+        Of kind ``llvm``.
+    step : str
+        The last of the `STEPS` to take.
+    tuned : Tuned, optional
+        Schedules that were found by measuring, which go before those of the rules.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        Relax of operators in; Relax that calls fused, scheduled TIR functions out.
+    """
+    passes = [fused_passes(target, step, Layouts(tuned.layouts) if tuned else None)]
+    if tuned:
+        passes.append(ApplyTuned(tuned))
+    return tvm.transform.Sequential([*passes, ApplyRules(rules(step))])

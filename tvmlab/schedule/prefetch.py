@@ -15,7 +15,7 @@ from typing import Any
 import tvm_ffi
 from tvm import s_tir, tirx
 
-__all__ = ["AHEAD", "Ahead"]
+__all__ = ["AHEAD", "Ahead", "fetch_ahead"]
 
 #: The annotation of the loop over the steps of a sum that is to fetch.
 AHEAD = "tvmlab.ahead"
@@ -34,7 +34,7 @@ class Ahead:
     down, across : int
         Tiles of a picture: all of them read the same weights before the next ones are read.
     step, many : int
-        Weights of one step of a sum, and of all blocks that a tile reads in turn.
+        Weights of one step of a sum, and of a block: all blocks that a tile reads in turn.
     """
 
     rows: int
@@ -44,29 +44,20 @@ class Ahead:
     step: int
     many: int
 
-    def fetch(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Let the loop that is annotated with `AHEAD` fetch what comes next.
+    def annotate(self, sch: s_tir.Schedule, loop: Any, blocks: Any) -> None:
+        """Mark the loop over the steps of a sum, for `fetch_ahead`.
 
         Parameters
         ----------
-        func : tvm.tirx.PrimFunc
-            The contraction.
-
-        Returns
-        -------
-        tvm.tirx.PrimFunc
-            It computes the same.
+        sch : tvm.s_tir.Schedule
+            Of the contraction.
+        loop : LoopRV
+            The loop.
+        blocks : int or ExprRV
+            How many blocks of weights a tile reads in turn; `many` is of one.
         """
-
-        def rewrite(loop: tirx.For) -> tirx.For:
-            if AHEAD not in loop.annotations:
-                return loop
-            rest = {key: value for key, value in loop.annotations.items() if key != AHEAD}
-            body = tirx.SeqStmt([tirx.Evaluate(self._instruction(loop.body)), loop.body])
-            bounds = loop.min, loop.extent, loop.kind
-            return tirx.For(loop.loop_var, *bounds, body, loop.thread_binding, rest)
-
-        return func.with_body(tvm_ffi.structural_map(func.body, (tirx.For, rewrite)))
+        said = [self.rows, self.columns, self.down, self.across, self.step, self.many]
+        sch.annotate(loop, AHEAD, [*said, blocks])
 
     def _instruction(self, body: tirx.Stmt) -> tirx.PrimExpr:
         """Make the instruction for one step of the sum."""
@@ -98,6 +89,36 @@ class Ahead:
         there = tirx.BufferLoad(weights.source, [zero] * (len(sizes) - 1) + [next_])
         flags = (tirx.const(flag, "int32") for flag in (_READ, _LEVEL, _DATA))
         return tirx.call_llvm_intrin("void", "llvm.prefetch", tirx.address_of(there), *flags)
+
+
+def fetch_ahead(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Let every loop that `Ahead.annotate` marked fetch what comes next.
+
+    It is a step of its own after the schedule, since a schedule has no primitive for it: a trace
+    holds the mark.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+        A scheduled contraction, or anything else.
+
+    Returns
+    -------
+    tvm.tirx.PrimFunc
+        It computes the same.
+    """
+
+    def rewrite(loop: tirx.For) -> tirx.For:
+        if AHEAD not in loop.annotations:
+            return loop
+        rows, columns, down, across, step, many, blocks = map(int, loop.annotations[AHEAD])
+        ahead = Ahead(rows, columns, down, across, step, many * blocks)
+        rest = {key: value for key, value in loop.annotations.items() if key != AHEAD}
+        body = tirx.SeqStmt([tirx.Evaluate(ahead._instruction(loop.body)), loop.body])
+        bounds = loop.min, loop.extent, loop.kind
+        return tirx.For(loop.loop_var, *bounds, body, loop.thread_binding, rest)
+
+    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.For, rewrite)))
 
 
 def _replace(expr: Any, pairs: list[tuple[Any, Any]]) -> Any:

@@ -49,8 +49,12 @@ class Tile:
     columns: int
     channels: int
 
+    def __str__(self) -> str:
+        """Write it as pixels downwards, pixels across, channels."""
+        return f"{self.rows}x{self.columns}x{self.channels}"
+
     @classmethod
-    def choose(
+    def ranked(
         cls,
         height: int,
         width: int,
@@ -60,8 +64,8 @@ class Tile:
         dtype: str,
         machine: Machine,
         weights: int = 0,
-    ) -> Tile:
-        """Take the tile that needs the fewest cycles for a picture of one layer.
+    ) -> list[Tile]:
+        """List the tiles, those that need the fewest cycles for a picture of one layer first.
 
         Parameters
         ----------
@@ -112,7 +116,7 @@ class Tile:
             for columns in range(1, min(width, pixels) + 1)
             for rows in range(1, min(height, pixels // columns) + 1)
         ]
-        return min(candidates, key=cycles)
+        return sorted(candidates, key=cycles)
 
 
 def pixels_of_a_vector(width: int, taps: int, machine: Machine) -> int:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tvm import te, tirx
 
 from .compute import Window, contraction, round_up
+from .layouts import Layouts
 from .machine import Machine
 from .tile import MEMORY, Tile
 
@@ -75,18 +76,30 @@ class Squares:
         Channels of the input.
     machine : Machine
         What to tile for.
+    layouts : Layouts, optional
+        Who chooses the tile of the products.
     """
 
     def __init__(
-        self, size: int, window: Window, shape: Sequence[Any], inputs: int, machine: Machine
+        self,
+        size: int,
+        window: Window,
+        shape: Sequence[Any],
+        inputs: int,
+        machine: Machine,
+        layouts: Layouts | None = None,
     ) -> None:
         self.size, self.points, self.window, self.shape = size, size + 2, window, list(shape)
         _, height, width, self.outputs = shape
         self.inputs = inputs
         self.down, self.across = -(-height // size), -(-width // size)
-        self.tile = Tile.choose(
-            1, self.down * self.across, self.outputs, inputs, 4 * inputs, "float32", machine
+        squares = self.down * self.across
+        self.operator = (
+            f"winograd {size}: {shape[0]}x{self.down}x{self.across} squares, "
+            f"{inputs} to {self.outputs} channels"
         )
+        ranked = Tile.ranked(1, squares, self.outputs, inputs, 4 * inputs, "float32", machine)
+        self.tile = (layouts or Layouts()).pick(self.operator, ranked)
 
     @classmethod
     def choose(
@@ -97,6 +110,7 @@ class Squares:
         groups: int,
         dtype: str,
         machine: Machine,
+        layouts: Layouts | None = None,
     ) -> Squares | None:
         """Take the size that needs the fewest cycles; None where the convolution itself does.
 
@@ -112,6 +126,8 @@ class Squares:
             Of the sums: only float32 bears the rounding.
         machine : Machine
             What to tile for.
+        layouts : Layouts, optional
+            Who chooses the tile of the products.
         """
         lanes = machine.lanes("float32")
         _, height, width, outputs = shape
@@ -131,7 +147,7 @@ class Squares:
             need = cycles(products, (m + 2) ** 2, 2 * products * (inputs + outputs))
             if need < best:
                 best, size = need, m
-        return cls(size, window, shape, inputs, machine) if size else None
+        return cls(size, window, shape, inputs, machine, layouts) if size else None
 
     def filters(self, weight: NDArray[np.float32]) -> NDArray[np.float32]:
         """Transform weights ``[outputs, 3, 3, inputs]`` to ``[points^2, outputs, inputs]``."""
@@ -169,6 +185,7 @@ class Squares:
             channels=self.outputs,
             tile=self.tile,
             dtype="float32",
+            operator=self.operator,
         )
         return te.compute(
             (n, squares, a, a, self.outputs),

@@ -1,0 +1,44 @@
+"""Which register tile the weights of an operator are packed for, and who may choose another.
+
+A tile is chosen when an operator becomes loops, for its constant weights are packed then: what
+follows, fusion and schedules, finds them so. Tuning measures other tiles; what it found better is
+given back here, operator by operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from .tile import Tile
+
+__all__ = ["OPERATOR", "Layouts"]
+
+#: The annotation of a contraction that names its operator and shapes.
+OPERATOR = "tvmlab.operator"
+
+
+class Layouts:
+    """A choice of register tiles.
+
+    Parameters
+    ----------
+    chosen : mapping of str to str, optional
+        From an operator, as the annotation `OPERATOR` names it, to a tile, as `str` writes it. An
+        operator that is not in it, or whose tile is none of those that could be, keeps the tile
+        that needs the fewest cycles by the rules' estimate.
+
+    Attributes
+    ----------
+    ranked : dict of str to tuple of Tile
+        What could be chosen for each operator that was asked about, the best by estimate first.
+    """
+
+    def __init__(self, chosen: Mapping[str, str] | None = None) -> None:
+        self._chosen = dict(chosen or {})
+        self.ranked: dict[str, tuple[Tile, ...]] = {}
+
+    def pick(self, operator: str, ranked: Sequence[Tile]) -> Tile:
+        """Choose one of the tiles for an operator."""
+        self.ranked[operator] = tuple(ranked)
+        wanted = self._chosen.get(operator)
+        return next((tile for tile in ranked if str(tile) == wanted), ranked[0])

@@ -1,0 +1,175 @@
+"""From a module to its tasks: the functions that `tvmlab.compile` would schedule."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax, s_tir, tirx
+from tvm.ir import IRModule
+
+from ..compiler import simplify, with_public_main
+from ..errors import TuningError
+from ..schedule import Layouts, Tile, channels_last, fused_passes, rules
+from ..schedule.apply import SCHEDULED
+from ..schedule.layouts import OPERATOR
+from ..target import as_target
+from .spaces import metaschedule_spaces
+from .task import Task, Variant
+
+__all__ = ["tasks"]
+
+# Tiles of an operator that are tried besides the rules' own; tiles of as many channels.
+_OTHERS, _OF_A_WIDTH = 7, 2
+
+
+def tasks(
+    mod: IRModule,
+    target: tvm.target.Target | Mapping[str, Any] | str | None = None,
+    *,
+    layouts: bool = True,
+) -> list[Task]:
+    """List what there is to tune in a module.
+
+    Parameters
+    ----------
+    mod : tvm.ir.IRModule
+        A module with a Relax function ``main``, as for `tvmlab.compile`.
+    target : tvm.target.Target, mapping or str, optional
+        A CPU; the host where it is left out.
+    layouts : bool
+        Whether operators may have their weights packed in other ways than the rules'.
+
+    Returns
+    -------
+    list of Task
+        One a fused function, in the order of their first call. Functions that are scheduled
+        already or whose sizes are not known are none.
+
+    Raises
+    ------
+    TuningError
+        The target is no CPU, or nothing in the module can be tuned.
+    """
+    made = as_target(target)
+    if made.kind.name != "llvm":
+        raise TuningError(
+            f"a target of kind {made.kind.name} cannot be tuned here",
+            where=str(made),
+            fix="tune for a CPU: a target of kind llvm",
+        )
+    with made:
+        # Layouts of activations are the same whatever tiles are chosen: once is enough.
+        mod = channels_last()(simplify(with_public_main(mod)))
+        first = Layouts()
+        lowered = fused_passes(made, layouts=first)(mod)
+        names = _calls(lowered)
+        others = []
+        for rank in range(_OTHERS if layouts and first.ranked else 0):
+            chosen = {
+                operator: str(tiles[rank])
+                for operator, ranked in first.ranked.items()
+                if rank < len(tiles := _others(ranked))
+            }
+            packed = fused_passes(made, layouts=Layouts(chosen))(mod)
+            others.append((chosen, packed, _calls(packed)))
+        found: list[Task] = []
+        for name, count in Counter(names).items():
+            func = lowered[name]
+            if not _tunable(func):
+                continue
+            place, operator = names.index(name), _operator(func)
+            variants = [_variant("", func, made)]
+            for chosen, packed, called in others:
+                if operator in chosen and len(called) == len(names):
+                    variants.append(_variant(chosen[operator], packed[called[place]], made))
+            flops = float(s_tir.analysis.estimate_tir_flops(variants[0].module))
+            found.append(Task(name, operator, made, count, flops, tuple(variants)))
+    if not found:
+        raise TuningError(
+            "there is nothing to tune",
+            where="the module's function main",
+            fix="a module is tuned whose shapes are known and whose operators TVM lowers to loops",
+        )
+    return found
+
+
+def _others(ranked: tuple[Tile, ...]) -> list[Tile]:
+    """Choose tiles to try: the next best by the rules' estimate, at most two of each width."""
+    count = Counter([ranked[0].channels])
+    chosen = []
+    for tile in ranked[1:]:
+        count[tile.channels] += 1
+        if count[tile.channels] <= _OF_A_WIDTH:
+            chosen.append(tile)
+    return chosen[:_OTHERS]
+
+
+def _calls(mod: IRModule) -> list[str]:
+    """List the TIR functions that ``main`` calls, in order, as often as it calls them."""
+    called: list[str] = []
+
+    def visit(expr: relax.Expr) -> None:
+        if isinstance(expr, relax.Call) and getattr(expr.op, "name", "") == "relax.call_tir":
+            called.append(expr.args[0].name_hint)
+
+    relax.analysis.post_order_visit(mod["main"].body, visit)
+    return called
+
+
+def _tunable(func: tirx.PrimFunc) -> bool:
+    """Tell whether a function has blocks to schedule, and sizes that are known."""
+    body = func.body
+    if func.attrs.get(SCHEDULED, False) or not isinstance(body, s_tir.SBlockRealize):
+        return False
+    shapes = [getattr(param.ty, "shape", None) for param in func.params]
+    return all(
+        shape is not None and all(isinstance(size, tirx.IntImm) for size in shape)
+        for shape in shapes
+    )
+
+
+def _operator(func: tirx.PrimFunc) -> str:
+    """Name the operator of a function's contraction; empty where it holds none."""
+    named: list[str] = []
+
+    def visit(block: s_tir.SBlock) -> None:
+        if OPERATOR in block.annotations:
+            named.append(str(block.annotations[OPERATOR]))
+
+    tvm_ffi.structural_walk(func.body, (s_tir.SBlock, visit))
+    return named[0] if named else ""
+
+
+def _variant(layout: str, func: tirx.PrimFunc, target: tvm.target.Target) -> Variant:
+    module = IRModule({"main": func.with_attr("global_symbol", "main")})
+    spaces = partial(_spaces, module, target)
+    return Variant(layout, module, _by_rule(module["main"], target), spaces)
+
+
+def _by_rule(func: tirx.PrimFunc, target: tvm.target.Target) -> s_tir.Schedule | None:
+    """Schedule a function as `tvmlab.compile` does."""
+    for rule in rules():
+        try:
+            made = rule.apply(func, target, False)
+        except Exception:  # compile leaves the function as it is, then
+            return None
+        if made is not None:
+            return made
+    return None
+
+
+def _spaces(module: IRModule, target: tvm.target.Target) -> list[s_tir.Schedule]:
+    """Make the design spaces: the rule's, and MetaSchedule's."""
+    own: list[s_tir.Schedule] = []
+    for rule in rules():
+        made = rule.apply(module["main"], target, True)
+        if isinstance(made, list):
+            own = made
+        if made is not None:
+            break
+    return [*own, *metaschedule_spaces(module, target)]

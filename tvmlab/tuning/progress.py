@@ -1,0 +1,250 @@
+"""How far tuning has come, for whoever watches: bars, lines, or a line in a notebook."""
+
+from __future__ import annotations
+
+import html
+import sys
+import time
+from collections.abc import Callable
+from typing import IO, Any, Literal
+
+__all__ = ["Bars", "Lines", "NotebookLine", "Progress", "make_progress"]
+
+LINE_SECONDS = 5.0
+"""Where there is no terminal: a line at most this often, and at the end of a task."""
+NOTEBOOK_SECONDS = 0.5
+
+
+class Progress:
+    """Shows nothing; what the others are made from.
+
+    Parameters
+    ----------
+    clock : callable
+        Gives seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self.began = clock()
+        self.total = 0
+        self.done = 0
+        self.known = 0
+
+    def begin(self, tasks: int, total: int) -> None:
+        """Start.
+
+        Parameters
+        ----------
+        tasks : int
+            How many there are.
+        total : int
+            Trials of all of them.
+        """
+        self.began, self.total = self.clock(), total
+
+    def advance(self, trials: int) -> None:
+        """Count trials that earlier runs did."""
+        self.done += trials
+        self.known += trials
+
+    def candidate(self, task: str, done: int, trials: int, best: float, rule: float) -> None:
+        """Take note of a candidate.
+
+        Parameters
+        ----------
+        task : str
+            Whose it is.
+        done, trials : int
+            Trials of the task, those made and all.
+        best, rule : float
+            Billions of operations a second of the best known and of the rule.
+        """
+        self.done += 1
+
+    def close(self) -> None:
+        """End the display."""
+
+    def left(self) -> str:
+        """Say how long the rest will take, going by what this run has measured so far."""
+        fresh = self.done - self.known
+        if fresh <= 0:
+            return "?"
+        seconds = (self.clock() - self.began) / fresh * max(0, self.total - self.done)
+        minutes, rest = divmod(round(seconds), 60)
+        return f"{minutes}:{rest:02d}"
+
+
+def _text(task: str, done: int, trials: int, best: float, rule: float) -> str:
+    name = task if len(task) <= 32 else task[:29] + "..."
+    return f"{name} {done}/{trials}, best {best:.1f} GFLOP/s, rule {rule:.1f}"
+
+
+class Lines(Progress):
+    """Prints a line now and then.
+
+    Parameters
+    ----------
+    stream : file
+        Where to.
+    clock : callable
+        Gives seconds.
+    """
+
+    def __init__(
+        self, stream: IO[str] | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__(clock)
+        self.stream = stream if stream is not None else sys.stdout
+        self.last = float("-inf")
+
+    def candidate(self, task: str, done: int, trials: int, best: float, rule: float) -> None:
+        """Print a line if the last is some seconds old, or the task has all its trials."""
+        super().candidate(task, done, trials, best, rule)
+        if self.clock() - self.last < LINE_SECONDS and done < trials:
+            return
+        self.last = self.clock()
+        text = _text(task, done, trials, best, rule)
+        print(f"{self.done}/{self.total} left {self.left()}: {text}", file=self.stream, flush=True)
+
+
+class Bars(Progress):
+    """Two bars of tqdm's: the task's, and one over all.
+
+    Parameters
+    ----------
+    bar : callable
+        ``tqdm.tqdm``.
+    """
+
+    def __init__(self, bar: Callable[..., Any]) -> None:
+        super().__init__()
+        self.bar = bar
+        self.all: Any = None
+        self.one: Any = None
+        self.task = ""
+
+    def begin(self, tasks: int, total: int) -> None:
+        """Draw the bar over all."""
+        super().begin(tasks, total)
+        self.all = self.bar(total=total, desc=f"{tasks} tasks", unit="trial", position=1)
+
+    def advance(self, trials: int) -> None:
+        """Fill the bar with what earlier runs did."""
+        super().advance(trials)
+        self.all.initial = trials
+        self.all.n = trials
+        self.all.refresh()
+
+    def candidate(self, task: str, done: int, trials: int, best: float, rule: float) -> None:
+        """Move both bars."""
+        super().candidate(task, done, trials, best, rule)
+        if task != self.task:
+            if self.one is not None:
+                self.one.close()
+            self.task = task
+            name = task if len(task) <= 32 else task[:29] + "..."
+            self.one = self.bar(
+                total=trials, initial=done - 1, desc=name, unit="trial", position=0, leave=False
+            )
+        self.one.set_postfix_str(f"best {best:.1f} GFLOP/s, rule {rule:.1f}", refresh=False)
+        self.one.update(1)
+        self.all.update(1)
+
+    def close(self) -> None:
+        """Leave the bar over all where it stands."""
+        for bar in (self.one, self.all):
+            if bar is not None:
+                bar.close()
+
+
+class NotebookLine(Progress):
+    """One output of a notebook's cell that is rewritten in place: no widgets.
+
+    Parameters
+    ----------
+    show : callable
+        ``IPython.display.display``.
+    clock : callable
+        Gives seconds.
+    """
+
+    def __init__(
+        self, show: Callable[..., Any], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__(clock)
+        self.show = show
+        self.handle: Any = None
+        self.last = float("-inf")
+        self.text = ""
+
+    def candidate(self, task: str, done: int, trials: int, best: float, rule: float) -> None:
+        """Rewrite the output, twice a second at most."""
+        super().candidate(task, done, trials, best, rule)
+        self.text = _text(task, done, trials, best, rule)
+        if self.clock() - self.last >= NOTEBOOK_SECONDS:
+            self.last = self.clock()
+            self._draw()
+
+    def close(self) -> None:
+        """Rewrite it a last time."""
+        if self.text:
+            self._draw()
+
+    def _draw(self) -> None:
+        view = _View(self.done, self.total, self.left(), self.text)
+        if self.handle is None:
+            self.handle = self.show(view, display_id=True)
+        else:
+            self.handle.update(view)
+
+
+class _View:
+    """A bar as HTML, and as text where HTML is not shown."""
+
+    def __init__(self, done: int, total: int, left: str, text: str) -> None:
+        self.done, self.total, self.left, self.text = done, total, left, text
+
+    def __repr__(self) -> str:
+        return f"{self.done}/{self.total} trials, left {self.left}: {self.text}"
+
+    def _repr_html_(self) -> str:
+        return (
+            f'<progress value="{self.done}" max="{self.total}" aria-label="trials measured">'
+            f"</progress> <code>{html.escape(repr(self))}</code>"
+        )
+
+
+def _in_notebook() -> bool:
+    """Tell whether a notebook's kernel runs this."""
+    module = sys.modules.get("IPython")
+    shell = module.get_ipython() if module is not None else None
+    return type(shell).__name__ == "ZMQInteractiveShell"
+
+
+def make_progress(how: bool | Literal["auto"]) -> Progress:
+    """Choose a display.
+
+    Parameters
+    ----------
+    how : bool or "auto"
+        False for none. Else a line that is rewritten in a notebook, bars where the standard error
+        is a terminal and tqdm is installed, and lines on the standard output elsewhere.
+
+    Returns
+    -------
+    Progress
+    """
+    if how is False:
+        return Progress()
+    if _in_notebook():
+        from IPython.display import display
+
+        return NotebookLine(display)
+    if sys.stderr.isatty() and sys.stdout.isatty():
+        try:
+            from tqdm import tqdm
+        except ImportError:
+            return Lines()
+        return Bars(tqdm)
+    return Lines()

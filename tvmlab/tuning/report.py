@@ -1,0 +1,135 @@
+"""What tuning brought."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+
+__all__ = ["Report", "TaskReport"]
+
+
+@dataclass(frozen=True)
+class TaskReport:
+    """What tuning brought to one task.
+
+    Attributes
+    ----------
+    name : str
+        The task's.
+    calls : int
+        How often the network calls it.
+    flops : float
+        Operations of one call.
+    rule : float
+        Seconds a call without tuning, from the duel where there was one; infinity where what is
+        compiled without tuning did not run.
+    tuned : float
+        Seconds a call of what `tvmlab.compile` takes from now on: `rule` times the median ratio of
+        the duel, or `rule` where nothing won.
+    layout : str
+        The layout that was chosen; empty for the rule's own.
+    ended : str
+        Why the search ended.
+    errors : tuple of str
+        Why candidates failed, one entry each.
+    times : tuple of float
+        Seconds a call of each candidate, in the order of the trials of this run and of those
+        before; infinity for one that failed.
+    predicted : tuple of float or None
+        What the tuner's model said of each before it was measured, a throughput relative to the
+        best known then; None where it said nothing, for the rules and for trials of earlier runs.
+    """
+
+    name: str
+    calls: int
+    flops: float
+    rule: float
+    tuned: float
+    layout: str
+    ended: str
+    errors: tuple[str, ...]
+    times: tuple[float, ...]
+    predicted: tuple[float | None, ...]
+
+    @property
+    def trials(self) -> int:
+        """Candidates measured, in this run and before."""
+        return len(self.times)
+
+    @property
+    def curve(self) -> tuple[float, ...]:
+        """The best throughput after each trial, in GFLOP/s; 0 until a candidate ran."""
+        bests = accumulate(self.times, min)
+        return tuple(self.flops / best / 1e9 for best in bests)
+
+    @property
+    def ratio(self) -> float:
+        """The tuned time over the rule's."""
+        return self.tuned / self.rule if 0 < self.rule < float("inf") else 1.0
+
+    @property
+    def gflops(self) -> float:
+        """Billions of operations a second after tuning."""
+        return self.flops / self.tuned / 1e9 if self.tuned > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Report:
+    """What tuning brought to a module.
+
+    Attributes
+    ----------
+    tasks : tuple of TaskReport
+        In the order of the time that they take.
+    seconds : float
+        How long this run took.
+    measured : int
+        Candidates that this run measured; what earlier runs did is in the tasks' trials only.
+    """
+
+    tasks: tuple[TaskReport, ...]
+    seconds: float
+    measured: int
+
+    @property
+    def before(self) -> float:
+        """Seconds that all calls take without tuning, added up."""
+        return sum(task.calls * task.rule for task in self.tasks)
+
+    @property
+    def after(self) -> float:
+        """Seconds that all calls take after tuning, added up."""
+        return sum(task.calls * task.tuned for task in self.tasks)
+
+    def __str__(self) -> str:
+        """Draw a table, times in milliseconds."""
+        head = ("task", "calls", "rule ms", "tuned ms", "ratio", "GFLOP/s", "trials", "errors")
+        lines = [(*head, "layout")]
+        for task in self.tasks:
+            lines.append(
+                (
+                    task.name if len(task.name) <= 40 else task.name[:37] + "...",
+                    str(task.calls),
+                    f"{task.rule * 1e3:.4f}",
+                    f"{task.tuned * 1e3:.4f}",
+                    f"{task.ratio:.2f}",
+                    f"{task.gflops:.1f}",
+                    str(task.trials),
+                    str(len(task.errors)),
+                    task.layout,
+                )
+            )
+        widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+        rows = []
+        for line in lines:
+            cells = [line[0].ljust(widths[0])]
+            cells += [
+                cell.rjust(width) for cell, width in zip(line[1:-1], widths[1:-1], strict=True)
+            ]
+            rows.append("  ".join([*cells, line[-1]]).rstrip())
+        ratio = self.after / self.before if 0 < self.before < float("inf") else 1.0
+        rows.append(
+            f"all calls: {self.before * 1e3:.3f} ms before, {self.after * 1e3:.3f} ms after "
+            f"({ratio:.2f}); {self.measured} candidates measured in {self.seconds:.0f} s"
+        )
+        return "\n".join(rows)

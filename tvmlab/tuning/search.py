@@ -1,0 +1,286 @@
+"""One task: its rules measured, and its space searched batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tvm import s_tir
+
+from ..errors import RecordError
+from ..target import physical_cores
+from .answers import output_types, same_answer
+from .context import identity
+from .driver import Driver
+from .known import Known, Tried, measured, whole
+from .measure import Measurer, Outcome
+from .records import Records
+from .result import Result, fits, target_data
+from .task import Task, Variant
+from .traces import as_data, replay
+from .tuners import Tuner
+
+__all__ = ["TaskSearch", "measure_rules"]
+
+WRONG = "It gives another answer than the rule's schedule."
+BATCH = 16
+"""Candidates a batch: the model is trained anew after each."""
+SMALL = 64
+"""Below this many trials batches are half as large, so that the model sees several."""
+HOPELESS = 24
+"""Candidates that may fail before a task without any that ran is given up."""
+
+
+class TaskSearch:
+    """The search of one task, a batch at a time; what was recorded before counts.
+
+    Parameters
+    ----------
+    task : Task
+        What is tuned.
+    measurer : Measurer
+        Who builds and measures.
+    records : Records
+        Where each outcome goes as it is known.
+    tuner : Tuner
+        From `find_tuner`.
+    trials : int
+        Candidates to measure at most, the rules' among them and those in the records.
+    early_stopping : int or None
+        Trials without a better one after which the search ends.
+    seed : int
+        Where random decisions start.
+    watch : callable, optional
+        Called with this object after each candidate.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        measurer: Measurer,
+        records: Records,
+        *,
+        tuner: Tuner,
+        trials: int,
+        early_stopping: int | None = None,
+        seed: int = 0,
+        watch: Callable[[TaskSearch], None] | None = None,
+    ) -> None:
+        self.task, self.measurer, self.records = task, measurer, records
+        self.tuner, self.trials, self.early_stopping = tuner, trials, early_stopping
+        self.seed, self.watch = seed, watch or (lambda search: None)
+        self.times: list[float] = []
+        """The time of each candidate in the order of their trials; infinity where one failed."""
+        self.predicted: list[float | None] = []
+        """What the model said of each before it was measured; None where it said nothing."""
+        self.errors: list[str] = []
+        self.ended = ""
+        """Why the search is over; empty while it is not."""
+        # A layout can only be taken where the graph can be told of it, by the operator.
+        variants = task.variants if task.operator else task.variants[:1]
+        self.known = [self._recall(variant) for variant in variants]
+        self.chosen = 0
+        self._driver: Driver | None = None
+        self._bests: list[float] = []
+
+    # What was measured.
+
+    @property
+    def rule_time(self) -> float:
+        """What is taken without tuning, in seconds a call; infinity where it failed."""
+        return self.known[0].rule_time
+
+    @property
+    def best_time(self) -> float:
+        """The fastest known, in seconds a call; infinity where nothing ran."""
+        return min(self.times, default=float("inf"))
+
+    @property
+    def batches(self) -> list[float]:
+        """The fastest known after each batch, in seconds a call."""
+        return self._bests
+
+    @property
+    def left(self) -> int:
+        """Trials that are left."""
+        return max(0, self.trials - len(self.times))
+
+    @property
+    def current(self) -> Known:
+        """The variant that is searched."""
+        return self.known[self.chosen]
+
+    def gflops(self, time: float) -> float:
+        """Say a time as billions of operations a second."""
+        return 0.0 if time == float("inf") else self.task.flops / time / 1e9
+
+    def _recall(self, variant: Variant) -> Known:
+        rule = variant.rule
+        if rule is None:  # what is compiled then is the function as it is
+            rule = s_tir.Schedule(variant.module, debug_mask="none")
+        workload = self.records.workload(variant.module, self.task.name)
+        known = Known(variant, workload, rule, output_types(variant.module))
+        for result in self.records.results(workload):
+            if fits(result, self.task.target):
+                continue
+            if result.against:
+                known.duels.append(result)
+                continue
+            outcome = Outcome(tuple(result.times), result.error, tuple(result.answer))
+            if result.origin == "rule":
+                if result.trace == as_data(rule.trace):
+                    self._remember(known, Tried(rule, "rule", outcome))
+                continue
+            try:
+                schedule = replay(variant.module, result.trace)
+            except RecordError:
+                self._count(float("inf"), None)
+                continue
+            self._remember(known, Tried(schedule, "search", outcome))
+        return known
+
+    def _count(self, time: float, predicted: float | None) -> None:
+        self.times.append(time)
+        self.predicted.append(predicted)
+
+    def _remember(self, known: Known, tried: Tried, predicted: float | None = None) -> None:
+        assert tried.schedule is not None
+        if tried.origin == "rule":
+            known.measured_rule = tried
+        else:
+            known.tried[identity(tried.schedule.mod)] = tried
+            known.duels.clear()  # they were fought before this one was known
+        self._count(tried.time, predicted)
+        if tried.outcome.error:
+            self.errors.append(tried.outcome.error)
+
+    # What is measured next.
+
+    def begin(self) -> None:
+        """Choose the variant whose rule is the fastest, once the rules are measured."""
+        fastest = min(self.known, key=lambda known: known.rule_time)
+        self.chosen = self.known.index(fastest)
+        self._bests.append(self.best_time)
+
+    def choose(self, layout: str) -> None:
+        """Search the variant of this layout, and no longer the fastest one's."""
+        layouts = [known.variant.layout for known in self.known]
+        self.chosen = layouts.index(layout)
+
+    def step(self, limit: int | None = None) -> int:
+        """Propose a batch, measure it, learn from it.
+
+        Parameters
+        ----------
+        limit : int, optional
+            Candidates at most.
+
+        Returns
+        -------
+        int
+            How many were measured; 0 where the search is over, see `ended`.
+        """
+        if not self._goes_on():
+            return 0
+        if self._driver is None:
+            size = BATCH if self.trials >= SMALL else BATCH // 2
+            self._driver = Driver(self.current, self.task.target, self.tuner, self.seed, size)
+        most = self.left if limit is None else min(limit, self.left)
+        batch = self._driver.propose(most)
+        if not batch:
+            self.ended = "no candidates are left in the space"
+            return 0
+        said = self._driver.predict(batch)
+        told = []
+        schedules = [candidate.sch for candidate in batch]
+        for place, outcome in measured(self.measurer, schedules):
+            tried = Tried(batch[place].sch, "search", self._judge(self.current, outcome))
+            self.take(self.current, tried, said[place])
+            told.append((batch[place], tried))
+        self._driver.learn(told)
+        self._bests.append(self.best_time)
+        self._goes_on()
+        return len(batch)
+
+    def take(self, known: Known, tried: Tried, predicted: float | None = None) -> None:
+        """Record a candidate's outcome, and count it."""
+        self.record(known, tried)
+        self._remember(known, tried, predicted)
+        self.watch(self)
+
+    def _goes_on(self) -> bool:
+        if self.ended:
+            return False
+        if self.left == 0:
+            self.ended = "all trials are done"
+        elif self.early_stopping is not None and self._idle() >= self.early_stopping:
+            self.ended = f"nothing better in {self._idle()} trials"
+        elif self.hopeless(HOPELESS):
+            self.ended = "no candidate ran"
+        return not self.ended
+
+    def _idle(self) -> int:
+        """Count the trials since the best one."""
+        best = min(self.times, default=float("inf"))
+        return len(self.times) - 1 - self.times.index(best) if best < float("inf") else 0
+
+    def hopeless(self, least: int = 1) -> bool:
+        """Tell whether as many candidates were tried as `least`, and all of them failed."""
+        return len(self.current.tried) >= least and not self.current.found()
+
+    def _judge(self, known: Known, outcome: Outcome) -> Outcome:
+        """Turn down a candidate that computes something else than its rule."""
+        outcome = whole(outcome)
+        if outcome.error:
+            return outcome
+        expected = known.measured_rule.outcome.answer if known.measured_rule else ()
+        if not expected:  # the rule did not run: the first candidate that did is what we have
+            ran = [one.outcome for one in known.tried.values() if not one.outcome.error]
+            expected = ran[0].answer if ran else outcome.answer
+        if same_answer(outcome.answer, expected, known.types):
+            return outcome
+        return Outcome(error=WRONG, answer=outcome.answer)
+
+    def record(self, known: Known, tried: Tried, against: Sequence[float] = ()) -> Result:
+        """Append a line to the records."""
+        assert tried.schedule is not None
+        result = Result(
+            workload=known.workload,
+            task=self.task.name,
+            operator=self.task.operator,
+            layout=known.variant.layout,
+            origin=tried.origin,
+            trace=as_data(tried.schedule.trace),
+            times=tuple(tried.outcome.times),
+            error=tried.outcome.error,
+            against=tuple(against),
+            answer=tuple(tried.outcome.answer),
+            tuner=self.tuner.name,
+            seed=self.seed,
+            target=target_data(self.task.target),
+            threads=int(self.task.target.attrs.get("num-cores", physical_cores())),
+        )
+        self.records.append(result)
+        return result
+
+
+def measure_rules(searches: Sequence[TaskSearch], measurer: Measurer, limit: int) -> None:
+    """Measure what the rules make of each variant of some tasks, where the records do not tell.
+
+    Parameters
+    ----------
+    searches : sequence of TaskSearch
+        The tasks.
+    measurer : Measurer
+        Who measures: all of them at once, since they are compiled side by side.
+    limit : int
+        Kernels at most.
+    """
+    missing = [
+        (search, known)
+        for search in searches
+        for known in [known for known in search.known if known.measured_rule is None][: search.left]
+    ]
+    missing = missing[:limit]
+    for place, outcome in measured(measurer, [known.rule for _, known in missing]):
+        search, known = missing[place]
+        search.take(known, Tried(known.rule, "rule", whole(outcome)))

@@ -1,0 +1,364 @@
+"""`tune`: all tasks of a module, from the first measurement to the report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import tvm
+from tvm.ir import IRModule
+
+from ..errors import TuningError
+from ..target import as_target
+from .duel import Verdict, duel
+from .extract import tasks as tasks_of
+from .gain import expected_gain, kind_of
+from .layouts import decide_layout, groups_of, share_layout, weight
+from .local import LocalMeasurer
+from .measure import Measure, Measurer
+from .progress import Progress, make_progress
+from .records import Records
+from .remote import RemoteMeasurer
+from .report import Report, TaskReport
+from .search import TaskSearch, measure_rules
+from .task import Task
+from .tuners import find_tuner
+
+__all__ = ["tune", "tune_tasks"]
+
+DUEL_SECONDS = 4.0
+"""What a task's duel is taken to cost when seconds are short, kernels compiled."""
+CHUNK = 8
+"""Tasks whose rules are measured together."""
+FULL = 8
+"""Candidates that have to fail before they count as all, where the rule's own ran."""
+DUEL_SHARE = 0.3
+"""Of the seconds at most, so that a short run still searches."""
+
+
+def tune_tasks(
+    tasks: Sequence[Task],
+    measurer: Measurer,
+    records: Records,
+    *,
+    trials: int = 64,
+    total_trials: int | None = None,
+    tuner: str = "xgb",
+    early_stopping: int | None = None,
+    seconds: float | None = None,
+    seed: int = 0,
+    progress: bool | Literal["auto"] | Progress = "auto",
+) -> Report:
+    """Tune some tasks with a measurer that is there; `tune` says what the parameters are.
+
+    Returns
+    -------
+    Report
+
+    Raises
+    ------
+    TuningError
+        Every candidate of a task failed, or a parameter is out of range. What other tasks found
+        is in the records.
+    """
+    for name, value in (
+        ("trials", trials),
+        ("total_trials", total_trials),
+        ("early_stopping", early_stopping),
+        ("seconds", seconds),
+    ):
+        if value is not None and value <= 0:
+            raise TuningError(f"{name} is {value}, not a positive number")
+    session = _Session(tasks, measurer, records, trials, total_trials, seconds, progress)
+    session.open(tuner, early_stopping, seed)
+    try:
+        session.run()
+    finally:
+        session.progress.close()
+    return session.report()
+
+
+class _Session:
+    """The tasks of a module, and whose turn it is."""
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        measurer: Measurer,
+        records: Records,
+        trials: int,
+        total_trials: int | None,
+        seconds: float | None,
+        progress: bool | Literal["auto"] | Progress,
+    ) -> None:
+        self.tasks, self.measurer, self.records = tasks, measurer, records
+        self.trials, self.total, self.seconds = trials, total_trials, seconds
+        self.progress = progress if isinstance(progress, Progress) else make_progress(progress)
+        self.began = time.monotonic()
+        self.measured = 0
+        self.verdicts: dict[int, Verdict] = {}
+        self.layouts: dict[int, str] = {}
+        self.searches: list[TaskSearch] = []
+
+    def open(self, tuner: str, early_stopping: int | None, seed: int) -> None:
+        """Make the searches, what is in the records counted."""
+        how = find_tuner(tuner)
+        self.searches = [
+            TaskSearch(
+                task,
+                self.measurer,
+                self.records,
+                tuner=how,
+                trials=self.trials,
+                early_stopping=early_stopping,
+                seed=seed,
+                watch=self._watch,
+            )
+            for task in self.tasks
+        ]
+        self.groups = groups_of(self.searches)
+        planned = sum(search.trials for search in self.searches)
+        self.progress.begin(
+            len(self.searches), planned if self.total is None else min(planned, self.total)
+        )
+        self.progress.advance(self._done())
+
+    def _done(self) -> int:
+        return sum(len(search.times) for search in self.searches)
+
+    def _budget(self) -> int:
+        """Trials that are left over all tasks."""
+        if self.total is None:
+            return sum(search.left for search in self.searches)
+        return max(0, self.total - self._done())
+
+    def _late(self) -> bool:
+        if self.seconds is None:
+            return False
+        waiting = len(self.searches) - len(self.verdicts)
+        reserve = min(DUEL_SECONDS * waiting, DUEL_SHARE * self.seconds)
+        return time.monotonic() - self.began > self.seconds - reserve
+
+    def _watch(self, search: TaskSearch) -> None:
+        self.measured += 1
+        self.progress.candidate(
+            search.task.name,
+            len(search.times),
+            search.trials,
+            search.gflops(search.best_time),
+            search.gflops(search.rule_time),
+        )
+
+    def run(self) -> None:
+        """Measure the rules, search, and let the best meet the rules."""
+        # A few tasks at a time: the seconds may be over before all of them are measured.
+        for start in range(0, len(self.searches), CHUNK):
+            some = self.searches[start : start + CHUNK]
+            if self._late():
+                break
+            measure_rules(some, self.measurer, self._budget())
+            for search in some:
+                if search.times:
+                    search.begin()
+        for group in self.groups:
+            share_layout(group)
+        # The heaviest first: whoever interrupts has had the most of it.
+        self.searches.sort(key=lambda search: -weight(search))
+        while self._budget() > 0 and not self._late():
+            turn = self._next()
+            if turn is None:
+                break
+            turn.step(self._budget())
+            if turn.ended:
+                self._close(turn)
+        for search in self.searches:
+            search.ended = search.ended or "no trials or seconds were left"
+            self._close(search)
+        self._complain()
+
+    def _next(self) -> TaskSearch | None:
+        """Choose the task whose turn it is."""
+        going = [s for s in self.searches if not s.ended and s.batches]
+        if not going:
+            return None
+        if self.total is None and self.seconds is None:
+            return going[0]  # each gets all of its trials: one after the other
+        for search in going:  # warm-up: each a batch
+            if len(search.batches) < 2:
+                return search
+        speeds: dict[str, float] = {}
+        for search in self.searches:
+            kind, best = kind_of(search.task.name), search.best_time
+            if best < float("inf"):
+                speeds[kind] = max(speeds.get(kind, 0.0), search.task.flops / best)
+        return max(
+            going,
+            key=lambda search: expected_gain(
+                search.task.calls,
+                search.batches,
+                search.task.flops,
+                speeds.get(kind_of(search.task.name), 0.0),
+            ),
+        )
+
+    def _close(self, search: TaskSearch) -> None:
+        """Fight the duels of a group whose searches are all over."""
+        group = next(group for group in self.groups if search in group)
+        if any(not one.ended for one in group) or id(group[0]) in self.layouts:
+            return
+        for one in group:
+            if one.batches:
+                self.verdicts[id(one)] = duel(one, self.measurer)
+            else:  # not even its rule was measured
+                self.verdicts[id(one)] = Verdict(float("inf"), None)
+        layout = decide_layout(group, [self.verdicts[id(one)] for one in group])
+        for one in group:
+            self.layouts[id(one)] = layout
+        if any(len(one.known) > 1 for one in group) and all(one.batches for one in group):
+            self.records.decide(group[0].task.operator, layout, group[0].task.target)
+
+    def _complain(self) -> None:
+        hopeless = [
+            search
+            for search in self.searches
+            if search.hopeless(FULL) or (search.times and search.best_time == float("inf"))
+        ]
+        if not hopeless:
+            return
+        lines = []
+        for search in hopeless[:3]:
+            found = list(dict.fromkeys(search.errors))[:3]
+            lines += [f"{search.task.name}: {error}" for error in found]
+        raise TuningError(
+            f"every candidate failed of {len(hopeless)} of {len(self.searches)} tasks",
+            where="\n    ".join(lines),
+            fix="if they timed out, give more time with Measure(timeout=..., build_timeout=...)",
+        )
+
+    def report(self) -> Report:
+        """Say what came of it."""
+        return Report(
+            tuple(
+                _report(search, self.verdicts[id(search)], self.layouts[id(search)])
+                for search in self.searches
+            ),
+            time.monotonic() - self.began,
+            self.measured,
+        )
+
+
+def _report(search: TaskSearch, verdict: Verdict, layout: str) -> TaskReport:
+    kept = layout or search.chosen == 0
+    tuned = verdict.rule * (verdict.ratio if kept else 1.0)
+    if verdict.rule == float("inf"):
+        tuned = search.best_time
+    return TaskReport(
+        name=search.task.name,
+        calls=search.task.calls,
+        flops=search.task.flops,
+        rule=verdict.rule,
+        tuned=tuned,
+        layout=layout,
+        ended=search.ended,
+        errors=tuple(search.errors),
+        times=tuple(search.times),
+        predicted=tuple(search.predicted),
+    )
+
+
+def tune(
+    mod: IRModule,
+    target: tvm.target.Target | Mapping[str, Any] | str | None = None,
+    *,
+    records: Records | str | Path,
+    trials: int = 64,
+    total_trials: int | None = None,
+    tuner: str = "xgb",
+    early_stopping: int | None = None,
+    seconds: float | None = None,
+    measure: Measure | None = None,
+    seed: int = 0,
+    tracker: str | None = None,
+    key: str = "tvmlab",
+    layouts: bool = True,
+    progress: bool | Literal["auto"] = "auto",
+) -> Report:
+    """Search better schedules for the functions of a network, and record what is found.
+
+    Parameters
+    ----------
+    mod : tvm.ir.IRModule
+        A Relax module with static shapes, as `tvmlab.load` returns it.
+    target : tvm.target.Target, mapping, str or None
+        What to compile for, of kind ``llvm``; None is this machine.
+    records : Records, str or pathlib.Path
+        The file that each measurement is appended to as it is made. What is in it counts: tuning
+        that was interrupted goes on where it was.
+    trials : int
+        Candidates to measure for each task at most, the rules' own schedules among them.
+    total_trials : int, optional
+        Candidates to measure over all tasks at most. Each batch goes to the task that is expected
+        to take the most off the network's time.
+    tuner : str
+        ``"xgb"``, ``"ga"``, ``"random"`` or ``"gridsearch"``.
+    early_stopping : int, optional
+        Trials of a task without a better one after which its search ends.
+    seconds : float, optional
+        How long all of it may take, about.
+    measure : Measure, optional
+        How candidates are measured.
+    seed : int
+        Where random decisions start.
+    tracker : str, optional
+        ``"host:port"`` of a TVM RPC tracker whose servers measure; this machine if not given.
+    key : str
+        The servers' key at the tracker.
+    layouts : bool
+        Whether weights may be packed in other ways than the rules'.
+    progress : bool or "auto"
+        Whether to show bars (on a terminal and in a notebook) or lines (elsewhere).
+
+    Returns
+    -------
+    Report
+        Times before and after, task by task. `tvmlab.compile` with the same `records` takes what
+        was found.
+
+    Raises
+    ------
+    TuningError
+        There is nothing to tune, no candidate of a task ran, no server answered, or a parameter is
+        out of range.
+    TargetError
+        The target is unknown, or this machine cannot run its code.
+    RecordError
+        The file cannot be written, or is none of records.
+    KeyboardInterrupt
+        On Ctrl-C, after the workers have ended; what was measured is in the file.
+    """
+    find_tuner(tuner)
+    made = as_target(target)
+    found = tasks_of(mod, made, layouts=layouts)
+    kept = records if isinstance(records, Records) else Records(records)
+    measurer: Measurer
+    if tracker is None:
+        measurer = LocalMeasurer(made, measure or Measure())
+    else:
+        measurer = RemoteMeasurer(made, measure or Measure(), tracker=tracker, key=key)
+    try:
+        return tune_tasks(
+            found,
+            measurer,
+            kept,
+            trials=trials,
+            total_trials=total_trials,
+            tuner=tuner,
+            early_stopping=early_stopping,
+            seconds=seconds,
+            seed=seed,
+            progress=progress,
+        )
+    finally:
+        measurer.close()
