@@ -309,6 +309,19 @@ def test_fifty_kills(tmp_path):
     assert sum(result.origin == "rule" for result in results) == 1
 
 
+def test_resuming_what_is_done_replays_nothing(tmp_path, monkeypatch):
+    """A finished run costs nothing to look at again, however many candidates it had."""
+    run([task()], tmp_path / "r", trials=20, tuner="random")
+
+    def never(*_: object) -> None:
+        raise AssertionError("a trace was replayed")
+
+    monkeypatch.setattr("tvmlab.tuning.known.replay", never)
+    report, measurer = run([task()], tmp_path / "r", trials=20, tuner="random")
+    assert (measurer.kernels, measurer.duels) == ([], [])
+    assert report.tasks[0].ratio < 1
+
+
 # The report.
 
 
