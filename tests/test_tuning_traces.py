@@ -80,7 +80,7 @@ HOSTILE = {
     "instruction of five": [[["GetSBlock", [], ["product", "main"], ["b0"], 0]], []],
     "kind is a number": [[[1, [], [], []]], []],
     "unknown kind": [[["Explode", [], [], []]], []],
-    "too many": [[BLOCK[:3] + [[f"b{i}"]] for i in range(3000)], []],
+    "too many": [[[*BLOCK[:3], [f"b{i}"]] for i in range(3000)], []],
     "too deep": [
         [["GetSBlock", [json.loads("[" * 500 + "]" * 500)], ["product", "main"], ["b"]]],
         [],
@@ -89,8 +89,8 @@ HOSTILE = {
     "decision of a block": [[BLOCK], [[0, 1]]],
     "decision twice": [helpers.traces()[1][0], helpers.traces()[1][1] * 2],
     "output twice": _with(BLOCK, BLOCK),
-    "output missing": [[BLOCK[:3] + [[]]], []],
-    "output a number": [[BLOCK[:3] + [[7]]], []],
+    "output missing": [[[*BLOCK[:3], []]], []],
+    "output a number": [[[*BLOCK[:3], [7]]], []],
     # Values of a wrong kind.
     "loop for a block": _with(BLOCK, LOOPS, ["ComputeInline", ["x1"], [], []]),
     "block for a loop": _with(BLOCK, ["Parallel", ["x"], [], []]),
@@ -140,7 +140,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_is_no_sound_trace_is_refused(name):
-    with pytest.raises(RecordError, match="a trace cannot be applied: .*\n  where: "):
+    with pytest.raises(RecordError, match=r"a trace cannot be applied: .*\n  where: "):
         replay(MODULE, HOSTILE[name])
 
 

@@ -164,6 +164,45 @@ class _ConvertLayout:
             return mod
 
 
+@relax.transform.function_pass(opt_level=0)
+class TransposedFirst:
+    """Give transposed convolutions their channels first again: TVM has no loops for others.
+
+    `ConvertLayout` hands them the layout of what comes before.
+    """
+
+    def transform_function(
+        self, func: relax.Function, mod: tvm.ir.IRModule, ctx: tvm.transform.PassContext
+    ) -> relax.Function:
+        """Rewrite one function, called by TVM's pass infrastructure."""
+        return _TransposedFirst().visit_expr(func)
+
+
+@relax.expr_functor.mutator
+class _TransposedFirst(relax.PyExprMutator):
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        """Rewrite one call, called by TVM's visitor."""
+        call = self.visit_expr_post_order(call)
+        if getattr(call.op, "name", "") != "relax.nn.conv2d_transpose":
+            return call
+        attrs, (data, weight) = call.attrs, call.args
+        if str(attrs.data_layout) != "NHWC" or str(attrs.out_layout) not in ("NHWC", ""):
+            return call
+        made = relax.op.nn.conv2d_transpose(
+            self.builder_.emit(relax.op.permute_dims(data, [0, 3, 1, 2])),
+            weight,
+            attrs.strides,
+            attrs.padding,
+            attrs.output_padding,
+            attrs.dilation,
+            int(attrs.groups),
+            data_layout="NCHW",
+            kernel_layout=str(attrs.kernel_layout),
+            out_dtype=attrs.out_dtype,
+        )
+        return relax.op.permute_dims(self.builder_.emit(made), [0, 2, 3, 1])
+
+
 def channels_last() -> tvm.transform.Pass:
     """Make the pass: two-dimensional convolutions in NHWC with OHWI weights.
 
@@ -175,6 +214,7 @@ def channels_last() -> tvm.transform.Pass:
             RaiseLimits(),
             FullRank(),
             _ConvertLayout(),
+            TransposedFirst(),
             relax.transform.CanonicalizeBindings(),
             FoldTransposes(),
             SinkTransposes(),
