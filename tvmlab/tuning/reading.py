@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tvm
+from tvm import s_tir
 from tvm.ir import IRModule
 
 from .._telling import telling
@@ -121,8 +122,11 @@ def _trouble(text: str) -> str:
         module = tvm.ir.load_json(text)
         if not isinstance(module, IRModule):
             return "a workload's text is that of no module"
-        workload_id(module)
-        str(module)  # who reads it will print it
+        plain = normalized(module)
+        workload_id(plain)
+        # What others will do with it: a node of a wrong kind shows no earlier.
+        s_tir.Schedule(plain, debug_mask="all")
+        plain.script()
     except Exception as error:  # TVM raises several classes, by what is wrong
         return f"TVM cannot read a workload's text: {telling(error)}"[:500]
     return ""
