@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from helpers_tuning_search import (
     TARGET,
@@ -402,22 +403,33 @@ if __name__ == "__main__":
 """
 
 
-def test_kills_of_the_real_thing(tmp_path):
-    """Killed while real kernels are compiled and measured: the same as with the fake ones."""
+def test_the_real_thing_is_interrupted_and_killed(tmp_path):
+    """Ctrl-C and SIGKILL while real kernels are compiled and measured, on one file.
+
+    What was recorded is there, nothing is measured twice, and no process stays behind.
+    """
     path = tmp_path / "r.jsonl"
     code = REAL.format(path=str(path), tests=str(Path(__file__).parent))
-    draw = random.Random(3)
     kept = 0
-    for _ in range(2):
-        process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    for how, wanted in ((signal.SIGINT, 3), (signal.SIGKILL, 5), (signal.SIGKILL, 2)):
+        process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
         assert process.stdout is not None
-        with process:
-            told = 0
-            for _ in range(draw.randint(2, 8)):
-                told += process.stdout.readline() == "told\n"
-            process.kill()
-            told += process.stdout.read().count("told\n")
-        assert told >= 2
+        told = sum(process.stdout.readline() == "told\n" for _ in range(wanted))
+        workers = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(how)
+        out, err = process.communicate(timeout=60)
+        told += out.count("told\n")
+        assert process.returncode == -how, err
+        assert ("KeyboardInterrupt" in err) is (how == signal.SIGINT)
+        assert len(workers) >= 1
+        assert psutil.wait_procs(workers, timeout=30)[1] == []
+        assert told >= wanted
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a last line that is torn
             records = Records(path)

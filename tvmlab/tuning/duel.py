@@ -20,7 +20,7 @@ WINS = 0.98
 CANDIDATES = 3
 """How many of the fastest meet the rule: times measured one after the other are not that exact."""
 SECONDS = 2.0
-FEWEST, MOST = 5, 40
+FEWEST, MOST = 5, 100
 
 
 @dataclass(frozen=True)
