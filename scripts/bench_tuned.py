@@ -12,6 +12,7 @@ from bench_rivals import NETWORKS
 
 # Of a duel between the tuned function and the rule's.
 ROUNDS = 30
+SIZES = (512, 1024)
 TRIALS = 64
 
 
