@@ -12,6 +12,7 @@ from typing import Any
 import bench_convolution
 import bench_quantized
 import bench_report
+import bench_tuning
 import numpy as np
 from bench_race import Child, ChildError, children, race
 from bench_report import BATCH, COMPILE, ERROR, MEMORY, RATIO, SHARE, columns
@@ -24,6 +25,8 @@ BATCH_SIZE = 16
 CONVOLUTION_SECONDS = 0.01
 # A compile time that is measured again, and how often: the slower, the less it is worth it.
 _SOON, _COMPILATIONS = 15.0, 3
+# A quarter of the candidates will do where there are few rounds.
+_FEW = 3
 
 
 @dataclass
@@ -316,6 +319,26 @@ def quantized(name: str, effort: Effort) -> Found:
     )
 
 
+def tuning(_name: str, effort: Effort) -> Found:
+    """Compile and measure candidates of a matrix product, by us and by MetaSchedule's defaults."""
+    number = bench_tuning.CANDIDATES // (1 if effort.rounds > _FEW else 4)
+    said: dict[str, dict[str, float]] = {}
+    for rival in ("tvmlab", "MetaSchedule"):
+        with children([rival]) as crowd:
+            said[rival] = crowd[rival].do("tuning", rival=rival, number=number)
+    rates = {rival: 60 * one["measured"] / one["seconds"] for rival, one in said.items()}
+    ratio = rates["tvmlab"] / max(rates["MetaSchedule"], 1e-9)
+    told = ", ".join(
+        f"{rival} {said[rival]['measured']} in {said[rival]['seconds']:.1f} s" for rival in said
+    )
+    print(f"{number} candidates of a matrix product compiled and measured: {told}", flush=True)
+    limit = said["MetaSchedule"]["limit"]
+    if limit != bench_tuning.UPSTREAM_SECONDS:
+        print(f"  with MetaSchedule's own time limit none is ready; it was given {limit:g} s")
+    print(f"  {ratio:.1f} times the candidates a minute", flush=True)
+    return Found({bench_report.TUNING: ratio}, {"rates": rates, "said": said})
+
+
 #: The sections in their order. The first runs over every network, the others over one.
 SECTIONS: dict[str, Callable[[str, Effort], Found]] = {
     "networks": network,
@@ -325,6 +348,7 @@ SECTIONS: dict[str, Callable[[str, Effort], Found]] = {
     "batch": batch,
     "relay": relay_text,
     "quantized": quantized,
+    "tuning": tuning,
 }
 
 

@@ -80,6 +80,7 @@ def test_every_bar_is_measured_by_some_section() -> None:
     texts += (bench_report.COMPILE,), (bench_report.MEMORY,), (bench_report.BATCH,)
     relay = [getattr(bench_report, name) for name in vars(bench_report) if name[:6] == "RELAY_"]
     texts += (relay, (bench_report.QUANTIZED_RATIO, bench_report.QUANTIZED_GAIN))
+    texts += ((bench_report.TUNING,),)
     measured = {
         text.format(name)
         for section, name in plan(list(SECTIONS), [])

@@ -14,6 +14,7 @@ import resource
 import select
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -64,25 +65,30 @@ def read_modules(texts: Sequence[str]) -> list[IRModule | str]:
 @contextlib.contextmanager
 def _reader() -> Iterator[subprocess.Popen[bytes]]:
     """Start the other process; end it with the block."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", f"from {__name__} import serve; serve()"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)},
-    )
-    try:
-        if _answer(process, _START) != "ready":
-            raise RecordError(
-                "the process that reads modules does not start",
-                where=sys.executable,
-                fix="see whether `import tvmlab` works in a Python of its own",
-            )
-        yield process
-    finally:
-        process.kill()
-        with contextlib.suppress(BrokenPipeError):
-            process.communicate()
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(
+            [sys.executable, "-c", f"from {__name__} import serve; serve()"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)},
+        )
+        try:
+            if _answer(process, _START) != "ready":
+                process.kill()
+                said.seek(0)
+                last = said.read().decode(errors="replace").strip().splitlines()[-1:]
+                raise RecordError(
+                    "the process that reads modules does not start: "
+                    f"{' '.join(last) or 'it says nothing'} (exit code {process.wait()})",
+                    where=sys.executable,
+                    fix="see whether `import tvmlab` works in a Python of its own",
+                )
+            yield process
+        finally:
+            process.kill()
+            with contextlib.suppress(BrokenPipeError):
+                process.communicate()
 
 
 def _ask(process: subprocess.Popen[bytes], text: str) -> str | None:
