@@ -13,6 +13,7 @@ from helpers_tuning_search import (
     matmul,
     metaschedule_task,
     plain_rule,
+    run,
     task,
     tiled,
     variant,
@@ -23,15 +24,8 @@ from tvmlab.tuning.answers import output_types, same_answer
 from tvmlab.tuning.context import identity
 from tvmlab.tuning.gain import expected_gain, kind_of
 from tvmlab.tuning.records import Records
-from tvmlab.tuning.session import tune_tasks
 from tvmlab.tuning.task import Variant
 from tvmlab.tuning.workloads import workload_id
-
-
-def run(tasks, path, measurer=None, **how):
-    """Tune some tasks with a fake measurer, quietly."""
-    measurer = measurer or FakeMeasurer()
-    return tune_tasks(tasks, measurer, Records(path), progress=False, **how), measurer
 
 
 def test_the_three_stages(tmp_path):

@@ -12,6 +12,7 @@ from tvm.ir import IRModule
 
 from ..errors import TuningError
 from ..target import as_target
+from .context import check_seed
 from .duel import Verdict, duel
 from .extract import tasks as tasks_of
 from .gain import expected_gain, kind_of
@@ -51,7 +52,20 @@ def tune_tasks(
     seed: int = 0,
     progress: bool | Literal["auto"] | Progress = "auto",
 ) -> Report:
-    """Tune some tasks with a measurer that is there; `tune` says what the parameters are.
+    """Tune some tasks, with a measurer that is there and stays open.
+
+    Parameters
+    ----------
+    tasks : sequence of Task
+        From `tvmlab.tuning.tasks`, or made by hand.
+    measurer : Measurer
+        Who builds and measures.
+    records : Records
+        Where each outcome goes, and what earlier runs found.
+    trials, total_trials, tuner, early_stopping, seconds, seed
+        As of `tune`.
+    progress : bool, "auto" or Progress
+        As of `tune`, or what shows it.
 
     Returns
     -------
@@ -62,6 +76,8 @@ def tune_tasks(
     TuningError
         Every candidate of a task failed, or a parameter is out of range. What other tasks found
         is in the records.
+    ToolchainError
+        The tuner needs a package that is not installed.
     """
     for name, value in (
         ("trials", trials),
@@ -71,6 +87,7 @@ def tune_tasks(
     ):
         if value is not None and value <= 0:
             raise TuningError(f"{name} is {value}, not a positive number")
+    check_seed(seed)
     session = _Session(tasks, measurer, records, trials, total_trials, seconds, progress)
     session.open(tuner, early_stopping, seed)
     try:
@@ -339,6 +356,7 @@ def tune(
         On Ctrl-C, after the workers have ended; what was measured is in the file.
     """
     find_tuner(tuner)
+    check_seed(seed)
     made = as_target(target)
     found = tasks_of(mod, made, layouts=layouts)
     kept = records if isinstance(records, Records) else Records(records)
