@@ -59,7 +59,7 @@ def candidates(number: int, size: int = SIZE) -> list[tvm.ir.IRModule]:
 
 def ours(number: int) -> dict[str, Any]:
     """Measure candidates with this package; the seconds, and how many were measured."""
-    from tvmlab.tuning.local import LocalMeasurer
+    from tvmlab.tuning.measuring.local import LocalMeasurer
 
     batch = candidates(number)
     start = time.perf_counter()

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import IO
 
 from tvmlab import _bare, rpc
-from tvmlab.tuning.tracker import Tracker
+from tvmlab.tuning.measuring.tracker import Tracker
 
 KEY = "test-machine"
 SECONDS = 60.0

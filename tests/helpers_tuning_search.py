@@ -14,10 +14,10 @@ from tvm import s_tir, te, tirx
 from tvm.ir import IRModule
 
 from tvmlab.tuning.measure import Outcome
-from tvmlab.tuning.records import Records
+from tvmlab.tuning.records.records import Records
 from tvmlab.tuning.report import Report
+from tvmlab.tuning.search.spaces import metaschedule_spaces
 from tvmlab.tuning.session import tune_tasks
-from tvmlab.tuning.spaces import metaschedule_spaces
 from tvmlab.tuning.task import Task, Variant
 
 TARGET = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2})

@@ -26,7 +26,7 @@ from tvm.error import RPCError, RPCSessionTimeoutError
 
 from tvmlab import cli, rpc, rpc_server
 from tvmlab.errors import TuningError
-from tvmlab.tuning.tracker import Tracker
+from tvmlab.tuning.measuring.tracker import Tracker
 
 MAGIC = struct.pack("<i", rpc_server.MAGIC)
 

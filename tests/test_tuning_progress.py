@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from tvmlab.tuning import progress
 from tvmlab.tuning.progress import Bars, Lines, NotebookLine, Progress, make_progress
-from tvmlab.tuning.records import Records
+from tvmlab.tuning.records.records import Records
 from tvmlab.tuning.session import tune_tasks
 
 
@@ -166,7 +166,7 @@ NOTEBOOK = """
 import sys
 sys.path.insert(0, {tests!r})
 from helpers_tuning_search import FakeMeasurer, task
-from tvmlab.tuning.records import Records
+from tvmlab.tuning.records.records import Records
 from tvmlab.tuning.session import tune_tasks
 report = tune_tasks([task()], FakeMeasurer(), Records({path!r}), trials=12, tuner="ga",
                     progress={how!r})

@@ -14,13 +14,13 @@ from tvm.ir import IRModule
 
 import tvmlab
 from tvmlab.tuning.measure import Measure
-from tvmlab.tuning.records import Records
+from tvmlab.tuning.records.records import Records
 
 CHILD = """
 import os, signal, sys, time
 sys.path.insert(0, {tests!r})
 from helpers_tuning_search import FakeMeasurer, task
-from tvmlab.tuning.records import Records
+from tvmlab.tuning.records.records import Records
 from tvmlab.tuning.session import tune_tasks
 
 class Telling(FakeMeasurer):
@@ -142,7 +142,7 @@ sys.path.insert(0, {tests!r})
 import tvmlab
 from test_tuning_real import small_module
 from tvmlab.tuning.measure import Measure
-from tvmlab.tuning.records import Records
+from tvmlab.tuning.records.records import Records
 
 class Telling(Records):
     def append(self, result):

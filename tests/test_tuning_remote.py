@@ -19,11 +19,11 @@ from helpers_rpc import KEY, Running
 
 from tvmlab import host_target
 from tvmlab.errors import TargetError, ToolchainError, TuningError
-from tvmlab.tuning import remote_batch
-from tvmlab.tuning.local import LocalMeasurer
 from tvmlab.tuning.measure import Measure, Outcome
-from tvmlab.tuning.remote import RemoteMeasurer, linker
-from tvmlab.tuning.tracker import Tracker
+from tvmlab.tuning.measuring import remote_batch
+from tvmlab.tuning.measuring.local import LocalMeasurer
+from tvmlab.tuning.measuring.remote import RemoteMeasurer, linker
+from tvmlab.tuning.measuring.tracker import Tracker
 
 QUICK = Measure(repeat=2, timeout=1.0)
 
@@ -223,7 +223,7 @@ def test_what_answers_is_no_tracker(says: bytes) -> None:
 
 
 def test_a_tracker_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tvmlab.tuning.tracker._TALK_SECONDS", 0.3)
+    monkeypatch.setattr("tvmlab.tuning.measuring.tracker._TALK_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as server:
         tracker = Tracker(f"127.0.0.1:{server.getsockname()[1]}", KEY)
         with pytest.raises(TuningError, match="does not answer"):

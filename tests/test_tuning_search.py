@@ -20,12 +20,12 @@ from helpers_tuning_search import (
 )
 
 from tvmlab.errors import TuningError
-from tvmlab.tuning.answers import output_types, same_answer
-from tvmlab.tuning.context import identity
 from tvmlab.tuning.gain import expected_gain, kind_of
-from tvmlab.tuning.records import Records
+from tvmlab.tuning.records.records import Records
+from tvmlab.tuning.records.workloads import workload_id
+from tvmlab.tuning.search.answers import output_types, same_answer
+from tvmlab.tuning.search.context import identity
 from tvmlab.tuning.task import Variant
-from tvmlab.tuning.workloads import workload_id
 
 
 def test_the_three_stages(tmp_path):

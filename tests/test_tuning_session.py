@@ -17,10 +17,10 @@ from helpers_tuning_search import (
 )
 
 from tvmlab.errors import TuningError
-from tvmlab.tuning.records import Records
+from tvmlab.tuning.records.records import Records
+from tvmlab.tuning.records.workloads import workload_id
 from tvmlab.tuning.report import Report, TaskReport
 from tvmlab.tuning.task import Task
-from tvmlab.tuning.workloads import workload_id
 
 
 def size_of(kernel) -> int:
@@ -220,7 +220,7 @@ def test_resuming_what_is_done_replays_nothing(tmp_path, monkeypatch):
     def never(*_: object) -> None:
         raise AssertionError("a trace was replayed")
 
-    monkeypatch.setattr("tvmlab.tuning.known.replay", never)
+    monkeypatch.setattr("tvmlab.tuning.search.known.replay", never)
     report, measurer = run([task()], tmp_path / "r", trials=20, tuner="random")
     assert (measurer.kernels, measurer.duels) == ([], [])
     assert report.tasks[0].ratio < 1

@@ -16,8 +16,8 @@ from tvm.script import tirx as T
 
 from tvmlab.errors import RecordError
 from tvmlab.schedule.machine import DOTS
-from tvmlab.tuning.instructions import INSTRUCTIONS
-from tvmlab.tuning.traces import as_data, replay
+from tvmlab.tuning.records.instructions import INSTRUCTIONS
+from tvmlab.tuning.records.traces import as_data, replay
 
 
 @T.prim_func(s_tir=True)

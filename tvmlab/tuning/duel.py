@@ -8,10 +8,10 @@ from itertools import islice
 from statistics import median
 
 from ..schedule import finish
-from .answers import same_answer
-from .known import Tried
 from .measure import Measurer
-from .search import TaskSearch
+from .search.answers import same_answer
+from .search.known import Tried
+from .search.search import TaskSearch
 
 __all__ = ["WINS", "Verdict", "duel"]
 

@@ -12,20 +12,20 @@ from tvm.ir import IRModule
 
 from ..errors import TuningError
 from ..target import as_target
-from .context import check_seed
 from .duel import Verdict, duel
 from .extract import tasks as tasks_of
 from .gain import expected_gain, kind_of
 from .layouts import decide_layout, groups_of, share_layout, weight
-from .local import LocalMeasurer
 from .measure import Measure, Measurer
+from .measuring.local import LocalMeasurer
+from .measuring.remote import RemoteMeasurer
 from .progress import Progress, make_progress
-from .records import Records
-from .remote import RemoteMeasurer
+from .records.records import Records
 from .report import Report, TaskReport
-from .search import TaskSearch, measure_rules
+from .search.context import check_seed
+from .search.search import TaskSearch, measure_rules
+from .search.tuners import find_tuner
 from .task import Task
-from .tuners import find_tuner
 
 __all__ = ["tune", "tune_tasks"]
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import TuningError
+from ...errors import TuningError
+from ..measure import Measure, Outcome
 from .local import Pool, outcomes, plan
-from .measure import Measure, Outcome
 from .process import KernelError, Process, WorkerLost
 from .tracker import Tracker
 from .worker import SLACK_SECONDS

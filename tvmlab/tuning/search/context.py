@@ -22,8 +22,8 @@ from tvm.s_tir.meta_schedule import _ffi_api as functions
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.mutator import Mutator, PyMutator
 
-from ..errors import TuningError
-from ..target import physical_cores
+from ...errors import TuningError
+from ...target import physical_cores
 
 __all__ = ["MutateCategorical", "candidates", "identity", "make_context", "postprocs", "with_cores"]
 

@@ -22,8 +22,8 @@ import tvm
 from tvm import s_tir
 from tvm.ir import IRModule
 
-from .._telling import telling
-from ..errors import RecordError
+from ..._telling import telling
+from ...errors import RecordError
 from .workloads import normalized, workload_id
 
 __all__ = ["read_modules", "serve"]
@@ -38,7 +38,7 @@ def read_modules(texts: Sequence[str]) -> list[IRModule | str]:
     Parameters
     ----------
     texts : sequence of str
-        What `tvmlab.tuning.workloads.to_text` wrote, each of one function.
+        What `tvmlab.tuning.records.workloads.to_text` wrote, each of one function.
 
     Returns
     -------

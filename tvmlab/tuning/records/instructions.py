@@ -21,7 +21,7 @@ from typing import Any, NoReturn, TypeAlias
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from ..schedule.machine import DOTS
+from ...schedule.machine import DOTS
 
 __all__ = ["INSTRUCTIONS", "MOST_COPIES", "Apply", "refuse"]
 

@@ -10,13 +10,13 @@ from statistics import median
 from tvm import s_tir
 from tvm.ir import IRModule
 
-from .._telling import telling
-from ..errors import RecordError
-from ..schedule import finish
-from .measure import Measurer, Outcome
-from .result import Result
-from .task import Variant
-from .traces import replay
+from ..._telling import telling
+from ...errors import RecordError
+from ...schedule import finish
+from ..measure import Measurer, Outcome
+from ..records.result import Result
+from ..records.traces import replay
+from ..task import Variant
 
 __all__ = ["Known", "Tried", "measured", "whole"]
 

@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 
 from tvm import s_tir
 
-from ..target import physical_cores
+from ...target import physical_cores
+from ..measure import Measurer, Outcome
+from ..records.records import Records
+from ..records.result import Result, fits, target_data
+from ..records.traces import as_data
+from ..task import Task, Variant
 from .answers import output_types, same_answer
 from .driver import Driver
 from .known import Known, Tried, measured, whole
-from .measure import Measurer, Outcome
-from .records import Records
-from .result import Result, fits, target_data
-from .task import Task, Variant
-from .traces import as_data
 from .tuners import Tuner
 
 __all__ = ["TaskSearch", "measure_rules"]
