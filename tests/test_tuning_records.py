@@ -119,9 +119,9 @@ def test_the_last_duel_decides(path):
 
 
 @pytest.mark.parametrize(
-    ("rule", "found", "seed"), [(None, 1.0, 1), (1.0, 0.96, None), (1.0, 0.94, 1), (1.0, 2, None)]
+    ("rule", "found", "seed"), [(None, 1.0, 1), (1.0, 0.96, None), (1.0, 0.3, None), (1.0, 2, None)]
 )
-def test_without_a_duel_the_fastest_has_to_win_clearly(path, rule, found, seed):
+def test_without_a_duel_the_rule_stays_where_it_was_measured(path, rule, found, seed):
     records = Records(path)
     if rule:
         records.append(result(origin="rule", times=(rule,) * 3, seed=9))

@@ -170,19 +170,17 @@ class _Session:
 
     def run(self) -> None:
         """Measure the rules, search, and let the best meet the rules."""
-        # A few tasks at a time: the seconds may be over before all of them are measured.
-        for start in range(0, len(self.searches), CHUNK):
-            some = self.searches[start : start + CHUNK]
-            if self._late():
-                break
-            measure_rules(some, self.measurer, self._budget())
-            for search in some:
-                if search.times:
-                    search.begin()
-        for group in self.groups:
-            share_layout(group)
+        self._rules(self._budget(), others=False)
         # The heaviest first: whoever interrupts has had the most of it.
         self.searches.sort(key=lambda search: -weight(search))
+        short = self.total is not None or self.seconds is not None
+        # Layouts are not to use up what the search is to have.
+        self._rules(self._budget() // 3 if short else self._budget(), others=True)
+        for search in self.searches:
+            if search.times:
+                search.begin()
+        for group in self.groups:
+            share_layout(group)
         while self._budget() > 0 and not self._late():
             turn = self._next()
             if turn is None:
@@ -194,6 +192,17 @@ class _Session:
             search.ended = search.ended or "no trials or seconds were left"
             self._close(search)
         self._complain()
+
+    def _rules(self, limit: int, *, others: bool) -> None:
+        """Measure what the rules make of the tasks."""
+        # A few tasks at a time: the seconds may be over before all of them are measured.
+        for start in range(0, len(self.searches), CHUNK):
+            if self._late() or limit <= 0:
+                break
+            before = self._done()
+            some = self.searches[start : start + CHUNK]
+            measure_rules(some, self.measurer, limit, others=others)
+            limit -= self._done() - before
 
     def _next(self) -> TaskSearch | None:
         """Choose the task whose turn it is."""

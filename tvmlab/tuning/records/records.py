@@ -321,9 +321,14 @@ class Records:
         """
         if self.mixed or str(target) in self._told:
             return
+        key = f"{target} {len(self)} {len(self._decisions)}"
+        if key in self._told:
+            return
         everything: list[Result | Decision] = [*self.results(), *self._decisions]
         reasons = [self._fitting.reason(entry, target) for entry in everything]
         count = sum(map(bool, reasons))
+        if count < len(everything) or not count:
+            self._told.add(key)
         if not count:
             return
         said = "; ".join(list(dict.fromkeys(filter(None, reasons)))[:_SHOWN])
@@ -376,9 +381,8 @@ class Records:
         -------
         Result or None
             The candidate of the last duel, where it needed less than 0.98 of the rule's time. Where
-            there was no duel: the fastest that was found, where it needed less than 0.95 of the
-            rule's time; or the fastest, where the rule was not measured. Else None, and the rule
-            stays.
+            the rule was never measured, as in what was imported: the fastest. Else None, and the
+            rule stays; tuning that was interrupted before the duel goes on to it.
 
         Raises
         ------

@@ -208,9 +208,12 @@ class TaskSearch:
         return not self.ended
 
     def _idle(self) -> int:
-        """Count the trials since the best one."""
+        """Count the trials of the search since the best one; the rules' are none of it."""
         best = min(self.times, default=float("inf"))
-        return len(self.times) - 1 - self.times.index(best) if best < float("inf") else 0
+        if best == float("inf"):
+            return 0
+        rules = sum(known.measured_rule is not None for known in self.known)
+        return len(self.times) - max(self.times.index(best) + 1, rules)
 
     def hopeless(self, least: int = 1) -> bool:
         """Tell whether as many candidates were tried as `least`, and all of them failed."""
@@ -252,8 +255,10 @@ class TaskSearch:
         return result
 
 
-def measure_rules(searches: Sequence[TaskSearch], measurer: Measurer, limit: int) -> None:
-    """Measure what the rules make of each variant of some tasks, where the records do not tell.
+def measure_rules(
+    searches: Sequence[TaskSearch], measurer: Measurer, limit: int, *, others: bool
+) -> None:
+    """Measure what the rules make of some tasks, where the records do not tell.
 
     Parameters
     ----------
@@ -263,13 +268,16 @@ def measure_rules(searches: Sequence[TaskSearch], measurer: Measurer, limit: int
         Who measures: all of them at once, since they are compiled side by side.
     limit : int
         Kernels at most.
+    others : bool
+        Whether in every layout, or in the rules' own alone.
     """
     missing = [
         (search, known)
         for search in searches
-        for known in [known for known in search.known if known.measured_rule is None][: search.left]
-    ]
-    missing = missing[:limit]
+        for known in [
+            known for known in search.known[: None if others else 1] if known.measured_rule is None
+        ][: search.left]
+    ][:limit]
     for place, outcome in measured(measurer, [known.rule for _, known in missing]):
         search, known = missing[place]
         search.take(known, Tried(known.rule, "rule", whole(outcome)))
