@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-__all__ = ["START", "decode", "encode"]
+__all__ = ["START", "Raw", "decode", "encode"]
 
 #: How every line begins: whoever finds this at the end of a file knows who wrote it.
 START = b'{"check":"'
@@ -40,6 +40,10 @@ def encode(fields: Mapping[str, Any]) -> bytes:
     return START + _check(text).encode() + b'",' + text[1:] + b"\n"
 
 
+class Raw(str):
+    """JSON that has not been read yet."""
+
+
 def decode(line: bytes) -> dict[str, Any]:
     """Read a line.
 
@@ -51,7 +55,8 @@ def decode(line: bytes) -> dict[str, Any]:
     Returns
     -------
     dict
-        The fields but for ``check``.
+        The fields but for ``check``. A trace, which makes up most of a line, is left as `Raw` where
+        the line stands as `encode` wrote it.
 
     Raises
     ------
@@ -59,26 +64,45 @@ def decode(line: bytes) -> dict[str, Any]:
         It is no JSON object in UTF-8, or is not what it was when its checksum was made.
     """
     line = line.strip()
+    written = _LINE.fullmatch(line)
+    if written and _check(b"{" + written[2] + b"}") == written[1].decode():
+        # Quotes within a text are escaped: this is no part of one.
+        before, _, rest = written[2].partition(b',"trace":')
+        trace, found, after = rest.rpartition(b',"tuner":')
+        if found:
+            fields = _object(b"{" + before + found + after + b"}")
+            return {**fields, "trace": Raw(_text(trace))}
+        return _object(b"{" + written[2] + b"}")
+    fields = _object(line)
+    check = fields.pop("check", None)
+    if check is None:
+        raise ValueError("it has no checksum")
     try:
-        fields = json.loads(line.decode(), parse_constant=_no_number)
+        same = _check(_canonical(fields)) == check
+    except (ValueError, RecursionError):
+        same = False
+    if not same:
+        raise ValueError("its checksum is wrong")
+    return fields
+
+
+def _text(given: bytes) -> str:
+    try:
+        return given.decode()
     except UnicodeDecodeError:
         raise ValueError("it is not UTF-8") from None
+
+
+def _object(given: bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(_text(given), parse_constant=_no_number)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
-    except ValueError:
+    except json.JSONDecodeError:
         raise ValueError("it is no JSON") from None
-    if not isinstance(fields, dict) or not isinstance(check := fields.pop("check", None), str):
-        raise ValueError("it has no checksum")
-    written = _LINE.fullmatch(line)
-    # Nearly always the line stands as it was written, and need not be written again to check it.
-    if written and _check(b"{" + written[2] + b"}") == check:
-        return fields
-    try:
-        if _check(_canonical(fields)) == check:
-            return fields
-    except (ValueError, RecursionError):
-        pass
-    raise ValueError("its checksum is wrong")
+    if not isinstance(fields, dict):
+        raise ValueError("it is no JSON object")
+    return fields
 
 
 def _no_number(name: str) -> NoReturn:

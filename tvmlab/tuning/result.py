@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import math
 import platform
 import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import tvm
 
 import tvmlab
+
+from ..errors import RecordError
+from .lines import Raw
 
 __all__ = ["Decision", "Result", "fits", "target_data"]
 
@@ -52,7 +56,7 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, bool | int | float) or value is None else str(value)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Result:
     """One measurement: a line of a record file.
 
@@ -138,36 +142,66 @@ class Result:
         ValueError
             A field is missing, or is not what it should be.
         """
-        said = {one.name: line[one.name] for one in fields(cls) if one.name in line}
-        missing = [one.name for one in fields(cls) if one.name not in said]
-        if missing:
-            raise ValueError(f"it has no {', '.join(missing)}")
+        try:
+            said = {name: line[name] for name in _FIELDS}
+        except KeyError as error:
+            raise ValueError(f"it has no {error.args[0]}") from None
+        for name in _TEXTS:
+            if not isinstance(said[name], str) or len(said[name]) > _LONGEST_TEXT:
+                raise ValueError(f"its {name} is no text")
+        for name in _NUMBERS:
+            if type(said[name]) is not int or abs(said[name]) >= 2**63:
+                raise ValueError(f"its {name} is no number")
+        if not isinstance(said["trace"], list | Raw) or not isinstance(said["target"], dict):
+            raise ValueError("its trace is no list, or its target no object")
         for name in ("times", "against"):
-            said[name] = tuple(_seconds(said[name], name))
+            said[name] = _seconds(said[name], name)
         said["answer"] = tuple(_numbers(said["answer"]))
-        made = cls(**said)
+        if isinstance(said["trace"], Raw):
+            made: Result = object.__new__(_Read)
+            vars(made).update(said, raw=said.pop("trace"))
+        else:
+            made = cls(**said)
         made._check()
         return made
 
     def _check(self) -> None:
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if one.type == "str" and (not isinstance(value, str) or len(value) > _LONGEST_TEXT):
-                raise ValueError(f"its {one.name} is no text")
-            if one.type == "int" and (
-                not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 2**63
-            ):
-                raise ValueError(f"its {one.name} is no number")
         if self.origin not in _ORIGINS:
             raise ValueError("its origin is neither rule nor search")
-        if not isinstance(self.trace, list) or not isinstance(self.target, dict):
-            raise ValueError("its trace is no list, or its target no object")
         if bool(self.times) == bool(self.error):
             raise ValueError("it has both times and an error, or neither")
         if self.against and len(self.against) != len(self.times):
             raise ValueError("a duel has as many times of the one as of the other")
         if not self.workload:
             raise ValueError("it names no workload")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Result) and self.line() == other.line()
+
+    def __hash__(self) -> int:
+        return hash((self.workload, self.date))
+
+
+class _Read(Result):
+    """A result whose trace is read when it is asked for: ten thousand of them fill the memory."""
+
+    raw: str
+
+    @cached_property
+    def trace(self) -> list[Any]:  # type: ignore[override]
+        """The schedule."""
+        try:
+            found = json.loads(self.raw)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, list):
+            raise RecordError("a record's trace is no list", where=f"{self.task}, {self.date}")
+        return found
+
+
+_FIELDS = tuple(one.name for one in fields(Result))
+_TEXTS = tuple(one.name for one in fields(Result) if one.type == "str")
+_NUMBERS = tuple(one.name for one in fields(Result) if one.type == "int")
 
 
 @dataclass(frozen=True)
@@ -214,15 +248,14 @@ class Decision:
         return cls(target=target, **texts)
 
 
-def _seconds(values: Any, name: str) -> Iterator[float]:
+def _seconds(values: Any, name: str) -> tuple[float, ...]:
     if not isinstance(values, list | tuple) or len(values) > _MOST_SAMPLES:
         raise ValueError(f"its {name} are no list")
-    for value in values:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError(f"its {name} are no numbers")
-        if not 0 < value <= _MOST_SECONDS:
-            raise ValueError(f"its {name} cannot be seconds")
-        yield float(value)
+    if not all(type(value) in (int, float) for value in values):
+        raise ValueError(f"its {name} are no numbers")
+    if not all(0 < value <= _MOST_SECONDS for value in values):  # false for what is no number
+        raise ValueError(f"its {name} cannot be seconds")
+    return tuple(map(float, values))
 
 
 def _numbers(values: Any) -> Iterator[float]:
