@@ -10,6 +10,7 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, te, tirx
 from tvm.ir import IRModule
+
 from tvmlab.tuning.measure import Outcome
 from tvmlab.tuning.spaces import metaschedule_spaces
 from tvmlab.tuning.task import Task, Variant

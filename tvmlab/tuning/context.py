@@ -7,6 +7,7 @@ constructor below calls the same registered C++ functions and leaves that import
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -46,8 +47,7 @@ def with_cores(target: tvm.target.Target) -> tvm.target.Target:
     """
     if target.kind.name != "llvm" or "num-cores" in target.attrs:
         return target
-    spec = {"kind": "llvm", **{str(name): value for name, value in target.attrs.items()}}
-    return tvm.target.Target({**spec, "num-cores": physical_cores()})
+    return tvm.target.Target({**json.loads(str(target)), "num-cores": physical_cores()})
 
 
 def postprocs() -> list[Any]:

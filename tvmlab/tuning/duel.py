@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from ..schedule import finish
 from .answers import same_answer
+from .known import Tried
 from .measure import Measurer
-from .search import TaskSearch, Tried, kernel_of
+from .search import TaskSearch
 
-__all__ = ["WINS", "Verdict", "decide_layout", "duel"]
+__all__ = ["WINS", "Verdict", "duel"]
 
 WINS = 0.98
 """A candidate takes the rule's place below this ratio of times."""
-HARM = 1.02
-"""What no task may come to when a layout is chosen for the sake of others."""
 CANDIDATES = 3
 """How many of the fastest meet the rule: times measured one after the other are not that exact."""
 SECONDS = 2.0
@@ -87,7 +87,7 @@ def duel(search: TaskSearch, measurer: Measurer) -> Verdict:
     everyone = [rule.measured_rule, *entrants]
     each_round = sum(one.time for one in everyone)
     rounds = min(MOST, max(FEWEST, int(SECONDS / each_round)))
-    kernels = [kernel_of(one.schedule) for one in everyone if one.schedule is not None]
+    kernels = [finish(one.schedule) for one in everyone if one.schedule is not None]
     outcomes = measurer.duel(kernels, rounds)
     against = outcomes[0].times
     if outcomes[0].error or not against:
@@ -106,29 +106,3 @@ def duel(search: TaskSearch, measurer: Measurer) -> Verdict:
         return Verdict(median(against), None)
     fallback = next((ratio for ratio, met in fought if met.origin == "rule"), 1.0)
     return Verdict(median(against), fought[-1][0], fallback)
-
-
-def decide_layout(searches: Sequence[TaskSearch], verdicts: Sequence[Verdict]) -> str:
-    """Choose the layout of an operator from the duels of the tasks that have it.
-
-    Parameters
-    ----------
-    searches : sequence of TaskSearch
-        The tasks of one operator, all of which searched the same layout.
-    verdicts : sequence of Verdict
-        Their duels.
-
-    Returns
-    -------
-    str
-        That layout; empty, which is the rule's own, where a task would lose by it or all together
-        would not gain.
-    """
-    if all(search.chosen == 0 for search in searches):
-        return ""
-    layout = searches[0].current.variant.layout
-    before = sum(s.task.calls * v.rule for s, v in zip(searches, verdicts, strict=True))
-    after = sum(s.task.calls * v.rule * v.ratio for s, v in zip(searches, verdicts, strict=True))
-    met = all(verdict.best is not None for verdict in verdicts)
-    harmless = all(verdict.ratio <= HARM for verdict in verdicts)
-    return layout if met and harmless and after < WINS * before else ""

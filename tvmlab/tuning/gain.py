@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["expected_gain"]
+__all__ = ["expected_gain", "kind_of"]
 
 ALPHA = 0.2
 """How much of the forecast is the past; the rest is hope."""
@@ -50,3 +50,8 @@ def expected_gain(weight: float, history: Sequence[float], flops: float, speed: 
     if speed > 0 and flops > 0:
         forward = max(forward, now - BETA * flops / speed)
     return weight * (ALPHA * backward + (1 - ALPHA) * forward)
+
+
+def kind_of(name: str) -> str:
+    """Name what similar tasks share: the operator that their names begin with."""
+    return name.removeprefix("fused_").split("_", 1)[0].rstrip("0123456789")

@@ -9,6 +9,7 @@ import numpy as np
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.cost_model import PyCostModel, XGBModel
 from tvm.s_tir.meta_schedule.cost_model.xgb_model import PackSum, XGBConfig
+from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
 
 from .context import identity
 
@@ -40,6 +41,7 @@ class Learned(XGBModel._cls):  # type: ignore[misc, name-defined]
     def __init__(self, seed: int = 0) -> None:
         # One thread: idle threads of a pool would spin beside what is measured next.
         super().__init__(config=XGBConfig(seed=seed, nthread=1), num_warmup_samples=0)
+        self.extractor: Any = _Features(PerStoreFeature())
         self.random = np.random.default_rng(seed)
 
     def predict(self, context: Any, candidates: Sequence[Any]) -> np.ndarray:
@@ -65,6 +67,32 @@ class Learned(XGBModel._cls):  # type: ignore[misc, name-defined]
             num_boost_round=ROUNDS,
             obj=lambda predicted, _: packed.obj_square_error(predicted),
         )
+
+
+class _Features:
+    """MetaSchedule's features of candidates, taken once each: to take them is to lower a function.
+
+    Parameters
+    ----------
+    extractor : tvm.s_tir.meta_schedule.FeatureExtractor
+        Who takes them.
+    """
+
+    def __init__(self, extractor: Any) -> None:
+        self.extractor = extractor
+        self.known: dict[int, Any] = {}
+
+    def extract_from(self, context: Any, candidates: Sequence[Any]) -> list[Any]:
+        """Give a tensor of one row a store for each candidate."""
+        names = [identity(candidate.sch.mod) for candidate in candidates]
+        new = {
+            name: candidate
+            for name, candidate in zip(names, candidates, strict=True)
+            if name not in self.known
+        }
+        found = self.extractor.extract_from(context, list(new.values())) if new else []
+        self.known.update(zip(new, found, strict=True))
+        return [self.known[name] for name in names]
 
 
 @derived_object

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,15 +14,16 @@ from tvm import tirx
 from tvm.ir import IRModule
 
 from ..errors import RecordError
+from .choosing import decisive, last_layouts
 from .journal import Journal
 from .lines import START, decode, encode
-from .result import Decision, Result, fits, target_data
-from .workloads import from_text, normalized, to_text, workload_id
+from .reading import read_modules
+from .result import Decision, Result, Workload, fits, target_data
+from .workloads import normalized, to_text, workload_id
 
 __all__ = ["Records"]
 
-# Measured in turn, a candidate has to win by this much; measured apart, by more.
-_DUEL, _APART = 0.98, 0.95
+_TOGETHER = 1000  # lines that are written at once
 _SHOWN = 3  # damaged lines that a warning names
 
 
@@ -53,13 +53,13 @@ class Records:
         self._journal = Journal(self.path)
         self._forget()
         self._told: set[str] = set()
+        self._torn = b""
         self.refresh()
 
     def _forget(self) -> None:
         self._seen: set[bytes] = set()
         self._modules: dict[str, IRModule] = {}
-        self._texts: dict[str, tuple[int, str]] = {}
-        self._names: dict[str, str] = {}
+        self._workloads: dict[str, tuple[int, Workload]] = {}
         self._results: dict[str, list[Result]] = {}
         self._decisions: list[Decision] = []
         self._fit: dict[tuple[str, str], str] = {}
@@ -85,11 +85,14 @@ class Records:
             good += self._take(number, line, damaged)
         torn = self._journal.torn
         if torn.strip():
-            trouble = self._take(self._journal.number + 1, torn, [])
-            ours = START.startswith(torn[: len(START)])
-            if not trouble:
-                damaged.append(f"{self._journal.number + 1} (it is torn)" if ours else "last")
-            good += trouble or ours
+            last: list[str] = []
+            good += self._take(self._journal.number + 1, torn, last)
+            if last and START.startswith(torn[: len(START)]):
+                last = [f"{self._journal.number + 1} (it is torn)"]
+                good += 1
+            if last and torn != self._torn:
+                damaged += last
+        self._torn = torn
         if damaged and not good:
             raise RecordError(
                 "this is no file of tuning records: none of its lines is a record",
@@ -127,24 +130,51 @@ class Records:
         elif kind == "layout":
             self._decisions.append(Decision.of(fields))
         elif kind == "workload":
-            texts = [fields.get(name) for name in ("id", "name", "module")]
-            if not all(isinstance(text, str) for text in texts) or not texts[0]:
-                raise ValueError("a field of it is missing or no text")
-            named, name, text = map(str, texts)
-            self._texts.setdefault(named, (number, text))
-            self._names.setdefault(named, name)
+            workload = Workload.of(fields)
+            self._workloads.setdefault(workload.id, (number, workload))
         else:
             raise ValueError("it is of no kind that is known")
 
-    def _append(self, *lines: dict[str, Any]) -> None:
-        try:
-            data = b"".join(encode(line) for line in lines)
-        except (TypeError, ValueError) as error:
-            raise RecordError(
-                f"this cannot be written as JSON: {error}", where=str(self.path)
-            ) from error
-        self._journal.append(data)
-        self.refresh()
+    def add(self, entries: Iterable[Workload | Result | Decision]) -> int:
+        """Write what is not here yet, and see it to the disk.
+
+        Parameters
+        ----------
+        entries : iterable of Workload, Result or Decision
+            For instance those of another file: `entries`.
+
+        Returns
+        -------
+        int
+            Lines that were written.
+
+        Raises
+        ------
+        RecordError
+            The file cannot be written, or an entry has a field that is not what it should be.
+        """
+        fresh: dict[bytes, None] = {}
+        for entry in entries:
+            try:
+                line = entry.line()
+                entry.of(line)
+                data = encode(line)
+            except (TypeError, ValueError, RecursionError) as error:
+                raise RecordError(f"this is no record: {error}", where=str(self.path)) from error
+            if data[: len(START) + 16] not in self._seen:
+                fresh[data] = None
+        lines = list(fresh)
+        for at in range(0, len(lines), _TOGETHER):
+            self._journal.append(b"".join(lines[at : at + _TOGETHER]))
+        if lines:
+            self.refresh()
+        return len(lines)
+
+    @property
+    def entries(self) -> list[Workload | Result | Decision]:
+        """Everything that is kept here: functions, results and layouts."""
+        workloads = [workload for _, workload in self._workloads.values()]
+        return [*workloads, *self.results(), *self._decisions]
 
     def workload(self, module: IRModule | tirx.PrimFunc, name: str = "") -> str:
         """Name a function, and keep its text where it is not in the file yet.
@@ -168,9 +198,8 @@ class Records:
         """
         plain = normalized(module)
         named = workload_id(plain)
-        if named not in self._texts:
-            text = to_text(plain)
-            self._append({"kind": "workload", "id": named, "name": name, "module": text})
+        if named not in self._workloads:
+            self.add([Workload(named, name, to_text(plain))])
         self._modules.setdefault(named, plain)
         return named
 
@@ -187,12 +216,7 @@ class Records:
         RecordError
             The file cannot be written, or a field of the result is not what it should be.
         """
-        line = result.line()
-        try:
-            Result.of(line)
-        except ValueError as error:
-            raise RecordError(f"this is no result: {error}", where=result.task) from error
-        self._append(line)
+        self.add([result])
 
     def decide(self, operator: str, layout: str, target: tvm.target.Target) -> None:
         """Write down which layout an operator shall have; the last word holds.
@@ -209,12 +233,12 @@ class Records:
         RecordError
             The file cannot be written.
         """
-        self._append(Decision(operator, layout, target_data(target)).line())
+        self.add([Decision(operator, layout, target_data(target))])
 
     @property
     def workloads(self) -> dict[str, str]:
         """The functions: from their `workload_id` to their names."""
-        return dict(self._names)
+        return {one: workload.name for one, (_, workload) in self._workloads.items()}
 
     @property
     def decisions(self) -> list[Decision]:
@@ -244,19 +268,46 @@ class Records:
         ------
         RecordError
             It is not kept here, or its text is damaged.
+
+        Notes
+        -----
+        A text from a file is first read by another process, which takes some seconds: see
+        `read_modules`. Where several are needed, `modules` does it once for all of them.
         """
-        if workload not in self._modules:
-            number, text = self._texts.get(workload, (0, ""))
-            if not text:
-                raise RecordError(
-                    "the records hold no such workload", where=f"{self.path}: {workload}"
-                )
-            try:
-                self._modules[workload] = from_text(text, workload)
-            except RecordError as error:
-                where = f"{self.path}, line {number}"
-                raise RecordError(error.what, where=where, fix="tune the function again") from error
-        return self._modules[workload]
+        found = self.modules([workload])[workload]
+        if isinstance(found, str):
+            known = self._workloads.get(workload)
+            where = f"{self.path}, line {known[0]}" if known else f"{self.path}: {workload}"
+            raise RecordError(found, where=where, fix="tune the function again")
+        return found
+
+    def modules(self, workloads: Iterable[str] | None = None) -> dict[str, IRModule | str]:
+        """Give several functions, or all that are kept here.
+
+        Parameters
+        ----------
+        workloads : iterable of str, optional
+            Their `workload_id`.
+
+        Returns
+        -------
+        dict of str to (tvm.ir.IRModule or str)
+            By `workload_id`, one function ``main``; or why it cannot be had.
+        """
+        wanted = list(self._workloads if workloads is None else workloads)
+        missing = [one for one in wanted if one not in self._modules and one in self._workloads]
+        read = read_modules([self._workloads[one][1].module for one in missing])
+        found: dict[str, IRModule | str] = dict.fromkeys(
+            wanted, "the records hold no such workload"
+        )
+        for one, module in zip(missing, read, strict=True):
+            if isinstance(module, str):
+                found[one] = module
+            elif workload_id(module) != one:
+                found[one] = "a workload's text is that of another function"
+            else:
+                self._modules[one] = module
+        return found | {one: self._modules[one] for one in wanted if one in self._modules}
 
     def _fitting(self, found: Iterable[Any], target: tvm.target.Target) -> list[Any]:
         """Take the results or decisions that hold for a target."""
@@ -323,9 +374,8 @@ class Records:
             There are results, and none is for this target and this TVM.
         """
         self.check(target)
-        fitting = self._fitting(self._decisions, target)
-        last = {decision.operator: decision.layout for decision in fitting}
-        return {operator: layout for operator, layout in last.items() if layout}
+        last = last_layouts(self._fitting(self._decisions, target))
+        return {one.operator: one.layout for one in last if one.layout}
 
     def best(self, workload: str, target: tvm.target.Target) -> Result | None:
         """Give what a function shall be scheduled with.
@@ -352,17 +402,3 @@ class Records:
         """
         self.check(target)
         return decisive(self._fitting(self._results.get(workload, ()), target))
-
-
-def decisive(results: Iterable[Result]) -> Result | None:
-    """Choose among a function's results for one target: see `Records.best`."""
-    worked = [result for result in results if result.times]
-    duels = [result for result in worked if result.against]
-    if duels:
-        return duels[-1] if duels[-1].ratio < _DUEL else None
-    found = [result for result in worked if result.origin == "search"]
-    rules = [result.seconds for result in worked if result.origin == "rule"]
-    fastest = min(found, key=lambda result: result.seconds, default=None)
-    if fastest is not None and rules and fastest.seconds >= _APART * statistics.median(rules):
-        return None
-    return fastest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 
 __all__ = ["Report", "TaskReport"]
 
@@ -25,14 +26,18 @@ class TaskReport:
     tuned : float
         Seconds a call of what `tvmlab.compile` takes from now on: `rule` times the median ratio of
         the duel, or `rule` where nothing won.
-    trials, errors : int
-        Candidates measured, in this run and before, and how many of them failed.
     layout : str
         The layout that was chosen; empty for the rule's own.
     ended : str
         Why the search ended.
-    curve : tuple of float
-        The best throughput after each trial, in billions of operations a second; 0 until one ran.
+    errors : tuple of str
+        Why candidates failed, one entry each.
+    times : tuple of float
+        Seconds a call of each candidate, in the order of the trials of this run and of those
+        before; infinity for one that failed.
+    predicted : tuple of float or None
+        What the tuner's model said of each before it was measured, a throughput relative to the
+        best known then; None where it said nothing, for the rules and for trials of earlier runs.
     """
 
     name: str
@@ -40,11 +45,22 @@ class TaskReport:
     flops: float
     rule: float
     tuned: float
-    trials: int
-    errors: int
     layout: str
     ended: str
-    curve: tuple[float, ...]
+    errors: tuple[str, ...]
+    times: tuple[float, ...]
+    predicted: tuple[float | None, ...]
+
+    @property
+    def trials(self) -> int:
+        """Candidates measured, in this run and before."""
+        return len(self.times)
+
+    @property
+    def curve(self) -> tuple[float, ...]:
+        """The best throughput after each trial, in GFLOP/s; 0 until a candidate ran."""
+        bests = accumulate(self.times, min)
+        return tuple(self.flops / best / 1e9 for best in bests)
 
     @property
     def ratio(self) -> float:
@@ -99,7 +115,7 @@ class Report:
                     f"{task.ratio:.2f}",
                     f"{task.gflops:.1f}",
                     str(task.trials),
-                    str(task.errors),
+                    str(len(task.errors)),
                     task.layout,
                 )
             )

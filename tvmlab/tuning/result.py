@@ -20,10 +20,11 @@ import tvmlab
 from ..errors import RecordError
 from .lines import Raw
 
-__all__ = ["Decision", "Result", "fits", "target_data"]
+__all__ = ["Decision", "Result", "Workload", "fits", "target_data"]
 
 _ORIGINS = ("rule", "search")
-_LONGEST_TEXT, _MOST_SAMPLES, _MOST_SECONDS = 100_000, 100_000, 1e6
+_LONGEST_TEXT, _LONGEST_TARGET, _LONGEST_MODULE = 100_000, 10_000, 1 << 28
+_MOST_SAMPLES, _MOST_SECONDS = 100_000, 1e6
 _ODD = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -147,13 +148,13 @@ class Result:
         except KeyError as error:
             raise ValueError(f"it has no {error.args[0]}") from None
         for name in _TEXTS:
-            if not isinstance(said[name], str) or len(said[name]) > _LONGEST_TEXT:
-                raise ValueError(f"its {name} is no text")
+            _check_text(said[name], name)
         for name in _NUMBERS:
             if type(said[name]) is not int or abs(said[name]) >= 2**63:
                 raise ValueError(f"its {name} is no number")
-        if not isinstance(said["trace"], list | Raw) or not isinstance(said["target"], dict):
-            raise ValueError("its trace is no list, or its target no object")
+        if not isinstance(said["trace"], list | Raw):
+            raise ValueError("its trace is no list")
+        _check_target(said["target"])
         for name in ("times", "against"):
             said[name] = _seconds(said[name], name)
         said["answer"] = tuple(_numbers(said["answer"]))
@@ -239,13 +240,63 @@ class Decision:
             A field is missing, or is not what it should be.
         """
         said = {one.name: line.get(one.name) for one in fields(cls)}
-        target = said.pop("target")
-        if not isinstance(target, dict):
-            raise ValueError("its target is no object")
-        texts = {name: text for name, text in said.items() if isinstance(text, str)}
-        if len(texts) < len(said) or not texts["operator"]:
-            raise ValueError("a field of it is missing or no text")
-        return cls(target=target, **texts)
+        for name in ("operator", "layout", "tvm", "tvmlab", "date"):
+            _check_text(said[name], name)
+        _check_target(said["target"])
+        return cls(**said)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A function: a line of a record file.
+
+    Attributes
+    ----------
+    id : str
+        Its `workload_id`.
+    name : str
+        What a reader calls it.
+    module : str
+        Its text, as `tvmlab.tuning.workloads.to_text` writes it.
+    """
+
+    id: str
+    name: str
+    module: str
+
+    def line(self) -> dict[str, Any]:
+        """Write it as a line's fields."""
+        return {"kind": "workload", "id": self.id, "name": self.name, "module": self.module}
+
+    @classmethod
+    def of(cls, line: Mapping[str, Any]) -> Workload:
+        """Read a line's fields.
+
+        Raises
+        ------
+        ValueError
+            A field is missing, or is no text.
+        """
+        said = {one.name: line.get(one.name) for one in fields(cls)}
+        for name, text in said.items():
+            _check_text(text, name, longest=_LONGEST_MODULE)
+        return cls(**said)
+
+
+def _check_text(value: Any, name: str, longest: int = _LONGEST_TEXT) -> None:
+    if not isinstance(value, str) or len(value) > longest:
+        raise ValueError(f"its {name} is no text")
+    if not value.isascii():
+        value.encode()  # half a character, which JSON can name, has no UTF-8
+
+
+def _check_target(value: Any) -> None:
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        text = "." * _LONGEST_TARGET
+    if not isinstance(value, dict) or len(text.encode()) >= _LONGEST_TARGET:
+        raise ValueError("its target is no object, or too long for one")
 
 
 def _seconds(values: Any, name: str) -> tuple[float, ...]:

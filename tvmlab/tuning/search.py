@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from statistics import median
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from tvm import s_tir
-from tvm.ir import IRModule
-from tvm.s_tir import meta_schedule as ms
 
-from .._telling import telling
 from ..errors import RecordError
 from ..target import physical_cores
 from .answers import output_types, same_answer
-from .context import candidates, identity, make_context
+from .context import identity
+from .driver import Driver
+from .known import Known, Tried, measured, whole
 from .measure import Measurer, Outcome
 from .records import Records
 from .result import Result, fits, target_data
@@ -23,70 +19,15 @@ from .task import Task, Variant
 from .traces import as_data, replay
 from .tuners import Tuner
 
-__all__ = ["TaskSearch", "Tried", "kernel_of"]
+__all__ = ["TaskSearch", "measure_rules"]
 
 WRONG = "It gives another answer than the rule's schedule."
 BATCH = 16
 """Candidates a batch: the model is trained anew after each."""
 SMALL = 64
 """Below this many trials batches are half as large, so that the model sees several."""
-BARREN = 10
-"""Batches in a row without a new candidate after which a space counts as exhausted."""
 HOPELESS = 24
 """Candidates that may fail before a task without any that ran is given up."""
-ENDLESS = 2**30
-
-
-def kernel_of(schedule: s_tir.Schedule) -> IRModule:
-    """Make the module that is measured of a schedule."""
-    return schedule.mod
-
-
-@dataclass(frozen=True)
-class Tried:
-    """A candidate, and what became of it.
-
-    Attributes
-    ----------
-    schedule : tvm.s_tir.Schedule or None
-        None where the trace of an old record no longer applies.
-    origin : str
-        ``"rule"`` or ``"search"``.
-    outcome : Outcome
-        From the measurer, or from the records.
-    """
-
-    schedule: s_tir.Schedule | None
-    origin: str
-    outcome: Outcome
-
-    @property
-    def time(self) -> float:
-        """The median time in seconds; infinity for one that failed."""
-        good = self.outcome.times and not self.outcome.error
-        return median(self.outcome.times) if good else float("inf")
-
-
-@dataclass
-class _Known:
-    """What is known of one variant of a task."""
-
-    variant: Variant
-    workload: str
-    rule: s_tir.Schedule
-    types: list[str]
-    measured_rule: Tried | None = None
-    tried: dict[int, Tried] = field(default_factory=dict)
-    duels: list[Result] = field(default_factory=list)
-
-    @property
-    def rule_time(self) -> float:
-        return float("inf") if self.measured_rule is None else self.measured_rule.time
-
-    def found(self) -> list[Tried]:
-        """List what the search tried and what ran, the fastest first."""
-        good = [one for one in self.tried.values() if one.time < float("inf")]
-        return sorted(good, key=lambda one: one.time)
 
 
 class TaskSearch:
@@ -129,6 +70,8 @@ class TaskSearch:
         self.seed, self.watch = seed, watch or (lambda search: None)
         self.times: list[float] = []
         """The time of each candidate in the order of their trials; infinity where one failed."""
+        self.predicted: list[float | None] = []
+        """What the model said of each before it was measured; None where it said nothing."""
         self.errors: list[str] = []
         self.ended = ""
         """Why the search is over; empty while it is not."""
@@ -136,7 +79,7 @@ class TaskSearch:
         variants = task.variants if task.operator else task.variants[:1]
         self.known = [self._recall(variant) for variant in variants]
         self.chosen = 0
-        self._driver: _Driver | None = None
+        self._driver: Driver | None = None
         self._bests: list[float] = []
 
     # What was measured.
@@ -162,7 +105,7 @@ class TaskSearch:
         return max(0, self.trials - len(self.times))
 
     @property
-    def current(self) -> _Known:
+    def current(self) -> Known:
         """The variant that is searched."""
         return self.known[self.chosen]
 
@@ -170,12 +113,12 @@ class TaskSearch:
         """Say a time as billions of operations a second."""
         return 0.0 if time == float("inf") else self.task.flops / time / 1e9
 
-    def _recall(self, variant: Variant) -> _Known:
+    def _recall(self, variant: Variant) -> Known:
         rule = variant.rule
         if rule is None:  # what is compiled then is the function as it is
             rule = s_tir.Schedule(variant.module, debug_mask="none")
         workload = self.records.workload(variant.module, self.task.name)
-        known = _Known(variant, workload, rule, output_types(variant.module))
+        known = Known(variant, workload, rule, output_types(variant.module))
         for result in self.records.results(workload):
             if fits(result, self.task.target):
                 continue
@@ -190,30 +133,30 @@ class TaskSearch:
             try:
                 schedule = replay(variant.module, result.trace)
             except RecordError:
-                self.times.append(float("inf"))
+                self._count(float("inf"), None)
                 continue
             self._remember(known, Tried(schedule, "search", outcome))
         return known
 
-    def _remember(self, known: _Known, tried: Tried) -> None:
+    def _count(self, time: float, predicted: float | None) -> None:
+        self.times.append(time)
+        self.predicted.append(predicted)
+
+    def _remember(self, known: Known, tried: Tried, predicted: float | None = None) -> None:
         assert tried.schedule is not None
         if tried.origin == "rule":
             known.measured_rule = tried
         else:
             known.tried[identity(tried.schedule.mod)] = tried
             known.duels.clear()  # they were fought before this one was known
-        self.times.append(tried.time)
+        self._count(tried.time, predicted)
         if tried.outcome.error:
             self.errors.append(tried.outcome.error)
 
     # What is measured next.
 
-    def measure_rules(self) -> None:
-        """Measure what the rules make of each variant, where the records do not tell."""
-        missing = [known for known in self.known if known.measured_rule is None][: self.left]
-        pairs = [(known, known.rule) for known in missing]
-        for _ in self._measure(pairs, "rule"):
-            pass
+    def begin(self) -> None:
+        """Choose the variant whose rule is the fastest, once the rules are measured."""
         fastest = min(self.known, key=lambda known: known.rule_time)
         self.chosen = self.known.index(fastest)
         self._bests.append(self.best_time)
@@ -239,19 +182,30 @@ class TaskSearch:
         if not self._goes_on():
             return 0
         if self._driver is None:
-            self._driver = _Driver(self, BATCH if self.trials >= SMALL else BATCH // 2)
+            size = BATCH if self.trials >= SMALL else BATCH // 2
+            self._driver = Driver(self.current, self.task.target, self.tuner, self.seed, size)
         most = self.left if limit is None else min(limit, self.left)
         batch = self._driver.propose(most)
         if not batch:
             self.ended = "no candidates are left in the space"
             return 0
-        known = self.current
-        pairs = [(known, candidate.sch) for candidate in batch]
-        tried = dict(self._measure(pairs, "search"))
-        self._driver.learn([(batch[place], one) for place, one in tried.items()])
+        said = self._driver.predict(batch)
+        told = []
+        schedules = [candidate.sch for candidate in batch]
+        for place, outcome in measured(self.measurer, schedules):
+            tried = Tried(batch[place].sch, "search", self._judge(self.current, outcome))
+            self.take(self.current, tried, said[place])
+            told.append((batch[place], tried))
+        self._driver.learn(told)
         self._bests.append(self.best_time)
         self._goes_on()
         return len(batch)
+
+    def take(self, known: Known, tried: Tried, predicted: float | None = None) -> None:
+        """Record a candidate's outcome, and count it."""
+        self.record(known, tried)
+        self._remember(known, tried, predicted)
+        self.watch(self)
 
     def _goes_on(self) -> bool:
         if self.ended:
@@ -273,39 +227,11 @@ class TaskSearch:
         """Tell whether as many candidates were tried as `least`, and all of them failed."""
         return len(self.current.tried) >= least and not self.current.found()
 
-    def _measure(
-        self, pairs: Sequence[tuple[_Known, s_tir.Schedule]], origin: str
-    ) -> Iterator[tuple[int, Tried]]:
-        """Measure schedules, and record each outcome before the next is waited for."""
-        kernels: dict[int, IRModule] = {}
-        failed: list[tuple[int, Outcome]] = []
-        for place, (_, schedule) in enumerate(pairs):
-            try:
-                kernels[place] = kernel_of(schedule)
-            except Exception as error:  # TVM raises what the pass that fails raises
-                failed.append((place, Outcome(error=f"It cannot be lowered: {telling(error)}")))
-        places = list(kernels)
-
-        def outcomes() -> Iterator[tuple[int, Outcome]]:
-            yield from failed
-            for index, outcome in self.measurer.measure(list(kernels.values())):
-                yield places[index], outcome
-
-        for place, given in outcomes():
-            known, schedule = pairs[place]
-            outcome = given if origin == "rule" else self._judge(known, given)
-            tried = Tried(schedule, origin, outcome)
-            self.record(known, tried)
-            self._remember(known, tried)
-            self.watch(self)
-            yield place, tried
-
-    def _judge(self, known: _Known, outcome: Outcome) -> Outcome:
+    def _judge(self, known: Known, outcome: Outcome) -> Outcome:
         """Turn down a candidate that computes something else than its rule."""
+        outcome = whole(outcome)
         if outcome.error:
-            return Outcome(error=outcome.error)
-        if not outcome.times:
-            return Outcome(error="It was run and not timed.")
+            return outcome
         expected = known.measured_rule.outcome.answer if known.measured_rule else ()
         if not expected:  # the rule did not run: the first candidate that did is what we have
             ran = [one.outcome for one in known.tried.values() if not one.outcome.error]
@@ -314,7 +240,7 @@ class TaskSearch:
             return outcome
         return Outcome(error=WRONG, answer=outcome.answer)
 
-    def record(self, known: _Known, tried: Tried, against: Sequence[float] = ()) -> Result:
+    def record(self, known: Known, tried: Tried, against: Sequence[float] = ()) -> Result:
         """Append a line to the records."""
         assert tried.schedule is not None
         result = Result(
@@ -336,97 +262,25 @@ class TaskSearch:
         self.records.append(result)
         return result
 
-    def predict(self, schedules: Sequence[s_tir.Schedule]) -> list[float]:
-        """Ask the tuner's model what it thinks of some schedules of the chosen variant.
 
-        Parameters
-        ----------
-        schedules : sequence of tvm.s_tir.Schedule
-            Schedules of the variant's function, those tried for instance.
+def measure_rules(searches: Sequence[TaskSearch], measurer: Measurer, limit: int) -> None:
+    """Measure what the rules make of each variant of some tasks, where the records do not tell.
 
-        Returns
-        -------
-        list of float
-            Throughputs relative to the best known. Empty where the tuner has no model, or nothing
-            was measured yet.
-        """
-        return [] if self._driver is None else self._driver.predict(schedules)
-
-
-class _Driver:
-    """MetaSchedule's strategy, database and model for one variant of a task."""
-
-    def __init__(self, search: TaskSearch, batch: int) -> None:
-        known, tuner = search.current, search.tuner
-        self.known, self.tuner = known, tuner
-        self.waiting: list[Any] = []
-        self.model = tuner.model(search.seed) if tuner.model else None
-        self.strategy = tuner.strategy()
-        # A run that goes on from records must not draw the same candidates again.
-        self.context = make_context(
-            known.variant.module,
-            search.task.target,
-            strategy=self.strategy,
-            seed=(search.seed + len(known.tried)) % (2**31 - 2),
-        )
-        self.database = ms.database.MemoryDatabase()
-        self.workload = self.database.commit_workload(known.variant.module)
-        self.ended = False
-        spaces = known.variant.spaces()
-        if spaces:
-            self.context.pre_tuning(ENDLESS, batch, spaces, self.database, self.model)
-        else:
-            self.ended = True
-        old = [one for one in known.tried.values() if one.schedule is not None]
-        self.learn(list(zip(candidates([one.schedule for one in old]), old, strict=True)))
-
-    def propose(self, limit: int) -> list[Any]:
-        """Find candidates that were not measured; none where the space seems to have no more."""
-        barren = 0
-        while not self.waiting and not self.ended and barren < BARREN:
-            proposed = self.strategy.generate_measure_candidates()
-            if proposed is None:
-                self.ended = True
-                break
-            seen = {*self.known.tried, identity(self.known.rule.mod)}
-            for candidate in proposed:
-                name = identity(candidate.sch.mod)
-                if name not in seen:
-                    seen.add(name)
-                    self.waiting.append(candidate)
-            # A strategy that goes through a space in order may pass by much that is known.
-            if not self.waiting and (self.tuner.repeats or not proposed):
-                barren += 1
-        batch, self.waiting = self.waiting[:limit], self.waiting[limit:]
-        return batch
-
-    def learn(self, pairs: Sequence[tuple[Any, Tried]]) -> None:
-        """Tell strategy, database and model what became of candidates."""
-        if not pairs:
-            return
-        results = []
-        for candidate, tried in pairs:
-            good = tried.time < float("inf")
-            times = [float(one) for one in tried.outcome.times] if good else None
-            results.append(ms.runner.RunnerResult(times, tried.outcome.error or None))
-            if times:
-                self.database.commit_tuning_record(
-                    ms.database.TuningRecord(
-                        candidate.sch.trace,
-                        self.workload,
-                        times,
-                        self.context.target,
-                        candidate.args_info,
-                    )
-                )
-        proposed = [candidate for candidate, _ in pairs]
-        if self.model is not None:
-            self.model.update(self.context, proposed, results)
-        if not self.ended:
-            self.strategy.notify_runner_results(proposed, results)
-
-    def predict(self, schedules: Sequence[s_tir.Schedule]) -> list[float]:
-        """Ask the model."""
-        if self.model is None or not schedules:
-            return []
-        return [float(one) for one in self.model.predict(self.context, candidates(schedules))]
+    Parameters
+    ----------
+    searches : sequence of TaskSearch
+        The tasks.
+    measurer : Measurer
+        Who measures: all of them at once, since they are compiled side by side.
+    limit : int
+        Kernels at most.
+    """
+    missing = [
+        (search, known)
+        for search in searches
+        for known in [known for known in search.known if known.measured_rule is None][: search.left]
+    ]
+    missing = missing[:limit]
+    for place, outcome in measured(measurer, [known.rule for _, known in missing]):
+        search, known = missing[place]
+        search.take(known, Tried(known.rule, "rule", whole(outcome)))

@@ -11,13 +11,14 @@ import tvm
 from tvm.ir import IRModule
 
 from ..errors import TuningError
-from .duel import Verdict, decide_layout, duel
-from .gain import expected_gain
+from .duel import Verdict, duel
+from .gain import expected_gain, kind_of
+from .layouts import decide_layout, groups_of, share_layout, weight
 from .measure import Measure, Measurer
 from .progress import Progress, make_progress
 from .records import Records
 from .report import Report, TaskReport
-from .search import TaskSearch
+from .search import TaskSearch, measure_rules
 from .task import Task
 from .tuners import find_tuner
 
@@ -25,6 +26,10 @@ __all__ = ["tune", "tune_tasks"]
 
 DUEL_SECONDS = 4.0
 """What a task's duel is taken to cost when seconds are short, kernels compiled."""
+CHUNK = 8
+"""Tasks whose rules are measured together."""
+FULL = 8
+"""Candidates that have to fail before they count as all, where the rule's own ran."""
 DUEL_SHARE = 0.3
 """Of the seconds at most, so that a short run still searches."""
 
@@ -109,7 +114,7 @@ class _Session:
             )
             for task in self.tasks
         ]
-        self.groups = _groups(self.searches)
+        self.groups = groups_of(self.searches)
         planned = sum(search.trials for search in self.searches)
         self.progress.begin(
             len(self.searches), planned if self.total is None else min(planned, self.total)
@@ -144,13 +149,19 @@ class _Session:
 
     def run(self) -> None:
         """Measure the rules, search, and let the best meet the rules."""
-        for search in self.searches:
-            if self._budget() > 0 and not self._late():
-                search.measure_rules()
+        # A few tasks at a time: the seconds may be over before all of them are measured.
+        for start in range(0, len(self.searches), CHUNK):
+            some = self.searches[start : start + CHUNK]
+            if self._late():
+                break
+            measure_rules(some, self.measurer, self._budget())
+            for search in some:
+                if search.times:
+                    search.begin()
         for group in self.groups:
-            _share_layout(group)
+            share_layout(group)
         # The heaviest first: whoever interrupts has had the most of it.
-        self.searches.sort(key=lambda search: -_weight(search))
+        self.searches.sort(key=lambda search: -weight(search))
         while self._budget() > 0 and not self._late():
             turn = self._next()
             if turn is None:
@@ -175,7 +186,7 @@ class _Session:
                 return search
         speeds: dict[str, float] = {}
         for search in self.searches:
-            kind, best = _kind(search.task), search.best_time
+            kind, best = kind_of(search.task.name), search.best_time
             if best < float("inf"):
                 speeds[kind] = max(speeds.get(kind, 0.0), search.task.flops / best)
         return max(
@@ -184,7 +195,7 @@ class _Session:
                 search.task.calls,
                 search.batches,
                 search.task.flops,
-                speeds.get(_kind(search.task), 0.0),
+                speeds.get(kind_of(search.task.name), 0.0),
             ),
         )
 
@@ -205,7 +216,11 @@ class _Session:
             self.records.decide(group[0].task.operator, layout, group[0].task.target)
 
     def _complain(self) -> None:
-        hopeless = [search for search in self.searches if search.hopeless()]
+        hopeless = [
+            search
+            for search in self.searches
+            if search.hopeless(FULL) or (search.times and search.best_time == float("inf"))
+        ]
         if not hopeless:
             return
         lines = []
@@ -235,61 +250,18 @@ def _report(search: TaskSearch, verdict: Verdict, layout: str) -> TaskReport:
     tuned = verdict.rule * (verdict.ratio if kept else 1.0)
     if verdict.rule == float("inf"):
         tuned = search.best_time
-    curve, best = [], float("inf")
-    for one in search.times:
-        best = min(best, one)
-        curve.append(search.gflops(best))
     return TaskReport(
         name=search.task.name,
         calls=search.task.calls,
         flops=search.task.flops,
         rule=verdict.rule,
         tuned=tuned,
-        trials=len(search.times),
-        errors=len(search.errors),
         layout=layout,
         ended=search.ended,
-        curve=tuple(curve),
+        errors=tuple(search.errors),
+        times=tuple(search.times),
+        predicted=tuple(search.predicted),
     )
-
-
-def _weight(search: TaskSearch) -> float:
-    """Say how much of the network's time a task takes."""
-    rule = search.rule_time
-    return 0.0 if rule == float("inf") else search.task.calls * rule
-
-
-def _kind(task: Task) -> str:
-    """Name what similar tasks share: the operator that their names begin with."""
-    return task.name.removeprefix("fused_").split("_", 1)[0].rstrip("0123456789")
-
-
-def _groups(searches: Sequence[TaskSearch]) -> list[list[TaskSearch]]:
-    """Put the searches together whose weights are packed in one layout."""
-    groups: dict[Any, list[TaskSearch]] = {}
-    for index, search in enumerate(searches):
-        groups.setdefault(search.task.operator or index, []).append(search)
-    return list(groups.values())
-
-
-def _share_layout(group: Sequence[TaskSearch]) -> None:
-    """Have all tasks of an operator search the layout that is best for the heaviest of them."""
-    if len(group) < 2 or not all(search.batches for search in group):
-        return
-    leader = max(group, key=_weight)
-    common = set.intersection(
-        *({known.variant.layout for known in search.known} for search in group)
-    )
-    fastest = min(
-        (known for known in leader.known if known.variant.layout in common),
-        key=lambda known: known.rule_time,
-        default=None,
-    )
-    for search in group:
-        if fastest is None:
-            search.chosen = 0
-        else:
-            search.choose(fastest.variant.layout)
 
 
 def tune(
@@ -306,6 +278,7 @@ def tune(
     seed: int = 0,
     tracker: str | None = None,
     key: str | None = None,
+    layouts: bool = True,
     progress: bool | Literal["auto"] = "auto",
 ) -> Report:
     """Search better schedules for the functions of a network, and record what is found.
@@ -338,6 +311,8 @@ def tune(
         ``"host:port"`` of a TVM RPC tracker whose servers measure; this machine if not given.
     key : str, optional
         The servers' key at the tracker.
+    layouts : bool
+        Whether weights may be packed in other ways than the rules'.
     progress : bool or "auto"
         Whether to show bars (on a terminal and in a notebook) or lines (elsewhere).
 
@@ -360,18 +335,13 @@ def tune(
         On Ctrl-C, after the workers have ended; what was measured is in the file.
     """
     from ..target import as_target
+    from .extract import tasks as tasks_of
     from .local import LocalMeasurer
     from .remote import RemoteMeasurer
-    from .tasks import tasks as tasks_of
 
     find_tuner(tuner)
     made = as_target(target)
-    found = tasks_of(mod, made)
-    if not found:
-        raise TuningError(
-            "the module has no function to tune",
-            fix="tune what tvmlab.load returns, before it is compiled",
-        )
+    found = tasks_of(mod, made, layouts=layouts)
     kept = records if isinstance(records, Records) else Records(records)
     measurer: Measurer
     if tracker is None:

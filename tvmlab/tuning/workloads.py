@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import IRModule
 
-from .._telling import telling
 from ..errors import RecordError
 
-__all__ = ["from_text", "normalized", "to_text", "workload_id"]
+__all__ = ["normalized", "to_text", "workload_id"]
 
 # What a schedule depends on; the others say which pass has seen the function.
 _KEPT = ("s_tir", "tirx.noalias", "layout_free_buffers")
-# A graph of more objects or of deeper nesting is no function of a network; TVM, which follows the
-# nesting by recursion, would overflow its stack.
-_MOST_NODES, _DEEPEST = 1_000_000, 1_000
 
 
 def normalized(given: tirx.PrimFunc | IRModule) -> IRModule:
@@ -89,56 +83,3 @@ def workload_id(given: tirx.PrimFunc | IRModule) -> str:
 def to_text(module: IRModule) -> str:
     """Write a module as TVM's JSON graph."""
     return str(tvm.ir.save_json(module))
-
-
-def from_text(text: str, expected: str) -> IRModule:
-    """Read a function back, and make sure that it is the one that it should be.
-
-    Parameters
-    ----------
-    text : str
-        What `to_text` wrote.
-    expected : str
-        The function's `workload_id`.
-
-    Returns
-    -------
-    tvm.ir.IRModule
-        One function ``main``.
-
-    Raises
-    ------
-    RecordError
-        The text is no graph of TVM's, or that of another function.
-    """
-    trouble = _trouble(text)
-    if trouble:
-        raise RecordError(f"a workload's text is no graph of TVM's: {trouble}", where=expected)
-    try:
-        module = tvm.ir.load_json(text)
-        found = workload_id(module) if isinstance(module, IRModule) else "no module"
-    except Exception as error:  # TVM raises several classes, by what is wrong
-        raise RecordError(
-            f"TVM cannot read a workload's text: {telling(error)}", where=expected
-        ) from error
-    if found != expected:
-        raise RecordError(f"a workload's text is that of another function: {found}", where=expected)
-    return module
-
-
-def _trouble(text: str) -> str:
-    """Say why TVM should not see this text; empty where it may."""
-    try:
-        graph = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        return str(error)
-    nodes = graph.get("nodes") if isinstance(graph, dict) else None
-    if not isinstance(nodes, list) or not 0 < len(nodes) <= _MOST_NODES:
-        return "it has no list of nodes"
-    if not _is_index(graph.get("root_index"), len(nodes)):
-        return "its root is none of its nodes"
-    return ""
-
-
-def _is_index(value: Any, count: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < count

@@ -1,0 +1,60 @@
+"""Which of the results for a function decides what becomes of it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+
+from .result import Decision, Result
+
+__all__ = ["decisive", "last_layouts"]
+
+# Measured in turn, a candidate has to win by this much; measured apart, by more.
+_DUEL, _APART = 0.98, 0.95
+
+
+def decisive(results: Iterable[Result]) -> Result | None:
+    """Choose among a function's results for one target.
+
+    Parameters
+    ----------
+    results : iterable of Result
+        In the order of the file.
+
+    Returns
+    -------
+    Result or None
+        What the function shall be scheduled with; None where the rule stays: see `Records.best`.
+    """
+    worked = [result for result in results if result.times]
+    duels = [result for result in worked if result.against]
+    if duels:
+        last = max(reversed(duels), key=lambda result: result.date)
+        return last if last.ratio < _DUEL else None
+    found = [result for result in worked if result.origin == "search"]
+    rules = [result.seconds for result in worked if result.origin == "rule"]
+    fastest = min(found, key=lambda result: result.seconds, default=None)
+    if fastest is not None and rules and fastest.seconds >= _APART * statistics.median(rules):
+        return None
+    return fastest
+
+
+def last_layouts(decisions: Iterable[Decision]) -> list[Decision]:
+    """Take the last word on every operator.
+
+    Parameters
+    ----------
+    decisions : iterable of Decision
+        For one target, in the order of the file.
+
+    Returns
+    -------
+    list of Decision
+        One for each operator: the newest, for files that were merged are not in order.
+    """
+    last: dict[str, Decision] = {}
+    for decision in decisions:
+        known = last.get(decision.operator)
+        if known is None or decision.date >= known.date:
+            last[decision.operator] = decision
+    return list(last.values())
