@@ -7,7 +7,6 @@ rest of the package.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,10 @@ import tvm_ffi
 from numpy.typing import NDArray
 from tvm import s_tir
 
-__all__ = ["Kernel", "Plan", "build", "duel", "fingerprint", "inputs", "measure"]
+__all__ = ["Kernel", "Plan", "Shapes", "build", "fingerprint", "in_turn", "inputs", "measure"]
+
+Shapes = tuple[tuple[tuple[int, ...], str], ...]
+"""What a kernel is called with: the shape and the dtype of each tensor."""
 
 _FULL_RANGE = {"int8": (-128, 128), "uint8": (0, 256)}
 
@@ -59,7 +61,7 @@ class Kernel:
     """
 
     module: Any
-    arguments: tuple[tuple[tuple[int, ...], str], ...]
+    arguments: Shapes
     outputs: tuple[int, ...]
 
 
@@ -117,7 +119,7 @@ def _written(function: Any) -> tuple[int, ...]:
 
 
 @functools.lru_cache(maxsize=2)  # the candidates of a task, one after the other, take the same
-def inputs(arguments: tuple[tuple[tuple[int, ...], str], ...]) -> list[NDArray[Any]]:
+def inputs(arguments: Shapes) -> list[NDArray[Any]]:
     """Make what a kernel is called with; the same for the same arguments, outputs too.
 
     Parameters
@@ -154,7 +156,8 @@ def _numpy(dtype: str) -> Any:
 
 @functools.lru_cache(maxsize=4)
 def _signs(size: int) -> NDArray[np.float64]:
-    return np.random.default_rng(size).integers(0, 2, size) * 2.0 - 1.0
+    signs: NDArray[np.float64] = np.random.default_rng(size).choice([-1.0, 1.0], size)
+    return signs
 
 
 def fingerprint(outputs: Sequence[NDArray[Any]]) -> list[float]:
@@ -177,56 +180,59 @@ def fingerprint(outputs: Sequence[NDArray[Any]]) -> list[float]:
     return numbers
 
 
-def _called(kernel: Kernel) -> tuple[list[Any], list[float]]:
-    """Call a kernel once; its arguments, and the fingerprint of what it computed."""
-    tensors = [tvm.runtime.tensor(array) for array in inputs(kernel.arguments)]
-    kernel.module["main"](*tensors)
-    return tensors, fingerprint([tensors[place].numpy() for place in kernel.outputs])
-
-
-def measure(kernel: Kernel, plan: Plan) -> dict[str, Any]:
-    """Run a kernel and time it.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        From `build`.
-    plan : Plan
-        How.
-
-    Returns
-    -------
-    dict
-        ``times``, the seconds of a call in each sample, and ``answer``, the fingerprint.
-    """
-    tensors, answer = _called(kernel)
-    found = plan.evaluator(kernel.module, tvm.cpu(), plan.repeat)(*tensors)
-    return {"times": [float(seconds) for seconds in found.results], "answer": answer}
-
-
-def duel(kernels: Sequence[Kernel], plan: Plan, rounds: int) -> dict[str, Any]:
-    """Time some kernels in turn: one sample of each a round, every other round from the last on.
+def measure(kernels: Sequence[Kernel], plan: Plan, rounds: int) -> dict[str, Any]:
+    """Run kernels and time them.
 
     Parameters
     ----------
     kernels : sequence of Kernel
         From `build`.
     plan : Plan
-        How; its `repeat` does not matter.
+        How.
     rounds : int
-        Samples of each.
+        As in `in_turn`.
 
     Returns
     -------
     dict
-        ``times`` and ``answers``, one entry a kernel.
+        ``times``, the seconds of a call in each sample, and ``answers``, the fingerprints; one
+        entry a kernel.
     """
-    called = [_called(kernel) for kernel in kernels]
-    timers = [plan.evaluator(kernel.module, tvm.cpu(), 1) for kernel in kernels]
-    times: list[list[float]] = [[] for _ in kernels]
-    for turn in range(rounds):
-        order = range(len(kernels))
+    timed, answers = [], []
+    for kernel in kernels:
+        tensors = [tvm.runtime.tensor(array) for array in inputs(kernel.arguments)]
+        kernel.module["main"](*tensors)
+        answers.append(fingerprint([tensors[place].numpy() for place in kernel.outputs]))
+        timed.append((kernel.module, tvm.cpu(), tensors))
+    return {"times": in_turn(timed, plan, rounds), "answers": answers}
+
+
+def in_turn(
+    timed: Sequence[tuple[Any, Any, Sequence[Any]]], plan: Plan, rounds: int
+) -> list[list[float]]:
+    """Time kernels, here or on a server.
+
+    Parameters
+    ----------
+    timed : sequence of (module, device, tensors)
+        The kernels and what they are called with.
+    plan : Plan
+        How.
+    rounds : int
+        0 to time one after the other, `Plan.repeat` samples each; else so many rounds with a sample
+        of each kernel, every other round from the last on.
+
+    Returns
+    -------
+    list of list of float
+        Seconds a call, by kernel.
+    """
+    repeat = 1 if rounds else plan.repeat
+    timers = [plan.evaluator(module, device, repeat) for module, device, _ in timed]
+    times: list[list[float]] = [[] for _ in timed]
+    for turn in range(max(1, rounds)):
+        order = range(len(timed))
         for place in order if turn % 2 == 0 else reversed(order):
-            found = timers[place](*called[place][0])
-            times[place].append(math.fsum(found.results))
-    return {"times": times, "answers": [answer for _, answer in called]}
+            found = timers[place](*timed[place][2])
+            times[place] += [float(seconds) for seconds in found.results]
+    return times

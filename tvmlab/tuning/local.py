@@ -6,7 +6,7 @@ import contextlib
 import json
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tvm
@@ -34,11 +34,15 @@ class Pool:
         What to compile for.
     workers : int or None
         How many; as many as physical cores where it is None.
+
+    Attributes
+    ----------
+    spelled : dict
+        The target in JSON.
     """
 
     def __init__(self, target: tvm.target.Target, workers: int | None) -> None:
-        self.target = target
-        self._spelled = json.loads(str(target))
+        self.spelled = json.loads(str(target))
         self._threads = int(target.attrs.get("num-cores", physical_cores()))
         count = physical_cores() if workers is None else max(1, workers)
         self._limit = _memory_each(count)
@@ -51,15 +55,16 @@ class Pool:
     def __len__(self) -> int:
         return len(self._processes)
 
-    @property
-    def processes(self) -> Iterable[Process]:
-        """Those that build, whether they live or not."""
-        return tuple(self._processes)
-
     def one(self) -> Process:
         """Give one that lives."""
-        self.revive()
-        return self._processes[0]
+        return self.at(0)
+
+    def at(self, slot: int) -> Process:
+        """Give the one at a slot, or start another there where it is gone."""
+        if not self._processes[slot].alive:
+            self._processes[slot].kill()
+            self._processes[slot] = self.start()
+        return self._processes[slot]
 
     def ask_to_build(self, process: Process, module: str, seconds: float) -> int:
         """Have a kernel compiled by a process; its number there.
@@ -70,16 +75,14 @@ class Pool:
             As `Process.ask` raises them.
         """
         number: int = process.ask(
-            "build", wait=seconds, module=module, target=self._spelled, seconds=seconds
+            "build", wait=seconds, module=module, target=self.spelled, seconds=seconds
         )
         return number
 
     def revive(self) -> None:
         """Start a process for each that is gone."""
-        for slot, process in enumerate(self._processes):
-            if not process.alive:
-                process.kill()
-                self._processes[slot] = self.start()
+        for slot in range(len(self)):
+            self.at(slot)
 
     def build(
         self, modules: dict[int, str], seconds: float
@@ -164,6 +167,23 @@ def _memory_each(count: int) -> int:
     """Share four fifths of the memory among processes, but give each what tvm and a layer take."""
     memory = _memory()
     return 0 if memory is None else max(_LEAST_MEMORY, memory * 4 // 5 // count)
+
+
+def plan(measure: Measure) -> dict[str, Any]:
+    """Say how to time, as a worker is told."""
+    names = ("number", "repeat", "min_repeat_ms", "cache_flush")
+    return {name: getattr(measure, name) for name in names}
+
+
+def outcomes(told: dict[str, Any]) -> list[Outcome]:
+    """Read what a worker tells of kernels that ran."""
+    pairs = zip(told["times"], told["answers"], strict=True)
+    return [Outcome(times=tuple(times), answer=tuple(answer)) for times, answer in pairs]
+
+
+def duel_seconds(measure: Measure, kernels: int, rounds: int) -> float:
+    """Give a duel as long as it may take to measure its kernels one after the other."""
+    return measure.timeout * kernels * max(1.0, rounds / measure.repeat)
 
 
 class LocalMeasurer:
@@ -261,27 +281,24 @@ class LocalMeasurer:
                 pool.drop()
 
     def _measured(self, process: Process, number: int) -> Outcome:
-        seconds = self._measure.timeout
         try:
-            told = process.ask(
-                "measure",
-                wait=seconds + 2 * SLACK_SECONDS,
-                kernel=number,
-                plan=self._plan(),
-                seconds=seconds,
-            )
+            (outcome,) = self._run(process, [number], 0, self._measure.timeout)
         except (KernelError, WorkerLost) as error:
             return Outcome(error=f"It cannot be run: {error}")
-        return Outcome(times=tuple(told["times"]), answer=tuple(told["answer"]))
+        return outcome
 
-    def _plan(self) -> dict[str, Any]:
-        how = self._measure
-        return {
-            "number": how.number,
-            "repeat": how.repeat,
-            "min_repeat_ms": how.min_repeat_ms,
-            "cache_flush": how.cache_flush,
-        }
+    def _run(
+        self, process: Process, which: Sequence[int], rounds: int, seconds: float
+    ) -> list[Outcome]:
+        told = process.ask(
+            "measure",
+            wait=seconds + 2 * SLACK_SECONDS,
+            which=list(which),
+            plan=plan(self._measure),
+            rounds=rounds,
+            seconds=seconds,
+        )
+        return outcomes(told)
 
     def duel(self, kernels: Sequence[IRModule], rounds: int) -> list[Outcome]:
         """Measure some kernels in turn, a sample of each a round, in one process.
@@ -305,31 +322,24 @@ class LocalMeasurer:
             A process to measure in cannot start.
         """
         pool = self._opened()
-        outcomes = [Outcome()] * len(kernels)
-        build = self._measure.build_timeout
+        found = [Outcome()] * len(kernels)
         process, numbers = pool.one(), {}
         try:
             for place, kernel in enumerate(kernels):
+                text = tvm.ir.save_json(kernel)
                 try:
-                    numbers[place] = pool.ask_to_build(process, tvm.ir.save_json(kernel), build)
+                    numbers[place] = pool.ask_to_build(process, text, self._measure.build_timeout)
                 except KernelError as error:
-                    outcomes[place] = Outcome(error=f"It cannot be compiled: {error}")
-            # As long as it may take to measure them one after the other.
-            seconds = self._measure.timeout * len(numbers) * max(1.0, rounds / self._measure.repeat)
-            told = process.ask(
-                "duel",
-                wait=seconds + 2 * SLACK_SECONDS,
-                which=list(numbers.values()),
-                plan=self._plan(),
-                rounds=rounds,
-                seconds=seconds,
-            )
+                    found[place] = Outcome(error=f"It cannot be compiled: {error}")
+            seconds = duel_seconds(self._measure, len(numbers), rounds)
+            told = self._run(process, list(numbers.values()), rounds, seconds)
         except (KernelError, WorkerLost) as error:
-            return [o if o.error else Outcome(error=f"The duel failed: {error}") for o in outcomes]
-        for place, times, answer in zip(numbers, told["times"], told["answers"], strict=True):
-            outcomes[place] = Outcome(times=tuple(times), answer=tuple(answer))
-        pool.drop()
-        return outcomes
+            return [o if o.error else Outcome(error=f"The duel failed: {error}") for o in found]
+        finally:
+            pool.drop()
+        for place, outcome in zip(numbers, told, strict=True):
+            found[place] = outcome
+        return found
 
     def close(self) -> None:
         """End all workers; what is being measured is dropped."""

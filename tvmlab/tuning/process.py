@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -10,10 +11,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from .._bare import command, environment
 from ..errors import TuningError
 from .wire import receive, send
 
@@ -21,20 +21,21 @@ __all__ = ["KernelError", "Process", "WorkerLost"]
 
 # Importing tvm takes two seconds; more where a machine is busy or its disk is slow.
 START_SECONDS = 120.0
-# The package's folders stand for the packages, so that what they import at their top is not.
-_START = """
-import sys, types
-for name, folder in (("tvmlab", sys.argv[1]), ("tvmlab.tuning", sys.argv[1] + "/tuning")):
-    sys.modules[name] = types.ModuleType(name)
-    sys.modules[name].__path__ = [folder]
-from tvmlab.tuning.worker import main
-main(int(sys.argv[2]), int(sys.argv[3]))
-"""
 _LAST_LINES = 8
 
 
 class KernelError(Exception):
-    """A worker says why a kernel failed; the worker lives."""
+    """A worker says why a kernel failed; the worker lives.
+
+    Attributes
+    ----------
+    late : bool
+        Whether it took too long.
+    """
+
+    def __init__(self, why: str, late: bool = False) -> None:
+        self.late = late
+        super().__init__(why)
 
 
 class WorkerLost(Exception):
@@ -58,24 +59,32 @@ class Process:
         self._said = tempfile.TemporaryFile("a+b")  # noqa: SIM115  (`kill` closes it)
         # The signal at a parent's end comes at the end of the thread that started the child.
         lasting = threading.current_thread() is threading.main_thread()
-        folder = str(Path(__file__).resolve().parent.parent)
-        code = [sys.executable, "-P", "-c", _START, folder]
+        parent = os.getpid() if lasting else 0
         self._lock = threading.Lock()
         self._ready = False
-        with theirs:
+        try:
             self._process = subprocess.Popen(
-                [*code, str(memory), str(os.getpid() if lasting else 0)],
-                stdin=theirs,
+                command("tvmlab.tuning.worker", str(memory), str(parent)),
+                stdin=theirs.fileno(),
                 stdout=self._said,
                 stderr=self._said,
-                env=_environment({"TVM_NUM_THREADS": str(threads)}),
+                env=environment({"TVM_NUM_THREADS": str(threads)}),
                 start_new_session=True,  # Ctrl-C is for us; and so that `kill` reaches all of it
             )
+        except OSError as error:
+            self._channel.close()
+            self._said.close()
+            raise TuningError(
+                f"A process to measure in cannot start: {error.strerror}", where=sys.executable
+            ) from error
+        finally:
+            theirs.close()
 
     @property
     def pid(self) -> int:
         """The number of the process."""
-        return self._process.pid
+        number: int = self._process.pid
+        return number
 
     @property
     def alive(self) -> bool:
@@ -122,7 +131,7 @@ class Process:
             self.kill()
             raise
         if "failed" in told:
-            raise KernelError(told["failed"])
+            raise KernelError(told["failed"], bool(told.get("late")))
         return told["done"]
 
     def wait_until_ready(self) -> None:
@@ -178,10 +187,8 @@ class Process:
         """End the process and all that it started."""
         if self._process.returncode is None:
             # Its own group still has its number: nobody has waited for it.
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
             self._process.wait()
         self._channel.close()
         self._said.close()
@@ -191,10 +198,3 @@ def _ended(code: int) -> str:
     if code >= 0:
         return f"ended with exit code {code}"
     return f"was ended by {signal.Signals(-code).name}"
-
-
-def _environment(own: Mapping[str, str]) -> dict[str, str]:
-    # One thread of NumPy's library: it computes nothing large here, and a process that is forked
-    # has only the thread that forks.
-    one = dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    return {**os.environ, **one, "PYTHONFAULTHANDLER": "", **own}

@@ -10,7 +10,7 @@ there is more to do, end with it instead of disturbing what is compiled or measu
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
 import json
 import os
 import resource
@@ -20,14 +20,14 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from .._forked import doomed, end_with, how_it_died
 from .wire import receive, send
 
 # What it takes besides the time that was asked for: inputs, the first call, a loaded machine.
 SLACK_SECONDS = 5.0
-_PR_SET_PDEATHSIG = 1
 
 
 class Worker:
@@ -49,7 +49,8 @@ class Worker:
         operations: dict[str, Callable[..., Any]] = {
             "build": self.build,
             "measure": self.measure,
-            "duel": self.duel,
+            "export": self.export,
+            "remote": self.remote,
             "drop": self.drop,
         }
         return operations[request.pop("op")](**request)
@@ -58,31 +59,51 @@ class Worker:
         """Compile a kernel in memory; its number."""
         from . import kernels
 
-        # Should whoever asked be gone, nobody else ends a compiler that never does.
-        signal.setitimer(signal.ITIMER_REAL, seconds + SLACK_SECONDS)
-        try:
+        with _ending(seconds):
             made = kernels.build(module, target)
             made.module.get_function("main")  # LLVM makes the machine code here
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
         self._count += 1
         self._kernels[self._count] = made
         return self._count
 
-    def measure(self, kernel: int, plan: dict[str, Any], seconds: float) -> Any:
-        """Run and time a kernel."""
-        from . import kernels
-
-        made = self._kernels[kernel]
-        kernels.inputs(made.arguments)  # made once, here, for all processes forked off
-        return self._apart(lambda: kernels.measure(made, kernels.Plan(**plan)), seconds)
-
-    def duel(self, which: list[int], plan: dict[str, Any], rounds: int, seconds: float) -> Any:
-        """Time kernels in turn."""
+    def measure(self, which: list[int], plan: dict[str, Any], rounds: int, seconds: float) -> Any:
+        """Run and time kernels, one after the other or in turn."""
         from . import kernels
 
         made = [self._kernels[number] for number in which]
-        return self._apart(lambda: kernels.duel(made, kernels.Plan(**plan), rounds), seconds)
+        for kernel in made:
+            kernels.inputs(kernel.arguments)  # made once, here, for all processes forked off
+        return self._apart(lambda: kernels.measure(made, kernels.Plan(**plan), rounds), seconds)
+
+    def export(
+        self, module: str, target: dict[str, Any], path: str, linker: str, seconds: float
+    ) -> Any:
+        """Compile a kernel into a file."""
+        from . import remote_session
+
+        with _ending(seconds):
+            return remote_session.export(module, target, path, linker)
+
+    def remote(
+        self,
+        server: list[Any],
+        kernels: list[dict[str, Any]],
+        plan: dict[str, Any],
+        rounds: int,
+        session_seconds: float,
+        seconds: float,
+    ) -> Any:
+        """Measure kernels on a server."""
+        from . import remote_session
+        from .kernels import Plan
+
+        host, port, key = server
+        return self._apart(
+            lambda: remote_session.run(
+                (host, port, key), kernels, Plan(**plan), rounds, session_seconds
+            ),
+            seconds,
+        )
 
     def drop(self) -> None:
         """Forget all kernels."""
@@ -96,7 +117,7 @@ class Worker:
         if pid == 0:
             try:
                 self._channel.close()
-                _doomed(worker, seconds)
+                doomed(worker, seconds + SLACK_SECONDS)
                 _tell(theirs, job)
             finally:
                 os._exit(70)
@@ -110,7 +131,7 @@ class Worker:
         if late:
             raise TimeoutError(f"it ran for longer than {seconds:g} s and was stopped")
         if not text.endswith(b"\n"):
-            raise RuntimeError(_how_it_died(status))
+            raise RuntimeError(how_it_died(status))
         told = json.loads(text)
         if "failed" in told:
             raise RuntimeError(told["failed"])
@@ -135,17 +156,17 @@ class Worker:
                 text += piece
 
 
-def _doomed(worker: int, seconds: float) -> None:
-    """See to it that this process ends, whatever runs in it."""
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+@contextlib.contextmanager
+def _ending(seconds: float) -> Iterator[None]:
+    """Have the system end this process where a block takes much too long.
+
+    Should whoever asked be gone, nobody else ends a compiler that never does.
+    """
     signal.setitimer(signal.ITIMER_REAL, seconds + SLACK_SECONDS)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != worker:
-        os._exit(70)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT):
-        signal.signal(number, signal.SIG_DFL)  # TVM's would look for the names of all functions
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _tell(pipe: int, job: Callable[[], Any]) -> None:
@@ -159,29 +180,12 @@ def _tell(pipe: int, job: Callable[[], Any]) -> None:
         text = text[os.write(pipe, text) :]
 
 
-def _how_it_died(status: int) -> str:
-    code = os.waitstatus_to_exitcode(status)
-    if code >= 0:
-        return f"the kernel ended its process with exit code {code}"
-    name = signal.Signals(-code).name
-    why = {
-        "SIGSEGV": ": it reached outside of its tensors",
-        "SIGBUS": ": it reached outside of its tensors",
-        "SIGILL": ": this processor lacks an instruction that it uses",
-        "SIGKILL": ": the system may have run out of memory",
-    }.get(name, "")
-    return f"the kernel ended its process with {name}{why}"
-
-
 def _words(error: Exception) -> str:
     from .._telling import telling
 
     text = telling(error)
-    return text if isinstance(error, TimeoutError | RuntimeError) else f"{_name(error)}: {text}"
-
-
-def _name(error: Exception) -> str:
-    return type(error).__name__
+    told = isinstance(error, TimeoutError | RuntimeError)  # in words; others in a name and a value
+    return text if told else f"{type(error).__name__}: {text}"
 
 
 def _limits(memory: int) -> None:
@@ -198,32 +202,33 @@ def _limits(memory: int) -> None:
             pass
 
 
-def main(memory: int, parent: int) -> None:
+def main(arguments: list[str]) -> int:
     """Answer requests until there are no more.
 
     Parameters
     ----------
-    memory : int
-        Bytes that this process may have; 0 for all there are.
-    parent : int
-        The process that started this one, if its end shall be the end of this one at once; else 0.
+    arguments : list of str
+        The bytes that this process may have, 0 for all there are; and the process that started
+        this one, if its end shall be the end of this one at once, else 0.
+
+    Returns
+    -------
+    int
+        The exit status.
     """
-    if parent and sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            return
+    memory, parent = map(int, arguments)
+    if parent and not end_with(parent):
+        return 1
     channel = socket.socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)  # whatever a library prints goes to standard error
     _limits(memory)
-    # tvm-ffi imports PyTorch where it is installed, for four seconds. No kernel needs it.
-    sys.modules["torch"] = None  # type: ignore[assignment]
     try:
         from . import kernels  # noqa: F401
     except Exception as error:
         traceback.print_exc()
         send(channel, {"failed": _words(error)})
-        return
+        return 1
     send(channel, {"done": os.getpid()})
     worker = Worker(channel)
     try:
@@ -234,7 +239,7 @@ def main(memory: int, parent: int) -> None:
             except EOFError:
                 raise
             except Exception as error:
-                told = {"failed": _words(error)}
+                told = {"failed": _words(error), "late": isinstance(error, TimeoutError)}
             send(channel, told)
     except (EOFError, OSError):
-        return  # nobody asks any more
+        return 0  # nobody asks any more

@@ -1,0 +1,228 @@
+"""Kernels measured on other machines, through TVM's RPC tracker and servers."""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import tvm
+from tvm.ir import IRModule
+
+from .._process import compiler, find_tool
+from ..errors import TargetError, ToolchainError, TuningError
+from .local import Pool, duel_seconds
+from .measure import Measure, Outcome
+from .process import KernelError, WorkerLost
+from .remote_batch import PATIENCE_SECONDS, Batch, Seats, exported
+from .tracker import Tracker
+
+__all__ = ["RemoteMeasurer"]
+
+_DUELS = 3
+
+
+class RemoteMeasurer:
+    """Builds kernels here and measures them on other machines.
+
+    Parameters
+    ----------
+    target : tvm.target.Target
+        What to compile for: the machines that measure.
+    measure : Measure, optional
+        How.
+    tracker : str
+        The ``host:port`` of an RPC tracker (``tvmlab rpc-tracker``).
+    key : str
+        The kind of servers to take (``tvmlab rpc-server --key``).
+    workers : int, optional
+        Processes that compile at once: as many as physical cores if not given.
+
+    Raises
+    ------
+    TuningError
+        There is no tracker, or it knows no such server.
+    TargetError
+        The target is no processor.
+    ToolchainError
+        There is no compiler that links for it.
+
+    Notes
+    -----
+    As many kernels are measured at once as there are servers, also those that come later. Where a
+    server is lost with a kernel, the kernel goes to another, up to three times; where one does not
+    answer in time, once.
+    """
+
+    def __init__(
+        self,
+        target: tvm.target.Target,
+        measure: Measure | None = None,
+        *,
+        tracker: str,
+        key: str,
+        workers: int | None = None,
+    ) -> None:
+        if target.kind.name != "llvm":
+            raise TargetError(
+                f"Kernels are measured on processors, not on {target.kind.name}.",
+                where=str(target),
+                fix='tune for a target of kind "llvm"',
+            )
+        self._tracker = Tracker(tracker, key)
+        self._tracker.expect()
+        self._linker = str(linker(target))
+        self._measure, self._target = measure or Measure(), target
+        self._folder = tempfile.TemporaryDirectory(prefix="tvmlab-tuning-")
+        self._pool = Pool(target, workers)
+        self._seats = Seats(self._pool)
+        self._open = True
+
+    @property
+    def target(self) -> tvm.target.Target:
+        """What is compiled for."""
+        return self._target
+
+    def measure(self, kernels: Sequence[IRModule]) -> Iterator[tuple[int, Outcome]]:
+        """Build and measure some kernels.
+
+        Parameters
+        ----------
+        kernels : sequence of tvm.ir.IRModule
+            One scheduled TIR function ``main`` each.
+
+        Yields
+        ------
+        (int, Outcome)
+            A kernel's place and what became of it, as each is known.
+
+        Raises
+        ------
+        TuningError
+            The tracker or all servers are gone, or a process to compile in cannot start.
+        """
+        self._expect_open()
+        self._tracker.expect()
+        modules = [tvm.ir.save_json(kernel) for kernel in kernels]
+        batch = Batch(
+            modules,
+            pool=self._pool,
+            seats=self._seats,
+            tracker=self._tracker,
+            measure=self._measure,
+            folder=Path(self._folder.name),
+            linker=self._linker,
+        )
+        with contextlib.closing(batch):
+            yield from batch.outcomes()
+
+    def duel(self, kernels: Sequence[IRModule], rounds: int) -> list[Outcome]:
+        """Measure some kernels in turn, a sample of each a round, on one server.
+
+        Parameters
+        ----------
+        kernels : sequence of tvm.ir.IRModule
+            One scheduled TIR function ``main`` each.
+        rounds : int
+            Samples of each; every other round goes from the last kernel to the first.
+
+        Returns
+        -------
+        list of Outcome
+            One a kernel. Those that cannot be compiled are left out of the rounds; where one fails
+            to run, all that ran with it have its error.
+
+        Raises
+        ------
+        TuningError
+            The tracker is gone, no server is free, or a process to compile in cannot start.
+        """
+        self._expect_open()
+        self._tracker.expect()
+        found = [Outcome()] * len(kernels)
+        ready: dict[int, dict[str, object]] = {}
+        for place, kernel in enumerate(kernels):
+            path = Path(self._folder.name) / f"duel-{place}.so"
+            try:
+                ready[place] = exported(
+                    self._pool,
+                    self._pool.one(),
+                    tvm.ir.save_json(kernel),
+                    path,
+                    self._linker,
+                    self._measure.build_timeout,
+                )
+            except (KernelError, WorkerLost) as error:
+                found[place] = Outcome(error=f"It cannot be compiled: {error}")
+        seconds = duel_seconds(self._measure, len(ready), rounds)
+        why = "there is none to measure"
+        for _ in range(_DUELS if ready else 0):
+            server = self._tracker.request(PATIENCE_SECONDS)
+            if server is None:
+                raise TuningError("No server is free.", fix="start more, or wait for the others")
+            told = self._seats.run(server, list(ready.values()), self._measure, rounds, seconds)
+            if told.outcomes:
+                for place, outcome in zip(ready, told.outcomes, strict=True):
+                    found[place] = outcome
+                return found
+            why = told.why
+            if not (told.lost or told.late):
+                break
+        return [o if o.error else Outcome(error=f"The duel failed: {why}") for o in found]
+
+    def _expect_open(self) -> None:
+        if not self._open:
+            raise ValueError("this measurer is closed")
+
+    def close(self) -> None:
+        """End all workers; what is being measured is dropped."""
+        self._open = False
+        self._seats.kill()
+        self._pool.kill()
+        self._folder.cleanup()
+
+    def __enter__(self) -> RemoteMeasurer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_open", False):
+            self.close()
+
+
+def linker(target: tvm.target.Target) -> Path:
+    """Find the C++ compiler that links libraries for a target.
+
+    Parameters
+    ----------
+    target : tvm.target.Target
+        Of kind ``llvm``.
+
+    Returns
+    -------
+    Path
+        This machine's, or for another architecture the cross compiler of that name.
+
+    Raises
+    ------
+    ToolchainError
+        There is none.
+    """
+    triple = str(target.attrs.get("mtriple", ""))
+    if not triple or triple.partition("-")[0] == platform.machine():
+        return compiler().path
+    words = [word for word in triple.split("-") if word not in ("unknown", "pc", "none")]
+    name = "-".join(words) + "-g++"
+    try:
+        return find_tool(name).path
+    except ToolchainError as error:
+        raise ToolchainError(
+            f"Kernels for {triple} are linked here, and {name} is not installed.",
+            where=str(target),
+            fix="Install the cross compiler (Debian, Ubuntu: apt install "
+            f"g++-{'-'.join(words).replace('_', '-')}).",
+        ) from error

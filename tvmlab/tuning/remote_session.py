@@ -1,0 +1,108 @@
+"""A worker's part in measuring elsewhere: it links kernels, and talks with one server at a time.
+
+The connection is TVM's, which waits for a server's answer for ever; in a worker's process it can be
+ended.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import rpc
+from tvm.error import RPCError, RPCSessionTimeoutError
+from tvm.support import cc
+
+from .kernels import Plan, Shapes, build, fingerprint, in_turn, inputs
+
+__all__ = ["export", "run"]
+
+
+def export(text: str, target: dict[str, Any], path: str, linker: str) -> dict[str, Any]:
+    """Compile a kernel into a shared library.
+
+    Parameters
+    ----------
+    text, target
+        As `tvmlab.tuning.kernels.build` takes them.
+    path : str
+        The file to write.
+    linker : str
+        The C++ compiler to link with.
+
+    Returns
+    -------
+    dict
+        What `run` needs to know about the kernel.
+    """
+    made = build(text, target)
+    made.module.export_library(path, fcompile=cc.create_shared, cc=linker)
+    return {"path": path, "arguments": made.arguments, "outputs": made.outputs}
+
+
+def run(
+    server: tuple[str, int, str],
+    kernels: list[dict[str, Any]],
+    plan: Plan,
+    rounds: int,
+    session_seconds: float,
+) -> dict[str, Any]:
+    """Measure kernels on a server.
+
+    Parameters
+    ----------
+    server : (str, int, str)
+        Host, port, and the key that the tracker gave.
+    kernels : list of dict
+        From `export`.
+    plan : Plan
+        How to time.
+    rounds : int
+        0 to measure them one after the other; else how often to measure them in turn.
+    session_seconds : float
+        When the server shall give up.
+
+    Returns
+    -------
+    dict
+        ``times`` and ``answers``, one entry a kernel; or ``lost``, why the server is.
+
+    Raises
+    ------
+    RuntimeError
+        A kernel failed on the server.
+    """
+    try:
+        session = rpc.connect(*server, session_timeout=session_seconds)
+        return _measured(session, kernels, plan, rounds)
+    except RPCSessionTimeoutError as error:
+        raise RuntimeError(str(error).rpartition("RPCSessionTimeoutError: ")[2]) from None
+    except RPCError as error:
+        _, caught, why = str(error).partition("Error caught from RPC call:")
+        if not caught:
+            return {"lost": str(error).strip()}
+        raise RuntimeError(why.strip()) from None
+    except Exception as error:  # TVM has many for a connection that breaks
+        return {"lost": str(error).strip() or type(error).__name__}
+
+
+def _measured(
+    session: Any, kernels: list[dict[str, Any]], plan: Plan, rounds: int
+) -> dict[str, Any]:
+    device = session.cpu(0)
+    timed, answers = [], []
+    for kernel in kernels:
+        name = Path(kernel["path"]).name
+        session.upload(kernel["path"], name)
+        module = session.load_module(name)
+        session.remove(name)  # the system keeps what is loaded; the folder goes with the session
+        tensors = [tvm.runtime.tensor(array, device) for array in inputs(_shapes(kernel))]
+        module["main"](*tensors)
+        answers.append(fingerprint([tensors[place].numpy() for place in kernel["outputs"]]))
+        timed.append((module, device, tensors))
+    return {"times": in_turn(timed, plan, rounds), "answers": answers}
+
+
+def _shapes(kernel: dict[str, Any]) -> Shapes:
+    return tuple((tuple(shape), dtype) for shape, dtype in kernel["arguments"])
