@@ -69,3 +69,41 @@ class Unknown:
     @T.prim_func(s_tir=True)
     def main(x: T.Buffer((64,), "float32"), y: T.Buffer((64,), "float32")):
         y[0] = T.call_extern("float32", "no_such_function", x[0])
+
+
+@I.ir_module
+class ForDevices:
+    """It is for a GPU: it cannot be compiled for a processor."""
+
+    @T.prim_func(s_tir=True)
+    def main(x: T.Buffer((64,), "float32"), y: T.Buffer((64,), "float32")):
+        for i in T.thread_binding(64, thread="threadIdx.x"):
+            y[i] = x[i]
+
+
+@I.ir_module
+class Long:
+    """To compile it takes minutes."""
+
+    @T.prim_func(s_tir=True)
+    def main(x: T.Buffer((64,), "float32"), y: T.Buffer((64,), "float32")):
+        for i in T.unroll(1000000):
+            y[i % 64] = x[i % 32] + y[i % 16]
+
+
+@I.ir_module
+class Speaks:
+    """It writes to standard output, and all of it at once."""
+
+    @T.prim_func(s_tir=True)
+    def main(x: T.Buffer((64,), "float32"), y: T.Buffer((64,), "float32")):
+        y[0] = x[0]
+        T.evaluate(T.call_extern("int32", "puts", "spoken"))
+        T.evaluate(T.call_extern("int32", "fflush", T.reinterpret("handle", T.uint64(0))))
+
+
+def without_size() -> IRModule:
+    """A kernel for vectors of any length."""
+    n = te.var("n")
+    x = te.placeholder((n,), name="x")
+    return module(te.create_prim_func([x, te.compute((n,), lambda i: x[i] + 1.0, name="y")]))

@@ -79,14 +79,14 @@ def metaschedule_task(n: int = 64) -> Task:
 
 
 def loops(kernel: IRModule) -> list[tuple[str, int]]:
-    """List a kernel's loops: kind and extent."""
+    """List a kernel's loops, the outer ones of a nest first: kind and extent."""
     found: list[tuple[str, int]] = []
 
     def look(loop: tirx.For) -> None:
         found.append((tirx.ForKind(loop.kind).name, int(loop.extent)))
 
     tvm_ffi.structural_walk(kernel["main"].body, (tirx.For, look))
-    return found
+    return found[::-1]  # the walk comes to a loop after what is in it
 
 
 def default_time(kernel: IRModule) -> float:

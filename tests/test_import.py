@@ -52,7 +52,7 @@ def test_nothing_optional_is_imported(imported: dict[str, object]) -> None:
 def test_the_public_names_are_there(imported: dict[str, object]) -> None:
     assert imported["names"] == sorted(
         [
-            *("Executable", "compile", "host_target", "load", "load_executable"),
+            *("Executable", "compile", "host_target", "load", "load_executable", "tune"),
             *(
                 "bench",
                 "data",
@@ -63,6 +63,7 @@ def test_the_public_names_are_there(imported: dict[str, object]) -> None:
                 "schedule",
                 "target",
                 "toolchain",
+                "tuning",
             ),
         ]
     )

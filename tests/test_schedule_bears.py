@@ -114,7 +114,7 @@ def test_a_legalization_that_raises_is_named_and_the_model_runs(
     def broken(*_: Any) -> None:
         raise ValueError("no tile")
 
-    monkeypatch.setattr(legalize.Tile, "choose", broken)
+    monkeypatch.setattr(legalize.Tile, "ranked", broken)
     weight = relax.const(array(16, 8, 3, 3, seed=1))
     mod = build(lambda x: op.nn.conv2d(x, weight), ((1, 8, 9, 9), "float32"))
     with pytest.warns(UserWarning, match=r"relax\.nn\.conv2d is left to upstream: .*no tile"):

@@ -22,6 +22,8 @@ ENDS = [
     "nn.dropout(nn.dropout(%0).0).0 + %0",
     "stack((%0, %0), axis=1)",
     "stack((%0, %x), axis=-1)",
+    "nn.relu(nn.conv2d_transpose(nn.relu(%0), %w, strides=[2, 2], output_padding=[1, 1])) + 1f",
+    "nn.conv2d_transpose(%0, reshape(%w, newshape=[4, 4, 3, 3]), padding=[1, 0, 1, 0], groups=1)",
     "transpose(%0, axes=[0, -1, 1, 2])",
     "squeeze(mean(%0, axis=[-1], keepdims=True), axis=[-1])",
     "squeeze(mean(%0, axis=[3], keepdims=True), axis=[0, -1])",

@@ -1,16 +1,18 @@
 """A workbook about Apache TVM, and the small package behind it.
 
-The way data flows: `load` a model into Relax, rewrite it with any pass, `compile` it, call it.
+The way data flows: `load` a model into Relax, rewrite it with any pass, `compile` it, call it;
+`tune` it first to compile with what was measured.
 """
 
 from importlib import import_module
 from typing import Any
 
-from . import bench, data, errors, models, native, plot, schedule, target, toolchain
+from . import bench, data, errors, models, native, plot, schedule, target, toolchain, tuning
 from .compiler import compile
 from .executable import Executable, load_executable
 from .frontend import load
 from .target import host_target
+from .tuning import tune
 
 __version__ = "0.1.0"
 __all__ = [
@@ -28,6 +30,8 @@ __all__ = [
     "schedule",
     "target",
     "toolchain",
+    "tune",
+    "tuning",
 ]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm import relax
-from tvm.relax.dpl import is_const, is_op, rewrite_call, wildcard
+from tvm.relax.dpl import is_op, rewrite_call, wildcard
 
 from .._telling import telling
 from ..frontend.limits import RaiseLimits
@@ -34,16 +34,21 @@ class FoldTransposes:
         self, func: relax.Function, mod: tvm.ir.IRModule, ctx: tvm.transform.PassContext
     ) -> relax.Function:
         """Rewrite one function, called by TVM's pass infrastructure."""
-        constant = is_const()
-        pattern = is_op("relax.permute_dims")(constant)
+        return _FoldTransposes().visit_expr(func)
 
-        def rewrite(expr: relax.Expr, found: Any) -> relax.Expr:
-            value, axes = found[constant].value.numpy(), expr.attrs.axes
-            order = None if axes is None else [int(axis) for axis in axes]
-            moved = np.ascontiguousarray(np.transpose(value, order))
-            return relax.const(moved, str(expr.ty.dtype))
 
-        return rewrite_call(pattern, rewrite, func)
+@relax.expr_functor.mutator
+class _FoldTransposes(relax.PyExprMutator):
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        """Rewrite one call, called by TVM's visitor."""
+        call = self.visit_expr_post_order(call)
+        name = getattr(call.op, "name", "")
+        if name != "relax.permute_dims" or not isinstance(call.args[0], _CONSTANT):
+            return call
+        value, axes = call.args[0].value.numpy(), call.attrs.axes
+        order = None if axes is None else [int(axis) for axis in axes]
+        moved = np.ascontiguousarray(np.transpose(value, order))
+        return relax.const(moved, str(call.args[0].ty.dtype))
 
 
 @relax.transform.function_pass(opt_level=0)
@@ -115,21 +120,28 @@ class FullRank:
         self, func: relax.Function, mod: tvm.ir.IRModule, ctx: tvm.transform.PassContext
     ) -> relax.Function:
         """Rewrite one function, called by TVM's pass infrastructure."""
-        x, constant = wildcard(), is_const()
+        return _FullRank().visit_expr(func)
 
-        def widen(expr: relax.Call, found: Any) -> relax.Expr:
-            value, rank = found[constant], int(getattr(found[x].ty, "ndim", -1))
-            if rank != _IMAGE or not 0 < value.ty.ndim <= rank or isinstance(found[x], _CONSTANT):
-                return expr
-            old = value.value.numpy()
-            wide = relax.const(old.reshape([1] * (rank - old.ndim) + [*old.shape]), value.ty.dtype)
-            return relax.Call(expr.op, [found[x], wide], expr.attrs)
 
-        for name in _BINARY:
-            func = rewrite_call(is_op(f"relax.{name}")(x, constant), widen, func)
-        for name in _COMMUTATIVE:
-            func = rewrite_call(is_op(f"relax.{name}")(constant, x), widen, func)
-        return func
+@relax.expr_functor.mutator
+class _FullRank(relax.PyExprMutator):
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        """Rewrite one call, called by TVM's visitor."""
+        call = self.visit_expr_post_order(call)
+        name = getattr(call.op, "name", "").removeprefix("relax.")
+        if name not in _BINARY:
+            return call
+        x, value = call.args
+        if isinstance(x, _CONSTANT) and name in _COMMUTATIVE:
+            x, value = value, x
+        rank = int(getattr(x.ty, "ndim", -1))
+        if isinstance(x, _CONSTANT) or not isinstance(value, _CONSTANT) or rank != _IMAGE:
+            return call
+        if not 0 < value.ty.ndim <= rank:
+            return call
+        old = value.value.numpy()
+        wide = relax.const(old.reshape([1] * (rank - old.ndim) + [*old.shape]), value.ty.dtype)
+        return relax.Call(call.op, [x, wide], call.attrs)
 
 
 @tvm.transform.module_pass(opt_level=0)
@@ -152,6 +164,45 @@ class _ConvertLayout:
             return mod
 
 
+@relax.transform.function_pass(opt_level=0)
+class TransposedFirst:
+    """Give transposed convolutions their channels first again: TVM has no loops for others.
+
+    `ConvertLayout` hands them the layout of what comes before.
+    """
+
+    def transform_function(
+        self, func: relax.Function, mod: tvm.ir.IRModule, ctx: tvm.transform.PassContext
+    ) -> relax.Function:
+        """Rewrite one function, called by TVM's pass infrastructure."""
+        return _TransposedFirst().visit_expr(func)
+
+
+@relax.expr_functor.mutator
+class _TransposedFirst(relax.PyExprMutator):
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        """Rewrite one call, called by TVM's visitor."""
+        call = self.visit_expr_post_order(call)
+        if getattr(call.op, "name", "") != "relax.nn.conv2d_transpose":
+            return call
+        attrs, (data, weight) = call.attrs, call.args
+        if str(attrs.data_layout) != "NHWC" or str(attrs.out_layout) not in ("NHWC", ""):
+            return call
+        made = relax.op.nn.conv2d_transpose(
+            self.builder_.emit(relax.op.permute_dims(data, [0, 3, 1, 2])),
+            weight,
+            attrs.strides,
+            attrs.padding,
+            attrs.output_padding,
+            attrs.dilation,
+            int(attrs.groups),
+            data_layout="NCHW",
+            kernel_layout=str(attrs.kernel_layout),
+            out_dtype=attrs.out_dtype,
+        )
+        return relax.op.permute_dims(self.builder_.emit(made), [0, 2, 3, 1])
+
+
 def channels_last() -> tvm.transform.Pass:
     """Make the pass: two-dimensional convolutions in NHWC with OHWI weights.
 
@@ -163,6 +214,7 @@ def channels_last() -> tvm.transform.Pass:
             RaiseLimits(),
             FullRank(),
             _ConvertLayout(),
+            TransposedFirst(),
             relax.transform.CanonicalizeBindings(),
             FoldTransposes(),
             SinkTransposes(),

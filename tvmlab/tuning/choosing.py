@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Iterable
+from typing import TypeVar
 
-from .result import Decision, Result
+import tvm
 
-__all__ = ["decisive", "last_layouts"]
+from .result import Decision, Result, fits
+
+__all__ = ["Fitting", "decisive", "last_layouts"]
+
+_Entry = TypeVar("_Entry", Result, Decision)
 
 # Measured in turn, a candidate has to win by this much; measured apart, by more.
 _DUEL, _APART = 0.98, 0.95
@@ -58,3 +64,21 @@ def last_layouts(decisions: Iterable[Decision]) -> list[Decision]:
         if known is None or decision.date >= known.date:
             last[decision.operator] = decision
     return list(last.values())
+
+
+class Fitting:
+    """Which results and layouts hold for a target, asked once for all that are alike."""
+
+    def __init__(self) -> None:
+        self._reasons: dict[tuple[str, str, str], str] = {}
+
+    def take(self, entries: Iterable[_Entry], target: tvm.target.Target) -> list[_Entry]:
+        """Take those that hold."""
+        return [entry for entry in entries if not self.reason(entry, target)]
+
+    def reason(self, entry: Result | Decision, target: tvm.target.Target) -> str:
+        """Say why one does not hold, in the words of `fits`."""
+        key = (entry.tvm, json.dumps(entry.target, sort_keys=True), str(target))
+        if key not in self._reasons:
+            self._reasons[key] = fits(entry, target)
+        return self._reasons[key]

@@ -57,8 +57,20 @@ def merge(paths: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str])
     target = Records(into, mixed=True)
     count = 0
     for path in paths:
-        count += target.add(_existing(path).entries)
+        entries = _existing(path).entries
+        sound = [entry for entry in entries if _is_sound(entry)]
+        _tell(str(path), len(entries), ["the trace is damaged"] * (len(entries) - len(sound)))
+        count += target.add(sound)
     return count
+
+
+def _is_sound(entry: Workload | Result | Decision) -> bool:
+    """Tell whether an entry can be written again: a trace is read no earlier than now."""
+    try:
+        encode(entry.line())
+    except (RecordError, ValueError, RecursionError):
+        return False
+    return True
 
 
 def best_of(
@@ -92,7 +104,7 @@ def best_of(
     for result in source.results():
         grouped.setdefault((result.workload, *_made_for(result)), []).append(result)
     decided = [decisive(results) for results in grouped.values()]
-    kept = [result for result in decided if result is not None]
+    kept = [result for result in decided if result is not None and _is_sound(result)]
     by_target: dict[tuple[str, ...], list[Decision]] = {}
     for decision in source.decisions:
         by_target.setdefault(_made_for(decision), []).append(decision)
@@ -100,7 +112,8 @@ def best_of(
     # Who was the fastest without a duel is so without the rule's result as well: it is left out.
     named = {result.workload for result in kept} if texts else set()
     functions = [one for one in source.entries if isinstance(one, Workload) and one.id in named]
-    lines = [encode(one.line()) for one in (*functions, *kept, *layouts)]
+    chosen: list[Workload | Result | Decision] = [*functions, *kept, *layouts]
+    lines = [encode(one.line()) for one in chosen]
     try:
         with whole(into) as part:
             part.write_bytes(b"".join(lines))

@@ -14,7 +14,7 @@ from tvm.ir import IRModule
 
 from ..compiler import simplify, with_public_main
 from ..errors import TuningError
-from ..schedule import Layouts, Tile, fused_passes, rules
+from ..schedule import Layouts, Tile, channels_last, fused_passes, rules
 from ..schedule.apply import SCHEDULED
 from ..schedule.layouts import OPERATOR
 from ..target import as_target
@@ -63,7 +63,8 @@ def tasks(
             fix="tune for a CPU: a target of kind llvm",
         )
     with made:
-        mod = simplify(with_public_main(mod))
+        # Layouts of activations are the same whatever tiles are chosen: once is enough.
+        mod = channels_last()(simplify(with_public_main(mod)))
         first = Layouts()
         lowered = fused_passes(made, layouts=first)(mod)
         names = _calls(lowered)

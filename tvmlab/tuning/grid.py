@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 from tvm import s_tir
@@ -19,7 +21,8 @@ FAILURES = 500
 """Points in a row that may come to nothing before a batch is handed out as it is."""
 
 
-def factorizations(extent: int, parts: int, innermost: int) -> list[list[int]]:
+@lru_cache(maxsize=256)
+def factorizations(extent: int, parts: int, innermost: int) -> tuple[tuple[int, ...], ...]:
     """List the ways to write a number as a product, in lexicographic order.
 
     Parameters
@@ -33,33 +36,35 @@ def factorizations(extent: int, parts: int, innermost: int) -> list[list[int]]:
 
     Returns
     -------
-    list of list of int
+    tuple of tuple of int
         Each of `parts` numbers; empty where no way respects the limit.
     """
     if parts == 1:
-        return [[extent]] if innermost < 1 or extent <= innermost else []
-    return [
-        [first, *rest]
-        for first in range(1, extent + 1)
-        if extent % first == 0
+        return ((extent,),) if innermost < 1 or extent <= innermost else ()
+    low = [one for one in range(1, math.isqrt(extent) + 1) if extent % one == 0]
+    return tuple(
+        (first, *rest)
+        for first in sorted({*low, *(extent // one for one in low)})
         for rest in factorizations(extent // first, parts - 1, innermost)
-    ]
+    )
 
 
-def _choices(schedule: s_tir.Schedule, inst: Any, inputs: Sequence[Any], attrs: Any) -> list[Any]:
+def _choices(
+    schedule: s_tir.Schedule, inst: Any, inputs: Sequence[Any], attrs: Any
+) -> Sequence[Any]:
     """List what a sampling instruction may decide where a replay has come to it."""
     kind = inst.kind.name
     if kind == "SamplePerfectTile":
         extent = int(schedule.get(inputs[0]).extent)
-        return factorizations(extent, int(attrs[0]), int(attrs[1])) or [[extent]]
+        return factorizations(extent, int(attrs[0]), int(attrs[1])) or ((extent,),)
     if kind == "SampleCategorical":
-        return list(range(len(attrs[0])))
+        return range(len(attrs[0]))
     if kind == "SampleComputeLocation":
         # -2 is inlined, -1 outside of all loops, else the loop of the first consumer.
         consumers = schedule.get_consumers(inputs[0])
         depth = len(schedule.get_loops(consumers[0])) if consumers else 0
-        return list(range(-2, depth))
-    return []
+        return range(-2, depth)
+    return ()
 
 
 class Walk:

@@ -44,11 +44,14 @@ class Journal:
     _offset: int = 0
     _inode: int = field(default=0, repr=False)
 
-    def unread(self) -> Iterator[tuple[int, bytes]]:
-        """Give the lines that were written since the last call, with their numbers from 1.
+    def unread(self) -> tuple[bool, list[tuple[int, bytes]]]:
+        """Give the lines that were written since the last call.
 
-        A file that was replaced, or became shorter, is read from its start again: then the first
-        line that comes has the number 1.
+        Returns
+        -------
+        tuple of (bool, list of (int, bytes))
+            Whether the file was read from its start, for it is new, was replaced, or is gone; and
+            the lines, with their numbers from 1.
 
         Raises
         ------
@@ -56,22 +59,20 @@ class Journal:
             The file is a folder, cannot be read, or is a device.
         """
         with self._opened(os.O_RDONLY, fcntl.LOCK_SH) as handle:
-            if handle is None:  # missing: empty
-                self.number, self.torn, self._offset, self._inode = 0, b"", 0, 0
-                return
-            found = os.fstat(handle)
-            if found.st_ino != self._inode or found.st_size < self._offset:
-                self.number, self._offset, self._inode = 0, 0, found.st_ino
-            os.lseek(handle, self._offset, os.SEEK_SET)
-            rest = b"".join(iter(lambda: os.read(handle, 1 << 22), b""))
-        lines = rest.split(b"\n")
+            found = None if handle is None else os.fstat(handle)
+            inode, size = (0, 0) if found is None else (found.st_ino, found.st_size)
+            anew = inode != self._inode or size < self._offset
+            if anew:
+                self.number, self._offset, self._inode = 0, 0, inode
+            rest = b""
+            if handle is not None:
+                os.lseek(handle, self._offset, os.SEEK_SET)
+                rest = b"".join(iter(lambda: os.read(handle, 1 << 22), b""))
         # Without a newline the last one is torn, or written by an editor that leaves it out.
-        self.torn = lines.pop()
-        for line in lines:
-            self.number += 1
-            self._offset += len(line) + 1
-            if line.strip():
-                yield self.number, line
+        *lines, self.torn = rest.split(b"\n")
+        self._offset += len(rest) - len(self.torn)
+        first, self.number = self.number + 1, self.number + len(lines)
+        return anew, [(at, line) for at, line in enumerate(lines, first) if line.strip()]
 
     def append(self, data: bytes) -> None:
         """Write some lines at once behind the last whole one, and see them to the disk.

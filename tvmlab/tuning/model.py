@@ -18,6 +18,9 @@ __all__ = ["Learned", "Measured"]
 ROUNDS = 80
 """Trees of the model: at a learning rate of 0.2, what is left of the error is below the noise."""
 
+LEAST_WEIGHT = 0.1
+"""What a slow or failed candidate weighs, where the fastest weighs 1."""
+
 FLOOR = 1e-3
 """The least score: parents are drawn in proportion to scores, which must not all be 0."""
 
@@ -27,10 +30,11 @@ class Learned(XGBModel._cls):  # type: ignore[misc, name-defined]
     """MetaSchedule's XGBoost model, trained in a tenth of a second and not in five.
 
     The features are MetaSchedule's, one vector for each store of the lowered function, and so is
-    the loss: the sum over a function's stores is compared with its throughput relative to the best
-    known. Upstream trains until fifty trees in a row bring nothing, up to ten thousand, and
-    evaluates two metrics in Python after each; on the small data of one task that costs
-    seconds a batch. Here the number of trees is fixed.
+    the form: the sum over a function's stores is its throughput relative to the best known.
+    Upstream trains until fifty trees in a row bring nothing, up to ten thousand, and evaluates two
+    metrics in Python after each; on the small data of one task that costs seconds a batch. Here
+    the number of trees is fixed. Upstream weighs a candidate by its throughput, so that those that
+    failed, with none, are not learnt at all; here they weigh something.
 
     Parameters
     ----------
@@ -65,8 +69,15 @@ class Learned(XGBModel._cls):  # type: ignore[misc, name-defined]
             self.config.to_dict(),
             packed.dmatrix,
             num_boost_round=ROUNDS,
-            obj=lambda predicted, _: packed.obj_square_error(predicted),
+            obj=lambda predicted, _: _loss(packed, predicted),
         )
+
+
+def _loss(packed: PackSum, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Give gradient and curvature of the weighted squares, for each store of each function."""
+    labels = packed.dmatrix.get_label()
+    weights = np.maximum(labels, LEAST_WEIGHT)
+    return (packed.predict_with_score(predicted)[packed.ids] - labels) * weights, weights
 
 
 class _Features:

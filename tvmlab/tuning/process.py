@@ -150,6 +150,7 @@ class Process:
                 why = str(told.get("failed", ""))
             except TimeoutError:
                 why = f"It was not ready after {START_SECONDS:g} s."
+                os.killpg(self._process.pid, signal.SIGKILL)
             except (EOFError, OSError):
                 why = ""
             except BaseException:

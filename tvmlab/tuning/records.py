@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections.abc import Iterable
@@ -14,11 +13,11 @@ from tvm import tirx
 from tvm.ir import IRModule
 
 from ..errors import RecordError
-from .choosing import decisive, last_layouts
+from .choosing import Fitting, decisive, last_layouts
 from .journal import Journal
 from .lines import START, decode, encode
 from .reading import read_modules
-from .result import Decision, Result, Workload, fits, target_data
+from .result import Decision, Result, Workload, target_data
 from .workloads import normalized, to_text, workload_id
 
 __all__ = ["Records"]
@@ -54,6 +53,7 @@ class Records:
         self._forget()
         self._told: set[str] = set()
         self._torn = b""
+        self._fitting = Fitting()
         self.refresh()
 
     def _forget(self) -> None:
@@ -62,7 +62,6 @@ class Records:
         self._workloads: dict[str, tuple[int, Workload]] = {}
         self._results: dict[str, list[Result]] = {}
         self._decisions: list[Decision] = []
-        self._fit: dict[tuple[str, str], str] = {}
 
     def __len__(self) -> int:
         """How many results there are."""
@@ -76,13 +75,11 @@ class Records:
         RecordError
             The file cannot be read, or is no file of tuning records.
         """
+        anew, lines = self._journal.unread()
+        if anew:
+            self._forget()
         damaged: list[str] = []
-        good = len(self._seen)
-        for number, line in self._journal.unread():
-            if number == 1:
-                self._forget()
-                good = 0
-            good += self._take(number, line, damaged)
+        good = len(self._seen) + sum(self._take(at, line, damaged) for at, line in lines)
         torn = self._journal.torn
         if torn.strip():
             last: list[str] = []
@@ -309,18 +306,6 @@ class Records:
                 self._modules[one] = module
         return found | {one: self._modules[one] for one in wanted if one in self._modules}
 
-    def _fitting(self, found: Iterable[Any], target: tvm.target.Target) -> list[Any]:
-        """Take the results or decisions that hold for a target."""
-        ours = str(target)
-        fitting = []
-        for one in found:
-            key = (f"{one.tvm} {json.dumps(one.target, sort_keys=True)}", ours)
-            if key not in self._fit:
-                self._fit[key] = fits(one, target)
-            if not self._fit[key]:
-                fitting.append(one)
-        return fitting
-
     def check(self, target: tvm.target.Target) -> None:
         """Warn once of results that do not hold for a target, and refuse a file where none does.
 
@@ -336,12 +321,12 @@ class Records:
         """
         if self.mixed or str(target) in self._told:
             return
-        everything = [*self.results(), *self._decisions]
-        count = len(everything) - len(self._fitting(everything, target))
+        everything: list[Result | Decision] = [*self.results(), *self._decisions]
+        reasons = [self._fitting.reason(entry, target) for entry in everything]
+        count = sum(map(bool, reasons))
         if not count:
             return
-        reasons = {self._fit[key]: None for key in self._fit if key[1] == str(target)}
-        said = "; ".join([reason for reason in reasons if reason][:_SHOWN])
+        said = "; ".join(list(dict.fromkeys(filter(None, reasons)))[:_SHOWN])
         if count == len(everything):
             raise RecordError(
                 f"none of {count} tuning records is for this target: they are {said}",
@@ -374,7 +359,7 @@ class Records:
             There are results, and none is for this target and this TVM.
         """
         self.check(target)
-        last = last_layouts(self._fitting(self._decisions, target))
+        last = last_layouts(self._fitting.take(self._decisions, target))
         return {one.operator: one.layout for one in last if one.layout}
 
     def best(self, workload: str, target: tvm.target.Target) -> Result | None:
@@ -401,4 +386,4 @@ class Records:
             There are results, and none is for this target and this TVM.
         """
         self.check(target)
-        return decisive(self._fitting(self._results.get(workload, ()), target))
+        return decisive(self._fitting.take(self._results.get(workload, ()), target))

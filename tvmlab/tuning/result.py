@@ -19,6 +19,7 @@ import tvmlab
 
 from ..errors import RecordError
 from .lines import Raw
+from .traces import plain
 
 __all__ = ["Decision", "Result", "Workload", "fits", "target_data"]
 
@@ -45,16 +46,8 @@ def _processor() -> str:
 
 def target_data(target: tvm.target.Target) -> dict[str, Any]:
     """Write a target as plain data."""
-    exported: dict[str, Any] = _plain(target.export())
+    exported: dict[str, Any] = plain(target.export())
     return exported
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    return value if isinstance(value, bool | int | float) or value is None else str(value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,7 +232,7 @@ class Decision:
         ValueError
             A field is missing, or is not what it should be.
         """
-        said = {one.name: line.get(one.name) for one in fields(cls)}
+        said: dict[str, Any] = {one.name: line.get(one.name) for one in fields(cls)}
         for name in ("operator", "layout", "tvm", "tvmlab", "date"):
             _check_text(said[name], name)
         _check_target(said["target"])
@@ -277,7 +270,7 @@ class Workload:
         ValueError
             A field is missing, or is no text.
         """
-        said = {one.name: line.get(one.name) for one in fields(cls)}
+        said: dict[str, Any] = {one.name: line.get(one.name) for one in fields(cls)}
         for name, text in said.items():
             _check_text(text, name, longest=_LONGEST_MODULE)
         return cls(**said)

@@ -11,12 +11,16 @@ import tvm
 from tvm.ir import IRModule
 
 from ..errors import TuningError
+from ..target import as_target
 from .duel import Verdict, duel
+from .extract import tasks as tasks_of
 from .gain import expected_gain, kind_of
 from .layouts import decide_layout, groups_of, share_layout, weight
+from .local import LocalMeasurer
 from .measure import Measure, Measurer
 from .progress import Progress, make_progress
 from .records import Records
+from .remote import RemoteMeasurer
 from .report import Report, TaskReport
 from .search import TaskSearch, measure_rules
 from .task import Task
@@ -277,7 +281,7 @@ def tune(
     measure: Measure | None = None,
     seed: int = 0,
     tracker: str | None = None,
-    key: str | None = None,
+    key: str = "tvmlab",
     layouts: bool = True,
     progress: bool | Literal["auto"] = "auto",
 ) -> Report:
@@ -309,7 +313,7 @@ def tune(
         Where random decisions start.
     tracker : str, optional
         ``"host:port"`` of a TVM RPC tracker whose servers measure; this machine if not given.
-    key : str, optional
+    key : str
         The servers' key at the tracker.
     layouts : bool
         Whether weights may be packed in other ways than the rules'.
@@ -334,11 +338,6 @@ def tune(
     KeyboardInterrupt
         On Ctrl-C, after the workers have ended; what was measured is in the file.
     """
-    from ..target import as_target
-    from .extract import tasks as tasks_of
-    from .local import LocalMeasurer
-    from .remote import RemoteMeasurer
-
     find_tuner(tuner)
     made = as_target(target)
     found = tasks_of(mod, made, layouts=layouts)

@@ -18,7 +18,7 @@ from .._telling import telling
 from ..errors import RecordError
 from .instructions import INSTRUCTIONS, MOST_COPIES, refuse
 
-__all__ = ["as_data", "replay"]
+__all__ = ["as_data", "plain", "replay"]
 
 # A hundred instructions make a schedule of the largest functions. Each loop nests the function
 # deeper, and TVM follows the nesting by recursion.
@@ -40,11 +40,12 @@ def as_data(trace: s_tir.schedule.Trace) -> list[Any]:
         MetaSchedule's form: the instructions, each one its kind, inputs, attributes and outputs;
         and the decisions of those that sample, each with the instruction's place.
     """
-    data: list[Any] = _plain(trace.as_json())
+    data: list[Any] = plain(trace.as_json())
     return data
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Turn TVM's numbers, texts and containers into Python's."""
     if isinstance(value, tirx.IntImm):
         return int(value)
     if isinstance(value, tirx.FloatImm):
@@ -52,9 +53,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, str):
         return str(value)
     if isinstance(value, Mapping | tvm_ffi.Map):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple | tvm_ffi.Array):
-        return [_plain(one) for one in value]
+        return [plain(one) for one in value]
     return value
 
 

@@ -41,16 +41,16 @@ class Tuner:
 
 
 def _xgb() -> Any:
-    """Evolve from the best a few generations, guided by the model: ``XGBTuner``.
+    """Evolve from the best for three generations, guided by the model: ``XGBTuner``.
 
     Upstream evolves 512 candidates four times for each batch, which costs many seconds on two
     cores, most of them spent on features of candidates that nobody measures.
     """
     return ms.search_strategy.EvolutionarySearch(
-        population_size=32,
+        population_size=40,
         init_measured_ratio=0.4,
         init_min_unmeasured=8,
-        genetic_num_iters=2,
+        genetic_num_iters=3,
         eps_greedy=0.1,
     )
 

@@ -1,0 +1,86 @@
+"""A real tracker and real servers, on ports of this machine that are free."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from typing import IO
+
+from tvmlab import _bare, rpc
+from tvmlab.tuning.tracker import Tracker
+
+KEY = "test-machine"
+SECONDS = 60.0
+
+
+class Running:
+    """A process whose lines are read as they come."""
+
+    def __init__(self, line: list[str], **environment: str) -> None:
+        self.process = subprocess.Popen(
+            line,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=_bare.environment({"TVM_NUM_THREADS": "1", **environment}),
+        )
+        self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        assert self.process.stdout is not None
+        threading.Thread(target=self._read, args=(self.process.stdout,), daemon=True).start()
+
+    def _read(self, output: IO[str]) -> None:
+        with contextlib.suppress(ValueError):
+            for line in output:
+                self.lines.put(line.rstrip())
+
+    def until(self, word: str, seconds: float = SECONDS) -> str:
+        """Wait for a line that has the word."""
+        while word not in (line := self.lines.get(timeout=seconds)):
+            pass
+        return line
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def end(self) -> None:
+        self.send(signal.SIGCONT)
+        self.process.kill()
+        self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+def tracker(port: int = 0) -> tuple[Running, str]:
+    """Start a tracker; its address."""
+    running = Running(_bare.command("tvmlab.cli", "rpc-tracker", "--port", str(port)))
+    line = running.until("tracking at")
+    return running, line.removeprefix("tracking at ").partition(". ")[0]
+
+
+def server(address: str | None, key: str = KEY, device_seconds: float = 0.0) -> Running:
+    """Start a server; `known` waits until it is in use."""
+    where = rpc.parse_address(address) if address else None
+    return Running(rpc.server("127.0.0.1", 0, key, where, device_seconds))
+
+
+def known(running: Running) -> None:
+    running.until("the tracker knows")
+
+
+@contextlib.contextmanager
+def farm(count: int) -> Iterator[tuple[str, list[Running]]]:
+    """A tracker and some servers; the address, and the servers."""
+    running, address = tracker()
+    servers = [server(address) for _ in range(count)]
+    try:
+        for each in servers:
+            known(each)
+        assert Tracker(address, KEY).servers() == count
+        yield address, servers
+    finally:
+        for each in [*servers, running]:
+            each.end()
