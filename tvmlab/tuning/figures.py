@@ -82,7 +82,7 @@ def curves(
     unit : str
         The unit of the values.
     lines : mapping of str to float, optional
-        Values to compare with, drawn across and labelled; at most four.
+        Values to compare with, drawn across in thick lines; at most four.
     title : str
         The title, empty for none.
 
@@ -106,17 +106,11 @@ def curves(
             label=name,
         )
     for row, (label, value) in enumerate((lines or {}).items()):
-        axes.axhline(value, color="black", linestyle=_LINES[(row + 1) % 4], linewidth=1)
-        axes.annotate(
-            label,
-            (1, value),
-            xycoords=axes.get_yaxis_transform(),
-            xytext=(0, 3),
-            textcoords="offset points",
-            ha="right",
-        )
+        style = _LINES[row % len(_LINES)]
+        axes.axhline(value, color="black", linestyle=style, linewidth=2.4, alpha=0.6, label=label)
     axes.set_ylim(bottom=0)
     axes.margins(x=0.02)
+    axes.xaxis.set_major_locator(need("matplotlib.ticker", extra="plot").MaxNLocator(integer=True))
     axes.set_xlabel("trials")
     axes.set_ylabel(unit)
     axes.set_title(title)
@@ -191,9 +185,8 @@ def scaling(
         label="measured",
     )
     axes.axhline(ceiling, color="black", linestyle="--", linewidth=1, label="the compiler's pace")
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(list(paper), [str(count) for count in paper])
-    axes.minorticks_off()
+    axes.xaxis.set_major_locator(need("matplotlib.ticker", extra="plot").MaxNLocator(integer=True))
+    axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("servers")
     axes.set_ylabel(unit)
