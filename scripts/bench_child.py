@@ -134,10 +134,31 @@ def relay_read(path: str) -> dict[str, float]:
     return bench_relay.read(path)
 
 
+def tuning(rival: str, number: int) -> dict[str, float]:
+    """Compile and measure so many candidates, by us or by MetaSchedule's defaults; the seconds."""
+    import bench_tuning
+
+    return {"tvmlab": bench_tuning.ours, "MetaSchedule": bench_tuning.upstream}[rival](number)
+
+
+def records(name: str) -> list[dict[str, Any]]:
+    """Let the shipped schedules of a network's functions meet those of the rules."""
+    import bench_tuned
+
+    return bench_tuned.layers(name)
+
+
+def product(size: int) -> dict[str, Any]:
+    """Tune a matrix product from nothing, and race it against NumPy's BLAS."""
+    import bench_tuned
+
+    return bench_tuned.product(size)
+
+
 JOBS: dict[str, Callable[..., Any]] = {
     **{job.__name__: job for job in (network, convolution, peak, turn, forget, save, memory)},
     **{job.__name__: job for job in (relay_calls, relay_write, relay_read)},
-    **{job.__name__: job for job in (quantize, quantized)},
+    **{job.__name__: job for job in (quantize, quantized, tuning, records, product)},
 }
 
 

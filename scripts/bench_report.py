@@ -47,6 +47,9 @@ RELAY_NETWORK = "{} as Relay text: seconds to read"
 RELAY_MEMORY = "{} as Relay text: memory to read it, GB"
 QUANTIZED_RATIO = "{} in int8: ours / ONNX Runtime"
 QUANTIZED_GAIN = "{}, ours: int8 / float32"
+RECORDS = "{}: a function with records / by its rule, at most"
+PRODUCT = "a product of {0}x{0} matrices after 64 candidates: share of BLAS"
+TUNING = "candidates measured a minute: ours / MetaSchedule"
 
 BARS = {
     RATIO.format("resnet50_v2"): Bar(1.0, 0.85),
@@ -69,6 +72,9 @@ BARS = {
     RELAY_MEMORY.format("resnet50_v2"): Bar(1.5),
     QUANTIZED_RATIO.format("resnet50_v2"): Bar(0.8, 0.5),
     QUANTIZED_GAIN.format("resnet50_v2"): Bar(0.5),
+    TUNING: Bar(3, more=True),
+    RECORDS.format("resnet50_v2"): Bar(1.02),
+    **{PRODUCT.format(size): Bar(0.9, more=True) for size in (512, 1024)},
 }
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import statistics
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import bench_convolution
 import bench_quantized
 import bench_report
+import bench_tuned
+import bench_tuning
 import numpy as np
+from bench_found import Effort, Found
 from bench_race import Child, ChildError, children, race
 from bench_report import BATCH, COMPILE, ERROR, MEMORY, RATIO, SHARE, columns
 from bench_rivals import NETWORKS, RIVALS
@@ -24,42 +26,8 @@ BATCH_SIZE = 16
 CONVOLUTION_SECONDS = 0.01
 # A compile time that is measured again, and how often: the slower, the less it is worth it.
 _SOON, _COMPILATIONS = 15.0, 3
-
-
-@dataclass
-class Effort:
-    """How long to measure.
-
-    Attributes
-    ----------
-    rounds : int
-        Rounds of a race.
-    budget : float
-        Seconds: a race that would last longer has fewer rounds.
-    """
-
-    rounds: int = 15
-    budget: float = 30.0
-
-
-@dataclass
-class Found:
-    """What a section found.
-
-    Attributes
-    ----------
-    values : dict of str to float
-        The measures by the names they have in the report.
-    figures : dict
-        Everything, for the JSON file.
-    peak : float
-        The fastest that the peak loop ran, in floating-point operations a second; 0 where the
-        section did not run it.
-    """
-
-    values: dict[str, float] = field(default_factory=dict)
-    figures: dict[str, Any] = field(default_factory=dict)
-    peak: float = 0.0
+# A quarter of the candidates will do where there are few rounds.
+_FEW = 3
 
 
 def _open(crowd: dict[str, Child], name: str, batch: int = 1) -> tuple[dict[str, Any], list[str]]:
@@ -316,6 +284,54 @@ def quantized(name: str, effort: Effort) -> Found:
     )
 
 
+def tuning(_name: str, effort: Effort) -> Found:
+    """Compile and measure candidates of a matrix product, by us and by MetaSchedule's defaults."""
+    number = bench_tuning.CANDIDATES // (1 if effort.rounds > _FEW else 4)
+    said: dict[str, dict[str, float]] = {}
+    for rival in ("tvmlab", "MetaSchedule"):
+        with children([rival]) as crowd:
+            said[rival] = crowd[rival].do("tuning", rival=rival, number=number)
+    rates = {rival: 60 * one["measured"] / one["seconds"] for rival, one in said.items()}
+    ratio = rates["tvmlab"] / max(rates["MetaSchedule"], 1e-9)
+    told = ", ".join(
+        f"{rival} {said[rival]['measured']} in {said[rival]['seconds']:.1f} s" for rival in said
+    )
+    print(f"{number} candidates of a matrix product compiled and measured: {told}", flush=True)
+    limit = said["MetaSchedule"]["limit"]
+    if limit != bench_tuning.UPSTREAM_SECONDS:
+        print(f"  with MetaSchedule's own time limit none is ready; it was given {limit:g} s")
+    print(f"  {ratio:.1f} times the candidates a minute", flush=True)
+    return Found({bench_report.TUNING: ratio}, {"rates": rates, "said": said})
+
+
+def records(name: str, effort: Effort) -> Found:
+    """Let what the shipped records say of a network's functions meet the rules, one by one."""
+    with children(["tvmlab"]) as crowd:
+        rows = crowd["tvmlab"].do("records", name=name)
+    if not rows:
+        print(f"{name}: no records ship for this processor and so many threads", flush=True)
+        return Found()
+    rows.sort(key=lambda row: row["calls"] * row["rule"], reverse=True)
+    table = [(f"{name}, by the records", "calls", "rule us", "over the rule")]
+    for row in rows:
+        said = f"{row['calls']}", f"{1e6 * row['rule']:.0f}", f"{row['ratio']:.2f}"
+        table.append((f"  {row['name'][:50]}", *said))
+    print(columns(table), flush=True)
+    return Found({bench_report.RECORDS.format(name): max(r["ratio"] for r in rows)}, {"rows": rows})
+
+
+def products(_name: str, effort: Effort) -> Found:
+    """Tune matrix products from nothing, and race them against NumPy's BLAS."""
+    values, figures = {}, {}
+    for size in bench_tuned.SIZES:
+        with children(["tvmlab"]) as crowd:
+            figures[str(size)] = crowd["tvmlab"].do("product", size=size)
+        share = values[bench_report.PRODUCT.format(size)] = figures[str(size)]["share"]
+        seconds = figures[str(size)]["seconds"]
+        print(f"{size}x{size}: tuned in {seconds:.0f} s to {share:.2f} of BLAS", flush=True)
+    return Found(values, figures)
+
+
 #: The sections in their order. The first runs over every network, the others over one.
 SECTIONS: dict[str, Callable[[str, Effort], Found]] = {
     "networks": network,
@@ -325,6 +341,9 @@ SECTIONS: dict[str, Callable[[str, Effort], Found]] = {
     "batch": batch,
     "relay": relay_text,
     "quantized": quantized,
+    "tuning": tuning,
+    "records": records,
+    "products": products,
 }
 
 

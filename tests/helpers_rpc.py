@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import IO
 
 from tvmlab import _bare, rpc
-from tvmlab.tuning.tracker import Tracker
+from tvmlab.tuning.measuring.tracker import Tracker
 
 KEY = "test-machine"
 SECONDS = 60.0
@@ -73,14 +73,14 @@ def known(running: Running) -> None:
 
 @contextlib.contextmanager
 def farm(count: int) -> Iterator[tuple[str, list[Running]]]:
-    """A tracker and some servers; the address, and the servers."""
+    """A tracker and some servers; the tracker's address, the servers, and last the tracker."""
     running, address = tracker()
     servers = [server(address) for _ in range(count)]
     try:
         for each in servers:
             known(each)
         assert Tracker(address, KEY).servers() == count
-        yield address, servers
+        yield address, [*servers, running]
     finally:
         for each in [*servers, running]:
             each.end()

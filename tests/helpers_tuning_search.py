@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import tvm
 import tvm_ffi
@@ -12,7 +14,10 @@ from tvm import s_tir, te, tirx
 from tvm.ir import IRModule
 
 from tvmlab.tuning.measure import Outcome
-from tvmlab.tuning.spaces import metaschedule_spaces
+from tvmlab.tuning.records.records import Records
+from tvmlab.tuning.report import Report
+from tvmlab.tuning.search.spaces import metaschedule_spaces
+from tvmlab.tuning.session import tune_tasks
 from tvmlab.tuning.task import Task, Variant
 
 TARGET = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2})
@@ -141,3 +146,11 @@ class FakeMeasurer:
     def target(self) -> tvm.target.Target:
         """What is compiled for."""
         return TARGET
+
+
+def run(
+    tasks: Sequence[Task], path: Path, measurer: FakeMeasurer | None = None, **how: Any
+) -> tuple[Report, FakeMeasurer]:
+    """Tune some tasks with a fake measurer, quietly."""
+    measurer = measurer or FakeMeasurer()
+    return tune_tasks(tasks, measurer, Records(path), progress=False, **how), measurer

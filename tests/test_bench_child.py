@@ -10,6 +10,7 @@ import bench_child
 import bench_convolution
 import bench_memory
 import bench_rivals
+import bench_tuning
 import numpy as np
 import pytest
 import torch
@@ -148,6 +149,12 @@ def test_what_a_process_grows_by_is_seen() -> None:
     assert bench_memory.kib("VmHWM") - before < 12 << 10
     with pytest.raises(OSError, match="VmNothing"):
         bench_memory.kib("VmNothing")
+
+
+def test_candidates_are_measured_all_of_them() -> None:
+    texts = {str(module) for module in bench_tuning.candidates(8, size=128)}
+    assert len(texts) > 4
+    assert bench_child.tuning("tvmlab", 3)["measured"] == 3
 
 
 def test_relay_text_is_printed_and_read(tmp_path: Path) -> None:

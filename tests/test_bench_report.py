@@ -9,6 +9,7 @@ from typing import Any
 import bench as script
 import bench_report
 import bench_sections
+import bench_tuned
 import pytest
 from bench_race import ChildError
 from bench_report import BARS, Bar
@@ -80,6 +81,8 @@ def test_every_bar_is_measured_by_some_section() -> None:
     texts += (bench_report.COMPILE,), (bench_report.MEMORY,), (bench_report.BATCH,)
     relay = [getattr(bench_report, name) for name in vars(bench_report) if name[:6] == "RELAY_"]
     texts += (relay, (bench_report.QUANTIZED_RATIO, bench_report.QUANTIZED_GAIN))
+    texts += (bench_report.TUNING,), (bench_report.RECORDS,)
+    texts += ([bench_report.PRODUCT.format(size) for size in bench_tuned.SIZES],)
     measured = {
         text.format(name)
         for section, name in plan(list(SECTIONS), [])

@@ -26,7 +26,7 @@ from tvm.error import RPCError, RPCSessionTimeoutError
 
 from tvmlab import cli, rpc, rpc_server
 from tvmlab.errors import TuningError
-from tvmlab.tuning.tracker import Tracker
+from tvmlab.tuning.measuring.tracker import Tracker
 
 MAGIC = struct.pack("<i", rpc_server.MAGIC)
 
@@ -130,9 +130,7 @@ def address_of(tracker: str) -> str:
     return f"{host}:{port}"
 
 
-def test_a_client_that_says_nothing(
-    farm: tuple[str, Running], library: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_that_says_nothing(farm: tuple[str, Running], library: Path) -> None:
     with socket.create_connection(rpc.parse_address(address_of(farm[0]))):
         assert call(session(farm[0]), library / "adds.so").all()  # after five seconds
 
@@ -165,40 +163,7 @@ def test_a_server_that_nobody_fetches_is_offered_again(farm: tuple[str, Running]
     assert first[2] != second[2]
 
 
-def test_a_tracker_that_comes_again() -> None:
-    running, address = farms.tracker()
-    server = farms.server(address)
-    try:
-        farms.known(server)
-        running.end()
-        server.until("no tracker, trying again")
-        running, _ = farms.tracker(int(address.rpartition(":")[2]))
-        farms.known(server)
-        assert Tracker(address, KEY).servers() == 1
-    finally:
-        server.end()
-        running.end()
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_them_and_all_they_started(number: signal.Signals, library: Path) -> None:
-    with farms.farm(1) as (address, (server,)):
-        connected = session(address)
-        connected.upload(str(library / "adds.so"))
-        (child,) = psutil.Process(server.process.pid).children()
-        server.send(number)
-        assert server.process.wait(10) == 0
-        assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
-        end = time.monotonic() + 10
-        while Tracker(address, KEY).servers():
-            assert time.monotonic() < end
-            time.sleep(0.02)
-    running, _ = farms.tracker()
-    running.send(number)
-    assert running.process.wait(10) == 0
-
-
-def test_a_device_that_is_simulated_says_so(library: Path) -> None:
+def test_a_slow_device_and_a_signal(library: Path) -> None:
     running, address = farms.tracker()
     server = farms.server(address, device_seconds=0.7)
     try:
@@ -209,17 +174,29 @@ def test_a_device_that_is_simulated_says_so(library: Path) -> None:
         start = time.monotonic()
         connected.load_module("adds.so")
         assert time.monotonic() - start >= 0.7
+        (child,) = psutil.Process(server.process.pid).children()
+        server.send(signal.SIGTERM)
+        assert server.process.wait(10) == 0
+        assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+        end = time.monotonic() + 10
+        while Tracker(address, KEY).servers():
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        running.send(signal.SIGTERM)
+        assert running.process.wait(10) == 0
     finally:
         server.end()
         running.end()
 
 
-def test_a_server_without_a_tracker(library: Path) -> None:
+def test_a_server_without_a_tracker_and_ctrl_c(library: Path) -> None:
     server = farms.server(None)
     try:
         port = int(server.until("serving").rpartition(":")[2])
         connected = tvm_rpc.connect("127.0.0.1", port, KEY, session_timeout=20)
         assert call(connected, library / "adds.so").all()
+        server.send(signal.SIGINT)
+        assert server.process.wait(10) == 0
     finally:
         server.end()
 
@@ -272,16 +249,27 @@ def test_the_command_becomes_the_server(monkeypatch: pytest.MonkeyPatch) -> None
     assert int(found["environment"]["TVM_NUM_THREADS"]) > 0
 
 
-def test_the_program_itself() -> None:
-    line = [sys.executable, "-m", "tvmlab", "rpc-server", "--key", KEY, "--tracker", "127.0.0.1:1"]
-    server = Running(line)
+def test_the_program_itself_and_a_tracker_that_comes_and_goes() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    where = f"127.0.0.1:{port}"
+    server = Running(
+        [sys.executable, "-m", "tvmlab", "rpc-server", "--key", KEY, "--tracker", where]
+    )
     try:
         server.until(f"serving {KEY} at 127.0.0.1:")
+        server.until("no tracker, trying again")
+        running, _ = farms.tracker(port)
+        farms.known(server)
+        assert Tracker(where, KEY).servers() == 1
+        running.send(signal.SIGINT)
+        assert running.process.wait(10) == 0
         server.until("no tracker, trying again")
         server.send(signal.SIGTERM)
         assert server.process.wait(10) == 0
     finally:
         server.end()
+        running.end()
 
 
 def test_a_port_that_is_taken() -> None:

@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import tvm
+from tvm import relax
 
 import tvmlab
 from tvmlab import relay
@@ -62,3 +63,23 @@ def test_what_it_may_not_change_stays() -> None:
     assert "dropout" in str(CarryLayouts()(mask))
     plain = relay.fromtext(f"{HEAD}squeeze(transpose(%0), axis=[3]) }}")
     tvm.ir.assert_structural_equal(CarryLayouts()(plain), plain)
+
+
+def test_transposed_weights_are_constants_of_the_convolution() -> None:
+    weight = np.random.default_rng(0).standard_normal((4, 4, 3, 3)).astype("float32")
+    mod = relay.fromtext(f"{HEAD}%0 }}")
+    bound = relax.transform.BindParams("main", {"w": tvm.runtime.tensor(weight)})(mod)
+    made = channels_last()(simplify(bound))
+    kinds = [type(call.args[1]).__name__ for call in _convolutions(made)]
+    assert kinds == ["GenericConst"]
+
+
+def _convolutions(mod: tvm.ir.IRModule) -> list[relax.Call]:
+    found: list[relax.Call] = []
+
+    def look(expr: relax.Expr) -> None:
+        if getattr(getattr(expr, "op", None), "name", "") == "relax.nn.conv2d":
+            found.append(expr)
+
+    relax.analysis.post_order_visit(mod["main"].body, look)
+    return found

@@ -11,14 +11,14 @@ from tvm.ir import IRModule
 from tvm.s_tir import meta_schedule as ms
 
 from tvmlab.errors import TuningError
-from tvmlab.tuning.context import (
+from tvmlab.tuning.search.context import (
     MutateCategorical,
     candidates,
     identity,
     make_context,
     with_cores,
 )
-from tvmlab.tuning.spaces import metaschedule_spaces
+from tvmlab.tuning.search.spaces import metaschedule_spaces
 
 
 def proposed(seed: int, count: int = 8) -> list[int]:

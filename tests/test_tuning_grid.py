@@ -8,8 +8,8 @@ from tvm import s_tir, te
 from tvm.ir import IRModule
 from tvm.s_tir import meta_schedule as ms
 
-from tvmlab.tuning.context import identity, make_context
-from tvmlab.tuning.grid import GridSearch, factorizations, points, size
+from tvmlab.tuning.search.context import identity, make_context
+from tvmlab.tuning.search.grid import GridSearch, factorizations, points, size
 
 
 def decisions(schedule: s_tir.Schedule) -> tuple:

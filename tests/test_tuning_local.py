@@ -16,11 +16,11 @@ import tvm
 
 from tvmlab import host_target
 from tvmlab.errors import TargetError, TuningError
-from tvmlab.tuning import local
-from tvmlab.tuning import process as process_module
-from tvmlab.tuning.local import LocalMeasurer, duel_seconds
 from tvmlab.tuning.measure import Measure, Outcome
-from tvmlab.tuning.process import KernelError, Process, WorkerLost
+from tvmlab.tuning.measuring import local
+from tvmlab.tuning.measuring import process as process_module
+from tvmlab.tuning.measuring.local import LocalMeasurer, duel_seconds
+from tvmlab.tuning.measuring.process import KernelError, Process, WorkerLost
 
 QUICK = Measure(repeat=2, timeout=1.0)
 

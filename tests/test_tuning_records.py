@@ -13,9 +13,9 @@ import tvm
 from helpers_tuning_records import MODULE, OTHER, TARGET, result
 
 from tvmlab.errors import RecordError
-from tvmlab.tuning.records import Records
-from tvmlab.tuning.result import fits, target_data
-from tvmlab.tuning.workloads import workload_id
+from tvmlab.tuning.records.records import Records
+from tvmlab.tuning.records.result import fits, target_data
+from tvmlab.tuning.records.workloads import workload_id
 
 
 @pytest.fixture

@@ -17,17 +17,17 @@ import pytest
 from helpers_tuning_records import MODULE, TARGET, result
 
 from tvmlab.errors import RecordError
-from tvmlab.tuning.lines import decode, encode
-from tvmlab.tuning.records import Records
-from tvmlab.tuning.traces import replay
+from tvmlab.tuning.records.lines import decode, encode
+from tvmlab.tuning.records.records import Records
+from tvmlab.tuning.records.traces import replay
 
 SEED = 7
 # Forks processes that append to a file and tell of each line when it is written. With pauses, each
 # one is killed after its pause, when it has told of a line; else two write at once.
 WRITERS = """
 import os, signal, sys, time
-from tvmlab.tuning.records import Records
-from tvmlab.tuning.result import Result
+from tvmlab.tuning.records.records import Records
+from tvmlab.tuning.records.result import Result
 
 def start(path, name, count):
     told, tell = os.pipe()
@@ -231,7 +231,7 @@ def test_a_thousand_mutations(path, lines):
     chance = random.Random(SEED)
     known = {json.dumps(decode(line).get("trace")) for line in lines}
     wanted, name = helpers.run(MODULE), decode(lines[0])["id"]
-    refused = warned = computed = replayed = 0
+    refused = warned = computed = replayed = failed = 0
     for _ in range(1000):
         path.write_bytes(_mutated(chance, lines))
         with warnings.catch_warnings(record=True) as told:
@@ -257,9 +257,15 @@ def test_a_thousand_mutations(path, lines):
                 refused += 1
                 continue
             if computed < 30 or one is best:
+                try:
+                    found = helpers.run(sch.mod)
+                except Exception:  # whatever TVM raises: an error, and no wrong answer
+                    failed += 1
+                    continue
                 computed += 1
-                np.testing.assert_allclose(helpers.run(sch.mod), wanted, rtol=1e-4, atol=1e-4)
+                np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
     assert refused > 100
     assert warned > 100
     assert replayed > 200
     assert computed >= 20
+    assert failed <= 3

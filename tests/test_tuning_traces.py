@@ -12,10 +12,23 @@ import tvm
 import tvm_ffi
 from helpers_tuning_records import MODULE
 from tvm import s_tir
+from tvm.script import tirx as T
 
 from tvmlab.errors import RecordError
-from tvmlab.tuning.instructions import INSTRUCTIONS
-from tvmlab.tuning.traces import as_data, replay
+from tvmlab.schedule.machine import DOTS
+from tvmlab.tuning.records.instructions import INSTRUCTIONS
+from tvmlab.tuning.records.traces import as_data, replay
+
+
+@T.prim_func(s_tir=True)
+def transposed(a: T.handle, b: T.handle) -> None:
+    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
+    A = T.match_buffer(a, (8, 4))
+    B = T.match_buffer(b, (1, 4, 8))
+    for i, j, k in T.grid(1, 4, 8):
+        with T.sblock("transposed"):
+            vi, vj, vk = T.axis.remap("SSS", [i, j, k])
+            B[vi, vj, vk] = A[vk, vj]
 
 
 @pytest.mark.parametrize("number", range(6))
@@ -152,14 +165,52 @@ def test_the_error_names_the_instruction():
 
 
 def test_an_own_intrinsic_is_replayed():
-    from tvmlab.schedule.dot_intrinsics import Dot
-
-    dot = Dot("llvm.x86.sse2.pmadd.wd", 4, 2, "int16", "int16", adds=False, spare=1)
+    dot = next(dot for dot in DOTS if dot.llvm == "llvm.x86.sse2.pmadd.wd")
     module = tvm.IRModule({"main": dot.description().with_attr("global_symbol", "main")})
+    trace = [
+        [
+            ["GetSBlock", [], ["update", "main"], ["b"]],
+            ["GetLoops", ["b"], [], ["l1", "l2"]],
+            ["Tensorize", ["l1"], [f"tvmlab.{dot.llvm}", True], []],
+        ],
+        [],
+    ]
+    assert "call_llvm_pure_intrin" in replay(module, trace).mod.script()
+
+
+def _transposed():
+    """Schedule a transposition with the axes of its block in another order, and one left out."""
+    module = tvm.ir.IRModule({"main": transposed})
     sch = s_tir.Schedule(module)
-    first, *_ = sch.get_loops(sch.get_sblock("update"))
-    sch.tensorize(first, dot.name)
-    assert as_data(replay(module, as_data(sch.trace)).trace) == as_data(sch.trace)
+    sch.transform_block_layout(sch.get_sblock("transposed"), lambda i, j, k: [k, j])
+    return module, as_data(sch.trace)
+
+
+def test_axes_are_left_out_and_change_places():
+    module, trace = _transposed()
+    (kind, _, (text,), _), *_ = trace[0][1:]
+    assert kind == "TransformBlockLayout"
+    sch = replay(module, trace)
+    peer = s_tir.Schedule(module)
+    s_tir.schedule.Trace.apply_json_to_schedule(trace, peer)
+    assert tvm_ffi.structural_equal(sch.mod, peer.mod)
+    graph = json.loads(text)
+    root, array = graph["nodes"][-1]["data"], graph["nodes"][-2]["data"]
+    for part, key, value in (
+        (root, "final_indices", 0),
+        (root, "initial_indices", 10**9),
+        (root, "inverse_index_map", 1),
+        (array, 0, 1),
+        (array, 0, None),
+        (array, 1, array[0]),
+        (graph, "root_index", 0),
+        (graph, "nodes", []),
+    ):
+        kept, part[key] = part[key], value
+        trace[0][1][2] = [json.dumps(graph)]
+        part[key] = kept
+        with pytest.raises(RecordError, match="a trace cannot be applied"):
+            replay(module, trace)
 
 
 @pytest.mark.parametrize("number", [1, 5])

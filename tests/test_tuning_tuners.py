@@ -1,5 +1,6 @@
 """The tuners: what they propose, and what the model learns."""
 
+import sys
 import threading
 
 import numpy as np
@@ -15,12 +16,12 @@ from helpers_tuning_search import (
 )
 from tvm.s_tir import meta_schedule as ms
 
-from tvmlab.errors import TuningError
-from tvmlab.tuning.context import identity, make_context
-from tvmlab.tuning.model import Learned, Measured
-from tvmlab.tuning.records import Records
+from tvmlab.errors import ToolchainError, TuningError
+from tvmlab.tuning.records.records import Records
+from tvmlab.tuning.search.context import identity, make_context
+from tvmlab.tuning.search.model import Learned, Measured
+from tvmlab.tuning.search.tuners import TUNERS, find_tuner
 from tvmlab.tuning.session import tune_tasks
-from tvmlab.tuning.tuners import TUNERS, find_tuner
 
 
 def rounds(tuner: str, seed: int, count: int = 2, time=default_time) -> list[list]:
@@ -181,3 +182,11 @@ def test_a_thread_may_tune(tmp_path):
     thread.start()
     thread.join(timeout=120)
     assert done == [True]
+
+
+def test_xgboost_may_be_missing(monkeypatch):
+    """The error says what to install; the other tuners do without."""
+    monkeypatch.setitem(sys.modules, "xgboost", None)
+    with pytest.raises(ToolchainError, match=r"tvmlab\[tune\]"):
+        find_tuner("xgb")
+    assert find_tuner("ga").name == "ga"

@@ -23,10 +23,10 @@ import tvm
 
 from tvmlab import _forked, host_target
 from tvmlab.errors import TuningError
-from tvmlab.tuning import process as process_module
-from tvmlab.tuning import wire
-from tvmlab.tuning.kernels import Plan, build, fingerprint, in_turn, inputs, measure
-from tvmlab.tuning.process import KernelError, Process, WorkerLost
+from tvmlab.tuning.measuring import process as process_module
+from tvmlab.tuning.measuring import wire
+from tvmlab.tuning.measuring.kernels import Plan, build, fingerprint, in_turn, inputs, measure
+from tvmlab.tuning.measuring.process import KernelError, Process, WorkerLost
 
 TARGET = json.loads(str(host_target()))
 PLAN = {"number": 1, "repeat": 3, "min_repeat_ms": 0, "cache_flush": True}

@@ -33,7 +33,8 @@ def command(module: str, *arguments: str) -> list[str]:
     Parameters
     ----------
     module : str
-        Such as ``tvmlab.tuning.worker``. What it imports of this package is imported by itself.
+        Such as ``tvmlab.tuning.measuring.worker``. What it imports of this package is imported by
+        itself.
     *arguments : str
         A list of them is what ``main`` is called with; what it returns is the exit status.
 

@@ -21,7 +21,7 @@ from .signature import Signature
 from .target import as_target, split_target
 
 if TYPE_CHECKING:
-    from .tuning.records import Records
+    from .tuning.records.records import Records
 
 __all__ = ["compile", "simplify", "with_public_main"]
 

@@ -150,7 +150,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         each.add_argument("--host", default="127.0.0.1", help="to listen at (%(default)s)")
         each.add_argument("--port", type=int, default=port, help="0 is any (%(default)s)")
     tracks.set_defaults(run=lambda told: tracker(told.host, told.port))
-    serves.add_argument("--key", required=True, help="the kind of this device; clients name it")
+    serves.add_argument(
+        "--key", default="tvmlab", help="the kind of this device; clients name it (%(default)s)"
+    )
     serves.add_argument("--tracker", required=True, metavar="HOST:PORT", help="who knows servers")
     serves.add_argument(
         "--device-seconds",

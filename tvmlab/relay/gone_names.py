@@ -141,22 +141,22 @@ tvm.auto_scheduler.TaskScheduler | tvm.s_tir.meta_schedule.TaskScheduler |
 tvm.auto_scheduler.TuningOptions | tvm.s_tir.meta_schedule.tune_tasks | its arguments
 tvm.auto_scheduler.extract_tasks | tvm.s_tir.meta_schedule.relax_integration.extract_tasks |
 tvm.auto_scheduler.register_workload | tvm.te.create_prim_func | tune_tir takes the function
-tvm.autotvm | tvm.s_tir.meta_schedule | searches without templates
-tvm.autotvm.LocalBuilder | tvm.s_tir.meta_schedule.builder.LocalBuilder |
-tvm.autotvm.LocalRunner | tvm.s_tir.meta_schedule.runner.LocalRunner | see EvaluatorConfig
-tvm.autotvm.RPCRunner | tvm.s_tir.meta_schedule.runner.RPCRunner |
-tvm.autotvm.apply_history_best | tvm.relax.transform.MetaScheduleApplyDatabase | of a database
-tvm.autotvm.callback | tvm.s_tir.meta_schedule.MeasureCallback |
-tvm.autotvm.callback.log_to_file | tvm.s_tir.meta_schedule.database.JSONDatabase |
-tvm.autotvm.callback.progress_bar | - | the task scheduler prints a table
-tvm.autotvm.measure_option | tvm.s_tir.meta_schedule.tune_tasks | its arguments builder and runner
-tvm.autotvm.record | tvm.s_tir.meta_schedule.database.JSONDatabase |
-tvm.autotvm.task.extract_from_program | tvm.s_tir.meta_schedule.relax_integration.extract_tasks |
+tvm.autotvm | tvmlab.tune | over MetaSchedule, without templates
+tvm.autotvm.LocalBuilder | tvmlab.tuning.LocalMeasurer | builds and measures
+tvm.autotvm.LocalRunner | tvmlab.tuning.Measure | its number, repeat, timeout, min_repeat_ms
+tvm.autotvm.RPCRunner | tvmlab.tuning.RemoteMeasurer | or tune with a tracker
+tvm.autotvm.apply_history_best | tvmlab.compile | its argument records
+tvm.autotvm.callback | tvmlab.tune | its arguments records and progress
+tvm.autotvm.callback.log_to_file | tvmlab.tuning.Records | tune writes every measurement
+tvm.autotvm.callback.progress_bar | tvmlab.tune | its argument progress
+tvm.autotvm.measure_option | tvmlab.tuning.Measure | builder and runner in one
+tvm.autotvm.record | tvmlab.tuning.Records |
+tvm.autotvm.task.extract_from_program | tvmlab.tuning.tasks |
 tvm.autotvm.template | tvm.s_tir.meta_schedule.ScheduleRule | what a template left open, rules find
-tvm.autotvm.tuner.GATuner | tvm.s_tir.meta_schedule.search_strategy.EvolutionarySearch |
-tvm.autotvm.tuner.GridSearchTuner | tvm.s_tir.meta_schedule.search_strategy.ReplayTrace |
-tvm.autotvm.tuner.RandomTuner | tvm.s_tir.meta_schedule.search_strategy.ReplayTrace |
-tvm.autotvm.tuner.XGBTuner | tvm.s_tir.meta_schedule.cost_model.XGBModel | with EvolutionarySearch
+tvm.autotvm.tuner.GATuner | tvmlab.tune | tuner="ga"
+tvm.autotvm.tuner.GridSearchTuner | tvmlab.tune | tuner="gridsearch"
+tvm.autotvm.tuner.RandomTuner | tvmlab.tune | tuner="random"
+tvm.autotvm.tuner.XGBTuner | tvmlab.tune | tuner="xgb"
 tvm.contrib.cuda_graph | tvm.relax.transform.RewriteCUDAGraph |
 tvm.contrib.debugger | tvm.relax.VirtualMachine | see set_instrument
 tvm.contrib.debugger.debug_executor | tvm.relax.VirtualMachine | see set_instrument

@@ -217,6 +217,7 @@ def channels_last() -> tvm.transform.Pass:
             TransposedFirst(),
             relax.transform.CanonicalizeBindings(),
             FoldTransposes(),
+            relax.transform.CanonicalizeBindings(),  # so that convolutions see constants
             SinkTransposes(),
             relax.transform.DeadCodeElimination(),
         ]

@@ -9,7 +9,22 @@ import tvm
 
 from .dot_intrinsics import Dot
 
-__all__ = ["Machine"]
+__all__ = ["DOTS", "Machine"]
+
+_X86 = "llvm.x86."
+# By the features of processors that have them, the best first.
+_NARROW = {
+    "avx512vnni": Dot(f"{_X86}avx512.vpdpbusd.512", 16, 4, "uint8", "int8"),
+    "avxvnni": Dot(f"{_X86}avx512.vpdpbusd.256", 8, 4, "uint8", "int8"),
+    "dotprod": Dot("llvm.aarch64.neon.sdot.v4i32.v16i8", 4, 4, "int8", "int8", spare=1),
+}
+_WIDE = {
+    "avx512bw": Dot(f"{_X86}avx512.pmaddw.d.512", 16, 2, "int16", "int16", adds=False, spare=1),
+    "avx2": Dot(f"{_X86}avx2.pmadd.wd", 8, 2, "int16", "int16", adds=False, spare=1),
+    "sse2": Dot(f"{_X86}sse2.pmadd.wd", 4, 2, "int16", "int16", adds=False, spare=1),
+}
+#: All dot products that are known.
+DOTS = (*_NARROW.values(), *_WIDE.values())
 
 
 @dataclass(frozen=True)
@@ -67,18 +82,8 @@ class Machine:
 
 def _dots(features: set[str]) -> tuple[Dot | None, Dot | None]:
     """Find the dot products of 8 and of 16 bits among a processor's features."""
-    x86 = "llvm.x86."
-    narrow = wide = None
-    if "avx512vnni" in features:
-        narrow = Dot(f"{x86}avx512.vpdpbusd.512", 16, 4, "uint8", "int8")
-    elif "avxvnni" in features:
-        narrow = Dot(f"{x86}avx512.vpdpbusd.256", 8, 4, "uint8", "int8")
-    elif "dotprod" in features:
-        narrow = Dot("llvm.aarch64.neon.sdot.v4i32.v16i8", 4, 4, "int8", "int8", spare=1)
-    if "avx512bw" in features:
-        wide = Dot(f"{x86}avx512.pmaddw.d.512", 16, 2, "int16", "int16", adds=False, spare=1)
-    elif "avx2" in features:
-        wide = Dot(f"{x86}avx2.pmadd.wd", 8, 2, "int16", "int16", adds=False, spare=1)
-    elif "sse2" in features:
-        wide = Dot(f"{x86}sse2.pmadd.wd", 4, 2, "int16", "int16", adds=False, spare=1)
+    narrow, wide = (
+        next((dot for feature, dot in known.items() if feature in features), None)
+        for known in (_NARROW, _WIDE)
+    )
     return narrow, wide

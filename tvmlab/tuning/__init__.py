@@ -5,19 +5,19 @@
 file, `merge`, `best_of`, `export_database` and `import_database` carry records elsewhere.
 """
 
-from .database import best_of, export_database, import_database, merge
 from .extract import tasks
-from .local import LocalMeasurer
 from .measure import Measure, Measurer, Outcome
-from .records import Records
-from .remote import RemoteMeasurer
+from .measuring.local import LocalMeasurer
+from .measuring.remote import RemoteMeasurer
+from .records.database import best_of, export_database, import_database, merge
+from .records.records import Records
+from .records.result import Result
+from .records.traces import replay
+from .records.workloads import workload_id
 from .report import Report, TaskReport
-from .result import Result
+from .search.tuners import TUNERS
 from .session import tune, tune_tasks
 from .task import Task, Variant
-from .traces import replay
-from .tuners import TUNERS
-from .workloads import workload_id
 
 __all__ = [
     "TUNERS",

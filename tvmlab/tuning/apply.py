@@ -14,9 +14,9 @@ from tvm import s_tir, tirx
 from tvm.ir import IRModule
 
 from ..errors import RecordError
-from .records import Records
-from .traces import replay
-from .workloads import workload_id
+from .records.records import Records
+from .records.traces import replay
+from .records.workloads import workload_id
 
 __all__ = ["Recorded", "shipped"]
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from statistics import median
 
 from ..schedule import finish
-from .answers import same_answer
-from .known import Tried
 from .measure import Measurer
-from .search import TaskSearch
+from .search.answers import same_answer
+from .search.known import Tried
+from .search.search import TaskSearch
 
 __all__ = ["WINS", "Verdict", "duel"]
 
@@ -19,7 +20,7 @@ WINS = 0.98
 CANDIDATES = 3
 """How many of the fastest meet the rule: times measured one after the other are not that exact."""
 SECONDS = 2.0
-FEWEST, MOST = 5, 40
+FEWEST, MOST = 5, 100
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,8 @@ def duel(search: TaskSearch, measurer: Measurer) -> Verdict:
         last = known.duels[-1]
         best = _ratio(last.times, last.against)
         return Verdict(median(last.against), best, ratios.get("rule", 1.0))
-    entrants = known.found()[:CANDIDATES]
+    applies = (one for one in known.found() if one.schedule is not None)
+    entrants = list(islice(applies, CANDIDATES))
     if other and known.measured_rule is not None and known.rule_time < float("inf"):
         entrants.append(known.measured_rule)
     if not entrants:
@@ -97,7 +99,7 @@ def duel(search: TaskSearch, measurer: Measurer) -> Verdict:
         if outcome.error or len(outcome.times) != len(against):
             continue
         if same_answer(outcome.answer, entrant.outcome.answer, known.types):
-            met = Tried(entrant.schedule, entrant.origin, outcome)
+            met = Tried(entrant.source, entrant.origin, outcome)
             fought.append((_ratio(outcome.times, against), met))
     fought.sort(key=lambda pair: -pair[0])
     for _, met in fought:

@@ -18,7 +18,7 @@ from ..schedule import Layouts, Tile, channels_last, fused_passes, rules
 from ..schedule.apply import SCHEDULED
 from ..schedule.layouts import OPERATOR
 from ..target import as_target
-from .spaces import metaschedule_spaces
+from .search.spaces import metaschedule_spaces
 from .task import Task, Variant
 
 __all__ = ["tasks"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .duel import WINS, Verdict
-from .search import TaskSearch
+from .search.search import TaskSearch
 
 __all__ = ["decide_layout", "groups_of", "share_layout", "weight"]
 

@@ -73,7 +73,7 @@ class TaskReport:
         return self.flops / self.tuned / 1e9 if self.tuned > 0 else 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """What tuning brought to a module.
 
@@ -93,15 +93,20 @@ class Report:
 
     @property
     def before(self) -> float:
-        """Seconds that all calls take without tuning, added up."""
-        return sum(task.calls * task.rule for task in self.tasks)
+        """Seconds that all calls take without tuning, added up, of tasks where that is known."""
+        return sum(task.calls * task.rule for task in self._known)
 
     @property
     def after(self) -> float:
-        """Seconds that all calls take after tuning, added up."""
-        return sum(task.calls * task.tuned for task in self.tasks)
+        """Seconds that the calls of the same tasks take after tuning, added up."""
+        return sum(task.calls * task.tuned for task in self._known)
 
-    def __str__(self) -> str:
+    @property
+    def _known(self) -> list[TaskReport]:
+        """The tasks whose time before is known."""
+        return [task for task in self.tasks if task.rule < float("inf")]
+
+    def __repr__(self) -> str:
         """Draw a table, times in milliseconds."""
         head = ("task", "calls", "rule ms", "tuned ms", "ratio", "GFLOP/s", "trials", "errors")
         lines = [(*head, "layout")]
@@ -110,8 +115,8 @@ class Report:
                 (
                     task.name if len(task.name) <= 40 else task.name[:37] + "...",
                     str(task.calls),
-                    f"{task.rule * 1e3:.4f}",
-                    f"{task.tuned * 1e3:.4f}",
+                    _milliseconds(task.rule),
+                    _milliseconds(task.tuned),
                     f"{task.ratio:.2f}",
                     f"{task.gflops:.1f}",
                     str(task.trials),
@@ -127,9 +132,14 @@ class Report:
                 cell.rjust(width) for cell, width in zip(line[1:-1], widths[1:-1], strict=True)
             ]
             rows.append("  ".join([*cells, line[-1]]).rstrip())
-        ratio = self.after / self.before if 0 < self.before < float("inf") else 1.0
+        ratio = self.after / self.before if self.before > 0 else 1.0
         rows.append(
             f"all calls: {self.before * 1e3:.3f} ms before, {self.after * 1e3:.3f} ms after "
             f"({ratio:.2f}); {self.measured} candidates measured in {self.seconds:.0f} s"
         )
         return "\n".join(rows)
+
+
+def _milliseconds(seconds: float) -> str:
+    """Write a time; a dash where it is not known."""
+    return f"{seconds * 1e3:.4f}" if seconds < float("inf") else "-"

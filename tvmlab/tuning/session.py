@@ -16,15 +16,16 @@ from .duel import Verdict, duel
 from .extract import tasks as tasks_of
 from .gain import expected_gain, kind_of
 from .layouts import decide_layout, groups_of, share_layout, weight
-from .local import LocalMeasurer
 from .measure import Measure, Measurer
+from .measuring.local import LocalMeasurer
+from .measuring.remote import RemoteMeasurer
 from .progress import Progress, make_progress
-from .records import Records
-from .remote import RemoteMeasurer
+from .records.records import Records
 from .report import Report, TaskReport
-from .search import TaskSearch, measure_rules
+from .search.context import check_seed
+from .search.search import TaskSearch, measure_rules
+from .search.tuners import find_tuner
 from .task import Task
-from .tuners import find_tuner
 
 __all__ = ["tune", "tune_tasks"]
 
@@ -51,7 +52,20 @@ def tune_tasks(
     seed: int = 0,
     progress: bool | Literal["auto"] | Progress = "auto",
 ) -> Report:
-    """Tune some tasks with a measurer that is there; `tune` says what the parameters are.
+    """Tune some tasks, with a measurer that is there and stays open.
+
+    Parameters
+    ----------
+    tasks : sequence of Task
+        From `tvmlab.tuning.tasks`, or made by hand.
+    measurer : Measurer
+        Who builds and measures.
+    records : Records
+        Where each outcome goes, and what earlier runs found.
+    trials, total_trials, tuner, early_stopping, seconds, seed
+        As of `tune`.
+    progress : bool, "auto" or Progress
+        As of `tune`, or what shows it.
 
     Returns
     -------
@@ -62,6 +76,8 @@ def tune_tasks(
     TuningError
         Every candidate of a task failed, or a parameter is out of range. What other tasks found
         is in the records.
+    ToolchainError
+        The tuner needs a package that is not installed.
     """
     for name, value in (
         ("trials", trials),
@@ -71,6 +87,7 @@ def tune_tasks(
     ):
         if value is not None and value <= 0:
             raise TuningError(f"{name} is {value}, not a positive number")
+    check_seed(seed)
     session = _Session(tasks, measurer, records, trials, total_trials, seconds, progress)
     session.open(tuner, early_stopping, seed)
     try:
@@ -339,6 +356,7 @@ def tune(
         On Ctrl-C, after the workers have ended; what was measured is in the file.
     """
     find_tuner(tuner)
+    check_seed(seed)
     made = as_target(target)
     found = tasks_of(mod, made, layouts=layouts)
     kept = records if isinstance(records, Records) else Records(records)

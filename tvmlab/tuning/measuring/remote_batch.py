@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import TuningError
+from ...errors import TuningError
+from ..measure import Measure, Outcome
 from .local import Pool, outcomes, plan
-from .measure import Measure, Outcome
 from .process import KernelError, Process, WorkerLost
 from .tracker import Tracker
 from .worker import SLACK_SECONDS
@@ -200,7 +200,8 @@ class Batch:
         self._jobs = queue.SimpleQueue[_Job]()
         self._found = queue.SimpleQueue[tuple[int, Outcome] | BaseException]()
         self._stop = threading.Event()
-        self._running, self._lock = 0, threading.Lock()
+        # Kernels that are compiled and not yet measured, and those of them that a server has.
+        self._compiled, self._running, self._lock = 0, 0, threading.Lock()
         self._moved = time.monotonic()
         self._number = next(self._numbers)
         self._threads: list[threading.Thread] = []
@@ -243,7 +244,7 @@ class Batch:
             self._servers += 1
             self._start(self._serve)
         still = time.monotonic() - self._moved
-        if self._running or self._jobs.empty():
+        if self._running or not self._compiled:
             return
         if still > (PATIENCE_SECONDS if there else GRACE_SECONDS):
             raise TuningError(
@@ -270,6 +271,8 @@ class Batch:
             except WorkerLost as error:
                 self._found.put((place, Outcome(error=f"The compiler failed: {error}")))
             else:
+                with self._lock:
+                    self._compiled += 1
                 self._moved = time.monotonic()
                 self._jobs.put(_Job(place, kernel))
 
@@ -304,6 +307,8 @@ class Batch:
         if (told.lost and job.losses < _LOSSES) or (told.late and job.late < _LATE):
             self._jobs.put(job)
             return
+        with self._lock:
+            self._compiled -= 1
         Path(job.kernel["path"]).unlink(missing_ok=True)
         if told.outcomes:
             self._found.put((job.place, told.outcomes[0]))

@@ -11,10 +11,10 @@ from pathlib import Path
 import tvm
 from tvm.ir import IRModule
 
-from .._process import compiler, find_tool
-from ..errors import TargetError, ToolchainError, TuningError
+from ..._process import compiler, find_tool
+from ...errors import TargetError, ToolchainError, TuningError
+from ..measure import Measure, Outcome
 from .local import Pool, duel_seconds
-from .measure import Measure, Outcome
 from .process import KernelError, WorkerLost
 from .remote_batch import PATIENCE_SECONDS, Batch, Seats, exported
 from .tracker import Tracker

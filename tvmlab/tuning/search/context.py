@@ -22,8 +22,8 @@ from tvm.s_tir.meta_schedule import _ffi_api as functions
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.mutator import Mutator, PyMutator
 
-from ..errors import TuningError
-from ..target import physical_cores
+from ...errors import TuningError
+from ...target import physical_cores
 
 __all__ = ["MutateCategorical", "candidates", "identity", "make_context", "postprocs", "with_cores"]
 
@@ -113,6 +113,18 @@ def _mutators(seed: int) -> dict[Any, float]:
     return weights
 
 
+def check_seed(seed: int) -> None:
+    """Refuse a seed that MetaSchedule's generator has no state for.
+
+    Raises
+    ------
+    TuningError
+        It is not from 0 to 2**31 - 3.
+    """
+    if not 0 <= seed <= 2**31 - 3:
+        raise TuningError(f"the seed {seed} is not a number from 0 to 2**31 - 3")
+
+
 def make_context(
     module: IRModule,
     target: tvm.target.Target,
@@ -164,8 +176,7 @@ def make_context(
             where=str(target),
             fix='tune for a target of kind "llvm"',
         )
-    if not 0 <= seed <= 2**31 - 3:
-        raise TuningError(f"the seed {seed} is not a number from 0 to 2**31 - 3")
+    check_seed(seed)
     if space is None:
         space = ms.space_generator.ScheduleFn(
             lambda schedule: [schedule], [], postprocs(), _mutators(seed)

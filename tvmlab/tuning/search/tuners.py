@@ -8,7 +8,8 @@ from typing import Any
 
 from tvm.s_tir import meta_schedule as ms
 
-from ..errors import TuningError
+from ...errors import TuningError
+from ...extras import need
 from .grid import GridSearch
 from .model import Learned, Measured
 
@@ -99,10 +100,14 @@ def find_tuner(name: str) -> Tuner:
     ------
     TuningError
         There is none of that name.
+    ToolchainError
+        It needs a package that is not installed.
     """
     if name not in TUNERS:
         raise TuningError(
             f"there is no tuner named {name!r}",
             fix=f"take one of these: {', '.join(TUNERS)}",
         )
+    if name == "xgb":
+        need("xgboost", extra="tune")
     return TUNERS[name]

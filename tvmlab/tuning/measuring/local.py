@@ -12,10 +12,10 @@ from typing import Any
 import tvm
 from tvm.ir import IRModule
 
-from .._machine import _memory
-from ..errors import TargetError
-from ..target import missing_features, physical_cores
-from .measure import Measure, Outcome
+from ..._machine import _memory
+from ...errors import TargetError
+from ...target import missing_features, physical_cores
+from ..measure import Measure, Outcome
 from .process import KernelError, Process, WorkerLost
 from .worker import SLACK_SECONDS
 

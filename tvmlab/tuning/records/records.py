@@ -12,7 +12,7 @@ import tvm
 from tvm import tirx
 from tvm.ir import IRModule
 
-from ..errors import RecordError
+from ...errors import RecordError
 from .choosing import Fitting, decisive, last_layouts
 from .journal import Journal
 from .lines import START, decode, encode

@@ -15,9 +15,9 @@ import tvm
 from tvm.ir import IRModule
 from tvm.s_tir import meta_schedule
 
-from .._files import whole
-from .._telling import telling
-from ..errors import RecordError
+from ..._files import whole
+from ..._telling import telling
+from ...errors import RecordError
 from .choosing import decisive, last_layouts
 from .lines import encode
 from .reading import read_modules

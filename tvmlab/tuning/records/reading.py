@@ -14,14 +14,16 @@ import resource
 import select
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tvm
+from tvm import s_tir
 from tvm.ir import IRModule
 
-from .._telling import telling
-from ..errors import RecordError
+from ..._telling import telling
+from ...errors import RecordError
 from .workloads import normalized, workload_id
 
 __all__ = ["read_modules", "serve"]
@@ -36,7 +38,7 @@ def read_modules(texts: Sequence[str]) -> list[IRModule | str]:
     Parameters
     ----------
     texts : sequence of str
-        What `tvmlab.tuning.workloads.to_text` wrote, each of one function.
+        What `tvmlab.tuning.records.workloads.to_text` wrote, each of one function.
 
     Returns
     -------
@@ -63,25 +65,30 @@ def read_modules(texts: Sequence[str]) -> list[IRModule | str]:
 @contextlib.contextmanager
 def _reader() -> Iterator[subprocess.Popen[bytes]]:
     """Start the other process; end it with the block."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", f"from {__name__} import serve; serve()"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)},
-    )
-    try:
-        if _answer(process, _START) != "ready":
-            raise RecordError(
-                "the process that reads modules does not start",
-                where=sys.executable,
-                fix="see whether `import tvmlab` works in a Python of its own",
-            )
-        yield process
-    finally:
-        process.kill()
-        with contextlib.suppress(BrokenPipeError):
-            process.communicate()
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(
+            [sys.executable, "-c", f"from {__name__} import serve; serve()"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)},
+        )
+        try:
+            if _answer(process, _START) != "ready":
+                process.kill()
+                said.seek(0)
+                last = said.read().decode(errors="replace").strip().splitlines()[-1:]
+                raise RecordError(
+                    "the process that reads modules does not start: "
+                    f"{' '.join(last) or 'it says nothing'} (exit code {process.wait()})",
+                    where=sys.executable,
+                    fix="see whether `import tvmlab` works in a Python of its own",
+                )
+            yield process
+        finally:
+            process.kill()
+            with contextlib.suppress(BrokenPipeError):
+                process.communicate()
 
 
 def _ask(process: subprocess.Popen[bytes], text: str) -> str | None:
@@ -121,8 +128,11 @@ def _trouble(text: str) -> str:
         module = tvm.ir.load_json(text)
         if not isinstance(module, IRModule):
             return "a workload's text is that of no module"
-        workload_id(module)
-        str(module)  # who reads it will print it
+        plain = normalized(module)
+        workload_id(plain)
+        # What others will do with it: a node of a wrong kind shows no earlier.
+        s_tir.Schedule(plain, debug_mask="all")
+        plain.script()
     except Exception as error:  # TVM raises several classes, by what is wrong
         return f"TVM cannot read a workload's text: {telling(error)}"[:500]
     return ""

@@ -17,7 +17,7 @@ import tvm
 
 import tvmlab
 
-from ..errors import RecordError
+from ...errors import RecordError
 from .lines import Raw
 from .traces import plain
 
@@ -63,7 +63,7 @@ class Result:
     origin : str
         ``"rule"`` for a schedule of a rule of `tvmlab.schedule`, ``"search"`` for a found one.
     trace : list
-        The schedule, as `tvmlab.tuning.traces.as_data` writes it.
+        The schedule, as `tvmlab.tuning.records.traces.as_data` writes it.
     target : dict
         What it was compiled for, as `target_data` writes it.
     threads : int
@@ -250,7 +250,7 @@ class Workload:
     name : str
         What a reader calls it.
     module : str
-        Its text, as `tvmlab.tuning.workloads.to_text` writes it.
+        Its text, as `tvmlab.tuning.records.workloads.to_text` writes it.
     """
 
     id: str

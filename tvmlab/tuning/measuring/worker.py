@@ -1,7 +1,7 @@
-"""The process that compiles kernels and runs them; `tvmlab.tuning.process` starts it.
+"""The process that compiles kernels and runs them; `process` starts it.
 
-It speaks `tvmlab.tuning.wire` over the socket that it finds as its standard input: a request has
-an ``op`` and its arguments, an answer is ``{"done": ...}`` or ``{"failed": reason}``.
+It speaks `wire` over the socket that it finds as its standard input: a request has an ``op`` and
+its arguments, an answer is ``{"done": ...}`` or ``{"failed": reason}``.
 
 Each kernel runs in a process forked for it. One that writes where it may not, or never ends, takes
 only that one along, not what was compiled; and the threads that TVM's pool leaves spinning, in case
@@ -23,7 +23,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .._forked import doomed, end_with, how_it_died
+from ..._forked import doomed, end_with, how_it_died
 from .wire import receive, send
 
 # What it takes besides the time that was asked for: inputs, the first call, a loaded machine.
@@ -181,7 +181,7 @@ def _tell(pipe: int, job: Callable[[], Any]) -> None:
 
 
 def _words(error: Exception) -> str:
-    from .._telling import telling
+    from ..._telling import telling
 
     text = telling(error)
     told = isinstance(error, TimeoutError | RuntimeError)  # in words; others in a name and a value

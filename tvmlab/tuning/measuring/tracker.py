@@ -9,9 +9,9 @@ import time
 from collections import Counter
 from typing import Any
 
-from ..errors import TuningError
-from ..rpc import parse_address
-from ..rpc_server import TRACKER_MAGIC, Junk, exactly, number, packed, text
+from ...errors import TuningError
+from ...rpc import parse_address
+from ...rpc_server import TRACKER_MAGIC, Junk, exactly, number, packed, text
 
 __all__ = ["Tracker"]
 

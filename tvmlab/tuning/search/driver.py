@@ -59,8 +59,11 @@ class Driver:
             self.context.pre_tuning(ENDLESS, batch, spaces, self.database, self.model)
         else:
             self.ended = True
-        old = [one for one in known.tried.values() if one.schedule is not None]
-        self.learn(list(zip(candidates([one.schedule for one in old]), old, strict=True)))
+        old = {id(one): one.schedule for one in known.tried if one.schedule is not None}
+        self.seen = {identity(schedule.mod) for schedule in (known.rule, *old.values())}
+        proposed = candidates(list(old.values()))
+        tried = [one for one in known.tried if id(one) in old]
+        self.learn(list(zip(proposed, tried, strict=True)))
 
     def propose(self, limit: int) -> list[Any]:
         """Find candidates that were not measured; none where the space seems to have no more."""
@@ -70,11 +73,10 @@ class Driver:
             if proposed is None:
                 self.ended = True
                 break
-            seen = {*self.known.tried, identity(self.known.rule.mod)}
             for candidate in proposed:
                 name = identity(candidate.sch.mod)
-                if name not in seen:
-                    seen.add(name)
+                if name not in self.seen:
+                    self.seen.add(name)
                     self.waiting.append(candidate)
             # A strategy that goes through a space in order may pass by much that is known.
             if not self.waiting and (self.tuner.repeats or not proposed):

@@ -13,8 +13,8 @@ import threading
 import time
 from typing import Any
 
-from .._bare import command, environment
-from ..errors import TuningError
+from ..._bare import command, environment
+from ...errors import TuningError
 from .wire import receive, send
 
 __all__ = ["KernelError", "Process", "WorkerLost"]
@@ -64,7 +64,7 @@ class Process:
         self._ready = False
         try:
             self._process = subprocess.Popen(
-                command("tvmlab.tuning.worker", str(memory), str(parent)),
+                command("tvmlab.tuning.measuring.worker", str(memory), str(parent)),
                 stdin=theirs.fileno(),
                 stdout=self._said,
                 stderr=self._said,
@@ -97,7 +97,7 @@ class Process:
         Parameters
         ----------
         op : str
-            One of the operations of `tvmlab.tuning.worker.Worker`.
+            One of the operations of `tvmlab.tuning.measuring.worker.Worker`.
         wait : float
             Seconds; then the process is ended.
         **arguments

@@ -9,7 +9,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import IRModule
 
-from ..errors import RecordError
+from ...errors import RecordError
 
 __all__ = ["normalized", "to_text", "workload_id"]
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..errors import RecordError
+from ...errors import RecordError
 from .lines import START, decode
 
 __all__ = ["Journal"]

@@ -25,7 +25,7 @@ def export(text: str, target: dict[str, Any], path: str, linker: str) -> dict[st
     Parameters
     ----------
     text, target
-        As `tvmlab.tuning.kernels.build` takes them.
+        As `tvmlab.tuning.measuring.kernels.build` takes them.
     path : str
         The file to write.
     linker : str

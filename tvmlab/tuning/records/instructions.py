@@ -4,9 +4,8 @@ They are those that the rules of `tvmlab.schedule` and MetaSchedule's rules for 
 checks for itself that the function's meaning stays, with two exceptions that are closed here: a
 `Split` without predicates, and annotations, of which only known ones pass. Left out are
 instructions that change what a function computes or takes (``UnsafeSetDType``,
-``UnsafeHideBufferAccess``, ``TransformLayout``, ``TransformBlockLayout``, ``PadEinsum``,
-``SetScope``, ``CacheIndex``, ``CacheInplace``, ``RollingBuffer``, ``ReadAt`` and ``WriteAt``) or
-that are for GPUs (``Bind``).
+``UnsafeHideBufferAccess``, ``TransformLayout``, ``PadEinsum``, ``SetScope``, ``CacheIndex``,
+``CacheInplace``, ``RollingBuffer``, ``ReadAt`` and ``WriteAt``) or that are for GPUs (``Bind``).
 
 What is given to TVM is checked first: a decision with a zero ends the process with a division by
 zero in TVM, and sampling without a decision may never end.
@@ -14,13 +13,15 @@ zero in TVM, and sampling without a decision may never end.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeAlias
 
 from tvm import s_tir, tirx
-from tvm.s_tir import TensorIntrin
 from tvm.s_tir.schedule import LoopRV, SBlockRV
+
+from ...schedule.machine import DOTS
 
 __all__ = ["INSTRUCTIONS", "MOST_COPIES", "Apply", "refuse"]
 
@@ -201,9 +202,10 @@ def _blockize(sch: s_tir.Schedule, given: list[Any], attrs: list[Any], _: Any) -
 def _tensorize(sch: s_tir.Schedule, given: list[Any], attrs: list[Any], _: Any) -> list[Any]:
     (where,) = _counted(given, "block_or_loop")
     name, unit = _counted(attrs, "tensor_intrin preserve_unit_iters")
-    known = _text(name).startswith("tvmlab.") and TensorIntrin.get(name, allow_missing=True)
-    if not known:  # the rules register theirs when an operator becomes loops
-        refuse(f"the intrinsic {name[:60]!r} is not known")
+    dot = next((dot for dot in DOTS if f"tvmlab.{dot.llvm}" == name), None)
+    if dot is None:
+        refuse(f"the intrinsic {_text(name)[:60]!r} is not known")
+    name = dot.name  # which registers it
     sch.tensorize(_either(where), name, _flag(unit))
     return []
 
@@ -220,7 +222,7 @@ def _annotate(sch: s_tir.Schedule, given: list[Any], attrs: list[Any], _: Any) -
 
 def _unannotate(sch: s_tir.Schedule, given: list[Any], attrs: list[Any], _: Any) -> list[Any]:
     (where,), (key,) = _counted(given, "block_or_loop"), _counted(attrs, "key")
-    if not _text(key).startswith(("tvmlab.", "meta_schedule.")):
+    if not _text(key).startswith(("tvmlab.", "meta_schedule.", "schedule_rule")):
         refuse(f"the annotation {key[:60]!r} is not one of a schedule's")
     sch.unannotate(_either(where), key)
     return []
@@ -256,6 +258,55 @@ def _location(sch: s_tir.Schedule, given: list[Any], attrs: list[Any], decision:
     return [sch.sample_compute_location(_block(block), _int(decision, -2, 1024))]
 
 
+def _axes(sch: s_tir.Schedule, given: list[Any], attrs: list[Any], _: Any) -> list[Any]:
+    """Leave out a block's axes of length one, or change their order; TVM sees to the lengths."""
+    (block,), (text,) = _counted(given, "block"), _counted(attrs, "index_map")
+    many, kept, dtype = _index_map(_text(text))
+    chosen = tirx.IndexMap.from_func(
+        lambda *axes: [axes[place] for place in kept], many, index_dtype=dtype
+    )
+    sch.transform_block_layout(_block(block), chosen)
+    return []
+
+
+def _index_map(text: str) -> tuple[int, list[int], str]:
+    """Read a map that takes some of its indices: how many there are, those, and their dtype.
+
+    It is a graph of TVM's in JSON, which TVM cannot be trusted to read.
+    """
+    match json.loads(text):
+        case {"root_index": int(root), "nodes": list(nodes)}:
+            pass
+        case _:
+            refuse("an index map is no graph")
+    node = _Nodes(nodes)
+    match node(root, "tirx.IndexMap"):
+        case {"initial_indices": first, "final_indices": last, "inverse_index_map": inverse}:
+            node(inverse, "None")
+        case _:
+            refuse("an index map lacks a part")
+    initial, final = node(first, "ffi.Array"), node(last, "ffi.Array")
+    if not 0 < len(final) <= len(initial) <= _LONGEST or not {*final} <= {*initial}:
+        refuse("an index map computes")
+    types = [node(node(one, "ir.Var")["ty"], "ir.PrimType")["dtype"] for one in initial]
+    if {*types} not in ({"int32"}, {"int64"}) or len({*initial}) < len(initial):
+        refuse("an index map has other indices than numbers")
+    return len(initial), [initial.index(one) for one in final], types[0]
+
+
+class _Nodes:
+    """The nodes of a graph, by place and type."""
+
+    def __init__(self, nodes: list[Any]) -> None:
+        self.nodes = nodes
+
+    def __call__(self, place: Any, kind: str) -> Any:
+        node = self.nodes[_int(place, 0, len(self.nodes) - 1)]
+        if not isinstance(node, dict) or node.get("type") != kind:
+            refuse(f"an index map has something else than {kind}")
+        return node.get("data")
+
+
 #: What may be in a trace, by the name of its kind.
 INSTRUCTIONS: Mapping[str, Apply] = {
     "AddUnitLoop": _plain("add_unit_loop", _either, 1),
@@ -285,6 +336,7 @@ INSTRUCTIONS: Mapping[str, Apply] = {
     "Split": _split,
     "StorageAlign": _align,
     "Tensorize": _tensorize,
+    "TransformBlockLayout": _axes,
     "Unannotate": _unannotate,
     "Unroll": _plain("unroll", _loop),
     "Vectorize": _plain("vectorize", _loop),

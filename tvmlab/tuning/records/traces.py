@@ -14,8 +14,8 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import IRModule
 
-from .._telling import telling
-from ..errors import RecordError
+from ..._telling import telling
+from ...errors import RecordError
 from .instructions import INSTRUCTIONS, MOST_COPIES, refuse
 
 __all__ = ["as_data", "plain", "replay"]
@@ -23,6 +23,7 @@ __all__ = ["as_data", "plain", "replay"]
 # A hundred instructions make a schedule of the largest functions. Each loop nests the function
 # deeper, and TVM follows the nesting by recursion.
 _MOST_INSTRUCTIONS, _MOST_LOOPS, _MOST_VALUES = 2000, 500, 256
+_SPREAD = (tirx.ForKind.PARALLEL, tirx.ForKind.VECTORIZED)
 _MAKES_LOOPS = ("Split", "AddUnitLoop", "ComputeAt", "ReverseComputeAt", "CacheRead", "CacheWrite")
 
 
@@ -171,7 +172,7 @@ def _check(before: tirx.PrimFunc, after: tirx.PrimFunc) -> None:
     for old, new in zip(before.params, after.params, strict=True):
         if not tvm_ffi.structural_equal(_type(old), _type(new)):
             refuse(f"the parameter {old.name} is not what it was")
-    copies = _copies(after.body, 1)
+    copies = _copies(after.body)
     if copies > MOST_COPIES:
         refuse(f"a statement would be written out {copies} times")
 
@@ -180,18 +181,23 @@ def _type(param: Any) -> Any:
     return param.ty
 
 
-def _copies(stmt: Any, times: int) -> int:
+def _copies(stmt: Any, times: int = 1, outer: tuple[Any, ...] = ()) -> int:
     """Count how often loops that are unrolled or vectorized write a statement out, at most."""
     if isinstance(stmt, tirx.For):
-        kinds = tirx.ForKind.UNROLLED, tirx.ForKind.VECTORIZED
-        if stmt.kind in kinds:
+        kind = stmt.kind
+        if kind in _SPREAD:
+            # TVM refuses these no earlier than when it compiles, or ignores the inner one.
+            if tirx.ForKind.VECTORIZED in outer or kind in outer:
+                refuse("a loop is parallel or vectorized within another one")
+            outer = (*outer, kind)
+        if kind in (tirx.ForKind.UNROLLED, tirx.ForKind.VECTORIZED):
             times *= int(stmt.extent)
-        return _copies(stmt.body, times)
+        return _copies(stmt.body, times, outer)
     if isinstance(stmt, s_tir.SBlockRealize):
-        return _copies(stmt.block.body, times)
+        return _copies(stmt.block.body, times, outer)
     if isinstance(stmt, tirx.SeqStmt):
-        return max(_copies(one, times) for one in stmt.seq)
+        return max(_copies(one, times, outer) for one in stmt.seq)
     if isinstance(stmt, tirx.IfThenElse):
         branches = [stmt.then_case, *([] if stmt.else_case is None else [stmt.else_case])]
-        return max(_copies(one, times) for one in branches)
+        return max(_copies(one, times, outer) for one in branches)
     return times

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from statistics import median
 
 from tvm import s_tir
 from tvm.ir import IRModule
 
-from .._telling import telling
-from ..schedule import finish
-from .measure import Measurer, Outcome
-from .result import Result
-from .task import Variant
+from ..._telling import telling
+from ...errors import RecordError
+from ...schedule import finish
+from ..measure import Measurer, Outcome
+from ..records.result import Result
+from ..records.traces import replay
+from ..task import Variant
 
 __all__ = ["Known", "Tried", "measured", "whole"]
 
@@ -24,17 +27,28 @@ class Tried:
 
     Attributes
     ----------
-    schedule : tvm.s_tir.Schedule or None
-        None where the trace of an old record no longer applies.
+    source : tvm.s_tir.Schedule or (tvm.ir.IRModule, Result)
+        Its schedule; or, where it comes from the records, the function and the record.
     origin : str
         ``"rule"`` or ``"search"``.
     outcome : Outcome
         From the measurer, or from the records.
     """
 
-    schedule: s_tir.Schedule | None
+    source: s_tir.Schedule | tuple[IRModule, Result]
     origin: str
     outcome: Outcome
+
+    @cached_property
+    def schedule(self) -> s_tir.Schedule | None:
+        """Its schedule, replayed when it is first asked for; None where it no longer applies."""
+        if not isinstance(self.source, tuple):
+            return self.source
+        module, result = self.source
+        try:
+            return replay(module, result.trace)
+        except RecordError:
+            return None
 
     @property
     def time(self) -> float:
@@ -59,8 +73,8 @@ class Known:
         The dtypes of its outputs.
     measured_rule : Tried or None
         What became of `rule`.
-    tried : dict of int to Tried
-        What the search tried, by the identity of the scheduled module.
+    tried : list of Tried
+        What the search tried.
     duels : list of Result
         The duels that were fought since the last was tried, the best candidate's last.
     """
@@ -70,7 +84,7 @@ class Known:
     rule: s_tir.Schedule
     types: list[str]
     measured_rule: Tried | None = None
-    tried: dict[int, Tried] = field(default_factory=dict)
+    tried: list[Tried] = field(default_factory=list)
     duels: list[Result] = field(default_factory=list)
 
     @property
@@ -80,7 +94,7 @@ class Known:
 
     def found(self) -> list[Tried]:
         """List what the search tried and what ran, the fastest first."""
-        good = [one for one in self.tried.values() if one.time < float("inf")]
+        good = [one for one in self.tried if one.time < float("inf")]
         return sorted(good, key=lambda one: one.time)
 
 

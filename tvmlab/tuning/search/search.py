@@ -6,17 +6,15 @@ from collections.abc import Callable, Sequence
 
 from tvm import s_tir
 
-from ..errors import RecordError
-from ..target import physical_cores
+from ...target import physical_cores
+from ..measure import Measurer, Outcome
+from ..records.records import Records
+from ..records.result import Result, fits, target_data
+from ..records.traces import as_data
+from ..task import Task, Variant
 from .answers import output_types, same_answer
-from .context import identity
 from .driver import Driver
 from .known import Known, Tried, measured, whole
-from .measure import Measurer, Outcome
-from .records import Records
-from .result import Result, fits, target_data
-from .task import Task, Variant
-from .traces import as_data, replay
 from .tuners import Tuner
 
 __all__ = ["TaskSearch", "measure_rules"]
@@ -130,26 +128,17 @@ class TaskSearch:
                 if result.trace == as_data(rule.trace):
                     self._remember(known, Tried(rule, "rule", outcome))
                 continue
-            try:
-                schedule = replay(variant.module, result.trace)
-            except RecordError:
-                self._count(float("inf"), None)
-                continue
-            self._remember(known, Tried(schedule, "search", outcome))
+            self._remember(known, Tried((variant.module, result), "search", outcome))
         return known
 
-    def _count(self, time: float, predicted: float | None) -> None:
-        self.times.append(time)
-        self.predicted.append(predicted)
-
     def _remember(self, known: Known, tried: Tried, predicted: float | None = None) -> None:
-        assert tried.schedule is not None
         if tried.origin == "rule":
             known.measured_rule = tried
         else:
-            known.tried[identity(tried.schedule.mod)] = tried
+            known.tried.append(tried)
             known.duels.clear()  # they were fought before this one was known
-        self._count(tried.time, predicted)
+        self.times.append(tried.time)
+        self.predicted.append(predicted)
         if tried.outcome.error:
             self.errors.append(tried.outcome.error)
 
@@ -234,7 +223,7 @@ class TaskSearch:
             return outcome
         expected = known.measured_rule.outcome.answer if known.measured_rule else ()
         if not expected:  # the rule did not run: the first candidate that did is what we have
-            ran = [one.outcome for one in known.tried.values() if not one.outcome.error]
+            ran = [one.outcome for one in known.tried if not one.outcome.error]
             expected = ran[0].answer if ran else outcome.answer
         if same_answer(outcome.answer, expected, known.types):
             return outcome
@@ -250,10 +239,10 @@ class TaskSearch:
             layout=known.variant.layout,
             origin=tried.origin,
             trace=as_data(tried.schedule.trace),
-            times=tuple(tried.outcome.times),
+            times=tuple(map(float, tried.outcome.times)),
             error=tried.outcome.error,
-            against=tuple(against),
-            answer=tuple(tried.outcome.answer),
+            against=tuple(map(float, against)),
+            answer=tuple(map(float, tried.outcome.answer)),
             tuner=self.tuner.name,
             seed=self.seed,
             target=target_data(self.task.target),

@@ -1,0 +1,262 @@
+"""Measuring on other machines: a real tracker and three real servers on this one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import helpers_rpc as farms
+import helpers_tuning_kernels as kernels
+import psutil
+import pytest
+import tvm
+from helpers_rpc import KEY, Running
+
+from tvmlab import host_target
+from tvmlab.errors import TargetError, ToolchainError, TuningError
+from tvmlab.tuning.measure import Measure, Outcome
+from tvmlab.tuning.measuring import remote_batch
+from tvmlab.tuning.measuring.local import LocalMeasurer
+from tvmlab.tuning.measuring.remote import RemoteMeasurer, linker
+from tvmlab.tuning.measuring.tracker import Tracker
+
+QUICK = Measure(repeat=2, timeout=1.0)
+
+
+@pytest.fixture(scope="module")
+def farm() -> Iterator[tuple[str, list[Running]]]:
+    with farms.farm(3) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def measurer(farm: tuple[str, list[Running]]) -> Iterator[RemoteMeasurer]:
+    with RemoteMeasurer(host_target(), QUICK, tracker=farm[0], key=KEY, workers=2) as made:
+        yield made
+
+
+def good(outcome: Outcome, samples: int = 2) -> bool:
+    return len(outcome.times) == samples and not outcome.error and len(outcome.answer) == 2
+
+
+def test_a_batch_with_all_that_goes_wrong(measurer: RemoteMeasurer) -> None:
+    batch = [
+        kernels.adds(1.0),
+        kernels.Outside,
+        kernels.ForDevices,
+        kernels.Endless,
+        kernels.adds(2.0),
+    ]
+    found = dict(measurer.measure(batch))
+    assert [place for place in sorted(found) if good(found[place])] == [0, 4]
+    assert "cannot be run: the kernel ended its process with SIGSEGV" in found[1].error
+    assert "cannot be compiled" in found[2].error
+    assert "cannot be run: it ran for longer than 1 s" in found[3].error
+    assert not list(Path(measurer._folder.name).iterdir())
+    with LocalMeasurer(host_target(), QUICK, workers=1) as local:
+        ((_, here),) = local.measure([batch[0]])
+    assert found[0].answer == pytest.approx(here.answer)
+
+
+def test_several_servers_at_once(measurer: RemoteMeasurer, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, meeting = remote_batch.Seats.run, threading.Barrier(3)
+
+    def met(self: remote_batch.Seats, server: tuple[str, int, str], *rest: object) -> object:
+        ports.add(server[1])
+        meeting.wait(60)  # only where three are measured at once
+        return run(self, server, *rest)  # type: ignore[arg-type]
+
+    ports: set[int] = set()
+    monkeypatch.setattr(remote_batch.Seats, "run", met)
+    found = dict(measurer.measure([kernels.adds(float(number)) for number in range(6)]))
+    assert sorted(found) == list(range(6))
+    assert all(good(outcome) for outcome in found.values())
+    assert len(ports) == 3
+
+
+def test_a_duel(measurer: RemoteMeasurer) -> None:
+    first, bad, second = measurer.duel(
+        [kernels.adds(1.0), kernels.ForDevices, kernels.adds(2.0)], 5
+    )
+    assert good(first, 5)
+    assert good(second, 5)
+    assert first.answer != second.answer
+    assert "cannot be compiled" in bad.error
+    failed, _ = measurer.duel([kernels.adds(1.0), kernels.Outside], 2)
+    assert "The duel failed: the kernel ended its process with SIGSEGV" in failed.error
+    assert "cannot be compiled" in measurer.duel([kernels.ForDevices], 2)[0].error
+
+
+def test_given_up_in_the_middle(measurer: RemoteMeasurer) -> None:
+    found = measurer.measure([kernels.adds(1.0), *[kernels.Endless] * 5])
+    assert good(next(found)[1])
+    start = time.monotonic()
+    found.close()
+    assert time.monotonic() - start < 10
+    ((_, outcome),) = measurer.measure([kernels.adds(1.0)])
+    assert good(outcome)
+
+
+def test_one_hangs_one_is_lost_one_comes_and_then_the_tracker_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(remote_batch, "SLACK_SECONDS", 1.0)
+    late: list[Running] = []
+    with (
+        farms.farm(3) as (address, (hangs, lost, _stays, tracker)),
+        RemoteMeasurer(host_target(), QUICK, tracker=address, key=KEY, workers=2) as measurer,
+    ):
+        hangs.send(signal.SIGSTOP)
+        batch = [kernels.adds(float(number)) for number in range(12)]
+        found = {}
+        for place, outcome in measurer.measure(batch):
+            found[place] = outcome
+            if len(found) == 2:
+                lost.process.kill()
+                late.append(farms.server(address))
+        assert sorted(found) == list(range(12))
+        assert [o.error for o in found.values() if not good(o)] == []
+        rest = measurer.measure(batch)
+        next(rest)
+        tracker.end()
+        with pytest.raises(TuningError, match="does not answer"):
+            list(rest)
+        late[0].end()
+
+
+def test_a_kernel_whose_server_is_lost_is_measured_elsewhere() -> None:
+    with (
+        farms.farm(2) as (address, servers),
+        RemoteMeasurer(
+            host_target(), Measure(repeat=2, timeout=60), tracker=address, key=KEY, workers=1
+        ) as measurer,
+    ):
+
+        def kill_each_that_works() -> None:
+            left = servers[:2]
+            while left:
+                for server in list(left):
+                    if psutil.Process(server.process.pid).children():
+                        time.sleep(0.1)
+                        server.process.kill()
+                        left.remove(server)
+                time.sleep(0.02)
+
+        killer = threading.Thread(target=kill_each_that_works, daemon=True)
+        killer.start()
+        # The endless one takes both servers along, one after the other; then there is none.
+        with pytest.raises(TuningError, match=r"All servers are gone(.|\n)*rpc-server"):
+            list(measurer.measure([kernels.Endless]))
+        killer.join()
+        with pytest.raises(TuningError, match="no server of the key"):
+            list(measurer.measure([kernels.adds(1.0)]))
+
+
+@pytest.mark.parametrize(
+    ("lost", "late", "times"), [(True, False, 3), (False, True, 2), (False, False, 1)]
+)
+def test_how_often_a_kernel_is_tried(
+    lost: bool, late: bool, times: int, measurer: RemoteMeasurer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[object] = []
+
+    def fails(*how: object) -> remote_batch.Told:
+        tried.append(how)
+        return remote_batch.Told(why="so it is", lost=lost, late=late)
+
+    monkeypatch.setattr(remote_batch.Seats, "run", fails)
+    # Nobody comes to the servers that the tracker hands out; enough of them for all tries.
+    monkeypatch.setattr(Tracker, "request", lambda *_: ("127.0.0.1", 1, "k"))
+    ((_, outcome),) = measurer.measure([kernels.adds(1.0)])
+    assert len(tried) == times
+    assert "so it is" in outcome.error
+    assert outcome.error.startswith("It cannot" if times == 1 else f"{times} servers failed")
+    tried.clear()
+    (outcome,) = measurer.duel([kernels.adds(1.0)], 2)
+    assert len(tried) == (1 if times == 1 else 3)
+    assert outcome.error == "The duel failed: so it is"
+
+
+def test_all_servers_are_taken(measurer: RemoteMeasurer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tracker, "request", lambda *_: None)
+    monkeypatch.setattr(remote_batch, "PATIENCE_SECONDS", 1.0)
+    with pytest.raises(TuningError, match="All servers are taken"):
+        list(measurer.measure([kernels.adds(1.0)]))
+    with pytest.raises(TuningError, match="No server is free"):
+        measurer.duel([kernels.adds(1.0)], 2)
+
+
+def test_no_server_of_the_key(farm: tuple[str, list[Running]]) -> None:
+    with pytest.raises(TuningError, match=f"only of '{KEY}'(.|\n)*tvmlab rpc-server --key other"):
+        RemoteMeasurer(host_target(), tracker=farm[0], key="other")
+
+
+def test_no_tracker() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(TuningError, match=r"does not answer: (.|\n)*tvmlab rpc-tracker"):
+        RemoteMeasurer(host_target(), tracker=f"127.0.0.1:{port}", key=KEY)
+    with pytest.raises(TuningError, match="host and its port"):
+        RemoteMeasurer(host_target(), tracker="127.0.0.1", key=KEY)
+
+
+@pytest.mark.parametrize(
+    "says", [b"", b"HTTP/1.1 400 Bad\r\n\r\n", b"\x71\xf2\x02\x00\x02\x00\x00\x00{}"]
+)
+def test_what_answers_is_no_tracker(says: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(says)
+                connection.recv(100)
+
+        threading.Thread(target=answer).start()
+        with pytest.raises(TuningError, match="does not answer"):
+            Tracker(f"127.0.0.1:{server.getsockname()[1]}", KEY).servers()
+
+
+def test_a_tracker_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tvmlab.tuning.measuring.tracker._TALK_SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        tracker = Tracker(f"127.0.0.1:{server.getsockname()[1]}", KEY)
+        with pytest.raises(TuningError, match="does not answer"):
+            tracker.servers()
+        with pytest.raises(TuningError, match="does not answer"):
+            tracker.request(0.3)
+
+
+def test_close_ends_all(farm: tuple[str, list[Running]]) -> None:
+    before = {child.pid for child in psutil.Process(os.getpid()).children()}
+    measurer = RemoteMeasurer(host_target(), tracker=farm[0], key=KEY, workers=1)
+    folder = Path(measurer._folder.name)
+    measurer.close()
+    measurer.close()
+    assert not {child.pid for child in psutil.Process(os.getpid()).children()} - before
+    assert not folder.exists()
+    for use in (lambda: list(measurer.measure([])), lambda: measurer.duel([], 1)):
+        with pytest.raises(ValueError, match="closed"):
+            use()
+
+
+def test_a_target_that_is_no_processor() -> None:
+    with pytest.raises(TargetError, match="not on cuda"):
+        RemoteMeasurer(tvm.target.Target("cuda"), tracker="h:1", key=KEY)
+
+
+def test_who_links(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert linker(host_target()).exists()
+    far = tvm.target.Target({"kind": "llvm", "mtriple": "riscv64-unknown-linux-gnu"})
+    with pytest.raises(ToolchainError, match=r"riscv64-linux-gnu-g\+\+ is not(.|\n)*apt install"):
+        linker(far)
+    tool = tmp_path / "riscv64-linux-gnu-g++"
+    tool.write_text("#!/bin/sh\necho 13.2\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert linker(far) == tool

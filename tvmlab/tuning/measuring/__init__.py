@@ -1,0 +1,1 @@
+"""Kernels compiled and measured: by processes of this machine, or by servers."""

@@ -1,0 +1,1 @@
+"""The file of records: written whole, read with care, replayed in words."""

@@ -1,0 +1,1 @@
+"""Searching one space: MetaSchedule's parts, driven by a loop of ours."""
