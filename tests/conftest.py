@@ -1,5 +1,7 @@
 """What the unit tests share."""
 
+import signal
+
 import pytest
 from hypothesis import settings
 
@@ -7,6 +9,11 @@ from hypothesis import settings
 # of the code, not of the machine or of the day.
 settings.register_profile("tvmlab", deadline=None, derandomize=True)
 settings.load_profile("tvmlab")
+
+# A shell without job control starts what it puts in the background with SIGINT ignored, and so are
+# all children's: tests that send it would wait for nothing.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: The files that take longest, the longest first: begun at the end they would run alone, the other
 #: processors idle.
@@ -21,6 +28,9 @@ LONG = (
     "test_npu_lower.py",
     "test_npu_simulator.py",
     "test_npu_simulator_damaged.py",
+    "test_tuning_remote.py",
+    "test_rpc.py",
+    "test_tuning_real.py",
 )
 
 

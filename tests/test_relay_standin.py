@@ -75,7 +75,7 @@ def test_a_gone_name_is_said_where_the_script_uses_it(tmp_path: Path) -> None:
     assert "tune.py" in lines[1]
     assert "line 17, in <module>" in lines[1]
     assert "tvm.autotvm.measure_option" in lines[-3]
-    assert "tvm.s_tir.meta_schedule" in lines[-1]
+    assert "tvmlab.tuning.Measure" in lines[-1]
 
 
 @pytest.mark.parametrize(

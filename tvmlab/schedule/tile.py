@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from .machine import Machine
 
@@ -117,6 +118,11 @@ class Tile:
             for rows in range(1, min(height, pixels // columns) + 1)
         ]
         return sorted(candidates, key=cycles)
+
+    @classmethod
+    def choose(cls, *layer: Any, **more: Any) -> Tile:
+        """Take the best tile for a layer: the first of `ranked`, with its parameters."""
+        return cls.ranked(*layer, **more)[0]
 
 
 def pixels_of_a_vector(width: int, taps: int, machine: Machine) -> int:
