@@ -43,7 +43,7 @@ def layers(name: str) -> list[dict[str, Any]]:
     rows = []
     measurer = LocalMeasurer(target, Measure())
     try:
-        for task in tasks(tvmlab.load(NETWORKS[name][0]()), target):
+        for task in tasks(tvmlab.load(NETWORKS[name][0](batch=1)), target):
             layout = found.layouts.get(task.operator, "")
             variant = next((v for v in task.variants if v.layout == layout), task.variants[0])
             tuned = found.schedule(variant.module["main"])

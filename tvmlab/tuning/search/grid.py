@@ -93,7 +93,7 @@ class Walk:
         schedule = s_tir.Schedule(self.module, debug_mask="none")
         place = itertools.count()
         self.sizes = []
-        asked: list[tuple[Any, int]] = []
+        asked: list[int] = []
 
         def decide(inst: Any, inputs: Sequence[Any], attrs: Any, decision: Any) -> Any:
             choices = _choices(schedule, inst, inputs, attrs)
@@ -105,7 +105,7 @@ class Walk:
             self.sizes.append(len(choices))
             chosen = choices[self.digits[index]]
             if inst.kind.name == "SampleComputeLocation":
-                asked.append((len(self.sizes), chosen))
+                asked.append(chosen)
             return chosen
 
         try:
@@ -113,7 +113,7 @@ class Walk:
         except Exception:  # whatever a primitive raises, this point is none
             schedule = None
         del self.digits[len(self.sizes) :]
-        if schedule is not None and not _kept(schedule, [chosen for _, chosen in asked]):
+        if schedule is not None and not _kept(schedule, asked):
             return None
         return schedule
 
