@@ -31,20 +31,26 @@ def layers(name: str) -> list[dict[str, Any]]:
         "name", "calls", "rule" (seconds a call) and "ratio" (the median over the rounds of its time
         over the rule's).
     """
+    from tvm.ir import IRModule
+
     import tvmlab
     from tvmlab.schedule import finish
+    from tvmlab.schedule.tuned import found_layouts
     from tvmlab.tuning import LocalMeasurer, Measure, tasks
-    from tvmlab.tuning.apply import recorded
+    from tvmlab.tuning.recorded import recorded
 
     target = tvmlab.host_target()
     found = recorded(None, target)
     if found is None:
         return []
     rows = []
+    every = tasks(tvmlab.load(NETWORKS[name][0](batch=1)), target)
+    own = {task.name: task.variants[0].module["main"] for task in every}
+    layouts = found_layouts(IRModule(own), found)
     measurer = LocalMeasurer(target, Measure())
     try:
-        for task in tasks(tvmlab.load(NETWORKS[name][0](batch=1)), target):
-            layout = found.layouts.get(task.operator, "")
+        for task in every:
+            layout = layouts.get(task.operator, "")
             variant = next((v for v in task.variants if v.layout == layout), task.variants[0])
             tuned = found.schedule(variant.module["main"])
             if (tuned is None and variant is task.variants[0]) or task.variants[0].rule is None:

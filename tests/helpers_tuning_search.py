@@ -13,7 +13,7 @@ import tvm_ffi
 from tvm import s_tir, te, tirx
 from tvm.ir import IRModule
 
-from tvmlab.tuning.measure import Outcome
+from tvmlab.tuning.measure import Measure, Outcome
 from tvmlab.tuning.records.records import Records
 from tvmlab.tuning.report import Report
 from tvmlab.tuning.search.spaces import metaschedule_spaces
@@ -119,6 +119,7 @@ class FakeMeasurer:
     kernels: list[IRModule] = field(default_factory=list)
     duels: list[int] = field(default_factory=list)
     closed: bool = False
+    how: Measure = field(default_factory=Measure)
 
     def outcome(self, kernel: IRModule, samples: int) -> Outcome:
         """Compute what a measurement would have told."""
@@ -141,6 +142,11 @@ class FakeMeasurer:
     def close(self) -> None:
         """Note it."""
         self.closed = True
+
+    @property
+    def options(self) -> Measure:
+        """How it would measure."""
+        return self.how
 
     @property
     def target(self) -> tvm.target.Target:

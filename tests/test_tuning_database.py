@@ -7,7 +7,7 @@ import json
 import helpers_tuning_records as helpers
 import numpy as np
 import pytest
-from helpers_tuning_records import MODULE, OTHER, TARGET, result
+from helpers_tuning_records import MODULE, OTHER, TARGET, result, verdict
 from tvm.s_tir import meta_schedule
 
 from tvmlab.errors import RecordError
@@ -36,13 +36,13 @@ def exported(filled, tmp_path):
 def test_merging_takes_every_line_once(filled, tmp_path):
     second, into = tmp_path / "second", tmp_path / "into"
     Records(second).append(result(seed=5))
-    Records(second).decide("product 32x32", "6x8", TARGET)
+    Records(second).append(verdict("another"))
     count = len(filled.read_bytes().splitlines())
     assert merge([filled, second], into) == count + 2
     assert merge([second, filled, into], into) == 0
     merged = Records(into)
     assert len(merged) == len(Records(filled)) + 1
-    assert merged.layouts(TARGET) == {"product 32x32": "6x8"}
+    assert len(merged.verdicts) == 2
     assert merge([second], filled) == 2
     assert len(Records(filled)) == len(merged)
 
@@ -50,8 +50,8 @@ def test_merging_takes_every_line_once(filled, tmp_path):
 def test_what_is_newer_holds_in_whatever_order_files_are_merged(tmp_path):
     old, new, into = (tmp_path / name for name in ("old", "new", "into"))
     dates = "2026-01-01T00:00:00+00:00", "2026-01-02T00:00:00.5+00:00"
-    for path, date, ratio in zip((old, new), dates, (0.5, 0.9), strict=True):
-        Records(path).append(result(date=date, times=(ratio,), against=(1.0,)))
+    for path, date in zip((old, new), dates, strict=True):
+        Records(path).append(verdict(date=date))
     merge([new, old], into)
     assert Records(into).best("w", TARGET).date == dates[1]
 
@@ -84,25 +84,28 @@ def test_a_damaged_trace_is_not_merged(tmp_path):
 def test_the_best_of_a_file_decides_as_the_file_does(filled, tmp_path):
     records = Records(filled)
     (name,) = records.workloads
-    records.append(result("lost", times=(1.0,), against=(1.0,)))
+    records.append(verdict("lost"))
+    records.append(verdict("lost", trace=None))
     records.append(result("rule", origin="rule"))
     records.append(result("free", times=(2.0,), seed=1))
     records.append(result("free", times=(1.0,), seed=2))
-    other = target_data(OTHER)
-    records.append(result("free", target=other, seed=3))
-    records.decide("dense", "2x8", TARGET)
-    records.decide("dense", "", TARGET)
+    records.append(result("free", target=target_data(OTHER), seed=3))
+    records.append(verdict("own", workload="packed", layout="4x16"))
     into = tmp_path / "best"
-    assert best_of(filled, into) == 3
+    assert best_of(filled, into) == 5
     before, after = Records(filled, mixed=True), Records(into, mixed=True)
-    assert sorted(one.workload for one in after.results()) == sorted([name, "free", "free"])
-    for workload in (name, "lost", "rule", "free"):
+    assert [one.function for one in after.verdicts] == [name, "lost", "own"]
+    for workload in (name, "lost", "rule", "free", "own", "packed"):
         for target in (TARGET, OTHER):
             assert after.best(workload, target) == before.best(workload, target)
-    assert after.layouts(TARGET) == before.layouts(TARGET) == {"product 32x32": "4x16"}
+            assert after.verdict(workload, target) == before.verdict(workload, target)
     assert list(after.workloads) == [name]
-    best_of(into, into, texts=False)
-    assert (len(Records(into, mixed=True)), Records(into).workloads) == (3, {})
+    with pytest.warns(
+        RuntimeWarning, match="2 of 3 results are left out: 2 times"
+    ):
+        assert export_database(after, tmp_path / "database") == 1  # what was measured of the best
+    assert best_of(into, into, texts=False) == 5
+    assert (len(Records(into, mixed=True)), Records(into).workloads) == (2, {})
 
 
 def test_metaschedule_reads_what_is_exported(filled, exported):
@@ -133,8 +136,8 @@ def test_what_is_damaged_is_not_exported(filled, tmp_path):
     records.append(result(name, trace=[[["Explode", [], [], []]], []]))
     records.append(result(name, trace=helpers.traces()[0], target={"kind": "abacus"}))
     records.append(result("unknown"))
-    with pytest.warns(RuntimeWarning, match="3 of 10 results are left out: 1 times: "):
-        assert export_database(records, tmp_path / "database") == 7
+    with pytest.warns(RuntimeWarning, match="3 of 9 results are left out: 1 times: "):
+        assert export_database(records, tmp_path / "database") == 6
 
 
 def test_what_was_exported_comes_back(filled, exported, tmp_path):

@@ -10,11 +10,12 @@ import warnings
 import helpers_tuning_records as helpers
 import pytest
 import tvm
-from helpers_tuning_records import MODULE, OTHER, TARGET, result
+from helpers_tuning_records import MODULE, OTHER, TARGET, result, verdict
 
 from tvmlab.errors import RecordError
+from tvmlab.tuning.records.choosing import fits
 from tvmlab.tuning.records.records import Records
-from tvmlab.tuning.records.result import fits, target_data
+from tvmlab.tuning.records.result import target_data
 from tvmlab.tuning.records.workloads import workload_id
 
 
@@ -26,7 +27,7 @@ def path(tmp_path):
 def test_what_is_written_is_read(path):
     workload = helpers.fill(path)
     before, after = Records(path), Records(path)
-    assert len(after) == len(helpers.traces()) + 2
+    assert len(after) == len(helpers.traces()) + 1
     assert before.results() == after.results() == after.results(workload)
     assert after.workloads == {workload: "product"}
     assert [one.trace for one in after.results()[:6]] == helpers.traces()
@@ -34,13 +35,14 @@ def test_what_is_written_is_read(path):
     assert answer[0] == 1.5
     assert math.isnan(answer[1])
     assert answer[2] == math.inf
-    assert after.layouts(TARGET) == {"product 32x32": "4x16"}
+    assert after.verdicts == before.verdicts == [after.verdict(workload, TARGET)]
+    assert after.verdicts[0].trace == helpers.traces()[2]
 
 
 def test_a_line_is_json_with_its_fields(path):
     helpers.fill(path)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [line["kind"] for line in lines] == ["workload", *["result"] * 7, "layout", "result"]
+    assert [line["kind"] for line in lines] == ["workload", *["result"] * 7, "verdict"]
     assert all(len(line["check"]) == 16 for line in lines)
     assert lines[1]["trace"] == helpers.traces()[0]
     assert lines[1]["tvm"] == tvm.__version__
@@ -52,12 +54,17 @@ def test_a_line_that_another_tool_wrote_anew_holds(path):
     other = path.with_name("other.jsonl")
     other.write_text("".join(json.dumps(line, indent=None) + "\r\n" for line in lines))
     assert Records(other).results() == Records(path).results()
+    assert Records(other).verdicts == Records(path).verdicts
 
 
 def test_a_missing_file_is_empty_and_made_by_the_first_line(path):
     records = Records(path)
     assert not path.exists()
-    assert (len(records), records.layouts(TARGET), records.best("w", TARGET)) == (0, {}, None)
+    assert (len(records), records.verdict("w", TARGET), records.best("w", TARGET)) == (
+        0,
+        None,
+        None,
+    )
     records.append(result())
     assert len(records) == len(Records(path)) == 1
 
@@ -106,22 +113,55 @@ def test_another_process_is_read_by_refresh(path):
     assert [one.seed for one in Records(path).results()] == [2]
 
 
-def test_the_last_duel_decides(path):
+def test_the_last_verdict_decides(path):
     records = Records(path)
-    records.append(result(times=(1e-9,), seed=1))
-    records.append(result(times=(0.5, 1.0, 1.5), against=(1.0, 1.0, 1.0), seed=2))
-    assert records.best("w", TARGET) is None
-    records.append(result(times=(0.97, 0.97, 9.0), against=(1.0, 1.0, 1.0), seed=3))
-    assert records.best("w", TARGET).seed == 3
-    records.append(result(times=(0.98,), against=(1.0,), seed=4))
-    assert records.best("w", TARGET) is None
+    records.append(result(times=(1e-9,)))
+    first, second = verdict(rule=1e-3), verdict(trace=None)
+    records.append(first)
+    assert records.best("w", TARGET) == records.verdict("w", TARGET) == first
+    records.append(second)
+    assert records.best("w", TARGET) == records.verdict("w", TARGET) == second
+    assert (first.ratio, first.stays) == (0.5, False)
+    assert (second.ratio, second.stays) == (1.0, True)
     assert records.best("another", TARGET) is None
+
+
+def test_a_verdict_on_another_layout(path):
+    """Compilation asks for a function by the rules' layout, and schedules it in the chosen one."""
+    records = Records(path)
+    made = verdict("own", workload="packed", layout="4x16")
+    records.append(made)
+    assert records.verdict("own", TARGET) == records.best("packed", TARGET) == made
+    assert records.verdict("packed", TARGET) is records.best("own", TARGET) is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"ratios": (0.0,)}, "ratios cannot be seconds"),
+        ({"ratios": None}, "ratios are no list"),
+        ({"rule": -1.0}, "rule cannot be seconds"),
+        ({"rule": False}, "rule are no numbers"),
+        ({"rule": "fast"}, "rule are no numbers"),
+        ({"trace": "none"}, "trace is no list"),
+        ({"threads": -2}, "threads are no number"),
+        ({"threads": True}, "threads are no number"),
+        ({"function": ""}, "names no function"),
+        ({"workload": "packed"}, "two functions of one layout"),
+        ({"layout": 3}, "layout is no text"),
+        ({"target": []}, "target is no object"),
+    ],
+)
+def test_what_is_no_verdict_is_not_written(path, wrong, why):
+    with pytest.raises(RecordError, match=why):
+        Records(path).append(verdict(**{"function": "w", **wrong}))
+    assert not path.exists()
 
 
 @pytest.mark.parametrize(
     ("rule", "found", "seed"), [(None, 1.0, 1), (1.0, 0.96, None), (1.0, 0.3, None), (1.0, 2, None)]
 )
-def test_without_a_duel_the_rule_stays_where_it_was_measured(path, rule, found, seed):
+def test_without_a_verdict_the_rule_stays_where_it_was_measured(path, rule, found, seed):
     records = Records(path)
     if rule:
         records.append(result(origin="rule", times=(rule,) * 3, seed=9))
@@ -137,15 +177,6 @@ def test_a_rule_alone_stays(path):
     records.append(result(origin="rule"))
     records.append(result(error="it does not compile"))
     assert records.best("w", TARGET) is None
-
-
-def test_the_last_word_on_a_layout_holds(path):
-    records = Records(path)
-    for operator, layout in (("conv", "4x16"), ("dense", "2x8"), ("conv", "6x8"), ("dense", "")):
-        records.decide(operator, layout, TARGET)
-    records.decide("conv", "1x1", OTHER)
-    with pytest.warns(RuntimeWarning, match="1 of 5 tuning records are ignored: made for mcpu"):
-        assert records.layouts(TARGET) == {"conv": "6x8"}
 
 
 @pytest.mark.parametrize(
@@ -173,6 +204,7 @@ def test_what_fits_a_target(target, why):
 def test_another_version_of_tvm_does_not_fit():
     assert "made with TVM 0.1" in fits(result(tvm="0.1"), TARGET)
     assert fits(result(tvmlab="0.0"), TARGET) == ""
+    assert "made with tvmlab 0.0" in fits(verdict(tvmlab="0.0"), TARGET)  # the rules have changed
 
 
 def test_what_does_not_fit_is_ignored_and_said_once(path):
@@ -185,7 +217,6 @@ def test_what_does_not_fit_is_ignored_and_said_once(path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert records.best("w", TARGET) is best
-        assert records.layouts(TARGET) == {}
     assert best.seed == 1
 
 
@@ -208,7 +239,7 @@ def test_a_file_of_which_nothing_fits_is_refused(path):
         {"times": (True,)},
         {"times": (10**400,)},
         {"times": ()},
-        {"times": (1.0,), "against": (1.0, 2.0)},
+        {"how": None},
         {"origin": "guess"},
         {"seed": 1.5},
         {"seed": 2**70},

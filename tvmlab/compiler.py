@@ -23,7 +23,7 @@ from .target import as_target, split_target
 if TYPE_CHECKING:
     from .tuning.records.records import Records
 
-__all__ = ["compile", "simplify", "with_public_main"]
+__all__ = ["check_module", "compile", "cut", "simplify", "with_public_main"]
 
 
 def compile(
@@ -90,28 +90,14 @@ def compile(
             where=f"compile(schedule={schedule!r}, records=...)",
             fix="leave schedule out, or records",
         )
-    if not isinstance(mod, IRModule):
-        raise CompileError(
-            f"compile takes a tvm.ir.IRModule, not {type(mod).__name__}",
-            fix="import the model with tvmlab.load first",
-        )
-    if not any(var.name_hint == "main" for var in mod.get_global_vars()) or not isinstance(
-        mod["main"], relax.Function
-    ):
-        raise CompileError(
-            "the module has no Relax function named main",
-            where=", ".join(var.name_hint for var in mod.get_global_vars()) or "an empty module",
-            fix="name the function to call main",
-        )
-    partitioner, rest = split_target(target)
-    made = as_target(rest)
+    check_module(mod)
     signature = Signature.of(mod["main"])
+    made = as_target(split_target(target)[1])
     try:
+        mod, made = cut(mod, target)
         with made:
-            if partitioner:
-                mod = _partitioned(mod)
             tuned = _recorded(records, made) if schedule in (True, STEPS[-1]) else None
-            prepared, pipeline = _prepare(with_public_main(mod), made, schedule, tuned)
+            prepared, pipeline = _prepare(mod, made, schedule, tuned)
             built = relax.build(prepared, made, relax_pipeline=pipeline)
     except TvmlabError:
         raise  # it says what is wrong, where, and what to do
@@ -122,6 +108,66 @@ def compile(
             fix="the error above this one is TVM's own, with the pass it was raised in",
         ) from error
     return Executable(built, made, signature, Summary.of(prepared))
+
+
+def check_module(mod: object) -> None:
+    """Refuse what cannot be compiled, for its kind.
+
+    Parameters
+    ----------
+    mod : object
+        Whatever was given.
+
+    Raises
+    ------
+    CompileError
+        It is no `tvm.ir.IRModule`, or has no Relax function ``main``.
+    """
+    if not isinstance(mod, IRModule):
+        raise CompileError(
+            f"a tvm.ir.IRModule is needed, not {type(mod).__name__}",
+            fix="import the model with tvmlab.load first",
+        )
+    if not any(var.name_hint == "main" for var in mod.get_global_vars()) or not isinstance(
+        mod["main"], relax.Function
+    ):
+        raise CompileError(
+            "the module has no Relax function named main",
+            where=", ".join(var.name_hint for var in mod.get_global_vars()) or "an empty module",
+            fix="name the function to call main",
+        )
+
+
+def cut(
+    mod: IRModule, target: tvm.target.Target | Mapping[str, Any] | str | None
+) -> tuple[IRModule, tvm.target.Target]:
+    """Hand what the accelerator of a target takes to its code generator; name the rest's target.
+
+    Parameters
+    ----------
+    mod : tvm.ir.IRModule
+        A module with a Relax function ``main``.
+    target : tvm.target.Target, mapping or str, optional
+        As of `compile`.
+
+    Returns
+    -------
+    (tvm.ir.IRModule, tvm.target.Target)
+        A module whose ``main`` can be called by its name, regions for other compilers lowered to
+        calls of what those made; and what the rest is compiled for.
+    """
+    partitioner, rest = split_target(target)
+    made = as_target(rest)
+    with made:
+        if partitioner:
+            mod = _partitioned(mod)
+        mod = with_public_main(mod)
+        if _has_regions(mod):
+            from .npu import codegen  # noqa: F401 (registers the accelerator's code generator)
+            from .relay.partition import LowerRegions
+
+            mod = LowerRegions()(mod)
+    return mod, made
 
 
 def with_public_main(mod: IRModule) -> IRModule:
@@ -156,11 +202,6 @@ def _prepare(
     mod: IRModule, target: tvm.target.Target, schedule: bool | str, tuned: Tuned | None
 ) -> tuple[IRModule, tvm.transform.Pass]:
     """Take a module to where the rest of the way is upstream's; name that rest."""
-    if _has_regions(mod):
-        from .npu import codegen  # noqa: F401 (registers the accelerator's code generator)
-        from .relay.partition import LowerRegions
-
-        mod = LowerRegions()(mod)
     if not schedule:
         return mod, relax.pipeline.default_build_pipeline()
     mod = simplify(mod)
@@ -177,7 +218,7 @@ def _recorded(
     """Find the records to compile with; tuning is imported only where there may be some."""
     if records is False or target.kind.name != "llvm":
         return None
-    from .tuning.apply import recorded
+    from .tuning.recorded import recorded
 
     return recorded(records, target)
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import tvm_ffi
+from tvm import s_tir, tirx
+
 from .tile import Tile
 
-__all__ = ["OPERATOR", "Layouts"]
+__all__ = ["OPERATOR", "Layouts", "operators"]
 
 #: The annotation of a contraction that names its operator and shapes.
 OPERATOR = "tvmlab.operator"
@@ -42,3 +45,26 @@ class Layouts:
         self.ranked[operator] = tuple(ranked)
         wanted = self._chosen.get(operator)
         return next((tile for tile in ranked if str(tile) == wanted), ranked[0])
+
+
+def operators(func: tirx.PrimFunc) -> list[str]:
+    """List the operators of a function whose weights' layout can be chosen, as `OPERATOR` has them.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+        A function that nobody has scheduled.
+
+    Returns
+    -------
+    list of str
+        Their names, in the order of the blocks.
+    """
+    named: list[str] = []
+
+    def visit(block: s_tir.SBlock) -> None:
+        if OPERATOR in block.annotations:
+            named.append(str(block.annotations[OPERATOR]))
+
+    tvm_ffi.structural_walk(func.body, (s_tir.SBlock, visit))
+    return named

@@ -33,7 +33,7 @@ from .parallel import Parallel
 from .reduction import Reduction
 from .staircase import Staircases
 from .transform import WinogradTransform
-from .tuned import ApplyTuned, Tuned
+from .tuned import ApplyTuned, Tuned, found_layouts
 
 __all__ = ["STEPS", "fused_passes", "rules", "schedule_passes"]
 
@@ -119,7 +119,24 @@ def schedule_passes(
     tvm.transform.Pass
         Relax of operators in; Relax that calls fused, scheduled TIR functions out.
     """
-    passes = [fused_passes(target, step, Layouts(tuned.layouts) if tuned else None)]
-    if tuned:
-        passes.append(ApplyTuned(tuned))
-    return tvm.transform.Sequential([*passes, ApplyRules(rules(step))])
+    by_rules = ApplyRules(rules(step))
+    if tuned is None:
+        return tvm.transform.Sequential([fused_passes(target, step), by_rules])
+    fused = _FusedByLayouts(target, step, tuned)
+    return tvm.transform.Sequential([fused, ApplyTuned(tuned), by_rules])
+
+
+@tvm.transform.module_pass(opt_level=0)
+class _FusedByLayouts:
+    """`fused_passes`, twice where other layouts were found: what fusion makes has to be known."""
+
+    def __init__(self, target: tvm.target.Target, step: str, tuned: Tuned) -> None:
+        self.target, self.step, self.tuned = target, step, tuned
+
+    def transform_module(
+        self, mod: tvm.ir.IRModule, ctx: tvm.transform.PassContext
+    ) -> tvm.ir.IRModule:
+        """Rewrite a module, called by TVM's pass infrastructure."""
+        fused = fused_passes(self.target, self.step)(mod)
+        layouts = found_layouts(fused, self.tuned)
+        return fused_passes(self.target, self.step, Layouts(layouts))(mod) if layouts else fused

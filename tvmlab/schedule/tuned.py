@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Protocol
 
 import tvm
@@ -10,21 +9,52 @@ from tvm import s_tir, tirx
 
 from .apply import RULE, SCHEDULED
 from .finish import finish
+from .layouts import operators
 
-__all__ = ["ApplyTuned", "Tuned"]
+__all__ = ["ApplyTuned", "Tuned", "found_layouts"]
 
 
 class Tuned(Protocol):
     """What was found for one target."""
 
-    @property
-    def layouts(self) -> Mapping[str, str]:
-        """The tiles to pack weights for: see `Layouts`."""
+    def layout(self, func: tirx.PrimFunc) -> str | None:
+        """Name the tile that the weights of a function's operator were found best packed for.
+
+        The function is laid out as the rules have it. An empty text is the rules' own tile; None
+        where nothing is known of the function.
+        """
         ...
 
     def schedule(self, func: tirx.PrimFunc) -> s_tir.Schedule | None:
         """Schedule a function; None where nothing better than the rules is known."""
         ...
+
+
+def found_layouts(mod: tvm.ir.IRModule, tuned: Tuned) -> dict[str, str]:
+    """Ask for the layouts of a module's operators.
+
+    Parameters
+    ----------
+    mod : tvm.ir.IRModule
+        Fused TIR functions that nobody has scheduled, laid out by the rules.
+    tuned : Tuned
+        What was found.
+
+    Returns
+    -------
+    dict of str to str
+        From operators to tiles other than the rules'. Weights are packed once for all functions
+        that hold an operator: it is in here where all of them were measured with that tile.
+    """
+    named: dict[str, set[str | None]] = {}
+    for func in mod.functions.values():
+        if isinstance(func, tirx.PrimFunc):
+            held = operators(func)
+            layout = tuned.layout(func) if held else None
+            for operator in held:
+                named.setdefault(operator, set()).add(layout)
+    alone = {operator: layouts.pop() for operator, layouts in named.items() if len(layouts) == 1}
+    return {operator: layout for operator, layout in alone.items() if layout}
 
 
 @tvm.transform.module_pass(opt_level=0)

@@ -8,16 +8,14 @@ from functools import partial
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import relax, s_tir, tirx
 from tvm.ir import IRModule
 
-from ..compiler import simplify, with_public_main
+from ..compiler import check_module, cut, simplify
 from ..errors import TuningError
 from ..schedule import Layouts, Tile, channels_last, fused_passes, rules
 from ..schedule.apply import SCHEDULED
-from ..schedule.layouts import OPERATOR
-from ..target import as_target
+from ..schedule.layouts import operators
 from .search.spaces import metaschedule_spaces
 from .task import Task, Variant
 
@@ -40,7 +38,8 @@ def tasks(
     mod : tvm.ir.IRModule
         A module with a Relax function ``main``, as for `tvmlab.compile`.
     target : tvm.target.Target, mapping or str, optional
-        A CPU; the host where it is left out.
+        A CPU; the host where it is left out. Of a composite such as ``"npu, llvm"`` what is left
+        for the CPU is tuned.
     layouts : bool
         Whether operators may have their weights packed in other ways than the rules'.
 
@@ -52,10 +51,13 @@ def tasks(
 
     Raises
     ------
+    CompileError
+        It is no module with a Relax function ``main``.
     TuningError
         The target is no CPU, or nothing in the module can be tuned.
     """
-    made = as_target(target)
+    check_module(mod)
+    mod, made = cut(mod, target)
     if made.kind.name != "llvm":
         raise TuningError(
             f"a target of kind {made.kind.name} cannot be tuned here",
@@ -64,7 +66,7 @@ def tasks(
         )
     with made:
         # Layouts of activations are the same whatever tiles are chosen: once is enough.
-        mod = channels_last()(simplify(with_public_main(mod)))
+        mod = channels_last()(simplify(mod))
         first = Layouts()
         lowered = fused_passes(made, layouts=first)(mod)
         names = _calls(lowered)
@@ -82,7 +84,7 @@ def tasks(
             func = lowered[name]
             if not _tunable(func):
                 continue
-            place, operator = names.index(name), _operator(func)
+            place, operator = names.index(name), next(iter(operators(func)), "")
             variants = [_variant("", func, made)]
             for chosen, packed, called in others:
                 if operator in chosen and len(called) == len(names):
@@ -131,18 +133,6 @@ def _tunable(func: tirx.PrimFunc) -> bool:
         shape is not None and all(isinstance(size, tirx.IntImm) for size in shape)
         for shape in shapes
     )
-
-
-def _operator(func: tirx.PrimFunc) -> str:
-    """Name the operator of a function's contraction; empty where it holds none."""
-    named: list[str] = []
-
-    def visit(block: s_tir.SBlock) -> None:
-        if OPERATOR in block.annotations:
-            named.append(str(block.annotations[OPERATOR]))
-
-    tvm_ffi.structural_walk(func.body, (s_tir.SBlock, visit))
-    return named[0] if named else ""
 
 
 def _variant(layout: str, func: tirx.PrimFunc, target: tvm.target.Target) -> Variant:

@@ -9,7 +9,7 @@ from typing import Protocol
 import tvm
 from tvm.ir import IRModule
 
-__all__ = ["Measure", "Measurer", "Outcome"]
+__all__ = ["Measure", "Measurer", "Outcome", "how"]
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ class Outcome:
     times: tuple[float, ...] = ()
     error: str = ""
     answer: tuple[float, ...] = ()
+    cpu: str = ""
 
 
 class Measurer(Protocol):
@@ -82,6 +83,17 @@ class Measurer(Protocol):
         ...
 
     @property
+    def options(self) -> Measure:
+        """How it measures."""
+        ...
+
+    @property
     def target(self) -> tvm.target.Target:
         """What is compiled for."""
         ...
+
+
+def how(measure: Measure) -> str:
+    """Say what was asked of the clock: results that differ in it do not compare."""
+    flushed = "flushed" if measure.cache_flush else "warm"
+    return f"number {measure.number}, {measure.min_repeat_ms} ms, {flushed}"

@@ -12,19 +12,19 @@ from tvm.ir import IRModule
 
 from ..errors import TuningError
 from ..target import as_target
-from .duel import Verdict, duel
 from .extract import tasks as tasks_of
 from .gain import expected_gain, kind_of
-from .layouts import decide_layout, groups_of, share_layout, weight
 from .measure import Measure, Measurer
 from .measuring.local import LocalMeasurer
 from .measuring.remote import RemoteMeasurer
 from .progress import Progress, make_progress
 from .records.records import Records
+from .records.verdict import Verdict
 from .report import Report, TaskReport
 from .search.context import check_seed
 from .search.search import TaskSearch, measure_rules
 from .search.tuners import find_tuner
+from .settle import settle
 from .task import Task
 
 __all__ = ["tune", "tune_tasks"]
@@ -115,8 +115,7 @@ class _Session:
         self.progress = progress if isinstance(progress, Progress) else make_progress(progress)
         self.began = time.monotonic()
         self.measured = 0
-        self.verdicts: dict[int, Verdict] = {}
-        self.layouts: dict[int, str] = {}
+        self.verdicts: dict[int, Verdict | None] = {}
         self.searches: list[TaskSearch] = []
 
     def open(self, tuner: str, early_stopping: int | None, seed: int) -> None:
@@ -135,7 +134,7 @@ class _Session:
             )
             for task in self.tasks
         ]
-        self.groups = groups_of(self.searches)
+        self.groups = _groups(self.searches)
         planned = sum(search.trials for search in self.searches)
         self.progress.begin(
             len(self.searches), planned if self.total is None else min(planned, self.total)
@@ -172,7 +171,7 @@ class _Session:
         """Measure the rules, search, and let the best meet the rules."""
         self._rules(self._budget(), others=False)
         # The heaviest first: whoever interrupts has had the most of it.
-        self.searches.sort(key=lambda search: -weight(search))
+        self.searches.sort(key=lambda search: -_weight(search))
         short = self.total is not None or self.seconds is not None
         # Layouts are not to use up what the search is to have.
         self._rules(self._budget() // 3 if short else self._budget(), others=True)
@@ -180,7 +179,7 @@ class _Session:
             if search.times:
                 search.begin()
         for group in self.groups:
-            share_layout(group)
+            _share_layout(group)
         while self._budget() > 0 and not self._late():
             turn = self._next()
             if turn is None:
@@ -230,20 +229,14 @@ class _Session:
         )
 
     def _close(self, search: TaskSearch) -> None:
-        """Fight the duels of a group whose searches are all over."""
+        """Decide about a group whose searches are all over."""
         group = next(group for group in self.groups if search in group)
-        if any(not one.ended for one in group) or id(group[0]) in self.layouts:
+        if any(not one.ended for one in group) or id(search) in self.verdicts:
             return
-        for one in group:
-            if one.batches:
-                self.verdicts[id(one)] = duel(one, self.measurer)
-            else:  # not even its rule was measured
-                self.verdicts[id(one)] = Verdict(float("inf"), None)
-        layout = decide_layout(group, [self.verdicts[id(one)] for one in group])
-        for one in group:
-            self.layouts[id(one)] = layout
-        if any(len(one.known) > 1 for one in group) and all(one.batches for one in group):
-            self.records.decide(group[0].task.operator, layout, group[0].task.target)
+        self.verdicts.update(
+            (id(one), verdict)
+            for one, verdict in zip(group, settle(group, self.measurer), strict=True)
+        )
 
     def _complain(self) -> None:
         hopeless = [
@@ -266,27 +259,58 @@ class _Session:
     def report(self) -> Report:
         """Say what came of it."""
         return Report(
-            tuple(
-                _report(search, self.verdicts[id(search)], self.layouts[id(search)])
-                for search in self.searches
-            ),
+            tuple(_report(search, self.verdicts[id(search)]) for search in self.searches),
             time.monotonic() - self.began,
             self.measured,
         )
 
 
-def _report(search: TaskSearch, verdict: Verdict, layout: str) -> TaskReport:
-    kept = layout or search.chosen == 0
-    tuned = verdict.rule * (verdict.ratio if kept else 1.0)
-    if verdict.rule == float("inf"):
+def _weight(search: TaskSearch) -> float:
+    """Say how much of the network's time a task takes."""
+    rule = search.rule_time
+    return 0.0 if rule == float("inf") else search.task.calls * rule
+
+
+def _groups(searches: Sequence[TaskSearch]) -> list[list[TaskSearch]]:
+    """Put the searches together whose weights are packed in one layout."""
+    groups: dict[Any, list[TaskSearch]] = {}
+    for index, search in enumerate(searches):
+        groups.setdefault(search.task.operator or index, []).append(search)
+    return list(groups.values())
+
+
+def _share_layout(group: Sequence[TaskSearch]) -> None:
+    """Have all tasks of an operator search the layout that is best for the heaviest of them."""
+    if len(group) < 2 or not all(search.batches for search in group):
+        return
+    leader = max(group, key=_weight)
+    common = set.intersection(
+        *({known.variant.layout for known in search.known} for search in group)
+    )
+    fastest = min(
+        (known for known in leader.known if known.variant.layout in common),
+        key=lambda known: known.rule_time,
+        default=None,
+    )
+    for search in group:
+        if fastest is None:
+            search.chosen = 0
+        else:
+            search.choose(fastest.variant.layout)
+
+
+def _report(search: TaskSearch, verdict: Verdict | None) -> TaskReport:
+    rule = verdict.rule if verdict and verdict.rule else search.rule_time
+    tuned = rule * verdict.ratio if verdict else rule
+    if rule == float("inf"):
         tuned = search.best_time
     return TaskReport(
         name=search.task.name,
         calls=search.task.calls,
         flops=search.task.flops,
-        rule=verdict.rule,
+        rule=rule,
         tuned=tuned,
-        layout=layout,
+        layout=verdict.layout if verdict else "",
         ended=search.ended,
         errors=tuple(search.errors),
         times=tuple(search.times),

@@ -1,81 +1,103 @@
-"""Which of the results for a function decides what becomes of it."""
+"""Which of many results and verdicts hold, and which of those decides."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
 
 import tvm
 
-from .result import Decision, Result, fits
+import tvmlab
 
-__all__ = ["Fitting", "decisive", "last_layouts"]
+from .result import Result, target_data
+from .verdict import Verdict
 
-_Entry = TypeVar("_Entry", Result, Decision)
+__all__ = ["Fitting", "fastest", "fits", "newest"]
 
-# Measured in turn with the rule, a candidate has to win by this much.
-_DUEL = 0.98
+_Entry = TypeVar("_Entry", Result, Verdict)
 
 
-def decisive(results: Iterable[Result]) -> Result | None:
-    """Choose among a function's results for one target.
+def newest(verdicts: Iterable[Verdict]) -> Verdict | None:
+    """Take the last word: by date, for files that were merged are not in order."""
+    return max(reversed(list(verdicts)), key=lambda verdict: verdict.date, default=None)
+
+
+def fastest(results: Iterable[Result]) -> Result | None:
+    """Choose among a function's results for one target where nobody has decided.
 
     Parameters
     ----------
     results : iterable of Result
-        In the order of the file.
+        Of one function.
 
     Returns
     -------
     Result or None
-        What the function shall be scheduled with; None where the rule stays: see `Records.best`.
+        The fastest; None where the rule was measured as well. The fastest of many that were
+        measured apart is the one that noise favoured the most, so it has to meet the rule first.
     """
     worked = [result for result in results if result.times]
-    duels = [result for result in worked if result.against]
-    if duels:
-        last = max(reversed(duels), key=lambda result: result.date)
-        return last if last.ratio < _DUEL else None
-    # The fastest of many that were measured apart is the one that the noise favoured the most.
     if any(result.origin == "rule" for result in worked):
         return None
     return min(worked, key=lambda result: result.seconds, default=None)
 
 
-def last_layouts(decisions: Iterable[Decision]) -> list[Decision]:
-    """Take the last word on every operator.
+def fits(entry: Result | Verdict, target: tvm.target.Target) -> str:
+    """Say why an entry does not hold for a target; empty where it does.
 
     Parameters
     ----------
-    decisions : iterable of Decision
-        For one target, in the order of the file.
+    entry : Result or Verdict
+        From a file.
+    target : tvm.target.Target
+        What is to be compiled for.
 
     Returns
     -------
-    list of Decision
-        One for each operator: the newest, for files that were merged are not in order.
+    str
+        The kind, the architecture, the processor, its features or the number of cores differ, or
+        the version of TVM; of a verdict the version of tvmlab too, since the rules that lost to it
+        may have changed. A number of cores that is not said on one side differs from none.
     """
-    last: dict[str, Decision] = {}
-    for decision in decisions:
-        known = last.get(decision.operator)
-        if known is None or decision.date >= known.date:
-            last[decision.operator] = decision
-    return list(last.values())
+    if entry.tvm != tvm.__version__:
+        return f"made with TVM {entry.tvm[:40]}, and this is {tvm.__version__}"
+    if isinstance(entry, Verdict) and entry.tvmlab != tvmlab.__version__:
+        return f"made with tvmlab {entry.tvmlab[:40]}, and this is {tvmlab.__version__}"
+    theirs, ours = _about(entry.target), _about(target_data(target))
+    for name, mine in ours.items():
+        if theirs[name] != mine and not (name == "num-cores" and None in (theirs[name], mine)):
+            return f"made for {name} {str(theirs[name])[:80] or 'none'}, not {mine or 'none'}"
+    return ""
+
+
+def _about(target: Mapping[str, Any]) -> dict[str, Any]:
+    """Take what a schedule depends on."""
+    triple = str(target.get("mtriple") or tvm.get_global_func("target.llvm_get_system_triple")())
+    features = target.get("mattr") or []
+    return {
+        "kind": target.get("kind"),
+        "architecture": triple.partition("-")[0],
+        "mcpu": str(target.get("mcpu", "")),
+        "mattr": ",".join(sorted(map(str, features if isinstance(features, list) else [features]))),
+        "num-cores": target.get("num-cores"),
+    }
 
 
 class Fitting:
-    """Which results and layouts hold for a target, asked once for all that are alike."""
+    """Which entries hold for a target, asked once for all that are alike."""
 
     def __init__(self) -> None:
-        self._reasons: dict[tuple[str, str, str], str] = {}
+        self._reasons: dict[tuple[Any, ...], str] = {}
 
     def take(self, entries: Iterable[_Entry], target: tvm.target.Target) -> list[_Entry]:
         """Take those that hold."""
         return [entry for entry in entries if not self.reason(entry, target)]
 
-    def reason(self, entry: Result | Decision, target: tvm.target.Target) -> str:
+    def reason(self, entry: Result | Verdict, target: tvm.target.Target) -> str:
         """Say why one does not hold, in the words of `fits`."""
-        key = (entry.tvm, json.dumps(entry.target, sort_keys=True), str(target))
+        made = json.dumps(entry.target, sort_keys=True)
+        key = (type(entry), entry.tvm, entry.tvmlab, made, str(target))
         if key not in self._reasons:
             self._reasons[key] = fits(entry, target)
         return self._reasons[key]

@@ -18,12 +18,13 @@ from tvm.s_tir import meta_schedule
 from ..._files import whole
 from ..._telling import telling
 from ...errors import RecordError
-from .choosing import decisive, last_layouts
+from .choosing import fastest, fits, newest
 from .lines import encode
 from .reading import read_modules
 from .records import Records
-from .result import Decision, Result, Workload, fits, target_data
+from .result import Result, Workload, target_data
 from .traces import as_data, replay
+from .verdict import Verdict
 from .workloads import workload_id
 
 __all__ = ["best_of", "export_database", "import_database", "merge"]
@@ -64,7 +65,7 @@ def merge(paths: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str])
     return count
 
 
-def _is_sound(entry: Workload | Result | Decision) -> bool:
+def _is_sound(entry: Workload | Result | Verdict) -> bool:
     """Tell whether an entry can be written again: a trace is read no earlier than now."""
     try:
         encode(entry.line())
@@ -76,7 +77,7 @@ def _is_sound(entry: Workload | Result | Decision) -> bool:
 def best_of(
     path: str | os.PathLike[str], into: str | os.PathLike[str], *, texts: bool = True
 ) -> int:
-    """Keep what decides: the results that a compilation applies, and the layouts.
+    """Keep what decides: what a compilation applies.
 
     Parameters
     ----------
@@ -85,13 +86,14 @@ def best_of(
     into : path
         The file to make; a file of records that is there is replaced.
     texts : bool
-        Whether the functions are kept as well. To compile, nobody needs them; without them the
-        results cannot be exported.
+        Whether the functions, and the measurements of what was chosen, are kept as well. To
+        compile, nobody needs them; to export, `export_database` does.
 
     Returns
     -------
     int
-        Results that were kept: for each target and function at most one.
+        Lines that decide: for each target and function the last verdict, or the fastest result
+        where there is none and the rule was not measured, as in what was imported.
 
     Raises
     ------
@@ -100,19 +102,28 @@ def best_of(
     """
     source = _existing(path)
     Records(into, mixed=True)  # whoever gives another file by mistake keeps it
-    grouped: dict[tuple[str, ...], list[Result]] = {}
+    verdicts: dict[tuple[str, ...], list[Verdict]] = {}
+    for verdict in source.verdicts:
+        verdicts.setdefault((verdict.function, *_made_for(verdict)), []).append(verdict)
+    results: dict[tuple[str, ...], list[Result]] = {}
     for result in source.results():
-        grouped.setdefault((result.workload, *_made_for(result)), []).append(result)
-    decided = [decisive(results) for results in grouped.values()]
-    kept = [result for result in decided if result is not None and _is_sound(result)]
-    by_target: dict[tuple[str, ...], list[Decision]] = {}
-    for decision in source.decisions:
-        by_target.setdefault(_made_for(decision), []).append(decision)
-    layouts = [one for group in by_target.values() for one in last_layouts(group) if one.layout]
-    # Who was the fastest without a duel is so without the rule's result as well: it is left out.
-    named = {result.workload for result in kept} if texts else set()
-    functions = [one for one in source.entries if isinstance(one, Workload) and one.id in named]
-    chosen: list[Workload | Result | Decision] = [*functions, *kept, *layouts]
+        results.setdefault((result.workload, *_made_for(result)), []).append(result)
+    found = [
+        *(newest(some) for some in verdicts.values()),
+        *(fastest(some) for name, some in results.items() if name not in verdicts),
+    ]
+    kept = [one for one in found if one is not None and _is_sound(one)]
+    chosen: list[Workload | Result | Verdict] = [*kept]
+    if texts:
+        named = {one.workload for one in kept}
+        chosen += [one for one in source.entries if isinstance(one, Workload) and one.id in named]
+        chosen += [
+            result
+            for one in kept
+            if isinstance(one, Verdict) and one.trace is not None
+            for result in source.results(one.workload)
+            if _made_for(result) == _made_for(one) and result.trace == one.trace
+        ]
     lines = [encode(one.line()) for one in chosen]
     try:
         with whole(into) as part:
@@ -124,7 +135,7 @@ def best_of(
     return len(kept)
 
 
-def _made_for(one: Result | Decision) -> tuple[str, ...]:
+def _made_for(one: Result | Verdict) -> tuple[str, ...]:
     return json.dumps(one.target, sort_keys=True), one.tvm
 
 

@@ -13,11 +13,12 @@ from tvm import tirx
 from tvm.ir import IRModule
 
 from ...errors import RecordError
-from .choosing import Fitting, decisive, last_layouts
+from .choosing import Fitting, fastest, newest
 from .journal import Journal
 from .lines import START, decode, encode
 from .reading import read_modules
-from .result import Decision, Result, Workload, target_data
+from .result import Result, Workload
+from .verdict import Verdict
 from .workloads import normalized, to_text, workload_id
 
 __all__ = ["Records"]
@@ -29,8 +30,8 @@ _SHOWN = 3  # damaged lines that a warning names
 class Records:
     """A file of tuning records.
 
-    Each line is a JSON object: a workload (a function's text), a result, or the layout that was
-    decided on for an operator. A line that is damaged is left out, with a warning.
+    Each line is a JSON object: a workload (a function's text), a result (one measurement), or a
+    verdict (what was decided about a function). A line that is damaged is left out, with a warning.
 
     Parameters
     ----------
@@ -61,7 +62,9 @@ class Records:
         self._modules: dict[str, IRModule] = {}
         self._workloads: dict[str, tuple[int, Workload]] = {}
         self._results: dict[str, list[Result]] = {}
-        self._decisions: list[Decision] = []
+        self._verdicts: list[Verdict] = []
+        self._judged: dict[str, list[Verdict]] = {}
+        self._decided: dict[str, list[Verdict]] = {}
 
     def __len__(self) -> int:
         """How many results there are."""
@@ -124,20 +127,23 @@ class Records:
         if kind == "result":
             result = Result.of(fields)
             self._results.setdefault(result.workload, []).append(result)
-        elif kind == "layout":
-            self._decisions.append(Decision.of(fields))
+        elif kind == "verdict":
+            verdict = Verdict.of(fields)
+            self._verdicts.append(verdict)
+            self._judged.setdefault(verdict.function, []).append(verdict)
+            self._decided.setdefault(verdict.workload, []).append(verdict)
         elif kind == "workload":
             workload = Workload.of(fields)
             self._workloads.setdefault(workload.id, (number, workload))
         else:
             raise ValueError("it is of no kind that is known")
 
-    def add(self, entries: Iterable[Workload | Result | Decision]) -> int:
+    def add(self, entries: Iterable[Workload | Result | Verdict]) -> int:
         """Write what is not here yet, and see it to the disk.
 
         Parameters
         ----------
-        entries : iterable of Workload, Result or Decision
+        entries : iterable of Workload, Result or Verdict
             For instance those of another file: `entries`.
 
         Returns
@@ -168,10 +174,10 @@ class Records:
         return len(lines)
 
     @property
-    def entries(self) -> list[Workload | Result | Decision]:
-        """Everything that is kept here: functions, results and layouts."""
+    def entries(self) -> list[Workload | Result | Verdict]:
+        """Everything that is kept here: functions, results and verdicts."""
         workloads = [workload for _, workload in self._workloads.values()]
-        return [*workloads, *self.results(), *self._decisions]
+        return [*workloads, *self.results(), *self._verdicts]
 
     def workload(self, module: IRModule | tirx.PrimFunc, name: str = "") -> str:
         """Name a function, and keep its text where it is not in the file yet.
@@ -200,37 +206,20 @@ class Records:
         self._modules.setdefault(named, plain)
         return named
 
-    def append(self, result: Result) -> None:
-        """Write a result, and see it to the disk.
+    def append(self, entry: Result | Verdict) -> None:
+        """Write a result or a verdict, and see it to the disk.
 
         Parameters
         ----------
-        result : Result
+        entry : Result or Verdict
             Of a function that `workload` has named.
 
         Raises
         ------
         RecordError
-            The file cannot be written, or a field of the result is not what it should be.
+            The file cannot be written, or a field is not what it should be.
         """
-        self.add([result])
-
-    def decide(self, operator: str, layout: str, target: tvm.target.Target) -> None:
-        """Write down which layout an operator shall have; the last word holds.
-
-        Parameters
-        ----------
-        operator, layout : str
-            The operator and the layout; empty is what the rules choose.
-        target : tvm.target.Target
-            What it was decided for.
-
-        Raises
-        ------
-        RecordError
-            The file cannot be written.
-        """
-        self.add([Decision(operator, layout, target_data(target))])
+        self.add([entry])
 
     @property
     def workloads(self) -> dict[str, str]:
@@ -238,9 +227,9 @@ class Records:
         return {one: workload.name for one, (_, workload) in self._workloads.items()}
 
     @property
-    def decisions(self) -> list[Decision]:
-        """The layouts that were decided on, in their order."""
-        return list(self._decisions)
+    def verdicts(self) -> list[Verdict]:
+        """What was decided about functions, in the order of the file; the newest word holds."""
+        return list(self._verdicts)
 
     def results(self, workload: str | None = None) -> list[Result]:
         """Give the results, all of them or those of a function, in the order of the file."""
@@ -321,10 +310,10 @@ class Records:
         """
         if self.mixed or str(target) in self._told:
             return
-        key = f"{target} {len(self)} {len(self._decisions)}"
+        key = f"{target} {len(self)} {len(self._verdicts)}"
         if key in self._told:
             return
-        everything: list[Result | Decision] = [*self.results(), *self._decisions]
+        everything: list[Result | Verdict] = [*self.results(), *self._verdicts]
         reasons = [self._fitting.reason(entry, target) for entry in everything]
         count = sum(map(bool, reasons))
         if count < len(everything) or not count:
@@ -345,49 +334,50 @@ class Records:
             stacklevel=3,
         )
 
-    def layouts(self, target: tvm.target.Target) -> dict[str, str]:
-        """Give the layouts that were decided on, of operators that shall not have the rules' own.
+    def verdict(self, function: str, target: tvm.target.Target) -> Verdict | None:
+        """Give the last word on a function.
 
         Parameters
         ----------
+        function : str
+            The `workload_id` of the function as the rules lay it out.
         target : tvm.target.Target
             What is to be compiled for.
 
         Returns
         -------
-        dict of str to str
-            From operators to layouts.
+        Verdict or None
+            None where nothing was decided: tuning that was interrupted goes on to it.
 
         Raises
         ------
         RecordError
-            There are results, and none is for this target and this TVM.
+            There are records, and none is for this target, this TVM and this tvmlab.
         """
         self.check(target)
-        last = last_layouts(self._fitting.take(self._decisions, target))
-        return {one.operator: one.layout for one in last if one.layout}
+        return newest(self._fitting.take(self._judged.get(function, ()), target))
 
-    def best(self, workload: str, target: tvm.target.Target) -> Result | None:
+    def best(self, workload: str, target: tvm.target.Target) -> Verdict | Result | None:
         """Give what a function shall be scheduled with.
 
         Parameters
         ----------
         workload : str
-            Its `workload_id`.
+            Its `workload_id`, as it is laid out.
         target : tvm.target.Target
             What is to be compiled for.
 
         Returns
         -------
-        Result or None
-            The candidate of the last duel, where it needed less than 0.98 of the rule's time. Where
-            the rule was never measured, as in what was imported: the fastest. Else None, and the
-            rule stays; tuning that was interrupted before the duel goes on to it.
+        Verdict, Result or None
+            The last verdict, whose trace is None where the rule stays. Without one, the fastest
+            result where the rule was never measured, as in what was imported. Else None.
 
         Raises
         ------
         RecordError
-            There are results, and none is for this target and this TVM.
+            There are records, and none is for this target, this TVM and this tvmlab.
         """
         self.check(target)
-        return decisive(self._fitting.take(self._results.get(workload, ()), target))
+        decided = newest(self._fitting.take(self._decided.get(workload, ()), target))
+        return decided or fastest(self._fitting.take(self._results.get(workload, ()), target))

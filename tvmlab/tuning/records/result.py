@@ -21,7 +21,16 @@ from ...errors import RecordError
 from .lines import Raw
 from .traces import plain
 
-__all__ = ["Decision", "Result", "Workload", "fits", "target_data"]
+__all__ = [
+    "Result",
+    "Workload",
+    "check_target",
+    "check_text",
+    "now",
+    "processor",
+    "seconds_of",
+    "target_data",
+]
 
 _ORIGINS = ("rule", "search")
 _LONGEST_TEXT, _LONGEST_TARGET, _LONGEST_MODULE = 100_000, 10_000, 1 << 28
@@ -29,12 +38,13 @@ _MOST_SAMPLES, _MOST_SECONDS = 100_000, 1e6
 _ODD = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
-def _now() -> str:
+def now() -> str:
+    """Say when it is, in ISO 8601, UTC."""
     return datetime.now(UTC).isoformat()
 
 
 @cache
-def _processor() -> str:
+def processor() -> str:
     """Name this machine's processor as its maker does."""
     try:
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
@@ -74,8 +84,9 @@ class Result:
         Seconds a call, one number a sample; empty where the candidate failed.
     error : str
         Why it failed; else empty.
-    against : tuple of float
-        Of a duel: the times of the rule's schedule, measured in turn with `times`. Else empty.
+    how : str
+        What was asked of the clock, as `how` in `tvmlab.tuning.measure` says it: times that were
+        taken in other ways do not compare.
     answer : tuple of float
         The fingerprint of what it computed: see `Outcome`.
     tuner : str
@@ -100,25 +111,19 @@ class Result:
     layout: str = ""
     times: tuple[float, ...] = ()
     error: str = ""
-    against: tuple[float, ...] = ()
+    how: str = ""
     answer: tuple[float, ...] = ()
     tuner: str = ""
     seed: int = 0
-    cpu: str = field(default_factory=_processor)
+    cpu: str = field(default_factory=processor)
     tvm: str = tvm.__version__
     tvmlab: str = field(default_factory=lambda: tvmlab.__version__)
-    date: str = field(default_factory=_now)
+    date: str = field(default_factory=now)
 
     @property
     def seconds(self) -> float:
         """The median time of a call; infinite where the candidate failed."""
         return statistics.median(self.times) if self.times else math.inf
-
-    @property
-    def ratio(self) -> float:
-        """Of a duel: the median over its rounds of the candidate's time by the rule's."""
-        pairs = zip(self.times, self.against, strict=True)
-        return statistics.median(mine / rule for mine, rule in pairs) if self.against else math.inf
 
     def line(self) -> dict[str, Any]:
         """Write it as a line's fields."""
@@ -141,15 +146,14 @@ class Result:
         except KeyError as error:
             raise ValueError(f"it has no {error.args[0]}") from None
         for name in _TEXTS:
-            _check_text(said[name], name)
+            check_text(said[name], name)
         for name in _NUMBERS:
             if type(said[name]) is not int or abs(said[name]) >= 2**63:
                 raise ValueError(f"its {name} is no number")
         if not isinstance(said["trace"], list | Raw):
             raise ValueError("its trace is no list")
-        _check_target(said["target"])
-        for name in ("times", "against"):
-            said[name] = _seconds(said[name], name)
+        check_target(said["target"])
+        said["times"] = seconds_of(said["times"], "times")
         said["answer"] = tuple(_numbers(said["answer"]))
         if isinstance(said["trace"], Raw):
             made: Result = object.__new__(_Read)
@@ -164,8 +168,6 @@ class Result:
             raise ValueError("its origin is neither rule nor search")
         if bool(self.times) == bool(self.error):
             raise ValueError("it has both times and an error, or neither")
-        if self.against and len(self.against) != len(self.times):
-            raise ValueError("a duel has as many times of the one as of the other")
         if not self.workload:
             raise ValueError("it names no workload")
 
@@ -196,47 +198,6 @@ class _Read(Result):
 _FIELDS = tuple(one.name for one in fields(Result))
 _TEXTS = tuple(one.name for one in fields(Result) if one.type == "str")
 _NUMBERS = tuple(one.name for one in fields(Result) if one.type == "int")
-
-
-@dataclass(frozen=True)
-class Decision:
-    """Which layout an operator shall have: a line of a record file.
-
-    Attributes
-    ----------
-    operator, layout : str
-        The operator and the layout; empty is what the rules choose.
-    target : dict
-        What it was decided for.
-    tvm, tvmlab, date : str
-        As of a `Result`.
-    """
-
-    operator: str
-    layout: str
-    target: dict[str, Any]
-    tvm: str = tvm.__version__
-    tvmlab: str = field(default_factory=lambda: tvmlab.__version__)
-    date: str = field(default_factory=_now)
-
-    def line(self) -> dict[str, Any]:
-        """Write it as a line's fields."""
-        return {"kind": "layout", **{one.name: getattr(self, one.name) for one in fields(self)}}
-
-    @classmethod
-    def of(cls, line: Mapping[str, Any]) -> Decision:
-        """Read a line's fields.
-
-        Raises
-        ------
-        ValueError
-            A field is missing, or is not what it should be.
-        """
-        said: dict[str, Any] = {one.name: line.get(one.name) for one in fields(cls)}
-        for name in ("operator", "layout", "tvm", "tvmlab", "date"):
-            _check_text(said[name], name)
-        _check_target(said["target"])
-        return cls(**said)
 
 
 @dataclass(frozen=True)
@@ -272,18 +233,20 @@ class Workload:
         """
         said: dict[str, Any] = {one.name: line.get(one.name) for one in fields(cls)}
         for name, text in said.items():
-            _check_text(text, name, longest=_LONGEST_MODULE)
+            check_text(text, name, longest=_LONGEST_MODULE)
         return cls(**said)
 
 
-def _check_text(value: Any, name: str, longest: int = _LONGEST_TEXT) -> None:
+def check_text(value: Any, name: str, longest: int = _LONGEST_TEXT) -> None:
+    """Refuse what is no text, with a ValueError."""
     if not isinstance(value, str) or len(value) > longest:
         raise ValueError(f"its {name} is no text")
     if not value.isascii():
         value.encode()  # half a character, which JSON can name, has no UTF-8
 
 
-def _check_target(value: Any) -> None:
+def check_target(value: Any) -> None:
+    """Refuse what is no target, with a ValueError."""
     try:
         text = json.dumps(value, ensure_ascii=False)
     except RecursionError:
@@ -292,7 +255,8 @@ def _check_target(value: Any) -> None:
         raise ValueError("its target is no object, or too long for one")
 
 
-def _seconds(values: Any, name: str) -> tuple[float, ...]:
+def seconds_of(values: Any, name: str) -> tuple[float, ...]:
+    """Take times; a ValueError where they are none."""
     if not isinstance(values, list | tuple) or len(values) > _MOST_SAMPLES:
         raise ValueError(f"its {name} are no list")
     if not all(type(value) in (int, float) for value in values):
@@ -315,41 +279,3 @@ def _numbers(values: Any) -> Iterator[float]:
                 yield float(value)
             except OverflowError:
                 raise ValueError("its answer has a number without end") from None
-
-
-def fits(result: Result | Decision, target: tvm.target.Target) -> str:
-    """Say why a result does not hold for a target; empty where it does.
-
-    Parameters
-    ----------
-    result : Result or Decision
-        From a file.
-    target : tvm.target.Target
-        What is to be compiled for.
-
-    Returns
-    -------
-    str
-        The kind, the architecture, the processor, its features or the number of cores differ, or
-        the version of TVM. A number of cores that is not said on one side, differs from none.
-    """
-    if result.tvm != tvm.__version__:
-        return f"made with TVM {result.tvm[:40]}, and this is {tvm.__version__}"
-    theirs, ours = _about(result.target), _about(target_data(target))
-    for name, mine in ours.items():
-        if theirs[name] != mine and not (name == "num-cores" and None in (theirs[name], mine)):
-            return f"made for {name} {str(theirs[name])[:80] or 'none'}, not {mine or 'none'}"
-    return ""
-
-
-def _about(target: Mapping[str, Any]) -> dict[str, Any]:
-    """Take what a schedule depends on."""
-    triple = str(target.get("mtriple") or tvm.get_global_func("target.llvm_get_system_triple")())
-    features = target.get("mattr") or []
-    return {
-        "kind": target.get("kind"),
-        "architecture": triple.partition("-")[0],
-        "mcpu": str(target.get("mcpu", "")),
-        "mattr": ",".join(sorted(map(str, features if isinstance(features, list) else [features]))),
-        "num-cores": target.get("num-cores"),
-    }

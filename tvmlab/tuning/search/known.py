@@ -17,8 +17,9 @@ from ..measure import Measurer, Outcome
 from ..records.result import Result
 from ..records.traces import replay
 from ..task import Variant
+from .answers import same_answer
 
-__all__ = ["Known", "Tried", "measured", "whole"]
+__all__ = ["Known", "Met", "Tried", "measured", "met", "whole"]
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,8 @@ class Known:
         What became of `rule`.
     tried : list of Tried
         What the search tried.
-    duels : list of Result
-        The duels that were fought since the last was tried, the best candidate's last.
+    last : str
+        When the last of them was measured, as a record's date; empty where none was.
     """
 
     variant: Variant
@@ -85,7 +86,7 @@ class Known:
     types: list[str]
     measured_rule: Tried | None = None
     tried: list[Tried] = field(default_factory=list)
-    duels: list[Result] = field(default_factory=list)
+    last: str = ""
 
     @property
     def rule_time(self) -> float:
@@ -111,6 +112,66 @@ def measured(
     places = list(kernels)
     for index, outcome in measurer.measure(list(kernels.values())) if kernels else ():
         yield places[index], outcome
+
+
+@dataclass(frozen=True)
+class Met:
+    """How a candidate met its rule, measured in turn.
+
+    Attributes
+    ----------
+    tried : Tried
+        The candidate.
+    ratio : float
+        Its time over the rule's: the median over the rounds.
+    rule : float
+        The rule's median seconds a call.
+    """
+
+    tried: Tried
+    ratio: float
+    rule: float
+
+
+def met(
+    measurer: Measurer, rule: Tried, entrants: Sequence[Tried], rounds: int, types: Sequence[str]
+) -> list[Met]:
+    """Measure candidates in turn with their rule, in one process.
+
+    Parameters
+    ----------
+    measurer : Measurer
+        Who measures.
+    rule : Tried
+        What they meet; it has run before.
+    entrants : sequence of Tried
+        Candidates that have run before.
+    rounds : int
+        Samples of each.
+    types : sequence of str
+        The dtypes of the outputs.
+
+    Returns
+    -------
+    list of Met
+        Those that ran, and computed what they computed before; none where the rule did not run.
+    """
+    kernels = [finish(one.schedule) for one in (rule, *entrants) if one.schedule is not None]
+    own, *others = measurer.duel(kernels, rounds)
+    if own.error or not own.times:
+        return []
+    pairs = zip(entrants, others, strict=True)
+    return [
+        Met(
+            entrant,
+            median(mine / its for mine, its in zip(outcome.times, own.times, strict=True)),
+            median(own.times),
+        )
+        for entrant, outcome in pairs
+        if not outcome.error
+        and len(outcome.times) == len(own.times)
+        and same_answer(outcome.answer, entrant.outcome.answer, types)
+    ]
 
 
 def whole(outcome: Outcome) -> Outcome:

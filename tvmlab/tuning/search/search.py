@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from tvm import s_tir
 
 from ...target import physical_cores
-from ..measure import Measurer, Outcome
+from ..measure import Measurer, Outcome, how
+from ..records.choosing import fits
 from ..records.records import Records
-from ..records.result import Result, fits, target_data
+from ..records.result import Result, processor, target_data
 from ..records.traces import as_data
+from ..records.verdict import Verdict
 from ..task import Task, Variant
 from .answers import output_types, same_answer
 from .driver import Driver
@@ -66,6 +69,7 @@ class TaskSearch:
         self.task, self.measurer, self.records = task, measurer, records
         self.tuner, self.trials, self.early_stopping = tuner, trials, early_stopping
         self.seed, self.watch = seed, watch or (lambda search: None)
+        self._how = how(measurer.options)
         self.times: list[float] = []
         """The time of each candidate in the order of their trials; infinity where one failed."""
         self.predicted: list[float | None] = []
@@ -118,17 +122,17 @@ class TaskSearch:
         workload = self.records.workload(variant.module, self.task.name)
         known = Known(variant, workload, rule, output_types(variant.module))
         for result in self.records.results(workload):
-            if fits(result, self.task.target):
+            # What failed is tried again: it may have been the machine's fault, or a limit's.
+            if result.error or result.how != self._how or fits(result, self.task.target):
                 continue
-            if result.against:
-                known.duels.append(result)
+            outcome = Outcome(tuple(result.times), "", tuple(result.answer), result.cpu)
+            if result.origin != "rule":
+                self._remember(known, Tried((variant.module, result), "search", outcome))
+            elif result.trace == as_data(rule.trace):
+                self._remember(known, Tried(rule, "rule", outcome))
+            else:
                 continue
-            outcome = Outcome(tuple(result.times), result.error, tuple(result.answer))
-            if result.origin == "rule":
-                if result.trace == as_data(rule.trace):
-                    self._remember(known, Tried(rule, "rule", outcome))
-                continue
-            self._remember(known, Tried((variant.module, result), "search", outcome))
+            known.last = max(known.last, result.date)
         return known
 
     def _remember(self, known: Known, tried: Tried, predicted: float | None = None) -> None:
@@ -136,7 +140,6 @@ class TaskSearch:
             known.measured_rule = tried
         else:
             known.tried.append(tried)
-            known.duels.clear()  # they were fought before this one was known
         self.times.append(tried.time)
         self.predicted.append(predicted)
         if tried.outcome.error:
@@ -192,9 +195,51 @@ class TaskSearch:
 
     def take(self, known: Known, tried: Tried, predicted: float | None = None) -> None:
         """Record a candidate's outcome, and count it."""
-        self.record(known, tried)
+        assert tried.schedule is not None
+        result = Result(
+            workload=known.workload,
+            task=self.task.name,
+            operator=self.task.operator,
+            layout=known.variant.layout,
+            origin=tried.origin,
+            trace=as_data(tried.schedule.trace),
+            times=tuple(map(float, tried.outcome.times)),
+            error=tried.outcome.error,
+            how=self._how,
+            answer=tuple(map(float, tried.outcome.answer)),
+            tuner=self.tuner.name,
+            seed=self.seed,
+            **self._where(tried.outcome.cpu),
+        )
+        self.records.append(result)
+        known.last = result.date
         self._remember(known, tried, predicted)
         self.watch(self)
+
+    def _where(self, cpu: str) -> dict[str, Any]:
+        """Say where something was measured, in the fields of a record."""
+        target = self.task.target
+        threads = int(target.attrs.get("num-cores", physical_cores()))
+        return {"target": target_data(target), "threads": threads, "cpu": cpu or processor()}
+
+    def verdict(self) -> Verdict | None:
+        """Give what was decided in the records since the last candidate was measured."""
+        found = self.records.verdict(self.known[0].workload, self.task.target)
+        last = max(known.last for known in self.known)
+        return found if found is not None and found.date >= last else None
+
+    def judge(self, **fields: Any) -> Verdict:
+        """Record what was decided about the task."""
+        rule = self.known[0].measured_rule
+        verdict = Verdict(
+            function=self.known[0].workload,
+            task=self.task.name,
+            operator=self.task.operator,
+            **fields,
+            **self._where("" if rule is None else rule.outcome.cpu),
+        )
+        self.records.append(verdict)
+        return verdict
 
     def _goes_on(self) -> bool:
         if self.ended:
@@ -231,28 +276,6 @@ class TaskSearch:
         if same_answer(outcome.answer, expected, known.types):
             return outcome
         return Outcome(error=WRONG, answer=outcome.answer)
-
-    def record(self, known: Known, tried: Tried, against: Sequence[float] = ()) -> Result:
-        """Append a line to the records."""
-        assert tried.schedule is not None
-        result = Result(
-            workload=known.workload,
-            task=self.task.name,
-            operator=self.task.operator,
-            layout=known.variant.layout,
-            origin=tried.origin,
-            trace=as_data(tried.schedule.trace),
-            times=tuple(map(float, tried.outcome.times)),
-            error=tried.outcome.error,
-            against=tuple(map(float, against)),
-            answer=tuple(map(float, tried.outcome.answer)),
-            tuner=self.tuner.name,
-            seed=self.seed,
-            target=target_data(self.task.target),
-            threads=int(self.task.target.attrs.get("num-cores", physical_cores())),
-        )
-        self.records.append(result)
-        return result
 
 
 def measure_rules(

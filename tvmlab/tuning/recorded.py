@@ -18,7 +18,7 @@ from .records.records import Records
 from .records.traces import replay
 from .records.workloads import workload_id
 
-__all__ = ["Recorded", "shipped"]
+__all__ = ["Recorded", "recorded", "shipped"]
 
 # The generic targets that records ship for, with the instruction sets that make a machine one.
 _GENERIC = {
@@ -38,25 +38,34 @@ class Recorded:
 
     def __init__(self, sources: Sequence[tuple[Records, tvm.target.Target]]) -> None:
         self._sources = list(sources)
-        self.layouts: dict[str, str] = {}
-        for records, target in reversed(self._sources):
-            self.layouts.update(records.layouts(target))
 
-    def schedule(self, func: tirx.PrimFunc) -> s_tir.Schedule | None:
-        """Schedule a function by its best record; None where the rule is to stay."""
+    def layout(self, func: tirx.PrimFunc) -> str | None:
+        """Give the layout that was decided on for a function's operator; None where none was."""
         named = workload_id(func)
         for records, target in self._sources:
-            result = records.best(named, target)
-            if result is None:
+            verdict = records.verdict(named, target)
+            if verdict is not None:
+                return verdict.layout
+        return None
+
+    def schedule(self, func: tirx.PrimFunc) -> s_tir.Schedule | None:
+        """Schedule a function as was decided; None where the rule is to stay."""
+        named = workload_id(func)
+        for records, target in self._sources:
+            found = records.best(named, target)
+            if found is None:
                 continue
+            if found.trace is None:
+                return None
             try:
-                return replay(IRModule({"main": func}), result.trace)
+                return replay(IRModule({"main": func}), found.trace)
             except RecordError as error:
                 warnings.warn(
-                    f"{records.path}: the schedule of {result.task} is left out: {error.what}",
+                    f"{records.path}: the schedule of {found.task} is left out: {error.what}",
                     RuntimeWarning,
                     stacklevel=2,
                 )
+                return None
         return None
 
 
