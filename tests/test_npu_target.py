@@ -20,6 +20,7 @@ from tvmlab import npu, package, toolchain
 from tvmlab.errors import CompileError, PackageError, TargetError
 from tvmlab.npu import simulator
 from tvmlab.target import split_target
+from tvmlab.tuning import Measure, tasks
 
 NATIVE = Path(__file__).parent / "native"
 
@@ -70,6 +71,21 @@ def test_one_word_cuts_and_compiles():
     assert package.runtimes(compiled.vm_executable) == ["tvmlab_npu"]
     assert (compiled(x) == run(mod, x)[0]).all()
     assert package.runtimes(tvmlab.compile(mod).vm_executable) == []
+
+
+def test_what_is_left_for_the_processor_is_tuned(tmp_path):
+    """Tasks are what the accelerator does not take; the same records serve the composite target."""
+    mod, x = network()
+    whole, left = ({task.name for task in tasks(mod, each)} for each in (None, "npu"))
+    assert len(left) < len(whole)
+    assert not any("conv2d" in name for name in left)
+    records = tmp_path / "records.jsonl"
+    how = {"total_trials": 4, "tuner": "random", "measure": Measure(repeat=2), "progress": False}
+    report = tvmlab.tune(mod, "npu", records=records, **how)
+    assert {task.name for task in report.tasks} == left
+    compiled = tvmlab.compile(mod, "npu", records=records)
+    assert package.runtimes(compiled.vm_executable) == ["tvmlab_npu"]
+    assert (compiled(x) == run(mod, x)[0]).all()
 
 
 def test_a_module_that_is_cut_stays_so():

@@ -100,9 +100,7 @@ def test_the_best_of_a_file_decides_as_the_file_does(filled, tmp_path):
             assert after.best(workload, target) == before.best(workload, target)
             assert after.verdict(workload, target) == before.verdict(workload, target)
     assert list(after.workloads) == [name]
-    with pytest.warns(
-        RuntimeWarning, match="2 of 3 results are left out: 2 times"
-    ):
+    with pytest.warns(RuntimeWarning, match="2 of 3 results are left out: 2 times"):
         assert export_database(after, tmp_path / "database") == 1  # what was measured of the best
     assert best_of(into, into, texts=False) == 5
     assert (len(Records(into, mixed=True)), Records(into).workloads) == (2, {})

@@ -1,8 +1,10 @@
 """Tuning: better schedules found by measuring, and records of them that last.
 
 `tune` searches a module's functions and writes what it measures to a file of records;
-`tvmlab.compile(mod, records=...)` takes the best from it. The parts can be had one by one: `tasks`
-file, `merge`, `best_of`, `export_database` and `import_database` carry records elsewhere.
+`tvmlab.compile(mod, records=...)` takes from it what was decided. The parts can be had one by one:
+`tasks` lists what there is to tune, `LocalMeasurer` and `RemoteMeasurer` time kernels,
+`tune_tasks` searches, `Records` is the file, and `merge`, `best_of`, `export_database` and
+`import_database` carry records elsewhere.
 """
 
 from .extract import tasks
@@ -13,6 +15,7 @@ from .records.database import best_of, export_database, import_database, merge
 from .records.records import Records
 from .records.result import Result
 from .records.traces import replay
+from .records.verdict import Verdict
 from .records.workloads import workload_id
 from .report import Report, TaskReport
 from .search.tuners import TUNERS
@@ -32,6 +35,7 @@ __all__ = [
     "Task",
     "TaskReport",
     "Variant",
+    "Verdict",
     "best_of",
     "export_database",
     "import_database",

@@ -21,11 +21,11 @@ class TaskReport:
     flops : float
         Operations of one call.
     rule : float
-        Seconds a call without tuning, from the duel where there was one; infinity where what is
+        Seconds a call without tuning, from the verdict where there is one; infinity where what is
         compiled without tuning did not run.
     tuned : float
         Seconds a call of what `tvmlab.compile` takes from now on: `rule` times the median ratio of
-        the duel, or `rule` where nothing won.
+        the finals, or `rule` where nothing won.
     layout : str
         The layout that was chosen; empty for the rule's own.
     ended : str

@@ -11,7 +11,6 @@ import tvm
 from tvm.ir import IRModule
 
 from ..errors import TuningError
-from ..target import as_target
 from .extract import tasks as tasks_of
 from .gain import expected_gain, kind_of
 from .measure import Measure, Measurer
@@ -24,19 +23,19 @@ from .report import Report, TaskReport
 from .search.context import check_seed
 from .search.search import TaskSearch, measure_rules
 from .search.tuners import find_tuner
-from .settle import settle
+from .settle import FINAL_SECONDS, FINALS, HEAT_SECONDS, settle
 from .task import Task
 
 __all__ = ["tune", "tune_tasks"]
 
-DUEL_SECONDS = 4.0
-"""What a task's duel is taken to cost when seconds are short, kernels compiled."""
+SETTLE_SECONDS = HEAT_SECONDS + FINALS * FINAL_SECONDS
+"""What it costs to decide about a task, about."""
 CHUNK = 8
 """Tasks whose rules are measured together."""
 FULL = 8
 """Candidates that have to fail before they count as all, where the rule's own ran."""
-DUEL_SHARE = 0.3
-"""Of the seconds at most, so that a short run still searches."""
+SETTLE_SHARE = 0.3
+"""How much of the seconds goes into decisions at most, so that a short run still searches."""
 
 
 def tune_tasks(
@@ -154,7 +153,7 @@ class _Session:
         if self.seconds is None:
             return False
         waiting = len(self.searches) - len(self.verdicts)
-        reserve = min(DUEL_SECONDS * waiting, DUEL_SHARE * self.seconds)
+        reserve = min(SETTLE_SECONDS * waiting, SETTLE_SHARE * self.seconds)
         return time.monotonic() - self.began > self.seconds - reserve
 
     def _watch(self, search: TaskSearch) -> None:
@@ -342,7 +341,8 @@ def tune(
     mod : tvm.ir.IRModule
         A Relax module with static shapes, as `tvmlab.load` returns it.
     target : tvm.target.Target, mapping, str or None
-        What to compile for, of kind ``llvm``; None is this machine.
+        What to compile for, of kind ``llvm``; None is this machine. Of a composite such as
+        ``"npu, llvm"`` what is left for the CPU is tuned.
     records : Records, str or pathlib.Path
         The file that each measurement is appended to as it is made. What is in it counts: tuning
         that was interrupted goes on where it was.
@@ -390,8 +390,8 @@ def tune(
     """
     find_tuner(tuner)
     check_seed(seed)
-    made = as_target(target)
-    found = tasks_of(mod, made, layouts=layouts)
+    found = tasks_of(mod, target, layouts=layouts)
+    made = found[0].target
     kept = records if isinstance(records, Records) else Records(records)
     measurer: Measurer
     if tracker is None:

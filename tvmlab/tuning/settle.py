@@ -13,7 +13,7 @@ from .records.verdict import Verdict
 from .search.known import Tried, met
 from .search.search import TaskSearch
 
-__all__ = ["FINALS", "HARM", "WINS", "settle"]
+__all__ = ["FINALS", "FINAL_SECONDS", "HARM", "HEAT_SECONDS", "WINS", "settle"]
 
 WINS = 0.98
 """What was found takes the rule's place below this ratio of times."""
