@@ -27,6 +27,7 @@ from tvmlab.tuning.measuring import process as process_module
 from tvmlab.tuning.measuring import wire
 from tvmlab.tuning.measuring.kernels import Plan, build, fingerprint, in_turn, inputs, measure
 from tvmlab.tuning.measuring.process import KernelError, Process, WorkerLost
+from tvmlab.tuning.search.answers import same_answer
 
 TARGET = json.loads(str(host_target()))
 PLAN = {"number": 1, "repeat": 3, "min_repeat_ms": 0, "cache_flush": True}
@@ -124,7 +125,10 @@ def test_a_receiver_that_does_not_read() -> None:
 def test_inputs_have_the_range_of_their_type() -> None:
     shape = (4000,)
     made = inputs(
-        tuple((shape, dtype) for dtype in ("float32", "int8", "uint8", "int32", "bool", "bfloat16"))
+        tuple(
+            (shape, dtype) for dtype in ("float32", "int8", "uint8", "int32", "bool", "bfloat16")
+        ),
+        (),
     )
     floats, signed, unsigned, whole, flags, brain = made
     assert floats.dtype == np.float32
@@ -138,8 +142,29 @@ def test_inputs_have_the_range_of_their_type() -> None:
 
 
 def test_each_input_has_its_own_numbers() -> None:
-    first, second = inputs((((9,), "float32"), ((9,), "float32")))
+    first, second = inputs((((9,), "float32"), ((9,), "float32")), (1,))
     assert not np.array_equal(first, second)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "float32"]
+)
+def test_what_is_not_written_is_no_zero(dtype: str) -> None:
+    read, unwritten = inputs((((90,), dtype), ((90,), dtype)), (1,))
+    assert str(read.dtype) == str(unwritten.dtype) == dtype
+    assert fingerprint([unwritten]) != fingerprint([np.zeros_like(unwritten)])
+    if "int" in dtype and not dtype.endswith("int8"):
+        assert not read.any()
+        assert unwritten.all()
+
+
+def test_a_kernel_that_leaves_half_of_its_output() -> None:
+    whole, half = (
+        build(tvm.ir.save_json(kernel), TARGET) for kernel in (kernels.Counts, kernels.CountsHalf)
+    )
+    for other, same in ((half, False), (whole, True)):
+        answers = measure([whole, other], Plan(**PLAN), 0)["answers"]
+        assert same_answer(*answers, ["int32"]) is same
 
 
 def test_a_fingerprint_tells_outputs_apart() -> None:
@@ -157,7 +182,9 @@ def test_the_answer_is_that_of_what_is_written() -> None:
     assert kernel.arguments == (((64,), "float32"), ((64,), "float32"))
     assert kernel.outputs == (1,)
     (answer,) = measure([kernel], Plan(**PLAN), 0)["answers"]
-    assert answer == pytest.approx(fingerprint([inputs(kernel.arguments)[0] + np.float32(1)]))
+    assert answer == pytest.approx(
+        fingerprint([inputs(kernel.arguments, kernel.outputs)[0] + np.float32(1)])
+    )
 
 
 class Timed:
@@ -199,7 +226,9 @@ def test_a_worker_measures(shared: Process) -> None:
     (times,), (answer,) = told["times"], told["answers"]
     assert len(times) == 3
     assert all(seconds > 0 for seconds in times)
-    assert answer == pytest.approx(fingerprint([inputs((((64,), "float32"),))[0] + np.float32(1)]))
+    assert answer == pytest.approx(
+        fingerprint([inputs((((64,), "float32"),), ())[0] + np.float32(1)])
+    )
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,9 @@ Shapes = tuple[tuple[tuple[int, ...], str], ...]
 """What a kernel is called with: the shape and the dtype of each tensor."""
 
 _FULL_RANGE = {"int8": (-128, 128), "uint8": (0, 256)}
+# What is in each byte of an output of places or counts before a kernel runs: no kernel writes it by
+# accident, as it may write zeros.
+_UNWRITTEN = b"\x5a"
 
 
 @dataclass(frozen=True)
@@ -119,19 +122,22 @@ def _written(function: Any) -> tuple[int, ...]:
 
 
 @functools.lru_cache(maxsize=2)  # the candidates of a task, one after the other, take the same
-def inputs(arguments: Shapes) -> list[NDArray[Any]]:
+def inputs(arguments: Shapes, outputs: tuple[int, ...]) -> list[NDArray[Any]]:
     """Make what a kernel is called with; the same for the same arguments, outputs too.
 
     Parameters
     ----------
     arguments : tuple of (shape, dtype)
         From `Kernel`.
+    outputs : tuple of int
+        From `Kernel`.
 
     Returns
     -------
     list of array
         Floating-point numbers between -1 and 1, all that int8 and uint8 have, zeros in other types:
-        those are places and counts, and a wrong one would reach outside of a tensor.
+        those are places and counts, and a wrong one would reach outside of a tensor. Outputs of
+        other types have a pattern, for what a kernel leaves unwritten is no zero then.
     """
     made: list[NDArray[Any]] = []
     for place, (shape, dtype) in enumerate(arguments):
@@ -141,8 +147,13 @@ def inputs(arguments: Shapes) -> list[NDArray[Any]]:
         elif "float" in dtype:
             floats = random.random(shape, dtype=np.float32) * 2 - 1
             made.append(floats.astype(_numpy(dtype)))
-        else:
+        elif place not in outputs:
             made.append(np.zeros(shape, dtype))
+        elif dtype == "bool":
+            made.append(random.integers(0, 2, shape, dtype=bool))
+        else:
+            size = np.dtype(dtype).itemsize
+            made.append(np.full(shape, np.frombuffer(_UNWRITTEN * size, dtype)[0]))
     return made
 
 
@@ -200,7 +211,8 @@ def measure(kernels: Sequence[Kernel], plan: Plan, rounds: int) -> dict[str, Any
     """
     timed, answers = [], []
     for kernel in kernels:
-        tensors = [tvm.runtime.tensor(array) for array in inputs(kernel.arguments)]
+        arrays = inputs(kernel.arguments, kernel.outputs)
+        tensors = [tvm.runtime.tensor(array) for array in arrays]
         kernel.module["main"](*tensors)
         answers.append(fingerprint([tensors[place].numpy() for place in kernel.outputs]))
         timed.append((kernel.module, tvm.cpu(), tensors))
