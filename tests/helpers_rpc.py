@@ -87,8 +87,8 @@ def upstream(address: str, key: str = KEY) -> Iterator[None]:
     host, port = parse_address(address)
     code = (
         "import sys\nfrom tvm import rpc\n"
-        f"server = rpc.Server('127.0.0.1', 19600, 19700, tracker_addr=({host!r}, {port}), key={key!r})\n"
-        "print('serving', flush=True)\nsys.stdin.read()"
+        f"server = rpc.Server('127.0.0.1', 19600, 19700, tracker_addr={(host, port)}, key={key!r})"
+        "\nsys.stdin.read()"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", code],

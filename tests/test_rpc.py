@@ -25,7 +25,7 @@ from helpers_rpc import KEY, Running
 from tvm import rpc as tvm_rpc
 from tvm.error import RPCError, RPCSessionTimeoutError
 
-from tvmlab import _rpc, cli, rpc
+from tvmlab import _rpc, cli, rpc, rpc_server
 from tvmlab._abilities import Abilities, abilities
 from tvmlab._rpc import parse_address
 from tvmlab.errors import TuningError
@@ -242,6 +242,21 @@ def test_a_server_listens_where_it_is_told(host: str, told: str | None, library:
     finally:
         server.end()
         running.end()
+
+
+@pytest.mark.parametrize(
+    ("here", "tracker", "is_hidden"),
+    [
+        ("127.0.0.1", "192.0.2.7", True),
+        ("127.0.0.1", "127.0.0.1", False),
+        ("0.0.0.0", "192.0.2.7", False),
+        ("192.0.2.8", "192.0.2.7", False),
+    ],
+)
+def test_a_server_that_its_trackers_clients_cannot_reach(
+    here: str, tracker: str, is_hidden: bool
+) -> None:
+    assert rpc_server.hidden(here, tracker) is is_hidden
 
 
 def test_a_server_tells_what_it_can_run(farm: tuple[str, Running]) -> None:

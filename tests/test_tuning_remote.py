@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import socket
+import struct
 import threading
 import time
 import warnings
@@ -18,7 +20,7 @@ import pytest
 import tvm
 from helpers_rpc import KEY, Running
 
-from tvmlab import host_target
+from tvmlab import _rpc, host_target
 from tvmlab._abilities import Abilities, abilities, processor_name
 from tvmlab.errors import TargetError, ToolchainError, TuningError
 from tvmlab.target import usable_processors
@@ -176,6 +178,30 @@ def test_a_server_of_tvm_itself_is_taken_as_it_is() -> None:
         assert {outcome.cpu for outcome in found} == {""}
 
 
+def test_who_is_left_out_is_given_back(
+    farm: tuple[str, list[Running]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracker, heard = Tracker(farm[0], KEY), queue.SimpleQueue[str]()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        refused = (*server.getsockname(), "k:1")
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                assert _rpc.number(connection) == _rpc.MAGIC
+                heard.put(_rpc.text(connection))
+                connection.sendall(struct.pack("<i", _rpc.SUCCESS))
+
+        threading.Thread(target=answer).start()
+        handed = iter([refused, ("other", 1, "k:2")])
+        monkeypatch.setattr(tracker, "_next", lambda _: next(handed))
+        assert tracker.leave_out(refused, "so it is")
+        assert not tracker.leave_out(refused, "so it is")
+        assert tracker.request(20.0) == ("other", 1, "k:2")
+        assert heard.get(timeout=20) == "client:k:1"
+    assert tracker.servers() == 3  # the one that is left out is none of the tracker's
+
+
 def test_what_a_machine_can_run_and_is_told() -> None:
     here = abilities()
     assert Abilities.read(here.text()) == here
@@ -187,7 +213,7 @@ def test_what_a_machine_can_run_and_is_told() -> None:
     assert told.refusal(arm) == ""
     assert "a processor of x86_64" in told.refusal(x86)
     for text in ("{", "[]", "{}", '{"cpu": 1}'):
-        with pytest.raises(ValueError, match="told without|Expecting"):
+        with pytest.raises(ValueError, match=r"told without|Expecting"):
             Abilities.read(text)
 
 

@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -97,6 +98,11 @@ class Offer:
             self.renew()
 
 
+def hidden(here: str, tracker: str) -> bool:
+    """Whether a server listens for its own machine alone, and its tracker is on another."""
+    return ip_address(here).is_loopback and not ip_address(tracker).is_loopback
+
+
 class Server:
     """Listens, and serves one client after the other.
 
@@ -135,6 +141,11 @@ class Server:
                 if self._tracker and self._offer is None:
                     self._offer = Offer(self._tracker, self._key, self.address)
                     _say("the tracker knows this server")
+                    if hidden(self.address[0], self._offer.connection.getpeername()[0]):
+                        _say(
+                            f"only this machine reaches {self.address[0]}, and the tracker is on "
+                            "another: for clients there, start it with --host 0.0.0.0"
+                        )
                     said = ""
                 self._wait()
             except (OSError, ValueError, Junk) as error:  # the tracker's; a client's end in _wait
