@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import signal
 import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import IO
 
 from tvmlab import _bare, rpc
+from tvmlab._rpc import parse_address
 from tvmlab.tuning.measuring.tracker import Tracker
 
 KEY = "test-machine"
@@ -61,10 +65,49 @@ def tracker(port: int = 0) -> tuple[Running, str]:
     return running, line.removeprefix("tracking at ").partition(". ")[0]
 
 
-def server(address: str | None, key: str = KEY, device_seconds: float = 0.0) -> Running:
+def server(
+    address: str | None, key: str = KEY, device_seconds: float = 0.0, host: str = "127.0.0.1"
+) -> Running:
     """Start a server; `known` waits until it is in use."""
-    where = rpc.parse_address(address) if address else None
-    return Running(rpc.server("127.0.0.1", 0, key, where, device_seconds))
+    where = parse_address(address) if address else None
+    return Running(rpc.server(host, 0, key, where, device_seconds))
+
+
+def server_of_one_processor(address: str, key: str = KEY) -> Running:
+    """Start a server that may use one processor."""
+    line = rpc.server("127.0.0.1", 0, key, parse_address(address))
+    one = min(os.sched_getaffinity(0))
+    start = f"import os, sys; os.sched_setaffinity(0, [{one}]); os.execv(sys.argv[1], sys.argv[1:])"
+    return Running([sys.executable, "-c", start, *line])
+
+
+@contextlib.contextmanager
+def upstream(address: str, key: str = KEY) -> Iterator[None]:
+    """TVM's own server."""
+    host, port = parse_address(address)
+    code = (
+        "import sys\nfrom tvm import rpc\n"
+        f"server = rpc.Server('127.0.0.1', 19600, 19700, tracker_addr={(host, port)}, key={key!r})"
+        "\nsys.stdin.read()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # it starts processes that outlive it
+    )
+    try:
+        end = time.monotonic() + SECONDS
+        while not Tracker(address, key).servers():
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        yield
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert process.stdin is not None
+        process.stdin.close()
 
 
 def known(running: Running) -> None:

@@ -102,6 +102,30 @@ class Speaks:
         T.evaluate(T.call_extern("int32", "fflush", T.reinterpret("handle", T.uint64(0))))
 
 
+@I.ir_module
+class Counts:
+    """It copies whole numbers."""
+
+    @T.prim_func(s_tir=True)
+    def main(x: T.Buffer((64,), "int32"), y: T.Buffer((64,), "int32")):
+        for i in range(64):
+            with T.sblock("y"):
+                place = T.axis.spatial(64, i)
+                y[place] = x[place]
+
+
+@I.ir_module
+class CountsHalf:
+    """It copies the first half of them."""
+
+    @T.prim_func(s_tir=True)
+    def main(x: T.Buffer((64,), "int32"), y: T.Buffer((64,), "int32")):
+        for i in range(32):
+            with T.sblock("y"):
+                place = T.axis.spatial(32, i)
+                y[place] = x[place]
+
+
 def without_size() -> IRModule:
     """A kernel for vectors of any length."""
     n = te.var("n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -24,11 +25,13 @@ from helpers_rpc import KEY, Running
 from tvm import rpc as tvm_rpc
 from tvm.error import RPCError, RPCSessionTimeoutError
 
-from tvmlab import cli, rpc, rpc_server
+from tvmlab import _rpc, cli, rpc, rpc_server
+from tvmlab._abilities import Abilities, abilities
+from tvmlab._rpc import parse_address
 from tvmlab.errors import TuningError
 from tvmlab.tuning.measuring.tracker import Tracker
 
-MAGIC = struct.pack("<i", rpc_server.MAGIC)
+MAGIC = struct.pack("<i", _rpc.MAGIC)
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +120,7 @@ JUNK = [
 
 @pytest.mark.parametrize("junk", JUNK)
 def test_a_server_turns_junk_away(junk: bytes, farm: tuple[str, Running], library: Path) -> None:
-    where = rpc.parse_address(address_of(farm[0]))
+    where = parse_address(address_of(farm[0]))
     with socket.create_connection(where) as connection:
         connection.sendall(junk)
     assert call(session(farm[0]), library / "adds.so").all()
@@ -125,19 +128,19 @@ def test_a_server_turns_junk_away(junk: bytes, farm: tuple[str, Running], librar
 
 def address_of(tracker: str) -> str:
     """The address of the one server that the tracker knows."""
-    found = tvm_rpc.connect_tracker(*rpc.parse_address(tracker)).summary()["server_info"]
+    found = tvm_rpc.connect_tracker(*parse_address(tracker)).summary()["server_info"]
     (host, port) = found[0]["addr"]
     return f"{host}:{port}"
 
 
 def test_a_client_that_says_nothing(farm: tuple[str, Running], library: Path) -> None:
-    with socket.create_connection(rpc.parse_address(address_of(farm[0]))):
+    with socket.create_connection(parse_address(address_of(farm[0]))):
         assert call(session(farm[0]), library / "adds.so").all()  # after five seconds
 
 
 @pytest.mark.parametrize("length", [-1, 0, 7, 2**20 + 1, 2**31 - 1])
 def test_a_tracker_bears_junk(length: int, farm: tuple[str, Running]) -> None:
-    magic = struct.pack("<i", rpc_server.TRACKER_MAGIC)
+    magic = struct.pack("<i", _rpc.TRACKER_MAGIC)
     random = np.random.default_rng(length % 97)
     texts = [b"", b"{}", b"[]", b"[3]", b"[99]", b'["a", {}]', b"[3, [], [1, 2], 3]", b"\xff\xff"]
     for text in [*texts, b'[5, {"addr": []}]', b"[4, {}, 1, 2]", b'[2, "guess"]']:
@@ -149,7 +152,7 @@ def test_a_tracker_bears_junk(length: int, farm: tuple[str, Running]) -> None:
 
 
 def poke(address: str, data: bytes) -> None:
-    with socket.create_connection(rpc.parse_address(address), timeout=5) as connection:
+    with socket.create_connection(parse_address(address), timeout=5) as connection:
         connection.sendall(data)
 
 
@@ -201,18 +204,78 @@ def test_a_server_without_a_tracker_and_ctrl_c(library: Path) -> None:
         server.end()
 
 
+def listens(port: int) -> set[str]:
+    """The addresses at which somebody listens to a port."""
+    return {
+        c.laddr.ip
+        for c in psutil.net_connections("tcp4")
+        if c.status == psutil.CONN_LISTEN and c.laddr.port == port
+    }
+
+
+@pytest.mark.parametrize(
+    ("host", "told"), [("127.0.0.1", "127.0.0.1"), ("127.0.0.2", "127.0.0.2"), ("0.0.0.0", None)]
+)
+def test_a_server_listens_where_it_is_told(host: str, told: str | None, library: Path) -> None:
+    if sys.platform != "linux":
+        pytest.skip("other systems have one loopback address")
+    running, address = farms.tracker()
+    server = farms.server(address, host=host)
+    try:
+        line = server.until("serving")
+        port = int(line.rpartition(":")[2])
+        assert f" {host}:{port}" in line
+        farms.known(server)
+        assert listens(port) == {host}
+        assert address_of(address) == f"{told or '127.0.0.1'}:{port}"
+        taken = Tracker(address, KEY).request(20.0)
+        assert taken is not None
+        assert taken[:2] == (told or "127.0.0.1", port)
+        connected = tvm_rpc.connect(*taken, session_timeout=20)
+        assert call(connected, library / "adds.so").all()
+        other = "127.0.0.1" if host == "127.0.0.2" else "127.0.0.2"
+        with (
+            contextlib.nullcontext() if told is None else pytest.raises(ConnectionRefusedError),
+            socket.create_connection((other, port)),
+        ):
+            pass
+    finally:
+        server.end()
+        running.end()
+
+
+@pytest.mark.parametrize(
+    ("here", "tracker", "is_hidden"),
+    [
+        ("127.0.0.1", "192.0.2.7", True),
+        ("127.0.0.1", "127.0.0.1", False),
+        ("0.0.0.0", "192.0.2.7", False),
+        ("192.0.2.8", "192.0.2.7", False),
+    ],
+)
+def test_a_server_that_its_trackers_clients_cannot_reach(
+    here: str, tracker: str, is_hidden: bool
+) -> None:
+    assert rpc_server.hidden(here, tracker) is is_hidden
+
+
+def test_a_server_tells_what_it_can_run(farm: tuple[str, Running]) -> None:
+    told = Abilities.read(str(session(farm[0]).get_function("tvmlab.abilities")()))
+    assert told == abilities()
+
+
 # The commands
 
 
 @pytest.mark.parametrize("text", ["", "host", "host:", ":1", "host:x", "host:0", "host:65536"])
 def test_an_address_that_is_none(text: str) -> None:
     with pytest.raises(TuningError, match="host and its port"):
-        rpc.parse_address(text)
+        parse_address(text)
 
 
 def test_an_address() -> None:
-    assert rpc.parse_address("example.org:9190") == ("example.org", 9190)
-    assert rpc.parse_address("::1:80") == ("::1", 80)
+    assert parse_address("example.org:9190") == ("example.org", 9190)
+    assert parse_address("::1:80") == ("::1", 80)
 
 
 def test_help_says_who_may_reach_a_port(capsys: pytest.CaptureFixture[str]) -> None:
@@ -279,7 +342,8 @@ def test_a_port_that_is_taken() -> None:
             rpc.server("127.0.0.1", port, KEY, None), capture_output=True, text=True, timeout=60
         )
     assert done.returncode == 1
-    assert f"cannot listen at 127.0.0.1:{port}" in done.stderr
+    assert "cannot listen" in done.stderr
+    assert f"127.0.0.1:{port}" in done.stderr
 
 
 def test_the_program_is_installed_by_its_name() -> None:

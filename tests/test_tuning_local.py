@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import signal
@@ -16,6 +17,7 @@ import tvm
 
 from tvmlab import host_target
 from tvmlab.errors import TargetError, TuningError
+from tvmlab.target import usable_processors
 from tvmlab.tuning.measure import Measure, Outcome
 from tvmlab.tuning.measuring import local
 from tvmlab.tuning.measuring import process as process_module
@@ -185,9 +187,9 @@ def test_as_many_workers_as_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "Process", Fake)
     monkeypatch.setattr(local, "physical_cores", lambda: 3)
     monkeypatch.setattr(local, "_memory", lambda: 30 << 30)
-    target = tvm.target.Target({"kind": "llvm", "num-cores": 7})
+    target = tvm.target.Target({"kind": "llvm", "num-cores": 1})
     LocalMeasurer(target).close()
-    assert started == [(7, 8 << 30)] * 3
+    assert started == [(1, 8 << 30)] * 3
     started.clear()
     monkeypatch.setattr(local, "_memory", lambda: 3 << 30)
     LocalMeasurer(tvm.target.Target("llvm"), workers=2).close()
@@ -200,6 +202,10 @@ def test_as_many_workers_as_cores(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"kind": "llvm", "mtriple": "aarch64-linux-gnu", "num-cores": 2}, "lacks"),
         ({"kind": "llvm", "mcpu": "sapphirerapids", "mattr": ["+amx-fp8"], "num-cores": 2}, "amx"),
         ({"kind": "cuda", "arch": "sm_80"}, "not on cuda"),
+        (
+            {"kind": "llvm", "num-cores": 5000},
+            rf"num-cores is 5000, and it has {usable_processors()} processor(.|\n)*host_target",
+        ),
     ],
 )
 def test_a_target_that_cannot_run_here(
@@ -208,6 +214,41 @@ def test_a_target_that_cannot_run_here(
     monkeypatch.setattr(local, "Process", None)  # nothing is started
     with pytest.raises(TargetError, match=why):
         LocalMeasurer(tvm.target.Target(target))
+
+
+def test_as_many_threads_as_logical_processors() -> None:
+    target = tvm.target.Target({"kind": "llvm", "num-cores": usable_processors()})
+    with LocalMeasurer(target, QUICK, workers=1) as measurer:
+        ((_, outcome),) = measurer.measure([kernels.adds(1.0)])
+        assert good(outcome)
+        assert outcome.cpu == ""
+        assert measurer.options is QUICK
+
+
+NO_NUMBERS = [True, "1", None, 1.5]
+NO_SECONDS = [True, "1", None, 0, -1.0, math.inf, math.nan]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *[(name, value) for name in ("number", "repeat") for value in [*NO_NUMBERS, 0, -1]],
+        *[("min_repeat_ms", value) for value in [*NO_NUMBERS, -1]],
+        *[(name, value) for name in ("timeout", "build_timeout") for value in NO_SECONDS],
+        *[("cache_flush", value) for value in (1, None, "no")],
+    ],
+)
+def test_how_nothing_can_be_measured(name: str, value: object) -> None:
+    with pytest.raises(TuningError, match=re.escape(f"{name} is {value!r}, not ")) as caught:
+        Measure(**{name: value})  # type: ignore[arg-type]
+    assert caught.value.where == f"Measure({name}={value!r})"
+    assert caught.value.fix
+
+
+def test_the_least_that_can_be_measured_with() -> None:
+    made = Measure(1, 1, 0, 1, 0.1, False)
+    assert (made.timeout, made.build_timeout) == (1, 0.1)
+    assert Measure().build_timeout == 10.0
 
 
 def test_workers_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import socket
+import struct
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,15 +20,19 @@ import pytest
 import tvm
 from helpers_rpc import KEY, Running
 
-from tvmlab import host_target
+from tvmlab import _rpc, host_target
+from tvmlab._abilities import Abilities, abilities, processor_name
 from tvmlab.errors import TargetError, ToolchainError, TuningError
+from tvmlab.target import usable_processors
 from tvmlab.tuning.measure import Measure, Outcome
 from tvmlab.tuning.measuring import remote_batch
 from tvmlab.tuning.measuring.local import LocalMeasurer
 from tvmlab.tuning.measuring.remote import RemoteMeasurer, linker
 from tvmlab.tuning.measuring.tracker import Tracker
+from tvmlab.tuning.search.answers import same_answer
 
 QUICK = Measure(repeat=2, timeout=1.0)
+TWO = [kernels.adds(1.0), kernels.adds(2.0)]
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +68,9 @@ def test_a_batch_with_all_that_goes_wrong(measurer: RemoteMeasurer) -> None:
     with LocalMeasurer(host_target(), QUICK, workers=1) as local:
         ((_, here),) = local.measure([batch[0]])
     assert found[0].answer == pytest.approx(here.answer)
+    assert found[0].cpu == processor_name()
+    assert here.cpu == ""
+    assert measurer.options is QUICK
 
 
 def test_several_servers_at_once(measurer: RemoteMeasurer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,10 +96,125 @@ def test_a_duel(measurer: RemoteMeasurer) -> None:
     assert good(first, 5)
     assert good(second, 5)
     assert first.answer != second.answer
+    assert first.cpu == second.cpu == processor_name()
     assert "cannot be compiled" in bad.error
     failed, _ = measurer.duel([kernels.adds(1.0), kernels.Outside], 2)
     assert "The duel failed: the kernel ended its process with SIGSEGV" in failed.error
     assert "cannot be compiled" in measurer.duel([kernels.ForDevices], 2)[0].error
+
+
+def test_a_kernel_that_leaves_half_of_its_output(measurer: RemoteMeasurer) -> None:
+    found = dict(measurer.measure([kernels.Counts, kernels.CountsHalf]))
+    assert good(found[0])
+    assert good(found[1])
+    assert not same_answer(found[0].answer, found[1].answer, ["int32"])
+
+
+# No machine has AMD's XOP and Intel's AMX at once.
+BEYOND = tvm.target.Target({"kind": "llvm", "mattr": ["+xop", "+amx-tile"], "num-cores": 1})
+CROWD = tvm.target.Target({"kind": "llvm", "num-cores": 5000})
+
+
+@pytest.mark.parametrize(("target", "why"), [(BEYOND, "it lacks "), (CROWD, "num-cores is 5000")])
+@pytest.mark.parametrize("first", ["measure", "duel"])
+def test_servers_that_cannot_run_the_target(
+    target: tvm.target.Target, why: str, first: str, farm: tuple[str, list[Running]]
+) -> None:
+    with RemoteMeasurer(target, QUICK, tracker=farm[0], key=KEY, workers=1) as measurer:
+
+        def measured() -> None:
+            with pytest.raises(
+                TargetError, match=f"can run what is (.|\n)*{why}(.|\n)*to do: tune"
+            ):
+                list(measurer.measure(TWO))
+
+        def fought() -> None:
+            for outcome in measurer.duel(TWO, 2):
+                assert "The duel failed: No server" in outcome.error
+                assert why in outcome.error
+
+        uses = [measured, fought] if first == "measure" else [fought, measured]
+        with pytest.warns(RuntimeWarning, match="is left out") as warned:
+            uses[0]()
+        assert len(warned) == 3
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # each is warned of once
+            uses[1]()
+
+
+@pytest.mark.skipif(usable_processors() < 2, reason="this machine has one processor")
+def test_servers_of_two_kinds() -> None:
+    target = tvm.target.Target({"kind": "llvm", "num-cores": 2})
+    with farms.farm(1) as (address, (able, _)):
+        small = farms.server_of_one_processor(address)
+        try:
+            farms.known(small)
+            with RemoteMeasurer(target, QUICK, tracker=address, key=KEY, workers=1) as measurer:
+                with warnings.catch_warnings(record=True) as warned:
+                    warnings.simplefilter("always")
+                    for _ in range(3):
+                        found = dict(measurer.measure(TWO * 3))
+                        assert all(good(outcome) for outcome in found.values())
+                        assert all(good(outcome, 3) for outcome in measurer.duel(TWO, 3))
+                (warning,) = warned
+                assert "num-cores is 2, and it has 1 processor to use" in str(warning.message)
+                able.end()
+                with pytest.raises((TargetError, TuningError)):
+                    list(measurer.measure(TWO))
+            # The small one is there for those whose target it can run.
+            least = tvm.target.Target({"kind": "llvm", "num-cores": 1})
+            with RemoteMeasurer(least, QUICK, tracker=address, key=KEY, workers=1) as measurer:
+                assert all(good(outcome) for _, outcome in measurer.measure(TWO))
+        finally:
+            small.end()
+
+
+def test_a_server_of_tvm_itself_is_taken_as_it_is() -> None:
+    with farms.farm(0) as (address, _), farms.upstream(address):
+        how = Measure(repeat=2, timeout=10.0)
+        with RemoteMeasurer(CROWD, how, tracker=address, key=KEY, workers=1) as measurer:
+            found = [outcome for _, outcome in measurer.measure(TWO)]
+        assert all(good(outcome) for outcome in found)
+        assert {outcome.cpu for outcome in found} == {""}
+
+
+def test_who_is_left_out_is_given_back(
+    farm: tuple[str, list[Running]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracker, heard = Tracker(farm[0], KEY), queue.SimpleQueue[str]()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        refused = (*server.getsockname(), "k:1")
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                assert _rpc.number(connection) == _rpc.MAGIC
+                heard.put(_rpc.text(connection))
+                connection.sendall(struct.pack("<i", _rpc.SUCCESS))
+
+        threading.Thread(target=answer).start()
+        handed = iter([refused, ("other", 1, "k:2")])
+        monkeypatch.setattr(tracker, "_next", lambda _: next(handed))
+        assert tracker.leave_out(refused, "so it is")
+        assert not tracker.leave_out(refused, "so it is")
+        assert tracker.request(20.0) == ("other", 1, "k:2")
+        assert heard.get(timeout=20) == "client:k:1"
+    assert tracker.servers() == 3  # the one that is left out is none of the tracker's
+
+
+def test_what_a_machine_can_run_and_is_told() -> None:
+    here = abilities()
+    assert Abilities.read(here.text()) == here
+    assert here.refusal(host_target()) == ""
+    arm = tvm.target.Target({"kind": "llvm", "mtriple": "aarch64-linux-gnu", "num-cores": 1})
+    x86 = tvm.target.Target({"kind": "llvm", "mtriple": "x86_64-linux-gnu", "num-cores": 1})
+    assert here.cpu
+    told = Abilities("Some", "aarch64-unknown-linux-gnu", ("neon",), 2, 4)
+    assert told.refusal(arm) == ""
+    assert "a processor of x86_64" in told.refusal(x86)
+    for text in ("{", "[]", "{}", '{"cpu": 1}'):
+        with pytest.raises(ValueError, match=r"told without|Expecting"):
+            Abilities.read(text)
 
 
 def test_given_up_in_the_middle(measurer: RemoteMeasurer) -> None:
@@ -126,6 +251,7 @@ def test_one_hangs_one_is_lost_one_comes_and_then_the_tracker_goes(
         tracker.end()
         with pytest.raises(TuningError, match="does not answer"):
             list(rest)
+        assert ["tracker does not answer" in o.error for o in measurer.duel(TWO, 2)] == [True] * 2
         late[0].end()
 
 
@@ -187,8 +313,9 @@ def test_all_servers_are_taken(measurer: RemoteMeasurer, monkeypatch: pytest.Mon
     monkeypatch.setattr(remote_batch, "PATIENCE_SECONDS", 1.0)
     with pytest.raises(TuningError, match="All servers are taken"):
         list(measurer.measure([kernels.adds(1.0)]))
-    with pytest.raises(TuningError, match="No server is free"):
-        measurer.duel([kernels.adds(1.0)], 2)
+    bad, (untried, *_) = measurer.duel([kernels.ForDevices], 2)[0], measurer.duel(TWO, 2)
+    assert "cannot be compiled" in bad.error
+    assert "The duel failed: no server is free" in untried.error
 
 
 def test_no_server_of_the_key(farm: tuple[str, list[Running]]) -> None:

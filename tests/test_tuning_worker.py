@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import helpers_tuning_kernels as kernels
 import numpy as np
@@ -25,7 +24,7 @@ from tvmlab import _forked, host_target
 from tvmlab.errors import TuningError
 from tvmlab.tuning.measuring import process as process_module
 from tvmlab.tuning.measuring import wire
-from tvmlab.tuning.measuring.kernels import Plan, build, fingerprint, in_turn, inputs, measure
+from tvmlab.tuning.measuring.kernels import fingerprint, inputs
 from tvmlab.tuning.measuring.process import KernelError, Process, WorkerLost
 
 TARGET = json.loads(str(host_target()))
@@ -118,79 +117,6 @@ def test_a_receiver_that_does_not_read() -> None:
         wire.send(ours, {"text": "x" * 30_000_000}, time.monotonic() + 0.1)
 
 
-# What kernels are called with, and what they answer
-
-
-def test_inputs_have_the_range_of_their_type() -> None:
-    shape = (4000,)
-    made = inputs(
-        tuple((shape, dtype) for dtype in ("float32", "int8", "uint8", "int32", "bool", "bfloat16"))
-    )
-    floats, signed, unsigned, whole, flags, brain = made
-    assert floats.dtype == np.float32
-    assert -1 <= floats.min() < -0.9 < 0.9 < floats.max() <= 1
-    assert (signed.min(), signed.max()) == (-128, 127)
-    assert (unsigned.min(), unsigned.max()) == (0, 255)
-    assert not whole.any()
-    assert not flags.any()
-    assert str(brain.dtype) == "bfloat16"
-    assert len(np.unique(brain.astype(np.float32))) > 100
-
-
-def test_each_input_has_its_own_numbers() -> None:
-    first, second = inputs((((9,), "float32"), ((9,), "float32")))
-    assert not np.array_equal(first, second)
-
-
-def test_a_fingerprint_tells_outputs_apart() -> None:
-    output = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
-    magnitudes, signed = fingerprint([output])
-    assert magnitudes == 2 + 1 + 0 + 1 + 2 + 3
-    assert fingerprint([output[::-1]])[0] == magnitudes
-    assert fingerprint([output[::-1].copy()])[1] != signed
-    assert fingerprint([output.astype(np.int8)]) == [magnitudes, signed]
-    assert fingerprint([output, output]) == [magnitudes, signed] * 2
-
-
-def test_the_answer_is_that_of_what_is_written() -> None:
-    kernel = build(tvm.ir.save_json(kernels.adds(1.0)), TARGET)
-    assert kernel.arguments == (((64,), "float32"), ((64,), "float32"))
-    assert kernel.outputs == (1,)
-    (answer,) = measure([kernel], Plan(**PLAN), 0)["answers"]
-    assert answer == pytest.approx(fingerprint([inputs(kernel.arguments)[0] + np.float32(1)]))
-
-
-class Timed:
-    """A module whose timer says who was asked, and how."""
-
-    def __init__(self, name: str, asked: list[tuple[str, dict[str, object]]]) -> None:
-        self.name, self.asked = name, asked
-
-    def time_evaluator(self, _function: str, _device: object, **how: object) -> Any:
-        def call(*_: object) -> object:
-            self.asked.append((self.name, how))
-            return type("Found", (), {"results": [1.0] * int(str(how["repeat"]))})
-
-        return call
-
-
-def test_kernels_in_turn_change_their_order() -> None:
-    asked: list[tuple[str, dict[str, object]]] = []
-    timed = [(Timed(name, asked), None, []) for name in "abc"]
-    times = in_turn(timed, Plan(2, 5, 7, True), rounds=3)
-    assert "".join(name for name, _ in asked) == "abccbaabc"
-    assert times == [[1.0] * 3] * 3
-    assert asked[0][1] == {
-        "number": 2,
-        "repeat": 1,
-        "min_repeat_ms": 7,
-        "f_preproc": "cache_flush_cpu_non_first_arg",
-    }
-    asked.clear()
-    assert in_turn(timed[:1], Plan(2, 5, 7, False), rounds=0) == [[1.0] * 5]
-    assert asked[0][1]["f_preproc"] == ""
-
-
 # The process
 
 
@@ -199,7 +125,9 @@ def test_a_worker_measures(shared: Process) -> None:
     (times,), (answer,) = told["times"], told["answers"]
     assert len(times) == 3
     assert all(seconds > 0 for seconds in times)
-    assert answer == pytest.approx(fingerprint([inputs((((64,), "float32"),))[0] + np.float32(1)]))
+    assert answer == pytest.approx(
+        fingerprint([inputs((((64,), "float32"),), ())[0] + np.float32(1)])
+    )
 
 
 @pytest.mark.parametrize(

@@ -10,46 +10,18 @@ import argparse
 import os
 import secrets
 import signal
-import socket
 import sys
 
 from ._bare import command, environment
+from ._rpc import listening, parse_address
 from .errors import TuningError
 
-__all__ = ["add_commands", "parse_address", "server", "tracker"]
+__all__ = ["add_commands", "server", "tracker"]
 
 TRUSTED = (
     "TVM's RPC runs whatever it is sent, for anybody who can reach the port: listen on trusted "
     "networks only."
 )
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """Read ``host:port``.
-
-    Parameters
-    ----------
-    text : str
-        Such as ``127.0.0.1:9190``.
-
-    Returns
-    -------
-    (str, int)
-        The host and the port.
-
-    Raises
-    ------
-    TuningError
-        It is something else.
-    """
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise TuningError(
-            "The address of an RPC tracker is its host and its port.",
-            where=repr(text),
-            fix='write it as in "127.0.0.1:9190"',
-        )
-    return host, int(port)
 
 
 def tracker(host: str, port: int) -> int:
@@ -78,7 +50,7 @@ def tracker(host: str, port: int) -> int:
         raise TuningError(
             "TVM's tracker needs tornado.", where=str(error), fix="pip install 'tornado>=6.6'"
         ) from error
-    listener = _listening(host, port)
+    listener = listening(host, port)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     found = listener.getsockname()
     print(f"tracking at {found[0]}:{found[1]}. {TRUSTED}", flush=True)
@@ -90,17 +62,6 @@ def tracker(host: str, port: int) -> int:
     finally:
         listener.close()
     return 0
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    try:
-        return socket.create_server((host, port))
-    except OSError as error:
-        raise TuningError(
-            f"The tracker cannot listen: {error.strerror or error}",
-            where=f"{host}:{port}",
-            fix="choose another --port (0 is any that is free), or a --host of this machine",
-        ) from error
 
 
 def server(

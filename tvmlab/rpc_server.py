@@ -2,8 +2,8 @@
 
 TVM's own server (``python -m tvm.exec.rpc_server``) stops answering for good when a kernel crashes,
 and waits for ever for a client that connects and says nothing. This one does neither, and says to
-the client how its kernel ended. It imports nothing of this package but what is beside it, so that
-nothing stands between a kernel and the machine.
+the client how its kernel ended. It imports little of this package, so that nothing stands
+between a kernel and the machine.
 """
 
 from __future__ import annotations
@@ -21,54 +21,31 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NoReturn
 
 from ._forked import doomed, how_it_died
+from ._rpc import (
+    MAGIC,
+    MISMATCH,
+    SUCCESS,
+    TRACKER_MAGIC,
+    Junk,
+    listening,
+    number,
+    packed,
+    parse_address,
+    text,
+)
+from .errors import TuningError
 
-# TVM's python/tvm/rpc/base.py.
-MAGIC, TRACKER_MAGIC = 0xFF271, 0x2F271
-SUCCESS, MISMATCH = MAGIC, MAGIC + 2
 TRACKER_SUCCESS, PUT, UPDATE_INFO, PENDING = 0, 3, 5, 7
 # A client that has connected says who it is in this time, and a tracker answers in it.
 _TALK_SECONDS = 5.0
 # How often the tracker is asked whether the server is still on offer, and how often it may say
 # that somebody took it who does not come.
 _LOOK_SECONDS, _LOOKS = 2.0, 3
-_LONGEST = 1 << 20
-
-
-class Junk(Exception):
-    """What came over a connection is not the protocol."""
-
-
-def exactly(connection: socket.socket, length: int) -> bytes:
-    """Receive so many bytes, or raise OSError."""
-    pieces = b""
-    while len(pieces) < length:
-        piece = connection.recv(length - len(pieces))
-        if not piece:
-            raise ConnectionError("the other end closed the connection")
-        pieces += piece
-    return pieces
-
-
-def number(connection: socket.socket) -> int:
-    """Receive a number."""
-    return int(struct.unpack("<i", exactly(connection, 4))[0])
-
-
-def text(connection: socket.socket) -> str:
-    """Receive a text: its length, then UTF-8."""
-    length = number(connection)
-    if not 0 <= length <= _LONGEST:
-        raise Junk(f"a text of {length} bytes")
-    return exactly(connection, length).decode(errors="replace")
-
-
-def packed(text: str) -> bytes:
-    """Give a text as it is sent."""
-    return struct.pack("<i", len(text.encode())) + text.encode()
 
 
 class Offer:
@@ -80,22 +57,22 @@ class Offer:
         The tracker's host and port.
     key : str
         What kind of device the server is.
-    port : int
+    address : (str, int)
         Where the server listens.
     """
 
-    def __init__(self, tracker: tuple[str, int], key: str, port: int) -> None:
-        self._key, self._port = key, port
+    def __init__(self, tracker: tuple[str, int], key: str, address: tuple[str, int]) -> None:
+        self._key, self._port = key, address[1]
+        # Where it listens at all addresses, the tracker sees the one that others reach it by.
+        self._host = None if address[0] == "0.0.0.0" else address[0]
         self._misses = 0
         self.match = ""
         self.connection = socket.create_connection(tracker, timeout=_TALK_SECONDS)
         try:
-            # The tracker sees the address that others reach this machine by.
-            host = self.connection.getsockname()[0]
             self.connection.sendall(struct.pack("<i", TRACKER_MAGIC))
             if number(self.connection) != TRACKER_MAGIC:
                 raise Junk("it is no RPC tracker")
-            self._ask([UPDATE_INFO, {"key": f"server:{key}", "addr": [host, port]}])
+            self._ask([UPDATE_INFO, {"key": f"server:{key}", "addr": [self._host, self._port]}])
             self.renew()
         except BaseException:
             self.connection.close()
@@ -108,7 +85,7 @@ class Offer:
     def renew(self) -> None:
         """Say that the server is free."""
         self.match = f"{self._key}:{secrets.token_hex(8)}"
-        self._ask([PUT, self._key, [self._port, self.match], None])
+        self._ask([PUT, self._key, [self._port, self.match], self._host])
         self._misses = 0
 
     def look(self) -> None:
@@ -119,6 +96,11 @@ class Offer:
         self._misses += 1
         if self._misses >= _LOOKS:
             self.renew()
+
+
+def hidden(here: str, tracker: str) -> bool:
+    """Whether a server listens for its own machine alone, and its tracker is on another."""
+    return ip_address(here).is_loopback and not ip_address(tracker).is_loopback
 
 
 class Server:
@@ -147,7 +129,7 @@ class Server:
         device_seconds: float,
     ) -> None:
         self._key, self._tracker, self._device_seconds = key, tracker, device_seconds
-        self._listener = socket.create_server((host, port))
+        self._listener = listening(host, port)
         self.address: tuple[str, int] = self._listener.getsockname()[:2]
         self._offer: Offer | None = None
 
@@ -157,8 +139,13 @@ class Server:
         while True:
             try:
                 if self._tracker and self._offer is None:
-                    self._offer = Offer(self._tracker, self._key, self.address[1])
+                    self._offer = Offer(self._tracker, self._key, self.address)
                     _say("the tracker knows this server")
+                    if hidden(self.address[0], self._offer.connection.getpeername()[0]):
+                        _say(
+                            f"only this machine reaches {self.address[0]}, and the tracker is on "
+                            "another: for clients there, start it with --host 0.0.0.0"
+                        )
                     said = ""
                 self._wait()
             except (OSError, ValueError, Junk) as error:  # the tracker's; a client's end in _wait
@@ -254,6 +241,8 @@ def _session(connection: socket.socket, folder: Path, device_seconds: float) -> 
     import tvm
     import tvm_ffi
 
+    from ._abilities import FUNCTION, abilities
+
     os.chdir(folder)
 
     def workpath(name: str) -> str:
@@ -263,19 +252,18 @@ def _session(connection: socket.socket, folder: Path, device_seconds: float) -> 
         time.sleep(device_seconds)
         return tvm.runtime.load_module(workpath(name))
 
-    functions: dict[str, Callable[..., Any]] = {"workpath": workpath, "load_module": load}
+    functions: dict[str, Callable[..., Any]] = {
+        "tvm.rpc.server.workpath": workpath,
+        "tvm.rpc.server.load_module": load,
+        FUNCTION: lambda: abilities().text(),
+    }
     for name, function in functions.items():
-        tvm_ffi.register_global_func(f"tvm.rpc.server.{name}", function, override=True)
+        tvm_ffi.register_global_func(name, function, override=True)
     tvm.get_global_func("rpc.ServerLoop")(connection.fileno())
 
 
 def _say(text: str) -> None:
     print(text, flush=True)
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    return host, int(port)
 
 
 def main(arguments: list[str]) -> int:
@@ -296,18 +284,20 @@ def main(arguments: list[str]) -> int:
         parser.add_argument(name)
     told = parser.parse_args(["--", *arguments])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    import tvm  # noqa: F401  (once, before any process is forked off)
+    from ._abilities import abilities  # imports tvm, once, before any process is forked off
+
+    abilities()
 
     try:
         server = Server(
             told.host,
             int(told.port),
             told.key,
-            _address(told.tracker) if told.tracker else None,
+            parse_address(told.tracker) if told.tracker else None,
             float(told.device_seconds),
         )
-    except OSError as error:
-        print(f"cannot listen at {told.host}:{told.port}: {error}", file=sys.stderr)
+    except TuningError as error:
+        print(error, file=sys.stderr)
         return 1
     _say(f"serving {told.key} at {server.address[0]}:{server.address[1]}")
     if float(told.device_seconds):

@@ -13,7 +13,7 @@ import math
 import os
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,15 @@ from .errors import TargetError
 
 __all__ = [
     "as_target",
+    "cpu_features",
     "host_target",
+    "lacking",
     "missing_features",
     "physical_cores",
     "runtime_threads",
     "split_target",
+    "system_triple",
+    "usable_processors",
 ]
 
 PARTITIONERS = ("npu",)
@@ -45,6 +49,11 @@ def _allowed() -> tuple[int, ...]:
 # Asked at import: a pool of TVM's that has started ties its thread to some cores, and who asks
 # later is told of these alone.
 _PROCESSORS = _allowed()
+
+
+def usable_processors() -> int:
+    """Count the logical processors that this process may use."""
+    return len(_PROCESSORS)
 
 
 def physical_cores() -> int:
@@ -125,8 +134,11 @@ def host_target() -> tvm.target.Target:
             RuntimeWarning,
             stacklevel=2,
         )
-    cpu = tvm.get_global_func("target.llvm_get_system_cpu")()
-    return tvm.target.Target({"kind": "llvm", "mcpu": str(cpu), "num-cores": cores})
+    return tvm.target.Target({"kind": "llvm", "mcpu": _system_cpu(), "num-cores": cores})
+
+
+def _system_cpu() -> str:
+    return str(tvm.get_global_func("target.llvm_get_system_cpu")())
 
 
 def _asked_threads() -> int | None:
@@ -153,10 +165,11 @@ def runtime_threads() -> int:
 
 
 def _triple(made: tvm.target.Target) -> str:
-    return str(made.attrs.get("mtriple", _system_triple()))
+    return str(made.attrs.get("mtriple", system_triple()))
 
 
-def _system_triple() -> str:
+def system_triple() -> str:
+    """Give LLVM's triple of this machine, the architecture first."""
     return str(tvm.get_global_func("target.llvm_get_system_triple")())
 
 
@@ -281,13 +294,39 @@ def missing_features(target: tvm.target.Target) -> str:
     """
     if target.kind.name != "llvm":
         return ""
-    host = host_target()
-    triple = _triple(target)
-    if triple.partition("-")[0] != _system_triple().partition("-")[0]:
-        return f"a processor of {triple}"
-    features = tvm.get_global_func("target.llvm_get_cpu_features")
+    return lacking(target, system_triple(), cpu_features())
+
+
+def lacking(target: tvm.target.Target, triple: str, features: Collection[str]) -> str:
+    """Name what a CPU target uses and a machine lacks.
+
+    Parameters
+    ----------
+    target : tvm.target.Target
+        Of kind ``llvm``.
+    triple : str
+        The machine's, the architecture first.
+    features : collection of str
+        The machine's instruction sets, by LLVM's names.
+
+    Returns
+    -------
+    str
+        As `missing_features`.
+    """
+    wanted = _triple(target)
+    if wanted.partition("-")[0] != triple.partition("-")[0]:
+        return f"a processor of {wanted}"
     # Without either, LLVM compiles for the least processor of the architecture.
     named = "mcpu" in target.attrs or "mattr" in target.attrs
-    wanted = {str(name) for name in features(target)} if named else set()
-    absent = wanted - {str(name) for name in features(host)}
+    absent = _features(target) - set(features) if named else set()
     return ", ".join(sorted(name for name in absent if name.startswith(_INSTRUCTIONS)))
+
+
+def cpu_features() -> set[str]:
+    """List this machine's instruction sets, by LLVM's names."""
+    return _features(tvm.target.Target({"kind": "llvm", "mcpu": _system_cpu()}))
+
+
+def _features(target: tvm.target.Target) -> set[str]:
+    return {str(name) for name in tvm.get_global_func("target.llvm_get_cpu_features")(target)}

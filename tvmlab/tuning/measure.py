@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import tvm
 from tvm.ir import IRModule
+
+from ..errors import TuningError
 
 __all__ = ["Measure", "Measurer", "Outcome", "how"]
 
@@ -32,14 +35,41 @@ class Measure:
         Whether all arguments but the first are flushed from the caches before each sample, as a
         layer in the middle of a network finds them (``enable_cpu_cache_flush``). The first sample
         call is then the only one that is cold, so `number` should be 1.
+
+    Raises
+    ------
+    TuningError
+        A value is of another type, or out of its range.
     """
 
     number: int = 1
     repeat: int = 8
     min_repeat_ms: int = 0
     timeout: float = 10.0
-    build_timeout: float = 30.0
+    build_timeout: float = 10.0
     cache_flush: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse what no kernel can be measured with."""
+        for name, least in (("number", 1), ("repeat", 1), ("min_repeat_ms", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise _wrong(name, value, f"a whole number of at least {least}")
+        for name in ("timeout", "build_timeout"):
+            value = getattr(self, name)
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not is_number or not 0 < value < math.inf:
+                raise _wrong(name, value, "a number of seconds above 0, not infinite")
+        if not isinstance(self.cache_flush, bool):
+            raise _wrong("cache_flush", self.cache_flush, "True or False")
+
+
+def _wrong(name: str, value: object, wanted: str) -> TuningError:
+    return TuningError(
+        f"Measure's {name} is {value!r}, not {wanted}.",
+        where=f"Measure({name}={value!r})",
+        fix=f"give {wanted}, or leave it out",
+    )
 
 
 @dataclass(frozen=True)
@@ -56,6 +86,9 @@ class Outcome:
         A fingerprint of what the kernel computed from seeded inputs: two numbers an output, the sum
         of its magnitudes and a sum weighted by seeded signs, in float64. Kernels of the same
         function agree up to rounding. Empty where it was not computed.
+    cpu : str
+        The processor that it ran on, by its maker's name, where that is another machine's; empty
+        where it is this one's, or an RPC server does not tell.
     """
 
     times: tuple[float, ...] = ()
@@ -75,7 +108,10 @@ class Measurer(Protocol):
         ...
 
     def duel(self, kernels: Sequence[IRModule], rounds: int) -> list[Outcome]:
-        """Measure some kernels in turn, a sample of each a round, in one process."""
+        """Measure some kernels in turn, a sample of each a round, in one process.
+
+        Where nobody is there to measure, that is no exception: all outcomes have an error.
+        """
         ...
 
     def close(self) -> None:

@@ -17,12 +17,25 @@ import tvm_ffi
 from numpy.typing import NDArray
 from tvm import s_tir
 
-__all__ = ["Kernel", "Plan", "Shapes", "build", "fingerprint", "in_turn", "inputs", "measure"]
+__all__ = [
+    "Kernel",
+    "Plan",
+    "Shapes",
+    "build",
+    "fingerprint",
+    "in_turn",
+    "inputs",
+    "measure",
+    "written",
+]
 
 Shapes = tuple[tuple[tuple[int, ...], str], ...]
 """What a kernel is called with: the shape and the dtype of each tensor."""
 
 _FULL_RANGE = {"int8": (-128, 128), "uint8": (0, 256)}
+# What is in each byte of an output of places or counts before a kernel runs: no kernel writes it by
+# accident, as it may write zeros.
+_UNWRITTEN = b"\x5a"
 
 
 @dataclass(frozen=True)
@@ -97,12 +110,12 @@ def build(text: str, target: dict[str, Any]) -> Kernel:
             raise ValueError(f"the parameter {parameter.name} is not a tensor of a known shape")
         shape = tuple(int(extent) for extent in parameter.shape)
         arguments.append((shape, str(parameter.dtype)))
-    outputs = _written(function)
+    outputs = written(function)
     compiled = tvm.tirx.build(module, target=tvm.target.Target(target))
     return Kernel(compiled, tuple(arguments), outputs)
 
 
-def _written(function: Any) -> tuple[int, ...]:
+def written(function: Any) -> tuple[int, ...]:
     """Find the parameters that a function's blocks write; the last one where none says so."""
     written: list[Any] = []
 
@@ -119,19 +132,22 @@ def _written(function: Any) -> tuple[int, ...]:
 
 
 @functools.lru_cache(maxsize=2)  # the candidates of a task, one after the other, take the same
-def inputs(arguments: Shapes) -> list[NDArray[Any]]:
+def inputs(arguments: Shapes, outputs: tuple[int, ...]) -> list[NDArray[Any]]:
     """Make what a kernel is called with; the same for the same arguments, outputs too.
 
     Parameters
     ----------
     arguments : tuple of (shape, dtype)
         From `Kernel`.
+    outputs : tuple of int
+        From `Kernel`.
 
     Returns
     -------
     list of array
         Floating-point numbers between -1 and 1, all that int8 and uint8 have, zeros in other types:
-        those are places and counts, and a wrong one would reach outside of a tensor.
+        those are places and counts, and a wrong one would reach outside of a tensor. Outputs of
+        other types have a pattern, for what a kernel leaves unwritten is no zero then.
     """
     made: list[NDArray[Any]] = []
     for place, (shape, dtype) in enumerate(arguments):
@@ -141,8 +157,13 @@ def inputs(arguments: Shapes) -> list[NDArray[Any]]:
         elif "float" in dtype:
             floats = random.random(shape, dtype=np.float32) * 2 - 1
             made.append(floats.astype(_numpy(dtype)))
-        else:
+        elif place not in outputs:
             made.append(np.zeros(shape, dtype))
+        elif dtype == "bool":
+            made.append(random.integers(0, 2, shape, dtype=bool))
+        else:
+            size = np.dtype(dtype).itemsize
+            made.append(np.full(shape, np.frombuffer(_UNWRITTEN * size, dtype)[0]))
     return made
 
 
@@ -200,7 +221,8 @@ def measure(kernels: Sequence[Kernel], plan: Plan, rounds: int) -> dict[str, Any
     """
     timed, answers = [], []
     for kernel in kernels:
-        tensors = [tvm.runtime.tensor(array) for array in inputs(kernel.arguments)]
+        arrays = inputs(kernel.arguments, kernel.outputs)
+        tensors = [tvm.runtime.tensor(array) for array in arrays]
         kernel.module["main"](*tensors)
         answers.append(fingerprint([tensors[place].numpy() for place in kernel.outputs]))
         timed.append((kernel.module, tvm.cpu(), tensors))

@@ -12,9 +12,10 @@ from typing import Any
 import tvm
 from tvm.ir import IRModule
 
+from ..._abilities import abilities, expect_processor
 from ..._machine import _memory
 from ...errors import TargetError
-from ...target import missing_features, physical_cores
+from ...target import physical_cores
 from ..measure import Measure, Outcome
 from .process import KernelError, Process, WorkerLost
 from .worker import SLACK_SECONDS
@@ -178,7 +179,8 @@ def plan(measure: Measure) -> dict[str, Any]:
 def outcomes(told: dict[str, Any]) -> list[Outcome]:
     """Read what a worker tells of kernels that ran."""
     pairs = zip(told["times"], told["answers"], strict=True)
-    return [Outcome(times=tuple(times), answer=tuple(answer)) for times, answer in pairs]
+    cpu = str(told.get("cpu", ""))
+    return [Outcome(times=tuple(times), answer=tuple(answer), cpu=cpu) for times, answer in pairs]
 
 
 def duel_seconds(measure: Measure, kernels: int, rounds: int) -> float:
@@ -216,15 +218,10 @@ class LocalMeasurer:
         measure: Measure | None = None,
         workers: int | None = None,
     ) -> None:
-        if target.kind.name != "llvm":
+        expect_processor(target)
+        if why := abilities().refusal(target):
             raise TargetError(
-                f"Kernels are measured on processors, not on {target.kind.name}.",
-                where=str(target),
-                fix='tune for a target of kind "llvm"',
-            )
-        if missing := missing_features(target):
-            raise TargetError(
-                f"This machine cannot run what is compiled for the target: it lacks {missing}.",
+                f"This machine cannot run what is compiled for the target: {why}.",
                 where=str(target),
                 fix="tune for tvmlab.host_target(), or on machines of that kind through an RPC "
                 "tracker (tracker=, key=)",
@@ -237,6 +234,11 @@ class LocalMeasurer:
     def target(self) -> tvm.target.Target:
         """What is compiled for."""
         return self._target
+
+    @property
+    def options(self) -> Measure:
+        """How it measures."""
+        return self._measure
 
     def _opened(self) -> Pool:
         if self._pool is None:

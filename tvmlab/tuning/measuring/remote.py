@@ -5,18 +5,21 @@ from __future__ import annotations
 import contextlib
 import platform
 import tempfile
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import tvm
 from tvm.ir import IRModule
 
+from ..._abilities import expect_processor
 from ..._process import compiler, find_tool
 from ...errors import TargetError, ToolchainError, TuningError
 from ..measure import Measure, Outcome
 from .local import Pool, duel_seconds
 from .process import KernelError, WorkerLost
-from .remote_batch import PATIENCE_SECONDS, Batch, Seats, exported
+from .remote_batch import PATIENCE_SECONDS, Batch, Seats, Told, exported, left_out
 from .tracker import Tracker
 
 __all__ = ["RemoteMeasurer"]
@@ -65,12 +68,7 @@ class RemoteMeasurer:
         key: str,
         workers: int | None = None,
     ) -> None:
-        if target.kind.name != "llvm":
-            raise TargetError(
-                f"Kernels are measured on processors, not on {target.kind.name}.",
-                where=str(target),
-                fix='tune for a target of kind "llvm"',
-            )
+        expect_processor(target)
         self._tracker = Tracker(tracker, key)
         self._tracker.expect()
         self._linker = str(linker(target))
@@ -84,6 +82,11 @@ class RemoteMeasurer:
     def target(self) -> tvm.target.Target:
         """What is compiled for."""
         return self._target
+
+    @property
+    def options(self) -> Measure:
+        """How it measures."""
+        return self._measure
 
     def measure(self, kernels: Sequence[IRModule]) -> Iterator[tuple[int, Outcome]]:
         """Build and measure some kernels.
@@ -102,6 +105,8 @@ class RemoteMeasurer:
         ------
         TuningError
             The tracker or all servers are gone, or a process to compile in cannot start.
+        TargetError
+            No server can run what is compiled for the target.
         """
         self._expect_open()
         self._tracker.expect()
@@ -132,15 +137,15 @@ class RemoteMeasurer:
         -------
         list of Outcome
             One a kernel. Those that cannot be compiled are left out of the rounds; where one fails
-            to run, all that ran with it have its error.
+            to run, all that ran with it have its error; and where there is no server free that can
+            run them, or no tracker, so do all.
 
         Raises
         ------
         TuningError
-            The tracker is gone, no server is free, or a process to compile in cannot start.
+            A process to compile in cannot start.
         """
         self._expect_open()
-        self._tracker.expect()
         found = [Outcome()] * len(kernels)
         ready: dict[int, dict[str, object]] = {}
         for place, kernel in enumerate(kernels):
@@ -157,20 +162,34 @@ class RemoteMeasurer:
             except (KernelError, WorkerLost) as error:
                 found[place] = Outcome(error=f"It cannot be compiled: {error}")
         seconds = duel_seconds(self._measure, len(ready), rounds)
-        why = "there is none to measure"
-        for _ in range(_DUELS if ready else 0):
-            server = self._tracker.request(PATIENCE_SECONDS)
+        told = self._fought(list(ready.values()), rounds, seconds)
+        for place, outcome in zip(ready, told.outcomes, strict=False):  # none where it failed
+            found[place] = outcome
+        if told.outcomes:
+            return found
+        why = told.why
+        return [o if o.error else Outcome(error=f"The duel failed: {why}") for o in found]
+
+    def _fought(self, kernels: Sequence[dict[str, Any]], rounds: int, seconds: float) -> Told:
+        """Measure kernels in turn on a server, and where it fails, on another."""
+        told, tries = Told(why="there is none to measure"), _DUELS if kernels else 0
+        while tries:
+            try:
+                self._tracker.expect()
+                server = self._tracker.request(PATIENCE_SECONDS)
+            except (TargetError, TuningError) as error:
+                return Told(why=str(error))
             if server is None:
-                raise TuningError("No server is free.", fix="start more, or wait for the others")
-            told = self._seats.run(server, list(ready.values()), self._measure, rounds, seconds)
-            if told.outcomes:
-                for place, outcome in zip(ready, told.outcomes, strict=True):
-                    found[place] = outcome
-                return found
-            why = told.why
+                return Told(why="no server is free; start more, or wait for the others")
+            told = self._seats.run(server, kernels, self._measure, rounds, seconds)
+            if told.refused:  # no try: each is left out once
+                if self._tracker.leave_out(server, told.why):
+                    warnings.warn(left_out(server, told.why), stacklevel=3)
+                continue
             if not (told.lost or told.late):
                 break
-        return [o if o.error else Outcome(error=f"The duel failed: {why}") for o in found]
+            tries -= 1
+        return told
 
     def _expect_open(self) -> None:
         if not self._open:

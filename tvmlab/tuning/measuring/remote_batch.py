@@ -7,6 +7,7 @@ import itertools
 import queue
 import threading
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,7 @@ from .process import KernelError, Process, WorkerLost
 from .tracker import Tracker
 from .worker import SLACK_SECONDS
 
-__all__ = ["Batch", "Seats", "Told", "exported"]
+__all__ = ["Batch", "Seats", "Told", "exported", "left_out"]
 
 # How long to wait for a server where all are taken, and where there is none any more.
 PATIENCE_SECONDS, GRACE_SECONDS = 60.0, 5.0
@@ -38,14 +39,23 @@ class Told:
         One a kernel; empty where it failed.
     why : str
         Why it failed.
-    lost, late : bool
-        Whether the server is at fault: it is gone, or does not answer.
+    lost, late, refused : bool
+        Whether the server is at fault: it is gone, does not answer, or cannot run the target.
     """
 
     outcomes: list[Outcome] = field(default_factory=list)
     why: str = ""
     lost: bool = False
     late: bool = False
+    refused: bool = False
+
+
+def left_out(server: tuple[str, int, str], why: str) -> RuntimeWarning:
+    """Warn that a server is not used."""
+    return RuntimeWarning(
+        f"The RPC server {server[0]}:{server[1]} is left out: it cannot run what is compiled for "
+        f"the target. {why}"
+    )
 
 
 class Seats:
@@ -110,6 +120,7 @@ class Seats:
                     "remote",
                     wait=limit + 2 * SLACK_SECONDS,
                     server=server,
+                    target=self._pool.spelled,
                     kernels=list(kernels),
                     plan=plan(measure),
                     rounds=rounds,
@@ -123,6 +134,8 @@ class Seats:
             return Told(why=str(error), lost=True)
         if "lost" in told:
             return Told(why=f"{server[0]}:{server[1]}: {told['lost']}", lost=True)
+        if "refused" in told:
+            return Told(why=told["refused"], refused=True)
         return Told(outcomes(told))
 
     def kill(self) -> None:
@@ -218,6 +231,9 @@ class Batch:
             except queue.Empty:
                 self._look()
                 continue
+            if isinstance(found, Warning):
+                warnings.warn(found, stacklevel=2)
+                continue
             if isinstance(found, BaseException):
                 raise found
             self._left -= 1
@@ -241,8 +257,12 @@ class Batch:
         """Use servers that have come, and see whether any are left."""
         there = self._tracker.servers()
         while self._servers < min(there, self._left):
-            self._servers += 1
+            with self._lock:
+                self._servers += 1
             self._start(self._serve)
+        if not there and not self._running:
+            with contextlib.suppress(TuningError):  # those that are gone may come again
+                self._tracker.expect()
         still = time.monotonic() - self._moved
         if self._running or not self._compiled:
             return
@@ -297,6 +317,13 @@ class Batch:
                 self._moved = time.monotonic()
                 with self._lock:
                     self._running -= 1
+            if told.refused:
+                if self._tracker.leave_out(server, told.why):
+                    self._found.put(left_out(server, told.why))
+                self._jobs.put(job)
+                with self._lock:
+                    self._servers -= 1  # as many threads as servers that are not left out
+                return
             if not self._stop.is_set():
                 self._settle(job, told)
 

@@ -14,6 +14,7 @@ from tvm import rpc
 from tvm.error import RPCError, RPCSessionTimeoutError
 from tvm.support import cc
 
+from ..._abilities import FUNCTION, Abilities
 from .kernels import Plan, Shapes, build, fingerprint, in_turn, inputs
 
 __all__ = ["export", "run"]
@@ -43,6 +44,7 @@ def export(text: str, target: dict[str, Any], path: str, linker: str) -> dict[st
 
 def run(
     server: tuple[str, int, str],
+    target: dict[str, Any],
     kernels: list[dict[str, Any]],
     plan: Plan,
     rounds: int,
@@ -54,6 +56,8 @@ def run(
     ----------
     server : (str, int, str)
         Host, port, and the key that the tracker gave.
+    target : dict
+        What the kernels were compiled for, as TVM spells targets in JSON.
     kernels : list of dict
         From `export`.
     plan : Plan
@@ -66,7 +70,9 @@ def run(
     Returns
     -------
     dict
-        ``times`` and ``answers``, one entry a kernel; or ``lost``, why the server is.
+        ``times`` and ``answers``, one entry a kernel, and ``cpu``, the server's processor, empty
+        where it does not tell; or ``lost``, why the server is; or ``refused``, why it cannot run
+        what is compiled for the target.
 
     Raises
     ------
@@ -75,7 +81,11 @@ def run(
     """
     try:
         session = rpc.connect(*server, session_timeout=session_seconds)
-        return _measured(session, kernels, plan, rounds)
+        told = _abilities(session)
+        if told and (why := told.refusal(tvm.target.Target(target))):
+            return {"refused": f"{told.cpu}: {why}"}
+        found = _measured(session, kernels, plan, rounds)
+        return {**found, "cpu": told.cpu if told else ""}
     except RPCSessionTimeoutError as error:
         raise RuntimeError(str(error).rpartition("RPCSessionTimeoutError: ")[2]) from None
     except RPCError as error:
@@ -85,6 +95,15 @@ def run(
         raise RuntimeError(why.strip()) from None
     except Exception as error:  # TVM has many for a connection that breaks
         return {"lost": str(error).strip() or type(error).__name__}
+
+
+def _abilities(session: Any) -> Abilities | None:
+    """Ask a server what it can run; None where it is TVM's own, which does not tell."""
+    try:
+        tell = session.get_function(FUNCTION)
+    except AttributeError:
+        return None
+    return Abilities.read(str(tell()))
 
 
 def _measured(
@@ -97,7 +116,8 @@ def _measured(
         session.upload(kernel["path"], name)
         module = session.load_module(name)
         session.remove(name)  # the system keeps what is loaded; the folder goes with the session
-        tensors = [tvm.runtime.tensor(array, device) for array in inputs(_shapes(kernel))]
+        arrays = inputs(_shapes(kernel), tuple(kernel["outputs"]))
+        tensors = [tvm.runtime.tensor(array, device) for array in arrays]
         module["main"](*tensors)
         answers.append(fingerprint([tensors[place].numpy() for place in kernel["outputs"]]))
         timed.append((module, device, tensors))

@@ -72,7 +72,8 @@ class Worker:
 
         made = [self._kernels[number] for number in which]
         for kernel in made:
-            kernels.inputs(kernel.arguments)  # made once, here, for all processes forked off
+            # Made once, here, for all processes forked off.
+            kernels.inputs(kernel.arguments, kernel.outputs)
         return self._apart(lambda: kernels.measure(made, kernels.Plan(**plan), rounds), seconds)
 
     def export(
@@ -87,6 +88,7 @@ class Worker:
     def remote(
         self,
         server: list[Any],
+        target: dict[str, Any],
         kernels: list[dict[str, Any]],
         plan: dict[str, Any],
         rounds: int,
@@ -100,7 +102,7 @@ class Worker:
         host, port, key = server
         return self._apart(
             lambda: remote_session.run(
-                (host, port, key), kernels, Plan(**plan), rounds, session_seconds
+                (host, port, key), target, kernels, Plan(**plan), rounds, session_seconds
             ),
             seconds,
         )

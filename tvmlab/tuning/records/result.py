@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-import platform
 import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from functools import cache, cached_property
-from pathlib import Path
+from functools import cached_property
 from typing import Any
 
 import tvm
 
 import tvmlab
 
+from ..._abilities import processor_name
 from ...errors import RecordError
 from .lines import Raw
 from .traces import plain
@@ -27,7 +26,6 @@ __all__ = [
     "check_target",
     "check_text",
     "now",
-    "processor",
     "seconds_of",
     "target_data",
 ]
@@ -41,17 +39,6 @@ _ODD = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 def now() -> str:
     """Say when it is, in ISO 8601, UTC."""
     return datetime.now(UTC).isoformat()
-
-
-@cache
-def processor() -> str:
-    """Name this machine's processor as its maker does."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
-    except OSError:  # no Linux
-        lines = []
-    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return named[0] if named else platform.processor() or platform.machine()
 
 
 def target_data(target: tvm.target.Target) -> dict[str, Any]:
@@ -115,7 +102,7 @@ class Result:
     answer: tuple[float, ...] = ()
     tuner: str = ""
     seed: int = 0
-    cpu: str = field(default_factory=processor)
+    cpu: str = field(default_factory=processor_name)
     tvm: str = tvm.__version__
     tvmlab: str = field(default_factory=lambda: tvmlab.__version__)
     date: str = field(default_factory=now)

@@ -11,7 +11,8 @@ import tvm
 
 import tvmlab
 
-from .result import check_target, check_text, now, processor, seconds_of
+from ..._abilities import processor_name
+from .result import check_target, check_text, now, seconds_of
 
 __all__ = ["Verdict"]
 
@@ -57,7 +58,7 @@ class Verdict:
     layout: str = ""
     trace: list[Any] | None = None
     ratios: tuple[float, ...] = ()
-    cpu: str = field(default_factory=processor)
+    cpu: str = field(default_factory=processor_name)
     tvm: str = tvm.__version__
     tvmlab: str = field(default_factory=lambda: tvmlab.__version__)
     date: str = field(default_factory=now)

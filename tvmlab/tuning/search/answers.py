@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-import tvm_ffi
-from tvm import s_tir
 from tvm.ir import IRModule
+
+from ..measuring.kernels import written
 
 __all__ = ["ROUNDING", "output_types", "same_answer"]
 
@@ -30,18 +29,7 @@ def output_types(module: IRModule) -> list[str]:
         parameter where no block says.
     """
     function = module["main"]
-    written: list[Any] = []
-
-    def look(block: Any) -> None:
-        written.extend(region.source for region in block.writes)
-
-    tvm_ffi.structural_walk(function.body, (s_tir.SBlock, look))
-    found = [
-        str(parameter.dtype)
-        for parameter in function.params
-        if any(buffer.same_as(parameter) for buffer in written)
-    ]
-    return found or [str(function.params[-1].dtype)]
+    return [str(function.params[place].dtype) for place in written(function)]
 
 
 def same_answer(answer: Sequence[float], expected: Sequence[float], types: Sequence[str]) -> bool:

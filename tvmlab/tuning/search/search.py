@@ -7,11 +7,12 @@ from typing import Any
 
 from tvm import s_tir
 
+from ..._abilities import processor_name
 from ...target import physical_cores
 from ..measure import Measurer, Outcome, how
 from ..records.choosing import fits
 from ..records.records import Records
-from ..records.result import Result, processor, target_data
+from ..records.result import Result, target_data
 from ..records.traces import as_data
 from ..records.verdict import Verdict
 from ..task import Task, Variant
@@ -220,7 +221,7 @@ class TaskSearch:
         """Say where something was measured, in the fields of a record."""
         target = self.task.target
         threads = int(target.attrs.get("num-cores", physical_cores()))
-        return {"target": target_data(target), "threads": threads, "cpu": cpu or processor()}
+        return {"target": target_data(target), "threads": threads, "cpu": cpu or processor_name()}
 
     def verdict(self) -> Verdict | None:
         """Give what was decided in the records since the last candidate was measured."""
