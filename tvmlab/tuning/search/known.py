@@ -164,8 +164,8 @@ def met(
     return [
         Met(
             entrant,
-            median(mine / its for mine, its in zip(outcome.times, own.times, strict=True)),
-            median(own.times),
+            float(median(mine / its for mine, its in zip(outcome.times, own.times, strict=True))),
+            float(median(own.times)),
         )
         for entrant, outcome in pairs
         if not outcome.error
