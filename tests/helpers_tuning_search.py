@@ -13,11 +13,11 @@ import tvm_ffi
 from tvm import s_tir, te, tirx
 from tvm.ir import IRModule
 
+from tvmlab.tuning.api import tune_tasks
 from tvmlab.tuning.measure import Measure, Outcome
 from tvmlab.tuning.records.records import Records
 from tvmlab.tuning.report import Report
 from tvmlab.tuning.search.spaces import metaschedule_spaces
-from tvmlab.tuning.session import tune_tasks
 from tvmlab.tuning.task import Task, Variant
 
 TARGET = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2})
@@ -119,6 +119,7 @@ class FakeMeasurer:
     kernels: list[IRModule] = field(default_factory=list)
     duels: list[int] = field(default_factory=list)
     closed: bool = False
+    cpu: str = ""
     how: Measure = field(default_factory=Measure)
 
     def outcome(self, kernel: IRModule, samples: int) -> Outcome:
@@ -149,14 +150,20 @@ class FakeMeasurer:
         return self.how
 
     @property
+    def processor(self) -> str:
+        """None that anybody knows."""
+        return self.cpu
+
+    @property
     def target(self) -> tvm.target.Target:
         """What is compiled for."""
         return TARGET
 
 
 def run(
-    tasks: Sequence[Task], path: Path, measurer: FakeMeasurer | None = None, **how: Any
+    tasks: Sequence[Task], path: Path | Records, measurer: FakeMeasurer | None = None, **how: Any
 ) -> tuple[Report, FakeMeasurer]:
     """Tune some tasks with a fake measurer, quietly."""
     measurer = measurer or FakeMeasurer()
-    return tune_tasks(tasks, measurer, Records(path), progress=False, **how), measurer
+    records = path if isinstance(path, Records) else Records(path)
+    return tune_tasks(tasks, measurer, records, progress=False, **how), measurer

@@ -86,7 +86,7 @@ def test_the_best_of_a_file_decides_as_the_file_does(filled, tmp_path):
     (name,) = records.workloads
     records.append(verdict("lost"))
     records.append(verdict("lost", trace=None))
-    records.append(result("rule", origin="rule"))
+    records.append(result("rule", origin="rule", how="warm"))
     records.append(result("free", times=(2.0,), seed=1))
     records.append(result("free", times=(1.0,), seed=2))
     records.append(result("free", target=target_data(OTHER), seed=3))
@@ -102,8 +102,21 @@ def test_the_best_of_a_file_decides_as_the_file_does(filled, tmp_path):
     assert list(after.workloads) == [name]
     with pytest.warns(RuntimeWarning, match="2 of 3 results are left out: 2 times"):
         assert export_database(after, tmp_path / "database") == 1  # what was measured of the best
-    assert best_of(into, into, texts=False) == 5
-    assert (len(Records(into, mixed=True)), Records(into).workloads) == (2, {})
+    thin = tmp_path / "thin"
+    assert best_of(into, thin, texts=False) == 5
+    assert (len(Records(thin, mixed=True)), Records(thin).workloads) == (2, {})
+    with pytest.raises(RecordError, match="cannot be thinned out in place"):
+        best_of(into, into)
+
+
+def test_the_best_is_one_that_holds(tmp_path):
+    """A newer word by other rules does not drive out the one that counts."""
+    path, into = tmp_path / "all", tmp_path / "best"
+    Records(path).append(verdict())
+    Records(path).append(verdict(tvmlab="0.0"))
+    assert best_of(path, into) == 2
+    with pytest.warns(RuntimeWarning, match="1 of 2 tuning records are ignored: made with tvmlab"):
+        assert Records(into).best("w", TARGET) == Records(path, mixed=True).verdicts[0]
 
 
 def test_metaschedule_reads_what_is_exported(filled, exported):

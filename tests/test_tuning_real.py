@@ -21,7 +21,7 @@ import os, signal, sys, time
 sys.path.insert(0, {tests!r})
 from helpers_tuning_search import FakeMeasurer, task
 from tvmlab.tuning.records.records import Records
-from tvmlab.tuning.session import tune_tasks
+from tvmlab.tuning.api import tune_tasks
 
 class Telling(FakeMeasurer):
     # Says which candidates were recorded: those before the one that is asked for.

@@ -18,13 +18,15 @@ from helpers_tuning_search import (
     tiled,
     variant,
 )
+from tvm import te, tirx
+from tvm.ir import IRModule
 
-from tvmlab.errors import TuningError
+from tvmlab.errors import RecordError, TuningError
 from tvmlab.tuning.gain import expected_gain, kind_of
 from tvmlab.tuning.measure import Measure, Outcome
 from tvmlab.tuning.records.records import Records
 from tvmlab.tuning.records.workloads import workload_id
-from tvmlab.tuning.search.answers import output_types, same_answer
+from tvmlab.tuning.search.answers import FLIPS, ROUNDING, same_answer, tolerances
 from tvmlab.tuning.search.context import identity
 from tvmlab.tuning.task import Variant
 
@@ -124,12 +126,13 @@ def test_results_for_another_target_do_not_count(tmp_path):
     text = path.read_text()
     records = Records(path)
     other = tmp_path / "other.jsonl"
-    copied = Records(other)
-    for result in records.results():
-        copied.workload(one.variants[0].module)
+    copied = Records(other, mixed=True)
+    copied.workload(one.variants[0].module)
+    for result in (*records.results(), *records.verdicts):
         copied.append(replace(result, target={**result.target, "mcpu": "znver4"}))
-    with pytest.warns(RuntimeWarning, match="6 of 12 tuning records are ignored: made for mcpu"):
-        _, measurer = run([task()], other, trials=6, tuner="random")
+    with pytest.raises(RecordError, match="none of 7 tuning records is for this target"):
+        run([task()], other, trials=6, tuner="random")
+    _, measurer = run([task()], Records(other, mixed=True), trials=6, tuner="random")
     assert len(measurer.kernels) == 6
     assert text == path.read_text()
 
@@ -159,29 +162,40 @@ def test_a_wrong_answer_never_wins(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("answer", "types", "same"),
+    ("answer", "allowed", "same"),
     [
-        ((100.0, 1.0), ["float32"], True),
-        ((100.09, 1.09), ["float32"], True),
-        ((100.0, 1.2), ["float32"], False),
-        ((101.0, 1.0), ["float32"], False),
-        ((math.nan, 1.0), ["float32"], False),
-        ((100.0, math.nan), ["float32"], False),
-        ((100.0, 1.0), ["int32"], True),
-        ((100.0, 1.0000001), ["int32"], False),
-        ((100.0, 1.0), ["float32", "float32"], False),
-        ((), ["float32"], False),
+        ((100.0, 1.0), [ROUNDING], True),
+        ((100.09, 1.09), [ROUNDING], True),
+        ((100.0, 1.2), [ROUNDING], False),
+        ((101.0, 1.0), [ROUNDING], False),
+        ((math.nan, 1.0), [ROUNDING], False),
+        ((100.0, math.nan), [ROUNDING], False),
+        ((100.0, 1.0), [0.0], True),
+        ((100.0, 1.0000001), [0.0], False),
+        ((100.0005, 1.0005), [FLIPS], True),
+        ((100.01, 1.0), [FLIPS], False),
+        ((100.0, 1.0), [ROUNDING, ROUNDING], False),
+        ((), [ROUNDING], False),
     ],
 )
-def test_answers_are_compared(answer, types, same):
+def test_answers_are_compared(answer, allowed, same):
     """Up to rounding, relative to the magnitudes; integers exactly; NaN is no agreement."""
-    assert same_answer(answer, (100.0, 1.0), types) is same
+    assert same_answer(answer, (100.0, 1.0), allowed) is same
 
 
-def test_types_of_outputs():
-    """The parameter that is written counts, not those that are read."""
-    assert output_types(matmul(8)) == ["float32"]
-    assert output_types(matmul(8, dtype="int32")) == ["int32"]
+def rounded() -> IRModule:
+    """Floats rounded to eight bits, and where the largest of them stand."""
+    x = te.placeholder((8, 8), name="x", dtype="float32")
+    near = te.compute((8, 8), lambda i, j: x[i, j].astype("int8"), name="near")
+    place = te.compute((8,), lambda i: tirx.const(3, "int32"), name="place")
+    return IRModule({"main": te.create_prim_func([x, near, place])})
+
+
+def test_how_far_outputs_may_differ():
+    """The parameter that is written counts; integers are exact unless they were rounded."""
+    assert tolerances(matmul(8)) == [ROUNDING]
+    assert tolerances(matmul(8, dtype="int32")) == tolerances(matmul(8, dtype="int8")) == [0.0]
+    assert tolerances(rounded()) == [FLIPS, 0.0]
 
 
 def test_integers_are_exact_in_a_search(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Protocol
 
 import tvm
@@ -53,6 +54,14 @@ def found_layouts(mod: tvm.ir.IRModule, tuned: Tuned) -> dict[str, str]:
             layout = tuned.layout(func) if held else None
             for operator in held:
                 named.setdefault(operator, set()).add(layout)
+    for operator, layouts in named.items():
+        if len(layouts - {None}) > 1:
+            warnings.warn(
+                f"the tuning records have several layouts for {operator}, which stand in the way "
+                "of each other: it keeps the rules'; tune this network again",
+                RuntimeWarning,
+                stacklevel=2,
+            )
     alone = {operator: layouts.pop() for operator, layouts in named.items() if len(layouts) == 1}
     return {operator: layout for operator, layout in alone.items() if layout}
 

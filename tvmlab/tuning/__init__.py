@@ -7,6 +7,7 @@
 `import_database` carry records elsewhere.
 """
 
+from .api import tune, tune_tasks
 from .extract import tasks
 from .measure import Measure, Measurer, Outcome
 from .measuring.local import LocalMeasurer
@@ -19,7 +20,6 @@ from .records.verdict import Verdict
 from .records.workloads import workload_id
 from .report import Report, TaskReport
 from .search.tuners import TUNERS
-from .session import tune, tune_tasks
 from .task import Task, Variant
 
 __all__ = [

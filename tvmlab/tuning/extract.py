@@ -88,7 +88,9 @@ def tasks(
             variants = [_variant("", func, made)]
             for chosen, packed, called in others:
                 if operator in chosen and len(called) == len(names):
-                    variants.append(_variant(chosen[operator], packed[called[place]], made))
+                    other = packed[called[place]]
+                    if operator in operators(other):
+                        variants.append(_variant(chosen[operator], other, made))
             flops = float(s_tir.analysis.estimate_tir_flops(variants[0].module))
             found.append(Task(name, operator, made, count, flops, tuple(variants)))
     if not found:
@@ -127,6 +129,8 @@ def _tunable(func: tirx.PrimFunc) -> bool:
     """Tell whether a function has blocks to schedule, and sizes that are known."""
     body = func.body
     if func.attrs.get(SCHEDULED, False) or not isinstance(body, s_tir.SBlockRealize):
+        return False
+    if body.block.name_hint != "root":  # TVM's schedules, and `ApplyRules`, take no other
         return False
     shapes = [getattr(param.ty, "shape", None) for param in func.params]
     return all(

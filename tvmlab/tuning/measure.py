@@ -124,6 +124,11 @@ class Measurer(Protocol):
         ...
 
     @property
+    def processor(self) -> str:
+        """The processor it measures on, by its maker's name; empty where that is not known yet."""
+        ...
+
+    @property
     def target(self) -> tvm.target.Target:
         """What is compiled for."""
         ...

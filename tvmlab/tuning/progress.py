@@ -139,7 +139,8 @@ class Bars(Progress):
     def candidate(self, task: str, done: int, trials: int, best: float, rule: float) -> None:
         """Move both bars."""
         super().candidate(task, done, trials, best, rule)
-        if task != self.task:
+        fresh = task != self.task
+        if fresh:
             if self.one is not None:
                 self.one.close()
             self.task = task
@@ -147,7 +148,8 @@ class Bars(Progress):
             self.one = self.bar(
                 total=trials, initial=done - 1, desc=name, unit="trial", position=0, leave=False
             )
-        self.one.set_postfix_str(f"best {best:.1f} GFLOP/s, rule {rule:.1f}", refresh=False)
+        # tqdm draws at most ten times a second: a short task's bar would never say more than its name.
+        self.one.set_postfix_str(f"best {best:.1f} GFLOP/s, rule {rule:.1f}", refresh=fresh)
         self.one.update(1)
         self.all.update(1)
 

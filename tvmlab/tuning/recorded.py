@@ -14,6 +14,7 @@ from tvm import s_tir, tirx
 from tvm.ir import IRModule
 
 from ..errors import RecordError
+from ..target import physical_cores
 from .records.records import Records
 from .records.traces import replay
 from .records.workloads import workload_id
@@ -121,7 +122,7 @@ def shipped(target: tvm.target.Target) -> list[tuple[Records, tvm.target.Target]
     for name, needed in _GENERIC.items():
         if needed <= features:
             found = _file(name)
-            threads = int(target.attrs.get("num-cores", 0)) or os.cpu_count() or 1
+            threads = int(target.attrs.get("num-cores", physical_cores()))
             generic = {"kind": "llvm", "mcpu": name, "num-cores": threads}
             return [(found, tvm.target.Target(generic))] if found is not None else []
     return []

@@ -33,11 +33,13 @@ class TaskReport:
     errors : tuple of str
         Why candidates failed, one entry each.
     times : tuple of float
-        Seconds a call of each candidate, in the order of the trials of this run and of those
-        before; infinity for one that failed.
+        Seconds a call of each candidate, those of earlier runs first; infinity for one that failed.
     predicted : tuple of float or None
         What the tuner's model said of each before it was measured, a throughput relative to the
         best known then; None where it said nothing, for the rules and for trials of earlier runs.
+    decided : bool
+        Whether there is a verdict. Without one, compilation does what it did before: nothing was
+        found that could meet the rule, or the time was over before it did.
     """
 
     name: str
@@ -50,6 +52,7 @@ class TaskReport:
     errors: tuple[str, ...]
     times: tuple[float, ...]
     predicted: tuple[float | None, ...]
+    decided: bool = True
 
     @property
     def trials(self) -> int:
@@ -117,7 +120,7 @@ class Report:
                     str(task.calls),
                     _milliseconds(task.rule),
                     _milliseconds(task.tuned),
-                    f"{task.ratio:.2f}",
+                    f"{task.ratio:.2f}" if task.decided else "-",
                     f"{task.gflops:.1f}",
                     str(task.trials),
                     str(len(task.errors)),

@@ -1,32 +1,25 @@
-"""`tune`: all tasks of a module, from the first measurement to the report."""
+"""All tasks of a module: whose turn it is, when to stop, and what came of it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import tvm
-from tvm.ir import IRModule
-
 from ..errors import TuningError
-from .extract import tasks as tasks_of
 from .gain import expected_gain, kind_of
-from .measure import Measure, Measurer
-from .measuring.local import LocalMeasurer
-from .measuring.remote import RemoteMeasurer
+from .measure import Measurer
 from .progress import Progress, make_progress
 from .records.records import Records
 from .records.verdict import Verdict
 from .report import Report, TaskReport
-from .search.context import check_seed
 from .search.search import TaskSearch, measure_rules
-from .search.tuners import find_tuner
+from .search.tuners import Tuner
 from .settle import FINAL_SECONDS, FINALS, HEAT_SECONDS, settle
 from .task import Task
 
-__all__ = ["tune", "tune_tasks"]
+__all__ = ["Limits", "Session"]
 
 SETTLE_SECONDS = HEAT_SECONDS + FINALS * FINAL_SECONDS
 """What it costs to decide about a task, about."""
@@ -38,65 +31,29 @@ SETTLE_SHARE = 0.3
 """How much of the seconds goes into decisions at most, so that a short run still searches."""
 
 
-def tune_tasks(
-    tasks: Sequence[Task],
-    measurer: Measurer,
-    records: Records,
-    *,
-    trials: int = 64,
-    total_trials: int | None = None,
-    tuner: str = "xgb",
-    early_stopping: int | None = None,
-    seconds: float | None = None,
-    seed: int = 0,
-    progress: bool | Literal["auto"] | Progress = "auto",
-) -> Report:
-    """Tune some tasks, with a measurer that is there and stays open.
+@dataclass(frozen=True)
+class Limits:
+    """When to stop: see `tune`. The clock starts here."""
 
-    Parameters
-    ----------
-    tasks : sequence of Task
-        From `tvmlab.tuning.tasks`, or made by hand.
-    measurer : Measurer
-        Who builds and measures.
-    records : Records
-        Where each outcome goes, and what earlier runs found.
-    trials, total_trials, tuner, early_stopping, seconds, seed
-        As of `tune`.
-    progress : bool, "auto" or Progress
-        As of `tune`, or what shows it.
+    trials: int
+    total_trials: int | None
+    early_stopping: int | None
+    seconds: float | None
+    began: float = field(default_factory=time.monotonic)
 
-    Returns
-    -------
-    Report
+    def __post_init__(self) -> None:
+        for name in ("trials", "total_trials", "early_stopping", "seconds"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:  # what is not a number is not
+                raise TuningError(f"{name} is {value}, not a positive number")
 
-    Raises
-    ------
-    TuningError
-        Every candidate of a task failed, or a parameter is out of range. What other tasks found
-        is in the records.
-    ToolchainError
-        The tuner needs a package that is not installed.
-    """
-    for name, value in (
-        ("trials", trials),
-        ("total_trials", total_trials),
-        ("early_stopping", early_stopping),
-        ("seconds", seconds),
-    ):
-        if value is not None and value <= 0:
-            raise TuningError(f"{name} is {value}, not a positive number")
-    check_seed(seed)
-    session = _Session(tasks, measurer, records, trials, total_trials, seconds, progress)
-    session.open(tuner, early_stopping, seed)
-    try:
-        session.run()
-    finally:
-        session.progress.close()
-    return session.report()
+    @property
+    def spent(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self.began
 
 
-class _Session:
+class Session:
     """The tasks of a module, and whose turn it is."""
 
     def __init__(
@@ -104,30 +61,27 @@ class _Session:
         tasks: Sequence[Task],
         measurer: Measurer,
         records: Records,
-        trials: int,
-        total_trials: int | None,
-        seconds: float | None,
+        limits: Limits,
         progress: bool | Literal["auto"] | Progress,
     ) -> None:
-        self.tasks, self.measurer, self.records = tasks, measurer, records
-        self.trials, self.total, self.seconds = trials, total_trials, seconds
+        self.tasks, self.measurer, self.records, self.limits = tasks, measurer, records, limits
         self.progress = progress if isinstance(progress, Progress) else make_progress(progress)
-        self.began = time.monotonic()
         self.measured = 0
         self.verdicts: dict[int, Verdict | None] = {}
         self.searches: list[TaskSearch] = []
 
-    def open(self, tuner: str, early_stopping: int | None, seed: int) -> None:
+    def open(self, tuner: Tuner, seed: int) -> None:
         """Make the searches, what is in the records counted."""
-        how = find_tuner(tuner)
+        for target in {str(task.target): task.target for task in self.tasks}.values():
+            self.records.check(target)  # rather now than when everything is measured
         self.searches = [
             TaskSearch(
                 task,
                 self.measurer,
                 self.records,
-                tuner=how,
-                trials=self.trials,
-                early_stopping=early_stopping,
+                tuner=tuner,
+                trials=self.limits.trials,
+                early_stopping=self.limits.early_stopping,
                 seed=seed,
                 watch=self._watch,
             )
@@ -135,9 +89,8 @@ class _Session:
         ]
         self.groups = _groups(self.searches)
         planned = sum(search.trials for search in self.searches)
-        self.progress.begin(
-            len(self.searches), planned if self.total is None else min(planned, self.total)
-        )
+        total = self.limits.total_trials
+        self.progress.begin(len(self.searches), planned if total is None else min(planned, total))
         self.progress.advance(self._done())
 
     def _done(self) -> int:
@@ -145,16 +98,17 @@ class _Session:
 
     def _budget(self) -> int:
         """Trials that are left over all tasks."""
-        if self.total is None:
+        if self.limits.total_trials is None:
             return sum(search.left for search in self.searches)
-        return max(0, self.total - self._done())
+        return max(0, self.limits.total_trials - self._done())
 
     def _late(self) -> bool:
-        if self.seconds is None:
+        """Tell whether what is left of the seconds is for decisions."""
+        if self.limits.seconds is None:
             return False
         waiting = len(self.searches) - len(self.verdicts)
-        reserve = min(SETTLE_SECONDS * waiting, SETTLE_SHARE * self.seconds)
-        return time.monotonic() - self.began > self.seconds - reserve
+        reserve = min(SETTLE_SECONDS * waiting, SETTLE_SHARE * self.limits.seconds)
+        return self.limits.spent > self.limits.seconds - reserve
 
     def _watch(self, search: TaskSearch) -> None:
         self.measured += 1
@@ -171,7 +125,7 @@ class _Session:
         self._rules(self._budget(), others=False)
         # The heaviest first: whoever interrupts has had the most of it.
         self.searches.sort(key=lambda search: -_weight(search))
-        short = self.total is not None or self.seconds is not None
+        short = self.limits.total_trials is not None or self.limits.seconds is not None
         # Layouts are not to use up what the search is to have.
         self._rules(self._budget() // 3 if short else self._budget(), others=True)
         for search in self.searches:
@@ -207,7 +161,7 @@ class _Session:
         going = [s for s in self.searches if not s.ended and s.batches]
         if not going:
             return None
-        if self.total is None and self.seconds is None:
+        if self.limits.total_trials is None and self.limits.seconds is None:
             return going[0]  # each gets all of its trials: one after the other
         for search in going:  # warm-up: each a batch
             if len(search.batches) < 2:
@@ -232,6 +186,8 @@ class _Session:
         group = next(group for group in self.groups if search in group)
         if any(not one.ended for one in group) or id(search) in self.verdicts:
             return
+        if self.limits.seconds is not None and self.limits.spent > self.limits.seconds:
+            return  # what was measured is in the records: the next run decides
         self.verdicts.update(
             (id(one), verdict)
             for one, verdict in zip(group, settle(group, self.measurer), strict=True)
@@ -246,20 +202,22 @@ class _Session:
         if not hopeless:
             return
         lines = []
+        late = any("and was stopped" in error for one in hopeless for error in one.errors)
         for search in hopeless[:3]:
             found = list(dict.fromkeys(search.errors))[:3]
             lines += [f"{search.task.name}: {error}" for error in found]
         raise TuningError(
             f"every candidate failed of {len(hopeless)} of {len(self.searches)} tasks",
             where="\n    ".join(lines),
-            fix="if they timed out, give more time with Measure(timeout=..., build_timeout=...)",
+            fix="what the other tasks found is in the records"
+            + ("; give more time with Measure(timeout=..., build_timeout=...)" if late else ""),
         )
 
     def report(self) -> Report:
         """Say what came of it."""
         return Report(
-            tuple(_report(search, self.verdicts[id(search)]) for search in self.searches),
-            time.monotonic() - self.began,
+            tuple(_report(search, self.verdicts.get(id(search))) for search in self.searches),
+            self.limits.spent,
             self.measured,
         )
 
@@ -288,7 +246,7 @@ def _share_layout(group: Sequence[TaskSearch]) -> None:
     )
     fastest = min(
         (known for known in leader.known if known.variant.layout in common),
-        key=lambda known: known.rule_time,
+        key=leader.promise,
         default=None,
     )
     for search in group:
@@ -301,7 +259,7 @@ def _share_layout(group: Sequence[TaskSearch]) -> None:
 def _report(search: TaskSearch, verdict: Verdict | None) -> TaskReport:
     rule = verdict.rule if verdict and verdict.rule else search.rule_time
     tuned = rule * verdict.ratio if verdict else rule
-    if rule == float("inf"):
+    if rule == float("inf") and verdict:
         tuned = search.best_time
     return TaskReport(
         name=search.task.name,
@@ -314,102 +272,5 @@ def _report(search: TaskSearch, verdict: Verdict | None) -> TaskReport:
         errors=tuple(search.errors),
         times=tuple(search.times),
         predicted=tuple(search.predicted),
+        decided=verdict is not None,
     )
-
-
-def tune(
-    mod: IRModule,
-    target: tvm.target.Target | Mapping[str, Any] | str | None = None,
-    *,
-    records: Records | str | Path,
-    trials: int = 64,
-    total_trials: int | None = None,
-    tuner: str = "xgb",
-    early_stopping: int | None = None,
-    seconds: float | None = None,
-    measure: Measure | None = None,
-    seed: int = 0,
-    tracker: str | None = None,
-    key: str = "tvmlab",
-    layouts: bool = True,
-    progress: bool | Literal["auto"] = "auto",
-) -> Report:
-    """Search better schedules for the functions of a network, and record what is found.
-
-    Parameters
-    ----------
-    mod : tvm.ir.IRModule
-        A Relax module with static shapes, as `tvmlab.load` returns it.
-    target : tvm.target.Target, mapping, str or None
-        What to compile for, of kind ``llvm``; None is this machine. Of a composite such as
-        ``"npu, llvm"`` what is left for the CPU is tuned.
-    records : Records, str or pathlib.Path
-        The file that each measurement is appended to as it is made. What is in it counts: tuning
-        that was interrupted goes on where it was.
-    trials : int
-        Candidates to measure for each task at most, the rules' own schedules among them.
-    total_trials : int, optional
-        Candidates to measure over all tasks at most. Each batch goes to the task that is expected
-        to take the most off the network's time.
-    tuner : str
-        ``"xgb"``, ``"ga"``, ``"random"`` or ``"gridsearch"``.
-    early_stopping : int, optional
-        Trials of a task without a better one after which its search ends.
-    seconds : float, optional
-        How long all of it may take, about.
-    measure : Measure, optional
-        How candidates are measured.
-    seed : int
-        Where random decisions start.
-    tracker : str, optional
-        ``"host:port"`` of a TVM RPC tracker whose servers measure; this machine if not given.
-    key : str
-        The servers' key at the tracker.
-    layouts : bool
-        Whether weights may be packed in other ways than the rules'.
-    progress : bool or "auto"
-        Whether to show bars (on a terminal and in a notebook) or lines (elsewhere).
-
-    Returns
-    -------
-    Report
-        Times before and after, task by task. `tvmlab.compile` with the same `records` takes what
-        was found.
-
-    Raises
-    ------
-    TuningError
-        There is nothing to tune, no candidate of a task ran, no server answered, or a parameter is
-        out of range.
-    TargetError
-        The target is unknown, or this machine cannot run its code.
-    RecordError
-        The file cannot be written, or is none of records.
-    KeyboardInterrupt
-        On Ctrl-C, after the workers have ended; what was measured is in the file.
-    """
-    find_tuner(tuner)
-    check_seed(seed)
-    found = tasks_of(mod, target, layouts=layouts)
-    made = found[0].target
-    kept = records if isinstance(records, Records) else Records(records)
-    measurer: Measurer
-    if tracker is None:
-        measurer = LocalMeasurer(made, measure or Measure())
-    else:
-        measurer = RemoteMeasurer(made, measure or Measure(), tracker=tracker, key=key)
-    try:
-        return tune_tasks(
-            found,
-            measurer,
-            kept,
-            trials=trials,
-            total_trials=total_trials,
-            tuner=tuner,
-            early_stopping=early_stopping,
-            seconds=seconds,
-            seed=seed,
-            progress=progress,
-        )
-    finally:
-        measurer.close()

@@ -8,9 +8,8 @@ from itertools import islice
 from statistics import median
 
 from .measure import Measurer
-from .records.traces import as_data
 from .records.verdict import Verdict
-from .search.known import Tried, met
+from .search.known import Known, Met, Tried, met
 from .search.search import TaskSearch
 
 __all__ = ["FINALS", "FINAL_SECONDS", "HARM", "HEAT_SECONDS", "WINS", "settle"]
@@ -33,12 +32,12 @@ FEWEST, MOST = 5, 100
 
 @dataclass(frozen=True)
 class _Met:
-    """How what was found for a task met the rule.
+    """How what was found for a task in one layout met the rules' own schedule.
 
     Attributes
     ----------
     best : Tried or None
-        The best of the heat; None where nothing met the rule.
+        The best of the heat, or the rule itself where nothing was found; None where nobody knows.
     rule : float
         The rule's median seconds a call; 0 where it does not run.
     ratios : tuple of float
@@ -73,72 +72,74 @@ def settle(group: Sequence[TaskSearch], measurer: Measurer) -> list[Verdict | No
     Returns
     -------
     list of Verdict or None
-        One a task; None where nothing was found that could meet the rule, or nobody was there to
-        measure it. What was decided after the last candidate was measured is not decided again.
+        One a task; None where not even its rule was measured, or nobody was there to let what was
+        found meet it. Where nothing was measured since the last verdicts, those hold.
 
     Notes
     -----
     The layout is the one that was searched where no task gets slower by more than `HARM` and all
-    together get faster by `WINS`. Else it is the rules' own, and a task whose own layout was
-    searched takes what won there.
+    together get faster by `WINS`. Else it is the rules' own, and a task takes what wins there. What
+    compilation took so far meets the rule again, so that no verdict takes back a better one.
     """
     recorded = [search.verdict() for search in group]
-    if all(recorded):
+    if all(recorded) and len({verdict.layout for verdict in recorded if verdict}) == 1:
         return recorded
-    found = [_meet(search, measurer) for search in group]
-    layout = _layout(group, found)
-    verdicts: list[Verdict | None] = []
-    for search, how in zip(group, found, strict=True):
-        own, best = search.known[0], how.best
-        if best is None:
-            verdicts.append(None)
-            continue
-        packed = bool(layout) and search.chosen != 0
-        takes = packed or (search.chosen == 0 and how.wins)
-        trace = None
-        if takes and best.origin == "search" and best.schedule is not None:
-            trace = as_data(best.schedule.trace)
-        verdict = search.judge(
-            workload=(search.current if packed else own).workload,
-            layout=layout if packed else "",
-            trace=trace,
-            ratios=how.ratios,
-            rule=how.rule,
-        )
-        verdicts.append(verdict)
-    return verdicts
+    found = [_meet(search, search.current, measurer) for search in group]
+    if any(search.chosen for search in group) and not _packs(group, found):
+        for search in group:
+            how = _meet(search, search.known[0], measurer)
+            _judge(search, search.known[0], how, takes=how.wins)
+    else:
+        for search, how in zip(group, found, strict=True):
+            _judge(search, search.current, how, takes=bool(search.chosen) or how.wins)
+    return [search.verdict() for search in group]
 
 
-def _layout(group: Sequence[TaskSearch], found: Sequence[_Met]) -> str:
-    """Choose the layout of an operator."""
-    if all(search.chosen == 0 for search in group) or any(one.best is None for one in found):
-        return ""
+def _judge(search: TaskSearch, known: Known, how: _Met, *, takes: bool) -> None:
+    """Record the verdict on a task."""
+    if how.best is None:
+        return
+    search.judge(
+        workload=known.workload,
+        layout=known.variant.layout,
+        trace=how.best.trace if takes and how.best.origin == "search" else None,
+        ratios=how.ratios,
+        rule=how.rule,
+    )
+
+
+def _packs(group: Sequence[TaskSearch], found: Sequence[_Met]) -> bool:
+    """Tell whether an operator gets the layout that was searched, instead of the rules' own."""
     pairs = list(zip(group, found, strict=True))
     before = sum(search.task.calls * one.rule for search, one in pairs)
     after = sum(search.task.calls * one.rule * one.ratio for search, one in pairs)
-    harmless = all(one.ratio <= HARM for one in found)
-    return group[0].current.variant.layout if harmless and after < WINS * before else ""
+    harmless = all(one.best is not None and one.ratio <= HARM for one in found)
+    helps = any(one.rule == 0 for one in found)  # the rules' own layout does not even run
+    return harmless and (helps or after < WINS * before)
 
 
-def _meet(search: TaskSearch, measurer: Measurer) -> _Met:
-    """Let the best candidates of a task meet its rule."""
-    own, known = search.known[0], search.current
+def _meet(search: TaskSearch, known: Known, measurer: Measurer) -> _Met:
+    """Let the best candidates of a task in one layout meet its rule."""
+    own, rule = search.known[0], search.known[0].measured_rule
     applies = (one for one in known.found() if one.schedule is not None)
     entrants = list(islice(applies, HEATS))
-    rule = own.measured_rule
+    if known is not own and known.measured_rule and known.rule_time < float("inf"):
+        entrants.append(known.measured_rule)
     if rule is None:
         return _Met(None, 0.0)
-    if own.rule_time == float("inf"):
+    if rule.time == float("inf"):
         # Nothing to meet: whatever ran is better than what does not.
-        return _Met(entrants[0] if entrants and known is own else None, 0.0)
-    other = known.measured_rule
-    if known is not own and other is not None and known.rule_time < float("inf"):
-        entrants.append(other)
-    if not entrants:
-        return _Met(None, own.rule_time)
-    heat = met(measurer, rule, entrants, _rounds([rule, *entrants], HEAT_SECONDS), known.types)
+        return _Met(min(entrants, key=lambda one: one.time, default=None), 0.0)
+    advised = search.advised(known, entrants)
+    if known is own and not entrants and not advised:
+        return _Met(rule, rule.time)
+    heat: list[Met] = []
+    for everyone in ([*entrants, *advised], entrants):
+        if everyone and not heat:  # the second time without those that were never measured here
+            rounds = _rounds([rule, *everyone], HEAT_SECONDS)
+            heat = met(measurer, rule, everyone, rounds, known.allowed)
     if not heat:
-        return _Met(None, own.rule_time)
+        return _Met(None, rule.time)
     best = min(heat, key=lambda one: one.ratio)
     if known is own and best.ratio >= WINS:
         return _Met(best.tried, best.rule, (best.ratio,))
@@ -146,10 +147,10 @@ def _meet(search: TaskSearch, measurer: Measurer) -> _Met:
     finals = [
         final
         for _ in range(FINALS)
-        for final in met(measurer, rule, [best.tried], rounds, known.types)
+        for final in met(measurer, rule, [best.tried], rounds, known.allowed)
     ]
     if len(finals) < FINALS:
-        return _Met(None, own.rule_time)
+        return _Met(None, rule.time)
     ratios = tuple(final.ratio for final in finals)
     return _Met(best.tried, median(final.rule for final in finals), ratios)
 

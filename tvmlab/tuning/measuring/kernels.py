@@ -192,11 +192,16 @@ def fingerprint(outputs: Sequence[NDArray[Any]]) -> list[float]:
     Returns
     -------
     list of float
-        For each, the sum of its magnitudes and a sum weighted by seeded signs, in float64.
+        For each, the sum of its magnitudes and a sum weighted by seeded signs, in float64. What is
+        not a number, or infinite, counts as several times all the others together, so that it has
+        to stand in the same places.
     """
     numbers: list[float] = []
     for output in outputs:
         flat = output.astype(np.float64).ravel()
+        if not np.isfinite(flat).all():
+            much = 1 + float(np.abs(flat[np.isfinite(flat)]).sum())
+            flat = np.nan_to_num(flat, nan=3.1 * much, posinf=5.3 * much, neginf=-7.7 * much)
         numbers += [float(np.abs(flat).sum()), float(flat @ _signs(flat.size))]
     return numbers
 

@@ -12,7 +12,7 @@ from typing import Any
 import tvm
 from tvm.ir import IRModule
 
-from ..._abilities import abilities, expect_processor
+from ..._abilities import abilities, expect_processor, processor_name
 from ..._machine import _memory
 from ...errors import TargetError
 from ...target import physical_cores
@@ -229,6 +229,11 @@ class LocalMeasurer:
         self._measure = measure or Measure()
         self._pool: Pool | None = Pool(target, workers)
         self._target = target
+
+    @property
+    def processor(self) -> str:
+        """The processor of this machine, by its maker's name."""
+        return processor_name()
 
     @property
     def target(self) -> tvm.target.Target:

@@ -92,8 +92,8 @@ def best_of(
     Returns
     -------
     int
-        Lines that decide: for each target and function the last verdict, or the fastest result
-        where there is none and the rule was not measured, as in what was imported.
+        Lines that decide: for each target and function the last verdict, or the fastest that was
+        imported where there is none.
 
     Raises
     ------
@@ -101,16 +101,23 @@ def best_of(
         A file is missing or no file of records, or `into` cannot be written.
     """
     source = _existing(path)
+    if Path(into).exists() and Path(into).samefile(path):
+        raise RecordError(
+            "a file of records cannot be thinned out in place: who writes to it would lose lines",
+            where=str(into),
+            fix="give another file",
+        )
     Records(into, mixed=True)  # whoever gives another file by mistake keeps it
     verdicts: dict[tuple[str, ...], list[Verdict]] = {}
     for verdict in source.verdicts:
         verdicts.setdefault((verdict.function, *_made_for(verdict)), []).append(verdict)
+    judged = {name[:-1] for name in verdicts}
     results: dict[tuple[str, ...], list[Result]] = {}
     for result in source.results():
-        results.setdefault((result.workload, *_made_for(result)), []).append(result)
+        results.setdefault((result.workload, *_made_for(result)[:2]), []).append(result)
     found = [
         *(newest(some) for some in verdicts.values()),
-        *(fastest(some) for name, some in results.items() if name not in verdicts),
+        *(fastest(some) for name, some in results.items() if name not in judged),
     ]
     kept = [one for one in found if one is not None and _is_sound(one)]
     chosen: list[Workload | Result | Verdict] = [*kept]
@@ -122,7 +129,7 @@ def best_of(
             for one in kept
             if isinstance(one, Verdict) and one.trace is not None
             for result in source.results(one.workload)
-            if _made_for(result) == _made_for(one) and result.trace == one.trace
+            if _made_for(result)[:2] == _made_for(one)[:2] and result.trace == one.trace
         ]
     lines = [encode(one.line()) for one in chosen]
     try:
@@ -136,7 +143,8 @@ def best_of(
 
 
 def _made_for(one: Result | Verdict) -> tuple[str, ...]:
-    return json.dumps(one.target, sort_keys=True), one.tvm
+    rules = one.tvmlab if isinstance(one, Verdict) else ""
+    return json.dumps(one.target, sort_keys=True), one.tvm, rules
 
 
 def _existing(path: str | os.PathLike[str]) -> Records:

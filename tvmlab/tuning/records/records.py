@@ -370,8 +370,8 @@ class Records:
         Returns
         -------
         Verdict, Result or None
-            The last verdict, whose trace is None where the rule stays. Without one, the fastest
-            result where the rule was never measured, as in what was imported. Else None.
+            The last verdict, whose trace is None where the rule stays. Without one, the fastest of
+            what was imported. Else None.
 
         Raises
         ------

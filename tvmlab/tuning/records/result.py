@@ -21,8 +21,10 @@ from .lines import Raw
 from .traces import plain
 
 __all__ = [
+    "MOST_SECONDS",
     "Result",
     "Workload",
+    "check_date",
     "check_target",
     "check_text",
     "now",
@@ -32,7 +34,7 @@ __all__ = [
 
 _ORIGINS = ("rule", "search")
 _LONGEST_TEXT, _LONGEST_TARGET, _LONGEST_MODULE = 100_000, 10_000, 1 << 28
-_MOST_SAMPLES, _MOST_SECONDS = 100_000, 1e6
+_MOST_SAMPLES, MOST_SECONDS = 100_000, 1e6
 _ODD = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -140,6 +142,7 @@ class Result:
         if not isinstance(said["trace"], list | Raw):
             raise ValueError("its trace is no list")
         check_target(said["target"])
+        check_date(said["date"])
         said["times"] = seconds_of(said["times"], "times")
         said["answer"] = tuple(_numbers(said["answer"]))
         if isinstance(said["trace"], Raw):
@@ -232,6 +235,14 @@ def check_text(value: Any, name: str, longest: int = _LONGEST_TEXT) -> None:
         value.encode()  # half a character, which JSON can name, has no UTF-8
 
 
+def check_date(value: str) -> None:
+    """Refuse what is no date, with a ValueError."""
+    try:
+        datetime.fromisoformat(value)
+    except ValueError:
+        raise ValueError("its date is no date") from None
+
+
 def check_target(value: Any) -> None:
     """Refuse what is no target, with a ValueError."""
     try:
@@ -248,7 +259,7 @@ def seconds_of(values: Any, name: str) -> tuple[float, ...]:
         raise ValueError(f"its {name} are no list")
     if not all(type(value) in (int, float) for value in values):
         raise ValueError(f"its {name} are no numbers")
-    if not all(0 < value <= _MOST_SECONDS for value in values):  # false for what is no number
+    if not all(0 < value <= MOST_SECONDS for value in values):  # false for what is no number
         raise ValueError(f"its {name} cannot be seconds")
     return tuple(map(float, values))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from datetime import datetime, timedelta
 from typing import Any
 
 import tvm
@@ -12,9 +13,9 @@ import tvm
 import tvmlab
 
 from ..._abilities import processor_name
-from .result import check_target, check_text, now, seconds_of
+from .result import check_date, check_target, check_text, now, seconds_of
 
-__all__ = ["Verdict"]
+__all__ = ["Verdict", "after"]
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ class Verdict:
         for name in _TEXTS:
             check_text(said[name], name)
         check_target(said["target"])
+        check_date(said["date"])
         if type(said["threads"]) is not int or not 0 <= said["threads"] < 2**31:
             raise ValueError("its threads are no number")
         if not isinstance(said["trace"], list | None):
@@ -102,6 +104,14 @@ class Verdict:
         if not said["layout"] and said["workload"] != said["function"]:
             raise ValueError("it names two functions of one layout")
         return cls(**said)
+
+
+def after(date: str) -> str:
+    """Give the next date after one, as a record has it; the same where there is none."""
+    try:
+        return (datetime.fromisoformat(date) + timedelta(microseconds=1)).isoformat()
+    except OverflowError:
+        return date
 
 
 _TEXTS = tuple(one.name for one in fields(Verdict) if one.type == "str")

@@ -8,14 +8,16 @@ from tvm.ir import IRModule
 
 from ..measuring.kernels import written
 
-__all__ = ["ROUNDING", "output_types", "same_answer"]
+__all__ = ["same_answer", "tolerances"]
 
 ROUNDING = 1e-3
 """How far sums of floating-point outputs may differ, relative to the sum of their magnitudes."""
+FLIPS = 1e-5
+"""The same of what was rounded to eight bits: sums in another order flip a few roundings."""
 
 
-def output_types(module: IRModule) -> list[str]:
-    """List the types of what a function writes.
+def tolerances(module: IRModule) -> list[float]:
+    """Say how far the outputs of two schedules of a function may differ.
 
     Parameters
     ----------
@@ -24,36 +26,43 @@ def output_types(module: IRModule) -> list[str]:
 
     Returns
     -------
-    list of str
-        The dtypes of the parameters that its blocks write, in their order; that of the last
-        parameter where no block says.
+    list of float
+        For each parameter that its blocks write, in their order: `ROUNDING` where it holds
+        floating-point numbers, `FLIPS` where it holds int8 or uint8 made of such, else 0.
     """
     function = module["main"]
-    return [str(function.params[place].dtype) for place in written(function)]
+    rounds = any("float" in str(parameter.dtype) for parameter in function.params)
+    found = []
+    for place in written(function):
+        dtype = str(function.params[place].dtype)
+        eight = dtype in ("int8", "uint8") and rounds
+        found.append(ROUNDING if "float" in dtype else FLIPS if eight else 0.0)
+    return found
 
 
-def same_answer(answer: Sequence[float], expected: Sequence[float], types: Sequence[str]) -> bool:
+def same_answer(
+    answer: Sequence[float], expected: Sequence[float], allowed: Sequence[float]
+) -> bool:
     """Compare two fingerprints.
 
     Parameters
     ----------
     answer, expected : sequence of float
         Two numbers an output: the sum of its magnitudes, and a sum of it with seeded signs.
-    types : sequence of str
-        The outputs' dtypes.
+    allowed : sequence of float
+        For each output, how far they may differ, relative to the sum of its magnitudes.
 
     Returns
     -------
     bool
-        Whether they agree: integers exactly, the others up to `ROUNDING`.
+        Whether they agree.
     """
-    if len(answer) != len(expected) or len(answer) != 2 * len(types):
+    if len(answer) != len(expected) or len(answer) != 2 * len(allowed):
         return False
-    for index, dtype in enumerate(types):
-        scale = abs(expected[2 * index])
-        allowed = ROUNDING * scale if "float" in dtype else 0.0
+    for index, share in enumerate(allowed):
+        most = share * abs(expected[2 * index])
         for place in (2 * index, 2 * index + 1):
             # Written so that a NaN, which compares with nothing, is no agreement.
-            if not abs(answer[place] - expected[place]) <= allowed:
+            if not abs(answer[place] - expected[place]) <= most:
                 return False
     return True

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import tvm
+from tvm import s_tir
 from tvm.s_tir import meta_schedule as ms
 
+from ..._telling import telling
 from .context import candidates, identity, make_context
+from .grid import GridSearch, estimate
 from .known import Known, Tried
 from .tuners import Tuner
 
@@ -16,6 +19,9 @@ __all__ = ["Driver"]
 
 BARREN = 10
 """Batches in a row without a new candidate after which a space counts as exhausted."""
+FEW = 64
+"""Points of a space that is gone through in order, whoever the tuner is: drawing and evolving what
+has but a few points, at seconds a draw where the function is large, finds the same ones again."""
 ENDLESS = 2**30
 """Trials that a strategy is told of: the search counts its own."""
 
@@ -35,6 +41,13 @@ class Driver:
         Where random decisions start.
     batch : int
         Candidates that are proposed at once.
+
+    Attributes
+    ----------
+    ended : bool
+        Whether there are no more.
+    trouble : str
+        Why there were none from the start; empty where there were.
     """
 
     def __init__(
@@ -43,7 +56,10 @@ class Driver:
         self.known, self.tuner = known, tuner
         self.waiting: list[Any] = []
         self.model = tuner.model(seed) if tuner.model else None
-        self.strategy = tuner.strategy()
+        trouble, spaces = _spaces(known)
+        small = 0 < sum(estimate(known.variant.module, space) for space in spaces) <= FEW
+        self.strategy = GridSearch() if small else tuner.strategy()
+        self.repeats = tuner.repeats and not small
         # A run that goes on from records must not draw the same candidates again.
         self.context = make_context(
             known.variant.module,
@@ -53,12 +69,9 @@ class Driver:
         )
         self.database = ms.database.MemoryDatabase()
         self.workload = self.database.commit_workload(known.variant.module)
-        self.ended = False
-        spaces = known.variant.spaces()
+        self.ended, self.trouble = not spaces, trouble
         if spaces:
             self.context.pre_tuning(ENDLESS, batch, spaces, self.database, self.model)
-        else:
-            self.ended = True
         old = {id(one): one.schedule for one in known.tried if one.schedule is not None}
         self.seen = {identity(schedule.mod) for schedule in (known.rule, *old.values())}
         proposed = candidates(list(old.values()))
@@ -79,7 +92,7 @@ class Driver:
                     self.seen.add(name)
                     self.waiting.append(candidate)
             # A strategy that goes through a space in order may pass by much that is known.
-            if not self.waiting and (self.tuner.repeats or not proposed):
+            if not self.waiting and (self.repeats or not proposed):
                 barren += 1
         batch, self.waiting = self.waiting[:limit], self.waiting[limit:]
         return batch
@@ -114,3 +127,11 @@ class Driver:
         if self.model is None or getattr(self.model, "booster", None) is None:
             return [None] * len(batch)
         return [float(one) for one in self.model.predict(self.context, batch)]
+
+
+def _spaces(known: Known) -> tuple[str, list[s_tir.Schedule]]:
+    """Make the spaces of a variant; or say why there are none."""
+    try:
+        return "", known.variant.spaces()
+    except Exception as error:  # a primitive that refuses raises several classes
+        return f"its space cannot be made: {telling(error)}", []

@@ -196,6 +196,26 @@ def size(module: IRModule, space: s_tir.Schedule) -> int:
     return count([])
 
 
+def estimate(module: IRModule, space: s_tir.Schedule) -> int:
+    """Guess what `size` counts, by the first point alone: exact where no choice changes another's.
+
+    Parameters
+    ----------
+    module : tvm.ir.IRModule
+        What is scheduled.
+    space : tvm.s_tir.Schedule
+        A design space of it.
+
+    Returns
+    -------
+    int
+        At least 1.
+    """
+    walk = Walk(module, space)
+    walk.replay()
+    return math.prod(walk.sizes)
+
+
 @derived_object
 class GridSearch(PySearchStrategy):  # type: ignore[misc]
     """Proposes every candidate of the spaces in order, a point of each space in turn.

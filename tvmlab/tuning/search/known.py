@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import median
+from typing import Any
 
 from tvm import s_tir
 from tvm.ir import IRModule
@@ -14,12 +15,16 @@ from ..._telling import telling
 from ...errors import RecordError
 from ...schedule import finish
 from ..measure import Measurer, Outcome
-from ..records.result import Result
-from ..records.traces import replay
+from ..records.result import MOST_SECONDS, Result
+from ..records.traces import as_data, replay
+from ..records.verdict import Verdict
 from ..task import Variant
 from .answers import same_answer
 
 __all__ = ["Known", "Met", "Tried", "measured", "met", "whole"]
+
+
+_LONGEST_ERROR = 2000  # characters of what a compiler says
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,7 @@ class Tried:
 
     Attributes
     ----------
-    source : tvm.s_tir.Schedule or (tvm.ir.IRModule, Result)
+    source : tvm.s_tir.Schedule or (tvm.ir.IRModule, Result or Verdict)
         Its schedule; or, where it comes from the records, the function and the record.
     origin : str
         ``"rule"`` or ``"search"``.
@@ -36,7 +41,7 @@ class Tried:
         From the measurer, or from the records.
     """
 
-    source: s_tir.Schedule | tuple[IRModule, Result]
+    source: s_tir.Schedule | tuple[IRModule, Result | Verdict]
     origin: str
     outcome: Outcome
 
@@ -47,9 +52,15 @@ class Tried:
             return self.source
         module, result = self.source
         try:
-            return replay(module, result.trace)
+            return None if result.trace is None else replay(module, result.trace)
         except RecordError:
             return None
+
+    @property
+    def trace(self) -> list[Any]:
+        """Its schedule as a record has it, of one that applies."""
+        assert self.schedule is not None
+        return as_data(self.schedule.trace)
 
     @property
     def time(self) -> float:
@@ -70,8 +81,8 @@ class Known:
         Its name in the records.
     rule : tvm.s_tir.Schedule
         What is compiled without tuning: the rule's schedule, or the function as it is.
-    types : list of str
-        The dtypes of its outputs.
+    allowed : list of float
+        How far each of its outputs may differ: see `tolerances`.
     measured_rule : Tried or None
         What became of `rule`.
     tried : list of Tried
@@ -83,7 +94,7 @@ class Known:
     variant: Variant
     workload: str
     rule: s_tir.Schedule
-    types: list[str]
+    allowed: list[float]
     measured_rule: Tried | None = None
     tried: list[Tried] = field(default_factory=list)
     last: str = ""
@@ -134,7 +145,11 @@ class Met:
 
 
 def met(
-    measurer: Measurer, rule: Tried, entrants: Sequence[Tried], rounds: int, types: Sequence[str]
+    measurer: Measurer,
+    rule: Tried,
+    entrants: Sequence[Tried],
+    rounds: int,
+    allowed: Sequence[float],
 ) -> list[Met]:
     """Measure candidates in turn with their rule, in one process.
 
@@ -145,11 +160,11 @@ def met(
     rule : Tried
         What they meet; it has run before.
     entrants : sequence of Tried
-        Candidates that have run before.
+        Candidates, each of which has a schedule.
     rounds : int
         Samples of each.
-    types : sequence of str
-        The dtypes of the outputs.
+    allowed : sequence of float
+        How far their answers may differ: see `tolerances`.
 
     Returns
     -------
@@ -170,12 +185,18 @@ def met(
         for entrant, outcome in pairs
         if not outcome.error
         and len(outcome.times) == len(own.times)
-        and same_answer(outcome.answer, entrant.outcome.answer, types)
+        and same_answer(outcome.answer, entrant.outcome.answer, allowed)
     ]
 
 
 def whole(outcome: Outcome) -> Outcome:
-    """See that an outcome has times or an error, and not both."""
-    if outcome.error:
-        return Outcome(error=outcome.error)
-    return outcome if outcome.times else Outcome(error="It was run and not timed.")
+    """See that an outcome has times or an error, and not both, and such as a record can hold."""
+    error = outcome.error
+    if not error and not outcome.times:
+        error = "It was run and not timed."
+    elif not error and not all(0 < time < MOST_SECONDS for time in outcome.times):
+        error = f"Its times cannot be seconds: {outcome.times}"
+    if error:
+        said = error[:_LONGEST_ERROR].encode(errors="replace").decode()
+        return Outcome(error=said, cpu=outcome.cpu)
+    return outcome

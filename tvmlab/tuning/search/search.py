@@ -10,13 +10,14 @@ from tvm import s_tir
 from ..._abilities import processor_name
 from ...target import physical_cores
 from ..measure import Measurer, Outcome, how
+from ..recorded import shipped
 from ..records.choosing import fits
 from ..records.records import Records
-from ..records.result import Result, target_data
+from ..records.result import Result, now, target_data
 from ..records.traces import as_data
-from ..records.verdict import Verdict
+from ..records.verdict import Verdict, after
 from ..task import Task, Variant
-from .answers import output_types, same_answer
+from .answers import same_answer, tolerances
 from .driver import Driver
 from .known import Known, Tried, measured, whole
 from .tuners import Tuner
@@ -25,7 +26,7 @@ __all__ = ["TaskSearch", "measure_rules"]
 
 WRONG = "It gives another answer than the rule's schedule."
 BATCH = 16
-"""Candidates a batch: the model is trained anew after each."""
+"""Candidates a batch: the model may be trained anew after each."""
 SMALL = 64
 """Below this many trials batches are half as large, so that the model sees several."""
 HOPELESS = 24
@@ -71,6 +72,8 @@ class TaskSearch:
         self.tuner, self.trials, self.early_stopping = tuner, trials, early_stopping
         self.seed, self.watch = seed, watch or (lambda search: None)
         self._how = how(measurer.options)
+        # Who takes part in a compilation without records of the user's takes part here too.
+        self._sources = [(records, task.target), *shipped(task.target)]
         self.times: list[float] = []
         """The time of each candidate in the order of their trials; infinity where one failed."""
         self.predicted: list[float | None] = []
@@ -78,12 +81,15 @@ class TaskSearch:
         self.errors: list[str] = []
         self.ended = ""
         """Why the search is over; empty while it is not."""
+        self.batches: list[float] = []
+        """The fastest known after each batch, in seconds a call."""
+        self._idle = 0
+        self._undecided = False
         # A layout can only be taken where the graph can be told of it, by the operator.
         variants = task.variants if task.operator else task.variants[:1]
         self.known = [self._recall(variant) for variant in variants]
         self.chosen = 0
         self._driver: Driver | None = None
-        self._bests: list[float] = []
 
     # What was measured.
 
@@ -96,11 +102,6 @@ class TaskSearch:
     def best_time(self) -> float:
         """The fastest known, in seconds a call; infinity where nothing ran."""
         return min(self.times, default=float("inf"))
-
-    @property
-    def batches(self) -> list[float]:
-        """The fastest known after each batch, in seconds a call."""
-        return self._bests
 
     @property
     def left(self) -> int:
@@ -121,15 +122,17 @@ class TaskSearch:
         if rule is None:  # what is compiled then is the function as it is
             rule = s_tir.Schedule(variant.module, debug_mask="none")
         workload = self.records.workload(variant.module, self.task.name)
-        known = Known(variant, workload, rule, output_types(variant.module))
+        known = Known(variant, workload, rule, tolerances(variant.module))
         for result in self.records.results(workload):
             # What failed is tried again: it may have been the machine's fault, or a limit's.
             if result.error or result.how != self._how or fits(result, self.task.target):
                 continue
+            if self.measurer.processor not in ("", result.cpu):
+                continue  # a file that was merged: times of another machine do not compare
             outcome = Outcome(tuple(result.times), "", tuple(result.answer), result.cpu)
             if result.origin != "rule":
                 self._remember(known, Tried((variant.module, result), "search", outcome))
-            elif result.trace == as_data(rule.trace):
+            elif known.measured_rule is None and result.trace == as_data(rule.trace):
                 self._remember(known, Tried(rule, "rule", outcome))
             else:
                 continue
@@ -141,6 +144,7 @@ class TaskSearch:
             known.measured_rule = tried
         else:
             known.tried.append(tried)
+            self._idle = 0 if tried.time < self.best_time else self._idle + 1
         self.times.append(tried.time)
         self.predicted.append(predicted)
         if tried.outcome.error:
@@ -149,10 +153,36 @@ class TaskSearch:
     # What is measured next.
 
     def begin(self) -> None:
-        """Choose the variant whose rule is the fastest, once the rules are measured."""
-        fastest = min(self.known, key=lambda known: known.rule_time)
-        self.chosen = self.known.index(fastest)
-        self._bests.append(self.best_time)
+        """Choose the variant that promises most, once the rules are measured."""
+        self.chosen = self.known.index(min(self.known, key=self.promise))
+        self.batches.append(self.best_time)
+
+    def promise(self, known: Known) -> float:
+        """Say what is known of a variant: the fastest of it, in seconds a call."""
+        times = [known.rule_time, *(one.time for one in known.tried)]
+        for records, target in self._sources:
+            found = records.best(known.workload, target)
+            if isinstance(found, Verdict):
+                times.append(found.ratio * self.rule_time)
+        return min(times)
+
+    def advised(self, known: Known, others: Sequence[Tried]) -> list[Tried]:
+        """List what compilation takes so far of a variant, where it is none of some others.
+
+        It was decided on in another run, ships with the package, or was imported.
+        """
+        rule = known.measured_rule
+        if rule is None or not rule.outcome.times:
+            return []
+        made = []
+        for records, target in self._sources:
+            found = records.best(known.workload, target)
+            if found is not None and found.trace is not None:
+                # How fast it is is to be seen; what it computes is what the rule does.
+                tried = Tried((known.variant.module, found), "search", rule.outcome)
+                if tried.schedule is not None and all(tried.trace != one.trace for one in others):
+                    made.append(tried)
+        return made
 
     def choose(self, layout: str) -> None:
         """Search the variant of this layout, and no longer the fastest one's."""
@@ -180,7 +210,7 @@ class TaskSearch:
         most = self.left if limit is None else min(limit, self.left)
         batch = self._driver.propose(most)
         if not batch:
-            self.ended = "no candidates are left in the space"
+            self.ended = self._driver.trouble or "no candidates are left in the space"
             return 0
         said = self._driver.predict(batch)
         told = []
@@ -190,7 +220,7 @@ class TaskSearch:
             self.take(self.current, tried, said[place])
             told.append((batch[place], tried))
         self._driver.learn(told)
-        self._bests.append(self.best_time)
+        self.batches.append(self.best_time)
         self._goes_on()
         return len(batch)
 
@@ -213,7 +243,7 @@ class TaskSearch:
             **self._where(tried.outcome.cpu),
         )
         self.records.append(result)
-        known.last = result.date
+        known.last, self._undecided = result.date, True
         self._remember(known, tried, predicted)
         self.watch(self)
 
@@ -225,21 +255,28 @@ class TaskSearch:
 
     def verdict(self) -> Verdict | None:
         """Give what was decided in the records since the last candidate was measured."""
+        if self._undecided:
+            return None
         found = self.records.verdict(self.known[0].workload, self.task.target)
         last = max(known.last for known in self.known)
         return found if found is not None and found.date >= last else None
 
     def judge(self, **fields: Any) -> Verdict:
         """Record what was decided about the task."""
-        rule = self.known[0].measured_rule
+        own = self.known[0]
+        older = self.records.verdict(own.workload, self.task.target)
+        # The last word has the last date, whatever clocks say.
+        dates = [known.last for known in self.known] + [older.date if older else ""]
         verdict = Verdict(
-            function=self.known[0].workload,
+            function=own.workload,
             task=self.task.name,
             operator=self.task.operator,
+            date=max(now(), *(after(date) for date in dates if date)),
             **fields,
-            **self._where("" if rule is None else rule.outcome.cpu),
+            **self._where(own.measured_rule.outcome.cpu if own.measured_rule else ""),
         )
         self.records.append(verdict)
+        self._undecided = False
         return verdict
 
     def _goes_on(self) -> bool:
@@ -247,21 +284,13 @@ class TaskSearch:
             return False
         if self.left == 0:
             self.ended = "all trials are done"
-        elif self.early_stopping is not None and self._idle() >= self.early_stopping:
-            self.ended = f"nothing better in {self._idle()} trials"
+        elif self.early_stopping is not None and self._idle >= self.early_stopping:
+            self.ended = f"nothing better in {self._idle} trials"
         elif self.hopeless(HOPELESS):
             self.ended = "no candidate ran"
         return not self.ended
 
-    def _idle(self) -> int:
-        """Count the trials of the search since the best one; the rules' are none of it."""
-        best = min(self.times, default=float("inf"))
-        if best == float("inf"):
-            return 0
-        rules = sum(known.measured_rule is not None for known in self.known)
-        return len(self.times) - max(self.times.index(best) + 1, rules)
-
-    def hopeless(self, least: int = 1) -> bool:
+    def hopeless(self, least: int) -> bool:
         """Tell whether as many candidates were tried as `least`, and all of them failed."""
         return len(self.current.tried) >= least and not self.current.found()
 
@@ -274,9 +303,9 @@ class TaskSearch:
         if not expected:  # the rule did not run: the first candidate that did is what we have
             ran = [one.outcome for one in known.tried if not one.outcome.error]
             expected = ran[0].answer if ran else outcome.answer
-        if same_answer(outcome.answer, expected, known.types):
+        if same_answer(outcome.answer, expected, known.allowed):
             return outcome
-        return Outcome(error=WRONG, answer=outcome.answer)
+        return Outcome(error=WRONG, answer=outcome.answer, cpu=outcome.cpu)
 
 
 def measure_rules(
@@ -299,7 +328,10 @@ def measure_rules(
         (search, known)
         for search in searches
         for known in [
-            known for known in search.known[: None if others else 1] if known.measured_rule is None
+            # At most a third of the trials: the others are for the search.
+            known
+            for known in search.known[: max(1, search.trials // 3) if others else 1]
+            if known.measured_rule is None
         ][: search.left]
     ][:limit]
     for place, outcome in measured(measurer, [known.rule for _, known in missing]):
