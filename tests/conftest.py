@@ -31,6 +31,7 @@ LONG = (
     "test_tuning_remote.py",
     "test_rpc.py",
     "test_tuning_real.py",
+    "test_tuning_shipped.py",
 )
 
 

@@ -52,7 +52,8 @@ def compile(
     records : tvmlab.tuning.Records, path or bool, optional
         A file of tuning records, made by `tvmlab.tune`: what it holds for this target goes before
         the rules. Left out, or True, the records are taken that ship with the package for the
-        networks of the notebooks; False takes none. Only all steps of scheduling go with records.
+        networks of the notebooks; False takes none. Only all steps of scheduling go with records;
+        who names the last one has to ask for them.
     schedule : bool or str
         True takes all steps of `tvmlab.schedule.STEPS`; the name of a step stops after it; False
         is `tvm.compile` as upstream has it. For other kinds of target than ``llvm``, a GPU say, the
@@ -96,7 +97,8 @@ def compile(
     try:
         mod, made = cut(mod, target)
         with made:
-            tuned = _recorded(records, made) if schedule in (True, STEPS[-1]) else None
+            asked = schedule is True or (schedule == STEPS[-1] and records is not None)
+            tuned = _recorded(records, made) if asked else None
             prepared, pipeline = _prepare(mod, made, schedule, tuned)
             built = relax.build(prepared, made, relax_pipeline=pipeline)
     except TvmlabError:

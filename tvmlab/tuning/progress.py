@@ -148,7 +148,7 @@ class Bars(Progress):
             self.one = self.bar(
                 total=trials, initial=done - 1, desc=name, unit="trial", position=0, leave=False
             )
-        # tqdm draws at most ten times a second: a short task's bar would never say more than its name.
+        # tqdm draws at most ten times a second: a short task's bar would never say more.
         self.one.set_postfix_str(f"best {best:.1f} GFLOP/s, rule {rule:.1f}", refresh=fresh)
         self.one.update(1)
         self.all.update(1)
