@@ -16,7 +16,7 @@ from tvm import relax
 from tvm.relax import op
 
 import tvmlab
-from tvmlab import npu, package, toolchain
+from tvmlab import library, npu, toolchain
 from tvmlab.errors import CompileError, PackageError, TargetError
 from tvmlab.npu import simulator
 from tvmlab.target import split_target
@@ -68,9 +68,9 @@ def test_targets_that_are_none(given, message):
 def test_one_word_cuts_and_compiles():
     mod, x = network()
     compiled = tvmlab.compile(mod, "npu, llvm")
-    assert package.runtimes(compiled.vm_executable) == ["tvmlab_npu"]
+    assert library.runtimes(compiled.vm_executable) == ["tvmlab_npu"]
     assert (compiled(x) == run(mod, x)[0]).all()
-    assert package.runtimes(tvmlab.compile(mod).vm_executable) == []
+    assert library.runtimes(tvmlab.compile(mod).vm_executable) == []
 
 
 def test_what_is_left_for_the_processor_is_tuned(tmp_path):
@@ -84,7 +84,7 @@ def test_what_is_left_for_the_processor_is_tuned(tmp_path):
     report = tvmlab.tune(mod, "npu", records=records, **how)
     assert {task.name for task in report.tasks} == left
     compiled = tvmlab.compile(mod, "npu", records=records)
-    assert package.runtimes(compiled.vm_executable) == ["tvmlab_npu"]
+    assert library.runtimes(compiled.vm_executable) == ["tvmlab_npu"]
     assert (compiled(x) == run(mod, x)[0]).all()
 
 
@@ -177,7 +177,7 @@ def test_a_thousand_damaged_files(tmp_path):
 
 def test_a_file_for_a_machine_that_is_not_known(tmp_path):
     with pytest.raises(PackageError, match="'warp_drive', which this tvmlab does not know"):
-        package.load_runtimes(tmp_path / "net.tar", ["warp_drive"])
+        library.load_runtimes(tmp_path / "net.tar", ["warp_drive"])
 
 
 def test_the_way_without_python(tmp_path):
