@@ -97,7 +97,7 @@ def test_what_is_described_is_what_was_saved(data: Any, saved: Path) -> None:
         found = package.describe(path)
     except PackageError as error:
         found, refused = wanted, said(error)
-        assert str(path) in refused  # noqa: PT017 (it is refused, or says the same)
+        assert str(path) in refused
     assert found == wanted
 
 

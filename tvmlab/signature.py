@@ -140,7 +140,10 @@ class Signature:
 
 def _sizes(shape: Any) -> tuple[int | str, ...]:
     """Read a shape; what is no number is written as text."""
-    return tuple(int(dim) if isinstance(dim, (int, tvm.tirx.IntImm)) else str(dim) for dim in shape)
+    return tuple(
+        int(dim) if isinstance(dim, (int, tvm.tirx.IntImm)) else _INT64.sub(r"\1", str(dim))
+        for dim in shape
+    )
 
 
 def _outputs(given: relax.Type) -> tuple[Output, ...]:
