@@ -1,4 +1,4 @@
-"""Running packages without Python: the C++ program of `native/deploy`, for this processor or others.
+"""Running packages without Python: the C++ program of `native/deploy`, for any processor.
 
 The program needs the headers of tvm-ffi, its library, and TVM's runtime, which the wheels that
 `pip` installs contain. For another processor they come from the wheels for that processor.

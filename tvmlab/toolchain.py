@@ -154,9 +154,9 @@ def build_with_cmake(
     Returns
     -------
     Path
-        The shared library or the program, kept as `build_extension` keeps it; its folder is named after CMake's
-        version and the flags that CMake reads from the environment, too. Where a tool is missing,
-        one that was built before of the same sources and options.
+        The shared library or the program, kept as `build_extension` keeps it; its folder is named
+        after CMake's version and the flags that CMake reads from the environment, too. Where a
+        tool is missing, one that was built before of the same sources and options.
 
     Raises
     ------
