@@ -149,7 +149,8 @@ void Network::Check(const std::vector<ffi::Tensor>& inputs) const {
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Input& declared = package_.inputs[i];
     const DLDataType dtype = inputs[i].dtype();
-    if (dtype.code != declared.dtype.code || dtype.bits != declared.dtype.bits) {
+    if (dtype.code != declared.dtype.code || dtype.bits != declared.dtype.bits ||
+        dtype.lanes != declared.dtype.lanes) {
       refuse("input " + declared.name + " is of dtype " +
              std::string(ffi::DLDataTypeToString(dtype)));
     }
