@@ -5,21 +5,23 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import shlex
 import tempfile
 import threading
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm import relax
 
-from . import bench, package
+from . import bench, library, package
+from ._process import find_tool
 from ._telling import telling
 from .errors import PackageError, TargetError, ToolchainError
 from .schedule import Summary
-from .signature import Input, Signature
+from .signature import Signature
 from .target import as_target, host_target, missing_features
 
 __all__ = ["Executable", "load_executable"]
@@ -57,7 +59,7 @@ class Executable:
     def __repr__(self) -> str:
         """Say the inputs, who else takes part, and the target."""
         inputs = ", ".join(map(str, self.signature.inputs))
-        others = [kind.removeprefix("tvmlab_") for kind in package.runtimes(self.vm_executable)]
+        others = [kind.removeprefix("tvmlab_") for kind in library.runtimes(self.vm_executable)]
         return f"Executable(main({inputs}) for {', '.join([*others, self.target.kind.name])})"
 
     def __call__(self, /, *inputs: Any, **named: Any) -> Any:
@@ -142,27 +144,40 @@ class Executable:
 
             return bench.measure(once, repeats=repeats, number=number)
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        cross_compiler: str | None = None,
+        cross_compiler_options: str = "",
+    ) -> Path:
         """Write one file that `tvmlab.load_executable` reads in another process.
 
         Parameters
         ----------
         path : path
             Where to write; the usual ending is ``.tar``. The file appears whole or not at all.
+        cross_compiler : str, optional
+            The C++ compiler to link with, where the target is another kind of processor than this
+            machine's: ``"aarch64-linux-gnu-g++"``, say. This machine's own if it is left out.
+        cross_compiler_options : str
+            More options for it, quoted as for a shell.
 
         Returns
         -------
         pathlib.Path
-            The file: a tar archive of metadata (inputs, target, versions, checksums), of the linked
-            library and of the virtual machine's program with the constants.
+            The file: a tar archive of metadata (inputs, outputs, target, versions, checksums), of
+            the linked library and of the virtual machine's program with the constants.
 
         Raises
         ------
         ToolchainError
-            There is no C++ compiler to link with.
+            There is no such C++ compiler, its options cannot be read, or it failed.
         PackageError
             The file cannot be written, or the executable was itself loaded from one.
         """
+        from . import __version__
+
         path = Path(path)
         if isinstance(self.vm_executable, tvm.runtime.Module):  # load_executable made it
             raise PackageError(
@@ -170,26 +185,55 @@ class Executable:
                 where=str(path),
                 fix="copy the file that it was loaded from",
             )
-        metadata = {
-            "target": json.loads(str(self.target)),
-            "inputs": [asdict(value) for value in self.signature.inputs],
-            "runtimes": package.runtimes(self.vm_executable),
-        }
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            self._link(path, folder, cross_compiler, cross_compiler_options)
             try:
-                package.link(self.vm_executable, Path(folder))
-            except Exception as error:
-                found = tvm.support.cc.get_cc()  # None would be reported as a type error
-                said = [line for line in str(error).splitlines() if ": " in line]
-                reason = said[0] if found and said else "no compiler is here"
-                raise ToolchainError(
-                    f"the library could not be linked: {reason}",
-                    where=f"{path}, for {self.target}",
-                    fix="install a C++ compiler (Debian: apt-get install g++); for another kind "
-                    "of processor, save on such a machine",
+                library.write_program(self.vm_executable, folder)
+            except OSError as error:
+                raise PackageError(
+                    f"the executable cannot be written: {error.strerror}",
+                    where=f"{path}, by way of {folder.parent}",
+                    fix="make space there, or let TMPDIR name another folder",
                 ) from error
-            package.pack(path, Path(folder), self.vm_executable, metadata)
+            package.pack(
+                path,
+                folder,
+                inputs=self.signature.inputs,
+                outputs=self.signature.outputs,
+                target=json.loads(str(self.target)),
+                versions={
+                    "tvmlab": __version__,
+                    "tvm": tvm.__version__,
+                    "tvm_ffi": tvm_ffi.__version__,
+                },
+                runtimes=library.runtimes(self.vm_executable),
+            )
         return path
+
+    def _link(self, path: Path, folder: Path, compiler: str | None, options: str) -> None:
+        """Link the library, in words of our own where that fails."""
+        try:
+            words = shlex.split(options)
+        except ValueError as error:
+            raise ToolchainError(
+                f"the options for the cross compiler cannot be read: {error}",
+                where=options,
+                fix="quote them as for a shell",
+            ) from error
+        linker = None if compiler is None else str(find_tool(compiler).path)
+        try:
+            library.link(self.vm_executable, folder, linker, words)
+        except Exception as error:
+            found = linker or tvm.support.cc.get_cc()  # None would be reported as a type error
+            said = [line for line in str(error).splitlines() if ": " in line]
+            reason = said[0] if found and said else "no compiler is here"
+            raise ToolchainError(
+                f"the library could not be linked: {reason}",
+                where=f"{path}, for {self.target}",
+                fix="install a C++ compiler (Debian: apt-get install g++); for another kind "
+                'of processor name a cross compiler: cross_compiler="aarch64-linux-gnu-g++"',
+            ) from error
 
     def _start(self) -> _Running:
         """Start the virtual machine on the target's device."""
@@ -317,26 +361,18 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
     """
     path = Path(path)
     with tempfile.TemporaryDirectory() as folder:
-        metadata = package.unpack(path, Path(folder))
-        try:
-            inputs = tuple(
-                Input(str(value["name"]), tuple(value["shape"]), str(value["dtype"]))
-                for value in metadata["inputs"]
-            )
-            target = metadata["target"]
-        except (KeyError, TypeError) as error:
-            raise package.damaged(path, error) from error
-        made = as_target(target)
-        package.load_runtimes(path, metadata.get("runtimes", []))
+        found = package.unpack(path, Path(folder))
+        made = as_target(found.target)
+        library.load_runtimes(path, found.runtimes)
         # The host's threads are set before the first kernel runs, as when it was compiled here.
         if made.kind.name == "llvm":
             host_target()
         try:
-            module = package.load(Path(folder))
+            module = library.load(Path(folder))
         except Exception as error:  # the system's loader, in words of its own
             raise PackageError(
                 f"the library cannot be loaded here: {telling(error)}",
                 where=f"{path}, made for {made}",
                 fix="load it on a machine of that kind, or compile the model again for this one",
             ) from error
-    return Executable(module, made, Signature(inputs))
+    return Executable(module, made, Signature(found.inputs, found.outputs))
