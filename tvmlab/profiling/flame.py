@@ -67,7 +67,7 @@ def frames(profile: Profile) -> Frame:
     run = profile.run
     root = Frame(run[0].name, "run", run[0].nanoseconds)
     stack = [root]
-    for event, after in zip(run[1:], [*run[2:], None], strict=True):
+    for event, after in zip(run[1:], [*run[2:], None], strict=False):
         del stack[event.depth :]
         under = stack[-1]
         if after is not None and after.depth > event.depth:  # a function of Relax, which calls

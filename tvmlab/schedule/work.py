@@ -142,6 +142,9 @@ def _expression(expr: Any) -> Counter[str]:
     if isinstance(expr, _ARITHMETIC):
         element, lanes = _dtype(expr)
         return _sum([Counter({element: lanes}), _expression(expr.a), _expression(expr.b)])
+    if isinstance(expr, tirx.BitwiseNot):
+        element, lanes = _dtype(expr)
+        return _sum([Counter({element: lanes}), _expression(expr.a)])
     if isinstance(expr, (tirx.Cast, tirx.Broadcast)):
         return _expression(expr.value)
     if isinstance(expr, tirx.Select):
