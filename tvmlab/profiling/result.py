@@ -146,7 +146,7 @@ class Profile:
 
     @property
     def covered(self) -> float:
-        """The sum of the rows over the whole: 1, but where watching or noise made rows longer."""
+        """The sum of the rows over the whole: about 1, if nobody disturbed the runs."""
         return sum(row.seconds for row in self.rows) / self.seconds
 
     @property

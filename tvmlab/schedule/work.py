@@ -37,8 +37,9 @@ class Work:
         Arithmetic on elements: a multiply-add is two operations; a maximum, an exponential or a
         shift one each. Loads, casts, comparisons, choices and the arithmetic of indices are none.
         It is counted in the function as fusion made it, so what a schedule adds or computes twice
-        is left out, and channels that a packed layout fills up are in. None where a size is known
-        only when it runs, or where the function calls other code.
+        is left out, and channels that a packed layout fills up are in; a convolution in Winograd's
+        way has fewer than it is defined by. None where a size is known only when it runs, or where
+        the function calls other code.
     dtype : str
         What most operations are done in, empty for none.
     rule : str
