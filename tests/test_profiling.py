@@ -13,7 +13,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 import tvmlab
-from tvmlab import profiling
+from tvmlab import profiling, toolchain
 from tvmlab.errors import InputError, PackageError, TargetError, ToolchainError
 from tvmlab.profiling import Event, limits, recorder
 from tvmlab.profiling.recorder import Recording
@@ -56,6 +56,8 @@ def test_bytes_are_those_of_inputs_weights_and_outputs(executable: tvmlab.Execut
     assert rows["transpose"].bytes == 4 * 2 * 3 * 64
     assert rows["mean"].bytes == 4 * (64 * 4 + 4)
     convolution = rows["fused_conv2d_add_relu"]
+    assert rows["transpose"].tensors == ("float32 1x3x8x8", "float32 1x8x8x3")
+    assert convolution.tensors[-1] == "float32 1x8x8x4"
     packed = convolution.bytes // 4 - 3 * 64 - 4 - 4 * 64  # input, bias, output
     assert packed % 27 == 0
     assert packed >= 27 * 4
@@ -286,10 +288,17 @@ def test_everything_can_be_written_as_json(executable: tvmlab.Executable) -> Non
 def test_the_table_has_a_line_for_each_row(executable: tvmlab.Executable) -> None:
     profile = executable.profile(X, repeats=1)
     head, *lines = str(profile).splitlines()
-    assert head.split()[:2] == ["function", "calls"]
+    assert head.split()[:3] == ["function", "output", "calls"]
     assert [line.split("  ")[0] for line in lines[:5]] == [row.name for row in profile.rows]
+    outputs = {line.split()[0]: line.split()[1] for line in lines[:5]}
+    assert outputs["transpose"] == "1x8x8x3"
     assert "limits of this machine: 100 GFLOP/s float32, 10 GB/s" in lines
     assert len({len(line) for line in (head, *lines[:5]) if line}) <= 5
+
+
+def test_the_recorder_compiles_without_a_warning() -> None:
+    flags = ["-Wall", "-Wextra", "-Werror", "-fsyntax-only", *toolchain.ffi_flags()[0]]
+    assert toolchain.run([toolchain.compiler().path, *flags, recorder.SOURCE]).output == ""
 
 
 def test_the_limits_are_speeds_of_this_world(monkeypatch: pytest.MonkeyPatch) -> None:

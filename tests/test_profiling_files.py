@@ -22,7 +22,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 def row(name: str, seconds: float, kind: str = "Contraction", **more: Any) -> Row:
     fields: dict[str, Any] = {
         "calls": 1, "share": 0.1, "operations": 2000, "dtype": "float32", "bytes": 1000,
-        "of_peak": 0.5, "of_bandwidth": 0.25,
+        "of_peak": 0.5, "of_bandwidth": 0.25, "tensors": ("float32 2x8", "float32 2x4"),
     }  # fmt: skip
     return Row(name, kind, seconds=seconds, **{**fields, **more})
 
@@ -36,7 +36,7 @@ def profile(rows: list[Row], run: list[Event]) -> Profile:
 @st.composite
 def runs(draw: st.DrawFn) -> list[Event]:
     """A run: calls, some of which call others, that begin and end one after the other."""
-    names = st.sampled_from(["conv2d", "mean", "vm.builtin.reshape", "a<b>&\"c'", "inner"])
+    names = st.sampled_from(["conv2d", "mean", "vm.builtin.reshape", "a<b>&\"c'", "in\0ner\ud800"])
     clock = draw(st.integers(0, 10**15))
     found: list[list[Any]] = []
 
@@ -126,7 +126,11 @@ def test_a_file_of_a_trace_is_whole(tmp_path: Path) -> None:
     content = json.loads(path.read_text())
     events = {event["name"]: event for event in check_format(content)}
     assert content["otherData"]["target"] == "llvm"
-    assert events["conv2d"]["args"] == {"bytes": 8, "operations": 2000}
+    assert events["conv2d"]["args"] == {
+        "bytes": 8,
+        "operations": 2000,
+        "tensors": ["float32 2x8", "float32 2x4"],
+    }
     assert events["conv2d"]["cat"] == "Contraction"
     assert events["vm.builtin.reshape"]["cat"] == MACHINE
     assert (events["mean"]["ts"], events["mean"]["dur"]) == (2.3, 1.0)

@@ -142,8 +142,8 @@ def test_an_executable_knows_the_work_of_its_functions(schedule: bool | str) -> 
 
 @pytest.mark.parametrize(
     "fields",
-    [[-1, "float32", ""], [True, "", ""], [1.5, "", ""], ["1", "", ""], [1, 2, ""], [1, "", None],
-     [], [1, ""], [1, "", "", ""], 3, None],
+    [[-1, "float32", ""], [1 << 63, "", ""], [True, "", ""], [1.5, "", ""], ["1", "", ""],
+     [1, 2, ""], [1, "", None], [], [1, ""], [1, "", "", ""], 3, None],
 )  # fmt: skip
 def test_what_is_no_work_is_refused(fields: Any) -> None:
     with pytest.raises((ValueError, TypeError)):

@@ -131,6 +131,7 @@ def _rows(
                 max(statistics.median(times[name]), 1) / 1e9,
                 whole,
                 round(statistics.median(sizes[name])),
+                recording.tensors.get(name, ()),
                 work.get(name),
                 regions.get(name),
             )
@@ -172,6 +173,7 @@ def _row(
     seconds: float,
     whole: float,
     size: int,
+    tensors: tuple[str, ...],
     work: Work | None,
     region: Table | None,
 ) -> Row:
@@ -196,5 +198,6 @@ def _row(
         size,
         operations / seconds / peak if operations and peak else None,
         size / seconds / limits.bandwidth(),
+        tensors,
         cycles,
     )

@@ -1,8 +1,9 @@
 """A run as a flame graph: an SVG picture in which a call is as wide as it is long.
 
-After Gregg, "The flame graph", CACM 2016. Calls of one function in one place are one frame. Between
-the caller and a function stands the kind of the function, so that the picture says first whether
-the time goes into sums, into element-wise work or into the virtual machine.
+After Gregg, "The flame graph", CACM 2016. Calls of one function in one place are one frame, and the
+widest stand at the left. Between the caller and a function stands the kind of the function, so that
+the picture says first whether the time goes into sums, into element-wise work or into the virtual
+machine.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Frame:
     nanoseconds : float
         How long it took, with everything above it.
     inside : dict of str to Frame
-        The frames that stand on it, by their names, as they first began.
+        The frames that stand on it, by their names.
     """
 
     name: str
@@ -101,8 +102,8 @@ def svg(root: Frame) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" '
         f'width="{_WIDTH}" height="{height}" role="img" aria-labelledby="title what" '
         'font-family="monospace" font-size="12">',
-        f'<title id="title">Flame graph of {escape(root.name)}</title>',
-        f'<desc id="what">{escape(_description(root))}</desc>',
+        f'<title id="title">Flame graph of {_text(root.name)}</title>',
+        f'<desc id="what">{_text(_description(root))}</desc>',
         f'<rect width="{_WIDTH}" height="{height}" fill="white"/>',
     ]
     scale = (_WIDTH - 2 * _MARGIN) / max(root.nanoseconds, 1)
@@ -113,23 +114,35 @@ def svg(root: Frame) -> str:
         if width < _LEAST:
             return
         top = height - _MARGIN - (level + 1) * _HEIGHT
-        says = f"{frame.name}: {frame.nanoseconds / 1e6:.3f} ms, {frame.nanoseconds / whole:.1%}"
-        parts.append(f"<g><title>{escape(says)}</title>")
+        says = f": {frame.nanoseconds / 1e6:.3f} ms, {frame.nanoseconds / whole:.1%}"
+        parts.append(f"<g><title>{_text(frame.name)}{says}</title>")
         parts.append(
             f'<rect x="{left:.2f}" y="{top}" width="{width:.2f}" height="{_HEIGHT - 1}" '
             f'fill="{kinds[frame.kind]}" stroke="white" stroke-width="0.5"/>'
         )
         room = int((width - 6) / _LETTER)
         if room >= 3:
-            shown = frame.name if len(frame.name) <= room else f"{frame.name[: room - 2]}.."
-            parts.append(f'<text x="{left + 3:.2f}" y="{top + 15}">{escape(shown)}</text>')
+            parts.append(f'<text x="{left + 3:.2f}" y="{top + 15}">{_label(frame, room)}</text>')
         parts.append("</g>")
-        for inner in frame.inside.values():
+        for inner in sorted(frame.inside.values(), key=lambda inner: -inner.nanoseconds):
             draw(inner, left, level + 1)
             left += inner.nanoseconds * scale
 
     draw(root, _MARGIN, 0)
     return "\n".join([*parts, "</svg>", ""])
+
+
+def _label(frame: Frame, room: int) -> str:
+    """Cut a name to so many letters; the operators tell more than that they are fused."""
+    name = frame.name
+    while name.startswith("fused_"):
+        name = name.removeprefix("fused_")
+    return _text(name if len(name) <= room else f"{name[: room - 2]}..")
+
+
+def _text(name: str) -> str:
+    """Write a name in XML, which has no way to write what cannot be printed."""
+    return escape("".join(letter if letter.isprintable() else "?" for letter in name))
 
 
 def _kinds(frame: Frame) -> list[str]:

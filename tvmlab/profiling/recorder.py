@@ -15,7 +15,7 @@ it calls before and after each of its calls. Three ways were weighed:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -77,10 +77,14 @@ class Recording:
     watched : tuple of tuple of Event
         As many runs, taken in turn with the plain ones: the run itself first, then its calls in the
         order in which they began.
+    tensors : dict of str to tuple of str
+        What each function was given when it was first called: dtype and shape of each tensor, as
+        ``"float32 1x3x224x224"``; outputs come last.
     """
 
     plain: tuple[int, ...]
     watched: tuple[Run, ...]
+    tensors: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @cache
@@ -113,12 +117,16 @@ def record(machine: Any, main: Any, tensors: Sequence[Any], *, repeats: int) -> 
         The recorder has to be built first, and cannot be.
     """
     tell, run, take = _library().make()
+    shapes: dict[str, tuple[str, ...]] = {}
 
     def runs(instrument: Any, number: int) -> list[Run]:
         machine.set_instrument(instrument)
         for _ in range(number):
             run(main, *tensors)
-        return _runs(*take())
+        names, given, data = take()
+        texts = [str(name) for name in names]
+        shapes.update(zip(texts, (tuple(map(str, each)) for each in given), strict=True))
+        return _runs(texts, data)
 
     try:
         # The first run of each kind does more than the others: it allocates.
@@ -135,19 +143,18 @@ def record(machine: Any, main: Any, tensors: Sequence[Any], *, repeats: int) -> 
     finally:
         machine.set_instrument(None)
         take()  # of a run that failed: it would hold its events for nobody
-    return Recording(tuple(one[0].nanoseconds for one in plain), tuple(watched))
+    return Recording(tuple(one[0].nanoseconds for one in plain), tuple(watched), shapes)
 
 
 def _length(runs: Sequence[Run]) -> int:
     return sum(one[0].nanoseconds for one in runs)
 
 
-def _runs(names: Sequence[Any], data: bytes) -> list[Run]:
-    """Read what the recorder gives: names, and five numbers for each event."""
-    texts = [str(name) for name in names]
+def _runs(names: Sequence[str], data: bytes) -> list[Run]:
+    """Read the recorder's events, five numbers each, the first of them that of a name."""
     found: list[list[Event]] = []
     for name, depth, start, end, size in np.frombuffer(data, np.int64).reshape(-1, 5).tolist():
         if depth == 0:
             found.append([])
-        found[-1].append(Event(texts[name], depth, start, end, size))
+        found[-1].append(Event(names[name], depth, start, end, size))
     return [tuple(one) for one in found]

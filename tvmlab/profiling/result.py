@@ -48,6 +48,9 @@ class Row:
     of_bandwidth : float or None
         Bytes a second over the most that memory delivers. It can be above 1: caches are quicker.
         None for the virtual machine, which reads no tensors.
+    tensors : tuple of str
+        Dtype and shape of each tensor that it was given when it was first called, as
+        ``"float32 1x3x224x224"``; outputs come last.
     cycles : int or None
         What the accelerator takes by its own clock; None for what runs on this processor. The
         seconds are then those of its simulator.
@@ -63,6 +66,7 @@ class Row:
     bytes: int
     of_peak: float | None
     of_bandwidth: float | None
+    tensors: tuple[str, ...] = ()
     cycles: int | None = None
 
     @property

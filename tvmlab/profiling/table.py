@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["text"]
 
-_WIDTH = 48
+_WIDTH = 40
 
 
 def text(profile: Profile) -> str:
@@ -19,7 +19,7 @@ def text(profile: Profile) -> str:
     cycles = any(row.cycles is not None for row in profile.rows)
     time = fitting(profile.seconds, TIMES)
     size = fitting(max(row.bytes for row in profile.rows), SIZES)
-    heads = ["calls", time[1], "share", "GFLOP/s", "of peak", size[1], "GB/s", "of mem."]
+    heads = ["output", "calls", time[1], "share", "GFLOP/s", "of peak", size[1], "GB/s", "of mem."]
     lines = [["function", *heads, *(["cycles"] if cycles else [])]]
     lines += [
         [_cut(row.name), *_cells(row, time[0], size[0]), *_cycles(row, cycles)]
@@ -38,6 +38,7 @@ def text(profile: Profile) -> str:
 
 def _cells(row: Row, time: float, size: float) -> list[str]:
     return [
+        row.tensors[-1].rpartition(" ")[2] if row.tensors else "",
         f"{row.calls:,}",
         f"{row.seconds / time:,.3f}",
         f"{row.share:.1%}",

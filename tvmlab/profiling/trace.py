@@ -88,7 +88,7 @@ def _slice(pid: int, name: str, kind: str, start: float, length: float) -> dict[
 
 def _details(row: Row) -> dict[str, Any]:
     """Say of one call what is known of it."""
-    details: dict[str, Any] = {}
+    details: dict[str, Any] = {"tensors": list(row.tensors)}
     if row.operations is not None:
         details["operations"] = row.operations // row.calls
     if row.cycles is not None:

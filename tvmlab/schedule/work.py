@@ -54,7 +54,7 @@ class Work:
     def read(cls, fields: Any) -> Work:
         """Check what a file says, field by field; ValueError where it cannot be."""
         operations, dtype, rule = fields
-        known = operations is None or (type(operations) is int and operations >= 0)
+        known = operations is None or (type(operations) is int and 0 <= operations < 1 << 63)
         if not known or not isinstance(dtype, str) or not isinstance(rule, str):
             raise ValueError(f"{fields!r} is no work of a function")
         return cls(operations, dtype, rule)

@@ -1,5 +1,5 @@
-// The clock beside TVM's virtual machine: when each of its calls begins and ends, and how many
-// bytes of tensors it is handed. A call costs some 100 ns more for it.
+// The clock beside TVM's virtual machine: when each of its calls begins and ends, how many bytes of
+// tensors it is handed, and what tensors those are.
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/error.h>
@@ -43,10 +43,12 @@ class Recorder {
     Begin({name.data(), name.size()}, told.Slice(4));
   }
 
-  // Gives all events in the order in which they began, and forgets them.
+  // Gives all events in the order in which they began, and forgets them: names by their numbers,
+  // the tensors of each name's first call, the events.
   ffi::Array<ffi::Any> Take() {
     const auto* first = reinterpret_cast<const char*>(events_.data());
-    ffi::Array<ffi::Any> taken{names_, ffi::Bytes(first, events_.size() * sizeof(Event))};
+    ffi::Array<ffi::Any> taken{names_, tensors_,
+                               ffi::Bytes(first, events_.size() * sizeof(Event))};
     events_.clear();
     return taken;
   }
@@ -55,7 +57,7 @@ class Recorder {
   void Begin(std::string_view name, ffi::PackedArgs arguments) {
     const auto depth = static_cast<int64_t>(open_.size());
     open_.push_back(events_.size());
-    events_.push_back({Number(name), depth, 0, 0, Bytes(arguments)});
+    events_.push_back({Number(name, arguments), depth, 0, 0, Bytes(arguments)});
     events_.back().start = Now();  // last, so that the above is not in the call's time
   }
 
@@ -66,11 +68,29 @@ class Recorder {
     open_.pop_back();
   }
 
-  int64_t Number(std::string_view name) {
+  int64_t Number(std::string_view name, ffi::PackedArgs arguments) {
     key_.assign(name);
     const auto [found, added] = numbers_.emplace(key_, names_.size());
-    if (added) names_.push_back(ffi::String(key_));
+    if (added) {
+      names_.push_back(ffi::String(key_));
+      tensors_.push_back(Tensors(arguments));
+    }
     return found->second;
+  }
+
+  // Such as "float32 1x3x224x224", one for each tensor.
+  static ffi::Array<ffi::String> Tensors(ffi::PackedArgs arguments) {
+    ffi::Array<ffi::String> texts;
+    for (int32_t i = 0; i < arguments.size(); ++i) {
+      const auto view = arguments[i].try_cast<ffi::TensorView>();
+      if (!view) continue;
+      std::string text(ffi::DLDataTypeToString(view->dtype()));
+      for (int32_t d = 0; d < view->ndim(); ++d) {
+        text += (d == 0 ? " " : "x") + std::to_string(view->size(d));
+      }
+      texts.push_back(ffi::String(text));
+    }
+    return texts;
   }
 
   // A tensor that is handed over twice lies in memory once.
@@ -98,6 +118,7 @@ class Recorder {
   std::vector<const void*> seen_;
   std::unordered_map<std::string, int64_t> numbers_;
   ffi::Array<ffi::String> names_;
+  ffi::Array<ffi::Array<ffi::String>> tensors_;
   std::string key_;
 };
 
