@@ -37,6 +37,6 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import, when they are first asked for, the packages that not everybody needs."""
-    if name in ("npu", "relay"):
+    if name in ("npu", "profiling", "relay"):
         return import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

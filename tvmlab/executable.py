@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
 import shlex
 import tempfile
 import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import astuple
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tvm
@@ -20,9 +23,12 @@ from . import bench, library, package
 from ._process import find_tool
 from ._telling import telling
 from .errors import PackageError, TargetError, ToolchainError
-from .schedule import Summary
+from .schedule import Summary, Work
 from .signature import Signature
 from .target import as_target, host_target, missing_features
+
+if TYPE_CHECKING:
+    from .profiling import Profile
 
 __all__ = ["Executable", "load_executable"]
 
@@ -38,6 +44,8 @@ class Executable:
         The inputs that a call takes.
     vm_executable : tvm.relax.VMExecutable or tvm.runtime.Module
         Upstream's object, for everything that upstream can do with it.
+    work : mapping of str to tvmlab.schedule.Work
+        What a call of each compiled function does; it is saved with the executable.
     """
 
     def __init__(
@@ -46,8 +54,10 @@ class Executable:
         target: tvm.target.Target,
         signature: Signature,
         summary: Summary | None = None,
+        work: Mapping[str, Work] | None = None,
     ) -> None:
         self._summary = summary
+        self.work = dict(work or {})
         self.vm_executable = built
         self.target = target
         self.signature = signature
@@ -133,16 +143,42 @@ class Executable:
         -------
         tvmlab.bench.Measurement
         """
-        arrays = self.signature.bind(inputs, named)
-        with self._one_at_a_time:
-            running = self._running or self._start()
-            main, tensors = running.main, running.place(arrays)
+        with self._ready(inputs, named) as (running, tensors):
 
             def once() -> None:
-                main(*tensors)
+                running.main(*tensors)
                 running.device.sync()
 
             return bench.measure(once, repeats=repeats, number=number)
+
+    def profile(self, /, *inputs: Any, repeats: int = 10, **named: Any) -> Profile:
+        """Say where the time of ``main`` goes: `tvmlab.profiling.profile` of this executable.
+
+        Parameters
+        ----------
+        *inputs, **named : array
+            As in a call.
+        repeats : int
+            Samples; see `tvmlab.profiling.profile`, also for what is raised.
+
+        Returns
+        -------
+        tvmlab.profiling.Profile
+            Print it.
+        """
+        from .profiling import profile
+
+        return profile(self, *inputs, repeats=repeats, **named)
+
+    @contextlib.contextmanager
+    def _ready(
+        self, inputs: tuple[Any, ...], named: dict[str, Any]
+    ) -> Iterator[tuple[_Running, list[Any]]]:
+        """Give a block the virtual machine to itself, and the inputs on its device."""
+        arrays = self.signature.bind(inputs, named)
+        with self._one_at_a_time:
+            running = self._running or self._start()
+            yield running, running.place(arrays)
 
     def save(
         self,
@@ -208,6 +244,7 @@ class Executable:
                     "tvm_ffi": tvm_ffi.__version__,
                 },
                 runtimes=library.runtimes(self.vm_executable),
+                work={name: astuple(work) for name, work in self.work.items()},
             )
         return path
 
@@ -268,8 +305,9 @@ class _Running:
 
     def __init__(self, built: Any, device: Any, signature: Signature) -> None:
         self.device = device
+        self.machine = relax.VirtualMachine(built, device)
         # Looked up once: a look-up costs more than the rest of a small network's call in Python.
-        self.main = relax.VirtualMachine(built, device)["main"]
+        self.main = self.machine["main"]
         self._on_cpu = device.dlpack_device_type() == tvm.cpu().dlpack_device_type()
         self._places = [_Place(value.dtype, device, self._on_cpu) for value in signature.inputs]
 
@@ -362,6 +400,10 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
     path = Path(path)
     with tempfile.TemporaryDirectory() as folder:
         found = package.unpack(path, Path(folder))
+        try:
+            work = {name: Work.read(fields) for name, fields in found.work.items()}
+        except (TypeError, ValueError) as error:
+            raise package.damaged(path, error) from error
         made = as_target(found.target)
         library.load_runtimes(path, found.runtimes)
         # The host's threads are set before the first kernel runs, as when it was compiled here.
@@ -375,4 +417,4 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
                 where=f"{path}, made for {made}",
                 fix="load it on a machine of that kind, or compile the model again for this one",
             ) from error
-    return Executable(module, made, Signature(found.inputs, found.outputs))
+    return Executable(module, made, Signature(found.inputs, found.outputs), work=work)

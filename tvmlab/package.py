@@ -70,6 +70,8 @@ class Description:
         What compiled it: of ``tvmlab``, ``tvm`` and ``tvm_ffi``.
     runtimes : tuple of str
         The kinds of modules in it that need a library of their own, as ``"tvmlab_npu"``.
+    work : dict of str to object
+        What each function computes, the fields of a `tvmlab.schedule.Work`, not checked yet.
     members : dict of str to Member
         The library and the virtual machine's program.
     """
@@ -79,6 +81,7 @@ class Description:
     target: dict[str, Any]
     versions: dict[str, str]
     runtimes: tuple[str, ...]
+    work: dict[str, Any]
     members: dict[str, Member]
 
     def __str__(self) -> str:
@@ -149,6 +152,7 @@ def pack(
     target: Mapping[str, Any],
     versions: Mapping[str, str],
     runtimes: list[str],
+    work: Mapping[str, Any],
 ) -> None:
     """Write a package, whole or not at all.
 
@@ -158,7 +162,7 @@ def pack(
         The file.
     folder : pathlib.Path
         Where the library and the program are.
-    inputs, outputs, target, versions, runtimes
+    inputs, outputs, target, versions, runtimes, work
         As of `Description`.
 
     Raises
@@ -174,6 +178,7 @@ def pack(
             "inputs": [asdict(value) for value in inputs],
             "outputs": [asdict(value) for value in outputs],
             "runtimes": runtimes,
+            "work": dict(work),
             "files": {name: asdict(_measure(folder / name)) for name in (LIBRARY, PROGRAM)},
         }
         (folder / METADATA).write_bytes(_sealed(said))
@@ -255,6 +260,7 @@ def _described(said: Mapping[str, Any]) -> Description:
         target=dict(said["target"]),
         versions={str(name): str(text) for name, text in said["versions"].items()},
         runtimes=tuple(map(str, said["runtimes"])),
+        work=dict(said["work"]),
         members={name: Member(**said["files"][name]) for name in (LIBRARY, PROGRAM)},
     )
 
