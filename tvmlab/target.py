@@ -19,6 +19,7 @@ from typing import Any
 
 import tvm
 
+from ._processors import PROCESSORS as _PROCESSORS
 from ._telling import telling
 from .errors import TargetError
 
@@ -37,18 +38,6 @@ __all__ = [
 
 PARTITIONERS = ("npu",)
 """What may stand before the comma of a composite target."""
-
-
-def _allowed() -> tuple[int, ...]:
-    """List the logical processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return tuple(sorted(os.sched_getaffinity(0)))
-    return tuple(range(os.cpu_count() or 1))  # macOS and Windows tell no affinity
-
-
-# Asked at import: a pool of TVM's that has started ties its thread to some cores, and who asks
-# later is told of these alone.
-_PROCESSORS = _allowed()
 
 
 def usable_processors() -> int:
