@@ -1,4 +1,4 @@
-"""`import tvmlab` needs TVM and NumPy, and nothing else that `import tvm` has not brought in."""
+"""`import tvmlab` imports nothing; what its names import is TVM, NumPy, and what TVM brings in."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Refuse:
             raise ImportError(f"import tvmlab asked for {name}")
 sys.meta_path.insert(0, Refuse())
 import tvmlab
-added = set(sys.modules) - before
 names = sorted(name for name in tvmlab.__all__ if hasattr(tvmlab, name))
+added = set(sys.modules) - before
 print(json.dumps({"before": len(before), "added": sorted(added), "names": names}))
 """
 # What the extras install, and what is slow to import.
@@ -39,6 +39,30 @@ def imported() -> dict[str, object]:
     assert run.returncode == 0, run.stderr
     assert run.stderr == ""
     return dict(json.loads(run.stdout))
+
+
+def test_the_package_alone_imports_nothing_of_others() -> None:
+    code = (
+        "import sys\n"
+        "import tvmlab, tvmlab.cli, tvmlab.errors\n"
+        "print(sorted({'tvm', 'tvm_ffi', 'numpy', 'torch'} & set(sys.modules)))\n"
+        "print(tvmlab.compile.__module__, 'relay' in dir(tvmlab), 'tvm' in sys.modules)\n"
+        "from tvmlab import *\n"
+        "print(tune.__module__, target.__name__)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "[]",
+        "tvmlab.compiler True True",
+        "tvmlab.tuning.api tvmlab.target",
+    ]
+
+
+def test_a_name_that_is_not_there() -> None:
+    import tvmlab
+
+    with pytest.raises(AttributeError, match="no attribute 'compiled'"):
+        tvmlab.compiled  # noqa: B018
 
 
 def test_nothing_optional_is_imported(imported: dict[str, object]) -> None:

@@ -55,7 +55,7 @@ def test_targets_are_taken_apart(given, wanted):
         ("llvm, npu", "'llvm' is not known before a comma"),
         ("npu,", "there is no target for the rest"),
         ("npu, nothing", "TVM does not know this target"),
-        ("npu, npu, llvm", "TVM does not know this target"),
+        ("npu, npu, llvm", "several targets"),
     ],
 )
 def test_targets_that_are_none(given, message):

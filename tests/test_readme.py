@@ -29,7 +29,7 @@ def test_there_is_code() -> None:
 @pytest.mark.parametrize("code", CODE, ids=[f"block-{n}" for n in range(len(CODE))])
 def test_code_runs_alone_in_an_empty_folder(code: str, tmp_path: Path) -> None:
     assert "import tvmlab" in code or "from tvmlab" in code
-    done = forked("-c", code, folder=tmp_path, imported="tvmlab")
+    done = forked("-c", code, folder=tmp_path, imported="tvmlab.compiler")
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
 

@@ -90,34 +90,6 @@ def test_the_module_is_left_as_it_was() -> None:
     assert optimized["main"].attrs["global_symbol"] == "main"
 
 
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
-        ("llvm", {"kind": "llvm"}),
-        (
-            "llvm -mcpu=x86-64-v3 -num-cores=4",
-            {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 4},
-        ),
-        (
-            "llvm --device=arm_cpu -mtriple=aarch64-linux-gnu -mattr=+neon,+dotprod",
-            {
-                "kind": "llvm",
-                "device": "arm_cpu",
-                "mtriple": "aarch64-linux-gnu",
-                "mattr": ["+neon", "+dotprod"],
-            },
-        ),
-        (
-            "cuda -arch=sm_80 -libs=cudnn,cublas",
-            {"kind": "cuda", "arch": "sm_80", "libs": ["cudnn", "cublas"]},
-        ),
-        ("c -unpacked-api", {"kind": "c", "unpacked-api": True}),
-    ],
-)  # fmt: skip
-def test_target_strings(text: str, wanted: dict[str, Any]) -> None:
-    assert target.parse(text) == wanted
-
-
 def test_targets() -> None:
     made = target.read("llvm -mcpu=x86-64-v3 -num-cores=4")
     assert made.attrs["mcpu"] == "x86-64-v3"

@@ -222,7 +222,9 @@ print(tvmlab.target.runtime_threads(), total.hexdigest())
     said = {}
     for threads in (1, 2, 5):
         here = Path(__file__).parent
-        done = forked("-c", code.replace("{threads}", str(threads)), folder=here, imported="tvmlab")
+        done = forked(
+            "-c", code.replace("{threads}", str(threads)), folder=here, imported="tvmlab.compiler"
+        )
         assert done.returncode == 0, done.stderr
         started, said[threads] = done.stdout.split()
         assert int(started) == min(threads, int(started))

@@ -2,17 +2,24 @@
 
 The way data flows: `load` a model into Relax, rewrite it with any pass, `compile` it, call it;
 `tune` it first to compile with what was measured.
+
+Nothing of it is imported before it is asked for, TVM itself least of all: the command `tvmlab` and
+the package's own programs start in the time that Python takes.
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from . import bench, data, errors, models, native, plot, schedule, target, toolchain, tuning
-from .compiler import compile
-from .executable import Executable, load_executable
-from .frontend import load
-from .target import host_target
-from .tuning import tune
+from . import _processors  # noqa: F401 (asks for the processors before TVM can tie threads to some)
+from ._with_tvm import follow
+
+if TYPE_CHECKING:
+    from . import bench, data, errors, models, native, plot, schedule, target, toolchain, tuning
+    from .compiler import compile
+    from .executable import Executable, load_executable
+    from .frontend import load
+    from .target import host_target
+    from .tuning import tune
 
 __version__ = "0.1.0"
 __all__ = [
@@ -34,9 +41,32 @@ __all__ = [
     "tuning",
 ]
 
+# Where a name comes from; a module where it is one itself.
+_FROM = {
+    "Executable": "executable",
+    "compile": "compiler",
+    "host_target": "target",
+    "load": "frontend",
+    "load_executable": "executable",
+    "tune": "tuning",
+}
+_MODULES = {*__all__, "npu", "profiling", "qnn", "relay"} - _FROM.keys()
+
+follow()
+
 
 def __getattr__(name: str) -> Any:
-    """Import, when they are first asked for, the packages that not everybody needs."""
-    if name in ("npu", "profiling", "relay"):
-        return import_module(f".{name}", __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """Import a public name when it is first asked for."""
+    if name in _FROM:
+        found = getattr(import_module(f".{_FROM[name]}", __name__), name)
+    elif name in _MODULES:
+        found = import_module(f".{name}", __name__)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    """List the public names, imported or not."""
+    return sorted({*globals(), *__all__, *_MODULES})

@@ -1,4 +1,4 @@
-"""The commands ``tvmlab rpc-tracker`` and ``tvmlab rpc-server``: machines that measure for others.
+"""What ``tvmlab rpc-tracker`` and ``tvmlab rpc-server`` run: machines that measure for others.
 
 A tracker knows which servers there are and which are free; a server runs what it is sent, one
 client at a time. TVM's RPC has no password and no encryption.
@@ -6,17 +6,15 @@ client at a time. TVM's RPC has no password and no encryption.
 
 from __future__ import annotations
 
-import argparse
-import os
 import secrets
 import signal
 import sys
 
-from ._bare import command, environment
-from ._rpc import listening, parse_address
+from ._bare import command
+from ._rpc import listening
 from .errors import TuningError
 
-__all__ = ["add_commands", "server", "tracker"]
+__all__ = ["server", "tracker"]
 
 TRUSTED = (
     "TVM's RPC runs whatever it is sent, for anybody who can reach the port: listen on trusted "
@@ -24,7 +22,7 @@ TRUSTED = (
 )
 
 
-def tracker(host: str, port: int) -> int:
+def tracker(host: str, port: int) -> None:
     """Run TVM's tracker in this process until it is told to end (Ctrl-C, SIGTERM).
 
     Parameters
@@ -33,11 +31,6 @@ def tracker(host: str, port: int) -> int:
         The address to listen at.
     port : int
         The port; 0 for any that is free.
-
-    Returns
-    -------
-    int
-        The exit status.
 
     Raises
     ------
@@ -61,7 +54,6 @@ def tracker(host: str, port: int) -> int:
         pass
     finally:
         listener.close()
-    return 0
 
 
 def server(
@@ -89,50 +81,3 @@ def server(
     """
     where = ":".join(map(str, tracker)) if tracker else ""
     return command("tvmlab.rpc_server", host, str(port), key, where, str(max(0.0, device_seconds)))
-
-
-def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the two to a command line.
-
-    Parameters
-    ----------
-    commands : argparse's sub-parsers
-        Of the program `tvmlab`.
-    """
-    tracks = commands.add_parser(
-        "rpc-tracker", help="know the RPC servers", description=f"Know the RPC servers. {TRUSTED}"
-    )
-    serves = commands.add_parser(
-        "rpc-server",
-        help="measure kernels for others",
-        description=f"Measure kernels for others. {TRUSTED}",
-    )
-    for each, port in ((tracks, 9190), (serves, 0)):
-        each.add_argument("--host", default="127.0.0.1", help="to listen at (%(default)s)")
-        each.add_argument("--port", type=int, default=port, help="0 is any (%(default)s)")
-    tracks.set_defaults(run=lambda told: tracker(told.host, told.port))
-    serves.add_argument(
-        "--key", default="tvmlab", help="the kind of this device; clients name it (%(default)s)"
-    )
-    serves.add_argument("--tracker", required=True, metavar="HOST:PORT", help="who knows servers")
-    serves.add_argument(
-        "--device-seconds",
-        type=float,
-        default=0.0,
-        metavar="S",
-        help="simulate a slow device: each measurement takes S seconds more (%(default)s)",
-    )
-    serves.set_defaults(run=_serve)
-
-
-def _serve(told: argparse.Namespace) -> int:
-    from .target import host_target
-
-    if not told.key or " " in told.key:
-        raise TuningError("A key is a word.", where=repr(told.key), fix="--key my-laptop")
-    found = parse_address(told.tracker)
-    host_target()  # sets the number of threads in the environment
-    # In place of this process, which has imported much that a server does not need.
-    line = server(told.host, told.port, told.key, found, told.device_seconds)
-    sys.stdout.flush()
-    os.execve(line[0], line, environment({}))

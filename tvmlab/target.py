@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import warnings
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -19,6 +18,8 @@ from typing import Any
 
 import tvm
 
+from . import target_text
+from ._processors import PROCESSORS as _PROCESSORS
 from ._telling import telling
 from .errors import TargetError
 
@@ -37,18 +38,6 @@ __all__ = [
 
 PARTITIONERS = ("npu",)
 """What may stand before the comma of a composite target."""
-
-
-def _allowed() -> tuple[int, ...]:
-    """List the logical processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return tuple(sorted(os.sched_getaffinity(0)))
-    return tuple(range(os.cpu_count() or 1))  # macOS and Windows tell no affinity
-
-
-# Asked at import: a pool of TVM's that has started ties its thread to some cores, and who asks
-# later is told of these alone.
-_PROCESSORS = _allowed()
 
 
 def usable_processors() -> int:
@@ -180,7 +169,9 @@ def as_target(target: tvm.target.Target | Mapping[str, Any] | str | None) -> tvm
     ----------
     target : tvm.target.Target, mapping, str or None
         None is the host. A string is a kind or a tag (``"llvm"``, ``"cuda"``,
-        ``"nvidia/nvidia-a100"``); a mapping has a ``"kind"`` and its attributes.
+        ``"nvidia/nvidia-a100"``), or a kind and options as in Relay's time (``"llvm
+        -mcpu=x86-64-v3 -num-cores=4"``, see `tvmlab.target_text`); a mapping has a ``"kind"`` and
+        its attributes.
 
     Returns
     -------
@@ -197,6 +188,8 @@ def as_target(target: tvm.target.Target | Mapping[str, Any] | str | None) -> tvm
         made = target
     else:
         spec = dict(target) if isinstance(target, Mapping) else target
+        if isinstance(spec, str) and len(spec.split()) > 1 and not spec.lstrip().startswith("{"):
+            spec = target_text.parse(spec)
         try:
             made = tvm.target.Target(spec)
         except Exception as error:
@@ -247,19 +240,28 @@ def split_target(
     Raises
     ------
     TargetError
-        Nobody of that name is known, or there is no target for the rest.
+        Nobody of that name is known, it has options, or there is no target for the rest.
     """
-    found = re.fullmatch(r"\s*([A-Za-z][\w-]*)\s*(?:,\s*(.*?)\s*)?", str(target), re.DOTALL)
-    if not isinstance(target, str) or found is None:
+    if not isinstance(target, str):
         return None, target
-    first, rest = found.groups()
-    if rest is None:  # "npu" alone leaves the rest to the host
-        return (first, None) if first in PARTITIONERS else (None, target)
+    if target.strip() in PARTITIONERS:  # alone, it leaves the rest to the host
+        return target.strip(), None
+    if (parts := target_text.split(target)) is None:
+        return None, target
+    first, options, rest = parts
     if first not in PARTITIONERS:
         raise TargetError(
             f"{first!r} is not known before a comma; known: {', '.join(PARTITIONERS)}",
             where=repr(target),
-            fix='what takes parts of a module comes first: "npu, llvm"',
+            fix=f"what takes parts of a module comes first: "
+            f"{f'{PARTITIONERS[0]}, {rest}'!r}; to compile all of it, leave out {first!r} and the "
+            f"comma",
+        )
+    if options:
+        raise TargetError(
+            f"{first!r} takes no options in a target, such as {options!r}",
+            where=repr(target),
+            fix=f"sizes of another machine go to tvmlab.{first}.partition, before compiling",
         )
     if not rest:
         raise TargetError(

@@ -1,8 +1,7 @@
-"""Target strings of Relay's time, such as ``"llvm -mcpu=skylake-avx512"``, as today's targets."""
+"""What Relay took for a target, as today's targets."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,54 +9,9 @@ import tvm
 
 from ..errors import TargetError
 from ..target import as_target
+from ..target_text import parse
 
-__all__ = ["parse", "read"]
-
-_LISTS = {"keys", "libs", "mattr"}
-
-
-def parse(text: str) -> dict[str, Any]:
-    """Take a target string apart.
-
-    Parameters
-    ----------
-    text : str
-        A kind and options: ``"llvm -mcpu=x86-64-v3 -num-cores=4"``. ``--`` is as good as ``-``,
-        and an option without a value is true.
-
-    Returns
-    -------
-    dict
-        What `tvm.target.Target` takes today.
-
-    Raises
-    ------
-    TargetError
-        A word is no option, or there is no kind.
-    """
-    kind, *options = shlex.split(text) or [""]
-    if not kind or kind.startswith("-"):
-        raise TargetError(
-            "the target names no kind of device",
-            where=repr(text),
-            fix="begin with a kind: 'llvm -mcpu=x86-64-v3'",
-        )
-    spec: dict[str, Any] = {"kind": kind}
-    for option in options:
-        name, given, value = option.lstrip("-").partition("=")
-        if not option.startswith("-") or not name:
-            raise TargetError(
-                f"{option!r} is no option of a target",
-                where=repr(text),
-                fix="write options as -name=value",
-            )
-        if name in _LISTS:
-            spec[name] = value.split(",")
-        elif not given:
-            spec[name] = True
-        else:
-            spec[name] = int(value) if value.lstrip("-").isdecimal() else value
-    return spec
+__all__ = ["read"]
 
 
 def read(target: Any, host: Any = None) -> tvm.target.Target:

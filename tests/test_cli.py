@@ -1,0 +1,237 @@
+"""The program itself: how it starts, ends, and fails."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers_cli import Program, commands
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tvmlab import cli
+from tvmlab.cli import arguments
+from tvmlab.cli.answer import Answer, one_line, table
+from tvmlab.cli.stage import stage
+from tvmlab.errors import InputError, ModelError
+
+NAMES = sorted(commands())
+
+
+@pytest.fixture
+def program(capsys: pytest.CaptureFixture[str]) -> Program:
+    return Program(capsys)
+
+
+def test_the_commands() -> None:
+    assert [
+        *("bench", "compile", "completion", "partition", "profile", "rpc-server"),
+        *("rpc-tracker", "run", "show", "tune"),
+    ] == NAMES
+
+
+def test_help_imports_neither_tvm_nor_numpy() -> None:
+    """What makes it slow is what is imported, and that can be counted."""
+    code = (
+        "import contextlib, io, sys\n"
+        "before = set(sys.modules)\n"
+        "from tvmlab.cli import main\n"
+        "for name in sys.argv[1:]:\n"
+        "    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):\n"
+        "        main([name, '--help'] if name else ['--help'])\n"
+        "roots = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
+        "print(sorted(roots - sys.stdlib_module_names))\n"
+        "slow = {'asyncio', 'dataclasses', 'inspect', 'json', 'tarfile', 'zipfile'}\n"
+        "print(sorted(slow & roots))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code, "", *NAMES],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])},
+    )
+    assert done.stdout.splitlines() == ["['tvmlab']", "[]"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help(name: str, program: Program) -> None:
+    done = program(f"{name} --help")
+    assert done.code == 0
+    assert f"usage: tvmlab {name}" in done.out
+    assert f"\n  tvmlab {name} " in done.out.partition("\nexample:")[2]
+    assert max(map(len, done.out.splitlines())) <= 100
+
+
+def test_versions(program: Program) -> None:
+    done = program("--version")
+    assert done.code == 0
+    assert "apache-tvm 0." in done.out
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("", "nonsense", "compile", "compile x --bogus", "tune digits_resnet", "--js show x"),
+        *("show digits_resnet --format svg", "run x --repeat 0", "run x --print-top many"),
+        *("compile x --dump-code relax,tir", "compile x --input-shapes data", "completion fish"),
+        *("compile x --desired-layout NC", "bench", "run x --fill noise"),
+    ],
+)
+def test_wrong_usage(line: str, program: Program) -> None:
+    done = program(line)
+    assert done.code == 2
+    assert done.out == ""
+    assert done.err.startswith("usage: tvmlab")
+    assert "error:" in done.err
+
+
+def test_an_error_of_ours_is_a_line(program: Program, tmp_path: Path) -> None:
+    done = program("show", str(tmp_path / "none.onnx"))
+    assert done.said == (
+        f"tvmlab: there is no such file ({tmp_path / 'none.onnx'}); to do: check the path"
+    )
+    more = program("show --verbose", str(tmp_path / "none.onnx"))
+    assert more.code == 1
+    assert more.err.startswith(done.err)
+    assert "Traceback" in more.err
+    assert "FileNotFoundError" in more.err
+
+
+def answers(monkeypatch: pytest.MonkeyPatch, result: Any) -> None:
+    """Let `tvmlab show` do something else."""
+
+    def run(_: Any) -> Answer:
+        if isinstance(result, BaseException):
+            raise result
+        return result()  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(cli.show, "run", run)
+
+
+def test_a_fault_of_ours_is_a_line_too(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(monkeypatch, ZeroDivisionError("by\n\x1b[31mnothing"))
+    done = program("show x")
+    assert done.said.startswith("tvmlab: a fault of its own: ZeroDivisionError: by")
+    assert "\x1b" not in done.err
+    answers(monkeypatch, InputError("a\nb", where="c\td"))
+    assert program("show x").said == "tvmlab: a b (c d)"
+
+
+def test_ctrl_c(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(monkeypatch, KeyboardInterrupt())
+    assert program("show x") == (130, "", "tvmlab: interrupted\n")
+
+
+def test_warnings_are_lines(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = warnings.showwarning
+
+    def run() -> Answer:
+        warnings.warn("mind\nthis", stacklevel=1)
+        return Answer("text", {})
+
+    answers(monkeypatch, run)
+    assert program("show x") == (0, "text\n", "tvmlab: note: mind this\n")
+    assert warnings.showwarning is shown
+
+
+def test_json_is_alone_and_strict(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run() -> Answer:
+        print("progress")
+        return Answer("text", {"a": (1, float("inf"), float("nan")), "b": {2: "ü"}, "c": True})
+
+    answers(monkeypatch, run)
+    done = program("show x --json")
+    assert done.data == {"a": [1, None, None], "b": {"2": "ü"}, "c": True}
+    assert done.err == "progress\n"
+    assert program("show x").out == "progress\ntext\n"
+
+
+def test_a_reader_that_has_enough() -> None:
+    line = [sys.executable, "-m", "tvmlab", "completion", "bash"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(60) == 1
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+
+
+# Small parts
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("data:[1,3,224,224]", {"data": (1, 3, 224, 224)}),
+        ("a:[1, 2] b:[n,-1],c:[]", {"a": (1, 2), "b": ("n", -1), "c": ()}),
+        ("input:0:[7]", {"input:0": (7,)}),
+    ],
+)
+def test_shapes(text: str, wanted: dict[str, Any]) -> None:
+    assert arguments.shapes(text) == wanted
+
+
+@given(st.text(st.sampled_from("ab:[], 1-n\n٣"), max_size=20))
+def test_any_shapes_are_read_or_wrong_usage(text: str) -> None:
+    found: dict[str, Any] = {}
+    with contextlib.suppress(arguments.argparse.ArgumentTypeError):
+        found = arguments.shapes(text)
+    assert all(isinstance(size, (int, str)) for shape in found.values() for size in shape)
+
+
+NUMBERS = st.dictionaries(
+    st.text(st.characters(categories=["Ll"]), min_size=1, max_size=5),
+    st.lists(st.none() | st.integers(-3, 1 << 20), min_size=0, max_size=4),
+    min_size=1,
+    max_size=3,
+)
+
+
+@given(NUMBERS)
+def test_written_shapes_are_read_again(wanted: dict[str, list[int | None]]) -> None:
+    shapes = {
+        name: tuple("n" if size is None else size for size in shape)
+        for name, shape in wanted.items()
+    }
+    text = " ".join(f"{name}:[{','.join(map(str, shape))}]" for name, shape in shapes.items())
+    assert arguments.shapes(text) == shapes
+
+
+@given(st.text())
+def test_one_line_is_one_line(text: str) -> None:
+    assert one_line(text).splitlines() in ([], [one_line(text)])
+    assert one_line(text).isprintable()
+
+
+def test_a_table() -> None:
+    assert table(("a", "bc"), [("long", 1), ("x", 22)]) == "a     bc\nlong   1\nx     22"
+
+
+def test_a_stage_is_for_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for stream, said in ((Terminal(), "\r\x1b[Kwait ...\r\x1b[K"), (io.StringIO(), "")):
+        monkeypatch.setattr(sys, "stderr", stream)
+        with pytest.raises(ModelError), stage("wait"):
+            raise ModelError("x")
+        assert stream.getvalue() == said
+
+
+def test_the_module_is_the_program() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tvmlab", "completion", "zsh", "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout)["shell"] == "zsh"

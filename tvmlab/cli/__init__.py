@@ -1,0 +1,126 @@
+"""The program `tvmlab`: its commands, a module each, over the package's public functions.
+
+Exit codes: 0 where it is done, 1 where something is wrong (a line on standard error says what,
+``--verbose`` says the rest), 2 where the command line is, 130 where the user interrupted it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..errors import TvmlabError
+from . import bench, compile, completion, partition, profile, rpc, run, show, tune
+from .answer import Answer, one_line
+
+__all__ = ["main", "parser"]
+
+COMMANDS = (compile, run, tune, bench, profile, show, partition, rpc, completion)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Make the parser of the whole command line."""
+    made = argparse.ArgumentParser(
+        "tvmlab",
+        description="Compile, run and measure machine-learning models with Apache TVM.",
+        epilog="Each command's --help ends in an example.",
+        formatter_class=_wide,
+        allow_abbrev=False,
+    )
+    made.add_argument("--version", action=_Version, nargs=0, help="print versions, and exit")
+    commands = made.add_subparsers(required=True, metavar="COMMAND", title="commands")
+    for module in COMMANDS:
+        module.add(commands)
+    return made
+
+
+def _wide(prog: str) -> argparse.HelpFormatter:
+    return argparse.HelpFormatter(prog, max_help_position=20)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        What follows the program's name; the process's own if not given.
+
+    Returns
+    -------
+    int
+        The exit code, see above.
+
+    Raises
+    ------
+    SystemExit
+        With 2 where the command line is wrong, with 0 after ``--help``.
+    """
+    told = parser().parse_args(arguments)
+    try:
+        with _notes(), _only_the_answer(told.json):
+            answer: Answer | None = told.run(told)
+        if answer is not None:
+            print(answer.json() if told.json else answer.text, flush=True)
+    except KeyboardInterrupt:
+        print("tvmlab: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # who read the answer, such as `head`, has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        print(f"tvmlab: {_said(error)}", file=sys.stderr)
+        if told.verbose:
+            import traceback
+
+            traceback.print_exception(error)
+        return 1
+    return 0
+
+
+def _said(error: Exception) -> str:
+    """Say an error in one line: one of ours has all in words, another one is a fault of ours."""
+    if isinstance(error, TvmlabError):
+        where = f" ({error.where})" if error.where else ""
+        fix = f"; to do: {error.fix}" if error.fix else ""
+        return one_line(f"{error.what}{where}{fix}")
+    from .._telling import telling
+
+    return one_line(
+        f"a fault of its own: {type(error).__name__}: {telling(error)}; to do: --verbose says where"
+    )
+
+
+@contextlib.contextmanager
+def _notes() -> Iterator[None]:
+    """Print warnings as lines, without the place in our code that they come from."""
+
+    def note(message: Warning | str, *_: Any, **__: Any) -> None:
+        print(f"tvmlab: note: {one_line(str(message))}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = note  # type: ignore[assignment]
+        yield
+
+
+@contextlib.contextmanager
+def _only_the_answer(json: bool) -> Iterator[None]:
+    """Keep everything but the answer away from standard output where a program reads it."""
+    with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
+        yield
+
+
+class _Version(argparse.Action):
+    """Prints versions: found in what is installed, for importing TVM would take seconds."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from importlib.metadata import version
+
+        names = ("tvmlab", "apache-tvm", "apache-tvm-ffi", "numpy")
+        print(", ".join(f"{name} {version(name)}" for name in names))
+        parser.exit()

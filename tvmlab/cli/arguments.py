@@ -1,0 +1,236 @@
+"""What commands have in common: their form, and arguments that mean the same everywhere."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InputError
+from .answer import Answer
+from .stage import stage
+
+if TYPE_CHECKING:
+    from tvm.ir import IRModule
+
+    from ..executable import Executable
+
+__all__ = [
+    "Commands",
+    "add_model",
+    "add_program",
+    "add_target",
+    "add_timing",
+    "command",
+    "counted",
+    "integers",
+    "model",
+    "program",
+    "shapes",
+    "write",
+]
+
+NETWORKS = ("digits_resnet", "mobilenet_v2", "resnet18_v2", "resnet50_v2", "resnet8")
+"""Networks of the workbook, by the names of their functions in `tvmlab.models`."""
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+_SHAPE = re.compile(r"\s*,?\s*(?P<name>[^\s\[\],]+?)\s*:\s*\[(?P<sizes>[^\[\]]*)\]\s*")
+
+
+def command(
+    commands: Commands, name: str, run: Callable[[Any], Answer | None], about: str, example: str
+) -> argparse.ArgumentParser:
+    """Add a command.
+
+    Parameters
+    ----------
+    commands : argparse's sub-parsers
+        Of the program.
+    name : str
+        The command's.
+    run : callable
+        Gets what was told, an `argparse.Namespace`; gives the `Answer`, or None for none.
+    about : str
+        What it does, the first line short.
+    example : str
+        Command lines that work as they stand, in an empty folder.
+
+    Returns
+    -------
+    argparse.ArgumentParser
+        For its arguments; ``--json`` and ``--verbose`` are there.
+    """
+    lines = "\n".join(f"  {line}" for line in example.splitlines())
+    made = commands.add_parser(
+        name,
+        help=about.partition("\n")[0].rstrip("."),
+        description=about,
+        epilog=f"example:\n{lines}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    made.add_argument("--json", action="store_true", help="print the answer as JSON")
+    made.add_argument(
+        "-v", "--verbose", action="store_true", help="where something fails, print all there is"
+    )
+    made.set_defaults(run=run)
+    return made
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Add the argument ``MODEL`` and its ``--input-shapes``; `model` reads them."""
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        help="a file (ONNX, TensorFlow Lite, Relay text), or a network of the workbook: "
+        + ", ".join(NETWORKS),
+    )
+    parser.add_argument(
+        "--input-shapes",
+        type=shapes,
+        metavar="SHAPES",
+        help='of inputs that the model leaves open: "data:[1,3,224,224] mask:[n,77]", where a '
+        "name is a size known when it runs",
+    )
+
+
+def add_target(parser: argparse.ArgumentParser) -> None:
+    """Add ``--target``."""
+    parser.add_argument(
+        "--target",
+        metavar="TARGET",
+        help='what for, as "llvm -mcpu=x86-64-v3 -num-cores=4", as JSON, or "npu, llvm" for the '
+        "accelerator and a CPU; this machine if left out",
+    )
+
+
+def add_program(parser: argparse.ArgumentParser, nargs: str | None = None) -> None:
+    """Add the argument ``PROGRAM``; `program` reads it."""
+    parser.add_argument(
+        "program",
+        metavar="PROGRAM",
+        nargs=nargs,
+        help="a package that `tvmlab compile` wrote, or a model, which is compiled first",
+    )
+
+
+def add_timing(parser: argparse.ArgumentParser) -> None:
+    """Add ``--repeat``: how many samples are taken."""
+    parser.add_argument(
+        "--repeat", type=counted, default=10, metavar="N", help="samples to take (%(default)s)"
+    )
+
+
+def counted(text: str) -> int:
+    """Read a number from 1 on."""
+    if text.isascii() and text.isdecimal() and 0 < int(text) < 1 << 31:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+
+
+def shapes(text: str) -> dict[str, tuple[int | str, ...]]:
+    """Read tvmc's way to write shapes.
+
+    Parameters
+    ----------
+    text : str
+        ``"data:[1,3,224,224] mask:[n,77]"``.
+
+    Returns
+    -------
+    dict of str to tuple
+        What `tvmlab.load` takes.
+
+    Raises
+    ------
+    argparse.ArgumentTypeError
+        It is written otherwise, or names an input twice.
+    """
+    found: dict[str, tuple[int | str, ...]] = {}
+    place = 0
+    while place < len(text) or not found:
+        one = _SHAPE.match(text, place)
+        if one is None or one["name"] in found:
+            raise argparse.ArgumentTypeError(
+                f"cannot read {text[place:]!r}; write NAME:[1,3,224,224], each name once"
+            )
+        sizes = [size.strip() for size in one["sizes"].split(",")] if one["sizes"].strip() else []
+        found[one["name"]] = tuple(
+            int(size) if re.fullmatch(r"-?[0-9]{1,18}", size) else size for size in sizes
+        )
+        place = one.end()
+    return found
+
+
+def model(told: argparse.Namespace) -> IRModule:
+    """Import the model that was told."""
+    return _load(told.model, told.input_shapes)
+
+
+def _load(name: str, shapes: dict[str, tuple[int | str, ...]] | None = None) -> IRModule:
+    from .. import load, models
+
+    with stage(f"import {name}"):
+        if name not in NETWORKS or os.path.exists(name):
+            return load(name, shapes=shapes)
+        if name == "resnet8":
+            from ..models.resnet8 import resnet8_tflite
+
+            return load(resnet8_tflite(), shapes=shapes)
+        return load(getattr(models, name)(), shapes=shapes)
+
+
+def integers(mod: IRModule) -> IRModule:
+    """Turn a quantized model's floating-point operators into integer ones, which NPUs take."""
+    from ..qnn.transform import FakeQuantizationToInteger
+
+    return FakeQuantizationToInteger()(mod)  # type: ignore[operator]
+
+
+def program(name: str) -> Executable:
+    """Load a package, or import and compile a model for this machine."""
+    from .. import compile, load_executable
+
+    if is_package(name):
+        with stage(f"load {name}"):
+            return load_executable(name)
+    mod = _load(name)
+    with stage(f"compile {name}"):
+        return compile(mod)
+
+
+def is_package(name: str) -> bool:
+    """Say whether a name is that of a package rather than of a model."""
+    import tarfile
+
+    return name.endswith(".tar") or (os.path.isfile(name) and tarfile.is_tarfile(name))
+
+
+def write(path: str, data: str) -> None:
+    """Write a text file, whole or not at all.
+
+    Raises
+    ------
+    InputError
+        It cannot be written.
+    """
+    from .._files import whole
+
+    try:
+        with whole(path) as part:
+            part.write_text(data, encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise unwritten(path, error) from error
+
+
+def unwritten(path: str, error: Exception) -> InputError:
+    """Say that a file cannot be written."""
+    return InputError(
+        f"the file cannot be written: {getattr(error, 'strerror', None) or error}",
+        where=path,
+        fix="choose an existing folder that you may write to and that has space",
+    )

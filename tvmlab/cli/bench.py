@@ -1,0 +1,58 @@
+"""``tvmlab bench``: programs timed in turn."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from . import arguments, inputs
+from .answer import Answer
+from .stage import stage
+
+__all__ = ["add"]
+
+ABOUT = """Time packages and models in turn, round by round.
+
+Calls include copying inputs in and outputs out. Every program gets the same numbers, and TVM's
+number of threads."""
+EXAMPLE = """tvmlab bench digits_resnet
+tvmlab compile digits_resnet --target llvm -o plain.tar
+tvmlab bench plain.tar digits_resnet --repeat 5 --json"""
+
+
+def add(commands: arguments.Commands) -> None:
+    """Add the command."""
+    parser = arguments.command(commands, "bench", run, ABOUT, EXAMPLE)
+    arguments.add_program(parser, nargs="+")
+    inputs.add_inputs(parser, fill="random")
+    arguments.add_timing(parser)
+    parser.add_argument(
+        "--peer",
+        metavar="FILE",
+        help="an .onnx model that ONNX Runtime runs beside them, on the first program's inputs",
+    )
+
+
+def run(told: argparse.Namespace) -> Answer:
+    """Time."""
+    from .. import bench
+
+    rivals: dict[str, Callable[[], Any]] = {}
+    feeds: dict[str, Any] = {}
+    for name in told.program:
+        program = arguments.program(name)
+        given = inputs.arrays(told, program.signature.inputs)
+        feeds = feeds or given
+        rivals[name] = partial(program, **given)
+    if told.peer:
+        rivals["ONNX Runtime"] = partial(bench.OnnxRuntime(told.peer), **feeds)
+    with stage("measure"):
+        found = bench.compare(rivals, repeats=told.repeat)
+    one = next(iter(found.runs.values()))
+    data = {
+        name: {"median": of.median, "spread": of.spread, "samples": list(of.samples)}
+        for name, of in found.runs.items()
+    }
+    return Answer(str(found if len(rivals) > 1 else one), {"seconds": data})

@@ -1,0 +1,156 @@
+"""``tvmlab compile``: a model file to a package."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from . import arguments
+from .answer import Answer
+from .stage import stage
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tvm.ir import IRModule
+
+    from ..executable import Executable
+
+__all__ = ["add"]
+
+CODE = ("relax", "relay", "ll", "asm")
+"""What ``--dump-code`` writes: the imported model, and what LLVM made of the compiled one."""
+
+ABOUT = """Compile a model to a package.
+
+The package is one file for `tvmlab run`, for tvmlab.load_executable and for the C++ program. Code
+for another processor needs a compiler that links for it: --cross-compiler."""
+EXAMPLE = """tvmlab compile digits_resnet -o digits.tar --dump-code relax,asm
+tvmlab compile digits_resnet --target "llvm -mcpu=x86-64-v3 -num-cores=2" -o v3.tar"""
+
+
+def add(commands: arguments.Commands) -> None:
+    """Add the command."""
+    parser = arguments.command(commands, "compile", run, ABOUT, EXAMPLE)
+    arguments.add_model(parser)
+    arguments.add_target(parser)
+    parser.add_argument(
+        "-o",
+        "--output",
+        default="module.tar",
+        metavar="FILE",
+        help="the package (%(default)s)",
+    )
+    parser.add_argument(
+        "--tuning-records",
+        metavar="FILE",
+        help="what `tvmlab tune` wrote; the package's own records if left out",
+    )
+    parser.add_argument(
+        "--desired-layout",
+        choices=("NCHW", "NHWC"),
+        help="convert convolutions first; the schedules for a CPU choose theirs in any case",
+    )
+    parser.add_argument(
+        "--dump-code",
+        type=_formats,
+        default=(),
+        metavar="FORMATS",
+        help=f"write FILE.FORMAT beside the package, for each of {','.join(CODE)} that is named",
+    )
+    parser.add_argument(
+        "--cross-compiler", metavar="PROGRAM", help="that links, such as aarch64-linux-gnu-g++"
+    )
+    parser.add_argument(
+        "--cross-compiler-options",
+        default="",
+        metavar="OPTIONS",
+        help='for it, in one pair of quotes: "--sysroot=/opt/arm -O2"',
+    )
+
+
+def _formats(text: str) -> tuple[str, ...]:
+    named = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    for one in named:
+        if one not in CODE:
+            raise argparse.ArgumentTypeError(f"no format {one!r}; there are {', '.join(CODE)}")
+    return named
+
+
+def run(told: argparse.Namespace) -> Answer:
+    """Compile."""
+    from .. import compile
+    from ..target import split_target
+
+    linking = {}
+    if told.cross_compiler:
+        linking["cross_compiler"] = told.cross_compiler
+        linking["cross_compiler_options"] = told.cross_compiler_options
+    split_target(told.target)  # what is wrong with it is said before the model is imported
+    mod = arguments.model(told)
+    if told.desired_layout:
+        mod = _in_layout(mod, told.desired_layout)
+    if split_target(told.target)[0]:
+        mod = arguments.integers(mod)
+    with stage(f"compile {told.model}"):
+        made = compile(mod, told.target, records=told.tuning_records)
+    with stage(f"write {told.output}"):
+        path = made.save(told.output, **linking)
+    written = [_dump(one, f"{told.output}.{one}", mod, made) for one in told.dump_code]
+    return _answer(path, made, written)
+
+
+def _in_layout(mod: IRModule, layout: str) -> IRModule:
+    """Convert convolutions by TVM's own pass; inputs and outputs stay as they are."""
+    from tvm import relax
+
+    weights = {"NCHW": "OIHW", "NHWC": "OHWI"}[layout]
+    return relax.transform.ConvertLayout({"relax.nn.conv2d": [layout, weights]})(mod)
+
+
+def _dump(form: str, path: str, mod: IRModule, made: Executable) -> str:
+    """Write code in a form; give the file."""
+    from ..errors import InputError
+
+    if form == "relax":
+        text = mod.script(show_meta=True)
+    elif form == "relay":
+        from ..relay.printer import astext
+
+        text = astext(mod)
+    else:
+        parts = [part for part in made.vm_executable.mod.imports if part.kind == "llvm"]
+        if not parts:
+            raise InputError(
+                f"LLVM made nothing of a module for {made.target.kind.name}",
+                where=f"--dump-code {form}",
+                fix="leave it out",
+            )
+        text = "\n".join(str(part.inspect_source(form)) for part in parts)
+    arguments.write(path, text)
+    return path
+
+
+def _answer(path: Path, made: Executable, written: list[str]) -> Answer:
+    import json
+    from collections import Counter
+    from dataclasses import asdict
+
+    kernels = made.summary().kernels
+    rules = Counter(kernel.rule or "no rule" for kernel in kernels)
+    size = path.stat().st_size
+    lines = [
+        f"{path}: {size / 1e6:.1f} MB, {made!r}",
+        f"{len(kernels)} functions, by the rules that scheduled them: "
+        + ", ".join(f"{rule} {count}" for rule, count in rules.most_common()),
+        *(f"{name}: written" for name in written),
+    ]
+    data: dict[str, Any] = {
+        "output": str(path),
+        "bytes": size,
+        "target": json.loads(str(made.target)),
+        "inputs": [asdict(value) for value in made.signature.inputs],
+        "functions": [asdict(kernel) for kernel in kernels],
+        "written": written,
+    }
+    return Answer("\n".join(lines), data)

@@ -1,0 +1,213 @@
+"""Arrays from files, pictures and a random generator; arrays to a file."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InputError
+from . import arguments
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from ..signature import Input
+
+    Array = npt.NDArray[Any]
+
+__all__ = ["add_inputs", "arrays", "flat", "save"]
+
+FILLS = ("random", "zeros", "ones")
+
+
+def add_inputs(parser: argparse.ArgumentParser, fill: str | None = None) -> None:
+    """Add ``-i``, ``--fill`` and ``--seed``; `arrays` reads them."""
+    parser.add_argument(
+        "-i",
+        "--inputs",
+        metavar="FILE",
+        help=".npz with an array for each input's name, .npy for the only input, or a picture",
+    )
+    parser.add_argument(
+        "--fill",
+        "--fill-mode",
+        choices=FILLS,
+        default=fill,
+        help="inputs that FILE does not have"
+        + (" (%(default)s)" if fill else ": an error if left out")
+        + "; sizes known when it runs are 1",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="of what is random (%(default)s)"
+    )
+
+
+def arrays(told: argparse.Namespace, inputs: Sequence[Input]) -> dict[str, Array]:
+    """Get an array for each input.
+
+    Parameters
+    ----------
+    told : argparse.Namespace
+        With what `add_inputs` added.
+    inputs : sequence of Input
+        What the program takes.
+
+    Returns
+    -------
+    dict of str to ndarray
+        By name.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read or is none of these, an input has no array, or no number can be
+        random in its dtype.
+    """
+    given = _read(told.inputs, inputs) if told.inputs else {}
+    absent = [value for value in inputs if value.name not in given]
+    if absent and not told.fill:
+        raise InputError(
+            f"there is no array for the input {absent[0].name!r}",
+            where=told.inputs or "the command line",
+            fix=f"give {absent[0]} in an .npz file with -i, or let --fill make numbers up",
+        )
+    import numpy as np
+
+    generator = np.random.default_rng(abs(told.seed))
+    return given | {value.name: _filled(value, told.fill, generator) for value in absent}
+
+
+def _filled(value: Input, fill: str, generator: np.random.Generator) -> Array:
+    """Make an array up: floats from 0 to 1, bytes of all values, other integers below 128."""
+    import numpy as np
+
+    shape = tuple(size if isinstance(size, int) else 1 for size in value.shape)
+    try:
+        dtype = np.dtype(value.dtype)
+    except TypeError as error:
+        raise InputError(
+            f"NumPy has no {value.dtype}, so no array of it can be made up or read",
+            where=str(value),
+            fix="call the program from Python, with a tensor of TVM's",
+        ) from error
+    if fill != "random":
+        return np.full(shape, fill == "ones", dtype)
+    if dtype.kind == "f":
+        return generator.random(shape).astype(dtype)
+    if dtype.kind == "b":
+        return generator.integers(0, 2, shape).astype(dtype)
+    limits = np.iinfo(dtype)
+    low, high = (limits.min, limits.max + 1) if dtype.itemsize == 1 else (0, 128)
+    return generator.integers(low, high, shape).astype(dtype)
+
+
+def _read(path: str, inputs: Sequence[Input]) -> dict[str, Array]:
+    """Read a file by its ending."""
+    import zipfile
+    import zlib
+
+    import numpy as np
+
+    if not path.lower().endswith((".npz", ".npy")):
+        return _picture(path, inputs)
+    try:
+        found = np.load(path, allow_pickle=False)
+        if isinstance(found, np.ndarray):
+            return {_only(path, inputs).name: found}
+        with found:
+            return {name: found[name] for name in _known(found.files, path, inputs)}
+    except FileNotFoundError as error:
+        raise InputError("there is no such file", where=path, fix="check the path") from error
+    except (
+        *(OSError, ValueError, EOFError, KeyError, MemoryError, RuntimeError),
+        *(NotImplementedError, zipfile.BadZipFile, zlib.error),
+    ) as error:
+        raise InputError(
+            f"this is no file of NumPy's arrays, or it is damaged: {error}",
+            where=path,
+            fix='write it with numpy.savez("inputs.npz", NAME=array); objects are not read, for '
+            "they can run code",
+        ) from error
+
+
+def _known(names: Sequence[str], path: str, inputs: Sequence[Input]) -> Sequence[str]:
+    known = [value.name for value in inputs]
+    for name in names:
+        if name not in known:
+            raise InputError(
+                f"there is no input {name!r}",
+                where=path,
+                fix=f"its arrays are to have the inputs' names: {', '.join(known)}",
+            )
+    return names
+
+
+def _only(path: str, inputs: Sequence[Input]) -> Input:
+    if len(inputs) == 1:
+        return inputs[0]
+    raise InputError(
+        f"one array was given, and the program takes {len(inputs)}",
+        where=path,
+        fix="give an .npz file with " + ", ".join(map(str, inputs)),
+    )
+
+
+def _picture(path: str, inputs: Sequence[Input]) -> dict[str, Array]:
+    """Prepare a photograph as ImageNet's networks take it."""
+    from ..extras import need
+    from ..models import preprocess
+
+    value = _only(path, inputs)
+    channels_last = value.shape[1:] == (224, 224, 3)
+    if value.dtype != "float32" or not (channels_last or value.shape[1:] == (3, 224, 224)):
+        raise InputError(
+            "a picture is for networks of float32 [n, 3, 224, 224] or [n, 224, 224, 3]",
+            where=f"{path}, for {value}",
+            fix=f"make the array as the network wants it, and save it: "
+            f'numpy.savez("inputs.npz", {value.name}=array)',
+        )
+    Image = need("PIL.Image", extra="models")
+    try:
+        with Image.open(path) as picture:
+            array = preprocess(picture)
+    except FileNotFoundError as error:
+        raise InputError("there is no such file", where=path, fix="check the path") from error
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise InputError(
+            f"this is no picture, or it is damaged: {error}",
+            where=path,
+            fix="give a .jpg or .png file, or arrays in an .npz file",
+        ) from error
+    return {value.name: array.transpose(0, 2, 3, 1) if channels_last else array}
+
+
+def flat(result: Any, name: str = "output") -> Iterator[tuple[str, Array]]:
+    """Name what a program returned: ``output_0``, and of a tuple in a tuple ``output_0_1``."""
+    import numpy as np
+
+    for place, one in enumerate(result if isinstance(result, tuple) else (result,)):
+        if isinstance(one, tuple):
+            yield from flat(one, f"{name}_{place}")
+        else:
+            yield f"{name}_{place}", np.asarray(one)
+
+
+def save(path: str, named: dict[str, Array]) -> None:
+    """Write arrays to an ``.npz`` file, whole or not at all.
+
+    Raises
+    ------
+    InputError
+        It cannot be written.
+    """
+    import numpy as np
+
+    from .._files import whole
+
+    try:
+        with whole(path) as part, part.open("wb") as file:
+            np.savez(file, allow_pickle=False, **named)
+    except (OSError, ValueError) as error:
+        raise arguments.unwritten(path, error) from error

@@ -1,0 +1,42 @@
+"""``tvmlab profile``: where a program's time goes."""
+
+from __future__ import annotations
+
+import argparse
+
+from . import arguments, inputs
+from .answer import Answer
+from .stage import stage
+
+__all__ = ["add"]
+
+ABOUT = """Say where a program's time goes, function by function."""
+EXAMPLE = """tvmlab profile digits_resnet --repeat 5 --trace trace.json"""
+
+
+def add(commands: arguments.Commands) -> None:
+    """Add the command."""
+    parser = arguments.command(commands, "profile", run, ABOUT, EXAMPLE)
+    arguments.add_program(parser)
+    inputs.add_inputs(parser, fill="random")
+    arguments.add_timing(parser)
+    parser.add_argument(
+        "--trace", metavar="FILE", help="write a trace that Chrome and Perfetto open (.json)"
+    )
+
+
+def run(told: argparse.Namespace) -> Answer:
+    """Profile."""
+    from ..profiling import profile
+
+    program = arguments.program(told.program)
+    arrays = inputs.arrays(told, program.signature.inputs)
+    with stage(f"profile {told.program}"):
+        found = profile(program, repeats=told.repeat, **arrays)
+    data = dict(found.data())
+    lines = [str(found)]
+    if told.trace:
+        found.trace(told.trace)
+        lines.append(f"{told.trace}: written")
+        data["trace"] = told.trace
+    return Answer("\n".join(lines), data)

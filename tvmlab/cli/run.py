@@ -1,0 +1,136 @@
+"""``tvmlab run``: a package or a model, on arrays or a picture."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from . import arguments, inputs
+from .answer import Answer
+from .stage import stage
+
+if TYPE_CHECKING:
+    from ..bench import Measurement
+
+__all__ = ["add"]
+
+ABOUT = """Run a package or a model.
+
+On arrays from a file, a picture (resized and normalised as ImageNet's networks want it), or
+numbers that are made up."""
+EXAMPLE = """tvmlab compile digits_resnet -o digits.tar
+tvmlab run digits.tar --fill random --print-top 3 --print-time -o result.npz"""
+
+
+def add(commands: arguments.Commands) -> None:
+    """Add the command."""
+    parser = arguments.command(commands, "run", run, ABOUT, EXAMPLE)
+    arguments.add_program(parser)
+    inputs.add_inputs(parser)
+    parser.add_argument(
+        "-o",
+        "--outputs",
+        metavar="FILE",
+        help="write what it returns to this .npz file, as output_0, output_1, ...",
+    )
+    parser.add_argument(
+        "--print-top",
+        type=arguments.counted,
+        metavar="N",
+        help="print the N greatest values along the first output's last axis, and their places",
+    )
+    parser.add_argument("--print-time", action="store_true", help="time it, and print that")
+    arguments.add_timing(parser)
+    parser.add_argument(
+        "--rpc-tracker", metavar="HOST:PORT", help="run on a server that this tracker knows"
+    )
+    parser.add_argument(
+        "--rpc-key", default="tvmlab", metavar="KEY", help="the server's key (%(default)s)"
+    )
+
+
+def run(told: argparse.Namespace) -> Answer:
+    """Run."""
+    program, takes = _remote(told) if told.rpc_tracker else _local(told.program)
+    arrays = inputs.arrays(told, takes)
+    timed: Measurement | None = None
+    try:
+        with stage(f"run {told.program}"):
+            named = dict(inputs.flat(program(**arrays)))
+            if told.print_time:
+                timed = program.time(repeats=told.repeat, **arrays)
+    finally:
+        if told.rpc_tracker:
+            program.close()
+    if told.outputs:
+        inputs.save(told.outputs, named)
+    return _answer(told, named, timed)
+
+
+def _local(name: str) -> tuple[Any, Any]:
+    made = arguments.program(name)
+    return made, made.signature.inputs
+
+
+def _remote(told: argparse.Namespace) -> tuple[Any, Any]:
+    """Send the package to a server; what it takes is read here."""
+    from .. import package
+    from ..errors import InputError
+    from ..remote import RemoteExecutable  # type: ignore[import-not-found]
+
+    if not arguments.is_package(told.program):
+        raise InputError(
+            "a server runs packages", where=told.program, fix="`tvmlab compile` it first"
+        )
+    takes = package.describe(told.program).inputs
+    with stage(f"send {told.program}"):
+        return RemoteExecutable(told.program, tracker=told.rpc_tracker, key=told.rpc_key), takes
+
+
+def _answer(told: argparse.Namespace, named: dict[str, Any], timed: Measurement | None) -> Answer:
+    lines: list[str] = []
+    data: dict[str, Any] = {}
+    data["outputs"] = [
+        {"name": name, "shape": list(array.shape), "dtype": str(array.dtype)}
+        for name, array in named.items()
+    ]
+    if told.outputs:
+        data["written"] = told.outputs
+        lines.append(f"{told.outputs}: {', '.join(named)}")
+    else:
+        lines += [_glance(name, array) for name, array in named.items()]
+    if told.print_top:
+        data["top"] = top = _top(next(iter(named.values())), told.print_top)
+        lines += [f"{one['value']:12.6g}  {one['class']:4} {one['name']}".rstrip() for one in top]
+    if timed is not None:
+        data["seconds"] = {"median": timed.median, "spread": timed.spread}
+        data["seconds"]["samples"] = list(timed.samples)
+        lines.append(f"time: {timed}")
+    return Answer("\n".join(lines), data)
+
+
+def _glance(name: str, array: Any) -> str:
+    """Say what an array is, and its range."""
+    shape = ", ".join(map(str, array.shape))
+    range_ = f", from {array.min():.6g} to {array.max():.6g}" if array.size else ""
+    return f"{name}: {array.dtype}[{shape}]{range_}"
+
+
+def _top(array: Any, count: int) -> list[dict[str, Any]]:
+    """List the greatest values of each row; of ImageNet's 1000 classes, with their names."""
+    import numpy as np
+
+    from ..models import imagenet_labels
+
+    rows = array.reshape(-1, array.shape[-1]) if array.ndim else array.reshape(1, 1)
+    names = imagenet_labels() if rows.shape[1] == 1000 else ()
+    return [
+        {
+            "row": number,
+            "class": int(place),
+            "value": row[place].item(),
+            "name": names[place] if names else "",
+        }
+        for number, row in enumerate(rows)
+        for place in np.argsort(-row.astype(np.float64), kind="stable")[:count]
+    ]

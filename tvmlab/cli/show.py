@@ -1,0 +1,94 @@
+"""``tvmlab show``: a model, or what is in a package."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from . import arguments
+from .answer import Answer
+
+if TYPE_CHECKING:
+    from tvm.ir import IRModule
+
+__all__ = ["add"]
+
+ABOUT = """Show a model, or what is in a package.
+
+A package is told about without running any of it. On the screen a model is without its weights; in
+a file it is whole, and can be read again."""
+EXAMPLE = """tvmlab show digits_resnet
+tvmlab show digits_resnet --format relay -o digits.relay
+tvmlab show digits.relay --format diagram"""
+
+
+def add(commands: arguments.Commands) -> None:
+    """Add the command."""
+    parser = arguments.command(commands, "show", run, ABOUT, EXAMPLE)
+    arguments.add_model(parser)
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        default="operators",
+        help="a table of operators, Relax or Relay text, or a diagram that Mermaid draws, as "
+        "JupyterLab and GitHub do (%(default)s)",
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", help="write it there")
+
+
+def run(told: argparse.Namespace) -> Answer:
+    """Show."""
+    if arguments.is_package(told.model):
+        return _package(told.model)
+    mod = arguments.model(told)
+    answer: Answer = FORMATS[told.format](mod, bool(told.output))
+    if not told.output:
+        return answer
+    arguments.write(told.output, answer.text + "\n")
+    return Answer(f"{told.output}: written", {"written": told.output})
+
+
+def _package(path: str) -> Answer:
+    from dataclasses import asdict
+
+    from .. import package
+
+    found = package.describe(path)
+    return Answer(str(found), asdict(found))
+
+
+def _operators(mod: IRModule, whole: bool) -> Answer:
+    from dataclasses import asdict
+
+    from ..operators import operators
+
+    found = operators(mod)
+    return Answer(str(found), {"operators": [asdict(one) for one in found.rows]})
+
+
+def _relax(mod: IRModule, whole: bool) -> Answer:
+    return _text(mod.script(show_meta=whole))
+
+
+def _relay(mod: IRModule, whole: bool) -> Answer:
+    from ..relay.printer import astext
+
+    return _text(astext(mod, show_meta_data=whole))
+
+
+def _diagram(mod: IRModule, whole: bool) -> Answer:
+    from ..diagram import diagram
+
+    return _text(diagram(mod))
+
+
+def _text(text: str) -> Answer:
+    return Answer(text.rstrip("\n"), {"text": text})
+
+
+FORMATS: dict[str, Any] = {
+    "operators": _operators,
+    "relax": _relax,
+    "relay": _relay,
+    "diagram": _diagram,
+}
