@@ -155,10 +155,21 @@ def product(size: int) -> dict[str, Any]:
     return bench_tuned.product(size)
 
 
+def profile(key: str, name: str, repeats: int) -> dict[str, Any]:
+    """Profile a compiled network, on one picture; the table, and its figures."""
+    from tvmlab.models.cost import ARCHITECTURES
+
+    executable = EXECUTABLES[key]
+    shape = (1, *ARCHITECTURES[name].image)
+    found = executable.profile(np.random.default_rng(0).random(shape, "f"), repeats=repeats)
+    figures = {"overhead": found.overhead, "covered": found.covered}
+    return {"table": str(found), "data": found.data()} | figures
+
+
 JOBS: dict[str, Callable[..., Any]] = {
     **{job.__name__: job for job in (network, convolution, peak, turn, forget, save, memory)},
     **{job.__name__: job for job in (relay_calls, relay_write, relay_read)},
-    **{job.__name__: job for job in (quantize, quantized, tuning, records, product)},
+    **{job.__name__: job for job in (quantize, quantized, tuning, records, product, profile)},
 }
 
 

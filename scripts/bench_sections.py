@@ -332,6 +332,19 @@ def products(_name: str, effort: Effort) -> Found:
     return Found(values, figures)
 
 
+def profiling(name: str, effort: Effort) -> Found:
+    """Profile a network: what that costs, and whether its rows are the whole."""
+    with children(["tvmlab"]) as crowd:
+        _open(crowd, name)
+        said = crowd["tvmlab"].do("profile", key="batch 1", name=name, repeats=2 * effort.rounds)
+    print(said["table"], flush=True)
+    values = {
+        bench_report.PROFILE.format(name): 1 + said["overhead"],
+        bench_report.ROWS.format(name): abs(said["covered"] - 1),
+    }
+    return Found(values, said["data"])
+
+
 #: The sections in their order. The first runs over every network, the others over one.
 SECTIONS: dict[str, Callable[[str, Effort], Found]] = {
     "networks": network,
@@ -344,6 +357,7 @@ SECTIONS: dict[str, Callable[[str, Effort], Found]] = {
     "tuning": tuning,
     "records": records,
     "products": products,
+    "profiling": profiling,
 }
 
 

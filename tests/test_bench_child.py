@@ -165,3 +165,10 @@ def test_relay_text_is_printed_and_read(tmp_path: Path) -> None:
     written = bench_child.relay_write("digits_resnet", path)
     assert written["bytes"] == Path(path).stat().st_size > 400_000
     assert bench_child.relay_read(path)["grown"] >= 0
+
+
+def test_a_network_is_profiled() -> None:
+    bench_child.network("batch 1", "tvmlab", "digits_resnet")
+    said = bench_child.profile("batch 1", "digits_resnet", repeats=1)
+    assert {"table", "data", "overhead", "covered"} == said.keys()
+    assert len(said["data"]["rows"]) > 5

@@ -46,7 +46,7 @@ def test_an_example_runs_in_an_empty_folder(
         if file:
             Path(file).write_text(done.out)
         for option, path in itertools.pairwise(words):
-            if option in ("-o", "--trace"):
+            if option in ("-o", "--trace", "--flame"):
                 assert Path(path).stat().st_size > 0
 
 

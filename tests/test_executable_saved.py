@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tvmlab
-from tvmlab import package
+from tvmlab import library, package
 from tvmlab.errors import InputError, PackageError, ToolchainError
 
 X = array(2, 4)
@@ -173,7 +173,7 @@ def rewritten(saved: Path, change: dict[str, Any] | str | bytes) -> bytes:
         "5",
         '"text"',
         "{}",
-        '{"format": 2}',
+        '{"format": 3}',
         "[" * 100_000,
         "\ud800".encode("utf-8", "surrogatepass"),
         b"\xff\xfe",
@@ -187,8 +187,8 @@ def test_metadata_that_was_changed_is_refused(saved: Path, change: Any) -> None:
 
 def test_the_format_is_named(saved: Path, tmp_path: Path) -> None:
     path = tmp_path / "future.tar"
-    path.write_bytes(rewritten(saved, {"format": 3}))
-    with pytest.raises(PackageError, match="the file's format is 3, this tvmlab reads 2"):
+    path.write_bytes(rewritten(saved, {"format": 4}))
+    with pytest.raises(PackageError, match="the file's format is 4, this tvmlab reads 3"):
         tvmlab.load_executable(path)
 
 
@@ -221,14 +221,13 @@ def resealed(saved: Path, metadata: dict[str, Any], **content: bytes) -> bytes:
     files = members(saved)
     files |= {{"library": "lib.so", "program": "program.vm"}[key]: content[key] for key in content}
     known = json.loads(files["metadata.json"]) | metadata
-    del known["sha256"]
     known["files"] = {
         name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
         for name, data in files.items()
         if name != "metadata.json"
     }
-    known["sha256"] = package._checksum(known)
-    return archived(files | {"metadata.json": json.dumps(known).encode()})
+    del known["sha256"]
+    return archived(files | {"metadata.json": package._sealed(known)})
 
 
 def test_a_file_that_is_resealed_is_read(executable: tvmlab.Executable, saved: Path) -> None:
@@ -332,7 +331,7 @@ def test_standard_error_is_put_back_when_threads_overlap() -> None:
     second_is_in, second_may_go = threading.Event(), threading.Event()
 
     def use(is_in: threading.Event, may_go: threading.Event) -> None:
-        with package._without_scope_lines():
+        with library._without_scope_lines():
             is_in.set()
             may_go.wait(60)
 
@@ -366,6 +365,6 @@ def test_threads_save_and_load_at_once(executable: tvmlab.Executable, tmp_path: 
 
 
 def test_other_lines_on_standard_error_pass(capfd: pytest.CaptureFixture[str]) -> None:
-    with package._without_scope_lines():
+    with library._without_scope_lines():
         os.write(2, b"kept\nWarning: Scope Saving: x\nWarning: Scope Loaded: y\nkept too\n")
     assert capfd.readouterr().err == "kept\nkept too\n"

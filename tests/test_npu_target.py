@@ -5,24 +5,22 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-import tvm
+from helpers_deploy import refused
+from helpers_deploy import run as without_python
 from helpers_npu import Bytes, regions_of
 from helpers_qnn_run import run
 from tvm import relax
 from tvm.relax import op
 
 import tvmlab
-from tvmlab import npu, package, toolchain
+from tvmlab import library, npu
 from tvmlab.errors import CompileError, PackageError, TargetError
 from tvmlab.npu import simulator
 from tvmlab.target import split_target
 from tvmlab.tuning import Measure, tasks
-
-NATIVE = Path(__file__).parent / "native"
 
 
 def network():
@@ -68,9 +66,9 @@ def test_targets_that_are_none(given, message):
 def test_one_word_cuts_and_compiles():
     mod, x = network()
     compiled = tvmlab.compile(mod, "npu, llvm")
-    assert package.runtimes(compiled.vm_executable) == ["tvmlab_npu"]
+    assert library.runtimes(compiled.vm_executable) == ["tvmlab_npu"]
     assert (compiled(x) == run(mod, x)[0]).all()
-    assert package.runtimes(tvmlab.compile(mod).vm_executable) == []
+    assert library.runtimes(tvmlab.compile(mod).vm_executable) == []
 
 
 def test_what_is_left_for_the_processor_is_tuned(tmp_path):
@@ -84,7 +82,7 @@ def test_what_is_left_for_the_processor_is_tuned(tmp_path):
     report = tvmlab.tune(mod, "npu", records=records, **how)
     assert {task.name for task in report.tasks} == left
     compiled = tvmlab.compile(mod, "npu", records=records)
-    assert package.runtimes(compiled.vm_executable) == ["tvmlab_npu"]
+    assert library.runtimes(compiled.vm_executable) == ["tvmlab_npu"]
     assert (compiled(x) == run(mod, x)[0]).all()
 
 
@@ -177,25 +175,16 @@ def test_a_thousand_damaged_files(tmp_path):
 
 def test_a_file_for_a_machine_that_is_not_known(tmp_path):
     with pytest.raises(PackageError, match="'warp_drive', which this tvmlab does not know"):
-        package.load_runtimes(tmp_path / "net.tar", ["warp_drive"])
+        library.load_runtimes(tmp_path / "net.tar", ["warp_drive"])
 
 
 def test_the_way_without_python(tmp_path):
-    """A program of C++ loads the simulator, then the exported library, and gives the same bits."""
+    """The C++ program loads the simulator, then the saved file, and gives the same bits."""
     mod, x = network()
-    compiled = tvmlab.compile(mod, "npu, llvm")
-    compiled.vm_executable.export_library(str(tmp_path / "net.so"))
-    (tmp_path / "x").write_bytes(x.tobytes())
-    includes, links = toolchain.ffi_flags()
-    runtime = Path(tvm.__file__).parent
-    program = tmp_path / "npu_deploy"
-    libraries = [str(p.parent) for p in runtime.rglob("libtvm_runtime.so")]
-    libraries += [flag.removeprefix("-L") for flag in links if flag.startswith("-L")]
-    where = [f for p in libraries for f in (f"-L{p}", f"-Wl,-rpath,{p}")]
-    command = ["g++", "-O1", *includes, str(NATIVE / "npu_deploy.cc"), "-o", str(program)]
-    subprocess.run([*command, "-Wl,--no-as-needed", *where, "-ltvm_runtime", *links], check=True)
-    arguments = [simulator.library(), tmp_path / "net.so", tmp_path / "x", tmp_path / "y"]
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+    path = tvmlab.compile(mod, "npu, llvm").save(tmp_path / "net.tar")
+    np.save(tmp_path / "x.npy", x)
+    assert "it has parts for tvmlab_npu" in refused(path, tmp_path / "x.npy")
+    arguments = [path, tmp_path / "x.npy", "--output", tmp_path, "--repeats", 0]
+    done = without_python(*arguments, "--library", simulator.library())
     assert done.returncode == 0, done.stderr
-    got = np.frombuffer((tmp_path / "y").read_bytes(), "uint8").reshape(x.shape)
-    assert (got == run(mod, x)[0]).all()
+    assert (np.load(tmp_path / "0.npy") == run(mod, x)[0]).all()

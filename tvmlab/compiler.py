@@ -16,7 +16,7 @@ from ._telling import telling
 from .batch_norm import FoldBatchNorm
 from .errors import CompileError, TvmlabError
 from .executable import Executable
-from .schedule import STEPS, Summary, Tuned, schedule_passes
+from .schedule import STEPS, Summary, Tally, Tuned, schedule_passes
 from .signature import Signature
 from .target import as_target, split_target
 
@@ -100,7 +100,9 @@ def compile(
             asked = schedule is True or (schedule == STEPS[-1] and records is not None)
             tuned = _recorded(records, made) if asked else None
             prepared, pipeline = _prepare(mod, made, schedule, tuned)
-            built = relax.build(prepared, made, relax_pipeline=pipeline)
+            tally = Tally()
+            whole = tvm.transform.Sequential([pipeline, tally])
+            built = relax.build(prepared, made, relax_pipeline=whole)
     except TvmlabError:
         raise  # it says what is wrong, where, and what to do
     except Exception as error:  # passes and code generators raise many classes
@@ -109,7 +111,7 @@ def compile(
             where=f"target {made}",
             fix="the error above this one is TVM's own, with the pass it was raised in",
         ) from error
-    return Executable(built, made, signature, Summary.of(prepared))
+    return Executable(built, made, signature, Summary.of(prepared), tally.work)
 
 
 def check_module(mod: object) -> None:

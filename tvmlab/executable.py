@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
+import shlex
 import tempfile
 import threading
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping
+from dataclasses import astuple
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm import relax
 
-from . import bench, package
+from . import bench, library, package
+from ._process import find_tool
 from ._telling import telling
 from .errors import PackageError, TargetError, ToolchainError
-from .schedule import Summary
-from .signature import Input, Signature
+from .schedule import Summary, Work
+from .signature import Signature
 from .target import as_target, host_target, missing_features
+
+if TYPE_CHECKING:
+    from .profiling import Profile
 
 __all__ = ["Executable", "load_executable"]
 
@@ -36,6 +44,8 @@ class Executable:
         The inputs that a call takes.
     vm_executable : tvm.relax.VMExecutable or tvm.runtime.Module
         Upstream's object, for everything that upstream can do with it.
+    work : mapping of str to tvmlab.schedule.Work
+        What a call of each compiled function does; it is saved with the executable.
     """
 
     def __init__(
@@ -44,8 +54,10 @@ class Executable:
         target: tvm.target.Target,
         signature: Signature,
         summary: Summary | None = None,
+        work: Mapping[str, Work] | None = None,
     ) -> None:
         self._summary = summary
+        self.work = dict(work or {})
         self.vm_executable = built
         self.target = target
         self.signature = signature
@@ -57,7 +69,7 @@ class Executable:
     def __repr__(self) -> str:
         """Say the inputs, who else takes part, and the target."""
         inputs = ", ".join(map(str, self.signature.inputs))
-        others = [kind.removeprefix("tvmlab_") for kind in package.runtimes(self.vm_executable)]
+        others = [kind.removeprefix("tvmlab_") for kind in library.runtimes(self.vm_executable)]
         return f"Executable(main({inputs}) for {', '.join([*others, self.target.kind.name])})"
 
     def __call__(self, /, *inputs: Any, **named: Any) -> Any:
@@ -131,38 +143,77 @@ class Executable:
         -------
         tvmlab.bench.Measurement
         """
-        arrays = self.signature.bind(inputs, named)
-        with self._one_at_a_time:
-            running = self._running or self._start()
-            main, tensors = running.main, running.place(arrays)
+        with self._ready(inputs, named) as (running, tensors):
 
             def once() -> None:
-                main(*tensors)
+                running.main(*tensors)
                 running.device.sync()
 
             return bench.measure(once, repeats=repeats, number=number)
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
+    def profile(self, /, *inputs: Any, repeats: int = 10, **named: Any) -> Profile:
+        """Say where the time of ``main`` goes: `tvmlab.profiling.profile` of this executable.
+
+        Parameters
+        ----------
+        *inputs, **named : array
+            As in a call.
+        repeats : int
+            Samples; see `tvmlab.profiling.profile`, also for what is raised.
+
+        Returns
+        -------
+        tvmlab.profiling.Profile
+            Print it.
+        """
+        from .profiling import profile
+
+        return profile(self, *inputs, repeats=repeats, **named)
+
+    @contextlib.contextmanager
+    def _ready(
+        self, inputs: tuple[Any, ...], named: dict[str, Any]
+    ) -> Iterator[tuple[_Running, list[Any]]]:
+        """Give a block the virtual machine to itself, and the inputs on its device."""
+        arrays = self.signature.bind(inputs, named)
+        with self._one_at_a_time:
+            running = self._running or self._start()
+            yield running, running.place(arrays)
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        cross_compiler: str | None = None,
+        cross_compiler_options: str = "",
+    ) -> Path:
         """Write one file that `tvmlab.load_executable` reads in another process.
 
         Parameters
         ----------
         path : path
             Where to write; the usual ending is ``.tar``. The file appears whole or not at all.
+        cross_compiler : str, optional
+            The C++ compiler to link with, where the target is another kind of processor than this
+            machine's: ``"aarch64-linux-gnu-g++"``, say. This machine's own if it is left out.
+        cross_compiler_options : str
+            More options for it, quoted as for a shell.
 
         Returns
         -------
         pathlib.Path
-            The file: a tar archive of metadata (inputs, target, versions, checksums), of the linked
-            library and of the virtual machine's program with the constants.
+            The file: a tar archive of metadata (inputs, outputs, target, versions, checksums), of
+            the linked library and of the virtual machine's program with the constants.
 
         Raises
         ------
         ToolchainError
-            There is no C++ compiler to link with.
+            There is no such C++ compiler, its options cannot be read, or it failed.
         PackageError
             The file cannot be written, or the executable was itself loaded from one.
         """
+        from . import __version__
+
         path = Path(path)
         if isinstance(self.vm_executable, tvm.runtime.Module):  # load_executable made it
             raise PackageError(
@@ -170,26 +221,56 @@ class Executable:
                 where=str(path),
                 fix="copy the file that it was loaded from",
             )
-        metadata = {
-            "target": json.loads(str(self.target)),
-            "inputs": [asdict(value) for value in self.signature.inputs],
-            "runtimes": package.runtimes(self.vm_executable),
-        }
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            self._link(path, folder, cross_compiler, cross_compiler_options)
             try:
-                package.link(self.vm_executable, Path(folder))
-            except Exception as error:
-                found = tvm.support.cc.get_cc()  # None would be reported as a type error
-                said = [line for line in str(error).splitlines() if ": " in line]
-                reason = said[0] if found and said else "no compiler is here"
-                raise ToolchainError(
-                    f"the library could not be linked: {reason}",
-                    where=f"{path}, for {self.target}",
-                    fix="install a C++ compiler (Debian: apt-get install g++); for another kind "
-                    "of processor, save on such a machine",
+                library.write_program(self.vm_executable, folder)
+            except OSError as error:
+                raise PackageError(
+                    f"the executable cannot be written: {error.strerror}",
+                    where=f"{path}, by way of {folder.parent}",
+                    fix="make space there, or let TMPDIR name another folder",
                 ) from error
-            package.pack(path, Path(folder), self.vm_executable, metadata)
+            package.pack(
+                path,
+                folder,
+                inputs=self.signature.inputs,
+                outputs=self.signature.outputs,
+                target=json.loads(str(self.target)),
+                versions={
+                    "tvmlab": __version__,
+                    "tvm": tvm.__version__,
+                    "tvm_ffi": tvm_ffi.__version__,
+                },
+                runtimes=library.runtimes(self.vm_executable),
+                work={name: astuple(work) for name, work in self.work.items()},
+            )
         return path
+
+    def _link(self, path: Path, folder: Path, compiler: str | None, options: str) -> None:
+        """Link the library, in words of our own where that fails."""
+        try:
+            words = shlex.split(options)
+        except ValueError as error:
+            raise ToolchainError(
+                f"the options for the cross compiler cannot be read: {error}",
+                where=options,
+                fix="quote them as for a shell",
+            ) from error
+        linker = None if compiler is None else str(find_tool(compiler).path)
+        try:
+            library.link(self.vm_executable, folder, linker, words)
+        except Exception as error:
+            found = linker or tvm.support.cc.get_cc()  # None would be reported as a type error
+            said = [line for line in str(error).splitlines() if ": " in line]
+            reason = said[0] if found and said else "no compiler is here"
+            raise ToolchainError(
+                f"the library could not be linked: {reason}",
+                where=f"{path}, for {self.target}",
+                fix="install a C++ compiler (Debian: apt-get install g++); for another kind "
+                'of processor name a cross compiler: cross_compiler="aarch64-linux-gnu-g++"',
+            ) from error
 
     def _start(self) -> _Running:
         """Start the virtual machine on the target's device."""
@@ -224,8 +305,9 @@ class _Running:
 
     def __init__(self, built: Any, device: Any, signature: Signature) -> None:
         self.device = device
+        self.machine = relax.VirtualMachine(built, device)
         # Looked up once: a look-up costs more than the rest of a small network's call in Python.
-        self.main = relax.VirtualMachine(built, device)["main"]
+        self.main = self.machine["main"]
         self._on_cpu = device.dlpack_device_type() == tvm.cpu().dlpack_device_type()
         self._places = [_Place(value.dtype, device, self._on_cpu) for value in signature.inputs]
 
@@ -317,26 +399,22 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
     """
     path = Path(path)
     with tempfile.TemporaryDirectory() as folder:
-        metadata = package.unpack(path, Path(folder))
+        found = package.unpack(path, Path(folder))
         try:
-            inputs = tuple(
-                Input(str(value["name"]), tuple(value["shape"]), str(value["dtype"]))
-                for value in metadata["inputs"]
-            )
-            target = metadata["target"]
-        except (KeyError, TypeError) as error:
+            work = {name: Work.read(fields) for name, fields in found.work.items()}
+        except (TypeError, ValueError) as error:
             raise package.damaged(path, error) from error
-        made = as_target(target)
-        package.load_runtimes(path, metadata.get("runtimes", []))
+        made = as_target(found.target)
+        library.load_runtimes(path, found.runtimes)
         # The host's threads are set before the first kernel runs, as when it was compiled here.
         if made.kind.name == "llvm":
             host_target()
         try:
-            module = package.load(Path(folder))
+            module = library.load(Path(folder))
         except Exception as error:  # the system's loader, in words of its own
             raise PackageError(
                 f"the library cannot be loaded here: {telling(error)}",
                 where=f"{path}, made for {made}",
                 fix="load it on a machine of that kind, or compile the model again for this one",
             ) from error
-    return Executable(module, made, Signature(inputs))
+    return Executable(module, made, Signature(found.inputs, found.outputs), work=work)

@@ -1,85 +1,169 @@
 """The file of a saved executable: one tar archive of three members, each with its checksum.
 
-``metadata.json`` comes first: what `Executable.save` says of the executable, and of each other
-member its size and SHA-256. ``lib.so`` is machine code alone. ``program.vm`` is what the virtual
-machine reads: its instructions and the constants. Upstream's `export_library` would link these into
-the library, where they stay in memory beside the copy that runs.
+``metadata.json`` comes first: what the executable takes and gives, what it was compiled for and
+with, and of each other member its size and SHA-256. Before all that stands the SHA-256 of the text
+that follows it. ``lib.so`` is machine code alone. ``program.vm`` is what the virtual machine reads:
+its instructions and the constants. Upstream's `export_library` would link these into the library,
+where they stay in memory beside the copy that runs.
+
+Nothing here needs TVM, and nothing that is read runs.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import json
 import os
-import sys
 import tarfile
-import tempfile
-import threading
-from collections.abc import Iterator, Mapping
-from importlib import import_module
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import tvm
-from tvm import relax
-
 from ._files import whole
+from ._values import Input, Output
 from .errors import PackageError
 
-__all__ = ["damaged", "link", "load", "load_runtimes", "pack", "runtimes", "unpack"]
+__all__ = ["LIBRARY", "PROGRAM", "Description", "Member", "damaged", "describe", "pack", "unpack"]
 
-_FORMAT = 2
-_METADATA, _LIBRARY, _PROGRAM = "metadata.json", "lib.so", "program.vm"
-_KIND = "relax.VMExecutable"
-# What loads the library of a kind of modules.
-_RUNTIMES = {"tvmlab_npu": "tvmlab.npu.simulator"}
+METADATA, LIBRARY, PROGRAM = "metadata.json", "lib.so", "program.vm"
+_FORMAT = 3
+# What the metadata begin with: the checksum of what comes after it, in 64 hexadecimal digits.
+_BEFORE = b'{"sha256": "'
+_AFTER = len(_BEFORE) + 64
 # More than any model that fits; a damaged header cannot ask for more.
 _MOST_BYTES = 4 << 30
 _MOST_METADATA = 1 << 20
 _CHUNK = 1 << 20
-# Standard error is the whole process's: who swaps it while another thread has swapped it would
-# put back that thread's file.
-_STDERR_LOCK = threading.Lock()
 
 
-def link(built: Any, folder: Path) -> None:
-    """Link the machine code of an executable into a library.
+@dataclass(frozen=True)
+class Member:
+    """A file in a package.
+
+    Attributes
+    ----------
+    bytes : int
+        Its size.
+    sha256 : str
+        Its checksum, 64 hexadecimal digits.
+    """
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a package says of itself; `print` it for a table.
+
+    Attributes
+    ----------
+    inputs : tuple of Input
+        What a call takes.
+    outputs : tuple of Output
+        What a call gives.
+    target : dict
+        What it was compiled for, as TVM writes targets in JSON.
+    versions : dict of str to str
+        What compiled it: of ``tvmlab``, ``tvm`` and ``tvm_ffi``.
+    runtimes : tuple of str
+        The kinds of modules in it that need a library of their own, as ``"tvmlab_npu"``.
+    work : dict of str to object
+        What each function computes, the fields of a `tvmlab.schedule.Work`, not checked yet.
+    members : dict of str to Member
+        The library and the virtual machine's program.
+    """
+
+    inputs: tuple[Input, ...]
+    outputs: tuple[Output, ...]
+    target: dict[str, Any]
+    versions: dict[str, str]
+    runtimes: tuple[str, ...]
+    work: dict[str, Any]
+    members: dict[str, Member]
+
+    def __str__(self) -> str:
+        """Lay it out, one fact a line."""
+        rows = [
+            *(("input", str(value)) for value in self.inputs),
+            *(("output", str(value)) for value in self.outputs),
+            ("target", json.dumps(self.target)),
+            *(("runtime", kind) for kind in self.runtimes),
+            *((name, f"version {version}") for name, version in self.versions.items()),
+            *(
+                (name, f"{member.bytes} bytes, SHA-256 {member.sha256}")
+                for name, member in self.members.items()
+            ),
+        ]
+        width = max(len(name) for name, _ in rows)
+        return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+
+def describe(path: str | os.PathLike[str]) -> Description:
+    """Check a package, every byte of it, and say what is in it; nothing of it is loaded.
 
     Parameters
     ----------
-    built : tvm.relax.VMExecutable
-        What was compiled.
-    folder : pathlib.Path
-        Where the library goes.
+    path : path
+        What `tvmlab.Executable.save` wrote.
+
+    Returns
+    -------
+    Description
 
     Raises
     ------
-    Exception
-        Whatever upstream and the linker raise.
+    PackageError
+        The file is missing, damaged or of another format.
     """
-    # An executable without a program stands in for the one that has it, and its constants.
-    empty = relax.ExecBuilder().get()
-    for module in built.mod.imports:
-        empty.mod.import_module(module)
-    with _without_scope_lines():
-        empty.export_library(str(folder / _LIBRARY))
+    return _read(Path(path), None)
 
 
-def pack(path: Path, folder: Path, built: Any, metadata: Mapping[str, Any]) -> None:
-    """Write an executable's file, whole or not at all.
+def unpack(path: Path, folder: Path) -> Description:
+    """Check a package and unpack it; nothing of it is loaded.
 
     Parameters
     ----------
     path : pathlib.Path
         The file.
     folder : pathlib.Path
-        Where `link` has put the library; the program is written there first.
-    built : tvm.relax.VMExecutable
-        What was compiled.
-    metadata : mapping
-        What else the file says.
+        An empty folder, where the library and the program go.
+
+    Returns
+    -------
+    Description
+
+    Raises
+    ------
+    PackageError
+        The file is missing, damaged or of another format, or there is no space.
+    """
+    return _read(path, folder)
+
+
+def pack(
+    path: Path,
+    folder: Path,
+    *,
+    inputs: tuple[Input, ...],
+    outputs: tuple[Output, ...],
+    target: Mapping[str, Any],
+    versions: Mapping[str, str],
+    runtimes: list[str],
+    work: Mapping[str, Any],
+) -> None:
+    """Write a package, whole or not at all.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        The file.
+    folder : pathlib.Path
+        Where the library and the program are.
+    inputs, outputs, target, versions, runtimes, work
+        As of `Description`.
 
     Raises
     ------
@@ -87,16 +171,19 @@ def pack(path: Path, folder: Path, built: Any, metadata: Mapping[str, Any]) -> N
         The file cannot be written.
     """
     try:
-        program = folder / _PROGRAM
-        program.touch()  # so that a full disk or the like is an OSError
-        with _without_scope_lines():
-            built.mod.write_to_file(str(program), _KIND)
-        said: dict[str, Any] = {"format": _FORMAT, "tvm": tvm.__version__, **metadata}
-        said["files"] = {name: _measure(folder / name) for name in (_LIBRARY, _PROGRAM)}
-        said["sha256"] = _checksum(said)
-        (folder / _METADATA).write_text(json.dumps(said, indent=1), encoding="utf-8")
+        said = {
+            "format": _FORMAT,
+            "versions": dict(versions),
+            "target": dict(target),
+            "inputs": [asdict(value) for value in inputs],
+            "outputs": [asdict(value) for value in outputs],
+            "runtimes": runtimes,
+            "work": dict(work),
+            "files": {name: asdict(_measure(folder / name)) for name in (LIBRARY, PROGRAM)},
+        }
+        (folder / METADATA).write_bytes(_sealed(said))
         with whole(path) as part, tarfile.open(part, "w") as archive:
-            for name in (_METADATA, _LIBRARY, _PROGRAM):
+            for name in (METADATA, LIBRARY, PROGRAM):
                 entry = tarfile.TarInfo(name)
                 with (folder / name).open("rb") as content:
                     entry.size = os.fstat(content.fileno()).st_size
@@ -109,39 +196,32 @@ def pack(path: Path, folder: Path, built: Any, metadata: Mapping[str, Any]) -> N
         ) from error
 
 
-def unpack(path: Path, folder: Path) -> dict[str, Any]:
-    """Check an executable's file and unpack it; nothing of it is loaded.
+def damaged(path: Path, error: Exception) -> PackageError:
+    """Say that a file is not what it should be."""
+    return PackageError(
+        f"this is not a file that Executable.save wrote, or it is damaged: {error}",
+        where=str(path),
+        fix="save the executable again",
+    )
 
-    Parameters
-    ----------
-    path : pathlib.Path
-        The file.
-    folder : pathlib.Path
-        An empty folder, where the library and the program go.
 
-    Returns
-    -------
-    dict
-        The metadata.
-
-    Raises
-    ------
-    PackageError
-        The file is missing, damaged or of another format.
-    """
+def _read(path: Path, folder: Path | None) -> Description:
+    """Check a package; unpack it where there is a folder."""
     try:
         with tarfile.open(path, "r:") as archive:
-            metadata: dict[str, Any] = _metadata(archive)
-            if metadata["format"] != _FORMAT:
+            text = _metadata(archive)
+            said = json.loads(text)
+            if said["format"] != _FORMAT:
                 raise PackageError(
-                    f"the file's format is {metadata['format']!r}, this tvmlab reads {_FORMAT}",
+                    f"the file's format is {said['format']!r}, this tvmlab reads {_FORMAT}",
                     where=str(path),
                     fix="save the executable again with this version",
                 )
-            whole_ones = metadata.pop("sha256") == _checksum(metadata) and all(
-                _extract(archive, name, folder / name) == metadata["files"][name]
-                for name in (_LIBRARY, _PROGRAM)
+            whole_ones = text == _sealed_text(text[_AFTER:]) and all(
+                _extract(archive, name, folder) == Member(**said["files"][name])
+                for name in (LIBRARY, PROGRAM)
             )
+            found = _described(said) if whole_ones else None
     except FileNotFoundError as error:
         raise PackageError(
             "there is no such file", where=str(path), fix="check the path"
@@ -153,132 +233,77 @@ def unpack(path: Path, folder: Path) -> dict[str, Any]:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise PackageError(
                 f"there is no space to unpack it: {error.strerror}",
-                where=f"{path}, to {folder.parent}",
+                where=f"{path}, to {folder.parent if folder else ''}",
                 fix="make space there, or let TMPDIR name another folder",
             ) from error
         raise damaged(path, error) from error
-    if not whole_ones:
+    if found is None:
         raise PackageError(
             "the checksum is wrong: the file is damaged",
             where=str(path),
             fix="save or copy it again",
         )
-    return metadata
+    return found
 
 
-def load(folder: Path) -> tvm.runtime.Module:
-    """Load what `unpack` has unpacked and checked.
-
-    Parameters
-    ----------
-    folder : pathlib.Path
-        Where that was; it can be removed afterwards.
-
-    Returns
-    -------
-    tvm.runtime.Module
-        What a `tvm.relax.VirtualMachine` takes.
-
-    Raises
-    ------
-    Exception
-        Whatever upstream and the system's loader raise.
-    """
-    with _without_scope_lines():
-        library = tvm.runtime.load_module(str(folder / _LIBRARY))
-        read = tvm.get_global_func(f"ffi.Module.load_from_file.{_KIND}")
-        program: tvm.runtime.Module = read(str(folder / _PROGRAM))
-    for module in library.imports:
-        program.import_module(module)
-    return program
-
-
-def runtimes(built: Any) -> list[str]:
-    """List the kinds of an executable's modules that need a library of their own to be loaded.
-
-    Parameters
-    ----------
-    built : tvm.relax.VMExecutable or tvm.runtime.Module
-        What was compiled, or loaded.
-
-    Returns
-    -------
-    list of str
-        Of `_RUNTIMES`.
-    """
-    kinds, left = set(), list(getattr(built, "mod", built).imports)
-    while left:
-        module = left.pop()
-        kinds.add(str(module.kind))
-        left.extend(module.imports)
-    return sorted(kinds & _RUNTIMES.keys())
-
-
-def load_runtimes(path: Path, kinds: Any) -> None:
-    """Load the libraries that an executable's modules need.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-        The executable's file, for errors.
-    kinds : list of str
-        What `runtimes` gave.
-
-    Raises
-    ------
-    PackageError
-        A kind is unknown.
-    ToolchainError
-        A library has to be built first, and cannot be.
-    """
-    for kind in kinds if isinstance(kinds, list) else [kinds]:
-        if kind not in _RUNTIMES:
-            raise PackageError(
-                f"it has parts for {kind!r}, which this tvmlab does not know",
-                where=str(path),
-                fix="load it with the version that saved it",
-            )
-        import_module(_RUNTIMES[kind]).load()
-
-
-def damaged(path: Path, error: Exception) -> PackageError:
-    """Say that a file is not what it should be."""
-    return PackageError(
-        f"this is not a file that Executable.save wrote, or it is damaged: {error}",
-        where=str(path),
-        fix="save the executable again",
+def _described(said: Mapping[str, Any]) -> Description:
+    """Put into form what the metadata say; what is raised says what is wrong with them."""
+    return Description(
+        inputs=tuple(
+            Input(str(value["name"]), _shape(value["shape"]), str(value["dtype"]))
+            for value in said["inputs"]
+        ),
+        outputs=tuple(
+            Output(None if value["shape"] is None else _shape(value["shape"]), str(value["dtype"]))
+            for value in said["outputs"]
+        ),
+        target=dict(said["target"]),
+        versions={str(name): str(text) for name, text in said["versions"].items()},
+        runtimes=tuple(map(str, said["runtimes"])),
+        work=dict(said["work"]),
+        members={name: Member(**said["files"][name]) for name in (LIBRARY, PROGRAM)},
     )
 
 
-def _checksum(metadata: Mapping[str, Any]) -> str:
-    """Compute what the metadata say of themselves: SHA-256 over all the rest of them."""
-    return hashlib.sha256(json.dumps(metadata, sort_keys=True).encode()).hexdigest()
+def _shape(sizes: Any) -> tuple[int | str, ...]:
+    if not isinstance(sizes, list) or not all(isinstance(size, int | str) for size in sizes):
+        raise TypeError(f"{sizes!r} is no shape")
+    return tuple(sizes)
 
 
-def _measure(path: Path) -> dict[str, Any]:
+def _sealed(said: Mapping[str, Any]) -> bytes:
+    """Write metadata, their checksum first."""
+    return _sealed_text(b'",\n' + json.dumps(said, indent=1).encode()[2:])
+
+
+def _sealed_text(rest: bytes) -> bytes:
+    return _BEFORE + hashlib.sha256(rest).hexdigest().encode() + rest
+
+
+def _measure(path: Path) -> Member:
     """Say what the metadata say of a file."""
     with path.open("rb") as content:
         digest = hashlib.file_digest(content, "sha256")
-        return {"bytes": content.tell(), "sha256": digest.hexdigest()}
+        return Member(content.tell(), digest.hexdigest())
 
 
-def _metadata(archive: tarfile.TarFile) -> Any:
-    entry, content = _member(archive, _METADATA, _MOST_METADATA)
-    data = content.read()
+def _metadata(archive: tarfile.TarFile) -> bytes:
+    entry, content = _member(archive, METADATA, _MOST_METADATA)
+    data: bytes = content.read()
     if len(data) != entry.size:
-        raise ValueError(f"{_METADATA} is cut off")
-    return json.loads(data)
+        raise ValueError(f"{METADATA} is cut off")
+    return data
 
 
-def _extract(archive: tarfile.TarFile, name: str, to: Path) -> dict[str, Any]:
-    """Unpack one member under a name that is ours, piece by piece; say what `_measure` says."""
+def _extract(archive: tarfile.TarFile, name: str, folder: Path | None) -> Member:
+    """Read one member piece by piece, and write it under a name that is ours; say what it is."""
     _, content = _member(archive, name, _MOST_BYTES)
     digest, size = hashlib.sha256(), 0
-    with to.open("wb") as file:
+    with open(os.devnull if folder is None else folder / name, "wb") as file:
         while piece := content.read(_CHUNK):
             digest.update(piece)
             size += file.write(piece)
-    return {"bytes": size, "sha256": digest.hexdigest()}
+    return Member(size, digest.hexdigest())
 
 
 def _member(archive: tarfile.TarFile, name: str, most: int) -> tuple[tarfile.TarInfo, Any]:
@@ -289,26 +314,3 @@ def _member(archive: tarfile.TarFile, name: str, most: int) -> tuple[tarfile.Tar
     if content is None:
         raise ValueError(f"{name} is not a file of at most {most} bytes")
     return entry, content
-
-
-@contextlib.contextmanager
-def _without_scope_lines() -> Iterator[None]:
-    """Drop two lines of TVM's that are no warnings.
-
-    Its executable.cc logs "Warning: Scope Saving:" and "Scope Loaded:" whenever constants are
-    written or read, straight to the process's standard error. Everything else passes through,
-    when the block ends; a second thread waits until then.
-    """
-    with _STDERR_LOCK, tempfile.TemporaryFile() as caught:
-        sys.stderr.flush()
-        kept = os.dup(2)
-        os.dup2(caught.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
-            caught.seek(0)
-            for line in caught:
-                if b"Warning: Scope Saving:" not in line and b"Warning: Scope Loaded:" not in line:
-                    os.write(2, line)

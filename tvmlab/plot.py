@@ -260,7 +260,8 @@ def roofline(
     fig, axes = figure(height=4.2)
     ridge = peak / bandwidth
     reached = [intensity for points in kernels.values() for intensity, _ in points]
-    low, high = min([ridge, *reached]) / 2, max([ridge, *reached]) * 2
+    # Both labels find room on their sides of the ridge.
+    low, high = min([ridge / 4, *reached]) / 2, max([4 * ridge, *reached]) * 2
     axes.plot([low, ridge, high], [low * bandwidth, peak, peak], color="black")
     axes.axvline(ridge, color="black", linestyle=":", linewidth=0.8)
     for row, (name, points) in enumerate(kernels.items()):

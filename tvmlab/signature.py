@@ -1,8 +1,9 @@
-"""What a compiled function takes: names, shapes and dtypes, and the check of a call's arguments."""
+"""What a compiled function takes and gives, and the check of a call's arguments."""
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,39 +12,21 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from ._values import Input, Output
 from .errors import CompileError, InputError
 
-__all__ = ["Input", "Signature"]
+__all__ = ["Input", "Output", "Signature"]
 
-
-@dataclass(frozen=True)
-class Input:
-    """One input of a function.
-
-    Attributes
-    ----------
-    name : str
-        The parameter's name.
-    shape : tuple of int or str
-        Sizes; a name is a size only known at run time, equal wherever the name is equal.
-    dtype : str
-        For example ``"float32"``.
-    """
-
-    name: str
-    shape: tuple[int | str, ...]
-    dtype: str
-
-    def __str__(self) -> str:
-        """Write it like a declaration."""
-        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+# How TVM writes the numbers in a formula.
+_INT64 = re.compile(r"T\.int64\((-?\d+)\)")
 
 
 @dataclass(frozen=True)
 class Signature:
-    """The inputs that a function takes, in order."""
+    """The inputs that a function takes, and the outputs that it gives, in order."""
 
     inputs: tuple[Input, ...]
+    outputs: tuple[Output, ...] = ()
 
     @classmethod
     def of(cls, func: relax.Function) -> Signature:
@@ -73,12 +56,8 @@ class Signature:
                     f'tvmlab.load(model, shapes={{{param.name!r}: (1, 3, "n")}}), with a name for '
                     "each size that is only known at run time",
                 )
-            shape = tuple(
-                int(dim) if isinstance(dim, (int, tvm.tirx.IntImm)) else str(dim)
-                for dim in param.ty.shape
-            )
-            inputs.append(Input(param.name, shape, str(param.ty.dtype)))
-        return cls(tuple(inputs))
+            inputs.append(Input(param.name, _sizes(param.ty.shape), str(param.ty.dtype)))
+        return cls(tuple(inputs), _outputs(func.ret_ty))
 
     def bind(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[np.ndarray]:
         """Put a call's arguments in order and check them.
@@ -157,6 +136,28 @@ class Signature:
     def _error(self, what: str, fix: str | None = None) -> InputError:
         takes = ", ".join(map(str, self.inputs)) or "no inputs"
         return InputError(what, where=f"main({takes})", fix=fix or f"it takes {takes}")
+
+
+def _sizes(shape: Any) -> tuple[int | str, ...]:
+    """Read a shape; what is no number is written as text."""
+    return tuple(
+        int(dim) if isinstance(dim, (int, tvm.tirx.IntImm)) else _INT64.sub(r"\1", str(dim))
+        for dim in shape
+    )
+
+
+def _outputs(given: relax.Type) -> tuple[Output, ...]:
+    """List what a value of this type consists of."""
+    if isinstance(given, relax.TupleType):
+        return tuple(output for field in given.fields for output in _outputs(field))
+    if isinstance(given, relax.TensorType):
+        # Sizes may be known by a variable that stands for the whole shape: then they are not.
+        known = isinstance(given.shape, relax.ShapeExpr)
+        return (Output(_sizes(given.shape.values) if known else None, str(given.dtype)),)
+    if isinstance(given, relax.ShapeType):
+        return (Output((given.ndim,) if given.ndim >= 0 else None, "shape"),)
+    dtype = getattr(given, "dtype", None)  # a number's type has one
+    return (Output(None if dtype is None else (), "object" if dtype is None else str(dtype)),)
 
 
 def _dtype(name: str) -> np.dtype[Any] | None:

@@ -119,7 +119,7 @@ def build_extension(
     cxx = compiler()
     compile_flags, link_flags = ffi_flags()
     told = (str(cxx.path), cxx.version, compile_flags)
-    library = _library([*files, *sorted(headers)], [*FLAGS, *flags], told, folder, name)
+    library = _library([*files, *sorted(headers)], [*FLAGS, *flags], told, folder, f"{name}.so")
     if library.is_file():
         return library
     with _written(library) as part:
@@ -133,6 +133,7 @@ def build_with_cmake(
     name: str,
     options: Sequence[str] = (),
     folder: Path | str | None = None,
+    program: bool = False,
 ) -> Path:
     """Configure and build a CMake project against tvm-ffi; reuse what was built before.
 
@@ -142,18 +143,20 @@ def build_with_cmake(
         The folder of the project's CMakeLists.txt. All files in it count as sources; there are no
         folders below it.
     name : str
-        The target to build, a library of the same name without `lib`.
+        The target to build, a library of the same name without `lib`, or a program.
     options : sequence of str
         More of CMake's options, such as ``"-DCMAKE_BUILD_TYPE=Debug"``.
     folder : path, optional
         As in `build_extension`.
+    program : bool
+        Whether the target is a program.
 
     Returns
     -------
     Path
-        The shared library, kept as `build_extension` keeps it; its folder is named after CMake's
-        version and the flags that CMake reads from the environment, too. Where a tool is missing,
-        one that was built before of the same sources and options.
+        The shared library or the program, kept as `build_extension` keeps it; its folder is named
+        after CMake's version and the flags that CMake reads from the environment, too. Where a
+        tool is missing, one that was built before of the same sources and options.
 
     Raises
     ------
@@ -161,19 +164,20 @@ def build_with_cmake(
         If a compiler, CMake or Ninja is missing, the folder cannot be written, or building fails.
     """
     files = sorted(Path(source).resolve().glob("*"))
+    file = name if program else f"{name}.so"
     try:
         cxx, cmake, ninja = compiler(), find_tool("cmake", minimum=(3, 26)), find_tool("ninja")
     except ToolchainError:
         # Without tools, what they made of the same sources and options serves: the newest.
-        anyhow = _library(files, list(options), (), folder, name)
-        made = anyhow.parent.parent.glob(f"{anyhow.parent.name.partition('-')[0]}-*/{name}.so")
+        anyhow = _library(files, list(options), (), folder, file)
+        made = anyhow.parent.parent.glob(f"{anyhow.parent.name.partition('-')[0]}-*/{file}")
         newest = max(made, key=lambda path: path.stat().st_mtime, default=None)
         if newest is None:
             raise
         return newest
     read = {flags: os.environ.get(flags, "") for flags in ("CXXFLAGS", "LDFLAGS")}
     told = (str(cxx.path), cxx.version, cmake.version, sys.prefix, read)
-    library = _library(files, list(options), told, folder, name)
+    library = _library(files, list(options), told, folder, file)
     if library.is_file():
         return library
     with _written(library) as part, tempfile.TemporaryDirectory() as build:
@@ -182,7 +186,7 @@ def build_with_cmake(
         tools.append("-DCMAKE_BUILD_TYPE=Release")
         run([cmake.path, "-S", source, "-B", build, "-G", "Ninja", *tools, *options])
         run([cmake.path, "--build", build, "--target", name])
-        shutil.copyfile(Path(build) / f"{name}.so", part)
+        shutil.copy(Path(build) / file, part)  # with its mode: programs can be executed
     return library
 
 
@@ -191,23 +195,23 @@ def _library(
     options: Sequence[str],
     told: tuple[object, ...],
     folder: Path | str | None,
-    name: str,
+    file: str,
 ) -> Path:
     """Give the place of a library: one part of its folder's name for sources, one for tools."""
     version = metadata.version("apache-tvm-ffi")
     digest = hashlib.sha256(repr((version, list(options))).encode())
-    for file in files:
+    for source in files:
         try:
-            content = file.read_bytes()
+            content = source.read_bytes()
         except OSError as error:
-            raise ToolchainError("A source cannot be read.", where=str(file)) from error
-        digest.update(f"{file.name} {len(content)} ".encode() + content)
+            raise ToolchainError("A source cannot be read.", where=str(source)) from error
+        digest.update(f"{source.name} {len(content)} ".encode() + content)
     if folder is None:
         from .data import cache_dir
 
         folder = cache_dir() / "native"
     tools = hashlib.sha256(repr(told).encode()).hexdigest()[:8]
-    return Path(folder) / f"{digest.hexdigest()[:16]}-{tools}" / f"{name}.so"
+    return Path(folder) / f"{digest.hexdigest()[:16]}-{tools}" / file
 
 
 @contextlib.contextmanager

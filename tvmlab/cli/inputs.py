@@ -45,7 +45,7 @@ def add_inputs(parser: argparse.ArgumentParser, fill: str | None = None) -> None
     )
 
 
-def arrays(told: argparse.Namespace, inputs: Sequence[Input]) -> dict[str, Array]:
+def arrays(told: argparse.Namespace, inputs: Sequence[Input]) -> list[Array]:
     """Get an array for each input.
 
     Parameters
@@ -57,8 +57,8 @@ def arrays(told: argparse.Namespace, inputs: Sequence[Input]) -> dict[str, Array
 
     Returns
     -------
-    dict of str to ndarray
-        By name.
+    list of ndarray
+        In the order of the inputs.
 
     Raises
     ------
@@ -77,7 +77,8 @@ def arrays(told: argparse.Namespace, inputs: Sequence[Input]) -> dict[str, Array
     import numpy as np
 
     generator = np.random.default_rng(abs(told.seed))
-    return given | {value.name: _filled(value, told.fill, generator) for value in absent}
+    made = {value.name: _filled(value, told.fill, generator) for value in absent}
+    return [(given | made)[value.name] for value in inputs]
 
 
 def _filled(value: Input, fill: str, generator: np.random.Generator) -> Array:

@@ -56,9 +56,9 @@ def run(told: argparse.Namespace) -> Answer:
     timed: Measurement | None = None
     try:
         with stage(f"run {told.program}"):
-            named = dict(inputs.flat(program(**arrays)))
+            named = dict(inputs.flat(program(*arrays)))
             if told.print_time:
-                timed = program.time(repeats=told.repeat, **arrays)
+                timed = program.time(*arrays, repeats=told.repeat)
     finally:
         if told.rpc_tracker:
             program.close()
@@ -82,7 +82,7 @@ def _remote(told: argparse.Namespace) -> tuple[Any, Any]:
         raise InputError(
             "a server runs packages", where=told.program, fix="`tvmlab compile` it first"
         )
-    takes = package.describe(told.program).inputs  # type: ignore[attr-defined]
+    takes = package.describe(told.program).inputs
     with stage(f"send {told.program}"):
         return RemoteExecutable(told.program, tracker=told.rpc_tracker, key=told.rpc_key), takes
 

@@ -53,7 +53,7 @@ def _package(path: str) -> Answer:
 
     from .. import package
 
-    found = package.describe(path)  # type: ignore[attr-defined]
+    found = package.describe(path)
     return Answer(str(found), asdict(found))
 
 

@@ -9,6 +9,8 @@ its border to Python and TVM in `module.cc`.
 `npu` is the simulator of the accelerator, which `tvmlab.npu.simulator` builds with CMake: the bytes
 of a program are read (`program.cc`), verified (`fields.cc`, `accesses.cc`), counted (`timing.cc`)
 and executed (`machine.h`, and a file for each kind of instruction); `module.cc` is the border.
+
+`recorder` is the clock beside TVM's virtual machine that `tvmlab.profiling` reads.
 """
 
 from __future__ import annotations

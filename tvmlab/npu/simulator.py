@@ -26,7 +26,7 @@ from .program import Kind, Program
 if TYPE_CHECKING:
     import tvm
 
-__all__ = ["SOURCES", "count", "library", "load", "module", "run", "simulate"]
+__all__ = ["SOURCES", "count", "described", "library", "load", "module", "run", "simulate"]
 
 #: The folder of the C++ sources and their CMakeLists.txt.
 SOURCES = Path(__file__).resolve().parent.parent / "native" / "npu"
@@ -65,7 +65,7 @@ def load() -> Any:
     Returns
     -------
     tvm_ffi.Module
-        Its functions: `make_module`, `count`, `counter_names`, `instruction_names`.
+        Its functions: `make_module`, `described`, `count`, `counter_names`, `instruction_names`.
 
     Raises
     ------
@@ -100,6 +100,28 @@ def module(symbol: str, program: bytes) -> tvm.runtime.Module:
         `tvmlab.errors.InputError` for tensors that do not fit the table.
     """
     return load().make_module(symbol, bytes(program))
+
+
+def described(made: tvm.runtime.Module) -> tuple[str, bytes]:
+    """Tell what a runtime module was made of.
+
+    Parameters
+    ----------
+    made : tvm.runtime.Module
+        What `module` gave, or the same loaded from a file.
+
+    Returns
+    -------
+    (str, bytes)
+        The name of its function, and the program.
+
+    Raises
+    ------
+    tvmlab.errors.InputError
+        If it is another kind of module.
+    """
+    symbol, program = load().described(made)
+    return str(symbol), bytes(program)
 
 
 def count(program: bytes) -> list[dict[str, int]]:

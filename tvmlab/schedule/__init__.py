@@ -22,6 +22,7 @@ from .tile import Tile
 from .transform import WinogradTransform
 from .tuned import ApplyTuned, Tuned
 from .winograd import Squares
+from .work import Tally, Work
 
 __all__ = [
     "STEPS",
@@ -37,9 +38,11 @@ __all__ = [
     "Reduction",
     "Squares",
     "Summary",
+    "Tally",
     "Tile",
     "Tuned",
     "WinogradTransform",
+    "Work",
     "channels_last",
     "finish",
     "fused_passes",

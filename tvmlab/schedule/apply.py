@@ -9,6 +9,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir.dlight.base import ScheduleRule
 
 from .finish import finish
+from .work import counted
 
 __all__ = ["REASON", "RULE", "SCHEDULED", "ApplyRules"]
 
@@ -60,7 +61,8 @@ class ApplyRules:
                 said = (str(error).strip() or repr(error)).splitlines()[0]
                 return func.with_attr(REASON, f"{name} raised: {said}")
             if isinstance(found, s_tir.Schedule):
-                return finish(found)["main"].with_attr({SCHEDULED: True, RULE: name})
+                made = {SCHEDULED: True, RULE: name, **counted(func)}
+                return finish(found)["main"].with_attr(made)
         return func.with_attr(REASON, "no rule is made for it")
 
 

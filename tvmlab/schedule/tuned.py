@@ -11,6 +11,7 @@ from tvm import s_tir, tirx
 from .apply import RULE, SCHEDULED
 from .finish import finish
 from .layouts import operators
+from .work import counted
 
 __all__ = ["ApplyTuned", "Tuned", "found_layouts"]
 
@@ -88,5 +89,5 @@ class ApplyTuned:
                 found = self.tuned.schedule(func)
                 if found is not None:
                     made = finish(found)["main"]
-                    mod[var] = made.with_attr({SCHEDULED: True, RULE: "tuned"})
+                    mod[var] = made.with_attr({SCHEDULED: True, RULE: "tuned", **counted(func)})
         return mod

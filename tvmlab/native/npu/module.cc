@@ -123,6 +123,8 @@ class NpuModule : public ffi::ModuleObj {
     return ffi::Bytes(text + symbol + loaded_->bytes);
   }
 
+  const Loaded& loaded() const { return *loaded_; }
+
   static ffi::Module Make(std::string_view symbol, std::string_view bytes) {
     return Translated([&] {
       return ffi::Module(
@@ -175,6 +177,16 @@ ffi::Module MakeModule(const ffi::String& symbol, const ffi::Bytes& program) {
   return NpuModule::Make({symbol.data(), symbol.size()}, View(program));
 }
 
+// What MakeModule was given.
+ffi::Array<ffi::Any> Described(const ffi::Module& module) {
+  const auto* npu = dynamic_cast<const NpuModule*>(module.operator->());
+  if (npu == nullptr) {
+    TVM_FFI_THROW(tvmlab.InputError)
+        << "a module of kind " << module->kind() << " holds no program of the accelerator";
+  }
+  return {ffi::String(npu->loaded().symbol), ffi::Bytes(npu->loaded().bytes)};
+}
+
 }  // namespace
 
 TVM_FFI_STATIC_INIT_BLOCK() {
@@ -184,6 +196,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
 // The macro's functions have parameters that they do not use.
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(make_module, MakeModule)
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(described, Described)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(count, CountLayers)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(counter_names, CounterNames)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(instruction_names, InstructionNames)

@@ -1,0 +1,191 @@
+"""Five hundred mutated packages: Python and C++ refuse each in words, or it means the same.
+
+Some have checksums that are right: what is wrong with them stands in what they say.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers_deploy import refused
+from helpers_models import array, dense, said
+
+import tvmlab
+from tvmlab import deploy, package, toolchain
+from tvmlab.errors import TvmlabError
+
+COUNT = 500
+X = array(2, 4)
+NAMES = ("metadata.json", "lib.so", "program.vm")
+ODD: tuple[Any, ...] = (
+    *(None, True, -1, 0, 1 << 40, 1 << 70, 1.5, float("nan"), "", "n", "../x", "\ud800", "\0", []),
+    *({}, [[]], {"kind": 5}, [None], ["cuda"], "float32x4", "x" * 5000),
+)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mutated")
+    np.save(folder / "x.npy", X)
+    return tvmlab.compile(tvmlab.load(dense())).save(folder / "dense.tar")
+
+
+def members(path: Path) -> dict[str, bytes]:
+    with tarfile.open(path) as archive:
+        return {name: archive.extractfile(name).read() for name in NAMES}  # type: ignore[union-attr]
+
+
+def archived(entries: list[tuple[tarfile.TarInfo, bytes]]) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        for entry, content in entries:
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return file.getvalue()
+
+
+def resealed(files: dict[str, bytes], metadata: bytes) -> bytes:
+    named = [*(files | {"metadata.json": metadata}).items()]
+    return archived([(tarfile.TarInfo(name), content) for name, content in named])
+
+
+def replaced(tree: Any, rng: np.random.Generator) -> Any:
+    """Put something odd in the place of one value in a tree, or leave it out."""
+    if not isinstance(tree, dict | list) or not tree or rng.random() < 0.2:
+        return ODD[rng.integers(len(ODD))]
+    key = [*tree][rng.integers(len(tree))] if isinstance(tree, dict) else rng.integers(len(tree))
+    copied = tree.copy()
+    if rng.random() < 0.2:
+        del copied[key]
+    else:
+        copied[key] = replaced(tree[key], rng)
+    return copied
+
+
+def odd_metadata(whole: bytes, files: dict[str, bytes], rng: np.random.Generator) -> bytes:
+    known = json.loads(files["metadata.json"])
+    del known["sha256"]
+    if rng.random() < 0.2:  # no metadata at all, under a checksum that is right
+        rest = [b'"', b'", ', b"[" * 100_000, b'", "a": ' + b"[" * 100_000, rng.bytes(200)]
+        return resealed(files, package._sealed_text(rest[rng.integers(len(rest))]))
+    changed = replaced(known, rng)
+    if not isinstance(changed, dict) or not changed:
+        changed = {"format": changed}
+    return resealed(files, package._sealed(changed))
+
+
+def odd_archive(whole: bytes, files: dict[str, bytes], rng: np.random.Generator) -> bytes:
+    entries = [(tarfile.TarInfo(name), content) for name, content in files.items()]
+    entry, _ = entries[rng.integers(3)]
+    match rng.integers(6):
+        case 0:
+            entry.name = ["../lib.so", "/tmp/lib.so", "lib.so/", "", "x" * 200][rng.integers(5)]
+        case 1:
+            kinds = [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE, tarfile.CHRTYPE]
+            entry.type, entry.linkname = kinds[rng.integers(4)], "/etc/hostname"
+        case 2:
+            entries.reverse()
+        case 3:
+            entries = entries[: rng.integers(3)]
+        case 4:
+            entries = [(entry, content + b"\0") for entry, content in entries]
+        case _:
+            entry.pax_headers = {"GNU.sparse.map": "0,10", "GNU.sparse.size": "99999999"}
+    return archived(entries)
+
+
+def flipped(whole: bytes, files: dict[str, bytes], rng: np.random.Generator) -> bytes:
+    content = bytearray(whole)
+    # Half of the places in the headers and the metadata, where damage is most diverse.
+    end = len(whole) if rng.random() < 0.5 else 3000
+    content[rng.integers(end)] ^= rng.integers(1, 256)
+    return bytes(content)
+
+
+def moved(whole: bytes, files: dict[str, bytes], rng: np.random.Generator) -> bytes:
+    """Cut the file off, cut a piece out, or put one in."""
+    end = len(files["lib.so"]) + len(files["program.vm"])
+    first, last = sorted(rng.integers(0, end, 2))
+    put = b"" if rng.random() < 0.5 else rng.bytes(rng.integers(1, 600))
+    return whole[:first] if rng.random() < 0.4 else whole[:first] + put + whole[last + 1 :]
+
+
+KINDS = (odd_metadata, odd_archive, flipped, moved)
+
+
+@pytest.fixture(scope="module")
+def mutated(saved: Path) -> list[Path]:
+    whole, files, rng = saved.read_bytes(), members(saved), np.random.default_rng(0)
+    paths = []
+    for number in range(COUNT):
+        paths.append(saved.with_name(f"{number}.tar"))
+        paths[-1].write_bytes(KINDS[number % len(KINDS)](whole, files, rng))
+    return paths
+
+
+def test_python_refuses_them(saved: Path, mutated: list[Path]) -> None:
+    wanted, refusals = tvmlab.load_executable(saved)(X), 0
+    for path in mutated:
+        try:
+            package.describe(path)
+            found = tvmlab.load_executable(path)(X)
+        except TvmlabError as error:
+            said(error)
+            refusals += 1
+        else:
+            assert (found == wanted).all()
+    assert refusals > 0.8 * COUNT
+
+
+@pytest.fixture(scope="module")
+def sanitized() -> Path:
+    flags = "-g1 -O1 -fsanitize=address,undefined -fno-sanitize-recover=all"
+    return toolchain.build_with_cmake(
+        deploy.NATIVE, name="deploy", options=[f"-DCMAKE_CXX_FLAGS_RELEASE={flags}"], program=True
+    )
+
+
+def results(program: Path, paths: list[Path], x: Path) -> Iterator[tuple[int, str, str]]:
+    # What TVM's libraries keep until the end is no leak of ours.
+    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}
+    for path in paths:
+        there = path.with_suffix("")
+        there.mkdir()
+        done = subprocess.run(
+            [program, path, x, "--repeats", "0", "--output", there],
+            **{"capture_output": True, "text": True, "timeout": 120, "env": environment},
+        )
+        yield done.returncode, done.stderr, str(there)
+
+
+def test_the_program_refuses_them(saved: Path, mutated: list[Path], sanitized: Path) -> None:
+    """Under the compiler's sanitizers, which end the program where it reads what is not its own."""
+    wanted, refusals = tvmlab.load_executable(saved)(X), 0
+    for code, words, there in results(sanitized, mutated, saved.with_name("x.npy")):
+        assert code in (0, 1), words
+        assert "Sanitizer" not in words
+        assert "runtime error" not in words
+        if code:
+            assert "\n  where: " in words
+            assert "\n  to do: " in words
+            refusals += 1
+        else:
+            assert (np.load(f"{there}/0.npy") == wanted).all()
+    assert refusals > 0.8 * COUNT
+
+
+def test_a_folder_and_an_empty_file_are_refused(saved: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty.tar").touch()
+    for path in (tmp_path, tmp_path / "empty.tar"):
+        with pytest.raises(TvmlabError):
+            package.describe(path)
+        assert str(path) in refused(path, saved.with_name("x.npy"))

@@ -1,0 +1,182 @@
+#include "network.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <system_error>
+#include <utility>
+#include <variant>
+
+#include "refused.h"
+
+namespace tvmlab::deploy {
+namespace {
+
+namespace ffi = tvm::ffi;
+
+// A folder that is gone when the block ends; what was loaded from it stays.
+class Folder {
+ public:
+  Folder() {
+    std::error_code error;
+    std::string name = std::filesystem::temp_directory_path(error) / "tvmlab-XXXXXX";
+    if (mkdtemp(name.data()) == nullptr) {
+      throw Refused("no folder can be made for the library", name, "let TMPDIR name another");
+    }
+    path_ = name;
+  }
+  Folder(const Folder&) = delete;
+  ~Folder() {
+    std::error_code error;
+    std::filesystem::remove_all(path_, error);
+  }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// TVM logs "Warning: Scope Loaded:" for every program with constants, and means nothing by it.
+// What goes wrong comes as an exception.
+class Quiet {
+ public:
+  Quiet() : kept_(dup(STDERR_FILENO)) {
+    const int nowhere = open("/dev/null", O_WRONLY);
+    dup2(nowhere, STDERR_FILENO);
+    close(nowhere);
+  }
+  Quiet(const Quiet&) = delete;
+  ~Quiet() {
+    dup2(kept_, STDERR_FILENO);
+    close(kept_);
+  }
+
+ private:
+  int kept_;
+};
+
+// TVM's pool would take half of the processors, in case they are hyperthreads; it reads the
+// variable when the first kernel runs.
+void SetThreads(int64_t wanted) {
+  if (wanted <= 0 || std::getenv("TVM_NUM_THREADS") || std::getenv("OMP_NUM_THREADS")) return;
+  cpu_set_t usable;
+  CPU_ZERO(&usable);
+  if (sched_getaffinity(0, sizeof usable, &usable) == 0) {
+    wanted = std::min<int64_t>(wanted, CPU_COUNT(&usable));
+  }
+  setenv("TVM_NUM_THREADS", std::to_string(wanted).c_str(), 0);
+}
+
+ffi::Module LoadLibrary(const std::string& path, const std::string& where, const char* fix) try {
+  return ffi::Module::LoadFromFile(path);
+} catch (const ffi::Error& error) {
+  throw Refused("a library cannot be loaded here: " + std::string(error.message()), where, fix);
+}
+
+ffi::Module Load(const Package& package) {
+  const Folder folder;
+  const std::string path = folder.path() / "lib.so";
+  std::ofstream file(path, std::ios::binary);
+  file << package.library;
+  file.close();
+  if (!file) throw Refused("there is no space for the library", path, "let TMPDIR name a folder");
+  const ffi::Module library =
+      LoadLibrary(path, package.path, "compile the model for this machine");
+  // Beside each other they need the constants once; linked into one file, twice.
+  const auto read =
+      ffi::Function::GetGlobalRequired("ffi.Module.load_from_bytes.relax.VMExecutable");
+  const Quiet quiet;
+  auto program = read(ffi::Bytes(package.program)).cast<ffi::Module>();
+  for (const ffi::Any& part : library->imports()) program->ImportModule(part.cast<ffi::Module>());
+  return program;
+}
+
+ffi::Module Start(const Package& package, const std::vector<std::string>& libraries) {
+  if (!package.runtimes.empty() && libraries.empty()) {
+    throw Refused("it has parts for " + package.runtimes[0] + ", which needs a library of its own",
+                  package.path, "name that library: --library FILE");
+  }
+  SetThreads(package.threads);
+  for (const std::string& library : libraries) {
+    LoadLibrary(library, library, "check the path, and that it was built for this machine");
+  }
+  const ffi::Module executable = Load(package);
+  auto machine = executable->GetFunction("vm_load_executable").value()().cast<ffi::Module>();
+  const int cpu = kDLCPU, number = 0, pooled = 2;
+  machine->GetFunction("vm_initialization").value()(cpu, number, pooled);
+  return machine;
+}
+
+void Collect(const ffi::Any& value, std::vector<ffi::Tensor>& into) {
+  if (const auto tensor = value.try_cast<ffi::Tensor>()) {
+    into.push_back(*tensor);
+  } else if (const auto fields = value.try_cast<ffi::Array<ffi::Any>>()) {
+    for (const ffi::Any& field : *fields) Collect(field, into);
+  } else {
+    throw Refused("the network returns something else than tensors: " + value.GetTypeKey(), "main",
+                  "let it return tensors");
+  }
+}
+
+}  // namespace
+
+Network::Network(Package package, const std::vector<std::string>& libraries)
+    : package_(std::move(package)),
+      machine_(Start(package_, libraries)),
+      main_(machine_->GetFunction("main").value()) {
+  package_.library = package_.program = std::string();
+}
+
+void Network::Check(const std::vector<ffi::Tensor>& inputs) const {
+  std::string takes;
+  for (const Input& input : package_.inputs) takes += (takes.empty() ? "" : ", ") + input.Text();
+  const auto refuse = [&](const std::string& what) {
+    throw Refused(what, package_.path, "it takes " + (takes.empty() ? "no inputs" : takes));
+  };
+  if (inputs.size() != package_.inputs.size()) {
+    refuse(std::to_string(inputs.size()) + " inputs were given, " +
+           std::to_string(package_.inputs.size()) + " are taken");
+  }
+  std::map<std::string, int64_t> sizes;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Input& declared = package_.inputs[i];
+    const DLDataType dtype = inputs[i].dtype();
+    if (dtype.code != declared.dtype.code || dtype.bits != declared.dtype.bits ||
+        dtype.lanes != declared.dtype.lanes) {
+      refuse("input " + declared.name + " is of dtype " +
+             std::string(ffi::DLDataTypeToString(dtype)));
+    }
+    const ffi::ShapeView shape = inputs[i].shape();
+    bool fits = shape.size() == declared.shape.size();
+    std::string given;
+    for (size_t d = 0; d < shape.size(); ++d) {
+      given += (d ? ", " : "") + std::to_string(shape[d]);
+      if (!fits) continue;
+      const auto* number = std::get_if<int64_t>(&declared.shape[d]);
+      // A name stands for the first size that it meets.
+      fits = shape[d] == (number ? *number
+                                 : sizes.emplace(std::get<std::string>(declared.shape[d]), shape[d])
+                                       .first->second);
+    }
+    if (!fits) refuse("input " + declared.name + " has the shape [" + given + "]");
+  }
+}
+
+std::vector<ffi::Tensor> Network::Run(const std::vector<ffi::Tensor>& inputs) {
+  std::vector<ffi::AnyView> arguments(inputs.begin(), inputs.end());
+  ffi::Any result;
+  main_.CallPacked(arguments.data(), static_cast<int32_t>(arguments.size()), &result);
+  std::vector<ffi::Tensor> outputs;
+  Collect(result, outputs);
+  return outputs;
+}
+
+}  // namespace tvmlab::deploy

@@ -1,0 +1,142 @@
+// The clock beside TVM's virtual machine: when each of its calls begins and ends, how many bytes of
+// tensors it is handed, and what tensors those are.
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/error.h>
+#include <tvm/ffi/function.h>
+#include <tvm/ffi/string.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace {
+
+namespace ffi = tvm::ffi;
+
+// What Python reads as rows of an int64 array.
+struct Event {
+  int64_t name, depth, start, end, bytes;
+};
+
+class Recorder {
+ public:
+  // Calls `main`, as event of depth 0; calls that the machine reports meanwhile stand inside.
+  void Run(const ffi::Function& main, ffi::PackedArgs arguments) {
+    open_.clear();
+    Begin("main", arguments);
+    ffi::Any result;
+    main.CallPacked(arguments, &result);
+    End();
+  }
+
+  // What the machine calls before and after each of its own calls: the function, its name,
+  // whether it is before, the result, and the call's arguments.
+  void Tell(ffi::PackedArgs told) {
+    if (!told[2].cast<bool>()) return End();
+    const auto name = told[1].cast<ffi::String>();
+    Begin({name.data(), name.size()}, told.Slice(4));
+  }
+
+  // Gives all events in the order in which they began, and forgets them: names by their numbers,
+  // the tensors of each name's first call, the events.
+  ffi::Array<ffi::Any> Take() {
+    const auto* first = reinterpret_cast<const char*>(events_.data());
+    ffi::Array<ffi::Any> taken{names_, tensors_,
+                               ffi::Bytes(first, events_.size() * sizeof(Event))};
+    events_.clear();
+    return taken;
+  }
+
+ private:
+  void Begin(std::string_view name, ffi::PackedArgs arguments) {
+    const auto depth = static_cast<int64_t>(open_.size());
+    open_.push_back(events_.size());
+    events_.push_back({Number(name, arguments), depth, 0, 0, Bytes(arguments)});
+    events_.back().start = Now();  // last, so that the above is not in the call's time
+  }
+
+  void End() {
+    const int64_t now = Now();  // first, for the same reason
+    if (open_.empty()) return;
+    events_[open_.back()].end = now;
+    open_.pop_back();
+  }
+
+  int64_t Number(std::string_view name, ffi::PackedArgs arguments) {
+    key_.assign(name);
+    const auto [found, added] = numbers_.emplace(key_, names_.size());
+    if (added) {
+      names_.push_back(ffi::String(key_));
+      tensors_.push_back(Tensors(arguments));
+    }
+    return found->second;
+  }
+
+  // Such as "float32 1x3x224x224", one for each tensor.
+  static ffi::Array<ffi::String> Tensors(ffi::PackedArgs arguments) {
+    ffi::Array<ffi::String> texts;
+    for (int32_t i = 0; i < arguments.size(); ++i) {
+      const auto view = arguments[i].try_cast<ffi::TensorView>();
+      if (!view) continue;
+      std::string text(ffi::DLDataTypeToString(view->dtype()));
+      for (int32_t d = 0; d < view->ndim(); ++d) {
+        text += (d == 0 ? " " : "x") + std::to_string(view->size(d));
+      }
+      texts.push_back(ffi::String(text));
+    }
+    return texts;
+  }
+
+  // A tensor that is handed over twice lies in memory once.
+  int64_t Bytes(ffi::PackedArgs arguments) {
+    int64_t sum = 0;
+    seen_.clear();
+    for (int32_t i = 0; i < arguments.size(); ++i) {
+      const auto view = arguments[i].try_cast<ffi::TensorView>();
+      if (!view) continue;
+      const void* place = static_cast<const char*>(view->data_ptr()) + view->byte_offset();
+      if (std::find(seen_.begin(), seen_.end(), place) != seen_.end()) continue;
+      seen_.push_back(place);
+      sum += static_cast<int64_t>(ffi::GetDataSize(view->numel(), view->dtype()));
+    }
+    return sum;
+  }
+
+  static int64_t Now() {
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+  }
+
+  std::vector<Event> events_;
+  std::vector<size_t> open_;
+  std::vector<const void*> seen_;
+  std::unordered_map<std::string, int64_t> numbers_;
+  ffi::Array<ffi::String> names_;
+  ffi::Array<ffi::Array<ffi::String>> tensors_;
+  std::string key_;
+};
+
+// One recorder, as its three functions: tell, run, take.
+ffi::Array<ffi::Function> Make() {
+  auto recorder = std::make_shared<Recorder>();
+  return {
+      ffi::Function::FromPacked(
+          [recorder](ffi::PackedArgs told, ffi::Any*) { recorder->Tell(told); }),
+      ffi::Function::FromPacked([recorder](ffi::PackedArgs given, ffi::Any*) {
+        recorder->Run(given[0].cast<ffi::Function>(), given.Slice(1));
+      }),
+      ffi::Function::FromTyped([recorder] { return recorder->Take(); }),
+  };
+}
+
+}  // namespace
+
+// The macro's function has parameters that it does not use.
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(make, Make)

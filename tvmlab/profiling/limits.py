@@ -1,0 +1,25 @@
+"""The limits of this machine that a function's speed is held against."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from .._bandwidth import peak_bandwidth
+from .._peak import peak_flops
+
+__all__ = ["bandwidth", "peak"]
+
+
+@cache
+def peak(dtype: str) -> float | None:
+    """Give the arithmetic units' most, in operations a second; None for a dtype without a loop.
+
+    It is measured when it is first asked for.
+    """
+    return peak_flops(dtype) if dtype in ("float32", "float64") else None
+
+
+@cache
+def bandwidth() -> float:
+    """Give memory's most, in bytes a second; it is measured when it is first asked for."""
+    return peak_bandwidth()

@@ -1,0 +1,192 @@
+"""How much arithmetic a function is: counted in its loops, before anybody has scheduled them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import tirx
+
+__all__ = ["Tally", "Work", "counted"]
+
+#: Function attribute: what `counted` gave before the function was scheduled.
+_WORK = "tvmlab.work"
+#: Function attribute: the rule that scheduled it (`tvmlab.schedule.apply` sets it).
+_RULE = "tvmlab.rule"
+
+_ARITHMETIC = (
+    *(tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod),
+    *(tirx.Min, tirx.Max, tirx.LShift, tirx.RShift),
+    *(tirx.BitwiseAnd, tirx.BitwiseOr, tirx.BitwiseXor),
+)
+# Calls whose work is not to be seen from outside.
+_OPAQUE = re.compile(r"extern|packed|llvm|intrin|inject|access_ptr|address_of|workspace")
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one call of a compiled function does.
+
+    Attributes
+    ----------
+    operations : int or None
+        Arithmetic on elements: a multiply-add is two operations; a maximum, an exponential or a
+        shift one each. Loads, casts, comparisons, choices and the arithmetic of indices are none.
+        It is counted in the function as fusion made it, so what a schedule adds or computes twice
+        is left out, and channels that a packed layout fills up are in; a convolution in Winograd's
+        way has fewer than it is defined by. None where a size is known only when it runs, or where
+        the function calls other code.
+    dtype : str
+        What most operations are done in, empty for none.
+    rule : str
+        The rule that scheduled the function; empty where none did.
+    """
+
+    operations: int | None
+    dtype: str
+    rule: str
+
+    @classmethod
+    def read(cls, fields: Any) -> Work:
+        """Check what a file says, field by field; ValueError where it cannot be."""
+        operations, dtype, rule = fields
+        known = operations is None or (type(operations) is int and 0 <= operations < 1 << 63)
+        if not known or not isinstance(dtype, str) or not isinstance(rule, str):
+            raise ValueError(f"{fields!r} is no work of a function")
+        return cls(operations, dtype, rule)
+
+
+class _Unknown(Exception):
+    """The work cannot be counted."""
+
+
+def counted(func: tirx.PrimFunc) -> dict[str, Any]:
+    """Give the attributes that keep a function's work through scheduling.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+        Before it is scheduled.
+
+    Returns
+    -------
+    dict
+        For ``with_attr`` of what becomes of it.
+    """
+    operations, dtype = _count(func)
+    return {_WORK: [-1 if operations is None else operations, dtype]}
+
+
+@tvm.transform.module_pass(opt_level=0)
+class Tally:
+    """The pass that changes nothing and notes the work of every TIR function.
+
+    Attributes
+    ----------
+    work : dict of str to Work
+        By the function's name.
+    """
+
+    def __init__(self) -> None:
+        self.work: dict[str, Work] = {}
+
+    def transform_module(
+        self, mod: tvm.ir.IRModule, ctx: tvm.transform.PassContext
+    ) -> tvm.ir.IRModule:
+        """Read a module, called by TVM's pass infrastructure."""
+        for var, func in mod.functions_items():
+            if isinstance(func, tirx.PrimFunc):
+                attrs = func.attrs or {}
+                number, dtype = attrs.get(_WORK) or counted(func)[_WORK]
+                operations = None if number < 0 else int(number)
+                self.work[var.name_hint] = Work(operations, str(dtype), str(attrs.get(_RULE, "")))
+        return mod
+
+
+def _count(func: tirx.PrimFunc) -> tuple[int | None, str]:
+    """Count operations; name the dtype of most of them."""
+    try:
+        found = _statement(func.body)
+    except _Unknown:
+        return None, ""
+    return sum(found.values()), max(found, key=found.__getitem__, default="")
+
+
+def _statement(stmt: Any) -> Counter[str]:
+    """Count in a statement and all below it."""
+    if isinstance(stmt, tirx.For):
+        if not isinstance(stmt.extent, tirx.IntImm):
+            raise _Unknown
+        return _times(_statement(stmt.body), int(stmt.extent.value))
+    if isinstance(stmt, tirx.SeqStmt):
+        return _sum(map(_statement, stmt.seq))
+    if isinstance(stmt, tirx.IfThenElse):
+        sides = [stmt.then_case, stmt.else_case]
+        return _larger(_statement(side) for side in sides if side is not None)
+    if isinstance(stmt, tirx.BufferStore):
+        return _expression(stmt.value)
+    if isinstance(stmt, (tirx.Bind, tirx.Evaluate)):
+        return _expression(stmt.value)
+    if isinstance(stmt, tirx.While):
+        raise _Unknown
+    # What a reduction begins with (`init`) is a constant.
+    inside = getattr(stmt, "block", None) or getattr(stmt, "body", None)
+    return Counter() if inside is None else _statement(inside)
+
+
+def _expression(expr: Any) -> Counter[str]:
+    """Count in an expression; indices of what it loads are left out."""
+    if isinstance(expr, _ARITHMETIC):
+        element, lanes = _dtype(expr)
+        return _sum([Counter({element: lanes}), _expression(expr.a), _expression(expr.b)])
+    if isinstance(expr, tirx.BitwiseNot):
+        element, lanes = _dtype(expr)
+        return _sum([Counter({element: lanes}), _expression(expr.a)])
+    if isinstance(expr, (tirx.Cast, tirx.Broadcast)):
+        return _expression(expr.value)
+    if isinstance(expr, tirx.Select):
+        return _larger(map(_expression, (expr.true_value, expr.false_value)))
+    if isinstance(expr, tirx.Let):
+        return _sum(map(_expression, (expr.value, expr.body)))
+    if isinstance(expr, tvm.ir.Call):
+        return _call(expr)
+    return Counter()
+
+
+def _call(call: Any) -> Counter[str]:
+    """Count in the call of an intrinsic: one operation, and those of its operands."""
+    name = str(getattr(call.op, "name", "extern"))
+    if _OPAQUE.search(name):
+        raise _Unknown
+    if name.endswith("if_then_else"):
+        return _larger(map(_expression, call.args[1:]))
+    inside = _sum(map(_expression, call.args))
+    if name.endswith(("reinterpret", "likely", "prefetch")):
+        return inside
+    element, lanes = _dtype(call)
+    return _sum([inside, Counter({element: lanes})])
+
+
+def _dtype(expr: Any) -> tuple[str, int]:
+    """Take a dtype apart: ``"float32x16"`` is 16 of ``"float32"``."""
+    element, _, lanes = str(expr.ty.dtype).partition("x")
+    return element, int(lanes or 1)
+
+
+def _sum(parts: Any) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for part in parts:
+        total.update(part)
+    return total
+
+
+def _times(part: Mapping[str, int], number: int) -> Counter[str]:
+    return Counter({dtype: number * count for dtype, count in part.items()})
+
+
+def _larger(sides: Any) -> Counter[str]:
+    return max(sides, key=lambda side: sum(side.values()), default=Counter())
