@@ -46,6 +46,7 @@ class _Drawing:
 
     def __init__(self) -> None:
         self.sources: dict[int, tuple[str, ...]] = {}
+        self.tuples: dict[int, relax.Tuple] = {}
         self.count = 0
 
     def lines(self, function: relax.Function) -> Iterator[str]:
@@ -68,6 +69,8 @@ class _Drawing:
             return
         if not isinstance(value, (relax.Call, relax.If)):
             self.sources[key(binding.var)] = self._from(value)
+            if isinstance(value, relax.Tuple):
+                self.tuples[key(binding.var)] = value
             return
         box = self._box()
         yield f'  {box}["{_said(_name(value))}{_type(binding.var)}"]'
@@ -80,7 +83,8 @@ class _Drawing:
         if isinstance(expr, relax.Tuple):
             return tuple(source for field in expr.fields for source in self._from(field))
         if isinstance(expr, relax.TupleGetItem):
-            return self._from(expr.tuple_value)
+            whole = self.tuples.get(key(expr.tuple_value))
+            return self._from(expr.tuple_value if whole is None else whole.fields[expr.index])
         return self.sources.get(key(expr), ()) if isinstance(expr, relax.Var) else ()
 
     def _box(self) -> str:

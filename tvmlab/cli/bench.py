@@ -40,14 +40,14 @@ def run(told: argparse.Namespace) -> Answer:
     from .. import bench
 
     rivals: dict[str, Callable[[], Any]] = {}
-    feeds: dict[str, Any] = {}
+    first: list[Any] = []
     for name in told.program:
         program = arguments.program(name)
         given = inputs.arrays(told, program.signature.inputs)
-        feeds = feeds or given
-        rivals[name] = partial(program, **given)
+        first = first or given
+        rivals[name] = partial(program, *given)
     if told.peer:
-        rivals["ONNX Runtime"] = partial(bench.OnnxRuntime(told.peer), **feeds)
+        rivals["ONNX Runtime"] = partial(bench.OnnxRuntime(told.peer), *first)
     with stage("measure"):
         found = bench.compare(rivals, repeats=told.repeat)
     one = next(iter(found.runs.values()))

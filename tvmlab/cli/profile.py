@@ -11,7 +11,7 @@ from .stage import stage
 __all__ = ["add"]
 
 ABOUT = """Say where a program's time goes, function by function."""
-EXAMPLE = """tvmlab profile digits_resnet --repeat 5 --trace trace.json"""
+EXAMPLE = """tvmlab profile digits_resnet --repeat 5 --trace trace.json --flame flame.svg"""
 
 
 def add(commands: arguments.Commands) -> None:
@@ -23,6 +23,7 @@ def add(commands: arguments.Commands) -> None:
     parser.add_argument(
         "--trace", metavar="FILE", help="write a trace that Chrome and Perfetto open (.json)"
     )
+    parser.add_argument("--flame", metavar="FILE", help="write a flame graph (.svg)")
 
 
 def run(told: argparse.Namespace) -> Answer:
@@ -32,11 +33,8 @@ def run(told: argparse.Namespace) -> Answer:
     program = arguments.program(told.program)
     arrays = inputs.arrays(told, program.signature.inputs)
     with stage(f"profile {told.program}"):
-        found = profile(program, repeats=told.repeat, **arrays)
-    data = dict(found.data())
-    lines = [str(found)]
-    if told.trace:
-        found.trace(told.trace)
-        lines.append(f"{told.trace}: written")
-        data["trace"] = told.trace
-    return Answer("\n".join(lines), data)
+        found = profile(program, *arrays, repeats=told.repeat)
+    files = {"trace": (told.trace, found.trace), "flame": (told.flame, found.flame)}
+    written = {name: str(write(path)) for name, (path, write) in files.items() if path}
+    lines = [str(found), *(f"{path}: written" for path in written.values())]
+    return Answer("\n".join(lines), {**found.data(), "written": written})

@@ -56,9 +56,9 @@ def run(told: argparse.Namespace) -> Answer:
     timed: Measurement | None = None
     try:
         with stage(f"run {told.program}"):
-            named = dict(inputs.flat(program(**arrays)))
+            named = dict(inputs.flat(program(*arrays)))
             if told.print_time:
-                timed = program.time(repeats=told.repeat, **arrays)
+                timed = program.time(*arrays, repeats=told.repeat)
     finally:
         if told.rpc_tracker:
             program.close()

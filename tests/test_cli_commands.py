@@ -1,0 +1,192 @@
+"""What the commands do is what the package's functions do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from helpers_cli import Program
+
+import tvmlab
+from tvmlab import bench, models
+
+
+@pytest.fixture
+def program(capsys: pytest.CaptureFixture[str]) -> Program:
+    return Program(capsys)
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> str:
+    made = tvmlab.compile(tvmlab.load(models.digits_resnet()))
+    return str(made.save(tmp_path_factory.mktemp("package") / "digits.tar"))
+
+
+PICTURES = models.digits().x_test[:3]
+
+
+def test_compile_and_run_give_what_the_functions_give(program: Program) -> None:
+    done = program("compile digits_resnet -o digits.tar --json")
+    assert done.code == 0
+    assert done.data["output"] == "digits.tar"
+    assert done.data["bytes"] == Path("digits.tar").stat().st_size
+    assert done.data["inputs"] == [{"name": "data", "shape": [1, 1, 8, 8], "dtype": "float32"}]
+    assert done.data["target"]["kind"] == "llvm"
+    assert {one["rule"] for one in done.data["functions"]} > {"Contraction"}
+    np.savez("picture.npz", data=PICTURES[:1])
+    done = program("run digits.tar -i picture.npz -o out.npz --print-top 2 --json")
+    wanted = tvmlab.compile(tvmlab.load(models.digits_resnet()))(PICTURES[:1])
+    with np.load("out.npz") as out:
+        np.testing.assert_array_equal(out["output_0"], wanted)
+    places = np.argsort(-wanted[0])[:2]
+    assert [one["class"] for one in done.data["top"]] == list(places)
+    assert [one["value"] for one in done.data["top"]] == [wanted[0, p].item() for p in places]
+    assert done.data["outputs"] == [{"name": "output_0", "shape": [1, 10], "dtype": "float32"}]
+    text = program("run digits.tar -i picture.npz --print-time --repeat 2").out.splitlines()
+    assert text[0].startswith("output_0: float32[1, 10], from ")
+    assert text[1].startswith("time: ")
+    assert text[1].endswith("2 samples)")
+
+
+def test_code_is_dumped(program: Program) -> None:
+    line = "compile digits_resnet --target 'llvm -mcpu=x86-64-v3' -o a.tar --dump-code "
+    done = program(line + "relax,relay,ll,asm,asm")
+    assert done.code == 0, done.err
+    mod = tvmlab.load(models.digits_resnet())
+    assert tvm_ffi.structural_equal(tvmlab.load("a.tar.relay"), mod, map_free_vars=True)
+    read = tvm.script.from_source(Path("a.tar.relax").read_text())
+    assert tvm_ffi.structural_equal(read, mod, map_free_vars=True)
+    assert 'target-cpu"="x86-64-v3"' in Path("a.tar.ll").read_text()
+    assert ".globl" in Path("a.tar.asm").read_text()
+    assert sorted(path.name for path in Path().iterdir()) == [
+        *("a.tar", "a.tar.asm", "a.tar.ll", "a.tar.relax", "a.tar.relay"),
+    ]
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_a_layout_keeps_the_numbers(layout: str, program: Program, package: str) -> None:
+    assert program(f"compile digits_resnet -o l.tar --desired-layout {layout}").code == 0
+    np.testing.assert_allclose(
+        tvmlab.load_executable("l.tar")(PICTURES[:1]),
+        tvmlab.load_executable(package)(PICTURES[:1]),
+        rtol=1e-4,
+        atol=1e-5,
+    )
+
+
+def test_shapes_and_a_file(program: Program) -> None:
+    path = models.digits_resnet(batch=None).proto
+    Path("open.onnx").write_bytes(path.SerializeToString())
+    assert "has open dimensions" in program("compile open.onnx").said
+    done = program("compile open.onnx --input-shapes data:[n,1,8,8] --json")
+    assert done.data["inputs"][0]["shape"] == ["n", 1, 8, 8]
+    np.save("pictures.npy", PICTURES)
+    done = program("run module.tar -i pictures.npy --print-top 1 --json")
+    assert done.data["outputs"][0]["shape"] == [3, 10]
+    assert [one["row"] for one in done.data["top"]] == [0, 1, 2]
+    assert program("run module.tar --fill zeros --json").data["outputs"][0]["shape"] == [1, 10]
+    assert "no input named 'datum'" in program("show open.onnx --input-shapes datum:[1]").said
+
+
+def test_a_file_goes_before_a_network_of_its_name(program: Program) -> None:
+    Path("resnet8").write_text("nothing")
+    assert "resnet8" in program("show resnet8").said
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (
+            "compile none --target 'bnns, llvm -device=arm_cpu -mtriple=aarch64-linux-gnu'",
+            "'bnns' is not known before a comma; known: npu",
+        ),
+        ("compile digits_resnet --target 'llvm -mcpuu=x'", "did you mean -mcpu?"),
+        ("compile digits_resnet -o no/such/folder/a.tar", "No such file or directory"),
+        ("compile digits_resnet --tuning-records none.jsonl", "none.jsonl"),
+        ("run none.tar --fill ones", "there is no such file"),
+        ("run none.onnx --fill ones", "there is no such file"),
+        ("show digits_resnet --format relax -o no/such/a", "cannot be written"),
+        ("bench none.tar", "there is no such file"),
+        ("tune digits_resnet -o r.jsonl --rpc-tracker nonsense", "its host and its port"),
+    ],
+)
+def test_what_goes_wrong(line: str, words: str, program: Program) -> None:
+    done = program(line)
+    assert words in done.said
+    assert done.out == ""
+
+
+def test_tune(program: Program) -> None:
+    line = "tune digits_resnet -o r.jsonl --trials 2 --total-trials 2 --tuner random --json"
+    done = program(line)
+    assert done.code == 0, done.err
+    assert done.data["measured"] == 2
+    assert done.data["records"] == "r.jsonl"
+    assert {"name", "trials", "rule_seconds", "tuned_seconds"} <= set(done.data["tasks"][0])
+    assert len(Path("r.jsonl").read_text().splitlines()) >= 2
+    assert program("compile digits_resnet --tuning-records r.jsonl").code == 0
+
+
+def test_bench(program: Program, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("digits.onnx").write_bytes(models.digits_resnet().proto.SerializeToString())
+    done = program(f"bench {package} digits_resnet --peer digits.onnx --repeat 2 --json")
+    assert set(done.data["seconds"]) == {package, "digits_resnet", "ONNX Runtime"}
+    assert all(len(one["samples"]) == 2 for one in done.data["seconds"].values())
+    found = bench.Measurement((1.0, 3.0))
+    monkeypatch.setattr(bench, "compare", lambda rivals, **_: bench.Comparison({"x": found}))
+    assert program(f"bench {package}").out == f"{found}\n"
+
+
+@pytest.mark.parametrize("form", ["relax", "relay"])
+def test_what_is_shown_in_a_file_is_read_again(form: str, program: Program) -> None:
+    mod = tvmlab.load(models.digits_resnet())
+    assert program(f"show digits_resnet --format {form} -o whole").code == 0
+    text = Path("whole").read_text()
+    again = tvmlab.load("whole") if form == "relay" else tvm.script.from_source(text)
+    assert tvm_ffi.structural_equal(again, mod, map_free_vars=True)
+    shown = program(f"show digits_resnet --format {form}").out
+    assert len(shown) < len(text) / 10
+    assert program(f"show digits_resnet --format {form} --json").data["text"] in shown
+
+
+def test_partition(program: Program) -> None:
+    done = program("partition resnet8 -o cut --json")
+    assert done.code == 0, done.err
+    assert done.data["regions"] == 1
+    assert done.data["macs_share"] == 1.0
+    assert done.data["cycles"] == sum(one["cycles"] for one in done.data["layers"])
+    assert "Codegen" in Path("cut").read_text()
+    # A network of floating-point numbers is none for it.
+    assert program("partition digits_resnet --json").data["regions"] == 0
+    made = program("compile resnet8 --target 'npu, llvm' -o cut.tar")
+    assert "for npu, llvm" in made.out
+    one = program("run cut.tar --fill random --seed 3 -o one.npz")
+    other = program("run resnet8 --fill random --seed 3 -o other.npz")
+    assert one.code == other.code == 0
+    with np.load("one.npz") as one_s, np.load("other.npz") as others:
+        difference = one_s["output_0"].astype(int) - others["output_0"]
+    assert np.abs(difference).max() < 40  # integers throughout, or floats between the layers
+
+
+def test_a_program_on_a_server_is_a_package(program: Program) -> None:
+    pytest.importorskip("tvmlab.remote", reason="tvmlab.remote: not in this package yet")
+    line = "run digits_resnet --fill ones --rpc-tracker 127.0.0.1:9190"
+    assert "a server runs packages" in program(line).said
+
+
+def test_a_package_is_told_about(program: Program, package: str) -> None:
+    if not hasattr(tvmlab.executable.package, "describe"):
+        pytest.skip("tvmlab.package.describe: not in this package yet")
+    done = program(f"show {package} --json")
+    assert done.data["inputs"][0]["name"] == "data"
+    assert json.dumps(done.data)
+    assert "data: float32[1, 1, 8, 8]" in program(f"show {package}").out

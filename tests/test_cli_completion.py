@@ -1,0 +1,80 @@
+"""Completion, in the shells themselves."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from helpers_cli import Program, commands
+
+
+@pytest.fixture
+def script(
+    request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Path:
+    path = tmp_path / "script"
+    path.write_text(Program(capsys)(f"completion {request.param}").out)
+    (tmp_path / "model.onnx").touch()
+    return path
+
+
+def completed(script: Path, line: str) -> set[str]:
+    """Ask bash what the last word of a line can be."""
+    words = shlex.split(line) + [""] * line.endswith(" ")
+    code = (
+        f"source {shlex.quote(str(script))}; COMP_WORDS=({shlex.join(words)}); "
+        f"COMP_CWORD={len(words) - 1}; _tvmlab; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    )
+    done = subprocess.run(
+        ["bash", "--norc", "-uc", code],
+        cwd=script.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize("script", ["bash"], indirect=True)
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("tvmlab co", {"compile", "completion"}),
+        ("tvmlab rpc-", {"rpc-server", "rpc-tracker"}),
+        ("tvmlab --v", {"--version"}),
+        ("tvmlab compile --desired-layout ", {"NCHW", "NHWC", "model.onnx", "script"}),
+        ("tvmlab tune --tuner g", {"ga", "gridsearch"}),
+        ("tvmlab compile mod", {"model.onnx"}),
+        ("tvmlab show m --form", {"--format"}),
+        ("tvmlab show m --format rel", {"relax", "relay"}),
+        ("tvmlab completion b", {"bash"}),
+        ("tvmlab compile --cross", {"--cross-compiler", "--cross-compiler-options"}),
+        ("tvmlab nonsense --", set()),
+    ],
+)
+def test_bash(script: Path, line: str, wanted: set[str]) -> None:
+    if shutil.which("bash") is None:
+        pytest.skip("bash: not on this machine")
+    assert completed(script, line) == wanted
+
+
+@pytest.mark.parametrize("script", ["bash"], indirect=True)
+def test_bash_knows_every_command(script: Path) -> None:
+    if shutil.which("bash") is None:
+        pytest.skip("bash: not on this machine")
+    assert completed(script, "tvmlab ") == {*commands(), "-h", "--help", "--version"}
+
+
+@pytest.mark.parametrize("script", ["zsh"], indirect=True)
+def test_zsh(script: Path) -> None:
+    if shutil.which("zsh") is None:
+        pytest.skip("zsh: not on this machine")
+    code = (
+        "compdef() {}; compadd() { shift; print -l -- $@ }; _files() {}; "
+        f"source {shlex.quote(str(script))}; words=(tvmlab tune --tuner ''); CURRENT=4; _tvmlab"
+    )
+    done = subprocess.run(["zsh", "-fc", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["xgb", "ga", "random", "gridsearch"]

@@ -1,0 +1,70 @@
+"""Every command line that a ``--help`` ends in works as it stands."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import shlex
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+from helpers_cli import Program, commands
+from helpers_rpc import Running
+
+# What an example needs that the package may not have yet.
+NEEDS = {"profile": "tvmlab.profiling"}
+FOREVER = ("rpc-server", "rpc-tracker")
+
+
+def examples(name: str) -> list[str]:
+    """The lines of a command's example."""
+    epilog = commands()[name].epilog or ""
+    return [line.strip() for line in epilog.splitlines()[1:]]
+
+
+@pytest.mark.parametrize("name", sorted(set(commands()) - set(FOREVER)))
+def test_an_example_runs_in_an_empty_folder(
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if (needed := NEEDS.get(name)) and importlib.util.find_spec(needed) is None:
+        pytest.skip(f"{needed}: not in this package yet")
+    monkeypatch.chdir(tmp_path)
+    for line in examples(name):
+        program, *words = shlex.split(line)
+        assert program == "tvmlab"
+        words, file = (words[:-2], words[-1]) if ">" in words else (words, "")
+        done = Program(capsys)(shlex.join(words))
+        assert done.code == 0, (line, done.err)
+        assert done.err == ""
+        assert done.out
+        if file:
+            Path(file).write_text(done.out)
+        for option, path in itertools.pairwise(words):
+            if option in ("-o", "--trace", "--flame"):
+                assert Path(path).stat().st_size > 0
+
+
+def test_the_examples_of_rpc_run() -> None:
+    (tracker,), (server,) = examples("rpc-tracker"), examples("rpc-server")
+    assert tracker.split()[-1] == server.rpartition(":")[2] == "9190"
+    try:
+        socket.create_server(("127.0.0.1", 9190)).close()
+    except OSError:
+        pytest.skip("port 9190, which the examples name: it is taken")
+    started = []
+    try:
+        for line, word in ((tracker, "tracking at"), (server, "serving tvmlab")):
+            started.append(Running([sys.executable, "-m", *shlex.split(line)]))
+            started[-1].until(word)
+        for running in reversed(started):
+            running.send(signal.SIGTERM)
+            assert running.process.wait(10) == 0
+    finally:
+        for running in started:
+            running.end()
