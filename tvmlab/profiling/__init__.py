@@ -29,8 +29,6 @@ __all__ = ["MACHINE", "Event", "Layer", "Profile", "Row", "profile"]
 MACHINE = "virtual machine"
 
 _BUILTIN = "vm.builtin."
-# This one calls a function that needs sizes beside its tensors: the time is that function's.
-_CALLER = "vm.builtin.call_tir_dyn"
 
 
 def profile(executable: Executable, /, *inputs: Any, repeats: int = 10, **named: Any) -> Profile:
@@ -163,7 +161,7 @@ def _functions(run: Run) -> list[Event]:
         for event, after in zip(run, [*run[1:], None], strict=True)
         if (after is None or after.depth <= event.depth)
         and event.depth > 0
-        and (not event.name.startswith(_BUILTIN) or event.name == _CALLER)
+        and not event.name.startswith(_BUILTIN)
     ]
 
 
