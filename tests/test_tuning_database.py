@@ -155,6 +155,7 @@ def test_what_was_exported_comes_back(filled, exported, tmp_path):
     folder, count = exported
     into = tmp_path / "into"
     assert import_database(folder, into, TARGET) == count
+    assert import_database(folder, into, TARGET) == 0
     before, after = Records(filled), Records(into)
     assert list(after.workloads) == list(before.workloads)
     (name,) = after.workloads

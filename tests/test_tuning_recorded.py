@@ -11,7 +11,7 @@ from tvm import relax
 from tvm.ir import IRModule
 
 import tvmlab
-from tvmlab.errors import RecordError
+from tvmlab.errors import CompileError, RecordError
 from tvmlab.target import host_target
 from tvmlab.tuning import Records, tasks
 from tvmlab.tuning.recorded import Recorded, recorded
@@ -176,6 +176,35 @@ def test_records_for_another_target(path):
         tvmlab.compile(network(), records=Records(path, mixed=True))
 
 
-def test_records_are_for_processors():
+def test_records_that_know_nothing_say_so(path):
+    """Those of another network, or of tuning that was interrupted before anything was decided."""
+    mod = network()
+    (task,) = tasks(mod)
+    records = Records(path)
+    records.workload(task.variants[0].module)
+    with pytest.warns(RuntimeWarning, match="knows none of the functions of this module"):
+        assert rules(mod, path) == ["Contraction"]
+    from helpers_tuning_records import result
+
+    target = target_data(host_target())
+    records.append(result(task.name, target=target, how="warm"))
+    with pytest.warns(RuntimeWarning, match="holds 1 measurements, and nothing was decided yet"):
+        assert rules(mod, path) == ["Contraction"]
+    records.append(decide(task, task.variants[0], trace=False))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert rules(mod, path) == ["Contraction"]
+
+
+@pytest.mark.parametrize("given", [3, 2.5, [1]])
+def test_what_is_no_file_of_records(given):
+    with pytest.raises(RecordError, match="names no file of tuning records"):
+        tvmlab.compile(network(), records=given)
+
+
+def test_records_are_for_processors(path):
+    Records(path).append(decide(tasks(network())[0], tasks(network())[0].variants[0], trace=False))
+    with pytest.raises(CompileError, match="records hold schedules for CPUs"):
+        tvmlab.compile(network(), "nvidia/nvidia-a100", records=path)
     assert recorded(False, host_target()) is None
     assert recorded(None, tvm.target.Target("nvidia/nvidia-a100")) is None

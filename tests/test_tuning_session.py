@@ -89,10 +89,10 @@ def test_seconds_end_the_search(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["trials", "total_trials", "early_stopping", "seconds"])
-@pytest.mark.parametrize("value", [0, -1])
+@pytest.mark.parametrize("value", [0, -1, math.nan, True, "8", [1]])
 def test_limits_are_positive(name, value, tmp_path):
-    """Nothing is measured for a limit of nothing."""
-    with pytest.raises(TuningError, match=name):
+    """Nothing is measured for a limit of nothing, nor for what is none."""
+    with pytest.raises(TuningError, match=f"{name} is (.|\n)*to do: give one"):
         run([task()], tmp_path / "r", **{name: value})
     assert not (tmp_path / "r").exists()
 

@@ -24,7 +24,7 @@ from tvm import relax
 from tvm.ir import IRModule
 
 import tvmlab
-from tvmlab.errors import TuningError
+from tvmlab.errors import RecordError, TuningError
 from tvmlab.tuning import Measure, Outcome, Records, tasks
 from tvmlab.tuning.measuring.kernels import fingerprint
 from tvmlab.tuning.records.traces import as_data
@@ -285,3 +285,37 @@ def test_advice_where_all_fail(tmp_path, error, advice):
     with pytest.raises(TuningError) as caught:
         run([task()], tmp_path / "r", measurer, trials=4)
     assert ("more time" in str(caught.value)) is advice
+
+
+# What is asked in other words than it can be.
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "said"),
+    [
+        ({"trials": 2.5}, TuningError, "trials is 2.5, not a positive whole number"),
+        ({"trials": None}, TuningError, "trials is None"),
+        ({"seed": "a"}, TuningError, "the seed 'a' is not a whole number"),
+        ({"seed": 1.5}, TuningError, "the seed 1.5"),
+        ({"tuner": ["ga"]}, TuningError, "there is no tuner named"),
+        ({"measure": {"number": 3}}, TuningError, "which says not how to measure"),
+        ({"records": 3}, RecordError, "3 names no file of tuning records"),
+        ({"records": None}, RecordError, "None names no file"),
+    ],
+)
+def test_what_tune_cannot_be_asked(tmp_path, wrong, error, said):
+    """It is refused in words before anything is lowered or measured."""
+    with pytest.raises(error, match=said):
+        tvmlab.tune(IRModule(), **{"records": tmp_path / "r", "progress": False, **wrong})
+    assert not (tmp_path / "r").exists()
+
+
+def test_where_time_is_over_the_report_says_what_holds(tmp_path):
+    """Nothing is measured any more, and what was decided before is what compilation takes."""
+    path = tmp_path / "r"
+    first, _ = run([task()], path, trials=8, tuner="random")
+    assert first.tasks[0].ratio < 1
+    again, measurer = run([task()], path, trials=16, tuner="random", seconds=1e-9)
+    assert (measurer.kernels, measurer.duels) == ([], [])
+    assert again.tasks[0].ratio == first.tasks[0].ratio
+    assert again.tasks[0].decided

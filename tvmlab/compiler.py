@@ -220,6 +220,12 @@ def _recorded(
     records: Records | str | os.PathLike[str] | bool | None, target: tvm.target.Target
 ) -> Tuned | None:
     """Find the records to compile with; tuning is imported only where there may be some."""
+    if target.kind.name != "llvm" and not isinstance(records, bool | None):
+        raise CompileError(
+            f"records hold schedules for CPUs, and the target is of kind {target.kind.name}",
+            where=f"target {target}",
+            fix="leave the records out",
+        )
     if records is False or target.kind.name != "llvm":
         return None
     from .tuning.recorded import recorded

@@ -31,6 +31,10 @@ class Tuned(Protocol):
         """Schedule a function; None where nothing better than the rules is known."""
         ...
 
+    def done(self) -> None:
+        """Take note that all functions were asked about."""
+        ...
+
 
 def found_layouts(mod: tvm.ir.IRModule, tuned: Tuned) -> dict[str, str]:
     """Ask for the layouts of a module's operators.
@@ -90,4 +94,5 @@ class ApplyTuned:
                 if found is not None:
                     made = finish(found)["main"]
                     mod[var] = made.with_attr({SCHEDULED: True, RULE: "tuned", **counted(func)})
+        self.tuned.done()
         return mod

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import tvm
 from tvm.ir import IRModule
 
+from ..errors import TuningError
 from .extract import tasks as tasks_of
 from .measure import Measure, Measurer
 from .measuring.local import LocalMeasurer
@@ -135,6 +136,8 @@ def tune(
     TuningError
         There is nothing to tune, no candidate of a task ran, no server answered, or a parameter is
         out of range.
+    CompileError
+        It is no module with a Relax function ``main``.
     TargetError
         The target is unknown, or this machine cannot run its code.
     RecordError
@@ -147,9 +150,14 @@ def tune(
     how = find_tuner(tuner)
     check_seed(seed)
     limits = Limits(trials, total_trials, early_stopping, seconds)
+    if not isinstance(measure, Measure | None):
+        raise TuningError(
+            f"measure is {measure!r}, which says not how to measure",
+            fix="give a tvmlab.tuning.Measure, as Measure(repeat=3)",
+        )
+    kept = records if isinstance(records, Records) else Records(records)
     found = tasks_of(mod, target, layouts=layouts)
     made = found[0].target
-    kept = records if isinstance(records, Records) else Records(records)
     measurer: Measurer
     if tracker is None:
         measurer = LocalMeasurer(made, measure or Measure())

@@ -35,10 +35,16 @@ class Recorded:
     ----------
     sources : sequence of (Records, tvm.target.Target)
         Records, and the target whose results are taken; what stands first goes first.
+    own : Records, optional
+        Which of them the user has named: a warning says so where it is of no use.
     """
 
-    def __init__(self, sources: Sequence[tuple[Records, tvm.target.Target]]) -> None:
+    def __init__(
+        self, sources: Sequence[tuple[Records, tvm.target.Target]], own: Records | None = None
+    ) -> None:
         self._sources = list(sources)
+        self._own = own
+        self._knew = False
 
     def layout(self, func: tirx.PrimFunc) -> str | None:
         """Give the layout that was decided on for a function's operator; None where none was."""
@@ -56,6 +62,7 @@ class Recorded:
             found = records.best(named, target)
             if found is None:
                 continue
+            self._knew |= records is self._own
             if found.trace is None:
                 return None
             try:
@@ -68,6 +75,19 @@ class Recorded:
                 )
                 return None
         return None
+
+    def done(self) -> None:
+        """Warn where the user's records knew none of the functions."""
+        if self._own is None or self._knew:
+            return
+        if len(self._own) and not self._own.verdicts:
+            said = (
+                f"holds {len(self._own)} measurements, and nothing was decided yet: call "
+                "tvmlab.tune again, with trials=1 to decide about what there is"
+            )
+        else:
+            said = "knows none of the functions of this module: it was made for another one"
+        warnings.warn(f"{self._own.path} {said}", RuntimeWarning, stacklevel=2)
 
 
 def recorded(
@@ -98,7 +118,7 @@ def recorded(
     sources = list(shipped(target))
     if records is not None and records is not True:
         if not isinstance(records, Records):
-            if not Path(records).is_file():
+            if isinstance(records, str | os.PathLike) and not Path(records).exists():
                 raise RecordError(
                     "there is no such file of tuning records",
                     where=os.fspath(records),
@@ -106,6 +126,7 @@ def recorded(
                 )
             records = Records(records)
         sources.insert(0, (records, target))
+        return Recorded(sources, records)
     return Recorded(sources) if sources else None
 
 

@@ -140,6 +140,8 @@ class Report:
             f"all calls: {self.before * 1e3:.3f} ms before, {self.after * 1e3:.3f} ms after "
             f"({ratio:.2f}); {self.measured} candidates measured in {self.seconds:.0f} s"
         )
+        if not all(task.decided for task in self.tasks):
+            rows.append("-: nothing was decided yet, and the rule stays; tune again to go on")
         return "\n".join(rows)
 
 

@@ -44,8 +44,16 @@ class Limits:
     def __post_init__(self) -> None:
         for name in ("trials", "total_trials", "early_stopping", "seconds"):
             value = getattr(self, name)
-            if value is not None and not value > 0:  # what is not a number is not
-                raise TuningError(f"{name} is {value}, not a positive number")
+            if value is None and name != "trials":
+                continue
+            kinds = int | float if name == "seconds" else int
+            # What is not a number is not above zero either.
+            if isinstance(value, bool) or not isinstance(value, kinds) or not value > 0:
+                kind = "number" if name == "seconds" else "whole number"
+                raise TuningError(
+                    f"{name} is {value!r}, not a positive {kind}",
+                    fix=f"give one, or leave {name} out",
+                )
 
     @property
     def spent(self) -> float:
@@ -68,6 +76,7 @@ class Session:
         self.progress = progress if isinstance(progress, Progress) else make_progress(progress)
         self.measured = 0
         self.verdicts: dict[int, Verdict | None] = {}
+        self.settling = 0.0
         self.searches: list[TaskSearch] = []
 
     def open(self, tuner: Tuner, seed: int) -> None:
@@ -186,12 +195,16 @@ class Session:
         group = next(group for group in self.groups if search in group)
         if any(not one.ended for one in group) or id(search) in self.verdicts:
             return
-        if self.limits.seconds is not None and self.limits.spent > self.limits.seconds:
+        most = self.limits.seconds
+        # A batch may have taken too long; what is meant for decisions is there all the same.
+        if most is not None and self.limits.spent > most and self.settling > SETTLE_SHARE * most:
             return  # what was measured is in the records: the next run decides
+        began = self.limits.spent
         self.verdicts.update(
             (id(one), verdict)
             for one, verdict in zip(group, settle(group, self.measurer), strict=True)
         )
+        self.settling += self.limits.spent - began
 
     def _complain(self) -> None:
         hopeless = [
@@ -207,16 +220,19 @@ class Session:
             found = list(dict.fromkeys(search.errors))[:3]
             lines += [f"{search.task.name}: {error}" for error in found]
         raise TuningError(
-            f"every candidate failed of {len(hopeless)} of {len(self.searches)} tasks",
+            f"every candidate failed of {len(hopeless)} of {len(self.searches)} tasks"
+            + ("; the others are in the records" if len(hopeless) < len(self.searches) else ""),
             where="\n    ".join(lines),
-            fix="what the other tasks found is in the records"
-            + ("; give more time with Measure(timeout=..., build_timeout=...)" if late else ""),
+            fix="give more time with Measure(timeout=..., build_timeout=...)" if late else None,
         )
 
     def report(self) -> Report:
         """Say what came of it."""
         return Report(
-            tuple(_report(search, self.verdicts.get(id(search))) for search in self.searches),
+            tuple(
+                _report(search, self.verdicts.get(id(search)) or search.older())
+                for search in self.searches
+            ),
             self.limits.spent,
             self.measured,
         )

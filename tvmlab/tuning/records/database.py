@@ -7,7 +7,7 @@ import binascii
 import json
 import os
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from tvm.s_tir import meta_schedule
 from ..._files import whole
 from ..._telling import telling
 from ...errors import RecordError
+from ...target import as_target
 from .choosing import fastest, fits, newest
 from .lines import encode
 from .reading import read_modules
@@ -35,12 +36,14 @@ _FAILED = 1e6  # MetaSchedule writes 1e10 seconds where a candidate failed
 _SHOWN = 3
 
 
-def merge(paths: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str]) -> int:
+def merge(
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], into: str | os.PathLike[str]
+) -> int:
     """Copy what several files of records hold into one.
 
     Parameters
     ----------
-    paths : iterable of path
+    paths : path, or iterable of path
         Files of records; what is damaged in them is left out, with a warning.
     into : path
         A file of records, which keeps what it has, or one to be made.
@@ -57,7 +60,7 @@ def merge(paths: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str])
     """
     target = Records(into, mixed=True)
     count = 0
-    for path in paths:
+    for path in [paths] if isinstance(paths, str | os.PathLike) else paths:
         entries = _existing(path).entries
         sound = [entry for entry in entries if _is_sound(entry)]
         _tell(str(path), len(entries), ["the trace is damaged"] * (len(entries) - len(sound)))
@@ -149,18 +152,22 @@ def _made_for(one: Result | Verdict) -> tuple[str, ...]:
 
 def _existing(path: str | os.PathLike[str]) -> Records:
     if not Path(path).exists():
-        raise RecordError("there is no such file of tuning records", where=str(path))
+        raise RecordError(
+            "there is no such file of tuning records", where=str(path), fix="check the path"
+        )
     return Records(path, mixed=True)
 
 
-def export_database(records: Records, folder: str | os.PathLike[str]) -> int:
+def export_database(
+    records: Records | str | os.PathLike[str], folder: str | os.PathLike[str]
+) -> int:
     """Write results as MetaSchedule's database of two files.
 
     Parameters
     ----------
-    records : Records
+    records : Records or path
         Where they are. What failed is left out, and so are, with a warning, results whose function
-        or trace is damaged.
+        or trace is damaged. Verdicts have no place there: upstream takes the fastest.
     folder : path
         A folder without such a database; it is made where it is missing.
         ``meta_schedule.database.JSONDatabase(work_dir=folder)`` reads it.
@@ -189,6 +196,7 @@ def export_database(records: Records, folder: str | os.PathLike[str]) -> int:
         raise RecordError(
             f"MetaSchedule's database cannot be written: {telling(error)}", where=str(folder)
         ) from error
+    records = records if isinstance(records, Records) else _existing(records)
     results = [result for result in records.results() if result.times]
     modules = records.modules(dict.fromkeys(result.workload for result in results))
     count, left_out = 0, []
@@ -216,7 +224,9 @@ def export_database(records: Records, folder: str | os.PathLike[str]) -> int:
 
 
 def import_database(
-    folder: str | os.PathLike[str], into: str | os.PathLike[str], target: tvm.target.Target
+    folder: str | os.PathLike[str],
+    into: str | os.PathLike[str],
+    target: tvm.target.Target | Mapping[str, Any] | str | None = None,
 ) -> int:
     """Copy what MetaSchedule has measured into a file of records.
 
@@ -226,21 +236,21 @@ def import_database(
         Where a `JSONDatabase` wrote its two files.
     into : path
         A file of records, which keeps what it has, or one to be made.
-    target : tvm.target.Target
-        What it was measured for. Results that say another target are left out, with a warning, as
-        are those that are damaged, or whose schedule `replay` refuses.
+    target : tvm.target.Target, mapping, str or None
+        What it was measured for; None is this machine. Results that say another target are left
+        out, with a warning, as are those that are damaged, or whose schedule `replay` refuses.
 
     Returns
     -------
     int
-        Results that were copied.
+        Results that were copied: those that are not in `into` yet.
 
     Raises
     ------
     RecordError
         The folder holds no database, nothing in it can be used, or `into` cannot be written.
     """
-    folder = Path(folder)
+    folder, made_for = Path(folder), as_target(target)
     left_out: list[str] = []
     lines = list(_json_lines(folder / _WORKLOADS))
     texts = [_module_text(line) for line in lines]
@@ -249,7 +259,7 @@ def import_database(
     made: list[tuple[IRModule, Result]] = []
     for line in measured:
         try:
-            made.append(_imported(line, modules, texts, target))
+            made.append(_imported(line, modules, texts, made_for))
         except (ValueError, RecordError) as error:
             left_out.append(telling(error))
     if measured and not made:
@@ -261,8 +271,15 @@ def import_database(
     records = Records(into, mixed=True)
     for module in {result.workload: module for module, result in made}.values():
         records.workload(module)
-    records.add(result for _, result in made)
-    return len(made)
+    known = {_measured(one) for one in records.results()}
+    fresh = [result for _, result in made if _measured(result) not in known]
+    records.add(fresh)
+    return len(fresh)
+
+
+def _measured(result: Result) -> str:
+    """Tell results apart by what was measured, not by when it was imported."""
+    return json.dumps([result.workload, result.trace, result.times, result.target], sort_keys=True)
 
 
 def _imported(

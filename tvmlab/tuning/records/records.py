@@ -48,6 +48,11 @@ class Records:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, mixed: bool = False) -> None:
+        if not isinstance(path, str | os.PathLike):
+            raise RecordError(
+                f"{path!r} names no file of tuning records",
+                fix="give its path, or tvmlab.tuning.Records(path)",
+            )
         self.path = Path(path)
         self.mixed = mixed
         self._journal = Journal(self.path)
@@ -325,7 +330,8 @@ class Records:
             raise RecordError(
                 f"none of {count} tuning records is for this target: they are {said}",
                 where=str(self.path),
-                fix="tune for this target, or compile without these records",
+                fix="keep a file for each target; or say that this one is for several, with "
+                "tvmlab.tuning.Records(path, mixed=True)",
             )
         self._told.add(str(target))
         warnings.warn(

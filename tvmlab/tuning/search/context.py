@@ -121,8 +121,10 @@ def check_seed(seed: int) -> None:
     TuningError
         It is not from 0 to 2**31 - 3.
     """
-    if not 0 <= seed <= 2**31 - 3:
-        raise TuningError(f"the seed {seed} is not a number from 0 to 2**31 - 3")
+    if type(seed) is not int or not 0 <= seed <= 2**31 - 3:
+        raise TuningError(
+            f"the seed {seed!r} is not a whole number from 0 to 2**31 - 3", fix="give such a one"
+        )
 
 
 def make_context(

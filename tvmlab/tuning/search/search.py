@@ -257,14 +257,18 @@ class TaskSearch:
         """Give what was decided in the records since the last candidate was measured."""
         if self._undecided:
             return None
-        found = self.records.verdict(self.known[0].workload, self.task.target)
+        found = self.older()
         last = max(known.last for known in self.known)
         return found if found is not None and found.date >= last else None
+
+    def older(self) -> Verdict | None:
+        """Give what was decided whenever: what compilation takes until there is another word."""
+        return self.records.verdict(self.known[0].workload, self.task.target)
 
     def judge(self, **fields: Any) -> Verdict:
         """Record what was decided about the task."""
         own = self.known[0]
-        older = self.records.verdict(own.workload, self.task.target)
+        older = self.older()
         # The last word has the last date, whatever clocks say.
         dates = [known.last for known in self.known] + [older.date if older else ""]
         verdict = Verdict(

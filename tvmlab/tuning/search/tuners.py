@@ -103,7 +103,7 @@ def find_tuner(name: str) -> Tuner:
     ToolchainError
         It needs a package that is not installed.
     """
-    if name not in TUNERS:
+    if not isinstance(name, str) or name not in TUNERS:
         raise TuningError(
             f"there is no tuner named {name!r}",
             fix=f"take one of these: {', '.join(TUNERS)}",
