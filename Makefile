@@ -1,6 +1,6 @@
 # Every target does its own set-up; `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test notebooks bench referee records image image-test lock clean
+.PHONY: help setup lab test cross test-all notebooks bench referee records image image-test lock clean
 
 ARGS ?=
 IMAGE ?= tvmlab
@@ -28,6 +28,14 @@ test: setup ## lint, type check, unit tests, and every notebook compared, offlin
 	PYTHONPATH="$(CURDIR)/tests/offline" $(PY) -m pytest --nbval --nbval-current-env \
 	  --nbval-sanitize-with tests/sanitize.cfg --nbval-cell-timeout 300 \
 	  -p no:cacheprovider notebooks/*.ipynb
+
+cross: setup ## fetch TVM's runtime for aarch64 (programs compiled for it need it)
+	@$(PY) -m pip download --quiet --no-deps --platform manylinux_2_28_aarch64 \
+	  --platform manylinux_2_24_aarch64 --implementation cp --python-version 3.12 \
+	  --dest .venv/share/tvmlab -r scripts/tvm-aarch64.txt
+
+test-all: cross ## make test, with other processors under an emulator, nothing skipped there
+	TVMLAB_TEST_ALL=1 $(MAKE) test
 
 notebooks: setup ## execute the notebooks and write their outputs (ARGS=... picks some)
 	@$(PY) scripts/notebooks.py $(ARGS)

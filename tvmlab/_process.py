@@ -19,6 +19,7 @@ from .errors import ToolchainError
 _INSTALL = {
     "g++": "Install a C++ compiler (Debian, Ubuntu: apt install g++).",
     "clang++": "Install it (Debian, Ubuntu: apt install clang).",
+    "aarch64-linux-gnu-g++": "Install it (Debian, Ubuntu: apt install g++-aarch64-linux-gnu).",
     "make": "Install it (Debian, Ubuntu: apt install make).",
     "cmake": "Install a newer one: pip install 'cmake>=3.26'.",
     "ninja": "Install it: pip install ninja.",
