@@ -11,6 +11,7 @@ import struct
 from .errors import TuningError
 
 __all__ = [
+    "LOAD_PACKAGE",
     "MAGIC",
     "MISMATCH",
     "SUCCESS",
@@ -27,6 +28,8 @@ __all__ = [
 # TVM's python/tvm/rpc/base.py.
 MAGIC, TRACKER_MAGIC = 0xFF271, 0x2F271
 SUCCESS, MISMATCH = MAGIC, MAGIC + 2
+# Our servers' function that checks and loads a package that was uploaded.
+LOAD_PACKAGE = "tvmlab.load_package"
 _LONGEST = 1 << 20
 
 
@@ -84,7 +87,7 @@ def parse_address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise TuningError(
-            "The address of an RPC tracker is its host and its port.",
+            "The address of an RPC tracker or server is its host and its port.",
             where=repr(text),
             fix='write it as in "127.0.0.1:9190"',
         )

@@ -15,6 +15,7 @@ __all__ = [
     "PackageError",
     "RecordError",
     "RelayError",
+    "RemoteError",
     "ShapeError",
     "SimulationError",
     "TargetError",
@@ -101,6 +102,10 @@ class PackageError(TvmlabError):
 
 class SimulationError(TvmlabError):
     """The accelerator's simulator refuses a program, or the program failed while it ran."""
+
+
+class RemoteError(TvmlabError):
+    """A server elsewhere is not there, is lost, or failed at what it was to run."""
 
 
 class TuningError(TvmlabError):

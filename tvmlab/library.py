@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import tvm
-from tvm import relax
-from tvm.support import cc
 
 from .errors import PackageError
 from .package import LIBRARY, PROGRAM
@@ -50,6 +48,10 @@ def link(
     Exception
         Whatever upstream and the linker raise.
     """
+    # Who only loads, as an RPC server does, needs neither.
+    from tvm import relax
+    from tvm.support import cc
+
     # An executable without a program stands in for the one that has it, and its constants.
     empty = relax.ExecBuilder().get()
     for module in built.mod.imports:

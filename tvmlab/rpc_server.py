@@ -27,6 +27,7 @@ from typing import Any, NoReturn
 
 from ._forked import doomed, how_it_died
 from ._rpc import (
+    LOAD_PACKAGE,
     MAGIC,
     MISMATCH,
     SUCCESS,
@@ -252,9 +253,19 @@ def _session(connection: socket.socket, folder: Path, device_seconds: float) -> 
         time.sleep(device_seconds)
         return tvm.runtime.load_module(workpath(name))
 
+    def load_package(name: str) -> Any:
+        from . import library, package
+
+        with tempfile.TemporaryDirectory(dir=folder) as place:
+            found = package.unpack(Path(workpath(name)), Path(place))
+            library.load_runtimes(Path(name), found.runtimes)
+            time.sleep(device_seconds)
+            return library.load(Path(place))
+
     functions: dict[str, Callable[..., Any]] = {
         "tvm.rpc.server.workpath": workpath,
         "tvm.rpc.server.load_module": load,
+        LOAD_PACKAGE: load_package,
         FUNCTION: lambda: abilities().text(),
     }
     for name, function in functions.items():

@@ -150,6 +150,7 @@ def _answer(path: Path, made: Executable, written: list[str]) -> Answer:
         "bytes": size,
         "target": json.loads(str(made.target)),
         "inputs": [asdict(value) for value in made.signature.inputs],
+        "outputs": [asdict(value) for value in made.signature.outputs],
         "functions": [asdict(kernel) for kernel in kernels],
         "written": written,
     }

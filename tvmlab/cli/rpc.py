@@ -31,7 +31,11 @@ def add(commands: arguments.Commands) -> None:
     serves.add_argument(
         "--key", default="tvmlab", help="the kind of this device; clients name it (%(default)s)"
     )
-    serves.add_argument("--tracker", required=True, metavar="HOST:PORT", help="who knows servers")
+    serves.add_argument(
+        "--tracker",
+        metavar="HOST:PORT",
+        help="who knows servers; without one, clients have to know this server's address",
+    )
     serves.add_argument(
         "--device-seconds",
         type=float,
@@ -58,7 +62,7 @@ def _serve(told: argparse.Namespace) -> None:
 
     if not told.key or " " in told.key:
         raise TuningError("A key is a word.", where=repr(told.key), fix="--key my-laptop")
-    found = parse_address(told.tracker)
+    found = None if told.tracker is None else parse_address(told.tracker)
     host_target()  # sets the number of threads in the environment
     # In place of this process, which has imported much that a server does not need.
     line = server(told.host, told.port, told.key, found, told.device_seconds)
