@@ -208,3 +208,4 @@ def test_a_package_is_told_about(program: Program, package: str) -> None:
     assert done.data["inputs"][0]["name"] == "data"
     assert json.dumps(done.data)
     assert "data: float32[1, 1, 8, 8]" in program(f"show {package}").out
+    assert "machine code" in program(f"show {package} --format relax").said

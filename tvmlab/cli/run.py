@@ -93,7 +93,7 @@ def _answer(told: argparse.Namespace, named: dict[str, Any], timed: Measurement 
         lines.append(f"{told.outputs}: {', '.join(named)}")
     else:
         lines += [_glance(name, array) for name, array in named.items()]
-    if told.print_top:
+    if told.print_top and named:
         data["top"] = top = _top(next(iter(named.values())), told.print_top)
         lines += [f"{one['value']:12.6g}  {one['class']:4} {one['name']}".rstrip() for one in top]
     if timed is not None:
@@ -106,8 +106,10 @@ def _answer(told: argparse.Namespace, named: dict[str, Any], timed: Measurement 
 def _glance(name: str, array: Any) -> str:
     """Say what an array is, and its range."""
     shape = ", ".join(map(str, array.shape))
-    range_ = f", from {array.min():.6g} to {array.max():.6g}" if array.size else ""
-    return f"{name}: {array.dtype}[{shape}]{range_}"
+    text = f"{name}: {array.dtype}[{shape}]"
+    if array.size:
+        text += f", from {float(array.min()):.6g} to {float(array.max()):.6g}"
+    return text
 
 
 def _top(array: Any, count: int) -> list[dict[str, Any]]:
