@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from helpers_cli import Program, commands
 
-
 FILES = ("model.onnx", "of mine.onnx", "script")
 
 
