@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import bench_command
 import bench_convolution
 import bench_quantized
 import bench_report
@@ -358,6 +359,7 @@ SECTIONS: dict[str, Callable[[str, Effort], Found]] = {
     "records": records,
     "products": products,
     "profiling": profiling,
+    "command": bench_command.command,
 }
 
 

@@ -30,6 +30,8 @@ LONG = (
     "test_npu_simulator_damaged.py",
     "test_tuning_remote.py",
     "test_rpc.py",
+    "test_cli_examples.py",
+    "test_cli_commands.py",
     "test_tuning_real.py",
     "test_tuning_shipped.py",
 )

@@ -84,6 +84,7 @@ def test_every_bar_is_measured_by_some_section() -> None:
     texts += (bench_report.TUNING,), (bench_report.RECORDS,)
     texts += ([bench_report.PRODUCT.format(size) for size in bench_tuned.SIZES],)
     texts += ((bench_report.PROFILE, bench_report.ROWS),)
+    texts += ((bench_report.COMMAND, bench_report.COMMAND_COMPILES),)
     measured = {
         text.format(name)
         for section, name in plan(list(SECTIONS), [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import tvm
 import tvm_ffi
 from helpers_cli import Program
+from helpers_rpc import KEY, farm
 
 import tvmlab
 from tvmlab import bench, models
@@ -40,6 +42,7 @@ def test_compile_and_run_give_what_the_functions_give(program: Program) -> None:
     assert done.data["output"] == "digits.tar"
     assert done.data["bytes"] == Path("digits.tar").stat().st_size
     assert done.data["inputs"] == [{"name": "data", "shape": [1, 1, 8, 8], "dtype": "float32"}]
+    assert done.data["outputs"][0]["shape"] == [1, 10]
     assert done.data["target"]["kind"] == "llvm"
     assert {one["rule"] for one in done.data["functions"]} > {"Contraction"}
     np.savez("picture.npz", data=PICTURES[:1])
@@ -177,16 +180,32 @@ def test_partition(program: Program) -> None:
     assert np.abs(difference).max() < 40  # integers throughout, or floats between the layers
 
 
-def test_a_program_on_a_server_is_a_package(program: Program) -> None:
-    pytest.importorskip("tvmlab.remote", reason="tvmlab.remote: not in this package yet")
-    line = "run digits_resnet --fill ones --rpc-tracker 127.0.0.1:9190"
-    assert "a server runs packages" in program(line).said
+def test_a_package_runs_on_a_server(program: Program, package: str) -> None:
+    np.savez("picture.npz", data=PICTURES[:1])
+    with farm(1) as (address, _):
+        there = f"--rpc-tracker {address} --rpc-key {KEY}"
+        done = program(f"run {package} {there} -i picture.npz -o out.npz --print-time --repeat 2")
+        assert done.code == 0, done.err
+        assert done.out.splitlines()[-1].endswith("2 samples)")
+        assert "a server runs packages" in program(f"run digits_resnet --fill ones {there}").said
+    with np.load("out.npz") as out:
+        wanted = tvmlab.load_executable(package)(PICTURES[:1])
+        np.testing.assert_array_equal(out["output_0"], wanted)
+
+
+@pytest.mark.parametrize("options", ["", "-O2 -g"])
+def test_another_linker(options: str, program: Program) -> None:
+    if shutil.which("g++") is None:
+        pytest.skip("g++: not on this machine")
+    line = "compile digits_resnet -o a.tar --cross-compiler"
+    assert program(f"{line} g++", "--cross-compiler-options", options).code == 0
+    assert program("run a.tar --fill ones").code == 0
+    assert program(f"{line} no-such-linker").said.count("no-such-linker") >= 1
 
 
 def test_a_package_is_told_about(program: Program, package: str) -> None:
-    if not hasattr(tvmlab.executable.package, "describe"):
-        pytest.skip("tvmlab.package.describe: not in this package yet")
     done = program(f"show {package} --json")
     assert done.data["inputs"][0]["name"] == "data"
     assert json.dumps(done.data)
     assert "data: float32[1, 1, 8, 8]" in program(f"show {package}").out
+    assert "machine code" in program(f"show {package} --format relax").said

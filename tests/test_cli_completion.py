@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from helpers_cli import Program, commands
 
+FILES = ("model.onnx", "of mine.onnx", "script")
+
 
 @pytest.fixture
 def script(
@@ -18,6 +20,7 @@ def script(
     path = tmp_path / "script"
     path.write_text(Program(capsys)(f"completion {request.param}").out)
     (tmp_path / "model.onnx").touch()
+    (tmp_path / "of mine.onnx").touch()
     return path
 
 
@@ -35,7 +38,7 @@ def completed(script: Path, line: str) -> set[str]:
         text=True,
         check=True,
     )
-    return set(done.stdout.split())
+    return set(filter(None, done.stdout.split("\n")))
 
 
 @pytest.mark.parametrize("script", ["bash"], indirect=True)
@@ -45,9 +48,13 @@ def completed(script: Path, line: str) -> set[str]:
         ("tvmlab co", {"compile", "completion"}),
         ("tvmlab rpc-", {"rpc-server", "rpc-tracker"}),
         ("tvmlab --v", {"--version"}),
-        ("tvmlab compile --desired-layout ", {"NCHW", "NHWC", "model.onnx", "script"}),
+        (
+            "tvmlab compile --desired-layout ",
+            {"NCHW", "NHWC", *FILES},
+        ),
         ("tvmlab tune --tuner g", {"ga", "gridsearch"}),
         ("tvmlab compile mod", {"model.onnx"}),
+        ("tvmlab compile of", {"of mine.onnx"}),
         ("tvmlab show m --form", {"--format"}),
         ("tvmlab show m --format rel", {"relax", "relay"}),
         ("tvmlab completion b", {"bash"}),

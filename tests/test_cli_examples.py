@@ -1,9 +1,9 @@
-"""Every command line that a ``--help`` ends in works as it stands."""
+"""Every command line of a ``--help`` and of the README works as it stands."""
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
+import re
 import shlex
 import signal
 import socket
@@ -14,9 +14,8 @@ import pytest
 from helpers_cli import Program, commands
 from helpers_rpc import Running
 
-# What an example needs that the package may not have yet.
-NEEDS = {"profile": "tvmlab.profiling"}
 FOREVER = ("rpc-server", "rpc-tracker")
+README = Path(__file__).resolve().parent.parent / "README.md"
 
 
 def examples(name: str) -> list[str]:
@@ -25,17 +24,20 @@ def examples(name: str) -> list[str]:
     return [line.strip() for line in epilog.splitlines()[1:]]
 
 
-@pytest.mark.parametrize("name", sorted(set(commands()) - set(FOREVER)))
+LINES = {name: examples(name) for name in sorted(set(commands()) - set(FOREVER))}
+LINES["README"] = re.findall(r"^tvmlab .*", README.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", LINES)
 def test_an_example_runs_in_an_empty_folder(
     name: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    if (needed := NEEDS.get(name)) and importlib.util.find_spec(needed) is None:
-        pytest.skip(f"{needed}: not in this package yet")
     monkeypatch.chdir(tmp_path)
-    for line in examples(name):
+    assert LINES[name]
+    for line in LINES[name]:
         program, *words = shlex.split(line)
         assert program == "tvmlab"
         words, file = (words[:-2], words[-1]) if ">" in words else (words, "")

@@ -65,7 +65,7 @@ def add(commands: arguments.Commands) -> None:
         "--cross-compiler-options",
         default="",
         metavar="OPTIONS",
-        help='for it, in one pair of quotes: "--sysroot=/opt/arm -O2"',
+        help='for it, after "=" and in quotes: --cross-compiler-options="-O2 -g"',
     )
 
 
@@ -82,10 +82,6 @@ def run(told: argparse.Namespace) -> Answer:
     from .. import compile
     from ..target import split_target
 
-    linking = {}
-    if told.cross_compiler:
-        linking["cross_compiler"] = told.cross_compiler
-        linking["cross_compiler_options"] = told.cross_compiler_options
     split_target(told.target)  # what is wrong with it is said before the model is imported
     mod = arguments.model(told)
     if told.desired_layout:
@@ -95,7 +91,11 @@ def run(told: argparse.Namespace) -> Answer:
     with stage(f"compile {told.model}"):
         made = compile(mod, told.target, records=told.tuning_records)
     with stage(f"write {told.output}"):
-        path = made.save(told.output, **linking)
+        path = made.save(
+            told.output,
+            cross_compiler=told.cross_compiler,
+            cross_compiler_options=told.cross_compiler_options,
+        )
     written = [_dump(one, f"{told.output}.{one}", mod, made) for one in told.dump_code]
     return _answer(path, made, written)
 
@@ -150,6 +150,7 @@ def _answer(path: Path, made: Executable, written: list[str]) -> Answer:
         "bytes": size,
         "target": json.loads(str(made.target)),
         "inputs": [asdict(value) for value in made.signature.inputs],
+        "outputs": [asdict(value) for value in made.signature.outputs],
         "functions": [asdict(kernel) for kernel in kernels],
         "written": written,
     }

@@ -30,6 +30,7 @@ _tvmlab() {{
     esac
     COMPREPLY=($(compgen -W "$words" -- "$current"))
     if [ "$COMP_CWORD" -gt 1 ] && [ "${{current#-}}" = "$current" ]; then
+        local IFS=$'\\n'  # a file's name may have spaces
         COMPREPLY+=($(compgen -f -- "$current"))
     fi
 }}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from . import arguments, inputs
@@ -11,6 +12,8 @@ from .stage import stage
 
 if TYPE_CHECKING:
     from ..bench import Measurement
+    from ..executable import Executable
+    from ..remote import RemoteExecutable
 
 __all__ = ["add"]
 
@@ -51,40 +54,31 @@ def add(commands: arguments.Commands) -> None:
 
 def run(told: argparse.Namespace) -> Answer:
     """Run."""
-    program, takes = _remote(told) if told.rpc_tracker else _local(told.program)
-    arrays = inputs.arrays(told, takes)
     timed: Measurement | None = None
-    try:
+    with _program(told) as program:
+        arrays = inputs.arrays(told, program.signature.inputs)
         with stage(f"run {told.program}"):
             named = dict(inputs.flat(program(*arrays)))
             if told.print_time:
                 timed = program.time(*arrays, repeats=told.repeat)
-    finally:
-        if told.rpc_tracker:
-            program.close()
     if told.outputs:
         inputs.save(told.outputs, named)
     return _answer(told, named, timed)
 
 
-def _local(name: str) -> tuple[Any, Any]:
-    made = arguments.program(name)
-    return made, made.signature.inputs
-
-
-def _remote(told: argparse.Namespace) -> tuple[Any, Any]:
-    """Send the package to a server; what it takes is read here."""
-    from .. import package
+def _program(told: argparse.Namespace) -> AbstractContextManager[Executable | RemoteExecutable]:
+    """Load a program here, or send it to a server, which lets go of it at the end."""
+    if not told.rpc_tracker:
+        return nullcontext(arguments.program(told.program))
     from ..errors import InputError
-    from ..remote import RemoteExecutable  # type: ignore[import-not-found]
+    from ..remote import RemoteExecutable
 
     if not arguments.is_package(told.program):
         raise InputError(
             "a server runs packages", where=told.program, fix="`tvmlab compile` it first"
         )
-    takes = package.describe(told.program).inputs
     with stage(f"send {told.program}"):
-        return RemoteExecutable(told.program, tracker=told.rpc_tracker, key=told.rpc_key), takes
+        return RemoteExecutable(told.program, tracker=told.rpc_tracker, key=told.rpc_key)
 
 
 def _answer(told: argparse.Namespace, named: dict[str, Any], timed: Measurement | None) -> Answer:
@@ -99,7 +93,7 @@ def _answer(told: argparse.Namespace, named: dict[str, Any], timed: Measurement 
         lines.append(f"{told.outputs}: {', '.join(named)}")
     else:
         lines += [_glance(name, array) for name, array in named.items()]
-    if told.print_top:
+    if told.print_top and named:
         data["top"] = top = _top(next(iter(named.values())), told.print_top)
         lines += [f"{one['value']:12.6g}  {one['class']:4} {one['name']}".rstrip() for one in top]
     if timed is not None:
@@ -112,8 +106,10 @@ def _answer(told: argparse.Namespace, named: dict[str, Any], timed: Measurement 
 def _glance(name: str, array: Any) -> str:
     """Say what an array is, and its range."""
     shape = ", ".join(map(str, array.shape))
-    range_ = f", from {array.min():.6g} to {array.max():.6g}" if array.size else ""
-    return f"{name}: {array.dtype}[{shape}]{range_}"
+    text = f"{name}: {array.dtype}[{shape}]"
+    if array.size:
+        text += f", from {float(array.min()):.6g} to {float(array.max()):.6g}"
+    return text
 
 
 def _top(array: Any, count: int) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from ..errors import InputError
 from . import arguments
 from .answer import Answer
 
@@ -29,9 +30,8 @@ def add(commands: arguments.Commands) -> None:
     parser.add_argument(
         "--format",
         choices=FORMATS,
-        default="operators",
         help="a table of operators, Relax or Relay text, or a diagram that Mermaid draws, as "
-        "JupyterLab and GitHub do (%(default)s)",
+        "JupyterLab and GitHub do; operators if left out",
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="write it there")
 
@@ -39,21 +39,27 @@ def add(commands: arguments.Commands) -> None:
 def run(told: argparse.Namespace) -> Answer:
     """Show."""
     if arguments.is_package(told.model):
-        return _package(told.model)
+        return _package(told)
     mod = arguments.model(told)
-    answer: Answer = FORMATS[told.format](mod, bool(told.output))
+    answer: Answer = FORMATS[told.format or "operators"](mod, bool(told.output))
     if not told.output:
         return answer
     arguments.write(told.output, answer.text + "\n")
     return Answer(f"{told.output}: written", {"written": told.output})
 
 
-def _package(path: str) -> Answer:
+def _package(told: argparse.Namespace) -> Answer:
     from dataclasses import asdict
 
     from .. import package
 
-    found = package.describe(path)
+    if told.format or told.output or told.input_shapes:
+        raise InputError(
+            "a package has no operators any more, but machine code",
+            where=told.model,
+            fix="leave the options out, or show the model that it was compiled from",
+        )
+    found = package.describe(told.model)
     return Answer(str(found), asdict(found))
 
 
