@@ -195,17 +195,17 @@ def test_seconds_end_the_decisions_too(tmp_path):
 
     class Slow(FakeMeasurer):
         def duel(self, kernels, rounds):
-            time.sleep(0.3)
+            time.sleep(0.7)
             return super().duel(kernels, rounds)
 
     several = [task(8 * k, f"t{k}", calls=k) for k in (1, 2, 3, 4)]
     how = {"trials": 4, "tuner": "random"}
     report, measurer = run(several, tmp_path / "r", Slow(), seconds=2.5, **how)
-    assert report.seconds < 5
+    assert report.seconds < 9
     assert len(measurer.duels) < 16
     undecided = [row.name for row in report.tasks if not row.decided]
-    assert undecided == [row.name for row in report.tasks][-len(undecided) :]
     assert undecided
+    assert undecided == [row.name for row in report.tasks][-len(undecided) :]
     assert "   -  " in str(report)
     report, _ = run(several, tmp_path / "r", **how)
     assert all(row.decided for row in report.tasks)

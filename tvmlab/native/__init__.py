@@ -11,6 +11,10 @@ of a program are read (`program.cc`), verified (`fields.cc`, `accesses.cc`), cou
 and executed (`machine.h`, and a file for each kind of instruction); `module.cc` is the border.
 
 `recorder` is the clock beside TVM's virtual machine that `tvmlab.profiling` reads.
+
+`deploy` is a program that runs packages without Python, which `tvmlab.deploy` builds: the archive
+is read (`archive.cc`, `sha256.cc`), understood (`package.cc`) and loaded (`network.cc`); arrays
+are files (`npy.cc`); `main.cc` is the command. `smallest.cc` is the least of it.
 """
 
 from __future__ import annotations

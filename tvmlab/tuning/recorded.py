@@ -78,7 +78,7 @@ class Recorded:
 
     def done(self) -> None:
         """Warn where the user's records knew none of the functions."""
-        if self._own is None or self._knew:
+        if self._own is None or self._own.mixed or self._knew:
             return
         if len(self._own) and not self._own.verdicts:
             said = (

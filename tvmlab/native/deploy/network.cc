@@ -81,11 +81,11 @@ ffi::Module LoadLibrary(const std::string& path, const std::string& where, const
   throw Refused("a library cannot be loaded here: " + std::string(error.message()), where, fix);
 }
 
-ffi::Module Load(const Package& package) {
+ffi::Module Load(Package& package) {
   const Folder folder;
   const std::string path = folder.path() / "lib.so";
   std::ofstream file(path, std::ios::binary);
-  file << package.library;
+  file << std::exchange(package.library, {});
   file.close();
   if (!file) throw Refused("there is no space for the library", path, "let TMPDIR name a folder");
   const ffi::Module library =
@@ -94,12 +94,13 @@ ffi::Module Load(const Package& package) {
   const auto read =
       ffi::Function::GetGlobalRequired("ffi.Module.load_from_bytes.relax.VMExecutable");
   const Quiet quiet;
-  auto program = read(ffi::Bytes(package.program)).cast<ffi::Module>();
+  auto program = read(ffi::Bytes(std::move(package.program))).cast<ffi::Module>();
   for (const ffi::Any& part : library->imports()) program->ImportModule(part.cast<ffi::Module>());
   return program;
 }
 
-ffi::Module Start(const Package& package, const std::vector<std::string>& libraries) {
+// Takes the library and the program out of the package: weights are large.
+ffi::Module Start(Package& package, const std::vector<std::string>& libraries) {
   if (!package.runtimes.empty() && libraries.empty()) {
     throw Refused("it has parts for " + package.runtimes[0] + ", which needs a library of its own",
                   package.path, "name that library: --library FILE");
@@ -131,9 +132,7 @@ void Collect(const ffi::Any& value, std::vector<ffi::Tensor>& into) {
 Network::Network(Package package, const std::vector<std::string>& libraries)
     : package_(std::move(package)),
       machine_(Start(package_, libraries)),
-      main_(machine_->GetFunction("main").value()) {
-  package_.library = package_.program = std::string();
-}
+      main_(machine_->GetFunction("main").value()) {}
 
 void Network::Check(const std::vector<ffi::Tensor>& inputs) const {
   std::string takes;

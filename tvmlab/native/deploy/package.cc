@@ -2,7 +2,7 @@
 
 #include <tvm/ffi/extra/json.h>
 
-#include <exception>
+#include <algorithm>
 #include <utility>
 
 #include "archive.h"
