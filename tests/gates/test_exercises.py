@@ -1,120 +1,202 @@
-"""Every exercise takes a right answer and refuses wrong ones: `tests/solutions/` has them all.
-
-One file a notebook, one table an exercise: `stub` is what the reader replaces in the cell, `right`
-and each of `wrong` stand in its place. `before` lists what the exercise needs, ids of cells or
-code in their stead, so that no long measurement runs again.
-"""
+"""Every exercise takes its right answer, and says of wrong ones what is wrong."""
 
 from __future__ import annotations
 
-import re
-import tomllib
+import ast
 from pathlib import Path
-from typing import Any
 
 import pytest
+from exercise_answers import (
+    UNMOVED,
+    Answer,
+    Exercise,
+    answered,
+    checks,
+    exercises_of,
+    sections,
+    titles,
+)
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook
 from notebook_form import load, missing_needs
-from notebook_rules import ROOT, Page, exercises, texts
+from notebook_rules import Page, exercises, texts
 from notebook_samples import good
 
 from notebooks import execute, find
 
 NOTEBOOKS = sorted(find([]))
-SOLUTIONS = ROOT / "tests" / "solutions"
-DONE = re.compile(r"done\b")
-NOT_YET = re.compile("not yet")
-RIGHT = "the right answer"
-
-
-def answers(path: Path) -> dict[str, Any]:
-    """Return the solutions to a notebook's exercises, by cell id, in the order of the file."""
-    file = SOLUTIONS / f"{path.stem}.toml"
-    assert file.exists(), f"{path.name}: no worked solutions, expected {file.relative_to(ROOT)}"
-    return tomllib.loads(file.read_text(encoding="utf-8"))
-
-
-def answered(source: str, stub: str, answer: str, name: str) -> str:
-    """Return the cell with the reader's lines in place of the stub."""
-    stub, answer = stub.strip("\n"), answer.strip("\n")
-    assert source.count(stub) == 1, f"{name}: the stub stands {source.count(stub)} times in it"
-    return source.replace(stub, answer)
-
-
-def trial(notebook: NotebookNode, solutions: dict[str, Any]) -> tuple[NotebookNode, dict[str, str]]:
-    """Return a notebook of the answers and what they need, and by cell id what each answer is."""
-    code = {cell.id: cell.source for cell in notebook.cells if cell.cell_type == "code"}
-    made, tried = new_notebook(), {}
-    for name, exercise in solutions.items():
-        for number, piece in enumerate(exercise.get("before", [])):
-            is_id = re.fullmatch(r"[a-z0-9-]+", piece)
-            source, own = (code[piece], piece) if is_id else (piece, f"{name}-before-{number}")
-            made.cells.append(new_code_cell(source, id=own))
-        # The stub and the wrong answers come first: the right one must work after them.
-        pieces = {"the stub": exercise["stub"], **exercise["wrong"], RIGHT: exercise["right"]}
-        for number, (what, answer) in enumerate(pieces.items()):
-            own = f"{name}-{number}"
-            source = answered(code[name], exercise["stub"], answer, name)
-            made.cells.append(new_code_cell(source, id=own))
-            tried[own] = what
-    return made, tried
+MOVED = [path for path in NOTEBOOKS if not (UNMOVED / f"{path.stem}.toml").exists()]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_every_exercise_has_its_answers(path: Path) -> None:
     page = Page(path, path.read_text(encoding="utf-8"))
-    solutions = answers(path)
-    assert sorted(solutions) == sorted(exercises(page))
-    for name, exercise in solutions.items():
-        assert exercise["wrong"], f"{path.name}, {name}: no wrong answer"
+    found = exercises_of(page.nb, path)
+    assert sorted(one.name for one in found) == sorted(exercises(page))
+    assert all(len(one.answers) > 2 for one in found)  # The stub, the right one, and more.
 
 
-def judged(
-    notebook: NotebookNode, solutions: dict[str, Any], folder: Path
-) -> tuple[dict[str, str], dict[str, str]]:
+@pytest.mark.parametrize("path", MOVED, ids=lambda path: path.stem)
+def test_the_exercises_keep_their_form(path: Path) -> None:
+    notebook = load(path)
+    named = titles(notebook)
+    assert len(named) >= 2
+    for name in named:
+        [cell] = [cell for cell in notebook.cells if cell.id == name]
+        # An import, what the reader replaces, and one call.
+        assert answered(cell.source, "pass").count("check_") == 2, name
+    text = (path.parent / "solutions" / f"{path.stem}.md").read_text(encoding="utf-8")
+    solved = sections(text)
+    assert list(solved) == list(named.values())
+    assert all(len(answers) >= 4 for answers in solved.values())  # Three that are wrong.
+    assert f"(../{path.name}#On-your-own)" in text
+    links = [cell for cell in notebook.cells if f"(solutions/{path.stem}.md)" in cell.source]
+    assert len(links) == 1
+
+
+def judged(found: list[Exercise], folder: Path) -> tuple[dict[str, str], dict[str, str]]:
     """Run the answers; return what each stub's check says, and where a check is wrong."""
-    made, tried = trial(notebook, solutions)
+    made, tried = new_notebook(), {}
+    for one in found:
+        for number, source in enumerate(one.before):
+            made.cells.append(new_code_cell(source, id=f"{one.name}-before-{number}"))
+        for number, answer in enumerate(one.answers):
+            made.cells.append(new_code_cell(answer.cell, id=f"{one.name}-{number}"))
+            tried[f"{one.name}-{number}"] = one.name, answer
     execute(made, folder)
     said = {cell.id: "".join(texts(cell)) for cell in made.cells}
     wrongly = {
-        f"{name.rpartition('-')[0]}, {what}": said[name]
-        for name, what in tried.items()
-        if not (DONE if what == RIGHT else NOT_YET).match(said[name])
+        f"{exercise}, {answer.what}": said[name]
+        for name, (exercise, answer) in tried.items()
+        if not _begins(said[name], answer.says)
     }
-    return {name: said[f"{name}-0"] for name in solutions}, wrongly
+    return {one.name: said[f"{one.name}-0"] for one in found}, wrongly
+
+
+def _begins(text: str, start: str) -> bool:
+    """Say whether the text begins so, and not in the middle of a word."""
+    return text.startswith(start) and not text[len(start) : len(start) + 1].isalnum()
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_right_answers_are_taken_and_wrong_ones_refused(path: Path) -> None:
+def test_right_answers_are_taken_and_wrong_ones_explained(path: Path) -> None:
     notebook = load(path)
     if missing := missing_needs(notebook):
         pytest.skip(f"{path.name} needs {', '.join(missing)}: not on this machine")
-    solutions = answers(path)
-    stubs, wrongly = judged(notebook, solutions, path.parent)
+    found = exercises_of(notebook, path)
+    stubs, wrongly = judged(found, path.parent)
     assert not wrongly, f"{path.name}: these checks say the wrong thing: {wrongly}"
     committed = {cell.id: "".join(texts(cell)) for cell in notebook.cells if "outputs" in cell}
-    assert stubs == {name: committed[name] for name in solutions}, path.name
+    assert stubs == {one.name: committed[one.name] for one in found}, path.name
+
+
+# The gate itself.
+
+CELL = "from tvmlab.exercises import check_four\n\nanswer = 0\n\ncheck_four(answer)"
+SECTION = """
+## 1. Four
+
+Count.
+
+```python
+answer = 4
+```
+
+```text
+done: four
+```
+
+### Too far
+
+```python
+answer = 5
+```
+
+```text
+not yet: one too many
+```
+"""
 
 
 def test_a_check_that_judges_wrongly_is_found(tmp_path: Path) -> None:
-    notebook = good()
-    checks = {"four": "answer > 3", "five": "answer == limit"}
-    for name, check in checks.items():
-        cell = next(cell for cell in notebook.cells if cell.id == f"exercise-{name}")
-        cell.source = f"answer = 0\nprint('done' if {check} else 'not yet')"
-    answer = {"stub": "answer = 0", "right": "answer = 4", "wrong": {"too far": "answer = 5"}}
-    solutions = {"exercise-four": answer, "exercise-five": answer | {"before": ["limit = 5"]}}
-    stubs, wrongly = judged(notebook, solutions, tmp_path)
-    assert stubs == dict.fromkeys(solutions, "not yet\n")
+    def cell(check: str, value: int) -> str:
+        return f"answer = {value}\nprint('done: so' if {check} else 'not yet: less')"
+
+    def tried(name: str, check: str, before: list[str], hint: str) -> Exercise:
+        says = {0: "not yet", 5: f"not yet: {hint}", 4: "done: so"}
+        answers = [Answer(str(value), cell(check, value), text) for value, text in says.items()]
+        return Exercise(name, before, answers)
+
+    found = [
+        tried("four", "answer > 3", [], "less"),
+        tried("five", "answer == limit", ["limit = 5"], "less"),
+        tried("three", "answer == 4", [], "more"),
+        tried("cut", "answer == 4", [], "le"),
+    ]
+    stubs, wrongly = judged(found, tmp_path)
+    assert stubs == dict.fromkeys(["four", "five", "three", "cut"], "not yet: less\n")
     assert wrongly == {
-        "exercise-four, too far": "done\n",
-        "exercise-five, too far": "done\n",
-        "exercise-five, the right answer": "not yet\n",
+        "four, 5": "done: so\n",
+        "five, 5": "done: so\n",
+        "five, 4": "not yet: less\n",
+        "three, 5": "not yet: less\n",
+        "cut, 5": "not yet: less\n",
     }
 
 
-def test_a_stub_that_is_not_in_the_cell_is_refused() -> None:
-    answer = {"stub": "answer = 7", "right": "answer = 4", "wrong": {}}
-    with pytest.raises(AssertionError, match="exercise-four: the stub stands 0 times"):
-        trial(good(), {"exercise-four": answer})
+def test_a_file_of_solutions_is_read() -> None:
+    assert sections(SECTION) == {
+        "1. Four": [
+            Answer("the right answer", "answer = 4\n", "done: four"),
+            Answer("Too far", "answer = 5\n", "not yet: one too many"),
+        ]
+    }
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("done: four", "four"),
+        ("not yet: one", "one"),
+        ("```text\nnot yet: one too many\n```", ""),
+        ("```python\nanswer = 5\n```", ""),
+    ],
+)
+def test_an_answer_without_its_check_is_refused(old: str, new: str) -> None:
+    assert old in SECTION
+    with pytest.raises(AssertionError, match=r"Four|Too far"):
+        sections(SECTION.replace(old, new))
+
+
+def test_an_answer_takes_the_place_of_the_stub() -> None:
+    cell = answered(CELL, "\nanswer = 4\n")
+    assert cell == CELL.replace("= 0", "= 4")
+    assert ast.parse(cell)
+
+
+@pytest.mark.parametrize("tail", ["", "answer", "print(answer)", "check_four(answer)\nanswer = 1"])
+def test_a_cell_that_does_not_end_in_its_check_is_refused(tail: str) -> None:
+    with pytest.raises(AssertionError, match="does not call check_four"):
+        answered(CELL.replace("check_four(answer)", tail), "answer = 4")
+
+
+def _notebook(*sources: str) -> NotebookNode:
+    notebook = good()
+    cells = [cell for cell in notebook.cells if cell.id.startswith("exercise-")]
+    for cell, source in zip(cells, sources, strict=True):
+        cell.source = source
+    own = next(cell for cell in notebook.cells if cell.id == "own")
+    own.source += "\n\n**1. Count.** To four.\n\nSo.\n\n**2. Who has five?** Count."
+    return notebook
+
+
+def test_a_check_belongs_to_the_title_above_it() -> None:
+    notebook = _notebook("print(1)", CELL)
+    assert titles(notebook) == {"exercise-five": "2. Who has five?"}
+    assert checks(CELL)
+    assert not checks("print(1)")
+
+
+def test_two_checks_under_one_title_are_refused() -> None:
+    with pytest.raises(AssertionError, match="a second check under '2"):
+        titles(_notebook(CELL, CELL))

@@ -1,0 +1,186 @@
+"""What the checks of exercises say: verdicts, shapes, values, differences of IR."""
+
+from __future__ import annotations
+
+import linecache
+import subprocess
+import sys
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tvmlab import exercises
+from tvmlab.exercises.arrays import same_shape, same_values
+from tvmlab.exercises.ir import LINES, difference
+from tvmlab.exercises.verdict import NotYet, call, exercise, whole
+
+
+def hint(function: Callable[..., object], *arguments: object, **named: object) -> str:
+    with pytest.raises(NotYet) as found:
+        function(*arguments, **named)
+    return str(found.value)
+
+
+# Verdicts.
+
+
+@exercise
+def check_four(answer: int) -> str:
+    """Check that an answer is four."""
+    if answer != 4:
+        raise NotYet(f"{answer} is not four")
+    return "it is four"
+
+
+def test_a_check_prints_and_returns_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check_four(4) is None
+    assert check_four(answer=5) is None
+    assert capsys.readouterr().out == "done: it is four\nnot yet: 5 is not four\n"
+    assert check_four.__doc__ == "Check that an answer is four."
+
+
+def test_a_mistake_of_the_check_itself_is_raised() -> None:
+    with pytest.raises(TypeError):
+        check_four()
+
+
+def learned(source: str, name: str) -> Callable[..., object]:
+    """Define a function as a cell would: Python finds its lines."""
+    file = "<cell of an exercise>"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    scope: dict[str, object] = {}
+    exec(compile(source, file, "exec"), scope)
+    found = scope[name]
+    assert callable(found)
+    return found
+
+
+def test_what_a_learner_wrote_is_called() -> None:
+    assert call(max, 2, 3) == 3
+    half = learned("def half(x):\n    return helper(x)\ndef helper(x):\n    return x / 0\n", "half")
+    assert hint(call, half, 2) == (
+        "half(2) raises ZeroDivisionError: division by zero\n  in the line: return x / 0"
+    )
+    assert hint(call, int, "x" * 50).startswith("int(...) raises ValueError: invalid literal")
+    assert hint(call, int, object()).startswith("int(...) raises TypeError")
+
+
+def test_a_missing_return_is_told() -> None:
+    nothing = learned("def nothing(x):\n    x + 1\n", "nothing")
+    assert hint(call, nothing, (1, 2)).startswith("nothing((1, 2)) raises TypeError")
+    assert hint(call, nothing, 1) == "nothing(1) returns None: is a `return` missing?"
+    assert call(nothing, 1, returns=False) is None
+
+
+def test_whole_numbers() -> None:
+    assert whole(3, "n") == 3
+    assert hint(whole, 3.0, "n") == "n is 3.0, expected a whole number"
+    assert hint(whole, True, "n") == "n is True, expected a whole number"
+    assert hint(whole, 0, "n") == "n is 0, expected at least 1"
+
+
+# Arrays.
+
+
+def test_shapes() -> None:
+    good = np.zeros((2, 3))
+    assert same_shape(good, (2, 3), "x") is good
+    assert hint(same_shape, [1], (1,), "x") == "x is a list, expected a NumPy array"
+    start = "x has the shape (2, 3), expected"
+    assert hint(same_shape, good, (2, 3, 1), "x") == f"{start} (2, 3, 1): 2 axes for 3"
+    assert hint(same_shape, good, (3, 2), "x").endswith("its axes stand in another order")
+    assert hint(same_shape, good, (2, 4), "x").endswith("axis 1 is 1 too short")
+    assert hint(same_shape, good, (1, 2), "x").endswith("axis 0 is 1 too long")
+
+
+def test_values() -> None:
+    wanted = np.array([[1, 2], [3, 4]])
+    same_values(wanted + 0.25, wanted, "x", tolerance=0.25)
+    off = np.array([[1, 2], [9, 8]])
+    assert hint(same_values, off, wanted, "x") == (
+        "2 of 4 values of x are wrong; the first, at [1, 0], is 9, expected 3"
+    )
+    assert "the first, at [0], is nan, expected 1" in hint(
+        same_values, np.array([np.nan]), np.ones(1), "x", tolerance=9.0
+    )
+    assert hint(same_values, np.array(2), np.array(1), "x") == (
+        "1 of 1 values of x are wrong; the first is 2, expected 1"
+    )
+    big = np.array([255], "uint8"), np.array([0], "uint8")
+    assert "is 255, expected 0" in hint(same_values, *big, "x")
+    assert "axis 0 is 1 too short" in hint(same_values, np.ones(1), np.ones(2), "x")
+
+
+# Differences of IR.
+
+FOUR = """
+def main(x):
+    lv = multiply(x, 2)
+    lv1 = add(lv, 1)
+    gv = relu(lv1)
+    return gv
+"""
+
+
+def test_a_difference_of_ir_shows_what_is_too_much() -> None:
+    less = FOUR.replace("    lv1 = add(lv, 1)\n", "").replace("relu(lv1)", "relu(lv)")
+    assert difference(FOUR, less).splitlines() == [
+        "--- yours",
+        "+++ expected",
+        "      lv = multiply(x, 2)",
+        "-     lv1 = add(lv, 1)",
+        "      gv = relu(lv1)",
+    ]
+    assert difference(FOUR, FOUR) == ""
+    assert difference(FOUR, FOUR + "\n\n") == ""
+
+
+def test_another_operand_is_shown_where_all_else_is_equal() -> None:
+    other = FOUR.replace("relu(lv1)", "relu(lv)")
+    shown = difference(FOUR, other)
+    assert "-     gv = relu(lv1)\n+     gv = relu(lv)" in shown
+
+
+def test_places_far_apart_are_shown_apart() -> None:
+    lines = [f"call {number}" for number in range(9)]
+    shown = difference("\n".join(lines), "\n".join(["call x", *lines[1:8], "call y"]))
+    assert shown.splitlines()[2:] == [
+        *("- call 0", "+ call x", "  call 1", "...", "  call 7", "- call 8", "+ call y")
+    ]
+
+
+texts = st.lists(st.sampled_from(["a", "b", "lv = c", "lv1 = c", "  %12"]), max_size=30)
+
+
+@given(texts, texts)
+def test_a_difference_is_short_and_true(yours: list[str], expected: list[str]) -> None:
+    found, wanted = ("x\n" + "\n".join(lines) + "\ny" for lines in (yours, expected))
+    shown = difference(found, wanted).splitlines()
+    assert bool(shown) == (found != wanted)
+    assert len(shown) <= LINES
+    for line in shown[2:]:
+        text = line[2:]
+        assert line.startswith("...") or text in (wanted if line[0] == "+" else found).split("\n")
+
+
+# The package.
+
+
+def test_every_check_has_its_module_and_says_what_it_takes() -> None:
+    assert set(exercises.__all__) <= set(dir(exercises))
+    for name in exercises.__all__:
+        check = getattr(exercises, name)
+        assert check.__name__ == name
+        assert name in sys.modules[check.__module__].__all__
+        assert "Parameters\n" in check.__doc__, name
+    with pytest.raises(AttributeError, match="check_nothing"):
+        exercises.check_nothing  # noqa: B018
+
+
+def test_no_check_is_imported_before_it_is_asked_for() -> None:
+    code = "import tvmlab.exercises, sys; print('tvm' in sys.modules, 'numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False False\n"

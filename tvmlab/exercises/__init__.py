@@ -1,0 +1,36 @@
+"""The checks of the notebooks' exercises: they say what is wrong in a learner's terms.
+
+A check is called with what the learner made. It prints ``done: ...`` and what holds now, or
+``not yet: ...`` and what to look at: a shape, the first wrong value, the lines in which the IR
+differs. It returns nothing and does not raise for a wrong answer. A module holds the checks of one
+notebook, and the worked solutions are in ``notebooks/solutions/``.
+
+A check is imported with its own notebook's module only, when it is first asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+
+# Where a check comes from.
+_FROM = {
+    "check_guard": "schedule_a_computation",
+    "check_register_tile": "schedule_a_computation",
+}
+
+__all__ = sorted(_FROM)
+
+
+def __getattr__(name: str) -> Callable[..., None]:
+    """Import a check when it is first asked for."""
+    if name not in _FROM:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: Callable[..., None] = getattr(import_module(f".{_FROM[name]}", __name__), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    """List the checks, imported or not."""
+    return sorted({*globals(), *_FROM})

@@ -1,0 +1,59 @@
+"""Where one module's IR differs from another's, in a few lines."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+
+__all__ = ["LINES", "difference"]
+
+LINES = 15  # of a difference, the last of which may say how many are left out
+# Names that a printer counts up. One operator more or less shifts all that come after it.
+COUNTED = re.compile(r"%\d+|\b(?:lv|gv)\d*\b")
+
+
+def difference(found: str, wanted: str) -> str:
+    """Compare two printed modules.
+
+    Parameters
+    ----------
+    found : str
+        The IR that the learner made.
+    wanted : str
+        The IR that was asked for, printed in the same way.
+
+    Returns
+    -------
+    str
+        A unified difference with a line of context, `LINES` lines at most: ``-`` stands before what
+        is yours, ``+`` before what is expected. Lines that only count their variables differently
+        are not shown, unless nothing else differs. Empty where the texts are equal.
+    """
+    yours, expected = found.strip().splitlines(), wanted.strip().splitlines()
+    if yours == expected:
+        return ""
+    masked = [[COUNTED.sub("%", line) for line in lines] for lines in (yours, expected)]
+    same = masked[0] == masked[1]
+    keys = (yours, expected) if same else (masked[0], masked[1])
+    lines = ["--- yours", "+++ expected", *_hunks(yours, expected, *keys)]
+    if len(lines) > LINES:
+        left = len(lines) - LINES + 1
+        lines = [*lines[: LINES - 1], f"... and {left} more lines"]
+    return "\n".join(lines)
+
+
+def _hunks(
+    yours: Sequence[str], expected: Sequence[str], key: Sequence[str], other: Sequence[str]
+) -> list[str]:
+    """List the changed lines, with one unchanged line around them, as the keys align them."""
+    lines: list[str] = []
+    for group in difflib.SequenceMatcher(None, key, other, autojunk=False).get_grouped_opcodes(1):
+        lines.append("...")
+        for tag, start, stop, first, last in group:
+            if tag == "equal":
+                lines += [f"  {line}" for line in yours[start:stop]]
+            else:
+                lines += [f"- {line}" for line in yours[start:stop]]
+                lines += [f"+ {line}" for line in expected[first:last]]
+    return lines[1:]

@@ -1,0 +1,87 @@
+"""The checks of notebook 02, Schedule a computation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm import s_tir, te
+
+from .assembly import assembly, multiply_add_loop
+from .verdict import NotYet, call, exercise, whole
+
+__all__ = ["check_guard", "check_register_tile"]
+
+LENGTH = 1000  # elements of the vector
+SMALLEST, LARGEST = 32, 128
+SIZE = 1024  # rows and columns of the matrices
+LANES, REGISTERS = 8, 16  # what AVX2 has for float32
+BAR = 0.7  # loads for each multiply-add
+
+
+@exercise
+def check_guard(factor: int) -> str:
+    """Check a factor that splits a loop over 1000 elements without a guard.
+
+    Parameters
+    ----------
+    factor : int
+        The length of the inner loop, from 32 to 128 elements.
+    """
+    whole(factor, "factor")
+    if not SMALLEST <= factor <= LARGEST:
+        raise NotYet(f"{factor} is outside of {SMALLEST} to {LARGEST}")
+    a, b = (te.placeholder((LENGTH,), name=name) for name in "AB")
+    c = te.compute(a.shape, lambda i: a[i] + b[i], name="C")
+    sch = s_tir.Schedule(te.create_prim_func([a, b, c]))
+    sch.split(sch.get_loops(sch.get_sblock("C"))[0], factors=[None, factor])
+    lines = sch.mod["main"].script().splitlines()
+    if guards := [line.strip() for line in lines if "T.where" in line]:
+        blocks, left = divmod(LENGTH, factor)
+        raise NotYet(
+            f"{factor} leaves a guard: {blocks} blocks are full, and the last has {left} elements\n"
+            f"  {guards[0]}"
+        )
+    return f"{LENGTH // factor} blocks, and every block is full"
+
+
+@exercise
+def check_register_tile(
+    tile: int, vectors: int, register_blocked: Callable[..., s_tir.Schedule]
+) -> str:
+    """Check a register tile for a processor with AVX2: few loads, and no spill.
+
+    Parameters
+    ----------
+    tile : int
+        Rows of the tile.
+    vectors : int
+        Vectors in a row, of eight float32 each.
+    register_blocked : callable
+        The notebook's schedule: takes the matrices' size, the lanes, `vectors`, `tile`, and by name
+        `rows` and `depth` of the block in the cache; returns a schedule.
+    """
+    whole(tile, "my_tile")
+    whole(vectors, "my_vectors")
+
+    def scheduled(tile: int, vectors: int) -> s_tir.Schedule:
+        return register_blocked(SIZE, LANES, vectors, tile, rows=8 * tile, depth=1)
+
+    loop = multiply_add_loop(assembly(call(scheduled, tile, vectors).mod, "x86-64-v3"))
+    sums, spills = (sum(word in line for line in loop) for word in ("vfmadd", "(%rsp)"))
+    loads = sum("(" in line for line in loop) - spills
+    if spills:
+        raise NotYet(
+            f"{spills} accesses to the stack: {tile} x {vectors} sums, {vectors} vectors of B and "
+            f"a number of A want {tile * vectors + vectors + 1} registers, and there are "
+            f"{REGISTERS}"
+        )
+    if loads >= BAR * sums:
+        reuse = (
+            "a number of A serves one vector only"
+            if vectors == 1
+            else "with more rows, a vector of B would serve more sums"
+        )
+        raise NotYet(
+            f"{loads} loads for {sums} multiply-adds, expected fewer than {BAR} each: {reuse}"
+        )
+    return f"{loads} loads for {sums} multiply-adds, and all sums stay in registers"

@@ -1,0 +1,107 @@
+"""What a check says, and how it calls what a learner wrote."""
+
+from __future__ import annotations
+
+import functools
+import traceback
+from collections.abc import Callable
+from typing import Any, ParamSpec
+
+from .._telling import telling
+
+__all__ = ["NotYet", "call", "exercise", "whole"]
+
+P = ParamSpec("P")
+PLAIN = (bool, int, float, str, tuple, list)
+LONGEST = 40  # characters of an argument that is shown
+
+
+class NotYet(Exception):
+    """An answer is not right yet; the message says why, and what to look at."""
+
+
+def exercise(check: Callable[P, str]) -> Callable[P, None]:
+    """Make a check of a function that returns what holds, or raises `NotYet`.
+
+    Parameters
+    ----------
+    check : callable
+        Returns what is to be said of a right answer, in one line, without a full stop.
+
+    Returns
+    -------
+    callable
+        Takes the same, prints ``done: ...`` or ``not yet: ...``, and returns None.
+    """
+
+    @functools.wraps(check)
+    def told(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            praise = check(*args, **kwargs)
+        except NotYet as hint:
+            print(f"not yet: {hint}")
+        else:
+            print(f"done: {praise}")
+
+    told.__annotations__["return"] = "None"
+    return told
+
+
+def call(function: Callable[..., Any], *arguments: Any, returns: bool = True) -> Any:
+    """Call what a learner wrote.
+
+    Parameters
+    ----------
+    function : callable
+        The learner's.
+    arguments
+        What it is given; numbers and other short values are shown where it fails.
+    returns : bool, optional
+        Whether it has to return something.
+
+    Returns
+    -------
+    object
+        What it returned.
+
+    Raises
+    ------
+    NotYet
+        It raised: says what, and in which line of the function's cell. Or it returned None.
+    """
+    name = getattr(function, "__name__", "it")
+    shown = [repr(one) if isinstance(one, PLAIN) else "..." for one in arguments]
+    shown = [one if len(one) <= LONGEST else "..." for one in shown]
+    called = f"{name}({', '.join(shown)})"
+    try:
+        value = function(*arguments)
+    except Exception as error:
+        what = f"{called} raises {type(error).__name__}: {telling(error)}"
+        raise NotYet(what + _where(function, error)) from error
+    if value is None and returns:
+        raise NotYet(f"{called} returns None: is a `return` missing?")
+    return value
+
+
+def _where(function: Callable[..., Any], error: Exception) -> str:
+    """Say which of the function's own lines the error came from."""
+    code = getattr(function, "__code__", None)
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if code is not None and frame.filename == code.co_filename and frame.line:
+            return f"\n  in the line: {frame.line}"
+    return ""
+
+
+def whole(value: object, name: str, *, least: int = 1) -> int:
+    """Take a whole number from a learner.
+
+    Raises
+    ------
+    NotYet
+        It is none, or is below `least`.
+    """
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise NotYet(f"{name} is {value!r}, expected a whole number")
+    if value < least:
+        raise NotYet(f"{name} is {value}, expected at least {least}")
+    return value
