@@ -15,6 +15,9 @@ from importlib import import_module
 
 # Where a check comes from.
 _FROM = {
+    "check_drop_requantize": "match_and_rewrite",
+    "check_fold_pad": "match_and_rewrite",
+    "check_pad_stops": "match_and_rewrite",
     "check_guard": "schedule_a_computation",
     "check_register_tile": "schedule_a_computation",
 }

@@ -1,0 +1,168 @@
+"""The checks of notebook 05, Match and rewrite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.relax import dpl
+from tvm_ffi import structural_equal
+
+from .. import relay
+from .ir import difference
+from .verdict import NotYet, call, exercise
+
+__all__ = ["check_drop_requantize", "check_fold_pad", "check_pad_stops"]
+
+FIXED = '#[version = "0.0.5"]\n'
+# The example of the notebook without the requantize that changes nothing.
+DROPPED = """def @main(%x: Tensor[(1, 4), int8]) {
+  %0 = qnn.requantize(%x, 0.5f, 3, 0.5f, 3, out_dtype="uint8");
+  %1 = qnn.requantize(%0, 0.5f, 3, 0.5f, 4, out_dtype="uint8");
+  qnn.requantize(%1, 0.5f, 4, 0.25f, 4, out_dtype="uint8")
+}
+"""
+REQUANTIZES = 4  # in the notebook's example
+# A pad with another width on each side, before a convolution that pads already.
+ASKEW = """def @main(%x: Tensor[(1, 1, 8, 8), uint8], %w: Tensor[(1, 1, 3, 3), int8]) {
+  %0 = nn.pad(%x, 7f, pad_width=[[0, 0], [0, 0], [1, 0], [2, 1]]);
+  qnn.conv2d(%0, %w, 7, 0, 0.5f, 0.25f, padding=[2, 0, 0, 0], channels=1, kernel_size=[3, 3], \
+out_dtype="int32")
+}
+"""
+FOLDED = """def @main(%x: Tensor[(1, 1, 8, 8), uint8], %w: Tensor[(1, 1, 3, 3), int8]) {
+  qnn.conv2d(%x, %w, 7, 0, 0.5f, 0.25f, padding=[3, 2, 0, 1], channels=1, kernel_size=[3, 3], \
+out_dtype="int32")
+}
+"""
+
+
+@exercise
+def check_pad_stops(
+    broken: Callable[[], Any],
+    best: Callable[..., tuple[list[relax.Expr], dict[relax.Expr, str]]],
+    padded: tvm.IRModule,
+    bare: tvm.IRModule,
+) -> str:
+    """Check a pattern that takes a convolution without a pad, and stops at a pad.
+
+    Parameters
+    ----------
+    broken : callable
+        Returns the pattern.
+    best : callable
+        The notebook's: takes a pattern and a module; returns the expressions of the module, and
+        for those of the pattern's best attempt how far it came.
+    padded, bare : tvm.IRModule
+        The convolution with a pad, and without.
+    """
+    pattern = call(broken)
+    _, reached = best(pattern, padded)
+    stops = [expr.op.name for expr in reached if _stops(expr, reached[expr])]
+    at = ", ".join(name.removeprefix("relax.") for name in stops) or "no call"
+    if pattern.match(padded["main"].body):
+        raise NotYet("it takes the form from TFLite, and so a convolution with a pad")
+    if not pattern.match(bare["main"].body):
+        _, reached = best(pattern, bare)
+        fails = [expr.op.name for expr in reached if _stops(expr, reached[expr])]
+        where = ", ".join(name.removeprefix("relax.") for name in fails) or "no call"
+        raise NotYet(f"it does not take the convolution without a pad: there it stops at {where}")
+    if at != "nn.pad":
+        raise NotYet(f"it stops at {at}, expected nn.pad")
+    return "it stops at the pad, and only there"
+
+
+def _stops(expr: relax.Expr, kind: str) -> bool:
+    return isinstance(expr, relax.Call) and "stops" in kind
+
+
+@exercise
+def check_drop_requantize(
+    drop_requantize: Callable[[tvm.IRModule], tvm.IRModule], chain: tvm.IRModule
+) -> str:
+    """Check a pass that takes out a requantize that changes nothing.
+
+    Parameters
+    ----------
+    drop_requantize : callable
+        Takes a module and returns the new one.
+    chain : tvm.IRModule
+        The notebook's example: four requantizes, the first of which changes nothing.
+    """
+    found = _module(drop_requantize, chain)
+    wanted = relay.fromtext(FIXED + DROPPED)
+    left = relay.analysis.list_op_freqs(found).get("qnn.requantize", 0)
+    if left == REQUANTIZES:
+        raise NotYet(f"all four are left\n{_shown(found, wanted)}")
+    if left < REQUANTIZES - 1:
+        gone = REQUANTIZES - left
+        raise NotYet(
+            f"{gone} are gone, and only one of the four changes neither scale nor zero point nor "
+            f"type\n{_shown(found, wanted)}"
+        )
+    if not structural_equal(found, wanted):
+        raise NotYet(f"one is gone, and the module is not what is left\n{_shown(found, wanted)}")
+    return "what changes nothing is gone, and the other three are left"
+
+
+@exercise
+def check_fold_pad(
+    fold_pad: Callable[[tvm.IRModule], tvm.IRModule], padded: tvm.IRModule, bare: tvm.IRModule
+) -> str:
+    """Check a pass that folds a pad into the quantized convolution behind it.
+
+    Parameters
+    ----------
+    fold_pad : callable
+        Takes a module and returns the new one.
+    padded, bare : tvm.IRModule
+        The notebook's convolution with a pad, and what it shall become.
+    """
+    found = _module(fold_pad, padded)
+    if "nn.pad" in relay.analysis.list_op_freqs(found):
+        raise NotYet(f"the pad is there\n{_shown(found, bare)}")
+    if not structural_equal(found, bare):
+        raise NotYet(
+            f"the pad is gone, and the result is another convolution\n{_shown(found, bare)}"
+        )
+    other = _with_zeros(padded)
+    if not structural_equal(kept := _module(fold_pad, other), other):
+        raise NotYet(
+            "a pad with another value than the zero point has to stay\n" + _shown(kept, other)
+        )
+    weights = {"w": np.ones((1, 1, 3, 3), "int8")}
+    askew, wanted = (relay.fromtext(FIXED + text, weights) for text in (ASKEW, FOLDED))
+    if not structural_equal(found := _module(fold_pad, askew), wanted):
+        raise NotYet(
+            "a pad of another width on each side goes to the wrong sides, or the convolution's own "
+            f"padding is lost\n{_shown(found, wanted)}"
+        )
+    return "the convolution pads by itself, on every side as much as the pad did"
+
+
+def _module(change: Callable[[tvm.IRModule], tvm.IRModule], mod: tvm.IRModule) -> tvm.IRModule:
+    found = call(change, mod)
+    if not isinstance(found, tvm.IRModule):
+        kind = type(found).__name__
+        raise NotYet(f"{change.__name__} returns a {kind}, expected a module")
+    return found
+
+
+def _with_zeros(mod: tvm.IRModule) -> tvm.IRModule:
+    """Have the module's pad put zeros."""
+    x = dpl.wildcard()
+    pad = dpl.is_op("relax.nn.pad")(x)
+
+    def zeros(call: relax.Call, found: dict[dpl.DFPattern, relax.Expr]) -> relax.Expr:
+        return relax.op.nn.pad(found[x], call.attrs.pad_width, "constant", 0.0)
+
+    return tvm.IRModule({"main": dpl.rewrite_call(pad, zeros, mod["main"])})
+
+
+def _shown(found: tvm.IRModule, wanted: tvm.IRModule) -> str:
+    """Compare two modules as Relay would print them, without types and constants."""
+    texts = (relay.astext(mod, show_meta_data=False, types=False) for mod in (found, wanted))
+    return difference(*texts)
