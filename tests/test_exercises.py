@@ -88,7 +88,7 @@ def test_whole_numbers() -> None:
 def test_shapes() -> None:
     good = np.zeros((2, 3))
     assert same_shape(good, (2, 3), "x") is good
-    assert hint(same_shape, [1], (1,), "x") == "x is a list, expected a NumPy array"
+    assert hint(same_shape, [1], (1,), "x") == "x is of type list, expected a NumPy array"
     start = "x has the shape (2, 3), expected"
     assert hint(same_shape, good, (2, 3, 1), "x") == f"{start} (2, 3, 1): 2 axes for 3"
     assert hint(same_shape, good, (3, 2), "x").endswith("its axes stand in another order")

@@ -117,13 +117,16 @@ def sections(text: str) -> dict[str, list[Answer]]:
 
 
 def answered(source: str, answer: str) -> str:
-    """Return an exercise's cell, the import of a check, a stub and one call, with another answer.
+    """Return an exercise's cell, with another answer in place of the stub.
 
-    A sentence is raised where the cell has another form.
+    The cell has imports, that of a check the last of them, then the stub, then a call of the check;
+    where it has another form an assertion says so.
     """
     body = ast.parse(source).body
-    first, last = body[0], body[-1]
+    first, *_ = (one for one in body if not isinstance(one, ast.Import))
+    last = body[-1]
     assert isinstance(first, ast.ImportFrom), source
+    assert first.module == "tvmlab.exercises", source
     [name] = [alias.name for alias in first.names]
     assert isinstance(last, ast.Expr), f"the last line does not call {name}:\n{source}"
     assert isinstance(last.value, ast.Call), f"the last line does not call {name}:\n{source}"

@@ -17,9 +17,11 @@ from importlib import import_module
 _FROM = {
     "check_drop_requantize": "match_and_rewrite",
     "check_fold_pad": "match_and_rewrite",
-    "check_pad_stops": "match_and_rewrite",
+    "check_fusion": "start_here",
     "check_guard": "schedule_a_computation",
+    "check_pad_stops": "match_and_rewrite",
     "check_register_tile": "schedule_a_computation",
+    "check_wide_vectors": "start_here",
 }
 
 __all__ = sorted(_FROM)

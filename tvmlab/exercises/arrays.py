@@ -32,7 +32,7 @@ def same_shape(found: object, wanted: tuple[int, ...], name: str) -> np.ndarray:
         It is no array, or has another shape; says in which way it differs.
     """
     if not isinstance(found, np.ndarray):
-        raise NotYet(f"{name} is a {type(found).__name__}, expected a NumPy array")
+        raise NotYet(f"{name} is of type {type(found).__name__}, expected a NumPy array")
     if found.shape == wanted:
         return found
     what = f"{name} has the shape {found.shape}, expected {wanted}"

@@ -1,0 +1,82 @@
+"""The checks of notebook 00, Start here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tvm
+from tvm import relax, s_tir
+
+from .assembly import assembly
+from .ir import difference
+from .verdict import NotYet, call, exercise, whole
+
+__all__ = ["check_fusion", "check_wide_vectors"]
+
+REGISTER = 512  # bits of a zmm register
+FLOAT = 32  # bits
+RESULT = 8 * 16  # numbers in the result of each of the three operators
+
+
+@exercise
+def check_wide_vectors(wide: s_tir.Schedule) -> str:
+    """Check a schedule whose vectors fill the registers of AVX-512.
+
+    Parameters
+    ----------
+    wide : s_tir.Schedule
+        The notebook's schedule of the fused kernel, with another number of lanes.
+    """
+    if not isinstance(wide, s_tir.Schedule):
+        raise NotYet(f"wide is of type {type(wide).__name__}, expected a schedule")
+    lanes = int(wide.get(wide.get_loops(wide.get_sblock("compute"))[-1]).extent)
+    if lanes * FLOAT != REGISTER:
+        raise NotYet(
+            f"{lanes} lanes of float32 are {lanes * FLOAT} bits, and a register has {REGISTER}"
+        )
+    code = assembly(wide.mod, "x86-64-v4")
+    count = sum("vfmadd" in line and "%zmm" in line for line in code)
+    if not count:
+        raise NotYet("no vfmadd uses a zmm register: is the loop over the lanes vectorized?")
+    return "the sums fill zmm registers"
+
+
+@exercise
+def check_fusion(
+    pipeline: Callable[[tvm.IRModule], tvm.IRModule], mod: tvm.IRModule, extra_floats: int
+) -> str:
+    """Check a pipeline that lowers without fusing, and what fusing saves.
+
+    Parameters
+    ----------
+    pipeline : callable
+        A pass: takes a module and returns the new one.
+    mod : tvm.IRModule
+        The notebook's model: a product, a sum, and a ReLU, each with 8 x 16 results.
+    extra_floats : int
+        How many more numbers are written without fusing.
+    """
+    found, wanted = call(pipeline, mod), relax.transform.LegalizeOps()(mod)
+    calls, operators = (text.count("R.call_tir(") for text in (_main(found), _main(wanted)))
+    if calls != operators:
+        raise NotYet(
+            f"the module calls {calls or 'no'} kernel{'s' * (calls != 1)}, one an operator would "
+            f"be {operators}\n{difference(_main(found), _main(wanted))}"
+        )
+    whole(extra_floats, "extra_floats", least=0)
+    between = (operators - 1) * RESULT
+    if extra_floats == operators * RESULT:
+        raise NotYet(
+            f"{extra_floats} counts the final result, too, which the fused kernel writes as well"
+        )
+    if extra_floats == 4 * between:
+        raise NotYet(f"{extra_floats} are the bytes: how many numbers are that?")
+    if extra_floats != between:
+        raise NotYet(f"{extra_floats}: count the results of the product and of the sum")
+    return "two intermediate results stay in registers in the fused, scheduled kernel"
+
+
+def _main(mod: tvm.IRModule) -> str:
+    """Print the function that calls the kernels, and not the kernels."""
+    text: str = mod["main"].script()
+    return text
