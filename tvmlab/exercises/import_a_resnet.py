@@ -1,0 +1,126 @@
+"""The checks of notebook 03, Import a ResNet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from ..executable import Executable
+from ..extras import need
+from ..schedule import Tile
+from .arrays import same_shape, same_values
+from .verdict import NotYet, call, exercise
+
+__all__ = ["check_batch", "check_crop", "check_tile_choice"]
+
+SHORTER, CUT = 256, 224  # pixels
+CLOSE = 11  # how far two ways to scale may be apart, as a mean over pixels, of 255
+BATCH = 16
+LANES, REGISTERS = 8, 16  # what AVX2 has for float32
+LATENCY = 8  # sums that have to be under way for none to wait for itself
+
+
+@exercise
+def check_crop(resize_and_crop: Callable[[np.ndarray], np.ndarray], photograph: np.ndarray) -> str:
+    """Check a function that scales the shorter side and cuts a square out of the middle.
+
+    Parameters
+    ----------
+    resize_and_crop : callable
+        Takes a picture, uint8 of the shape (height, width, 3); returns one of (224, 224, 3).
+    photograph : np.ndarray
+        A picture that is wider than high.
+    """
+    wanted = (CUT, CUT, 3)
+    cropped = same_shape(call(resize_and_crop, photograph), wanted, "the result")
+    off = {what: _apart(cropped, picture) for what, picture in _pictures(photograph)}
+    nearest = min(off, key=lambda what: off[what])
+    if nearest:
+        raise NotYet(nearest)
+    if off[""] > CLOSE:
+        raise NotYet(f"it is {off['']:.0f} of 255 from the middle of the picture, on average")
+    high = call(resize_and_crop, photograph.transpose(1, 0, 2))
+    same_shape(high, wanted, "the result for a picture that is higher than wide")
+    return "proportions kept, cut from the middle"
+
+
+def _apart(one: np.ndarray, other: np.ndarray) -> float:
+    return float(np.abs(one.astype("float64") - other.astype("float64")).mean())
+
+
+def _pictures(photograph: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """Give the right cut, without words, and wrong ones with what is wrong about them."""
+    image = need("PIL.Image", extra="models").fromarray(photograph)
+    height, width = photograph.shape[:2]
+
+    def cut(scaled: np.ndarray) -> np.ndarray:
+        top, left = ((size - CUT) // 2 for size in scaled.shape[:2])
+        return scaled[top : top + CUT, left : left + CUT]
+
+    def resized(wide: float, high: float) -> np.ndarray:
+        return np.asarray(image.resize((round(wide), round(high))))
+
+    scaled = resized(width * SHORTER / height, SHORTER)
+    small = resized(width * CUT / height, CUT)
+    squeezed = "the proportions are not kept: the picture is squeezed into a square"
+    yield "", cut(scaled)
+    yield squeezed, resized(CUT, CUT)
+    yield f"{squeezed} before it is cut", cut(resized(SHORTER, SHORTER))
+    yield "the cut is from the upper left corner", scaled[:CUT, :CUT]
+    yield f"the shorter side is scaled to {CUT} pixels, not to {SHORTER}", cut(small)
+    yield "the picture is cut, and was not scaled before", cut(photograph)
+
+
+@exercise
+def check_batch(sixteen: Executable, pictures: np.ndarray, classes: np.ndarray) -> str:
+    """Check a network that is compiled for sixteen pictures at once.
+
+    Parameters
+    ----------
+    sixteen : Executable
+        The compiled network.
+    pictures : np.ndarray
+        float32 of the shape (n, 1, 8, 8), at least sixteen.
+    classes : np.ndarray
+        What the network with an open batch made of them, whole numbers of the shape (n,).
+    """
+    if not isinstance(sixteen, Executable):
+        kind = type(sixteen).__name__
+        raise NotYet(f"sixteen is of type {kind}, expected an executable: compile what you load")
+    declared, wanted = sixteen.signature.inputs[0].shape, (BATCH, *pictures.shape[1:])
+    if declared != wanted:
+        loose = [size for size in declared if isinstance(size, str)]
+        why = f": {loose[0]} may be any number" if loose else ""
+        raise NotYet(f"the executable takes {declared}, expected {wanted}{why}")
+    found = np.asarray(sixteen(pictures[:BATCH]))
+    same_values(found.argmax(axis=1), classes[:BATCH], "the classes")
+    return "sixteen at once, all as before"
+
+
+@exercise
+def check_tile_choice(tile: Tile) -> str:
+    """Check a register tile that fits the sixteen registers of AVX2.
+
+    Parameters
+    ----------
+    tile : Tile
+        Pixels and channels whose sums are in registers at the same time.
+    """
+    if not isinstance(tile, Tile):
+        raise NotYet(f"my_tile is of type {type(tile).__name__}, expected a Tile")
+    vectors, left = divmod(tile.channels, LANES)
+    if left:
+        raise NotYet(f"{tile.channels} channels are no whole number of vectors of {LANES} lanes")
+    pixels = tile.rows * tile.columns
+    wanted = (pixels + 1) * vectors + 1
+    if wanted > REGISTERS:
+        raise NotYet(
+            f"{tile.rows} x {tile.columns} pixels with {tile.channels} channels: {wanted} "
+            f"registers of {LANES} lanes, and there are {REGISTERS}"
+        )
+    if pixels * vectors < LATENCY:
+        raise NotYet(
+            f"{pixels * vectors} vectors of sums: with fewer than {LATENCY}, each waits for itself"
+        )
+    return f"the tile wants {wanted} of the {REGISTERS} registers"
