@@ -16,13 +16,16 @@ from importlib import import_module
 # Where a check comes from.
 _FROM = {
     "check_batch": "import_a_resnet",
+    "check_choose": "import_quantized_models",
     "check_crop": "import_a_resnet",
     "check_drop_requantize": "match_and_rewrite",
     "check_fold_pad": "match_and_rewrite",
     "check_fusion": "start_here",
     "check_guard": "schedule_a_computation",
+    "check_mended": "import_quantized_models",
     "check_pad_stops": "match_and_rewrite",
     "check_register_tile": "schedule_a_computation",
+    "check_scaled": "import_quantized_models",
     "check_tile_choice": "import_a_resnet",
     "check_wide_vectors": "start_here",
 }
