@@ -15,7 +15,9 @@ from importlib import import_module
 
 # Where a check comes from.
 _FROM = {
+    "check_addition_pattern": "partition_for_an_accelerator",
     "check_batch": "import_a_resnet",
+    "check_bill": "partition_for_an_accelerator",
     "check_choose": "import_quantized_models",
     "check_crop": "import_a_resnet",
     "check_drop_requantize": "match_and_rewrite",
