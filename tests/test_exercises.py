@@ -144,6 +144,19 @@ def test_another_operand_is_shown_where_all_else_is_equal() -> None:
     assert "-     gv = relu(lv1)\n+     gv = relu(lv)" in shown
 
 
+def test_what_stands_one_loop_deeper_is_not_shown() -> None:
+    two = "for i in range(4):\n    for j in range(2):\n        C[i, j] = 0\n        D[i, j] = 0"
+    one = "for i, j in T.grid(4, 2):\n    C[i, j] = 0\n    D[i, j] = 0"
+    assert difference(two, one).splitlines() == [
+        "--- yours",
+        "+++ expected",
+        "- for i in range(4):",
+        "-     for j in range(2):",
+        "+ for i, j in T.grid(4, 2):",
+        "          C[i, j] = 0",
+    ]
+
+
 def test_places_far_apart_are_shown_apart() -> None:
     lines = [f"call {number}" for number in range(9)]
     shown = difference("\n".join(lines), "\n".join(["call x", *lines[1:8], "call y"]))

@@ -28,8 +28,11 @@ _FROM = {
     "check_pad_stops": "match_and_rewrite",
     "check_register_tile": "schedule_a_computation",
     "check_scaled": "import_quantized_models",
+    "check_search_space": "tune_a_model",
+    "check_servers": "tune_a_model",
     "check_tile_choice": "import_a_resnet",
     "check_wide_vectors": "start_here",
+    "check_wins": "tune_a_model",
 }
 
 __all__ = sorted(_FROM)

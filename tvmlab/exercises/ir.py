@@ -27,13 +27,14 @@ def difference(found: str, wanted: str) -> str:
     -------
     str
         A unified difference with a line of context, `LINES` lines at most: ``-`` stands before what
-        is yours, ``+`` before what is expected. Lines that only count their variables differently
-        are not shown, unless nothing else differs. Empty where the texts are equal.
+        is yours, ``+`` before what is expected. Lines that only count their variables differently,
+        or stand in one loop more, are not shown, unless nothing else differs. Empty where the texts
+        are equal.
     """
     yours, expected = found.strip().splitlines(), wanted.strip().splitlines()
     if yours == expected:
         return ""
-    masked = [[COUNTED.sub("%", line) for line in lines] for lines in (yours, expected)]
+    masked = [[COUNTED.sub("%", line.strip()) for line in lines] for lines in (yours, expected)]
     same = masked[0] == masked[1]
     keys = (yours, expected) if same else (masked[0], masked[1])
     lines = ["--- yours", "+++ expected", *_hunks(yours, expected, *keys)]

@@ -147,7 +147,7 @@ def _module(change: Callable[[tvm.IRModule], tvm.IRModule], mod: tvm.IRModule) -
     found = call(change, mod)
     if not isinstance(found, tvm.IRModule):
         kind = type(found).__name__
-        raise NotYet(f"{change.__name__} returns a {kind}, expected a module")
+        raise NotYet(f"{change.__name__} returns a value of type {kind}, expected a module")
     return found
 
 

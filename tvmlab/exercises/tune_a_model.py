@@ -1,0 +1,111 @@
+"""The checks of notebook 07, Tune a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import tvm
+from tvm import s_tir
+
+from ..tuning.search.grid import size
+from .verdict import NotYet, call, exercise
+
+__all__ = ["check_search_space", "check_servers", "check_wins"]
+
+LOOPS = ["i_0", "j_0", "k_0", "k_1", "i_1", "j_1"]
+WITHOUT, SPLITS = 48, 8  # points of the space without a split of k, and ways to split it
+
+# Candidate, rule, what is true: times of rounds, in microseconds.
+DUELS: dict[str, tuple[list[int], list[int], bool]] = {
+    "it is 5 percent slower, and lucky twice": (
+        [80, 105, 160, 315, 315],
+        [100, 100, 200, 300, 300],
+        False,
+    ),
+    "it is 5 percent slower, and the rule had one busy round": (
+        [105, 105, 105, 105, 105],
+        [100, 100, 100, 100, 900],
+        False,
+    ),
+    "it is 10 percent faster, and unlucky once": (
+        [90, 90, 990, 180, 180],
+        [100, 100, 100, 200, 200],
+        True,
+    ),
+    "it is 1 percent faster, which is not enough": (
+        [99, 99, 99, 198, 198],
+        [100, 100, 100, 200, 200],
+        False,
+    ),
+}
+# Processes, seconds to build, seconds to run; servers.
+SERVERS = {(2, 1, 4): 8, (2, 1, 1): 2, (1, 4, 2): 1, (4, 2, 3): 6, (2, 4, 3): 2}
+
+
+@exercise
+def check_search_space(deeper: Callable[[], s_tir.Schedule], product: tvm.IRModule) -> str:
+    """Check a search space in which the tuner also splits the loop over `k`.
+
+    Parameters
+    ----------
+    deeper : callable
+        Returns a schedule of the product, with sampled decisions.
+    product : tvm.IRModule
+        The notebook's product of two matrices.
+    """
+    sch = call(deeper)
+    names = [sch.get(loop).loop_var.name for loop in sch.get_loops(sch.get_sblock("C"))]
+    if [name[0] for name in names] != [name[0] for name in LOOPS]:
+        raise NotYet(f"the loops are {' '.join(names)}, expected {' '.join(LOOPS)}")
+    count = size(product, sch)
+    if count == WITHOUT:
+        raise NotYet(f"{count} points, as many as before: the split of k is not the tuner's choice")
+    if count != WITHOUT * SPLITS:
+        raise NotYet(
+            f"{count} points, and {SPLITS} splits of k would make {WITHOUT * SPLITS} of {WITHOUT}: "
+            "may its inner part have any size?"
+        )
+    return f"{count} points"
+
+
+@exercise
+def check_wins(wins: Callable[[Sequence[int], Sequence[int]], bool]) -> str:
+    """Check who wins a duel in which a neighbour disturbs some rounds.
+
+    Parameters
+    ----------
+    wins : callable
+        Takes the times of the candidate and of the rule, round by round; returns whether the
+        candidate wins.
+    """
+    for what, (candidate, rule, wanted) in DUELS.items():
+        # As lists of their own: to sort one in place must not change the next answer.
+        if bool(call(wins, list(candidate), list(rule))) != wanted:
+            verdict = "does not win" if wanted else "wins"
+            raise NotYet(
+                f"the candidate {verdict}, but {what}\n  candidate {candidate}\n  rule      {rule}"
+            )
+    return "no neighbour decides"
+
+
+@exercise
+def check_servers(enough: Callable[[int, float, float], int]) -> str:
+    """Check how many servers keep the compilers busy.
+
+    Parameters
+    ----------
+    enough : callable
+        Takes the number of processes that compile, the seconds for one kernel to compile, and those
+        to measure it; returns the number of servers.
+    """
+    for (processes, build, run), wanted in SERVERS.items():
+        found = call(enough, processes, build, run)
+        what = f"enough({processes}, {build}, {run}) gives {found}"
+        if found < wanted:
+            raise NotYet(
+                f"{what}, and compilers wait: while a server measures for {run} s, they make "
+                f"{processes * run / build:g} kernels"
+            )
+        if found > wanted:
+            raise NotYet(f"{what}, and {wanted} would do: a server is spare")
+    return "no compiler waits, no server is spare"
