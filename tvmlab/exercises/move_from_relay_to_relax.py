@@ -1,0 +1,131 @@
+"""The checks of notebook 10, Move from Relay to Relax."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tvm
+from tvm import relax, s_tir, te
+from tvm.relax import dpl
+from tvm_ffi import structural_equal
+
+from .. import relay
+from .ir import difference
+from .verdict import NotYet, call, exercise
+
+__all__ = ["check_blocked", "check_dense_pattern", "check_drop_one"]
+
+SIZE = 64  # rows and columns of the matrices
+HIGH, WIDE = 16, 32  # of a block
+VECTORIZED = 2  # of TIR's kinds of loops
+
+
+@exercise
+def check_dense_pattern(dense_pattern: Callable[[], dpl.DFPattern]) -> str:
+    """Check the pattern of a dense layer with a bias, and a ReLU or none.
+
+    Parameters
+    ----------
+    dense_pattern : callable
+        Returns the pattern.
+    """
+    pattern = call(dense_pattern)
+    if not isinstance(pattern, dpl.DFPattern):
+        kind = type(pattern).__name__
+        raise NotYet(
+            f"dense_pattern() returns a value of type {kind}, expected a pattern of relax.dpl"
+        )
+    a, b, c = (relay.var(name, shape=(4, 4)) for name in "abc")
+    product = relax.op.matmul(a, b)
+    layer = relax.op.add(product, c)
+    takes = {
+        "a dense layer with its bias": layer,
+        "a dense layer with its bias and a ReLU": relax.op.nn.relu(layer),
+    }
+    leaves = {
+        "a variable": a,
+        "a product without a bias": product,
+        "a tanh behind the layer": relax.op.tanh(layer),
+        "a ReLU of anything": relax.op.nn.relu(a),
+        "a sum without a product": relax.op.add(a, b),
+    }
+    if missed := [what for what, graph in takes.items() if not pattern.match(graph)]:
+        raise NotYet(f"it does not take {' nor '.join(missed)}")
+    if taken := [what for what, graph in leaves.items() if pattern.match(graph)]:
+        raise NotYet(f"it takes too much: {', '.join(taken)}")
+    return "a dense layer with its bias, and nothing else"
+
+
+@exercise
+def check_drop_one(simplified: Callable[[relax.Function], relax.Function]) -> str:
+    """Check a rewrite that takes out multiplications by one.
+
+    Parameters
+    ----------
+    simplified : callable
+        Takes a function of Relax and returns the new one.
+    """
+    a, ones, twos = relay.var("a", shape=(4, 4)), relay.const(1.0), relay.const(2.0)
+    doubled = relay.multiply(a, twos)
+    given, wanted = (
+        relay.IRModule.from_expr(relay.Function([a], value))["main"]
+        for value in (
+            relay.multiply(ones, relay.exp(relay.multiply(doubled, ones))),
+            relay.exp(doubled),
+        )
+    )
+    found = call(simplified, given)
+    if not isinstance(found, relax.Function):
+        kind = type(found).__name__
+        raise NotYet(f"simplified returns a value of type {kind}, expected a function of Relax")
+    left = relay.analysis.list_op_freqs(tvm.IRModule({"main": found}))
+    shown = difference(found.script(), wanted.script())
+    products = left.get("multiply", 0)
+    if products > 1:
+        raise NotYet(f"{products} multiplications are left, expected the doubling alone\n{shown}")
+    if left != {"exp": 1, "multiply": 1}:
+        raise NotYet(f"more is gone than what multiplies by one\n{shown}")
+    if not structural_equal(found, wanted):
+        raise NotYet(f"it is another function\n{shown}")
+    return "what multiplies by one is gone, the doubling is not"
+
+
+@exercise
+def check_blocked(blocked: Callable[[s_tir.Schedule], object]) -> str:
+    """Check a schedule that blocks and vectorizes a product of two matrices.
+
+    Parameters
+    ----------
+    blocked : callable
+        Changes the schedule that it is given; what it returns does not matter.
+    """
+    mine, other = _product(), _product()
+    call(blocked, mine, returns=False)
+    i, j, k = other.get_loops(other.get_sblock("C"))
+    (i_outer, i_inner), (j_outer, j_inner) = (
+        other.split(loop, [None, factor]) for loop, factor in ((i, HIGH), (j, WIDE))
+    )
+    other.reorder(i_outer, j_outer, k, i_inner, j_inner)
+    other.vectorize(j_inner)
+    shown = difference(*(sch.mod["main"].script() for sch in (mine, other)))
+    loops, wanted = (
+        [sch.get(loop) for loop in sch.get_loops(sch.get_sblock("C"))] for sch in (mine, other)
+    )
+    lengths, expected = ([int(loop.extent) for loop in each] for each in (loops, wanted))
+    if lengths != expected:
+        raise NotYet(
+            f"the loops, from outside, have the lengths {lengths}, expected {expected}\n{shown}"
+        )
+    kinds = [int(loop.kind) for loop in loops]
+    if kinds != [0, 0, 0, 0, VECTORIZED]:
+        raise NotYet(f"the last loop, and no other, should be vectorized\n{shown}")
+    if shown:
+        raise NotYet(f"it computes in another way\n{shown}")
+    return "blocked and vectorized as the old script did"
+
+
+def _product() -> s_tir.Schedule:
+    a, b = (te.placeholder((SIZE, SIZE), name=name) for name in "AB")
+    k = te.reduce_axis((0, SIZE), name="k")
+    c = te.compute((SIZE, SIZE), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    return s_tir.Schedule(te.create_prim_func([a, b, c]))
