@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tvmlab import exercises
 from tvmlab.exercises.arrays import same_shape, same_values
 from tvmlab.exercises.ir import LINES, difference
-from tvmlab.exercises.verdict import NotYet, call, exercise, whole
+from tvmlab.exercises.verdict import NotYet, call, exercise, of_type, whole
 
 
 def hint(function: Callable[..., object], *arguments: object, **named: object) -> str:
@@ -73,6 +73,11 @@ def test_a_missing_return_is_told() -> None:
     assert hint(call, nothing, (1, 2)).startswith("nothing((1, 2)) raises TypeError")
     assert hint(call, nothing, 1) == "nothing(1) returns None: is a `return` missing?"
     assert call(nothing, 1, returns=False) is None
+
+
+def test_types() -> None:
+    assert of_type("x", str, "name", "a text") == "x"
+    assert hint(of_type, None, str, "name", "a text") == "name is of type NoneType, expected a text"
 
 
 def test_whole_numbers() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .verdict import NotYet
+from .verdict import NotYet, of_type
 
 __all__ = ["same_shape", "same_values"]
 
@@ -31,17 +31,16 @@ def same_shape(found: object, wanted: tuple[int, ...], name: str) -> np.ndarray:
     NotYet
         It is no array, or has another shape; says in which way it differs.
     """
-    if not isinstance(found, np.ndarray):
-        raise NotYet(f"{name} is of type {type(found).__name__}, expected a NumPy array")
-    if found.shape == wanted:
-        return found
-    what = f"{name} has the shape {found.shape}, expected {wanted}"
-    if found.ndim != len(wanted):
-        why = f"{found.ndim} axes for {len(wanted)}"
-    elif sorted(found.shape) == sorted(wanted):
+    array = of_type(found, np.ndarray, name, "a NumPy array")
+    if array.shape == wanted:
+        return array
+    what = f"{name} has the shape {array.shape}, expected {wanted}"
+    if array.ndim != len(wanted):
+        why = f"{array.ndim} axes for {len(wanted)}"
+    elif sorted(array.shape) == sorted(wanted):
         why = "its axes stand in another order"
     else:
-        pairs = enumerate(zip(found.shape, wanted, strict=True))
+        pairs = enumerate(zip(array.shape, wanted, strict=True))
         axis, (has, needs) = next((at, pair) for at, pair in pairs if pair[0] != pair[1])
         why = f"axis {axis} is {abs(has - needs)} too {'long' if has > needs else 'short'}"
     raise NotYet(f"{what}: {why}")

@@ -12,7 +12,7 @@ import numpy as np
 from .. import toolchain
 from ..errors import ToolchainError
 from .arrays import same_values
-from .verdict import NotYet, call, exercise
+from .verdict import NotYet, call, exercise, of_type
 
 __all__ = ["check_dequantize", "check_round_to_even"]
 
@@ -35,7 +35,7 @@ def check_round_to_even(edit: Callable[[str], str], work: Path) -> str:
     shutil.copytree(work, copy, symlinks=True)  # Objects and their times, too.
     source = copy / "quantize.cc"
     text = source.read_text(encoding="utf-8")
-    changed = call(edit, text)
+    changed = of_type(call(edit, text), str, "what edit returns", "the new text")
     if changed == text:
         raise NotYet("quantize.cc has not changed")
     source.write_text(changed, encoding="utf-8")
@@ -62,7 +62,7 @@ def check_dequantize(source: str, work: Path) -> str:
     work : Path
         A folder of the notebook's; what is built stands beside it.
     """
-    if EXPORT not in source:
+    if EXPORT not in of_type(source, str, "dequantize_source", "a text"):
         raise NotYet(f"dequantize.cc exports nothing: there is no {EXPORT}")
     folder = Path(tempfile.mkdtemp(dir=work.parent))
     file = folder / "dequantize.cc"

@@ -10,7 +10,7 @@ from ..executable import Executable
 from ..extras import need
 from ..schedule import Tile
 from .arrays import same_shape, same_values
-from .verdict import NotYet, call, exercise
+from .verdict import NotYet, call, exercise, of_type
 
 __all__ = ["check_batch", "check_crop", "check_tile_choice"]
 
@@ -85,9 +85,7 @@ def check_batch(sixteen: Executable, pictures: np.ndarray, classes: np.ndarray) 
     classes : np.ndarray
         What the network with an open batch made of them, whole numbers of the shape (n,).
     """
-    if not isinstance(sixteen, Executable):
-        kind = type(sixteen).__name__
-        raise NotYet(f"sixteen is of type {kind}, expected an executable: compile what you load")
+    of_type(sixteen, Executable, "sixteen", "an executable: compile what you load")
     declared, wanted = sixteen.signature.inputs[0].shape, (BATCH, *pictures.shape[1:])
     if declared != wanted:
         loose = [size for size in declared if isinstance(size, str)]
@@ -107,8 +105,7 @@ def check_tile_choice(tile: Tile) -> str:
     tile : Tile
         Pixels and channels whose sums are in registers at the same time.
     """
-    if not isinstance(tile, Tile):
-        raise NotYet(f"my_tile is of type {type(tile).__name__}, expected a Tile")
+    of_type(tile, Tile, "my_tile", "a Tile")
     vectors, left = divmod(tile.channels, LANES)
     if left:
         raise NotYet(f"{tile.channels} channels are no whole number of vectors of {LANES} lanes")

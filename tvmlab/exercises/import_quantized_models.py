@@ -10,12 +10,13 @@ import numpy as np
 
 from .._telling import telling
 from ..compiler import compile
+from ..errors import TvmlabError
 from ..extras import need
 from ..frontend import load
 from ..qnn.analysis import float_operators
 from ..qnn.transform import FakeQuantizationToInteger
 from .arrays import same_values
-from .verdict import NotYet, call, exercise
+from .verdict import NotYet, call, exercise, of_type
 
 __all__ = ["check_choose", "check_mended", "check_scaled"]
 
@@ -37,7 +38,7 @@ def check_choose(choose: Callable[[float, float], tuple[float, int]]) -> str:
     """
     for low, high in RANGES:
         given = call(choose, low, high)
-        if not isinstance(given, tuple) or len(given) != 2:
+        if not isinstance(given, tuple) or len(given) != 2 or not np.isfinite(given).all():
             raise NotYet(f"choose({low}, {high}) returns {given!r}, expected two numbers")
         scale, zero = given
         what = f"for {low} to {high}, "
@@ -98,11 +99,12 @@ def check_mended(text: str) -> str:
     text : str
         The network in ONNX's own text form; takes and returns float32 of the shape (1, 8).
     """
+    parser = need("onnx.parser", extra="onnx")
     try:
-        model = need("onnx.parser", extra="onnx").parse_model(text)
-    except Exception as error:
-        raise NotYet(f"ONNX cannot read the text: {telling(error)}") from error
-    mended = FakeQuantizationToInteger()(load(model))  # type: ignore[operator]
+        network = load(parser.parse_model(of_type(text, str, "text", "a text")))
+    except (parser.ParseError, TvmlabError) as error:
+        raise NotYet(f"the text is no network: {telling(error)}") from error
+    mended = FakeQuantizationToInteger()(network)  # type: ignore[operator]
     if left := float_operators(mended):
         raise NotYet("; ".join(f"{found.operator} is float: {found.reason}" for found in left))
     sample = np.linspace(-2, 2, 8, dtype="float32")[np.newaxis]

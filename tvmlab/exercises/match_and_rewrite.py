@@ -12,8 +12,9 @@ from tvm.relax import dpl
 from tvm_ffi import structural_equal
 
 from .. import relay
+from ..relay.dataflow_pattern import DFPattern
 from .ir import difference
-from .verdict import NotYet, call, exercise
+from .verdict import NotYet, call, exercise, of_type
 
 __all__ = ["check_drop_requantize", "check_fold_pad", "check_pad_stops"]
 
@@ -59,7 +60,7 @@ def check_pad_stops(
     padded, bare : tvm.IRModule
         The convolution with a pad, and without.
     """
-    pattern = call(broken)
+    pattern = of_type(call(broken), DFPattern, "broken()", "a pattern")
     _, reached = best(pattern, padded)
     stops = [expr.op.name for expr in reached if _stops(expr, reached[expr])]
     at = ", ".join(name.removeprefix("relax.") for name in stops) or "no call"
@@ -144,11 +145,7 @@ def check_fold_pad(
 
 
 def _module(change: Callable[[tvm.IRModule], tvm.IRModule], mod: tvm.IRModule) -> tvm.IRModule:
-    found = call(change, mod)
-    if not isinstance(found, tvm.IRModule):
-        kind = type(found).__name__
-        raise NotYet(f"{change.__name__} returns a value of type {kind}, expected a module")
-    return found
+    return of_type(call(change, mod), tvm.IRModule, f"{change.__name__}(mod)", "a module")
 
 
 def _with_zeros(mod: tvm.IRModule) -> tvm.IRModule:

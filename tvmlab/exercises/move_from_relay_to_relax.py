@@ -11,7 +11,7 @@ from tvm_ffi import structural_equal
 
 from .. import relay
 from .ir import difference
-from .verdict import NotYet, call, exercise
+from .verdict import NotYet, call, exercise, of_type
 
 __all__ = ["check_blocked", "check_dense_pattern", "check_drop_one"]
 
@@ -29,12 +29,9 @@ def check_dense_pattern(dense_pattern: Callable[[], dpl.DFPattern]) -> str:
     dense_pattern : callable
         Returns the pattern.
     """
-    pattern = call(dense_pattern)
-    if not isinstance(pattern, dpl.DFPattern):
-        kind = type(pattern).__name__
-        raise NotYet(
-            f"dense_pattern() returns a value of type {kind}, expected a pattern of relax.dpl"
-        )
+    pattern = of_type(
+        call(dense_pattern), dpl.DFPattern, "dense_pattern()", "a pattern of relax.dpl"
+    )
     a, b, c = (relay.var(name, shape=(4, 4)) for name in "abc")
     product = relax.op.matmul(a, b)
     layer = relax.op.add(product, c)
@@ -74,10 +71,8 @@ def check_drop_one(simplified: Callable[[relax.Function], relax.Function]) -> st
             relay.exp(doubled),
         )
     )
-    found = call(simplified, given)
-    if not isinstance(found, relax.Function):
-        kind = type(found).__name__
-        raise NotYet(f"simplified returns a value of type {kind}, expected a function of Relax")
+    name = "what simplified returns"
+    found = of_type(call(simplified, given), relax.Function, name, "a function of Relax")
     left = relay.analysis.list_op_freqs(tvm.IRModule({"main": found}))
     shown = difference(found.script(), wanted.script())
     products = left.get("multiply", 0)

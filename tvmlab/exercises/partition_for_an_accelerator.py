@@ -15,7 +15,7 @@ from ..npu.codegen import regions
 from ..npu.patterns import Entry
 from ..relay.dataflow_pattern import DFPattern
 from .arrays import same_values
-from .verdict import NotYet, call, exercise
+from .verdict import NotYet, call, exercise, of_type
 
 __all__ = ["check_addition_pattern", "check_bill"]
 
@@ -35,7 +35,7 @@ def check_addition_pattern(
     table : sequence of tuple
         A pattern table of `npu`, without one for additions.
     """
-    pattern = call(addition)
+    pattern = of_type(call(addition), DFPattern, "addition()", "a pattern")
     known = relay.const(0.25)
     if not pattern.match(_sum(known)):
         if pattern.match(relay.add(relay.var("x", shape=(1, 4)), relay.const(1.0))):

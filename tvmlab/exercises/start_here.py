@@ -9,7 +9,7 @@ from tvm import relax, s_tir
 
 from .assembly import assembly
 from .ir import difference
-from .verdict import NotYet, call, exercise, whole
+from .verdict import NotYet, call, exercise, of_type, whole
 
 __all__ = ["check_fusion", "check_wide_vectors"]
 
@@ -27,8 +27,7 @@ def check_wide_vectors(wide: s_tir.Schedule) -> str:
     wide : s_tir.Schedule
         The notebook's schedule of the fused kernel, with another number of lanes.
     """
-    if not isinstance(wide, s_tir.Schedule):
-        raise NotYet(f"wide is of type {type(wide).__name__}, expected a schedule")
+    of_type(wide, s_tir.Schedule, "wide", "a schedule")
     lanes = int(wide.get(wide.get_loops(wide.get_sblock("compute"))[-1]).extent)
     if lanes * FLOAT != REGISTER:
         raise NotYet(
@@ -56,7 +55,8 @@ def check_fusion(
     extra_floats : int
         How many more numbers are written without fusing.
     """
-    found, wanted = call(pipeline, mod), relax.transform.LegalizeOps()(mod)
+    found = of_type(call(pipeline, mod), tvm.IRModule, "pipeline(mod)", "a module")
+    wanted = relax.transform.LegalizeOps()(mod)
     calls, operators = (text.count("R.call_tir(") for text in (_main(found), _main(wanted)))
     if calls != operators:
         raise NotYet(

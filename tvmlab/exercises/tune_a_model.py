@@ -8,7 +8,7 @@ import tvm
 from tvm import s_tir
 
 from ..tuning.search.grid import size
-from .verdict import NotYet, call, exercise
+from .verdict import NotYet, call, exercise, of_type, whole
 
 __all__ = ["check_search_space", "check_servers", "check_wins"]
 
@@ -53,7 +53,7 @@ def check_search_space(deeper: Callable[[], s_tir.Schedule], product: tvm.IRModu
     product : tvm.IRModule
         The notebook's product of two matrices.
     """
-    sch = call(deeper)
+    sch = of_type(call(deeper), s_tir.Schedule, "deeper()", "a schedule")
     names = [sch.get(loop).loop_var.name for loop in sch.get_loops(sch.get_sblock("C"))]
     if [name[0] for name in names] != [name[0] for name in LOOPS]:
         raise NotYet(f"the loops are {' '.join(names)}, expected {' '.join(LOOPS)}")
@@ -99,8 +99,9 @@ def check_servers(enough: Callable[[int, float, float], int]) -> str:
         to measure it; returns the number of servers.
     """
     for (processes, build, run), wanted in SERVERS.items():
-        found = call(enough, processes, build, run)
-        what = f"enough({processes}, {build}, {run}) gives {found}"
+        name = f"enough({processes}, {build}, {run})"
+        found = whole(call(enough, processes, build, run), name, least=0)
+        what = f"{name} gives {found}"
         if found < wanted:
             raise NotYet(
                 f"{what}, and compilers wait: while a server measures for {run} s, they make "

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import traceback
 from collections.abc import Callable
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar
 
 from .._telling import telling
 
-__all__ = ["NotYet", "call", "exercise", "whole"]
+__all__ = ["NotYet", "call", "exercise", "of_type", "whole"]
 
 P = ParamSpec("P")
+T = TypeVar("T")
 PLAIN = (bool, int, float, str, tuple, list)
 LONGEST = 40  # characters of an argument that is shown
 
@@ -90,6 +91,35 @@ def _where(function: Callable[..., Any], error: Exception) -> str:
         if code is not None and frame.filename == code.co_filename and frame.line:
             return f"\n  in the line: {frame.line}"
     return ""
+
+
+def of_type(value: object, kind: type[T], name: str, expected: str) -> T:
+    """Take a value of a certain type from a learner.
+
+    Parameters
+    ----------
+    value : object
+        What the learner made.
+    kind : type
+        What it should be.
+    name : str
+        What the learner calls it.
+    expected : str
+        What a learner calls the type, with what to do where that helps.
+
+    Returns
+    -------
+    object
+        The value.
+
+    Raises
+    ------
+    NotYet
+        It is of another type.
+    """
+    if not isinstance(value, kind):
+        raise NotYet(f"{name} is of type {type(value).__name__}, expected {expected}")
+    return value
 
 
 def whole(value: object, name: str, *, least: int = 1) -> int:
