@@ -1,6 +1,6 @@
 # Every target does its own set-up; `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test cross test-all notebooks bench referee records image image-test lock clean
+.PHONY: help setup lab lab-tools test cross test-all notebooks bench referee records image image-test lock clean
 
 ARGS ?=
 IMAGE ?= tvmlab
@@ -17,6 +17,9 @@ setup: ## make .venv with everything pinned (PYTHON=... picks the interpreter)
 lab: setup ## open the workbook in JupyterLab (ARGS=... go to it, as --no-browser)
 	@$(PY) -m jupyterlab --ServerApp.ip=127.0.0.1 --Application.log_level=WARN $(ROOT) \
 	  --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(ARGS)
+
+lab-tools: ## install the tools of notebook 09 from Debian's packages (as root, or by sudo)
+	@sh scripts/lab-tools.sh
 
 test: setup ## lint, type check, unit tests, and every notebook compared, offline
 	$(PY) -m ruff check

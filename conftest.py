@@ -17,7 +17,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent / "scripts"))
 
 try:
-    from notebook_form import missing_needs
+    from notebook_form import missing_needs, missing_tools
 except ModuleNotFoundError as error:
     pytest.exit(f"{error}: run `make setup`, then .venv/bin/python -m pytest", returncode=4)
 
@@ -52,13 +52,16 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the cells of a notebook whose `needs` this machine lacks, and say which."""
+    """Skip notebooks whose `needs` this machine lacks, and cells whose tools; say which."""
     for item in items:
         notebook = getattr(item.parent, "nb", None)  # Only nbval's collector has one.
         if notebook is None or item.parent is None:
             continue
         if missing := missing_needs(notebook):
             reason = f"{item.parent.path.name} needs {', '.join(missing)}: not on this machine"
+            item.add_marker(pytest.mark.skip(reason=reason))
+        elif reasons := missing_tools(item.cell):
+            reason = f"{item.parent.path.name}: {'; '.join(reasons)}"
             item.add_marker(pytest.mark.skip(reason=reason))
 
 

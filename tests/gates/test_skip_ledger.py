@@ -9,7 +9,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from notebook_form import NEEDS, dumps, missing_needs
+from notebook_form import NEEDS, dumps, missing_needs, missing_tools
 from notebook_rules import ROOT, packages
 from notebook_runs import run_nbval
 from notebook_samples import code, good, stream
@@ -49,11 +49,45 @@ def test_the_script_skips_it_too(
     assert path.read_bytes() == before
 
 
+def asking(folder: Path, *tools: str) -> Path:
+    notebook = good()
+    cell = code("asks", "print('it is used')", stream("it is used\n"))
+    cell.metadata.tags = [f"needs-{tool}" for tool in tools]
+    notebook.cells.append(cell)
+    path = folder / "01_count_to_three.ipynb"
+    path.write_text(dumps(notebook), encoding="utf-8")
+    return path
+
+
+def test_nbval_skips_the_cells_whose_tool_is_missing_and_no_other(tmp_path: Path) -> None:
+    path = asking(tmp_path, "pahole")
+    paths = f"{ROOT / 'tests' / 'offline'}:{ROOT}"
+    cells, text = run_nbval(path, "-p", "conftest", PATH=str(tmp_path), PYTHONPATH=paths)
+    *others, asks = cells.values()
+    assert set(others) == {""}, text
+    assert "pahole is not on this machine: `make lab-tools` (Debian's dwarves)" in asks
+    assert "   1 x 01_count_to_three.ipynb: pahole is not on this machine" in text
+
+
+def test_the_script_writes_nothing_where_a_tool_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = asking(tmp_path, "pahole")
+    monkeypatch.setattr("tvmlab.lab_tools.missing", lambda tool: f"no {tool}")
+    before = path.read_bytes()
+    assert main([str(path)]) == 0
+    assert "skipped, no pahole" in capsys.readouterr().out
+    assert path.read_bytes() == before
+
+
 def test_a_misspelt_need_skips_nothing() -> None:
     notebook = good()
     notebook.metadata.tvmlab.needs = ["gpp"]
     assert missing_needs(notebook) == []
     assert missing_needs(nbformat.v4.new_notebook()) == []
+    cell = code("asks", "1")
+    cell.metadata.tags = ["needs-pahol"]
+    assert missing_tools(cell) == []
 
 
 def test_a_need_is_what_requirements_do_not_bring() -> None:
