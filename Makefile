@@ -1,6 +1,6 @@
 # Every target does its own set-up; `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup lab lab-tools test cross test-all notebooks bench referee records image image-test lock clean
+.PHONY: help setup lab lab-tools test cross test-all notebooks bench referee records image image-test lock doctor clean
 
 ARGS ?=
 IMAGE ?= tvmlab
@@ -62,6 +62,9 @@ lock: setup ## compile pyproject.toml into requirements.txt (ARGS=--upgrade: new
 	@$(PY) -m pip install --quiet --upgrade --target build/uv uv
 	@build/uv/bin/uv pip compile pyproject.toml --quiet --all-extras --universal \
 	  --python-version 3.11 --custom-compile-command "make lock" $(ARGS) -o requirements.txt
+
+doctor: ## say what is wrong with this machine or with .venv, and what to do
+	@python3 scripts/doctor.py
 
 clean: ## remove the environment and everything built
 	rm -rf .venv build dist *.egg-info notebooks/build .pytest_cache .mypy_cache .ruff_cache .hypothesis
