@@ -1,6 +1,6 @@
 # Every target does its own set-up; `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup lab lab-tools test cross test-all notebooks bench referee records image image-test lock doctor clean
+.PHONY: help setup lab lab-tools test cross test-all notebooks bench referee records image image-test lock tested doctor clean
 
 ARGS ?=
 IMAGE ?= tvmlab
@@ -27,10 +27,13 @@ test: setup ## lint, type check, unit tests, and every notebook compared, offlin
 	$(PY) -m mypy
 	.venv/bin/hadolint Dockerfile
 	PYTHONPATH="$(CURDIR)/tests/offline" $(PY) -m pytest tests \
-	  -n auto --dist loadfile --no-loadscope-reorder
+	  -n auto --dist loadfile --no-loadscope-reorder --junitxml=build/tests.xml
 	PYTHONPATH="$(CURDIR)/tests/offline" $(PY) -m pytest --nbval --nbval-current-env \
 	  --nbval-sanitize-with tests/sanitize.cfg --nbval-cell-timeout 300 \
-	  -p no:cacheprovider notebooks/*.ipynb
+	  -p no:cacheprovider --junitxml=build/notebooks.xml notebooks/*.ipynb
+
+tested: test ## make test, and enter in docs/tested.md what it ran with
+	@$(PY) scripts/tested.py
 
 cross: setup ## fetch TVM's runtime for aarch64 (programs compiled for it need it)
 	@$(PY) -m pip download --quiet --no-deps --platform manylinux_2_28_aarch64 \
