@@ -14,7 +14,6 @@ from .verdict import NotYet, call, exercise, of_type
 
 __all__ = ["check_batch", "check_crop", "check_tile_choice"]
 
-SHORTER, CUT = 256, 224  # pixels
 CLOSE = 11  # how far two ways to scale may be apart, as a mean over pixels, of 255
 BATCH = 16
 LANES, REGISTERS = 8, 16  # what AVX2 has for float32
@@ -22,19 +21,27 @@ LATENCY = 8  # sums that have to be under way for none to wait for itself
 
 
 @exercise
-def check_crop(resize_and_crop: Callable[[np.ndarray], np.ndarray], photograph: np.ndarray) -> str:
+def check_crop(
+    resize_and_crop: Callable[[np.ndarray], np.ndarray],
+    photograph: np.ndarray,
+    *,
+    shorter: int,
+    side: int,
+) -> str:
     """Check a function that scales the shorter side and cuts a square out of the middle.
 
     Parameters
     ----------
     resize_and_crop : callable
-        Takes a picture, uint8 of the shape (height, width, 3); returns one of (224, 224, 3).
+        Takes a picture, uint8 of the shape (height, width, 3); returns one of (side, side, 3).
     photograph : np.ndarray
         A picture that is wider than high.
+    shorter, side : int
+        Pixels of the shorter side when the picture is scaled, and of the square that is cut.
     """
-    wanted = (CUT, CUT, 3)
+    wanted = (side, side, 3)
     cropped = same_shape(call(resize_and_crop, photograph), wanted, "the result")
-    off = {what: _apart(cropped, picture) for what, picture in _pictures(photograph)}
+    off = {what: _apart(cropped, picture) for what, picture in _pictures(photograph, shorter, side)}
     nearest = min(off, key=lambda what: off[what])
     if nearest:
         raise NotYet(nearest)
@@ -49,26 +56,26 @@ def _apart(one: np.ndarray, other: np.ndarray) -> float:
     return float(np.abs(one.astype("float64") - other.astype("float64")).mean())
 
 
-def _pictures(photograph: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+def _pictures(photograph: np.ndarray, shorter: int, side: int) -> Iterator[tuple[str, np.ndarray]]:
     """Give the right cut, without words, and wrong ones with what is wrong about them."""
     image = need("PIL.Image", extra="models").fromarray(photograph)
     height, width = photograph.shape[:2]
 
     def cut(scaled: np.ndarray) -> np.ndarray:
-        top, left = ((size - CUT) // 2 for size in scaled.shape[:2])
-        return scaled[top : top + CUT, left : left + CUT]
+        top, left = ((size - side) // 2 for size in scaled.shape[:2])
+        return scaled[top : top + side, left : left + side]
 
     def resized(wide: float, high: float) -> np.ndarray:
         return np.asarray(image.resize((round(wide), round(high))))
 
-    scaled = resized(width * SHORTER / height, SHORTER)
-    small = resized(width * CUT / height, CUT)
+    scaled = resized(width * shorter / height, shorter)
+    small = resized(width * side / height, side)
     squeezed = "the proportions are not kept: the picture is squeezed into a square"
     yield "", cut(scaled)
-    yield squeezed, resized(CUT, CUT)
-    yield f"{squeezed} before it is cut", cut(resized(SHORTER, SHORTER))
-    yield "the cut is from the upper left corner", scaled[:CUT, :CUT]
-    yield f"the shorter side is scaled to {CUT} pixels, not to {SHORTER}", cut(small)
+    yield squeezed, resized(side, side)
+    yield f"{squeezed} before it is cut", cut(resized(shorter, shorter))
+    yield "the cut is from the upper left corner", scaled[:side, :side]
+    yield f"the shorter side is scaled to {side} pixels, not to {shorter}", cut(small)
     yield "the picture is cut, and was not scaled before", cut(photograph)
 
 

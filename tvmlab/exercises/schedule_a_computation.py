@@ -11,37 +11,40 @@ from .verdict import NotYet, call, exercise, whole
 
 __all__ = ["check_guard", "check_register_tile"]
 
-LENGTH = 1000  # elements of the vector
-SMALLEST, LARGEST = 32, 128
 SIZE = 1024  # rows and columns of the matrices
 LANES, REGISTERS = 8, 16  # what AVX2 has for float32
 BAR = 0.7  # loads for each multiply-add
 
 
 @exercise
-def check_guard(factor: int) -> str:
-    """Check a factor that splits a loop over 1000 elements without a guard.
+def check_guard(factor: int, *, length: int, within: tuple[int, int]) -> str:
+    """Check a factor that splits a loop over a vector without a guard.
 
     Parameters
     ----------
     factor : int
-        The length of the inner loop, from 32 to 128 elements.
+        The length of the inner loop.
+    length : int
+        Elements of the vector.
+    within : tuple of int
+        The smallest and the largest factor to choose from.
     """
     whole(factor, "factor")
-    if not SMALLEST <= factor <= LARGEST:
-        raise NotYet(f"{factor} is outside of {SMALLEST} to {LARGEST}")
-    a, b = (te.placeholder((LENGTH,), name=name) for name in "AB")
+    smallest, largest = within
+    if not smallest <= factor <= largest:
+        raise NotYet(f"{factor} is outside of {smallest} to {largest}")
+    a, b = (te.placeholder((length,), name=name) for name in "AB")
     c = te.compute(a.shape, lambda i: a[i] + b[i], name="C")
     sch = s_tir.Schedule(te.create_prim_func([a, b, c]))
     sch.split(sch.get_loops(sch.get_sblock("C"))[0], factors=[None, factor])
     lines = sch.mod["main"].script().splitlines()
     if guards := [line.strip() for line in lines if "T.where" in line]:
-        blocks, left = divmod(LENGTH, factor)
+        blocks, left = divmod(length, factor)
         raise NotYet(
             f"{factor} leaves a guard: {blocks} blocks are full, and the last has {left} elements\n"
             f"  {guards[0]}"
         )
-    return f"{LENGTH // factor} blocks, and every block is full"
+    return f"{length // factor} blocks, and every block is full"
 
 
 @exercise
