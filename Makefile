@@ -1,6 +1,6 @@
 # Every target does its own set-up; `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test cross test-all notebooks bench referee records image image-test lock clean
+.PHONY: help setup lab test cross test-all notebooks gallery bench referee records image image-test lock clean
 
 ARGS ?=
 IMAGE ?= tvmlab
@@ -39,6 +39,9 @@ test-all: cross ## make test, with other processors under an emulator, nothing s
 
 notebooks: setup ## execute the notebooks and write their outputs (ARGS=... picks some)
 	@$(PY) scripts/notebooks.py $(ARGS)
+
+gallery: setup ## build the site from the notebooks' outputs and check it (build/gallery/html)
+	@$(PY) scripts/gallery.py
 
 bench: setup ## measure the models against their peers
 	@$(PY) scripts/bench.py $(ARGS)

@@ -1,0 +1,56 @@
+"""How Sphinx makes the site. `make gallery` prepares what it reads (scripts/gallery_source.py)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+
+project = "tvmlab"
+author = "the authors of tvmlab"
+project_copyright = "Apache License 2.0"
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+
+exclude_patterns = ["originals"]  # notebooks as they are committed, for download
+
+# Notebooks: the outputs that are committed, and JupyterLab's anchors.
+nb_execution_mode = "off"
+nb_merge_streams = True
+nb_render_markdown_format = "myst"  # a table that a cell puts out has links to notebooks too
+myst_enable_extensions = ["attrs_block"]
+myst_heading_anchors = 4
+myst_heading_slug_func = "gallery_source.heading_anchor"
+
+# The reference: docstrings in NumPy's style, whose single backticks are names.
+default_role = "py:obj"
+autodoc_typehints = "none"
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+napoleon_google_docstring = False
+napoleon_use_ivar = True  # attributes are described with their class, not once more each
+napoleon_use_rtype = False
+
+html_theme = "furo"
+html_title = "tvmlab"
+html_static_path = ["_static"]
+html_css_files = ["gallery.css"]
+html_js_files = [("gallery.js", {"defer": "defer"})]
+html_copy_source = False
+html_show_sourcelink = False
+html_theme_options = {"top_of_page_buttons": []}
+copybutton_selector = "div.cell_input pre, div[class*=highlight-] > div.highlight > pre"
+copybutton_exclude = ".linenos, .gp, .go"
+
+
+def skip_foreign(app: Any, kind: str, name: str, member: Any, skip: bool, options: Any) -> bool:
+    """Leave out what a module passes on from TVM: its own site explains it."""
+    module = getattr(member, "__module__", None) or "tvmlab"
+    return skip or not module.startswith("tvmlab")
+
+
+def setup(app: Any) -> None:
+    """Connect what Sphinx calls."""
+    app.connect("autodoc-skip-member", skip_foreign)
