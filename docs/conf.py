@@ -35,6 +35,7 @@ napoleon_use_rtype = False
 
 html_theme = "furo"
 html_title = "tvmlab"
+html_favicon = "_static/icon.svg"
 html_static_path = ["_static"]
 html_css_files = ["gallery.css"]
 html_js_files = [("gallery.js", {"defer": "defer"})]
@@ -51,6 +52,24 @@ def skip_foreign(app: Any, kind: str, name: str, member: Any, skip: bool, option
     return skip or not module.startswith("tvmlab")
 
 
+def keep_colons(app: Any, kind: str, name: str, found: Any, options: Any, lines: list[str]) -> None:
+    """Keep napoleon from taking what stands before a colon in a property's docstring for a type."""
+    if kind == "property":
+        lines.insert(0, "")
+
+
+def level_captions(
+    app: Any, page: str, template: str, context: dict[str, Any], doctree: Any
+) -> None:
+    """Say the level of the navigation's captions: without it a screen reader has no heading."""
+    tree = context["furo_navigation_tree"]
+    context["furo_navigation_tree"] = tree.replace(
+        'role="heading"', 'role="heading" aria-level="2"'
+    )
+
+
 def setup(app: Any) -> None:
     """Connect what Sphinx calls."""
     app.connect("autodoc-skip-member", skip_foreign)
+    app.connect("autodoc-process-docstring", keep_colons, priority=400)  # before napoleon
+    app.connect("html-page-context", level_captions, priority=900)  # after the theme

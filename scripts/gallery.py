@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -31,8 +32,6 @@ def build(root: Path, site: Path) -> None:
     GalleryError
         Something in the notebooks or in `docs/` is wrong; Sphinx has said what.
     """
-    from sphinx.cmd.build import build_main  # here, so that `--help` and the checks do without
-
     site.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="gallery-", dir=site.parent) as work:
         source, made = Path(work) / "source", Path(work) / "html"
@@ -40,7 +39,9 @@ def build(root: Path, site: Path) -> None:
         options = ["-q", "-W", "--keep-going", "-b", "html", "-c", str(root / "docs")]
         # The cards' pictures are among the static files: those of `source`, not of `docs`.
         options += ["-D", f"html_static_path={source / '_static'}", "-d", f"{work}/doctrees"]
-        if build_main([*options, str(source), str(made)]):
+        # In a process of its own: autodoc imports the package, and Sphinx keeps much in globals.
+        command = [sys.executable, "-m", "sphinx", *options, str(source), str(made)]
+        if subprocess.run(command, check=False).returncode:
             raise GalleryError("Sphinx had something to say (see above): its warnings are errors")
         (made / ".buildinfo").unlink(missing_ok=True)
         shutil.rmtree(site, ignore_errors=True)

@@ -182,8 +182,7 @@ def write_reference(folder: Path) -> None:
     """Write a page for each public module, which autodoc fills from the docstrings."""
     folder.mkdir()
     for module in MODULES:
-        title = f"``{module}``"
-        page = f"{title}\n{'#' * len(title)}\n\n.. automodule:: {module}\n   :members:\n"
+        page = f"{module}\n{'#' * len(module)}\n\n.. automodule:: {module}\n   :members:\n"
         (folder / f"{module}.rst").write_text(page, encoding="utf-8")
     names = "\n".join(MODULES)
     listed = f"# Reference\n\n```{{toctree}}\n:maxdepth: 1\n\n{names}\n```\n"
