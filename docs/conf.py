@@ -33,6 +33,11 @@ napoleon_google_docstring = False
 napoleon_use_ivar = True  # attributes are described with their class, not once more each
 napoleon_use_rtype = False
 
+# The site is built once for each language: scripts/gallery_languages.py.
+locale_dirs = ["locale"]
+templates_path = ["_templates"]
+html_search_language = "en"
+
 html_theme = "furo"
 html_title = "tvmlab"
 html_favicon = "_static/icon.svg"
@@ -41,6 +46,12 @@ html_css_files = ["gallery.css"]
 html_js_files = [("gallery.js", {"defer": "defer"})]
 html_copy_source = False
 html_show_sourcelink = False
+html_sidebars = {
+    "**": [
+        *("sidebar/brand.html", "sidebar/search.html", "sidebar/language.html"),
+        *("sidebar/scroll-start.html", "sidebar/navigation.html", "sidebar/scroll-end.html"),
+    ]
+}
 html_theme_options = {"top_of_page_buttons": []}
 copybutton_selector = "div.cell_input pre, div[class*=highlight-] > div.highlight > pre"
 copybutton_exclude = ".linenos, .gp, .go"
@@ -58,18 +69,18 @@ def keep_colons(app: Any, kind: str, name: str, found: Any, options: Any, lines:
         lines.insert(0, "")
 
 
-def level_captions(
-    app: Any, page: str, template: str, context: dict[str, Any], doctree: Any
-) -> None:
-    """Say the level of the navigation's captions: without it a screen reader has no heading."""
+def tell_readers(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Tell screen readers the level of the navigation's captions, and the language of the page."""
     tree = context["furo_navigation_tree"]
     context["furo_navigation_tree"] = tree.replace(
         'role="heading"', 'role="heading" aria-level="2"'
     )
+    if app.config.language != "en" and page != "index" and "body" in context:
+        context["body"] = f'<div lang="en">{context["body"]}</div>'
 
 
 def setup(app: Any) -> None:
     """Connect what Sphinx calls."""
     app.connect("autodoc-skip-member", skip_foreign)
     app.connect("autodoc-process-docstring", keep_colons, priority=400)  # before napoleon
-    app.connect("html-page-context", level_captions, priority=900)  # after the theme
+    app.connect("html-page-context", tell_readers, priority=900)  # after the theme

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from gallery_check import first_page_bytes, problems, site_bytes
 from gallery_errors import GalleryError
+from gallery_languages import LANGUAGES
 from gallery_source import stage
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,18 +35,27 @@ def build(root: Path, site: Path) -> None:
     """
     site.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="gallery-", dir=site.parent) as work:
-        source, made = Path(work) / "source", Path(work) / "html"
-        stage(root, source)
-        options = ["-q", "-W", "--keep-going", "-b", "html", "-c", str(root / "docs")]
-        # The cards' pictures are among the static files: those of `source`, not of `docs`.
-        options += ["-D", f"html_static_path={source / '_static'}", "-d", f"{work}/doctrees"]
-        # In a process of its own: autodoc imports the package, and Sphinx keeps much in globals.
-        command = [sys.executable, "-m", "sphinx", *options, str(source), str(made)]
-        if subprocess.run(command, check=False).returncode:
-            raise GalleryError("Sphinx had something to say (see above): its warnings are errors")
-        (made / ".buildinfo").unlink(missing_ok=True)
+        whole = Path(work) / "html"
+        for language in LANGUAGES:
+            source, made = Path(work) / language.code, whole / language.folder
+            stage(root, source, language)
+            sphinx(root / "docs", source, made, language.code)
         shutil.rmtree(site, ignore_errors=True)
-        made.rename(site)
+        whole.rename(site)
+
+
+def sphinx(configuration: Path, source: Path, made: Path, language: str) -> None:
+    """Build one language's pages from `source` to `made`; `configuration` has conf.py."""
+    doctrees = source.with_name(f"doctrees-{language}")
+    options = ["-q", "-W", "--keep-going", "-b", "html", "-c", str(configuration)]
+    options += ["-d", str(doctrees), "-D", f"language={language}"]
+    # These paths are relative to conf.py, and the cards' pictures are only in `source`.
+    options += ["-D", f"html_static_path={source / '_static'}"]
+    # In a process of its own: autodoc imports the package, and Sphinx keeps much in globals.
+    command = [sys.executable, "-m", "sphinx", *options, str(source), str(made)]
+    if subprocess.run(command, check=False).returncode:
+        raise GalleryError("Sphinx had something to say (see above): its warnings are errors")
+    (made / ".buildinfo").unlink(missing_ok=True)
 
 
 def main() -> int:

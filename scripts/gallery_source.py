@@ -17,9 +17,11 @@ from typing import Any
 
 from gallery_errors import GalleryError
 from gallery_glossary import Linker, read_terms
+from gallery_languages import Language
 from gallery_thumbnails import thumbnail
 
-CARDS = "<!-- cards -->"  # where docs/index.md wants them
+CARDS = "<!-- cards -->"  # where the first page wants them
+CONTENTS = "notebooks/*"  # and where it wants the list for the navigation
 LINK_TO_FILE = re.compile(r"\]\(\.\./([^)#\s]+)\)")
 
 # The reference: our public modules, in the order in which one meets them.
@@ -55,8 +57,8 @@ def heading_anchor(heading: str) -> str:
     return heading.replace(" ", "-")
 
 
-def stage(root: Path, source: Path) -> None:
-    """Write everything that Sphinx reads to a new folder.
+def stage(root: Path, source: Path, language: Language) -> None:
+    """Write everything that Sphinx reads for one language to a new folder.
 
     Parameters
     ----------
@@ -64,6 +66,8 @@ def stage(root: Path, source: Path) -> None:
         The repository.
     source : Path
         The folder, which must not exist yet.
+    language : Language
+        The language of the first page and of the navigation.
 
     Raises
     ------
@@ -71,51 +75,48 @@ def stage(root: Path, source: Path) -> None:
         A notebook has no picture for its card, figures without their own alt text, or a link to a
         file that is not there.
     """
-    shutil.copytree(root / "docs", source, ignore=shutil.ignore_patterns("conf.py", "ladder.png"))
+    shutil.copytree(root / "docs", source, ignore=shutil.ignore_patterns("conf.py", "*.png", "zh"))
     terms = read_terms(root / "docs" / "glossary.md")
     folder, originals = source / "notebooks", source / "originals"
     pictures = source / "_static" / "cards"
     for new in (folder, originals, pictures):
         new.mkdir(parents=True)
-    cards = []
+    cards, contents = [], []
     for path in sorted((root / "notebooks").glob("[0-9][0-9]_*.ipynb")):
         notebook = json.loads(path.read_text(encoding="utf-8"))
-        cards.append(card(notebook, path.stem, pictures))
+        cards.append(card(notebook, path.stem, pictures, language))
+        title = language.about(path.stem, notebook)["title"]
+        contents.append(f"{title} <notebooks/{path.stem}>")
         for linked in linked_files(notebook, root, path.name):
             copy = source / linked
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(root / linked, copy)
         shutil.copyfile(path, originals / path.name)
-        page = for_the_site(notebook, path.name, Linker(terms))
+        line = language.facts(notebook["metadata"]["tvmlab"])
+        page = for_the_site(notebook, path.name, Linker(terms), line)
         (folder / path.name).write_text(json.dumps(page), encoding="utf-8")
-    index = (source / "index.md").read_text(encoding="utf-8")
-    if CARDS not in index:
-        raise GalleryError(f"docs/index.md has no place for the cards: {CARDS}")
-    cards_html = '<ul class="cards">\n' + "\n".join(cards) + "\n</ul>"
-    (source / "index.md").write_text(index.replace(CARDS, cards_html), encoding="utf-8")
+    index = root / "docs" / language.folder / "index.md"
+    text = index.read_text(encoding="utf-8")
+    if CARDS not in text or CONTENTS not in text:
+        raise GalleryError(f"{index}: no place for the cards ({CARDS}) or the list ({CONTENTS})")
+    text = text.replace(CARDS, '<ul class="cards">\n' + "\n".join(cards) + "\n</ul>")
+    (source / "index.md").write_text(text.replace(CONTENTS, "\n".join(contents)), encoding="utf-8")
     write_reference(source / "reference")
 
 
-def facts(about: dict[str, Any]) -> str:
-    """Return a notebook's level, minutes and needs in a line."""
-    minutes = about["minutes"]
-    needs = f"needs {', '.join(about['needs'])}" if about["needs"] else "needs nothing more"
-    return f"{about['level']} · {minutes} {'minute' if minutes == 1 else 'minutes'} · {needs}"
-
-
-def card(notebook: dict[str, Any], stem: str, pictures: Path) -> str:
+def card(notebook: dict[str, Any], stem: str, pictures: Path, language: Language) -> str:
     """Write a notebook's picture and return its card, in HTML."""
-    about = notebook["metadata"]["tvmlab"]
+    about = language.about(stem, notebook)
     small = thumbnail(notebook, f"{stem}.ipynb")
     name = stem + small.suffix
     (pictures / name).write_bytes(small.data)
     width, height = small.size
     return (
-        f'<li><img src="_static/cards/{name}" alt="{escape(small.alt)}" width="{width}" '
+        f'<li><img src="_static/cards/{name}" alt="{escape(small.alt)}" lang="en" width="{width}" '
         f'height="{height}" loading="lazy">'
         f'<h3><a href="notebooks/{stem}.html">{stem[:2]} {escape(about["title"])}</a></h3>'
-        f"<p>You {escape(about['summary'])}.</p>"
-        f'<p class="facts">{escape(facts(about))}</p></li>'
+        f"<p>{escape(language.summary.format(about['summary']))}</p>"
+        f'<p class="facts">{escape(language.facts(about))}</p></li>'
     )
 
 
@@ -129,7 +130,7 @@ def linked_files(notebook: dict[str, Any], root: Path, name: str) -> Iterator[st
                 yield linked
 
 
-def for_the_site(notebook: dict[str, Any], name: str, linker: Linker) -> dict[str, Any]:
+def for_the_site(notebook: dict[str, Any], name: str, linker: Linker, line: str) -> dict[str, Any]:
     """Return a notebook as Sphinx gets it.
 
     Parameters
@@ -140,6 +141,8 @@ def for_the_site(notebook: dict[str, Any], name: str, linker: Linker) -> dict[st
         The file's name.
     linker : Linker
         Links the glossary's terms.
+    line : str
+        The facts that stand under the title.
     """
     cells = notebook["cells"]
     for cell in cells:
@@ -149,7 +152,6 @@ def for_the_site(notebook: dict[str, Any], name: str, linker: Linker) -> dict[st
         else:
             cell["source"] = linker.link(source)
     title, _, rest = cells[0]["source"].partition("\n")
-    line = facts(notebook["metadata"]["tvmlab"])
     download = f"{{download}}`the notebook <../originals/{name}>`"
     cells[0]["source"] = f"{title}\n\n{{.facts}}\n{line} · {download}\n{rest}"
     # At the end of a page the theme has links to both neighbours itself.

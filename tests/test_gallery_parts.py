@@ -127,8 +127,8 @@ def test_a_notebook_that_shows_nothing_is_refused(about: dict[str, str]) -> None
 def test_a_page_gets_its_facts_and_leaves_its_last_line_of_links_to_the_theme() -> None:
     links = "[← 00 One](00_one.ipynb) · [02 Two →](02_two.ipynb)"
     cells = prose(f"# Count\n\n{links}"), code("a", figure("A dot.")), prose(f"Relay.\n\n{links}")
-    made = for_the_site(notebook(*cells), "01_count.ipynb", Linker(TERMS))["cells"]
-    assert made[0]["source"].startswith("# Count\n\n{.facts}\nbeginner · 1 minute · needs g++ ·")
+    made = for_the_site(notebook(*cells), "01_count.ipynb", Linker(TERMS), "easy")["cells"]
+    assert made[0]["source"].startswith("# Count\n\n{.facts}\neasy · {download}")
     assert made[0]["source"].endswith(links)
     assert made[1]["metadata"]["mystnb"] == {"image": {"alt": "A dot."}}
     assert made[2]["source"].strip() == "{term}`Relay`."
@@ -138,7 +138,7 @@ def test_a_page_gets_its_facts_and_leaves_its_last_line_of_links_to_the_theme() 
 def test_figures_without_their_own_alt_text_are_refused(alts: tuple[str | None, ...]) -> None:
     cells = prose("# Count"), code("a", *map(figure, alts)), prose("End.")
     with pytest.raises(GalleryError, match=r"n\.ipynb: a: a cell shows one figure"):
-        for_the_site(notebook(*cells), "n.ipynb", Linker(TERMS))
+        for_the_site(notebook(*cells), "n.ipynb", Linker(TERMS), "easy")
 
 
 def test_files_that_a_notebook_links_to_come_along(tmp_path: Path) -> None:
