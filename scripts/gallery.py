@@ -18,8 +18,8 @@ from pathlib import Path
 
 from gallery_check import first_page_bytes, problems, site_bytes
 from gallery_errors import GalleryError
-from gallery_languages import LANGUAGES
 from gallery_source import stage
+from languages import LANGUAGES
 
 ROOT = Path(__file__).resolve().parent.parent
 SITE = ROOT / "build" / "gallery" / "html"
@@ -36,10 +36,11 @@ def build(root: Path, site: Path) -> None:
     site.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="gallery-", dir=site.parent) as work:
         whole = Path(work) / "html"
-        for language in LANGUAGES:
-            source, made = Path(work) / language.code, whole / language.folder
+        for language in LANGUAGES:  # English first: it is the folder around
+            source, made = Path(work) / language.code, Path(work) / f"html-{language.code}"
             stage(root, source, language)
             sphinx(root / "docs", source, made, language.code)
+            made.rename(whole / language.folder)
         shutil.rmtree(site, ignore_errors=True)
         whole.rename(site)
 

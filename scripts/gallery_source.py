@@ -17,8 +17,8 @@ from typing import Any
 
 from gallery_errors import GalleryError
 from gallery_glossary import Linker, read_terms
-from gallery_languages import Language
 from gallery_thumbnails import thumbnail
+from languages import Language
 
 CARDS = "<!-- cards -->"  # where the first page wants them
 CONTENTS = "notebooks/*"  # and where it wants the list for the navigation

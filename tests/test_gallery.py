@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from html import unescape
 from itertools import pairwise
@@ -13,6 +14,7 @@ from gallery import build
 from gallery_check import pages, problems
 from gallery_glossary import read_terms
 from gallery_source import MODULES
+from languages import chinese
 
 import tvmlab
 
@@ -96,6 +98,30 @@ def test_the_reference_has_every_public_name(site: Path) -> None:
     assert {f"tvmlab.{name}" for name in tvmlab.__all__} <= anchors | modules
     for module in MODULES:
         assert f"module-{module}" in anchors
+
+
+def test_every_page_leads_to_itself_in_the_other_language(site: Path) -> None:
+    found = pages(site)
+    chinese_pages = {path.relative_to(site / "zh") for path in found if site / "zh" in path.parents}
+    english = {path.relative_to(site) for path in found if site / "zh" not in path.parents}
+    assert chinese_pages == english
+    for page in english:
+        there = os.path.relpath(Path("zh") / page, page.parent)
+        back = os.path.relpath(page, (Path("zh") / page).parent)
+        assert there in found[site / page].links
+        assert back in found[site / "zh" / page].links
+
+
+def test_the_chinese_site_has_chinese_titles_around_english_pages(site: Path) -> None:
+    index = text(site, "zh/index.html")
+    for path in NOTEBOOKS:
+        assert chinese()[path.stem]["summary"] in index
+        page = text(site, f"zh/notebooks/{path.stem}.html")
+        assert chinese()[path.stem]["title"] in page
+        assert '<div lang="en">' in page
+    assert '<html class="no-js" lang="zh-CN"' in index
+    for word in ("下一页", "笔记本", "术语表", "搜索"):
+        assert word in index
 
 
 def test_search_knows_the_notebooks(site: Path) -> None:
