@@ -12,6 +12,15 @@ from pathlib import Path
 
 from gallery_errors import GalleryError
 
+# Terms that are found where they stand as code, too; elsewhere code is the name of a thing.
+AS_CODE = {"qnn"}
+
+# Words that mean something else in a notebook: make's targets, stack traces, the shell's patterns.
+OTHER_MEANINGS = {
+    "01_build_tvm": {"target", "trace"},
+    "08_deploy_from_the_command_line": {"pattern"},
+}
+
 # Where no link goes: blocks of code, code, links and pictures, headings, HTML, addresses.
 ELSEWHERE = (
     r"^(?P<fence>```+|~~~+).*?^(?P=fence)|(?P<ticks>`+).+?(?P=ticks)(?!`)|!?\[[^\]]*\]\([^)]*\)"
@@ -36,14 +45,19 @@ def read_terms(path: Path) -> list[str]:
     return terms
 
 
+def terms_of(terms: Sequence[str], stem: str) -> list[str]:
+    """Return the terms that mean in a notebook what the glossary says; `stem` is its name."""
+    return [term for term in terms if term not in OTHER_MEANINGS.get(stem, ())]
+
+
 class Linker:
     """Links terms in the prose of one notebook, each where it stands first.
 
     Parameters
     ----------
     terms : sequence of str
-        What the glossary explains. One that is written with a capital, or as code, is found in that
-        spelling only; the others also at the beginning of a sentence.
+        What the glossary explains. One that is written with a capital is found in that spelling
+        only; the others also at the beginning of a sentence.
     """
 
     def __init__(self, terms: Sequence[str]) -> None:
@@ -51,7 +65,7 @@ class Linker:
         self._terms = set(terms)
         # The longest first, so that "composite function" is not taken for "function".
         spelt = "|".join(_pattern(term) for term in sorted(terms, key=len, reverse=True))
-        code = "|".join(re.escape(term) for term in terms)
+        code = "|".join(re.escape(term) for term in AS_CODE & self._terms) or r"(?!)"
         self._find = re.compile(
             rf"`(?P<code>{code})`(?!`)|(?P<elsewhere>{ELSEWHERE})"
             rf"|(?<![\w`./-])(?P<term>{spelt})(?![\w`-]|[./]\w)",

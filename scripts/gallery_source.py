@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gallery_errors import GalleryError
-from gallery_glossary import Linker, read_terms
+from gallery_glossary import Linker, read_terms, terms_of
 from gallery_thumbnails import thumbnail
 from languages import Language
 
@@ -93,7 +93,7 @@ def stage(root: Path, source: Path, language: Language) -> None:
             shutil.copyfile(root / linked, copy)
         shutil.copyfile(path, originals / path.name)
         line = language.facts(notebook["metadata"]["tvmlab"])
-        page = for_the_site(notebook, path.name, Linker(terms), line)
+        page = for_the_site(notebook, path.name, Linker(terms_of(terms, path.stem)), line)
         (folder / path.name).write_text(json.dumps(page), encoding="utf-8")
     index = root / "docs" / language.folder / "index.md"
     text = index.read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ from gallery_errors import GalleryError
 from PIL import Image
 
 WIDTH = 480  # pixels of a figure; a card is about half as wide, on a screen of two pixels a point
-LINES, COLUMNS = 15, 60  # of a text
+NARROWEST, COLUMNS = 48, 84  # of a text; what is longer is cut off
 LONG = 8  # lines that make a text worth looking at
 
 
@@ -106,16 +106,20 @@ def _small(png: bytes, alt: str) -> Thumbnail:
 
 
 def _page(text: str, alt: str) -> Thumbnail:
-    lines = [line.expandtabs(4)[:COLUMNS] for line in text.split("\n")[:LINES]]
-    width, height = WIDTH, WIDTH * 5 // 8
+    lines = [line.expandtabs(4) for line in text.split("\n")]
+    columns = min(COLUMNS, max(NARROWEST, *map(len, lines)))
+    width = (
+        columns * 6 // 10 * 14 + 28
+    )  # of letters as wide as most monospaced ones are, and margins
+    height = width * 5 // 8
     rows = "".join(
-        f'<tspan x="14" dy="19" xml:space="preserve">{escape(line) or " "}</tspan>'
-        for line in lines
+        f'<tspan x="14" dy="19" xml:space="preserve">{escape(line[:columns]) or " "}</tspan>'
+        for line in lines[: (height - 14) // 19]
     )
     svg = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">'
         f'<rect width="{width}" height="{height}" fill="#fff"/><text x="14" y="4" fill="#24292f" '
-        f'font-size="13.5" font-family="ui-monospace, Menlo, Consolas, monospace">{rows}</text>'
+        f'font-size="14" font-family="ui-monospace, Menlo, Consolas, monospace">{rows}</text>'
         "</svg>\n"
     )
     return Thumbnail(svg.encode(), ".svg", alt, (width, height))

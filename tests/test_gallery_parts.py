@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from gallery_check import FIRST_PAGE_LIMIT, problems
 from gallery_errors import GalleryError
-from gallery_glossary import Linker, read_terms
+from gallery_glossary import OTHER_MEANINGS, Linker, read_terms, terms_of
 from gallery_source import for_the_site, linked_files
 from gallery_thumbnails import thumbnail
 from PIL import Image
 
+ROOT = Path(__file__).resolve().parent.parent
+NOTEBOOKS = (ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")
 TERMS = ("Relay", "schedule", "composite function", "function", "qnn", "TE", "zero point")
 
 # Links.
@@ -44,6 +47,7 @@ def test_a_term_is_linked_where_it_stands_first(source: str, linked: str) -> Non
         "```text\nRelay\n```",
         "~~~\nRelay\n~~~",
         "`Relay text`",
+        "`schedule`",
         "``a `Relay` b``",
         "[Relay](10_relay.ipynb)",
         "![Relay.](relay.png)",
@@ -60,6 +64,18 @@ def test_a_notebook_has_one_link_a_term() -> None:
     linker = Linker(TERMS)
     assert linker.link("Relay.") == "{term}`Relay`."
     assert linker.link("Relay.") == "Relay."
+
+
+@pytest.mark.parametrize("stem", sorted(OTHER_MEANINGS.keys() & {path.stem for path in NOTEBOOKS}))
+def test_a_word_with_another_meaning_is_a_term_that_the_notebook_has(stem: str) -> None:
+    path = ROOT / "notebooks" / f"{stem}.ipynb"
+    terms = read_terms(ROOT / "docs" / "glossary.md")
+    linker = Linker(terms)
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        if cell["cell_type"] == "markdown":
+            linker.link("".join(cell["source"]))
+    assert linker.linked >= OTHER_MEANINGS[stem]
+    assert set(terms_of(terms, stem)) == set(terms) - OTHER_MEANINGS[stem]
 
 
 def test_a_glossary_without_terms_is_refused(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 for (const wide of document.querySelectorAll("pre, .table-wrapper")) {
   if (wide.scrollWidth > wide.clientWidth) {
     wide.tabIndex = 0;
-    wide.setAttribute("role", "region");
+    wide.setAttribute("role", "group"); // a region would be a landmark, and these are many
     wide.setAttribute("aria-label", wide.matches("pre") ? "Code or output" : "Table");
   }
 }
