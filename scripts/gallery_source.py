@@ -17,7 +17,7 @@ from typing import Any
 
 from gallery_errors import GalleryError
 from gallery_glossary import Linker, read_terms, terms_of
-from gallery_thumbnails import thumbnail
+from gallery_thumbnails import alt_text, kind_of_figure, thumbnail
 from languages import Language
 
 CARDS = "<!-- cards -->"  # where the first page wants them
@@ -75,7 +75,8 @@ def stage(root: Path, source: Path, language: Language) -> None:
         A notebook has no picture for its card, figures without their own alt text, or a link to a
         file that is not there.
     """
-    shutil.copytree(root / "docs", source, ignore=shutil.ignore_patterns("conf.py", "*.png", "zh"))
+    others = shutil.ignore_patterns("conf.py", "zh", "ladder.png", "tested.md")
+    shutil.copytree(root / "docs", source, ignore=others)
     terms = read_terms(root / "docs" / "glossary.md")
     folder, originals = source / "notebooks", source / "originals"
     pictures = source / "_static" / "cards"
@@ -166,11 +167,7 @@ def _neighbours(line: str) -> bool:
 
 def add_alt(cell: dict[str, Any], name: str) -> None:
     """Copy a figure's alt text from the output to the cell, where MyST-NB takes it from."""
-    alts = [
-        output.get("metadata", {}).get("image/png", {}).get("alt")
-        for output in cell["outputs"]
-        if any(kind.startswith("image/") for kind in output.get("data", {}))
-    ]
+    alts = [alt_text(output) for output in cell["outputs"] if kind_of_figure(output)]
     if not alts:
         return
     if None in alts or len(set(alts)) > 1:

@@ -2,7 +2,7 @@
 
 Which output that is says the notebook, by a cell's id under `thumbnail` in its metadata; without
 it, it is the last figure, and where there is none the first longer text. A figure becomes a small
-WebP file, a text a page of SVG.
+WebP file, a drawing stays what it is, and a text becomes a page of SVG.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Thumbnail:
     alt : str
         What it shows, in a sentence.
     size : tuple of int
-        Width and height in pixels.
+        Width and height in pixels, of which the card takes the ratio.
     """
 
     data: bytes
@@ -62,9 +62,10 @@ def thumbnail(notebook: dict[str, Any], name: str) -> Thumbnail:
     about = notebook["metadata"]["tvmlab"]
     if (wanted := about.get("thumbnail")) is not None:
         cells = [cell for cell in cells if cell.get("id") == wanted]
-    if figures := [found for cell in cells for found in _figures(cell)]:
-        return _small(*figures[-1])
-    if texts := [text for cell in cells for text in _texts(cell)]:
+    outputs = [output for cell in cells for output in cell["outputs"]]
+    if figures := [output for output in outputs if kind_of_figure(output)]:
+        return _figure(figures[-1])
+    if texts := [text for text in map(_text, outputs) if text.strip()]:
         text = next((text for text in texts if text.count("\n") + 1 >= LONG), texts[0])
         return _page(text, f"Text from the notebook “{about['title']}”.")
     where = "no cell" if wanted is None else f"the cell {wanted!r} is not there or"
@@ -74,23 +75,27 @@ def thumbnail(notebook: dict[str, Any], name: str) -> Thumbnail:
     )
 
 
-def _figures(cell: dict[str, Any]) -> list[tuple[bytes, str]]:
-    return [
-        (
-            base64.b64decode("".join(output["data"]["image/png"])),
-            output["metadata"].get("image/png", {}).get("alt", ""),
-        )
-        for output in cell["outputs"]
-        if "image/png" in output.get("data", {})
-    ]
+def kind_of_figure(output: dict[str, Any]) -> str | None:
+    """Return the MIME type of the picture that an output is, or None if it is none."""
+    return next((kind for kind in output.get("data", {}) if kind.startswith("image/")), None)
 
 
-def _texts(cell: dict[str, Any]) -> list[str]:
-    texts = [
-        "".join(output.get("text", output.get("data", {}).get("text/plain", "")))
-        for output in cell["outputs"]
-    ]
-    return [text.strip("\n") for text in texts if text.strip()]
+def alt_text(output: dict[str, Any]) -> str | None:
+    """Return the alt text of the figure that an output is."""
+    alt: str | None = output["metadata"].get(kind_of_figure(output), {}).get("alt")
+    return alt
+
+
+def _text(output: dict[str, Any]) -> str:
+    return "".join(output.get("text", output.get("data", {}).get("text/plain", ""))).strip("\n")
+
+
+def _figure(output: dict[str, Any]) -> Thumbnail:
+    kind, alt = kind_of_figure(output), alt_text(output) or ""
+    content = "".join(output["data"][kind])
+    if kind == "image/svg+xml":
+        return Thumbnail(content.encode(), ".svg", alt, (WIDTH, WIDTH * 5 // 8))
+    return _small(base64.b64decode(content), alt)
 
 
 def _small(png: bytes, alt: str) -> Thumbnail:

@@ -14,6 +14,7 @@ from gallery import build
 from gallery_check import pages, problems
 from gallery_glossary import read_terms
 from gallery_source import MODULES
+from gallery_thumbnails import alt_text, kind_of_figure
 from languages import chinese
 
 import tvmlab
@@ -61,8 +62,8 @@ def test_figures_keep_their_alt_texts(site: Path) -> None:
         page = text(site, f"notebooks/{path.stem}.html")
         for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
             for output in cell.get("outputs", []):
-                if "image/png" in output.get("data", {}):
-                    assert output["metadata"]["image/png"]["alt"] in unescape(page), cell["id"]
+                if kind_of_figure(output):
+                    assert str(alt_text(output)) in unescape(page), cell["id"]
 
 
 def test_the_notebooks_can_be_had_as_they_are_committed(site: Path) -> None:

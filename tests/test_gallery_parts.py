@@ -126,6 +126,13 @@ def test_the_card_shows_the_last_figure_unless_the_notebook_names_one() -> None:
         assert small.convert("L").getextrema()[0] > 250  # what was transparent is white
 
 
+def test_the_card_shows_a_drawing_as_it_is() -> None:
+    data, alt = {"image/svg+xml": ["<svg>", "</svg>"]}, {"image/svg+xml": {"alt": "Lines."}}
+    output = {"output_type": "display_data", "data": data, "metadata": alt}
+    found = thumbnail(notebook(code("a", output)), "n")
+    assert (found.data, found.suffix, found.alt) == (b"<svg></svg>", ".svg", "Lines.")
+
+
 def test_the_card_shows_a_text_where_there_is_no_figure() -> None:
     long = "\n".join(f"{n} < {n + 1}" for n in range(40))
     found = thumbnail(notebook(code("a", stream("short")), code("b", stream(long))), "n")
