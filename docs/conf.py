@@ -10,8 +10,6 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 project = "tvmlab"
-author = "the authors of tvmlab"
-project_copyright = "Apache License 2.0"
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 
 exclude_patterns = ["originals"]  # notebooks as they are committed, for download
@@ -45,6 +43,7 @@ html_static_path = ["_static"]
 html_css_files = ["gallery.css"]
 html_js_files = [("gallery.js", {"defer": "defer"})]
 html_copy_source = False
+html_show_copyright = False
 html_show_sourcelink = False
 html_sidebars = {
     "**": [
@@ -53,7 +52,9 @@ html_sidebars = {
     ]
 }
 html_theme_options = {"top_of_page_buttons": []}
-copybutton_selector = "div.cell_input pre, div[class*=highlight-] > div.highlight > pre"
+copybutton_selector = (
+    "div.highlight pre:not(.cell_output pre)"  # what can be run, not what came out
+)
 copybutton_exclude = ".linenos, .gp, .go"
 
 

@@ -87,7 +87,7 @@ def stage(root: Path, source: Path, language: Language) -> None:
         notebook = json.loads(path.read_text(encoding="utf-8"))
         cards.append(card(notebook, path.stem, pictures, language))
         title = language.about(path.stem, notebook)["title"]
-        contents.append(f"{title} <notebooks/{path.stem}>")
+        contents.append(f"{path.name[:2]} {title} <notebooks/{path.stem}>")
         for linked in linked_files(notebook, root, path.name):
             copy = source / linked
             copy.parent.mkdir(parents=True, exist_ok=True)
