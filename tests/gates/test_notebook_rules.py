@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import notebook_links  # noqa: F401  (enters its rules into RULES)
+import notebook_numbers
 import pytest
 from nbformat import NotebookNode
 from notebook_form import IGNORED, MEASURED, dumps
@@ -72,6 +73,11 @@ def jpeg(notebook: NotebookNode) -> None:
     cell(notebook, "figure").outputs[0].data["image/jpeg"] = PNG
 
 
+def half_outside(notebook: NotebookNode) -> None:
+    cell(notebook, "count").source = 'if lab_tools.here("nm", "perf"):\n    pass\nprint(1)'
+    tagged("count", "needs-nm", "needs-perf")(notebook)
+
+
 def few_outputs(notebook: NotebookNode) -> None:
     for name in ("count", "pair", "clock-runs", "figure"):
         cell(notebook, name).outputs = []
@@ -89,6 +95,11 @@ CASES: list[tuple[str, Break, str, str]] = [
     ("known_tags", tagged("count", "nbval_ignore_output"), "count", "not known"),
     ("known_tags", tagged("own", IGNORED), "own", "not known"),
     ("known_tags", source("count", "for n", "# NBVAL_IGNORE_OUTPUT\nfor n"), "count", "use a tag"),
+    ("known_tags", tagged("count", "needs-gperf"), "count", "'needs-gperf'"),
+    ("tools_are_asked_for", tagged("count", "needs-perf"), "count", "its tags name ['perf']"),
+    ("tools_are_asked_for", source("count", "for", 'if lab_tools.here("nm"):\n    for'),
+     "count", "for the tools ['nm']"),
+    ("tools_are_asked_for", half_outside, "count", "outside of"),
     ("cell_length", source("count", "print(n)", "print(n)\n" + LONG), "count", "28 lines"),
     ("cell_length", source("practice", "People", "\n".join("abcdefghijklmnopqrstuvwxyz")),
      "practice", "at most 25"),
@@ -149,6 +160,11 @@ CASES: list[tuple[str, Break, str, str]] = [
     ("pictures_have_alt", source("steps", "See", "![](00_begin_here.ipynb)"), "steps", "''"),
     ("pictures_have_alt", source("steps", "See", "<img src='00_begin_here.ipynb'>"), "steps",
      "not a sentence"),
+    ("numbers_are_produced", source("steps", "See", "It takes 1,234 steps. See"), "steps", "1234"),
+    ("numbers_are_produced", source("steps", "See", "Over 9x4 loops. See"), "steps", "number 4"),
+    ("numbers_are_produced", source("steps", "See", "It is 2.5 times faster. See"), "steps", "2.5"),
+    ("numbers_are_produced", source("practice", "In practice\n", "In practice\n\nCount to 3.\n"),
+     "practice", "the number 3"),  # Produced, but in another section.
     ("neighbours", source("title", "[← 00", "[← 01"), "title", "00 Begin here"),
     ("neighbours", source("reading", "[← 00", "See [← 00"), "reading", "00 Begin here"),
 ]  # fmt: skip
@@ -187,6 +203,17 @@ def test_a_broken_notebook_is_refused(
         problem.startswith(f"01_count_to_three.ipynb: {where}: ") and part in problem
         for problem in mine
     ), problems
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["We count to 3.", "1. A list.", "See notebook 17.", "On x86-64 and int8, in `x[77]`.",
+     "(Lavin and Gray, 2016)", "[80 more](00_begin_here.ipynb)", "3.0 loops", "Until TVM 0.19."],
+)  # fmt: skip
+def test_numbers_that_are_produced_or_no_claims_pass(text: str, tmp_path: Path) -> None:
+    notebook = good()
+    source("steps", "See", f"{text} See")(notebook)
+    assert check(page(notebook, tmp_path)) == []
 
 
 @pytest.mark.parametrize(
@@ -232,6 +259,18 @@ def test_broken_json_is_refused(
 def test_the_closing_newline_counts(change: Callable[[str], str], tmp_path: Path) -> None:
     problems = check(page(good(), tmp_path, change(dumps(good()))))
     assert [problem.split("[")[-1] for problem in problems] == ["canonical_json]"]
+
+
+def test_a_fact_that_no_prose_uses_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = {"01_count_to_three": {"steps": {"17": "a book", "18": "another"}}}
+    monkeypatch.setattr(notebook_numbers, "facts", lambda: own)
+    notebook = good()
+    source("steps", "See", "17 of them. See")(notebook)
+    problems = check(page(notebook, tmp_path))
+    assert [problem for problem in problems if "17" in problem] == []
+    assert any("a source for 18" in problem for problem in problems)
 
 
 def test_every_rule_has_a_case() -> None:
