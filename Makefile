@@ -1,6 +1,6 @@
 # Every target does its own set-up; `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup lab lab-tools test cross test-all notebooks bench referee records image image-test lock tested doctor clean
+.PHONY: help setup lab lab-tools test tested cross test-all notebooks gallery bench referee records image image-test lock doctor clean
 
 ARGS ?=
 IMAGE ?= tvmlab
@@ -45,6 +45,9 @@ test-all: cross ## make test, with other processors under an emulator, nothing s
 
 notebooks: setup ## execute the notebooks and write their outputs (ARGS=... picks some)
 	@$(PY) scripts/notebooks.py $(ARGS)
+
+gallery: setup ## build the site from the notebooks' outputs and check it (build/gallery/html)
+	@$(PY) scripts/gallery.py
 
 bench: setup ## measure the models against their peers
 	@$(PY) scripts/bench.py $(ARGS)

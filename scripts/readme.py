@@ -1,10 +1,10 @@
-"""Bring README's table and figure up to date with the notebooks.
+"""Bring the tables of both READMEs, and the figure, up to date with the notebooks.
 
-    python scripts/readme.py            # write README.md and its figure
+    python scripts/readme.py            # write README.md, README.zh-CN.md and the figure
     python scripts/readme.py --check    # write nothing, exit 1 on any difference
 
-The table comes from the notebooks' metadata. The figure is a committed output of a notebook, with
-the alt text that stands beside it there.
+The tables come from the notebooks' metadata, the Chinese titles from docs/zh/notebooks.toml. The
+figure is a committed output of a notebook, with the alt text that stands beside it there.
 """
 
 from __future__ import annotations
@@ -15,24 +15,23 @@ import re
 import sys
 from pathlib import Path
 
+from languages import ENGLISH, SIMPLIFIED, Language
+
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
+README_CHINESE = ROOT / "README.zh-CN.md"
 FIGURE = ROOT / "docs" / "ladder.png"
 FIGURE_FROM = ("notebooks/03_import_a_resnet.ipynb", "winograd-climb")
 
 
-def table() -> str:
+def table(language: Language) -> str:
     """Return the table of notebooks, in Markdown."""
-    rows = [
-        "| | Notebook | You will | Level | Minutes | Needs |",
-        "|---|---|---|---|---|---|",
-    ]
+    rows = [language.head, "|---|---|---|---|---|---|"]
     for path in sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")):
-        about = json.loads(path.read_text(encoding="utf-8"))["metadata"]["tvmlab"]
-        needs = ", ".join(about["needs"]) or "nothing more"
+        about = language.about(path.stem, json.loads(path.read_text(encoding="utf-8")))
         rows.append(
             f"| {path.name[:2]} | [{about['title']}](notebooks/{path.name}) | {about['summary']} "
-            f"| {about['level']} | {about['minutes']} | {needs} |"
+            f"| {language.levels[about['level']]} | {about['minutes']} | {language.needed(about)} |"
         )
     return "\n".join(rows)
 
@@ -52,7 +51,7 @@ def between(text: str, mark: str, content: str) -> str:
     begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
     pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
     if not pattern.search(text):
-        sys.exit(f"README.md has no place for {mark}: {begin} ... {end}")
+        sys.exit(f"README has no place for {mark}: {begin} ... {end}")
     return pattern.sub(lambda _: f"{begin}\n{content}\n{end}", text)
 
 
@@ -60,16 +59,19 @@ def main(check: bool) -> int:
     """Write, or check; return the exit code."""
     png, alt = figure()
     picture = FIGURE.relative_to(ROOT).as_posix()
-    new = between(README.read_text(encoding="utf-8"), "notebooks", table())
-    new = between(new, "figure", f"![{alt}]({picture})")
-    same = new == README.read_text(encoding="utf-8")
+    new = between(README.read_text(encoding="utf-8"), "notebooks", table(ENGLISH))
+    texts = {README: between(new, "figure", f"![{alt}]({picture})")}
+    old = README_CHINESE.read_text(encoding="utf-8")
+    texts[README_CHINESE] = between(old, "notebooks", table(SIMPLIFIED))
+    same = all(path.read_text(encoding="utf-8") == text for path, text in texts.items())
     same = same and FIGURE.is_file() and FIGURE.read_bytes() == png
     if check:
         print("README is up to date" if same else "README is not up to date: run scripts/readme.py")
         return 0 if same else 1
     FIGURE.parent.mkdir(exist_ok=True)
     FIGURE.write_bytes(png)
-    README.write_text(new, encoding="utf-8")
+    for path, text in texts.items():
+        path.write_text(text, encoding="utf-8")
     return 0
 
 

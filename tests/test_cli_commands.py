@@ -54,6 +54,9 @@ def test_compile_and_run_give_what_the_functions_give(program: Program) -> None:
     assert [one["class"] for one in done.data["top"]] == list(places)
     assert [one["value"] for one in done.data["top"]] == [wanted[0, p].item() for p in places]
     assert done.data["outputs"] == [{"name": "output_0", "shape": [1, 10], "dtype": "float32"}]
+    assert program("run --inputs picture.npz --output tutorial.npz digits.tar").code == 0
+    with np.load("tutorial.npz") as out:
+        np.testing.assert_array_equal(out["output_0"], wanted)
     text = program("run digits.tar -i picture.npz --print-time --repeat 2").out.splitlines()
     assert text[0].startswith("output_0: float32[1, 10], from ")
     assert text[1].startswith("time: ")
@@ -98,6 +101,7 @@ def test_shapes_and_a_file(program: Program) -> None:
     assert [one["row"] for one in done.data["top"]] == [0, 1, 2]
     assert program("run module.tar --fill zeros --json").data["outputs"][0]["shape"] == [1, 10]
     assert "no input named 'datum'" in program("show open.onnx --input-shapes datum:[1]").said
+    assert 'to do: write --input-shapes "NAME:' in program("show open.onnx").said
 
 
 def test_a_file_goes_before_a_network_of_its_name(program: Program) -> None:

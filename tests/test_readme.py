@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -9,9 +10,11 @@ from pathlib import Path
 
 import pytest
 from helpers_forked import forked
+from languages import chinese
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+CHINESE = (ROOT / "README.zh-CN.md").read_text(encoding="utf-8")
 CODE = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
@@ -39,7 +42,7 @@ def test_make_targets_exist(target: str) -> None:
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
 
 
-@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)#]+)\)", README))))
+@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)#]+)\)", README + CHINESE))))
 def test_links_resolve(link: str) -> None:
     assert link.startswith("https://") or (ROOT / link).exists()
 
@@ -49,3 +52,42 @@ def test_messages_are_those_of_the_set_up(message: str) -> None:
     text = (ROOT / "scripts/setup.sh").read_text(encoding="utf-8")
     # The interpreter's version is filled in when the script runs.
     assert message.replace("Python 3.11 has", "Python $base_version has") in text
+
+
+# README in Chinese: translated prose around what must be the same.
+
+
+def test_the_chinese_readme_has_the_same_sections_code_links_and_tables() -> None:
+    for pattern in (
+        r"^#+ ",
+        r"^```.*?^```$",
+        r"\]\(([^)#]+)\)",
+        r"^\|(?=-)[-|]+$",
+        r"\| `(?:setup: )?[^`]+` \|",
+    ):
+        both = [
+            re.findall(pattern, text.partition("\n\n")[2], re.MULTILINE | re.DOTALL)
+            for text in (README, CHINESE)
+        ]
+        # The line at the head leads to the other one.
+        here, there = ([part for part in found if "README" not in part] for found in both)
+        assert here == there
+
+
+def test_the_chinese_readme_names_the_same_code() -> None:
+    names = [set(re.findall(r"(?<!`)`([^`\n]+)`", _prose(text))) for text in (README, CHINESE)]
+    assert names[0] == names[1]
+
+
+def _prose(text: str) -> str:
+    text = re.sub(r"<!-- (\w+): begin -->.*?<!-- \1: end -->", "", text, flags=re.DOTALL)
+    return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")), ids=lambda path: path.stem
+)
+def test_the_chinese_titles_are_those_of_todays_notebooks(path: Path) -> None:
+    about = json.loads(path.read_text(encoding="utf-8"))["metadata"]["tvmlab"]
+    translated = chinese()[path.stem]
+    assert translated["of"] == f"{about['title']}: {about['summary']}"

@@ -174,8 +174,9 @@ def execution_counts(page: Page) -> Iterator[str]:
 def metadata(page: Page) -> Iterator[str]:
     about = page.raw["metadata"].get("tvmlab")
     keys = {"title", "minutes", "level", "needs", "summary"}
-    if not isinstance(about, dict) or set(about) != keys:
-        yield f"metadata: `tvmlab` must have exactly the keys {', '.join(sorted(keys))}"
+    if not isinstance(about, dict) or set(about) - {"thumbnail"} != keys:
+        listed = ", ".join(sorted(keys))
+        yield f"metadata: `tvmlab` must have exactly the keys {listed}, and may have thumbnail"
         return
     h1 = next((text for _, level, text in page.headings if level == 1), None)
     if about["title"] != h1:
@@ -199,6 +200,14 @@ def metadata(page: Page) -> Iterator[str]:
 
 
 # The cells.
+
+
+@rule
+def thumbnail(page: Page) -> Iterator[str]:
+    # The site's card shows what this cell put out; without the key it shows the last figure.
+    wanted = page.nb.metadata.get("tvmlab", {}).get("thumbnail")
+    if wanted is not None and not any(c.id == wanted and any(texts(c)) for c in page.code):
+        yield f"metadata: the thumbnail {wanted!r} is no code cell with an output"
 
 
 @rule

@@ -140,6 +140,8 @@ CASES: list[tuple[str, Break, str, str]] = [
     ("metadata", lambda nb: nb.metadata.tvmlab.pop("level"), "metadata", "exactly the keys"),
     ("metadata", lambda nb: nb.metadata.pop("tvmlab"), "metadata", "exactly the keys"),
     ("metadata", about(author="me"), "metadata", "exactly the keys"),
+    ("thumbnail", about(thumbnail="nowhere"), "metadata", "'nowhere' is no code cell"),
+    ("thumbnail", about(thumbnail="steps"), "metadata", "'steps' is no code cell"),
     ("metadata", about(title="Count"), "metadata", "not the first heading"),
     ("metadata", about(minutes=3), "metadata", "minutes is 3"),
     ("metadata", about(minutes=1.5), "metadata", "minutes is 1.5"),

@@ -1,0 +1,87 @@
+"""How Sphinx makes the site. `make gallery` prepares what it reads (scripts/gallery_source.py)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+
+project = "tvmlab"
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+
+exclude_patterns = ["originals"]  # notebooks as they are committed, for download
+
+# Notebooks: the outputs that are committed, and JupyterLab's anchors.
+nb_execution_mode = "off"
+nb_merge_streams = True
+nb_render_markdown_format = "myst"  # a table that a cell puts out has links to notebooks too
+myst_enable_extensions = ["attrs_block"]
+myst_heading_anchors = 4
+myst_heading_slug_func = "gallery_source.heading_anchor"
+
+# The reference: docstrings in NumPy's style, whose single backticks are names.
+default_role = "py:obj"
+autodoc_typehints = "none"
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+napoleon_google_docstring = False
+napoleon_use_ivar = True  # attributes are described with their class, not once more each
+napoleon_use_rtype = False
+
+# The site is built once for each language: scripts/gallery_languages.py.
+locale_dirs = ["locale"]
+templates_path = ["_templates"]
+html_search_language = "en"
+
+html_theme = "furo"
+html_title = "tvmlab"
+html_favicon = "_static/icon.svg"
+html_static_path = ["_static"]
+html_css_files = ["gallery.css"]
+html_js_files = [("gallery.js", {"defer": "defer"})]
+html_copy_source = False
+html_show_copyright = False
+html_show_sourcelink = False
+html_sidebars = {
+    "**": [
+        *("sidebar/brand.html", "sidebar/search.html", "sidebar/language.html"),
+        *("sidebar/scroll-start.html", "sidebar/navigation.html", "sidebar/scroll-end.html"),
+    ]
+}
+html_theme_options = {"top_of_page_buttons": []}
+copybutton_selector = (
+    "div.highlight pre:not(.cell_output pre)"  # what can be run, not what came out
+)
+copybutton_exclude = ".linenos, .gp, .go"
+
+
+def skip_foreign(app: Any, kind: str, name: str, member: Any, skip: bool, options: Any) -> bool:
+    """Leave out what a module passes on from TVM: its own site explains it."""
+    module = getattr(member, "__module__", None) or "tvmlab"
+    return skip or not module.startswith("tvmlab")
+
+
+def keep_colons(app: Any, kind: str, name: str, found: Any, options: Any, lines: list[str]) -> None:
+    """Keep napoleon from taking what stands before a colon in a property's docstring for a type."""
+    if kind == "property":
+        lines.insert(0, "")
+
+
+def tell_readers(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Tell screen readers the level of the navigation's captions, and the language of the page."""
+    tree = context["furo_navigation_tree"]
+    context["furo_navigation_tree"] = tree.replace(
+        'role="heading"', 'role="heading" aria-level="2"'
+    )
+    if app.config.language != "en" and page != "index" and "body" in context:
+        context["body"] = f'<div lang="en">{context["body"]}</div>'
+
+
+def setup(app: Any) -> None:
+    """Connect what Sphinx calls."""
+    app.connect("autodoc-skip-member", skip_foreign)
+    app.connect("autodoc-process-docstring", keep_colons, priority=400)  # before napoleon
+    app.connect("html-page-context", tell_readers, priority=900)  # after the theme

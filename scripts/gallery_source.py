@@ -1,0 +1,188 @@
+"""What Sphinx reads: `docs/`, the notebooks with links to the glossary, the cards, the reference.
+
+The notebooks in `notebooks/` are for JupyterLab and stay as they are. Copies of them get what a
+site has besides: the alt texts where Sphinx looks for them, a line of facts under the title, and
+the glossary's links.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from gallery_errors import GalleryError
+from gallery_glossary import Linker, read_terms, terms_of
+from gallery_thumbnails import alt_text, kind_of_figure, thumbnail
+from languages import Language
+
+CARDS = "<!-- cards -->"  # where the first page wants them
+CONTENTS = "notebooks/*"  # and where it wants the list for the navigation
+LINK_TO_FILE = re.compile(r"\]\(\.\./([^)#\s]+)\)")
+
+# The reference: our public modules, in the order in which one meets them.
+MODULES = (
+    "tvmlab",
+    "tvmlab.models",
+    "tvmlab.data",
+    "tvmlab.bench",
+    "tvmlab.profiling",
+    "tvmlab.plot",
+    "tvmlab.target",
+    "tvmlab.schedule",
+    "tvmlab.tuning",
+    "tvmlab.qnn",
+    "tvmlab.qnn.op",
+    "tvmlab.qnn.transform",
+    "tvmlab.qnn.analysis",
+    "tvmlab.qnn.config",
+    "tvmlab.npu",
+    "tvmlab.relay",
+    "tvmlab.relay.transform",
+    "tvmlab.relay.dataflow_pattern",
+    "tvmlab.relay.frontend",
+    "tvmlab.remote",
+    "tvmlab.native",
+    "tvmlab.toolchain",
+    "tvmlab.errors",
+)
+
+
+def heading_anchor(heading: str) -> str:
+    """Return the anchor that JupyterLab gives to a heading, so that links work in both."""
+    return heading.replace(" ", "-")
+
+
+def stage(root: Path, source: Path, language: Language) -> None:
+    """Write everything that Sphinx reads for one language to a new folder.
+
+    Parameters
+    ----------
+    root : Path
+        The repository.
+    source : Path
+        The folder, which must not exist yet.
+    language : Language
+        The language of the first page and of the navigation.
+
+    Raises
+    ------
+    GalleryError
+        A notebook has no picture for its card, figures without their own alt text, or a link to a
+        file that is not there.
+    """
+    others = shutil.ignore_patterns("conf.py", "zh", "ladder.png", "tested.md")
+    shutil.copytree(root / "docs", source, ignore=others)
+    terms = read_terms(root / "docs" / "glossary.md")
+    folder, originals = source / "notebooks", source / "originals"
+    pictures = source / "_static" / "cards"
+    for new in (folder, originals, pictures):
+        new.mkdir(parents=True)
+    cards, contents = [], []
+    for path in sorted((root / "notebooks").glob("[0-9][0-9]_*.ipynb")):
+        notebook = json.loads(path.read_text(encoding="utf-8"))
+        cards.append(card(notebook, path.stem, pictures, language))
+        title = language.about(path.stem, notebook)["title"]
+        contents.append(f"{path.name[:2]} {title} <notebooks/{path.stem}>")
+        for linked in linked_files(notebook, root, path.name):
+            copy = source / linked
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(root / linked, copy)
+        shutil.copyfile(path, originals / path.name)
+        line = language.facts(notebook["metadata"]["tvmlab"])
+        page = for_the_site(notebook, path.name, Linker(terms_of(terms, path.stem)), line)
+        (folder / path.name).write_text(json.dumps(page), encoding="utf-8")
+    index = root / "docs" / language.folder / "index.md"
+    text = index.read_text(encoding="utf-8")
+    if CARDS not in text or CONTENTS not in text:
+        raise GalleryError(f"{index}: no place for the cards ({CARDS}) or the list ({CONTENTS})")
+    text = text.replace(CARDS, '<ul class="cards">\n' + "\n".join(cards) + "\n</ul>")
+    (source / "index.md").write_text(text.replace(CONTENTS, "\n".join(contents)), encoding="utf-8")
+    write_reference(source / "reference")
+
+
+def card(notebook: dict[str, Any], stem: str, pictures: Path, language: Language) -> str:
+    """Write a notebook's picture and return its card, in HTML."""
+    about = language.about(stem, notebook)
+    small = thumbnail(notebook, f"{stem}.ipynb")
+    name = stem + small.suffix
+    (pictures / name).write_bytes(small.data)
+    width, height = small.size
+    return (
+        f'<li><img src="_static/cards/{name}" alt="{escape(small.alt)}" lang="en" width="{width}" '
+        f'height="{height}" loading="lazy">'
+        f'<h3><a href="notebooks/{stem}.html">{stem[:2]} {escape(about["title"])}</a></h3>'
+        f"<p>{escape(language.summary.format(about['summary']))}</p>"
+        f'<p class="facts">{escape(language.facts(about))}</p></li>'
+    )
+
+
+def linked_files(notebook: dict[str, Any], root: Path, name: str) -> Iterator[str]:
+    """Yield the files of the repository that a notebook's prose links to."""
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "markdown":
+            for linked in LINK_TO_FILE.findall("".join(cell["source"])):
+                if not (root / linked).is_file():
+                    raise GalleryError(f"{name}: links to ../{linked}, which is not there")
+                yield linked
+
+
+def for_the_site(notebook: dict[str, Any], name: str, linker: Linker, line: str) -> dict[str, Any]:
+    """Return a notebook as Sphinx gets it.
+
+    Parameters
+    ----------
+    notebook : dict
+        The notebook's JSON, which is changed.
+    name : str
+        The file's name.
+    linker : Linker
+        Links the glossary's terms.
+    line : str
+        The facts that stand under the title.
+    """
+    cells = notebook["cells"]
+    for cell in cells:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "code":
+            add_alt(cell, name)
+        else:
+            cell["source"] = linker.link(source)
+    title, _, rest = cells[0]["source"].partition("\n")
+    download = f"{{download}}`the notebook <../originals/{name}>`"
+    cells[0]["source"] = f"{title}\n\n{{.facts}}\n{line} · {download}\n{rest}"
+    # At the end of a page the theme has links to both neighbours itself.
+    lines = cells[-1]["source"].splitlines()
+    cells[-1]["source"] = "\n".join(line for line in lines if not _neighbours(line))
+    return notebook
+
+
+def _neighbours(line: str) -> bool:
+    return bool(re.fullmatch(r"\[← [^\]]+\]\(\S+\)( · .*)?|\[[^\]]+ →\]\(\S+\)", line))
+
+
+def add_alt(cell: dict[str, Any], name: str) -> None:
+    """Copy a figure's alt text from the output to the cell, where MyST-NB takes it from."""
+    alts = [alt_text(output) for output in cell["outputs"] if kind_of_figure(output)]
+    if not alts:
+        return
+    if None in alts or len(set(alts)) > 1:
+        raise GalleryError(
+            f"{name}: {cell['id']}: a cell shows one figure, with an alt text; here are {alts}"
+        )
+    cell["metadata"]["mystnb"] = {"image": {"alt": alts[0]}}
+
+
+def write_reference(folder: Path) -> None:
+    """Write a page for each public module, which autodoc fills from the docstrings."""
+    folder.mkdir()
+    for module in MODULES:
+        page = f"{module}\n{'#' * len(module)}\n\n.. automodule:: {module}\n   :members:\n"
+        (folder / f"{module}.rst").write_text(page, encoding="utf-8")
+    names = "\n".join(MODULES)
+    listed = f"# Reference\n\n```{{toctree}}\n:maxdepth: 1\n\n{names}\n```\n"
+    (folder / "index.md").write_text(listed, encoding="utf-8")
