@@ -93,6 +93,7 @@ def stage(root: Path, source: Path, language: Language) -> None:
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(root / linked, copy)
         shutil.copyfile(path, originals / path.name)
+        write_solutions(path, folder)
         line = language.facts(notebook["metadata"]["tvmlab"])
         page = for_the_site(notebook, path.name, Linker(terms_of(terms, path.stem)), line)
         (folder / path.name).write_text(json.dumps(page), encoding="utf-8")
@@ -103,6 +104,15 @@ def stage(root: Path, source: Path, language: Language) -> None:
     text = text.replace(CARDS, '<ul class="cards">\n' + "\n".join(cards) + "\n</ul>")
     (source / "index.md").write_text(text.replace(CONTENTS, "\n".join(contents)), encoding="utf-8")
     write_reference(source / "reference")
+
+
+def write_solutions(notebook: Path, folder: Path) -> None:
+    """Copy the solutions to a notebook's exercises, a page that only the notebook links to."""
+    file = notebook.parent / "solutions" / f"{notebook.stem}.md"
+    if file.is_file():
+        (folder / file.parent.name).mkdir(exist_ok=True)
+        text = "---\norphan: true\n---\n\n" + file.read_text(encoding="utf-8")
+        (folder / file.parent.name / file.name).write_text(text, encoding="utf-8")
 
 
 def card(notebook: dict[str, Any], stem: str, pictures: Path, language: Language) -> str:

@@ -12,7 +12,7 @@ import pytest
 from gallery_check import FIRST_PAGE_LIMIT, problems
 from gallery_errors import GalleryError
 from gallery_glossary import OTHER_MEANINGS, Linker, read_terms, terms_of
-from gallery_source import for_the_site, linked_files
+from gallery_source import for_the_site, linked_files, write_solutions
 from gallery_thumbnails import thumbnail
 from PIL import Image
 
@@ -162,6 +162,18 @@ def test_figures_without_their_own_alt_text_are_refused(alts: tuple[str | None, 
     cells = prose("# Count"), code("a", *map(figure, alts)), prose("End.")
     with pytest.raises(GalleryError, match=r"n\.ipynb: a: a cell shows one figure"):
         for_the_site(notebook(*cells), "n.ipynb", Linker(TERMS), "easy")
+
+
+def test_solutions_are_pages_that_no_list_has(tmp_path: Path) -> None:
+    notebook = tmp_path / "notebooks" / "00_begin.ipynb"
+    (notebook.parent / "solutions").mkdir(parents=True)
+    page = tmp_path / "made" / "solutions" / "00_begin.md"
+    page.parents[1].mkdir()
+    write_solutions(notebook, page.parents[1])
+    assert not page.exists()
+    (notebook.parent / "solutions" / page.name).write_text("# Solutions\n")
+    write_solutions(notebook, page.parents[1])
+    assert page.read_text() == "---\norphan: true\n---\n\n# Solutions\n"
 
 
 def test_files_that_a_notebook_links_to_come_along(tmp_path: Path) -> None:
