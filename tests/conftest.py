@@ -34,6 +34,7 @@ LONG = (
     "test_cli_commands.py",
     "test_tuning_real.py",
     "test_tuning_shipped.py",
+    "test_recipes.py",
 )
 
 
