@@ -35,6 +35,7 @@ LONG = (
     "test_tuning_real.py",
     "test_tuning_shipped.py",
     "test_gallery.py",
+    "test_recipes.py",
 )
 
 

@@ -1,0 +1,105 @@
+"""Every recipe of notebook 11 is whole: it runs alone, and prints what it prints there.
+
+Alone is in a fork of an interpreter that has imported TVM and nothing else (`helpers_forked`:
+it saves seconds for each), in an empty folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from helpers_forked import forked
+from nbformat import NotebookNode
+from notebook_form import IGNORED, load, missing_needs
+from notebook_links import LINK
+from notebook_rules import tags, texts
+
+from notebooks import NOTEBOOKS
+
+NOTEBOOK = load(NOTEBOOKS / "11_recipes.ipynb")
+SETUP = "folder"  # the cell that gives the notebook a folder to write to
+OTHERS = ("torchinductor_", ".ses")  # what PyTorch and ONNX Runtime keep among temporary files
+
+
+def recipes() -> dict[str, list[tuple[str, NotebookNode, NotebookNode]]]:
+    """Return heading, prose and code of each recipe, by the task that it stands under."""
+    found: dict[str, list[tuple[str, NotebookNode, NotebookNode]]] = {}
+    section, before = "", None
+    for cell in NOTEBOOK.cells:
+        if cell.cell_type == "code" and cell.id != SETUP:
+            assert before is not None, f"{cell.id}: no heading stands above it"
+            found[section].append((before[0], before[1], cell))
+            before = None
+            continue
+        for level, text in re.findall(r"^(##+) (.*)$", cell.source, re.MULTILINE):
+            if text == "On your own":
+                return found
+            if level == "##":
+                section = text
+                found[section] = []
+            else:
+                assert before is None, f"{cell.id}: two headings and no code between them"
+                before = text, cell
+    raise AssertionError("the notebook has no exercises")
+
+
+RECIPES = {task: some for task, some in recipes().items() if some}
+ALL = [each for some in RECIPES.values() for each in some]
+MENDED = [each for task, some in RECIPES.items() if task.startswith("Mend") for each in some]
+
+
+def test_there_are_enough() -> None:
+    assert len(ALL) - len(MENDED) >= 25
+    assert len(MENDED) >= 10
+
+
+def test_the_index_has_all_in_their_order() -> None:
+    index = next(cell.source for cell in NOTEBOOK.cells if cell.id == "index")
+    lines = re.findall(r"^- \*\*(.*?)\*\*: (.*)$", index, re.MULTILINE)
+    listed = {task: [(match[2], match[3]) for match in LINK.finditer(text)] for task, text in lines}
+    assert listed == {
+        task: [(heading, "#" + heading.replace(" ", "-")) for heading, _, _ in some]
+        for task, some in RECIPES.items()
+    }
+
+
+@pytest.mark.parametrize(("heading", "told", "code"), ALL, ids=[code.id for _, _, code in ALL])
+def test_it_says_what_it_does_and_checks_it(
+    heading: str, told: NotebookNode, code: NotebookNode
+) -> None:
+    prose = told.source.rpartition(f"### {heading}")[2].strip()
+    assert 1 <= len(re.findall(r"[.!?](?=\s|$)", prose)) <= 2, prose
+    assert re.search(r"^ *assert ", code.source, re.MULTILINE), "nothing of it is asserted"
+    assert "".join(texts(code)).strip(), "it shows nothing"
+
+
+@pytest.mark.parametrize("code", [code for *_, code in MENDED], ids=[c.id for *_, c in MENDED])
+def test_an_error_is_met_before_it_is_mended(code: NotebookNode) -> None:
+    lines = "".join(texts(code)).splitlines()
+    places = [place for place, line in enumerate(lines) if line.startswith("error: ")]
+    assert places
+    assert places[-1] < [line.startswith("mended: ") for line in lines].index(True)
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Give a folder for temporary files that nobody else uses."""
+    return dict(os.environ) | {"TMPDIR": str(tmp_path_factory.mktemp("temporary"))}
+
+
+@pytest.mark.parametrize("code", [code for *_, code in ALL], ids=[c.id for *_, c in ALL])
+def test_it_runs_alone_in_an_empty_folder(
+    code: NotebookNode, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    if missing := missing_needs(NOTEBOOK):
+        pytest.skip(f"11_recipes.ipynb needs {', '.join(missing)}: not on this machine")
+    done = forked("-c", code.source, folder=tmp_path, imported="tvm", environment=environment)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    if IGNORED not in tags(code):
+        assert done.stdout == "".join(texts(code))
+    left = {path.name for path in Path(environment["TMPDIR"]).iterdir()}
+    assert not [name for name in left if not name.startswith(OTHERS)], "it leaves files behind"
