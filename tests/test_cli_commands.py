@@ -54,6 +54,9 @@ def test_compile_and_run_give_what_the_functions_give(program: Program) -> None:
     assert [one["class"] for one in done.data["top"]] == list(places)
     assert [one["value"] for one in done.data["top"]] == [wanted[0, p].item() for p in places]
     assert done.data["outputs"] == [{"name": "output_0", "shape": [1, 10], "dtype": "float32"}]
+    assert program("run --inputs picture.npz --output tutorial.npz digits.tar").code == 0
+    with np.load("tutorial.npz") as out:
+        np.testing.assert_array_equal(out["output_0"], wanted)
     text = program("run digits.tar -i picture.npz --print-time --repeat 2").out.splitlines()
     assert text[0].startswith("output_0: float32[1, 10], from ")
     assert text[1].startswith("time: ")

@@ -33,6 +33,7 @@ def add(commands: arguments.Commands) -> None:
     parser.add_argument(
         "-o",
         "--outputs",
+        "--output",  # as tvmc's tutorial wrote it: tvmc took any beginning of an option
         metavar="FILE",
         help="write what it returns to this .npz file, as output_0, output_1, ...",
     )
