@@ -74,6 +74,14 @@ def test_a_picture_is_prepared_as_a_sample_is(ending: str, tmp_path: Path) -> No
     assert "numpy.savez" in said(caught.value)
 
 
+def test_a_picture_without_a_white_is_refused_in_words(tmp_path: Path) -> None:
+    path = tmp_path / "height.tif"
+    Image.fromarray(np.ones((4, 4), np.float32)).save(path)
+    with pytest.raises(InputError, match="no white") as caught:
+        inputs.arrays(told(path), (PHOTO,))
+    assert "height.tif" in said(caught.value)
+
+
 @pytest.mark.parametrize("name", ["none.npz", "none.npy", "none.png"])
 def test_a_file_that_is_not_there(name: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no such file"):

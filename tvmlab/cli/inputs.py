@@ -172,9 +172,11 @@ def _picture(path: str, inputs: Sequence[Input]) -> dict[str, Array]:
             array = preprocess(picture)
     except FileNotFoundError as error:
         raise InputError("there is no such file", where=path, fix="check the path") from error
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except InputError as error:
+        raise InputError(error.what, where=path, fix=error.fix) from error
+    except Exception as error:  # of Pillow's readers, and of struct and Python in them
         raise InputError(
-            f"this is no picture, or it is damaged: {error}",
+            f"this is no picture, or it is damaged: {telling(error)}",
             where=path,
             fix="give a .jpg or .png file, or arrays in an .npz file",
         ) from error
