@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["add"]
 
-CODE = ("relax", "relay", "ll", "asm")
+SOURCE = ("relax", "relay")
+CODE = (*SOURCE, "ll", "asm")
 """What ``--dump-code`` writes: the imported model, and what LLVM made of the compiled one."""
 
 ABOUT = """Compile a model to a package.
@@ -88,16 +89,20 @@ def run(told: argparse.Namespace) -> Answer:
         mod = _in_layout(mod, told.desired_layout)
     if split_target(told.target)[0]:
         mod = arguments.integers(mod)
+    # What cannot be printed is said before the long work, and nothing is written where one fails.
+    texts = {form: _source(form, mod) for form in told.dump_code if form in SOURCE}
     with stage(f"compile {told.model}"):
         made = compile(mod, told.target, records=told.tuning_records)
+    texts |= {form: _code(form, made) for form in told.dump_code if form not in SOURCE}
     with stage(f"write {told.output}"):
         path = made.save(
             told.output,
             cross_compiler=told.cross_compiler,
             cross_compiler_options=told.cross_compiler_options,
         )
-    written = [_dump(one, f"{told.output}.{one}", mod, made) for one in told.dump_code]
-    return _answer(path, made, written)
+    for form, text in texts.items():
+        arguments.write(f"{told.output}.{form}", text)
+    return _answer(path, made, [f"{told.output}.{form}" for form in told.dump_code])
 
 
 def _in_layout(mod: IRModule, layout: str) -> IRModule:
@@ -108,27 +113,28 @@ def _in_layout(mod: IRModule, layout: str) -> IRModule:
     return relax.transform.ConvertLayout({"relax.nn.conv2d": [layout, weights]})(mod)
 
 
-def _dump(form: str, path: str, mod: IRModule, made: Executable) -> str:
-    """Write code in a form; give the file."""
+def _source(form: str, mod: IRModule) -> str:
+    """Print the imported model in a form."""
+    if form == "relax":
+        return str(mod.script(show_meta=True))
+    from ..relay.printer import astext
+
+    # Relay had a quantized model in integers from its import on.
+    return astext(arguments.integers(mod))
+
+
+def _code(form: str, made: Executable) -> str:
+    """Print what LLVM made in a form."""
     from ..errors import InputError
 
-    if form == "relax":
-        text = mod.script(show_meta=True)
-    elif form == "relay":
-        from ..relay.printer import astext
-
-        text = astext(mod)
-    else:
-        parts = [part for part in made.vm_executable.mod.imports if part.kind == "llvm"]
-        if not parts:
-            raise InputError(
-                f"LLVM made nothing of a module for {made.target.kind.name}",
-                where=f"--dump-code {form}",
-                fix="leave it out",
-            )
-        text = "\n".join(str(part.inspect_source(form)) for part in parts)
-    arguments.write(path, text)
-    return path
+    parts = [part for part in made.vm_executable.mod.imports if part.kind == "llvm"]
+    if not parts:
+        raise InputError(
+            f"LLVM made nothing of a module for {made.target.kind.name}",
+            where=f"--dump-code {form}",
+            fix="leave it out",
+        )
+    return "\n".join(str(part.inspect_source(form)) for part in parts)
 
 
 def _answer(path: Path, made: Executable, written: list[str]) -> Answer:

@@ -30,8 +30,8 @@ def add(commands: arguments.Commands) -> None:
     parser.add_argument(
         "--format",
         choices=FORMATS,
-        help="a table of operators, Relax or Relay text, or a diagram that Mermaid draws, as "
-        "JupyterLab and GitHub do; operators if left out",
+        help="a table of operators, Relax or Relay text (of a quantized model in integers), or a "
+        "diagram that Mermaid draws, as JupyterLab and GitHub do; operators if left out",
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="write it there")
 
@@ -79,7 +79,8 @@ def _relax(mod: IRModule, whole: bool) -> Answer:
 def _relay(mod: IRModule, whole: bool) -> Answer:
     from ..relay.printer import astext
 
-    return _text(astext(mod, show_meta_data=whole))
+    # Relay had a quantized model in integers from its import on.
+    return _text(astext(arguments.integers(mod), show_meta_data=whole))
 
 
 def _diagram(mod: IRModule, whole: bool) -> Answer:
