@@ -173,6 +173,7 @@ def test_a_reader_that_has_enough() -> None:
         ("data:[1,3,224,224]", {"data": (1, 3, 224, 224)}),
         ("a:[1, 2] b:[n,-1],c:[]", {"a": (1, 2), "b": ("n", -1), "c": ()}),
         ("input:0:[7]", {"input:0": (7,)}),
+        ("my x : [7], y z:[n]", {"my x": (7,), "y z": ("n",)}),
     ],
 )
 def test_shapes(text: str, wanted: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from ..errors import TvmlabError
 from . import bench, compile, completion, partition, profile, rpc, run, show, tune
+from .advice import for_the_shell
 from .answer import Answer, one_line
 
 __all__ = ["main", "parser"]
@@ -87,7 +88,7 @@ def _said(error: Exception) -> str:
     """Say an error in one line: one of ours has all in words, another one is a fault of ours."""
     if isinstance(error, TvmlabError):
         where = f" ({error.where})" if error.where else ""
-        fix = f"; to do: {error.fix}" if error.fix else ""
+        fix = f"; to do: {for_the_shell(error.fix)}" if error.fix else ""
         return one_line(f"{error.what}{where}{fix}")
     from .._telling import telling
 

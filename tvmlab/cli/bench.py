@@ -42,7 +42,7 @@ def run(told: argparse.Namespace) -> Answer:
     rivals: dict[str, Callable[[], Any]] = {}
     first: list[Any] = []
     for name in told.program:
-        program = arguments.program(name)
+        program = arguments.program(name, told.input_shapes)
         given = inputs.arrays(told, program.signature.inputs)
         first = first or given
         rivals[name] = partial(program, *given)

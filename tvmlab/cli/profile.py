@@ -30,7 +30,7 @@ def run(told: argparse.Namespace) -> Answer:
     """Profile."""
     from ..profiling import profile
 
-    program = arguments.program(told.program)
+    program = arguments.program(told.program, told.input_shapes)
     arrays = inputs.arrays(told, program.signature.inputs)
     with stage(f"profile {told.program}"):
         found = profile(program, *arrays, repeats=told.repeat)

@@ -70,7 +70,7 @@ def run(told: argparse.Namespace) -> Answer:
 def _program(told: argparse.Namespace) -> AbstractContextManager[Executable | RemoteExecutable]:
     """Load a program here, or send it to a server, which lets go of it at the end."""
     if not told.rpc_tracker:
-        return nullcontext(arguments.program(told.program))
+        return nullcontext(arguments.program(told.program, told.input_shapes))
     from ..errors import InputError
     from ..remote import RemoteExecutable
 
