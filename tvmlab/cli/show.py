@@ -17,7 +17,8 @@ __all__ = ["add"]
 ABOUT = """Show a model, or what is in a package.
 
 A package is told about without running any of it. On the screen a model is without its weights; in
-a file it is whole, and can be read again."""
+a file it is whole. Relay text is a model for tvmlab again; Relax is TVMScript, a program that only
+Python reads: tvm.script.from_source."""
 EXAMPLE = """tvmlab show digits_resnet
 tvmlab show digits_resnet --format relay -o digits.relay
 tvmlab show digits.relay --format diagram"""
