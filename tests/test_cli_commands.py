@@ -152,6 +152,18 @@ def test_bench(program: Program, package: str, monkeypatch: pytest.MonkeyPatch) 
     assert program(f"bench {package}").out == f"{found}\n"
 
 
+def test_bench_takes_a_program_twice(program: Program, package: str) -> None:
+    Path("digits.onnx").write_bytes(models.digits_resnet().proto.SerializeToString())
+    shutil.copy(package, "ONNX Runtime")
+    shutil.copy(package, "a.tar")
+    line = "bench 'ONNX Runtime' a.tar a.tar a.tar --peer digits.onnx --repeat 1"
+    assert list(program(f"{line} --json").data["seconds"]) == [
+        *("ONNX Runtime", "a.tar", "a.tar (2)", "a.tar (3)", "ONNX Runtime (2)"),
+    ]
+    assert "a.tar (3)" in program(line).out
+    assert "cannot read the model" in program(f"bench {package} --peer none.onnx").said
+
+
 @pytest.mark.parametrize("form", ["relax", "relay"])
 def test_what_is_shown_in_a_file_is_read_again(form: str, program: Program) -> None:
     mod = tvmlab.load(models.digits_resnet())

@@ -24,8 +24,11 @@ def add(commands: arguments.Commands) -> None:
     parser = arguments.command(commands, "partition", run, ABOUT, EXAMPLE)
     arguments.add_model(parser)
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help="write what was made of the model, as TVMScript, "
-        "which tvm.script.from_source reads in Python"
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="write what was made of the model, as TVMScript, "
+        "which tvm.script.from_source reads in Python",
     )
 
 
