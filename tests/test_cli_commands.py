@@ -62,16 +62,22 @@ def test_compile_and_run_give_what_the_functions_give(program: Program) -> None:
 
 def test_code_is_dumped(program: Program) -> None:
     line = "compile digits_resnet --target 'llvm -mcpu=x86-64-v3' -o a.tar --dump-code "
-    done = program(line + "relax,relay,ll,asm,asm")
+    done = program(line + "relax,relay,tir,ll,asm,asm")
     assert done.code == 0, done.err
     mod = tvmlab.load(models.digits_resnet())
     assert tvm_ffi.structural_equal(tvmlab.load("a.tar.relay"), mod, map_free_vars=True)
     read = tvm.script.from_source(Path("a.tar.relax").read_text())
     assert tvm_ffi.structural_equal(read, mod, map_free_vars=True)
+    loops = tvm.script.from_source(Path("a.tar.tir").read_text())
+    assert {var.name_hint for var in loops.get_global_vars()} == {
+        kernel.name for kernel in tvmlab.compile(mod).summary().kernels
+    }
+    assert all(isinstance(func, tvm.tirx.PrimFunc) for func in loops.functions.values())
+    assert "T.vectorized(" in Path("a.tar.tir").read_text()
     assert 'target-cpu"="x86-64-v3"' in Path("a.tar.ll").read_text()
     assert ".globl" in Path("a.tar.asm").read_text()
     assert sorted(path.name for path in Path().iterdir()) == [
-        *("a.tar", "a.tar.asm", "a.tar.ll", "a.tar.relax", "a.tar.relay"),
+        *("a.tar", "a.tar.asm", "a.tar.ll", "a.tar.relax", "a.tar.relay", "a.tar.tir"),
     ]
 
 
