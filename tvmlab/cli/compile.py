@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 __all__ = ["add"]
 
 SOURCE = ("relax", "relay")
-CODE = (*SOURCE, "ll", "asm")
-"""What ``--dump-code`` writes: the imported model, and what LLVM made of the compiled one."""
+CODE = (*SOURCE, "tir", "ll", "asm")
+"""What ``--dump-code`` writes: the imported model, its scheduled loops, and what LLVM made of them.
+
+These are tvmc's formats, and ``relax``, which tvmc did not have.
+"""
 
 ABOUT = """Compile a model to a package.
 
@@ -124,9 +127,11 @@ def _source(form: str, mod: IRModule) -> str:
 
 
 def _code(form: str, made: Executable) -> str:
-    """Print what LLVM made in a form."""
+    """Print what was compiled in a form."""
     from ..errors import InputError
 
+    if form == "tir":
+        return str(made.tir().script(show_meta=True))
     parts = [part for part in made.vm_executable.mod.imports if part.kind == "llvm"]
     if not parts:
         raise InputError(
