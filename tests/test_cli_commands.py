@@ -107,7 +107,6 @@ def test_shapes_and_a_file(program: Program) -> None:
     assert [one["row"] for one in done.data["top"]] == [0, 1, 2]
     assert program("run module.tar --fill zeros --json").data["outputs"][0]["shape"] == [1, 10]
     assert "no input named 'datum'" in program("show open.onnx --input-shapes datum:[1]").said
-    assert 'to do: write --input-shapes "NAME:' in program("show open.onnx").said
 
 
 def test_a_file_goes_before_a_network_of_its_name(program: Program) -> None:

@@ -179,26 +179,15 @@ def model(told: argparse.Namespace) -> IRModule:
 
 def _load(name: str, shapes: dict[str, tuple[int | str, ...]] | None) -> IRModule:
     from .. import load, models
-    from ..errors import ShapeError
 
     with stage(f"import {name}"):
-        try:
-            if name not in NETWORKS or os.path.exists(name):
-                return load(name, shapes=shapes)
-            if name == "resnet8":
-                from ..models.resnet8 import resnet8_tflite
+        if name not in NETWORKS or os.path.exists(name):
+            return load(name, shapes=shapes)
+        if name == "resnet8":
+            from ..models.resnet8 import resnet8_tflite
 
-                return load(resnet8_tflite(), shapes=shapes)
-            return load(getattr(models, name)(), shapes=shapes)
-        except ShapeError as error:
-            if shapes:
-                raise
-            raise ShapeError(  # what to do is another thing in the shell than in Python
-                error.what,
-                where=error.where,
-                fix='write --input-shapes "NAME:[1,3,224,224]"; a name in place of a number keeps '
-                "a dimension open",
-            ) from error
+            return load(resnet8_tflite(), shapes=shapes)
+        return load(getattr(models, name)(), shapes=shapes)
 
 
 def integers(mod: IRModule) -> IRModule:
