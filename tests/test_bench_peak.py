@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tvmlab import bench
+from tvmlab import _peak, bench
 from tvmlab.errors import InputError
 
 
@@ -34,3 +34,15 @@ def test_the_peak_is_a_speed_of_this_world() -> None:
 def test_a_dtype_that_has_no_loop() -> None:
     with pytest.raises(InputError, match="no peak loop for 'int8'"):
         bench.PeakLoop("int8")
+
+
+def test_of_the_samples_the_shortest_counts_and_no_warm_up(monkeypatch):
+    seconds = iter([1.0, 5.0, 3.0, 4.0])  # of each call
+    now = 0.0
+
+    def loop() -> None:
+        nonlocal now
+        now += next(seconds)
+
+    monkeypatch.setattr(_peak.time, "perf_counter", lambda: now)
+    assert _peak.shortest(loop, warmup=1, samples=3) == 3.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 import tvm
@@ -97,9 +98,9 @@ def peak_flops(dtype: str = "float32") -> float:
     Returns
     -------
     float
-        Floating-point operations a second, of the best of many samples of about a millisecond. It
-        is a bound, so the best one counts. A machine's clock drifts: for a share of the peak, time
-        `PeakLoop` in turn with what is to be compared.
+        Floating-point operations a second, of the best of many samples of about a millisecond. A
+        machine's clock drifts: for a share of the peak, time `PeakLoop` in turn with what is to be
+        compared.
 
     Raises
     ------
@@ -107,11 +108,30 @@ def peak_flops(dtype: str = "float32") -> float:
         The dtype is another one.
     """
     loop = PeakLoop(dtype)
+    return loop.flops / shortest(loop, warmup=_WARMUP, samples=_SAMPLES)
+
+
+def shortest(loop: Callable[[], None], *, warmup: int, samples: int) -> float:
+    """Time a loop, and give the seconds of its fastest call.
+
+    Parameters
+    ----------
+    loop : callable
+        Called without arguments.
+    warmup, samples : int
+        Calls that are not counted, and those after them that are.
+
+    Returns
+    -------
+    float
+        Seconds. Whatever else the machine does makes a call longer: for a bound the best one
+        counts.
+    """
     best = float("inf")
-    for sample in range(_WARMUP + _SAMPLES):
+    for sample in range(warmup + samples):
         start = time.perf_counter()
         loop()
         taken = time.perf_counter() - start
-        if sample >= _WARMUP:
+        if sample >= warmup:
             best = min(best, taken)
-    return loop.flops / best
+    return best

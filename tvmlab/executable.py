@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import shlex
@@ -14,13 +13,12 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import tvm
 import tvm_ffi
-from tvm import relax
 
 from . import bench, library, package
 from ._process import find_tool
+from ._running import Running, give_memory_back
 from ._telling import telling
 from .errors import PackageError, TargetError, ToolchainError
 from .schedule import Summary, Work
@@ -61,7 +59,7 @@ class Executable:
         self.vm_executable = built
         self.target = target
         self.signature = signature
-        self._running: _Running | None = None
+        self._running: Running | None = None
         # Upstream's virtual machine keeps its frames in itself: two threads in it at once end
         # the process.
         self._one_at_a_time = threading.Lock()
@@ -173,7 +171,7 @@ class Executable:
     @contextlib.contextmanager
     def _ready(
         self, inputs: tuple[Any, ...], named: dict[str, Any]
-    ) -> Iterator[tuple[_Running, list[Any]]]:
+    ) -> Iterator[tuple[Running, list[Any]]]:
         """Give a block the virtual machine to itself, and the inputs on its device."""
         arrays = self.signature.bind(inputs, named)
         with self._one_at_a_time:
@@ -272,7 +270,7 @@ class Executable:
                 'of processor name a cross compiler: cross_compiler="aarch64-linux-gnu-g++"',
             ) from error
 
-    def _start(self) -> _Running:
+    def _start(self) -> Running:
         """Start the virtual machine on the target's device."""
         device = tvm.device("cpu" if self.target.kind.name == "llvm" else self.target.kind.name)
         absent = missing_features(self.target)
@@ -285,94 +283,9 @@ class Executable:
                 fix="compile for this machine by leaving the target out, or save the module "
                 "and run it where the target is",
             )
-        self._running = _Running(self.vm_executable, device, self.signature)
-        _give_memory_back()
+        self._running = Running(self.vm_executable, device, self.signature)
+        give_memory_back()
         return self._running
-
-
-class _Running:
-    """A virtual machine that has started: `main`, its device, and a place for each input.
-
-    Parameters
-    ----------
-    built : tvm.relax.VMExecutable or tvm.runtime.Module
-        What it runs.
-    device : tvm.runtime.Device
-        Where.
-    signature : Signature
-        What ``main`` takes.
-    """
-
-    def __init__(self, built: Any, device: Any, signature: Signature) -> None:
-        self.device = device
-        self.machine = relax.VirtualMachine(built, device)
-        # Looked up once: a look-up costs more than the rest of a small network's call in Python.
-        self.main = self.machine["main"]
-        self._on_cpu = device.dlpack_device_type() == tvm.cpu().dlpack_device_type()
-        self._places = [_Place(value.dtype, device, self._on_cpu) for value in signature.inputs]
-
-    def __call__(self, arrays: list[np.ndarray]) -> Any:
-        """Run ``main``: arrays in, arrays out."""
-        return self._copied(self.main(*self.place(arrays)))
-
-    def place(self, arrays: list[np.ndarray]) -> list[Any]:
-        """Copy arrays to where ``main`` reads them: tensors that the next call overwrites."""
-        return [place.fill(array) for place, array in zip(self._places, arrays, strict=True)]
-
-    def _copied(self, value: Any) -> Any:
-        """Copy what ``main`` returned to NumPy; tuples stay tuples, numbers numbers."""
-        if isinstance(value, tvm.runtime.Tensor):
-            # A copy even on the CPU: it may be an input, a constant, or in a tuple twice.
-            seen = _seen_by_numpy(value) if self._on_cpu else None
-            return value.numpy() if seen is None else seen.copy()
-        if isinstance(value, (int, float)):
-            return value
-        return tuple(self._copied(item) for item in value)
-
-
-class _Place:
-    """Where ``main`` reads one input, call after call.
-
-    Compiled code takes for granted that its data begins at a multiple of 64 bytes, which NumPy
-    does not promise (large arrays never do), so there is hardly an array to be read where it
-    is. A tensor that stays costs a small network less than a new one for each call.
-    """
-
-    def __init__(self, dtype: str, device: Any, on_cpu: bool) -> None:
-        self._dtype, self._device, self._on_cpu = dtype, device, on_cpu
-        self._shape: tuple[int, ...] | None = None
-        self._tensor: Any = None
-        self._seen: np.ndarray | None = None
-
-    def fill(self, array: np.ndarray) -> Any:
-        """Copy an array of any strides in; get the tensor."""
-        if array.shape != self._shape:
-            self._tensor = tvm.runtime.empty(array.shape, self._dtype, self._device)
-            self._seen = _seen_by_numpy(self._tensor) if self._on_cpu else None
-            self._shape = array.shape
-        if self._seen is None:
-            return self._tensor.copyfrom(array)
-        np.copyto(self._seen, array)
-        return self._tensor
-
-
-def _seen_by_numpy(tensor: Any) -> np.ndarray | None:
-    """Look at a tensor on the CPU as an array; None where NumPy cannot, as at bfloat16."""
-    try:
-        array = np.from_dlpack(tensor)
-    except (RuntimeError, BufferError):
-        return None
-    return array if array.flags.writeable else None  # NumPy 2.0 gives arrays to read only
-
-
-def _give_memory_back() -> None:
-    """Return to the system what compiling and loading freed and the C library keeps for later.
-
-    For ResNet-50 that is four times its weights. Only glibc has the function, and needs it.
-    """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 def load_executable(path: str | os.PathLike[str]) -> Executable:
