@@ -81,7 +81,7 @@ def test_versions(program: Program) -> None:
     [
         *("", "nonsense", "compile", "compile x --bogus", "tune digits_resnet", "--js show x"),
         *("show digits_resnet --format svg", "run x --repeat 0", "run x --print-top many"),
-        *("compile x --dump-code relax,tir", "compile x --input-shapes data", "completion fish"),
+        *("compile x --dump-code relax,llvm", "compile x --input-shapes data", "completion fish"),
         *("compile x --desired-layout NC", "bench", "run x --fill noise"),
     ],
 )

@@ -19,7 +19,7 @@ from PIL import Image
 from tvmlab import models
 from tvmlab.cli import inputs
 from tvmlab.errors import InputError
-from tvmlab.signature import Input, Signature
+from tvmlab.signature import Input, Output, Signature
 
 PHOTO = Input("data", (1, 3, 224, 224), "float32")
 LAST = Input("data", ("n", 224, 224, 3), "float32")
@@ -172,12 +172,20 @@ def test_a_dtype_that_numpy_has_not() -> None:
 
 def test_outputs_have_names(tmp_path: Path) -> None:
     a, b = np.ones(2, np.float32), np.zeros((), np.int64)
-    named = dict(inputs.flat((a, (b, a), 3)))
+    named = inputs.named((a, (b, a), 3), ())
     assert list(named) == ["output_0", "output_1_0", "output_1_1", "output_2"]
     inputs.save(str(tmp_path / "out"), named)
     with np.load(tmp_path / "out") as read:
         assert read["output_2"] == 3
         np.testing.assert_array_equal(read["output_1_1"], a)
-    assert [name for name, _ in inputs.flat(a)] == ["output_0"]
+    assert list(inputs.named(a, ())) == ["output_0"]
+    assert list(inputs.named((a, a), (Output("a", None, "object"),))) == ["output_0", "output_1"]
+    said = tuple(Output(name, (2,), "float32") for name in ("file", "a/b.npy", "ö"))
+    named = inputs.named((a, (a + 1, a + 2)), said)
+    inputs.save(str(tmp_path / "named.npz"), named)
+    with np.load(tmp_path / "named.npz") as read:
+        assert read.files == ["file", "a/b.npy", "ö"]
+        for name in read.files:
+            np.testing.assert_array_equal(read[name], named[name])
     with pytest.raises(InputError, match="cannot be written"):
         inputs.save(str(tmp_path / "no" / "out"), named)

@@ -53,8 +53,10 @@ class Executable:
         signature: Signature,
         summary: Summary | None = None,
         work: Mapping[str, Work] | None = None,
+        tir: tvm.ir.IRModule | None = None,
     ) -> None:
         self._summary = summary
+        self._tir = tir
         self.work = dict(work or {})
         self.vm_executable = built
         self.target = target
@@ -118,12 +120,33 @@ class Executable:
             The executable was loaded from a file, which holds machine code only.
         """
         if self._summary is None:
-            raise PackageError(
-                "a saved executable does not tell how it was scheduled",
-                where=repr(self),
-                fix="ask the executable that compile returned",
-            )
+            raise self._forgotten()
         return self._summary
+
+    def tir(self) -> tvm.ir.IRModule:
+        """Give the loop nests that machine code was made from.
+
+        Returns
+        -------
+        tvm.ir.IRModule
+            The TIR functions, scheduled, by the names that `summary` has; nothing else. What an
+            accelerator took is not among them.
+
+        Raises
+        ------
+        PackageError
+            The executable was loaded from a file, which holds machine code only.
+        """
+        if self._tir is None:
+            raise self._forgotten()
+        return self._tir
+
+    def _forgotten(self) -> PackageError:
+        return PackageError(
+            "a saved executable does not tell how it was scheduled",
+            where=repr(self),
+            fix="ask the executable that compile returned",
+        )
 
     def time(
         self, /, *inputs: Any, repeats: int = 10, number: int | None = None, **named: Any

@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 METADATA, LIBRARY, PROGRAM = "metadata.json", "lib.so", "program.vm"
-_FORMAT = 3
+_FORMAT = 4
 # What the metadata begin with: the checksum of what comes after it, in 64 hexadecimal digits.
 _BEFORE = b'{"sha256": "'
 _AFTER = len(_BEFORE) + 64
@@ -274,7 +274,11 @@ def _described(said: Mapping[str, Any]) -> Description:
             for value in said["inputs"]
         ),
         outputs=tuple(
-            Output(None if value["shape"] is None else _shape(value["shape"]), str(value["dtype"]))
+            Output(
+                str(value["name"]),
+                None if value["shape"] is None else _shape(value["shape"]),
+                str(value["dtype"]),
+            )
             for value in said["outputs"]
         ),
         target=dict(said["target"]),

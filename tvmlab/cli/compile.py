@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 
 __all__ = ["add"]
 
-CODE = ("relax", "relay", "ll", "asm")
-"""What ``--dump-code`` writes: the imported model, and what LLVM made of the compiled one."""
+CODE = ("relax", "relay", "tir", "ll", "asm")
+"""What ``--dump-code`` writes: the imported model, its scheduled loops, and what LLVM made of them.
+
+These are tvmc's formats, and ``relax``, which tvmc did not have.
+"""
 
 ABOUT = """Compile a model to a package.
 
@@ -118,6 +121,8 @@ def _dump(form: str, path: str, mod: IRModule, made: Executable) -> str:
         from ..relay.printer import astext
 
         text = astext(mod)
+    elif form == "tir":
+        text = made.tir().script(show_meta=True)
     else:
         parts = [part for part in made.vm_executable.mod.imports if part.kind == "llvm"]
         if not parts:

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from ..signature import Input
+    from ..signature import Input, Output
 
     Array = npt.NDArray[Any]
 
-__all__ = ["add_inputs", "arrays", "flat", "save"]
+__all__ = ["add_inputs", "arrays", "named", "save"]
 
 FILLS = ("random", "zeros", "ones")
 
@@ -181,13 +181,35 @@ def _picture(path: str, inputs: Sequence[Input]) -> dict[str, Array]:
     return {value.name: array.transpose(0, 2, 3, 1) if channels_last else array}
 
 
-def flat(result: Any, name: str = "output") -> Iterator[tuple[str, Array]]:
-    """Name what a program returned: ``output_0``, and of a tuple in a tuple ``output_0_1``."""
+def named(result: Any, outputs: Sequence[Output]) -> dict[str, Array]:
+    """Name what a program returned.
+
+    Parameters
+    ----------
+    result : numpy.ndarray, int, float or tuple of these
+        What a call gave.
+    outputs : sequence of Output
+        What the program says that it gives.
+
+    Returns
+    -------
+    dict of str to ndarray
+        By the outputs' names; by their places, where a program of which little is known gave
+        another number of them.
+    """
+    found = dict(_placed(result, "output"))
+    if len(found) != len(outputs):
+        return found
+    return {one.name: array for one, array in zip(outputs, found.values(), strict=True)}
+
+
+def _placed(result: Any, name: str) -> Iterator[tuple[str, Array]]:
+    """Name each array by its place: ``output_0``, and of a tuple in a tuple ``output_0_1``."""
     import numpy as np
 
     for place, one in enumerate(result if isinstance(result, tuple) else (result,)):
         if isinstance(one, tuple):
-            yield from flat(one, f"{name}_{place}")
+            yield from _placed(one, f"{name}_{place}")
         else:
             yield f"{name}_{place}", np.asarray(one)
 
@@ -200,12 +222,17 @@ def save(path: str, named: dict[str, Array]) -> None:
     InputError
         It cannot be written.
     """
+    import zipfile
+
     import numpy as np
 
     from .._files import whole
 
     try:
-        with whole(path) as part, part.open("wb") as file:
-            np.savez(file, allow_pickle=False, **named)
+        with whole(path) as part, zipfile.ZipFile(part, "w") as archive:
+            # As numpy.savez does, which takes no array by the name of one of its own parameters.
+            for name, array in named.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                    np.lib.format.write_array(file, array, allow_pickle=False)
     except (OSError, ValueError) as error:
         raise arguments.unwritten(path, error) from error

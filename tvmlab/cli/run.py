@@ -34,7 +34,8 @@ def add(commands: arguments.Commands) -> None:
         "-o",
         "--outputs",
         metavar="FILE",
-        help="write what it returns to this .npz file, as output_0, output_1, ...",
+        help="write what it returns to this .npz file, by the names of the model's outputs; as "
+        "output_0, output_1, ... where it has none",
     )
     parser.add_argument(
         "--print-top",
@@ -58,7 +59,7 @@ def run(told: argparse.Namespace) -> Answer:
     with _program(told) as program:
         arrays = inputs.arrays(told, program.signature.inputs)
         with stage(f"run {told.program}"):
-            named = dict(inputs.flat(program(*arrays)))
+            named = inputs.named(program(*arrays), program.signature.outputs)
             if told.print_time:
                 timed = program.time(*arrays, repeats=told.repeat)
     if told.outputs:

@@ -50,7 +50,8 @@ def load(model: Any, *, shapes: Mapping[str, Sequence[int | str]] | None = None)
     Returns
     -------
     tvm.ir.IRModule
-        One Relax function ``main``; weights are constants in it.
+        One Relax function ``main``; weights are constants in it. Its attribute ``output_names``
+        lists what the model calls its outputs; Relay text names none.
 
     Raises
     ------

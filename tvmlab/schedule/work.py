@@ -83,16 +83,19 @@ def counted(func: tirx.PrimFunc) -> dict[str, Any]:
 
 @tvm.transform.module_pass(opt_level=0)
 class Tally:
-    """The pass that changes nothing and notes the work of every TIR function.
+    """The pass that changes nothing and notes every TIR function, and its work.
 
     Attributes
     ----------
     work : dict of str to Work
         By the function's name.
+    tir : tvm.ir.IRModule
+        The functions.
     """
 
     def __init__(self) -> None:
         self.work: dict[str, Work] = {}
+        self.tir = tvm.ir.IRModule()
 
     def transform_module(
         self, mod: tvm.ir.IRModule, ctx: tvm.transform.PassContext
@@ -100,6 +103,7 @@ class Tally:
         """Read a module, called by TVM's pass infrastructure."""
         for var, func in mod.functions_items():
             if isinstance(func, tirx.PrimFunc):
+                self.tir[var] = func
                 attrs = func.attrs or {}
                 number, dtype = attrs.get(_WORK) or counted(func)[_WORK]
                 operations = None if number < 0 else int(number)
