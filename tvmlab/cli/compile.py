@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import arguments
 from .answer import Answer
+from .outputs import expect_apart
 from .stage import stage
 
 if TYPE_CHECKING:
@@ -86,6 +87,8 @@ def run(told: argparse.Namespace) -> Answer:
     from ..target import split_target
 
     split_target(told.target)  # what is wrong with it is said before the model is imported
+    dumped = [f"{told.output}.{form}" for form in told.dump_code]
+    expect_apart([told.output, *dumped], [told.model, told.tuning_records])
     mod = arguments.model(told)
     if told.desired_layout:
         mod = _in_layout(mod, told.desired_layout)
@@ -94,13 +97,15 @@ def run(told: argparse.Namespace) -> Answer:
     with stage(f"compile {told.model}"):
         made = compile(mod, told.target, records=told.tuning_records)
     with stage(f"write {told.output}"):
-        path = made.save(
+        saved = made.save(
             told.output,
             cross_compiler=told.cross_compiler,
             cross_compiler_options=told.cross_compiler_options,
         )
-    written = [_dump(one, f"{told.output}.{one}", mod, made) for one in told.dump_code]
-    return _answer(path, made, written)
+    written = [
+        _dump(form, path, mod, made) for form, path in zip(told.dump_code, dumped, strict=True)
+    ]
+    return _answer(saved, made, written)
 
 
 def _in_layout(mod: IRModule, layout: str) -> IRModule:
