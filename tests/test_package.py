@@ -78,7 +78,7 @@ def test_describing_loads_nothing(saved: Path, tmp_path: Path) -> None:
     files["metadata.json"] = package._sealed(metadata)
     for name, data in files.items():
         (tmp_path / name).write_bytes(data)
-    with tarfile.open(tmp_path / "odd.tar", "w") as archive:
+    with tarfile.open(tmp_path / "odd.tar", "w", format=tarfile.USTAR_FORMAT) as archive:
         for name in files:
             archive.add(tmp_path / name, name)
     assert package.describe(tmp_path / "odd.tar").members["lib.so"].bytes == 10

@@ -15,6 +15,7 @@ from tvm.script import relax as R
 import tvmlab
 from tvmlab import profiling, toolchain
 from tvmlab._bandwidth import TriadLoop
+from tvmlab.bench import Measurement
 from tvmlab.errors import InputError, PackageError, TargetError, ToolchainError
 from tvmlab.profiling import Event, limits, recorder
 from tvmlab.profiling.recorder import Recording
@@ -116,6 +117,17 @@ def test_rows_of_a_known_recording() -> None:
     assert (rows["conv2d"].operations, rows["conv2d"].bytes) == (200, 16)
     assert rows["conv2d"].share == pytest.approx(120 / 160)
     assert rows["conv2d"].of_peak == pytest.approx(200 / 120e-9 / PEAK)
+
+
+def test_a_machine_of_which_nothing_is_left() -> None:
+    """The functions took the whole run, and more than the runs that nobody watched."""
+    run = (Event("main", 0, 0, 100, 8), Event("f", 1, 0, 100, 8))
+    rows = profiling._rows(Recording((90,), (run,)), {}, {})
+    assert {row.name: row.seconds for row in rows}[profiling.MACHINE] == 0
+    found = profiling.Profile(rows, Measurement((9e-8,)), Measurement((1e-7,)), "", {}, 1e9, run)
+    (machine,) = [row for row in found.data()["rows"] if row["name"] == profiling.MACHINE]
+    assert machine["gigabytes"] is machine["gflops"] is None
+    assert f"{profiling.MACHINE}  " in str(found)
 
 
 def test_watched_and_plain_runs_are_as_many(executable: tvmlab.Executable) -> None:

@@ -223,9 +223,9 @@ def program(name: str, shapes: dict[str, tuple[int | str, ...]] | None) -> Execu
 
 def is_package(name: str) -> bool:
     """Say whether a name is that of a package rather than of a model."""
-    import tarfile
+    from .. import package
 
-    return name.endswith(".tar") or (os.path.isfile(name) and tarfile.is_tarfile(name))
+    return name.endswith(".tar") or (os.path.isfile(name) and package.is_package(name))
 
 
 def write(path: str, data: str) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import arguments
 from .answer import Answer
+from .outputs import expect_apart
 from .stage import stage
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ def run(told: argparse.Namespace) -> Answer:
     from ..target import split_target
 
     split_target(told.target)  # what is wrong with it is said before the model is imported
+    dumped = [f"{told.output}.{form}" for form in told.dump_code]
+    expect_apart([told.output, *dumped], [told.model, told.tuning_records])
     mod = arguments.model(told)
     if told.desired_layout:
         mod = _in_layout(mod, told.desired_layout)
@@ -98,14 +101,14 @@ def run(told: argparse.Namespace) -> Answer:
         made = compile(mod, told.target, records=told.tuning_records)
     texts |= {form: _code(form, made) for form in told.dump_code if form not in SOURCE}
     with stage(f"write {told.output}"):
-        path = made.save(
+        saved = made.save(
             told.output,
             cross_compiler=told.cross_compiler,
             cross_compiler_options=told.cross_compiler_options,
         )
-    for form, text in texts.items():
-        arguments.write(f"{told.output}.{form}", text)
-    return _answer(path, made, [f"{told.output}.{form}" for form in told.dump_code])
+    for form, path in zip(told.dump_code, dumped, strict=True):
+        arguments.write(path, texts[form])
+    return _answer(saved, made, dumped)
 
 
 def _in_layout(mod: IRModule, layout: str) -> IRModule:

@@ -6,6 +6,7 @@ import argparse
 
 from . import arguments, inputs
 from .answer import Answer
+from .outputs import expect_apart
 from .stage import stage
 
 __all__ = ["add"]
@@ -30,6 +31,7 @@ def run(told: argparse.Namespace) -> Answer:
     """Profile."""
     from ..profiling import profile
 
+    expect_apart([told.trace, told.flame], [told.program, told.inputs])
     program = arguments.program(told.program, told.input_shapes)
     arrays = inputs.arrays(told, program.signature.inputs)
     with stage(f"profile {told.program}"):

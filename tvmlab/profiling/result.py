@@ -32,7 +32,7 @@ class Row:
     calls : int
         Calls in a run.
     seconds : float
-        The median over the runs.
+        The median over the runs. It can be 0 for the virtual machine, which has what is left.
     share : float
         Of the whole run's time, 0 to 1.
     operations : int or None
@@ -75,9 +75,9 @@ class Row:
         return None if self.operations is None else self.operations / self.seconds / 1e9
 
     @property
-    def gigabytes(self) -> float:
-        """Thousand million bytes a second."""
-        return self.bytes / self.seconds / 1e9
+    def gigabytes(self) -> float | None:
+        """Thousand million bytes a second; None for the virtual machine, as `of_bandwidth`."""
+        return None if self.of_bandwidth is None else self.bytes / self.seconds / 1e9
 
     @property
     def intensity(self) -> float | None:
