@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -70,3 +71,34 @@ def test_what_llvm_did_not_make_is_not_dumped(
     monkeypatch.setattr(tvmlab, "compile", lambda *_, **__: made)
     assert "LLVM made nothing" in program("compile digits_resnet --dump-code relax,ll").said
     assert list(Path().iterdir()) == []
+
+
+@pytest.mark.usefixtures("nothing_long")
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("run digits_resnet -i none.npz", "there is no such file (none.npz)"),
+        ("profile digits_resnet -i none.png", "there is no such file (none.png)"),
+        ("bench digits_resnet -i none.npy", "there is no such file (none.npy)"),
+        ("compile digits_resnet -o no/a.tar", "No such file or directory (no/a.tar)"),
+        ("compile digits_resnet -o folder", "Is a directory (folder)"),
+        ("compile digits_resnet -o a --dump-code ll", "Is a directory (a.ll)"),
+        ("run digits_resnet --fill ones -o file/a.npz", "Not a directory (file/a.npz)"),
+        ("profile digits_resnet --trace no/a", "No such file or directory (no/a)"),
+        ("profile digits_resnet --flame no/a", "No such file or directory (no/a)"),
+        ("partition resnet8 -o no/a", "No such file or directory (no/a)"),
+        ("show resnet8 -o no/a", "No such file or directory (no/a)"),
+        ("compile digits_resnet -o closed/a", "Permission denied (closed/a)"),
+    ],
+)
+def test_files_are_looked_at_first(
+    line: str, words: str, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("folder", "a.ll", "closed"):
+        Path(folder).mkdir()
+    Path("file").touch()
+    access = os.access  # whoever is root may write everywhere
+    monkeypatch.setattr(os, "access", lambda path, mode: path != "closed" and access(path, mode))
+    monkeypatch.setattr(arguments, "model", None)
+    monkeypatch.setattr(arguments, "program", None)
+    assert words in program(line).said

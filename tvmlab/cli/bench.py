@@ -40,6 +40,7 @@ def run(told: argparse.Namespace) -> Answer:
     """Time."""
     from .. import bench
 
+    inputs.expect_file(told)
     rivals: dict[str, Callable[[], Any]] = {}
     first: list[Any] = []
     for name in told.program:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import arguments
 from .answer import Answer
-from .outputs import expect_apart
+from .outputs import expect_outputs
 from .stage import stage
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def run(told: argparse.Namespace) -> Answer:
 
     split_target(told.target)  # what is wrong with it is said before the model is imported
     dumped = [f"{told.output}.{form}" for form in told.dump_code]
-    expect_apart([told.output, *dumped], [told.model, told.tuning_records])
+    expect_outputs([told.output, *dumped], [told.model, told.tuning_records])
     mod = arguments.model(told)
     if told.desired_layout:
         mod = _in_layout(mod, told.desired_layout)

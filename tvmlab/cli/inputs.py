@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-__all__ = ["add_inputs", "arrays", "named", "save"]
+__all__ = ["add_inputs", "arrays", "expect_file", "named", "save"]
 
 FILLS = ("random", "zeros", "ones")
 
@@ -45,6 +46,18 @@ def add_inputs(parser: argparse.ArgumentParser, fill: str | None = None) -> None
     )
 
 
+def expect_file(told: argparse.Namespace) -> None:
+    """Say that the file of the inputs is not there: a command asks before anything long.
+
+    Raises
+    ------
+    InputError
+        There is no such file.
+    """
+    if told.inputs and not os.path.exists(told.inputs):
+        raise InputError("there is no such file", where=told.inputs, fix="check the path")
+
+
 def arrays(told: argparse.Namespace, inputs: Sequence[Input]) -> list[Array]:
     """Get an array for each input.
 
@@ -63,9 +76,10 @@ def arrays(told: argparse.Namespace, inputs: Sequence[Input]) -> list[Array]:
     Raises
     ------
     InputError
-        The file cannot be read or is none of these, an input has no array, or no number can be
-        random in its dtype.
+        The file is not there, cannot be read or is none of these, an input has no array, or no
+        number can be random in its dtype.
     """
+    expect_file(told)
     given = _read(told.inputs, inputs) if told.inputs else {}
     absent = [value for value in inputs if value.name not in given]
     if absent and not told.fill:
@@ -117,8 +131,6 @@ def _read(path: str, inputs: Sequence[Input]) -> dict[str, Array]:
             return {_only(path, inputs).name: found}
         with found:
             return {name: found[name] for name in _known(found.files, path, inputs)}
-    except FileNotFoundError as error:
-        raise InputError("there is no such file", where=path, fix="check the path") from error
     except InputError:
         raise
     except Exception as error:  # of the readers of ZIP, of zlib and of Python's own words in it
@@ -170,8 +182,6 @@ def _picture(path: str, inputs: Sequence[Input]) -> dict[str, Array]:
     try:
         with Image.open(path) as picture:
             array = preprocess(picture)
-    except FileNotFoundError as error:
-        raise InputError("there is no such file", where=path, fix="check the path") from error
     except InputError as error:
         raise InputError(error.what, where=path, fix=error.fix) from error
     except Exception as error:  # of Pillow's readers, and of struct and Python in them

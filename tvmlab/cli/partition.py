@@ -7,7 +7,7 @@ from typing import Any
 
 from . import arguments
 from .answer import Answer
-from .outputs import expect_apart
+from .outputs import expect_outputs
 from .stage import stage
 
 __all__ = ["add"]
@@ -39,7 +39,7 @@ def run(told: argparse.Namespace) -> Answer:
 
     from .. import npu
 
-    expect_apart([told.output], [told.model])
+    expect_outputs([told.output], [told.model])
     mod = arguments.integers(arguments.model(told))
     with stage(f"partition {told.model}"):
         cut = npu.partition(mod)

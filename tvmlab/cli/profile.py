@@ -6,7 +6,7 @@ import argparse
 
 from . import arguments, inputs
 from .answer import Answer
-from .outputs import expect_apart
+from .outputs import expect_outputs
 from .stage import stage
 
 __all__ = ["add"]
@@ -31,7 +31,8 @@ def run(told: argparse.Namespace) -> Answer:
     """Profile."""
     from ..profiling import profile
 
-    expect_apart([told.trace, told.flame], [told.program, told.inputs])
+    expect_outputs([told.trace, told.flame], [told.program, told.inputs])
+    inputs.expect_file(told)
     program = arguments.program(told.program, told.input_shapes)
     arrays = inputs.arrays(told, program.signature.inputs)
     with stage(f"profile {told.program}"):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import arguments, inputs
 from .answer import Answer
-from .outputs import expect_apart
+from .outputs import expect_outputs
 from .stage import stage
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ def add(commands: arguments.Commands) -> None:
 
 def run(told: argparse.Namespace) -> Answer:
     """Run."""
-    expect_apart([told.outputs], [told.program, told.inputs])
+    expect_outputs([told.outputs], [told.program, told.inputs])
+    inputs.expect_file(told)
     timed: Measurement | None = None
     with _program(told) as program:
         arrays = inputs.arrays(told, program.signature.inputs)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InputError
 from . import arguments
 from .answer import Answer
-from .outputs import expect_apart
+from .outputs import expect_outputs
 
 if TYPE_CHECKING:
     from tvm.ir import IRModule
@@ -40,7 +40,7 @@ def add(commands: arguments.Commands) -> None:
 
 def run(told: argparse.Namespace) -> Answer:
     """Show."""
-    expect_apart([told.output], [told.model])
+    expect_outputs([told.output], [told.model])
     if arguments.is_package(told.model):
         return _package(told)
     mod = arguments.model(told)
