@@ -83,6 +83,9 @@ def test_versions(program: Program) -> None:
         *("show digits_resnet --format svg", "run x --repeat 0", "run x --print-top many"),
         *("compile x --dump-code relax,llvm", "compile x --input-shapes data", "completion fish"),
         *("compile x --desired-layout NC", "bench", "run x --fill noise"),
+        # They serve until they are ended, and answer nothing.
+        *("rpc-server --json", "rpc-tracker --json"),
+        "run x --rpc-tracker 127.0.0.1:1 --rpc-server 127.0.0.1:2",
     ],
 )
 def test_wrong_usage(line: str, program: Program) -> None:

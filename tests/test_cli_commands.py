@@ -11,7 +11,7 @@ import pytest
 import tvm
 import tvm_ffi
 from helpers_cli import Program
-from helpers_rpc import KEY, farm
+from helpers_rpc import KEY, farm, server
 
 import tvmlab
 from tvmlab import bench, models
@@ -210,9 +210,24 @@ def test_a_package_runs_on_a_server(program: Program, package: str) -> None:
         assert done.code == 0, done.err
         assert done.out.splitlines()[-1].endswith("2 samples)")
         assert "a server runs packages" in program(f"run digits_resnet --fill ones {there}").said
+        shaped = program(f"run {package} {there} --input-shapes data:[1,1,8,8]")
+        assert "leave --input-shapes out" in shaped.said
     with np.load("out.npz") as out:
         wanted = tvmlab.load_executable(package)(PICTURES[:1])
         np.testing.assert_array_equal(out["logits"], wanted)
+
+
+def test_a_package_runs_on_a_server_without_a_tracker(program: Program, package: str) -> None:
+    running = server(None)
+    try:
+        address = running.until("serving").rpartition(" ")[2]
+        line = f"run {package} --rpc-server {address} --rpc-key {KEY} --fill random --json"
+        there = program(line)
+        assert there.code == 0, there.err
+        assert there.data == program(f"run {package} --fill random --json").data
+    finally:
+        running.end()
+    assert program(line).said.startswith("tvmlab: the server is lost to us")
 
 
 @pytest.mark.parametrize("options", ["", "-O2 -g"])

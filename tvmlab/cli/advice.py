@@ -35,5 +35,6 @@ _SPELLED = (
     (re.compile(r"\bleave `?shapes`? out"), "leave --input-shapes out"),
     (re.compile(r'\bcross_compiler="([^"]*)"'), r"--cross-compiler \1"),
     (re.compile(r"\btvmlab\.tune\(\.\.\., records=\.\.\.\)"), "`tvmlab tune -o FILE`"),
+    (re.compile(r"\bmake a new RemoteExecutable"), "run it again"),
     (re.compile("^the error above this one is TVM's own"), "--verbose prints TVM's own error"),
 )

@@ -43,7 +43,13 @@ _SHAPE = re.compile(r"\s*,?\s*(?P<name>[^\s\[\],][^\[\],]*?)\s*:\s*\[(?P<sizes>[
 
 
 def command(
-    commands: Commands, name: str, run: Callable[[Any], Answer | None], about: str, example: str
+    commands: Commands,
+    name: str,
+    run: Callable[[Any], Answer | None],
+    about: str,
+    example: str,
+    *,
+    answers: bool = True,
 ) -> argparse.ArgumentParser:
     """Add a command.
 
@@ -59,11 +65,13 @@ def command(
         What it does, the first line short.
     example : str
         Command lines that work as they stand, in an empty folder.
+    answers : bool
+        Whether it ends with an answer, which ``--json`` prints as JSON.
 
     Returns
     -------
     argparse.ArgumentParser
-        For its arguments; ``--json`` and ``--verbose`` are there.
+        For its arguments; ``--json``, where there are answers, and ``--verbose`` are there.
     """
     lines = "\n".join(f"  {line}" for line in example.splitlines())
     made = commands.add_parser(
@@ -74,11 +82,12 @@ def command(
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    made.add_argument("--json", action="store_true", help="print the answer as JSON")
+    if answers:
+        made.add_argument("--json", action="store_true", help="print the answer as JSON")
     made.add_argument(
         "-v", "--verbose", action="store_true", help="where something fails, print all there is"
     )
-    made.set_defaults(run=run)
+    made.set_defaults(run=run, json=False)
     return made
 
 

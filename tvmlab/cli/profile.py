@@ -11,7 +11,9 @@ from .stage import stage
 
 __all__ = ["add"]
 
-ABOUT = """Say where a program's time goes, function by function."""
+ABOUT = """Say where a program's time goes, function by function.
+
+On this machine; on another one `tvmlab run --print-time` times the whole."""
 EXAMPLE = """tvmlab profile digits_resnet --repeat 5 --trace trace.json --flame flame.svg"""
 
 
