@@ -191,7 +191,10 @@ def test_partition(program: Program) -> None:
     assert "Codegen" in Path("cut").read_text()
     # A network of floating-point numbers is none for it.
     assert program("partition digits_resnet --json").data["regions"] == 0
+    note = "tvmlab: note: npu takes nothing of it: `tvmlab partition` says why\n"
+    assert program("compile digits_resnet --target npu -o none.tar").err == note
     made = program("compile resnet8 --target 'npu, llvm' -o cut.tar")
+    assert made.err == ""
     assert "for npu, llvm" in made.out
     one = program("run cut.tar --fill random --seed 3 -o one.npz")
     other = program("run resnet8 --fill random --seed 3 -o other.npz")

@@ -80,6 +80,8 @@ def test_what_llvm_did_not_make_is_not_dumped(
         ("run digits_resnet -i none.npz", "there is no such file (none.npz)"),
         ("profile digits_resnet -i none.png", "there is no such file (none.png)"),
         ("bench digits_resnet -i none.npy", "there is no such file (none.npy)"),
+        ("compile digits_resnet --target 'llvm -mcpuu=x'", "did you mean -mcpu?"),
+        ("compile digits_resnet --target 'npu, llvm -mcpu=x'", "a processor named 'x'"),
         ("compile digits_resnet -o no/a.tar", "No such file or directory (no/a.tar)"),
         ("compile digits_resnet -o folder", "Is a directory (folder)"),
         ("compile digits_resnet -o a --dump-code ll", "Is a directory (a.ll)"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from . import arguments
@@ -85,20 +86,26 @@ def _formats(text: str) -> tuple[str, ...]:
 def run(told: argparse.Namespace) -> Answer:
     """Compile."""
     from .. import compile
-    from ..target import split_target
+    from ..library import runtimes
+    from ..target import as_target, split_target
 
-    split_target(told.target)  # what is wrong with it is said before the model is imported
+    accelerator, rest = split_target(told.target)
+    as_target(rest)  # what is wrong with it is said before the model is imported
     dumped = [f"{told.output}.{form}" for form in told.dump_code]
     expect_outputs([told.output, *dumped], [told.model, told.tuning_records])
     mod = arguments.model(told)
     if told.desired_layout:
         mod = _in_layout(mod, told.desired_layout)
-    if split_target(told.target)[0]:
+    if accelerator:
         mod = arguments.integers(mod)
     # What cannot be printed is said before the long work, and nothing is written where one fails.
     texts = {form: _source(form, mod) for form in told.dump_code if form in SOURCE}
     with stage(f"compile {told.model}"):
         made = compile(mod, told.target, records=told.tuning_records)
+    if accelerator and not runtimes(made.vm_executable):
+        warnings.warn(
+            f"{accelerator} takes nothing of it: `tvmlab partition` says why", stacklevel=2
+        )
     texts |= {form: _code(form, made) for form in told.dump_code if form not in SOURCE}
     with stage(f"write {told.output}"):
         saved = made.save(
