@@ -146,6 +146,12 @@ def test_tune(program: Program) -> None:
     assert {"name", "trials", "rule_seconds", "tuned_seconds"} <= set(done.data["tasks"][0])
     assert len(Path("r.jsonl").read_text().splitlines()) >= 2
     assert program("compile digits_resnet --tuning-records r.jsonl").code == 0
+    before = Path("r.jsonl").read_text()
+    assert program(line).data["measured"] == 0
+    assert Path("r.jsonl").read_text() == before
+    assert program(f"{line} --again").data["measured"] == 0
+    assert Path("r.jsonl").read_text().startswith(before)
+    assert Path("r.jsonl").read_text().count('"kind":"verdict"') > before.count('"kind":"verdict"')
 
 
 def test_bench(program: Program, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
