@@ -144,6 +144,22 @@ class Odd:
         return x
 
 
+@pytest.mark.parametrize(
+    ("data", "weights", "dtype"),
+    [("int8", "int8", "int8"), ("uint8", "int8", "int8"), ("int16", "int8", "int16"),
+     ("int16", "int16", "int16"), ("int8", "int64", "int32")],
+)  # fmt: skip
+def test_products_of_narrow_integers(data: str, weights: str, dtype: str) -> None:
+    @I.ir_module(check_well_formed=False)
+    class Module:
+        @T.prim_func(private=True, s_tir=True)
+        def dot(x: T.Buffer((8,), data), w: T.Buffer((8,), weights), y: T.Buffer((1,), "int32")):
+            for i in T.serial(8):
+                y[0] = y[0] + T.cast(x[i], "int32") * T.cast(w[i], "int32")
+
+    assert tallied(Module)["dot"] == Work(16, dtype, "")
+
+
 @I.ir_module(check_well_formed=False)
 class Indices:
     @T.prim_func(private=True, s_tir=True)
