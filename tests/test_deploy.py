@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import tarfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from onnx import helper
 import tvmlab
 from tvmlab import deploy, models
 from tvmlab.errors import ToolchainError
+from tvmlab.target import physical_cores
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +127,25 @@ def test_the_largest_are_printed(digits: Any, tmp_path: Path) -> None:
     assert [line.split(None, 2)[2] for line in lines[:3]] == [f"the digit {p}" for p in order]
     assert re.fullmatch(r"\d+\.\d{3} ms a call, the median of 2", lines[3])
     assert len(lines) == 4
+
+
+@pytest.mark.skipif(physical_cores() < 2, reason="a machine of one core has one thread")
+def test_a_target_without_a_number_of_cores_has_all(tmp_path: Path) -> None:
+    """TVM's own choice is half of the processors. The program is ended when it has its threads."""
+    proto = model([node("Exp", ["x"], ["y"])], {"x": (1 << 20,)}, ["y"])
+    target = f"llvm -mcpu={tvmlab.host_target().attrs['mcpu']}"
+    package = tvmlab.compile(tvmlab.load(proto), target).save(tmp_path / "exp.tar")
+    np.save(tmp_path / "x.npy", array(1 << 20))
+    given = {"TVM_NUM_THREADS", "OMP_NUM_THREADS"}
+    free = {name: text for name, text in os.environ.items() if name not in given}
+    line = [deploy.program(), package, tmp_path / "x.npy", "--repeats", "999999"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, env=free) as running:
+        threads, end = 0, time.monotonic() + 60
+        while threads < physical_cores() and time.monotonic() < end and running.poll() is None:
+            threads = len(list(Path(f"/proc/{running.pid}/task").iterdir()))
+            time.sleep(0.05)
+        running.kill()
+    assert threads == physical_cores()
 
 
 def test_a_command_line_that_is_not_understood() -> None:
