@@ -99,6 +99,13 @@ ffi::Module LoadLibrary(const std::string& path, const std::string& where, const
   throw Refused("a library cannot be loaded here: " + std::string(error.message()), where, fix);
 }
 
+ffi::Module ReadProgram(const ffi::Function& read, Package& package) try {
+  return read(ffi::Bytes(std::move(package.program))).cast<ffi::Module>();
+} catch (const ffi::Error& error) {
+  throw Refused("the program cannot be read: " + std::string(error.message()), package.path,
+                "save the executable again");
+}
+
 ffi::Module Load(Package& package) {
   const Folder folder;
   const std::string path = folder.path() / "lib.so";
@@ -112,7 +119,7 @@ ffi::Module Load(Package& package) {
   const auto read =
       ffi::Function::GetGlobalRequired("ffi.Module.load_from_bytes.relax.VMExecutable");
   const Quiet quiet;
-  auto program = read(ffi::Bytes(std::move(package.program))).cast<ffi::Module>();
+  auto program = ReadProgram(read, package);
   for (const ffi::Any& part : library->imports()) program->ImportModule(part.cast<ffi::Module>());
   return program;
 }
