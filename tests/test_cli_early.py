@@ -82,6 +82,7 @@ def test_what_llvm_did_not_make_is_not_dumped(
         ("bench digits_resnet -i none.npy", "there is no such file (none.npy)"),
         ("compile digits_resnet --target 'llvm -mcpuu=x'", "did you mean -mcpu?"),
         ("compile digits_resnet --target 'npu, llvm -mcpu=x'", "a processor named 'x'"),
+        ("compile digits_resnet --cross-compiler no-such-g++", "no-such-g++ is not installed"),
         ("compile digits_resnet -o no/a.tar", "No such file or directory (no/a.tar)"),
         ("compile digits_resnet -o folder", "Is a directory (folder)"),
         ("compile digits_resnet -o a --dump-code ll", "Is a directory (a.ll)"),

@@ -32,6 +32,7 @@ def _shapes(found: re.Match[str]) -> str:
 
 _SPELLED = (
     (re.compile(r"shapes=\{'(?P<name>[^']*)': \((?P<sizes>[^()]*)\)\}"), _shapes),
+    (re.compile(r"\btvmlab\.load\(model, shapes=\.\.\.\)"), "--input-shapes"),
     (re.compile(r"\bleave `?shapes`? out"), "leave --input-shapes out"),
     (re.compile(r'\bcross_compiler="([^"]*)"'), r"--cross-compiler \1"),
     (re.compile(r"\btvmlab\.tune\(\.\.\., records=\.\.\.\)"), "`tvmlab tune -o FILE`"),

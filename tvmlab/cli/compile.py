@@ -86,11 +86,14 @@ def _formats(text: str) -> tuple[str, ...]:
 def run(told: argparse.Namespace) -> Answer:
     """Compile."""
     from .. import compile
+    from .._process import find_tool
     from ..library import runtimes
     from ..target import as_target, split_target
 
     accelerator, rest = split_target(told.target)
     as_target(rest)  # what is wrong with it is said before the model is imported
+    if told.cross_compiler:
+        find_tool(told.cross_compiler)
     dumped = [f"{told.output}.{form}" for form in told.dump_code]
     expect_outputs([told.output, *dumped], [told.model, told.tuning_records])
     mod = arguments.model(told)

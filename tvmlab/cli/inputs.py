@@ -128,9 +128,9 @@ def _read(path: str, inputs: Sequence[Input]) -> dict[str, Array]:
     try:
         found = np.load(path, allow_pickle=False)
         if isinstance(found, np.ndarray):
-            return {_only(path, inputs).name: found}
+            return {_only(path, inputs).name: _native(found)}
         with found:
-            return {name: found[name] for name in _known(found.files, path, inputs)}
+            return {name: _native(found[name]) for name in _known(found.files, path, inputs)}
     except InputError:
         raise
     except Exception as error:  # of the readers of ZIP, of zlib and of Python's own words in it
@@ -140,6 +140,11 @@ def _read(path: str, inputs: Sequence[Input]) -> dict[str, Array]:
             fix='write it with numpy.savez("inputs.npz", NAME=array); objects are not read, for '
             "they can run code",
         ) from error
+
+
+def _native(array: Array) -> Array:
+    """Turn bytes in another machine's order around; the numbers stay."""
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def _known(names: Sequence[str], path: str, inputs: Sequence[Input]) -> Sequence[str]:
