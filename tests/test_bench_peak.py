@@ -3,8 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tvmlab import bench
+import tvmlab
+from tvmlab import _peak, bench
 from tvmlab.errors import InputError
+from tvmlab.schedule import Machine
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -31,6 +33,46 @@ def test_the_peak_is_a_speed_of_this_world() -> None:
     assert 1e8 < bench.peak_flops() < 1e15
 
 
-def test_a_dtype_that_has_no_loop() -> None:
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_the_loop_of_dot_products_computes_what_its_operations_say(
+    dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All steps are done, and in order: NumPy does them after it."""
+    machine = Machine.of(tvmlab.host_target())
+    dot = machine.dot8 or machine.dot16 if dtype == "int8" else machine.dot16
+    if dot is None:
+        pytest.skip(f"this processor has no instruction that sums products of {dtype}")
+    monkeypatch.setattr(_peak, "_STEPS", 50)
+    loop = bench.PeakLoop(dtype)
+    loop()
+    held = loop._before.numpy()
+    for _ in range(50):
+        factors = held.view(dot.data).reshape(*held.shape, dot.depth)
+        held = held + factors.astype(np.int32).sum(axis=-1, dtype=np.int32) * np.int32(3)
+    np.testing.assert_array_equal(loop._after.numpy(), held)
+    assert loop.flops == 50 * held.size * dot.depth * 2
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float16", ""])
+def test_a_dtype_that_has_no_loop(dtype: str) -> None:
+    with pytest.raises(InputError, match=f"no peak loop for '{dtype}'"):
+        bench.PeakLoop(dtype)
+
+
+def test_a_processor_without_dot_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = Machine(vector_bytes=16, registers=32, threads=1)
+    monkeypatch.setattr(_peak.Machine, "of", lambda target: plain)
     with pytest.raises(InputError, match="no peak loop for 'int8'"):
         bench.PeakLoop("int8")
+
+
+def test_of_the_samples_the_shortest_counts_and_no_warm_up(monkeypatch):
+    seconds = iter([1.0, 5.0, 3.0, 4.0])  # of each call
+    now = 0.0
+
+    def loop() -> None:
+        nonlocal now
+        now += next(seconds)
+
+    monkeypatch.setattr(_peak.time, "perf_counter", lambda: now)
+    assert _peak.shortest(loop, warmup=1, samples=3) == 3.0

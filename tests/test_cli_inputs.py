@@ -19,7 +19,7 @@ from PIL import Image
 from tvmlab import models
 from tvmlab.cli import inputs
 from tvmlab.errors import InputError
-from tvmlab.signature import Input, Signature
+from tvmlab.signature import Input, Output, Signature
 
 PHOTO = Input("data", (1, 3, 224, 224), "float32")
 LAST = Input("data", ("n", 224, 224, 3), "float32")
@@ -58,6 +58,19 @@ def test_one_array_for_the_only_input(tmp_path: Path) -> None:
         inputs.arrays(told(tmp_path / "x.npy"), (SMALL, BYTES))
 
 
+@pytest.mark.parametrize("name", ["x.npy", "x.npz"])
+def test_a_file_of_a_machine_with_another_order_of_bytes(name: str, tmp_path: Path) -> None:
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for order in "<>":
+        array = x.astype(f"{order}f4")
+        if name == "x.npy":
+            np.save(tmp_path / name, array)
+        else:
+            np.savez(tmp_path / name, x=array)
+        got = inputs.arrays(told(tmp_path / name), (SMALL,))
+        np.testing.assert_array_equal(Signature((SMALL,)).bind(tuple(got), {})[0], x)
+
+
 @pytest.mark.parametrize("ending", [".png", ".jpg", ".PNG"])
 def test_a_picture_is_prepared_as_a_sample_is(ending: str, tmp_path: Path) -> None:
     picture = models.sample_image()
@@ -72,6 +85,14 @@ def test_a_picture_is_prepared_as_a_sample_is(ending: str, tmp_path: Path) -> No
     with pytest.raises(InputError, match="a picture is for networks of float32") as caught:
         inputs.arrays(told(path), (BYTES,))
     assert "numpy.savez" in said(caught.value)
+
+
+def test_a_picture_without_a_white_is_refused_in_words(tmp_path: Path) -> None:
+    path = tmp_path / "height.tif"
+    Image.fromarray(np.ones((4, 4), np.float32)).save(path)
+    with pytest.raises(InputError, match="no white") as caught:
+        inputs.arrays(told(path), (PHOTO,))
+    assert "height.tif" in said(caught.value)
 
 
 @pytest.mark.parametrize("name", ["none.npz", "none.npy", "none.png"])
@@ -172,12 +193,20 @@ def test_a_dtype_that_numpy_has_not() -> None:
 
 def test_outputs_have_names(tmp_path: Path) -> None:
     a, b = np.ones(2, np.float32), np.zeros((), np.int64)
-    named = dict(inputs.flat((a, (b, a), 3)))
+    named = inputs.named((a, (b, a), 3), ())
     assert list(named) == ["output_0", "output_1_0", "output_1_1", "output_2"]
     inputs.save(str(tmp_path / "out"), named)
     with np.load(tmp_path / "out") as read:
         assert read["output_2"] == 3
         np.testing.assert_array_equal(read["output_1_1"], a)
-    assert [name for name, _ in inputs.flat(a)] == ["output_0"]
+    assert list(inputs.named(a, ())) == ["output_0"]
+    assert list(inputs.named((a, a), (Output("a", None, "object"),))) == ["output_0", "output_1"]
+    said = tuple(Output(name, (2,), "float32") for name in ("file", "a/b.npy", "ö"))
+    named = inputs.named((a, (a + 1, a + 2)), said)
+    inputs.save(str(tmp_path / "named.npz"), named)
+    with np.load(tmp_path / "named.npz") as read:
+        assert read.files == ["file", "a/b.npy", "ö"]
+        for name in read.files:
+            np.testing.assert_array_equal(read[name], named[name])
     with pytest.raises(InputError, match="cannot be written"):
         inputs.save(str(tmp_path / "no" / "out"), named)

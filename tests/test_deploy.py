@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import tarfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from onnx import helper
 import tvmlab
 from tvmlab import deploy, models
 from tvmlab.errors import ToolchainError
+from tvmlab.target import physical_cores
 
 
 @pytest.fixture(scope="module")
@@ -125,11 +129,69 @@ def test_the_largest_are_printed(digits: Any, tmp_path: Path) -> None:
     assert len(lines) == 4
 
 
+def test_the_largest_of_each_row(tmp_path: Path) -> None:
+    """A batch has classes for each of its pictures, and the labels are those of classes."""
+    proto = model([node("Relu", ["x"], ["y"])], {"x": (2, 2, 3)}, ["y"])
+    package = tvmlab.compile(tvmlab.load(proto)).save(tmp_path / "relu.tar")
+    x = np.arange(12, dtype="float32").reshape(2, 2, 3)
+    np.save(tmp_path / "x.npy", x)
+    (tmp_path / "labels.txt").write_text("zero\none\ntwo")
+    options = ("--top", 2, "--labels", tmp_path / "labels.txt", "--repeats", 0)
+    lines = run(package, tmp_path / "x.npy", *options).stdout.splitlines()
+    assert [line.split() for line in lines] == [
+        [str(row), str(place), f"{x.reshape(4, 3)[row, place]:g}", ("zero", "one", "two")[place]]
+        for row in range(4)
+        for place in (2, 1)
+    ]
+
+
+DTYPES = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, "float16", "float32", "float64"])
+def test_the_largest_of_every_dtype(dtype: str, tmp_path: Path) -> None:
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    ends = [value(name, kind, shape) for name, shape in (("x", (8, 1)), ("y", (1, 8)))]
+    proto = model([node("Transpose", ["x"], ["y"])], ends[:1], ends[1:])
+    package = tvmlab.compile(tvmlab.load(proto)).save(tmp_path / "t.tar")
+    odd = [0, 1, 3, 100] if dtype[0] in "iub" else [6e-8, -1.5, np.inf, 3.25, np.nan, -0.0, 65504]
+    x = np.resize(np.array(odd).astype(dtype), (8, 1))
+    np.save(tmp_path / "x.npy", x)
+    done = run(package, tmp_path / "x.npy", "--top", 8, "--repeats", 0)
+    numbers = x[:, 0].astype("float64")
+    order = np.argsort(-numbers, kind="stable")
+    assert [int(line.split()[0]) for line in done.stdout.splitlines()] == list(order)
+    found = [float(line.split()[1]) for line in done.stdout.splitlines()]
+    np.testing.assert_allclose(found, numbers[order], rtol=1e-5)
+
+
+@pytest.mark.skipif(physical_cores() < 2, reason="a machine of one core has one thread")
+def test_a_target_without_a_number_of_cores_has_all(tmp_path: Path) -> None:
+    """TVM's own choice is half of the processors. The program is ended when it has its threads."""
+    proto = model([node("Exp", ["x"], ["y"])], {"x": (1 << 20,)}, ["y"])
+    target = f"llvm -mcpu={tvmlab.host_target().attrs['mcpu']}"
+    package = tvmlab.compile(tvmlab.load(proto), target).save(tmp_path / "exp.tar")
+    np.save(tmp_path / "x.npy", array(1 << 20))
+    given = {"TVM_NUM_THREADS", "OMP_NUM_THREADS"}
+    free = {name: text for name, text in os.environ.items() if name not in given}
+    line = [deploy.program(), package, tmp_path / "x.npy", "--repeats", "999999"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, env=free) as running:
+        threads, end = 0, time.monotonic() + 60
+        while threads < physical_cores() and time.monotonic() < end and running.poll() is None:
+            threads = len(list(Path(f"/proc/{running.pid}/task").iterdir()))
+            time.sleep(0.05)
+        running.kill()
+    assert threads == physical_cores()
+
+
 def test_a_command_line_that_is_not_understood() -> None:
     for words in ([], ["--top"], ["x.tar", "--top", "five"], ["x.tar", "--unknown", "1"]):
         done = run(*words)
         assert done.returncode == 2
         assert done.stderr.startswith("deploy PACKAGE")
+    done = run("--help")
+    assert done.returncode == 0
+    assert done.stdout.startswith("deploy PACKAGE")
 
 
 def test_inputs_that_do_not_fit(small: Any, x: Path, tmp_path: Path) -> None:

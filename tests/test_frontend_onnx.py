@@ -30,6 +30,7 @@ from onnx import TensorProto, helper
 
 import tvmlab
 from tvmlab.errors import ModelError, UnsupportedOperatorError
+from tvmlab.signature import Signature
 
 IMAGE = (1, 3, 8, 8)
 
@@ -129,12 +130,20 @@ def test_several_outputs_one_of_them_an_input_one_a_weight() -> None:
         [weight("w", array(3))],
     )
     agree_with_onnx_runtime(proto, array(2, 3), array(1))
+    made = tvmlab.compile(tvmlab.load(proto)).signature
+    assert [one.name for one in made.outputs] == ["y", "x", "w"]
 
 
 @pytest.mark.parametrize("names", [("ö.ü/✓ x:0", "a b"), ("a.b", "a_b"), ("0", "1"), ("x", "X")])
 def test_inputs_keep_their_order_under_any_name(names: tuple[str, str]) -> None:
     proto = model([node("Sub", list(names), ["y"])], dict.fromkeys(names, (2,)), ["y"])
     agree_with_onnx_runtime(proto, array(2, seed=1), array(2, seed=2))
+
+
+@pytest.mark.parametrize("name", ["ö.ü/✓ x:0", "0", "file"])
+def test_outputs_keep_any_name(name: str) -> None:
+    mod = tvmlab.load(model([node("Relu", ["x"], [name])], {"x": (2,)}, [name]))
+    assert str(Signature.of(mod["main"]).outputs[0]) == f"{name}: float32[2]"
 
 
 def test_a_dynamic_batch() -> None:

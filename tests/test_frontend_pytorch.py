@@ -89,6 +89,19 @@ def test_several_inputs_and_outputs() -> None:
     agree_with_pytorch(Function(lambda a, b: (a + b, a * b, a)), tensor(3), tensor(3) + 1)
 
 
+def test_outputs_have_the_names_that_pytorch_gave_them() -> None:
+    """Those of the graph's nodes, before operators are decomposed; where they serve."""
+
+    def names(function: Any) -> list[str]:
+        made = tvmlab.compile(tvmlab.load(export(Function(function), tensor(2, 3)))).signature
+        return [one.name for one in made.outputs]
+
+    assert names(lambda a: torch.nn.functional.silu(a)) == ["silu"]
+    assert names(lambda a: (a + 1, a * 2)) == ["add", "mul"]
+    both = names(lambda a: (a + 1,) * 2)  # two outputs cannot share a name
+    assert both == ["output_0", "output_1"]
+
+
 def test_an_unsupported_operator_is_named() -> None:
     program = export(Function(lambda x: torch.linalg.svd(x)[1]), tensor(3, 3))
     with pytest.raises(UnsupportedOperatorError, match="linalg_svd") as caught:

@@ -34,6 +34,12 @@ def litert(content: bytes, x: np.ndarray) -> np.ndarray:
     return np.array(interpreter.get_tensor(interpreter.get_output_details()[0]["index"]))
 
 
+def named(content: bytes) -> str:
+    from ai_edge_litert.interpreter import Interpreter
+
+    return str(Interpreter(model_content=content).get_output_details()[0]["name"])
+
+
 MODELS: dict[str, tuple[Callable[[], bytes], tuple[int, ...], tuple[int, ...], float]] = {
     "small": (lambda: SMALL, (1, 8, 8, 2), (1, 4, 4, 3), 2.0),
     "resnet8": (lambda: real_model("resnet8_float.tflite"), (1, 32, 32, 3), (1, 10), 255.0),
@@ -48,6 +54,8 @@ def test_a_model_gives_litert_s_numbers(name: str) -> None:
     executable = tvmlab.compile(tvmlab.load(content))
     (declared,) = executable.signature.inputs
     assert declared.shape == given_shape
+    (given,) = executable.signature.outputs
+    assert given.name == named(content)
     for seed in range(3):
         x = np.random.default_rng(seed).uniform(0, largest, given_shape).astype("float32")
         expected = litert(content, x)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import subprocess
 import tarfile
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from helpers_models import array, dense, said
 
 import tvmlab
 from tvmlab import deploy, package, toolchain
-from tvmlab.errors import TvmlabError
+from tvmlab.errors import PackageError, TvmlabError
 
 COUNT = 500
 X = array(2, 4)
@@ -37,6 +38,28 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("mutated")
     np.save(folder / "x.npy", X)
     return tvmlab.compile(tvmlab.load(dense())).save(folder / "dense.tar")
+
+
+def header(name: str, size: bytes = b"00000000000\0", kind: bytes = tarfile.REGTYPE) -> bytes:
+    """A header with any size, under a checksum that is right."""
+    made = bytearray(tarfile.TarInfo(name).tobuf(format=tarfile.USTAR_FORMAT))
+    made[124:136], made[148:156], made[156:157] = size, b" " * 8, kind
+    made[148:156] = b"%06o\0 " % sum(made)
+    return bytes(made)
+
+
+# Sizes below 0 in base 256 and in an extension, and more than there is. The first of them leads
+# some readers back to the header that they have just read, for ever.
+BELOW = [b"\xff" * 10 + low for low in (b"\xfe\x00", b"\xfc\x00", b"\xff\x00")]
+EXTENSION = header("x", b"00000000016\0", tarfile.XHDTYPE) + b"14 size=-1024\n".ljust(512, b"\0")
+HOSTILE = {
+    "base 256": header("a") + header("metadata.json", BELOW[0]),
+    "two back": header("a") + header("b") + header("metadata.json", BELOW[1]),
+    "half": header("metadata.json", BELOW[2]),
+    "extended": EXTENSION + header("metadata.json"),
+    "long name": header("././@LongLink", b"77777777777\0", tarfile.GNUTYPE_LONGNAME),
+    "many": header("a") * 100_000,
+}
 
 
 def members(path: Path) -> dict[str, bytes]:
@@ -86,7 +109,7 @@ def odd_metadata(whole: bytes, files: dict[str, bytes], rng: np.random.Generator
 def odd_archive(whole: bytes, files: dict[str, bytes], rng: np.random.Generator) -> bytes:
     entries = [(tarfile.TarInfo(name), content) for name, content in files.items()]
     entry, _ = entries[rng.integers(3)]
-    match rng.integers(6):
+    match rng.integers(7):
         case 0:
             entry.name = ["../lib.so", "/tmp/lib.so", "lib.so/", "", "x" * 200][rng.integers(5)]
         case 1:
@@ -98,6 +121,9 @@ def odd_archive(whole: bytes, files: dict[str, bytes], rng: np.random.Generator)
             entries = entries[: rng.integers(3)]
         case 4:
             entries = [(entry, content + b"\0") for entry, content in entries]
+        case 5:
+            hostile = [*HOSTILE.values()][rng.integers(4)]
+            return hostile if rng.random() < 0.5 else whole[:512] + hostile
         case _:
             entry.pax_headers = {"GNU.sparse.map": "0,10", "GNU.sparse.size": "99999999"}
     return archived(entries)
@@ -181,6 +207,41 @@ def test_the_program_refuses_them(saved: Path, mutated: list[Path], sanitized: P
         else:
             assert (np.load(f"{there}/0.npy") == wanted).all()
     assert refusals > 0.8 * COUNT
+
+
+@pytest.fixture
+def _a_minute() -> Iterator[None]:
+    """Python has a minute, whatever it is doing."""
+
+    def over(*_: Any) -> None:
+        raise TimeoutError("a minute is over")
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("_a_minute")
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_headers_that_lead_astray(kind: str, saved: Path) -> None:
+    """They are refused at once: three headers are read, and none of these is the first."""
+    path = saved.with_name("hostile.tar")
+    path.write_bytes(HOSTILE[kind] + bytes(1024))
+    with pytest.raises(PackageError, match=r"metadata\.json (where it should be|is not a file)"):
+        package.describe(path)
+    assert not package.is_package(path)
+
+
+@pytest.mark.parametrize("names", [NAMES[::-1], (*NAMES[:2], "more", NAMES[2]), NAMES[:1] * 2])
+def test_members_come_in_their_order(names: tuple[str, ...], saved: Path) -> None:
+    """Of archives that others wrote both readers take the same."""
+    files, path = members(saved) | {"more": b""}, saved.with_name("order.tar")
+    path.write_bytes(archived([(tarfile.TarInfo(name), files[name]) for name in names]))
+    with pytest.raises(PackageError, match="where it should be"):
+        package.describe(path)
+    assert "where it should be" in refused(path, saved.with_name("x.npy"))
 
 
 def test_a_folder_and_an_empty_file_are_refused(saved: Path, tmp_path: Path) -> None:

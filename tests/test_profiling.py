@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from tvm.script import relax as R
 import tvmlab
 from tvmlab import profiling, toolchain
 from tvmlab._bandwidth import TriadLoop
+from tvmlab.bench import Measurement
 from tvmlab.errors import InputError, PackageError, TargetError, ToolchainError
 from tvmlab.profiling import Event, limits, recorder
 from tvmlab.profiling.recorder import Recording
@@ -27,7 +29,7 @@ PEAK, BANDWIDTH = 1e11, 1e10
 
 @pytest.fixture(autouse=True)
 def _known_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "peak", lambda dtype: PEAK if dtype == "float32" else None)
+    monkeypatch.setattr(limits, "peak", {"float32": PEAK, "int8": 4 * PEAK}.get)
     monkeypatch.setattr(limits, "bandwidth", lambda: BANDWIDTH)
 
 
@@ -118,6 +120,17 @@ def test_rows_of_a_known_recording() -> None:
     assert rows["conv2d"].of_peak == pytest.approx(200 / 120e-9 / PEAK)
 
 
+def test_a_machine_of_which_nothing_is_left() -> None:
+    """The functions took the whole run, and more than the runs that nobody watched."""
+    run = (Event("main", 0, 0, 100, 8), Event("f", 1, 0, 100, 8))
+    rows = profiling._rows(Recording((90,), (run,)), {}, {})
+    assert {row.name: row.seconds for row in rows}[profiling.MACHINE] == 0
+    found = profiling.Profile(rows, Measurement((9e-8,)), Measurement((1e-7,)), "", {}, 1e9, run)
+    (machine,) = [row for row in found.data()["rows"] if row["name"] == profiling.MACHINE]
+    assert machine["gigabytes"] is machine["gflops"] is None
+    assert f"{profiling.MACHINE}  " in str(found)
+
+
 def test_watched_and_plain_runs_are_as_many(executable: tvmlab.Executable) -> None:
     profile = executable.profile(X, repeats=3)
     assert len(profile.whole.samples) == len(profile.watched.samples)
@@ -179,6 +192,9 @@ def test_sizes_known_only_when_it_runs() -> None:
     executable = tvmlab.compile(tvmlab.load(dense("N"), shapes={"x": ("n", 4)}))
     few, many = (by_name(executable.profile(array(n, 4), repeats=1)) for n in (2, 50))
     assert few["matmul"].operations is None
+    assert "operations are not known of 1 of 3 rows" in str(
+        executable.profile(array(3, 4), repeats=1)
+    )
     assert many["matmul"].bytes - few["matmul"].bytes == 48 * (4 + 3) * 4
 
 
@@ -199,6 +215,36 @@ class Nested:
         else:
             r = R.tanh(x)
         return r
+
+
+@I.ir_module
+class Products:
+    @R.function
+    def main(x: R.Tensor((8, 16), "int8"), w: R.Tensor((16, 4), "int8")) -> R.Tensor(
+        (8, 4), "int32"
+    ):
+        with R.dataflow():
+            sums = R.matmul(x, w, out_dtype="int32")
+            y = R.multiply(sums, sums)
+            R.output(y)
+        return y
+
+
+def test_products_of_narrow_integers_are_held_against_their_own_peak() -> None:
+    x, w = (np.ones(shape, "int8") for shape in ((8, 16), (16, 4)))
+    profile = tvmlab.compile(Products).profile(x, w, repeats=1)
+    row = profile.rows[[row.dtype for row in profile.rows].index("int8")]
+    assert row.of_peak == pytest.approx(row.operations / row.seconds / 4 / PEAK)
+    assert profile.peaks == {"int8": 4 * PEAK}
+    assert profile.roofline().axes[0].get_title() == "The functions that compute in int8"
+
+
+def test_what_has_no_peak_is_said(executable: tvmlab.Executable) -> None:
+    row = profiling.Row("f", "Parallel", 1, 1.0, 1.0, 8, "int32", 4, None, 0.5)
+    found = replace(executable.profile(X, repeats=1), rows=(row,))
+    assert "without a share of the peak 1 of 1 rows: no loop measures that of int32" in str(found)
+    with pytest.raises(InputError, match="no function computes in a dtype"):
+        found.roofline()
 
 
 def test_functions_that_only_call_have_no_row() -> None:
@@ -304,7 +350,7 @@ def test_the_recorder_compiles_without_a_warning() -> None:
 def test_the_limits_are_speeds_of_this_world(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     assert 1e8 < limits.bandwidth() < 1e13
-    assert limits.peak("int8") is None
+    assert limits.peak("int32") is limits.peak("") is None
 
 
 def test_the_triad_computes_what_it_says() -> None:

@@ -66,6 +66,8 @@ def test_a_loaded_executable_has_no_summary(tmp_path: Path) -> None:
     loaded = tvmlab.load_executable(run.save(tmp_path / "plain.tar"))
     with pytest.raises(PackageError, match="does not tell how it was scheduled"):
         loaded.summary()
+    with pytest.raises(PackageError, match="ask the executable that compile returned"):
+        loaded.tir()
     np.testing.assert_array_equal(loaded(*module([PLAIN])[1]), run(*module([PLAIN])[1]))
 
 

@@ -1,4 +1,4 @@
-"""The one line of an error of TVM's, PyTorch's or ONNX's that says what is wrong."""
+"""The one line of an error of TVM's, PyTorch's or ONNX's that says what is wrong; plurals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from helpers_models import said
 from tvm import relax
 
 import tvmlab
-from tvmlab._telling import telling
+from tvmlab._telling import several, telling
 from tvmlab.errors import CompileError
 
 
@@ -42,3 +42,8 @@ def test_what_cannot_be_compiled_is_named() -> None:
         tvmlab.compile(builder.get())
     assert isinstance(caught.value.__cause__, tvm.error.InternalError)
     assert "Metadata" not in said(caught.value)
+
+
+@pytest.mark.parametrize(("number", "words"), [(0, "0 trials"), (1, "1 trial"), (2, "2 trials")])
+def test_nouns_agree_with_their_numbers(number: int, words: str) -> None:
+    assert several(number, "trial") == words

@@ -66,6 +66,84 @@ def test_time_left_counts_this_runs_trials():
     assert shown.left() == "9:30"
 
 
+def test_time_left_ends_with_the_seconds():
+    """Where the run may take some seconds, it is not said to take longer."""
+    clock = Clock()
+    shown = Progress(clock)
+    shown.begin(1, 300, 100.0)
+    assert shown.left() == "1:40"
+    clock.now = 10.0
+    shown.candidate("a", 1, 300, 1.0, 1.0)
+    assert shown.left() == "1:30"
+    for done in range(2, 291):
+        shown.candidate("a", done, 300, 1.0, 1.0)
+    assert shown.left() == "0:00"  # ten trials, of 1/29 s each
+    clock.now = 130.0
+    assert shown.left() == "0:00"
+
+
+def test_decisions_are_shown():
+    """They take seconds without a candidate: each has its line, whenever the last one was."""
+    stream, clock = io.StringIO(), Clock()
+    shown = Lines(stream, clock)
+    shown.begin(2, 2)
+    shown.candidate("a", 1, 2, 2.0, 1.0)
+    shown.decision("a")
+    shown.decision("fused_conv2d_add_relu_conv2d_add_relu")
+    assert stream.getvalue().splitlines()[1:] == [
+        "1/2 left 0:00: a: the best found meets the rule",
+        "1/2 left 0:00: fused_conv2d_add_relu_conv2d_...: the best found meets the rule",
+    ]
+    stream = io.StringIO()
+    bars = Bars(lambda **how: tqdm(file=stream, ncols=100, mininterval=0, **how))
+    bars.begin(1, 2)
+    bars.candidate("a", 1, 2, 2.0, 1.0)
+    bars.decision("a")
+    bars.close()
+    assert "1/2 [00:00, a: the best found meets the rule]" in stream.getvalue()
+    views = []
+    line = NotebookLine(lambda view, display_id: views.append(view), clock)
+    line.begin(1, 1)
+    line.decision("a")
+    assert repr(views[0]) == "0/1 trial, left ?: a: the best found meets the rule"
+
+
+def test_the_last_word_in_a_notebook_is_a_candidate():
+    views, updates = [], []
+
+    class Handle:
+        def update(self, view) -> None:
+            updates.append(repr(view))
+
+    shown = NotebookLine(lambda view, display_id: views.append(repr(view)) or Handle(), Clock())
+    shown.begin(1, 1)
+    shown.candidate("a", 1, 1, 2.0, 1.0)
+    shown.decision("a")
+    shown.close()
+    assert updates == ["1/1 trial, left 0:00: a: the best found meets the rule", *views]
+
+
+def test_a_run_shows_its_decisions(tmp_path):
+    """Once for each duel that is really fought, and with the seconds that are left."""
+
+    class Noted(Progress):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tasks: list[str] = []
+
+        def decision(self, task: str) -> None:
+            self.tasks.append(task)
+
+    tasks = [task(8, "a"), task(16, "b")]
+    for wanted in (["a", "b"], []):
+        noted = Noted()
+        how = {"trials": 6, "tuner": "random", "seconds": 600.0}
+        tune_tasks(tasks, FakeMeasurer(), Records(tmp_path / "r"), progress=noted, **how)
+        assert sorted(noted.tasks) == wanted
+        assert noted.ends is not None
+        assert 0 < noted.ends - noted.began <= 600
+
+
 def test_bars_end_full():
     """Two bars of tqdm's: the one over all starts where the earlier run was and ends full."""
     stream, clock = io.StringIO(), Clock()
@@ -75,8 +153,9 @@ def test_bars_end_full():
 
     trials(Bars(bar), clock)
     text = stream.getvalue()
-    assert "1 tasks:  50%" in text
-    assert "1 tasks: 100%" in text
+    assert "1 task:  50%" in text
+    assert "1 task: 100%" in text
+    assert "left 0:00]" in text
     assert "40/40" in text
     assert "best 41.0 GFLOP/s, rule 1.5" in text
 
@@ -156,7 +235,8 @@ def test_where_there_is_no_terminal(how, tmp_path, capfd):
     if how is False:
         assert out == ""
     else:
-        assert out.splitlines()[-1].startswith("12/12 left 0:00: matmul 12/12, best ")
+        assert out.splitlines()[-2].startswith("12/12 left 0:00: matmul 12/12, best ")
+        assert out.splitlines()[-1] == "12/12 left 0:00: matmul: the best found meets the rule"
         assert len(out.splitlines()) < 12
         assert "\r" not in out
         assert "\x1b" not in out
@@ -215,5 +295,5 @@ def test_a_real_terminal(tmp_path):
             shown += more
     text = shown.decode()
     assert child.wait(timeout=60) == 0, text
-    assert "1 tasks: 100%" in text
+    assert "1 task: 100%" in text
     assert "best " in text

@@ -63,6 +63,15 @@ def rules(mod: IRModule, records) -> list[str]:
     return [kernel.rule for kernel in tvmlab.compile(mod, records=records).summary().kernels]
 
 
+def packed_for(mod: IRModule, records) -> list[str]:
+    """What the summary says of the weights of each function of a compiled module."""
+    summary = tvmlab.compile(mod, records=records).summary()
+    for kernel in summary.kernels:
+        said = f"weights packed for {kernel.layout}"
+        assert (said in str(summary)) == bool(kernel.layout)
+    return [kernel.layout for kernel in summary.kernels]
+
+
 def check(mod: IRModule, records) -> None:
     """Compare with what is compiled without records."""
     x = np.random.default_rng(0).standard_normal((24, 64), dtype=np.float32)
@@ -95,6 +104,8 @@ def test_a_layout_and_a_trace_are_applied(path):
     records.append(decide(task, packed, trace=True))
     assert layouts(mod, records) == {packed.layout}
     assert rules(mod, path) == ["tuned"]
+    assert packed_for(mod, path) == [packed.layout]
+    assert packed_for(mod, False) == [""]
     check(mod, path)
 
 
@@ -105,6 +116,7 @@ def test_a_layout_that_the_rule_schedules(path):
     records.append(decide(task, task.variants[1], trace=False))
     assert layouts(mod, records) == {task.variants[1].layout}
     assert rules(mod, path) == ["Contraction"]
+    assert packed_for(mod, path) == [task.variants[1].layout]
     check(mod, path)
 
 
@@ -133,6 +145,7 @@ def test_a_layout_that_no_longer_is_one(path):
     strange = Variant("7x99", task.variants[1].module, task.variants[1].rule, list)
     Records(path).append(decide(task, strange, trace=True))
     assert rules(mod, path) == ["Contraction"]
+    assert packed_for(mod, path) == [""]
     check(mod, path)
 
 
@@ -188,7 +201,7 @@ def test_records_that_know_nothing_say_so(path):
 
     target = target_data(host_target())
     records.append(result(task.name, target=target, how="warm"))
-    with pytest.warns(RuntimeWarning, match="holds 1 measurements, and nothing was decided yet"):
+    with pytest.warns(RuntimeWarning, match="holds 1 measurement, and nothing was decided yet"):
         assert rules(mod, path) == ["Contraction"]
     records.append(decide(task, task.variants[0], trace=False))
     with warnings.catch_warnings():

@@ -213,7 +213,7 @@ def test_all_candidates_fail(tmp_path):
     def time(kernel):
         return 1e-3 if len(loops(kernel)) == 3 else f"trouble {next(count) // 4}"
 
-    with pytest.raises(TuningError, match="every candidate failed of 1 of 1 tasks") as error:
+    with pytest.raises(TuningError, match="every candidate failed of 1 of 1 task") as error:
         run([task()], tmp_path / "r.jsonl", FakeMeasurer(time=time), trials=64, tuner="random")
     assert "matmul: trouble 0\n    matmul: trouble 1\n" in str(error.value)
     assert "trouble 5" not in str(error.value)

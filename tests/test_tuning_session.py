@@ -105,8 +105,13 @@ def test_other_tasks_are_tuned_when_one_fails(tmp_path):
         return "no room" if bad else default_time(kernel)
 
     tasks = [task(16, "bad", calls=9), task(32, "good")]
-    with pytest.raises(TuningError, match=r"1 of 2 tasks[\s\S]*bad: no room"):
+    with pytest.raises(TuningError, match=r"1 of 2 tasks[\s\S]*bad: no room") as caught:
         run(tasks, tmp_path / "r", FakeMeasurer(time=outcome), trials=12, tuner="random")
+    assert caught.value.report is not None
+    bad, good = caught.value.report.tasks
+    assert (bad.name, bad.ratio, len(bad.errors)) == ("bad", 1.0, 11)
+    assert good.decided
+    assert good.ratio < 1
     named = workload_id(tasks[1].variants[0].module)
     assert Records(tmp_path / "r").best(named, TARGET) is not None
 
@@ -248,3 +253,24 @@ def test_the_report_adds_up():
         "dense      1   1.0000    1.0000   1.00      1.0       1       0",
         "all calls: 7.000 ms before, 4.000 ms after (0.57); 4 candidates measured in 12 s",
     ]
+    assert "; 1 candidate measured in 12 s" in str(Report((one,), 12.0, 1))
+
+
+def test_a_run_that_breaks_off_tells_how_far_it_came(tmp_path):
+    """The servers are lost, say: the error has the report; where nothing began it has none."""
+
+    class Lost(FakeMeasurer):
+        def measure(self, kernels):
+            for told in super().measure(kernels):
+                if len(self.kernels) == 7:
+                    raise TuningError("no server is left")
+                yield told
+
+    with pytest.raises(TuningError, match="no server is left") as caught:
+        run([task()], tmp_path / "r", Lost(), trials=20, tuner="random")
+    assert caught.value.report is not None
+    assert caught.value.report.measured == caught.value.report.tasks[0].trials == 6
+    assert not caught.value.report.tasks[0].decided
+    with pytest.raises(TuningError) as caught:
+        run([task()], tmp_path / "r", trials=0)
+    assert caught.value.report is None

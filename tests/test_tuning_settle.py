@@ -182,6 +182,26 @@ def test_a_date_in_the_future_does_not_freeze_anything(tmp_path, date):
     assert (again.kernels, again.duels) == ([], [])
 
 
+def test_what_was_decided_is_decided_again_when_asked(tmp_path):
+    """One verdict, by its task alone: nothing is measured, the best meets the rule, others stay."""
+    path, how = tmp_path / "r", {"tuner": "random", "trials": 8}
+    pair = [task(16, "a"), task(32, "b")]
+    first, _ = run(pair, path, **how)
+    before = {one.task: one for one in Records(path).verdicts}
+    worse = FakeMeasurer(time=lambda kernel: 1e-3 if len(loops(kernel)) == 3 else 2e-3)
+    idle, measurer = run(pair, path, worse, **how)
+    assert (measurer.kernels, measurer.duels) == ([], [])
+    assert [one.ratio for one in idle.tasks] == [one.ratio for one in first.tasks]
+    report, measurer = run(pair[:1], path, worse, again=True, tuner="random", trials=1)
+    assert measurer.kernels == []
+    assert measurer.duels
+    assert (report.tasks[0].ratio, report.tasks[0].decided) == (1.0, True)
+    after = {one.task: one for one in Records(path).verdicts}
+    assert after["b"] == before["b"]
+    assert after["a"] != before["a"]
+    assert after["a"].stays
+
+
 def test_results_of_another_machine_do_not_count(tmp_path):
     """A merged file: their times do not compare with ours."""
     path = tmp_path / "r"

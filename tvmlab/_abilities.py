@@ -13,6 +13,7 @@ from pathlib import Path
 
 import tvm
 
+from ._telling import several
 from .errors import TargetError
 from .target import cpu_features, lacking, physical_cores, system_triple, usable_processors
 
@@ -89,8 +90,8 @@ class Abilities:
         threads = int(target.attrs.get("num-cores", 1))
         if threads > self.processors:
             return (
-                f"the target's num-cores is {threads}, and it has {self.processors} "
-                f"processor{'s' if self.processors != 1 else ''} to use"
+                f"the target's num-cores is {threads}, and it has "
+                f"{several(self.processors, 'processor')} to use"
             )
         return ""
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import tvm
 from tvm.script import tirx as T
 
+from ._peak import shortest
 from .schedule.machine import Machine
 from .target import host_target, runtime_threads
 
@@ -66,14 +65,7 @@ def peak_bandwidth() -> float:
     Returns
     -------
     float
-        Bytes a second, of the best of some samples: it is a bound, so the best one counts.
+        Bytes a second, of the best of some samples.
     """
     loop = TriadLoop()
-    best = float("inf")
-    for sample in range(_WARMUP + _SAMPLES):
-        start = time.perf_counter()
-        loop()
-        taken = time.perf_counter() - start
-        if sample >= _WARMUP:
-            best = min(best, taken)
-    return loop.bytes / best
+    return loop.bytes / shortest(loop, warmup=_WARMUP, samples=_SAMPLES)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from ._telling import several
 from .errors import ToolchainError
 
 #: Tools that notebooks need, and the oldest version that will do.
@@ -64,7 +65,7 @@ class Machine:
         """
         return [
             ("system", self.system),
-            ("processor", f"{self.cpu}, {self.cores} core{'s' if self.cores != 1 else ''}"),
+            ("processor", f"{self.cpu}, {several(self.cores, 'core')}"),
             ("memory", "unknown" if self.memory is None else f"{self.memory / 2**30:.1f} GiB"),
             ("free disk", f"{self.disk / 2**30:.1f} GiB"),
             ("GPU", ", ".join(self.gpus) or "none that TVM can use"),

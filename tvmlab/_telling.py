@@ -1,8 +1,13 @@
-"""What another library's error says, in one line."""
+"""Words for messages: what another library's error says in one line, and nouns with numbers."""
 
 from __future__ import annotations
 
-__all__ = ["telling"]
+__all__ = ["several", "telling"]
+
+
+def several(number: int, noun: str) -> str:
+    """Count things in words: "1 trial", "2 trials"."""
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def telling(error: BaseException) -> str:

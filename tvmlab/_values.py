@@ -36,6 +36,9 @@ class Output:
 
     Attributes
     ----------
+    name : str
+        What the model calls it; where it does not say, its place: ``"output_0"``, and of a tuple in
+        a tuple ``"output_0_1"``.
     shape : tuple of int or str, or None
         Sizes; a text is a formula over sizes that are only known at run time. None where not even
         the number of dimensions is known.
@@ -43,9 +46,11 @@ class Output:
         For example ``"float32"``; ``"shape"`` for a tuple of sizes.
     """
 
+    name: str
     shape: tuple[int | str, ...] | None
     dtype: str
 
     def __str__(self) -> str:
         """Write it like a declaration."""
-        return f"{self.dtype}[{'...' if self.shape is None else ', '.join(map(str, self.shape))}]"
+        sizes = "..." if self.shape is None else ", ".join(map(str, self.shape))
+        return f"{self.name}: {self.dtype}[{sizes}]"

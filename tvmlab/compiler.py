@@ -111,7 +111,7 @@ def compile(
             where=f"target {made}",
             fix="the error above this one is TVM's own, with the pass it was raised in",
         ) from error
-    return Executable(built, made, signature, Summary.of(prepared), tally.work)
+    return Executable(built, made, signature, Summary.of(prepared), tally.work, tally.tir)
 
 
 def check_module(mod: object) -> None:

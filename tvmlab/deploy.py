@@ -10,11 +10,11 @@ import hashlib
 import platform
 import shlex
 import shutil
-import sys
 import zipfile
 from pathlib import Path
 
 from . import toolchain
+from ._fetched import fetched, fetched_folder
 from ._files import whole
 from ._process import find_tool
 from .errors import ToolchainError
@@ -126,7 +126,13 @@ def packages(processor: str, *, folder: Path | str | None = None) -> Path:
         return place
     try:
         for name, sha256 in WHEELS[processor].items():
-            _unpack(_checked(name, sha256), place)
+            wheel = fetched(
+                name,
+                sha256,
+                what="The runtime for another processor",
+                fix=f"Run `make cross`, which fetches it to {shlex.quote(str(fetched_folder()))}.",
+            )
+            _unpack(wheel, place)
         (place / "whole").touch()
     except (OSError, zipfile.BadZipFile) as error:
         raise ToolchainError(
@@ -135,26 +141,6 @@ def packages(processor: str, *, folder: Path | str | None = None) -> Path:
             fix="Make the folder writable, or set TVMLAB_CACHE to another one.",
         ) from error
     return place
-
-
-def _checked(name: str, sha256: str) -> Path:
-    """Find a wheel, and check it."""
-    path = Path(sys.prefix) / "share" / "tvmlab" / name
-    fix = f"Run `make cross`, which fetches it to {shlex.quote(str(path.parent))}."
-    try:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise ToolchainError(
-            "The runtime for another processor is not here.", where=str(path), fix=fix
-        ) from error
-    if digest != sha256:
-        raise ToolchainError(
-            "A wheel is not the file that it should be.",
-            where=f"{path}: its SHA-256 is {digest}, not {sha256}",
-            fix=f"Delete it. {fix}",
-        )
-    return path
 
 
 def _unpack(wheel: Path, place: Path) -> None:

@@ -6,6 +6,11 @@ about it. Errors raised inside TVM, ONNX or a compiler are kept as the `__cause_
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .tuning.report import Report
+
 __all__ = [
     "ChecksumError",
     "CompileError",
@@ -109,7 +114,15 @@ class RemoteError(TvmlabError):
 
 
 class TuningError(TvmlabError):
-    """Tuning cannot start, or found nothing: no candidate ran, no server answered."""
+    """Tuning cannot start, or found nothing: no candidate ran, no server answered.
+
+    Attributes
+    ----------
+    report : tvmlab.tuning.Report or None
+        What had come of it until then; None where nothing had begun.
+    """
+
+    report: Report | None = None
 
 
 class RecordError(TvmlabError):

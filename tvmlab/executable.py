@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import shlex
@@ -14,13 +13,12 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import tvm
 import tvm_ffi
-from tvm import relax
 
 from . import bench, library, package
 from ._process import find_tool
+from ._running import Running, give_memory_back
 from ._telling import telling
 from .errors import PackageError, TargetError, ToolchainError
 from .schedule import Summary, Work
@@ -55,13 +53,15 @@ class Executable:
         signature: Signature,
         summary: Summary | None = None,
         work: Mapping[str, Work] | None = None,
+        tir: tvm.ir.IRModule | None = None,
     ) -> None:
         self._summary = summary
+        self._tir = tir
         self.work = dict(work or {})
         self.vm_executable = built
         self.target = target
         self.signature = signature
-        self._running: _Running | None = None
+        self._running: Running | None = None
         # Upstream's virtual machine keeps its frames in itself: two threads in it at once end
         # the process.
         self._one_at_a_time = threading.Lock()
@@ -120,12 +120,33 @@ class Executable:
             The executable was loaded from a file, which holds machine code only.
         """
         if self._summary is None:
-            raise PackageError(
-                "a saved executable does not tell how it was scheduled",
-                where=repr(self),
-                fix="ask the executable that compile returned",
-            )
+            raise self._forgotten()
         return self._summary
+
+    def tir(self) -> tvm.ir.IRModule:
+        """Give the loop nests that machine code was made from.
+
+        Returns
+        -------
+        tvm.ir.IRModule
+            The TIR functions, scheduled, by the names that `summary` has; nothing else. What an
+            accelerator took is not among them.
+
+        Raises
+        ------
+        PackageError
+            The executable was loaded from a file, which holds machine code only.
+        """
+        if self._tir is None:
+            raise self._forgotten()
+        return self._tir
+
+    def _forgotten(self) -> PackageError:
+        return PackageError(
+            "a saved executable does not tell how it was scheduled",
+            where=repr(self),
+            fix="ask the executable that compile returned",
+        )
 
     def time(
         self, /, *inputs: Any, repeats: int = 10, number: int | None = None, **named: Any
@@ -173,7 +194,7 @@ class Executable:
     @contextlib.contextmanager
     def _ready(
         self, inputs: tuple[Any, ...], named: dict[str, Any]
-    ) -> Iterator[tuple[_Running, list[Any]]]:
+    ) -> Iterator[tuple[Running, list[Any]]]:
         """Give a block the virtual machine to itself, and the inputs on its device."""
         arrays = self.signature.bind(inputs, named)
         with self._one_at_a_time:
@@ -261,6 +282,8 @@ class Executable:
         linker = None if compiler is None else str(find_tool(compiler).path)
         try:
             library.link(self.vm_executable, folder, linker, words)
+            if not (folder / package.LIBRARY).is_file():
+                raise OSError(f"{linker}: it ended well, and wrote no library")
         except Exception as error:
             found = linker or tvm.support.cc.get_cc()  # None would be reported as a type error
             said = [line for line in str(error).splitlines() if ": " in line]
@@ -269,10 +292,12 @@ class Executable:
                 f"the library could not be linked: {reason}",
                 where=f"{path}, for {self.target}",
                 fix="install a C++ compiler (Debian: apt-get install g++); for another kind "
-                'of processor name a cross compiler: cross_compiler="aarch64-linux-gnu-g++"',
+                'of processor name a cross compiler: cross_compiler="aarch64-linux-gnu-g++"'
+                if linker is None
+                else "name a C++ compiler for that target, and options that it knows",
             ) from error
 
-    def _start(self) -> _Running:
+    def _start(self) -> Running:
         """Start the virtual machine on the target's device."""
         device = tvm.device("cpu" if self.target.kind.name == "llvm" else self.target.kind.name)
         absent = missing_features(self.target)
@@ -285,94 +310,9 @@ class Executable:
                 fix="compile for this machine by leaving the target out, or save the module "
                 "and run it where the target is",
             )
-        self._running = _Running(self.vm_executable, device, self.signature)
-        _give_memory_back()
+        self._running = Running(self.vm_executable, device, self.signature)
+        give_memory_back()
         return self._running
-
-
-class _Running:
-    """A virtual machine that has started: `main`, its device, and a place for each input.
-
-    Parameters
-    ----------
-    built : tvm.relax.VMExecutable or tvm.runtime.Module
-        What it runs.
-    device : tvm.runtime.Device
-        Where.
-    signature : Signature
-        What ``main`` takes.
-    """
-
-    def __init__(self, built: Any, device: Any, signature: Signature) -> None:
-        self.device = device
-        self.machine = relax.VirtualMachine(built, device)
-        # Looked up once: a look-up costs more than the rest of a small network's call in Python.
-        self.main = self.machine["main"]
-        self._on_cpu = device.dlpack_device_type() == tvm.cpu().dlpack_device_type()
-        self._places = [_Place(value.dtype, device, self._on_cpu) for value in signature.inputs]
-
-    def __call__(self, arrays: list[np.ndarray]) -> Any:
-        """Run ``main``: arrays in, arrays out."""
-        return self._copied(self.main(*self.place(arrays)))
-
-    def place(self, arrays: list[np.ndarray]) -> list[Any]:
-        """Copy arrays to where ``main`` reads them: tensors that the next call overwrites."""
-        return [place.fill(array) for place, array in zip(self._places, arrays, strict=True)]
-
-    def _copied(self, value: Any) -> Any:
-        """Copy what ``main`` returned to NumPy; tuples stay tuples, numbers numbers."""
-        if isinstance(value, tvm.runtime.Tensor):
-            # A copy even on the CPU: it may be an input, a constant, or in a tuple twice.
-            seen = _seen_by_numpy(value) if self._on_cpu else None
-            return value.numpy() if seen is None else seen.copy()
-        if isinstance(value, (int, float)):
-            return value
-        return tuple(self._copied(item) for item in value)
-
-
-class _Place:
-    """Where ``main`` reads one input, call after call.
-
-    Compiled code takes for granted that its data begins at a multiple of 64 bytes, which NumPy
-    does not promise (large arrays never do), so there is hardly an array to be read where it
-    is. A tensor that stays costs a small network less than a new one for each call.
-    """
-
-    def __init__(self, dtype: str, device: Any, on_cpu: bool) -> None:
-        self._dtype, self._device, self._on_cpu = dtype, device, on_cpu
-        self._shape: tuple[int, ...] | None = None
-        self._tensor: Any = None
-        self._seen: np.ndarray | None = None
-
-    def fill(self, array: np.ndarray) -> Any:
-        """Copy an array of any strides in; get the tensor."""
-        if array.shape != self._shape:
-            self._tensor = tvm.runtime.empty(array.shape, self._dtype, self._device)
-            self._seen = _seen_by_numpy(self._tensor) if self._on_cpu else None
-            self._shape = array.shape
-        if self._seen is None:
-            return self._tensor.copyfrom(array)
-        np.copyto(self._seen, array)
-        return self._tensor
-
-
-def _seen_by_numpy(tensor: Any) -> np.ndarray | None:
-    """Look at a tensor on the CPU as an array; None where NumPy cannot, as at bfloat16."""
-    try:
-        array = np.from_dlpack(tensor)
-    except (RuntimeError, BufferError):
-        return None
-    return array if array.flags.writeable else None  # NumPy 2.0 gives arrays to read only
-
-
-def _give_memory_back() -> None:
-    """Return to the system what compiling and loading freed and the C library keeps for later.
-
-    For ResNet-50 that is four times its weights. Only glibc has the function, and needs it.
-    """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 def load_executable(path: str | os.PathLike[str]) -> Executable:

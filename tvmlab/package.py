@@ -19,23 +19,33 @@ import tarfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from ._archive import expect, pieces
 from ._files import whole
 from ._values import Input, Output
 from .errors import PackageError
 
-__all__ = ["LIBRARY", "PROGRAM", "Description", "Member", "damaged", "describe", "pack", "unpack"]
+__all__ = [
+    "LIBRARY",
+    "PROGRAM",
+    "Description",
+    "Member",
+    "damaged",
+    "describe",
+    "is_package",
+    "pack",
+    "unpack",
+]
 
 METADATA, LIBRARY, PROGRAM = "metadata.json", "lib.so", "program.vm"
-_FORMAT = 3
+_FORMAT = 4
 # What the metadata begin with: the checksum of what comes after it, in 64 hexadecimal digits.
 _BEFORE = b'{"sha256": "'
 _AFTER = len(_BEFORE) + 64
 # More than any model that fits; a damaged header cannot ask for more.
 _MOST_BYTES = 4 << 30
 _MOST_METADATA = 1 << 20
-_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -119,6 +129,16 @@ def describe(path: str | os.PathLike[str]) -> Description:
         The file is missing, damaged or of another format.
     """
     return _read(Path(path), None)
+
+
+def is_package(path: str | os.PathLike[str]) -> bool:
+    """Say whether a file begins as packages do; the rest of it can be damaged."""
+    try:
+        with open(path, "rb") as archive:
+            expect(archive, METADATA, _MOST_METADATA)
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def unpack(path: Path, folder: Path) -> Description:
@@ -208,8 +228,8 @@ def damaged(path: Path, error: Exception) -> PackageError:
 def _read(path: Path, folder: Path | None) -> Description:
     """Check a package; unpack it where there is a folder."""
     try:
-        with tarfile.open(path, "r:") as archive:
-            text = _metadata(archive)
+        with path.open("rb") as archive:
+            text = b"".join(pieces(archive, expect(archive, METADATA, _MOST_METADATA)))
             said = json.loads(text)
             if said["format"] != _FORMAT:
                 raise PackageError(
@@ -227,7 +247,7 @@ def _read(path: Path, folder: Path | None) -> Description:
             "there is no such file", where=str(path), fix="check the path"
         ) from error
     except (
-        *(OSError, tarfile.TarError, ValueError, KeyError, TypeError),
+        *(OSError, ValueError, KeyError, TypeError),
         *(AttributeError, OverflowError, RecursionError),
     ) as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -254,7 +274,11 @@ def _described(said: Mapping[str, Any]) -> Description:
             for value in said["inputs"]
         ),
         outputs=tuple(
-            Output(None if value["shape"] is None else _shape(value["shape"]), str(value["dtype"]))
+            Output(
+                str(value["name"]),
+                None if value["shape"] is None else _shape(value["shape"]),
+                str(value["dtype"]),
+            )
             for value in said["outputs"]
         ),
         target=dict(said["target"]),
@@ -287,30 +311,11 @@ def _measure(path: Path) -> Member:
         return Member(content.tell(), digest.hexdigest())
 
 
-def _metadata(archive: tarfile.TarFile) -> bytes:
-    entry, content = _member(archive, METADATA, _MOST_METADATA)
-    data: bytes = content.read()
-    if len(data) != entry.size:
-        raise ValueError(f"{METADATA} is cut off")
-    return data
-
-
-def _extract(archive: tarfile.TarFile, name: str, folder: Path | None) -> Member:
+def _extract(archive: BinaryIO, name: str, folder: Path | None) -> Member:
     """Read one member piece by piece, and write it under a name that is ours; say what it is."""
-    _, content = _member(archive, name, _MOST_BYTES)
-    digest, size = hashlib.sha256(), 0
+    size, digest = expect(archive, name, _MOST_BYTES), hashlib.sha256()
     with open(os.devnull if folder is None else folder / name, "wb") as file:
-        while piece := content.read(_CHUNK):
+        for piece in pieces(archive, size):
             digest.update(piece)
-            size += file.write(piece)
+            file.write(piece)
     return Member(size, digest.hexdigest())
-
-
-def _member(archive: tarfile.TarFile, name: str, most: int) -> tuple[tarfile.TarInfo, Any]:
-    entry = archive.getmember(name)
-    # A sparse member of a few bytes could ask for any size on the disk.
-    plain = entry.isreg() and not entry.issparse() and entry.size <= most
-    content = archive.extractfile(entry) if plain else None
-    if content is None:
-        raise ValueError(f"{name} is not a file of at most {most} bytes")
-    return entry, content

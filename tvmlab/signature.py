@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,11 @@ from tvm import relax
 from ._values import Input, Output
 from .errors import CompileError, InputError
 
-__all__ = ["Input", "Output", "Signature"]
+__all__ = ["OUTPUT_NAMES", "Input", "Output", "Signature"]
+
+#: The attribute of ``main`` by which importers tell what the model calls its outputs: a list of
+#: str, one an output; the fields of a tuple are outputs of their own.
+OUTPUT_NAMES = "output_names"
 
 # How TVM writes the numbers in a formula.
 _INT64 = re.compile(r"T\.int64\((-?\d+)\)")
@@ -57,7 +61,12 @@ class Signature:
                     "each size that is only known at run time",
                 )
             inputs.append(Input(param.name, _sizes(param.ty.shape), str(param.ty.dtype)))
-        return cls(tuple(inputs), _outputs(func.ret_ty))
+        outputs = _outputs(func.ret_ty, "output")
+        names = [str(name) for name in (func.attrs or {}).get(OUTPUT_NAMES, ())]
+        # A pass may have changed what comes out, and no two outputs can share a name in a file.
+        if len(names) == len(outputs) == len(set(names)) and all(names):
+            outputs = [replace(one, name=name) for one, name in zip(outputs, names, strict=True)]
+        return cls(tuple(inputs), tuple(outputs))
 
     def bind(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[np.ndarray]:
         """Put a call's arguments in order and check them.
@@ -146,18 +155,29 @@ def _sizes(shape: Any) -> tuple[int | str, ...]:
     )
 
 
-def _outputs(given: relax.Type) -> tuple[Output, ...]:
-    """List what a value of this type consists of."""
-    if isinstance(given, relax.TupleType):
-        return tuple(output for field in given.fields for output in _outputs(field))
+def _outputs(given: relax.Type, name: str) -> list[Output]:
+    """List what a value of this type consists of, by its places in it."""
+    fields = given.fields if isinstance(given, relax.TupleType) else [given]
+    found = []
+    for place, field in enumerate(fields):
+        here = f"{name}_{place}"
+        if isinstance(field, relax.TupleType):
+            found += _outputs(field, here)
+        else:
+            found.append(_output(field, here))
+    return found
+
+
+def _output(given: relax.Type, name: str) -> Output:
+    """Say what a value of a type that is no tuple is."""
     if isinstance(given, relax.TensorType):
         # Sizes may be known by a variable that stands for the whole shape: then they are not.
         known = isinstance(given.shape, relax.ShapeExpr)
-        return (Output(_sizes(given.shape.values) if known else None, str(given.dtype)),)
+        return Output(name, _sizes(given.shape.values) if known else None, str(given.dtype))
     if isinstance(given, relax.ShapeType):
-        return (Output((given.ndim,) if given.ndim >= 0 else None, "shape"),)
+        return Output(name, (given.ndim,) if given.ndim >= 0 else None, "shape")
     dtype = getattr(given, "dtype", None)  # a number's type has one
-    return (Output(None if dtype is None else (), "object" if dtype is None else str(dtype)),)
+    return Output(name, None if dtype is None else (), "object" if dtype is None else str(dtype))
 
 
 def _dtype(name: str) -> np.dtype[Any] | None:

@@ -23,6 +23,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from ._fetched import fetched, fetched_folder
 from ._files import whole
 from ._machine import Machine, machine
 from ._process import Completed, Tool, compiler, environment, find_tool, run
@@ -298,25 +299,14 @@ def tvm_ffi_source() -> Path:
     ToolchainError
         If it is missing or is another file; it says how to get it.
     """
-    path = Path(sys.prefix) / "share" / "tvmlab" / FFI_SOURCE
     version = FFI_SOURCE.removeprefix("apache_tvm_ffi-").removesuffix(".tar.gz")
-    fix = (
-        "Run `make setup`, or with a network: pip download --no-deps --no-binary apache-tvm-ffi "
-        f"--dest {shlex.quote(str(path.parent))} apache-tvm-ffi=={version}"
+    return fetched(
+        FFI_SOURCE,
+        FFI_SHA256,
+        what="The source of tvm-ffi",
+        fix="Run `make setup`, or with a network: pip download --no-deps --no-binary "
+        f"apache-tvm-ffi --dest {shlex.quote(str(fetched_folder()))} apache-tvm-ffi=={version}",
     )
-    try:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise ToolchainError(
-            "The source of tvm-ffi is not here.", where=str(path), fix=fix
-        ) from error
-    if digest != FFI_SHA256:
-        raise ToolchainError(
-            "The source of tvm-ffi is not the file that it should be.",
-            where=f"{path}: its SHA-256 is {digest}, not {FFI_SHA256}",
-            fix=f"Delete it. {fix}",
-        )
-    return path
 
 
 def unpack(archive: Path | str, folder: Path | str) -> Path:

@@ -38,11 +38,18 @@ NETWORKS = ("digits_resnet", "mobilenet_v2", "resnet18_v2", "resnet50_v2", "resn
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
-_SHAPE = re.compile(r"\s*,?\s*(?P<name>[^\s\[\],]+?)\s*:\s*\[(?P<sizes>[^\[\]]*)\]\s*")
+# A name may have spaces inside: what ends it is the bracket after its colon.
+_SHAPE = re.compile(r"\s*,?\s*(?P<name>[^\s\[\],][^\[\],]*?)\s*:\s*\[(?P<sizes>[^\[\]]*)\]\s*")
 
 
 def command(
-    commands: Commands, name: str, run: Callable[[Any], Answer | None], about: str, example: str
+    commands: Commands,
+    name: str,
+    run: Callable[[Any], Answer | None],
+    about: str,
+    example: str,
+    *,
+    answers: bool = True,
 ) -> argparse.ArgumentParser:
     """Add a command.
 
@@ -58,11 +65,13 @@ def command(
         What it does, the first line short.
     example : str
         Command lines that work as they stand, in an empty folder.
+    answers : bool
+        Whether it ends with an answer, which ``--json`` prints as JSON.
 
     Returns
     -------
     argparse.ArgumentParser
-        For its arguments; ``--json`` and ``--verbose`` are there.
+        For its arguments; ``--json``, where there are answers, and ``--verbose`` are there.
     """
     lines = "\n".join(f"  {line}" for line in example.splitlines())
     made = commands.add_parser(
@@ -73,11 +82,12 @@ def command(
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    made.add_argument("--json", action="store_true", help="print the answer as JSON")
+    if answers:
+        made.add_argument("--json", action="store_true", help="print the answer as JSON")
     made.add_argument(
         "-v", "--verbose", action="store_true", help="where something fails, print all there is"
     )
-    made.set_defaults(run=run)
+    made.set_defaults(run=run, json=False)
     return made
 
 
@@ -89,6 +99,10 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         help="a file (ONNX, TensorFlow Lite, Relay text), or a network of the workbook: "
         + ", ".join(NETWORKS),
     )
+    _add_shapes(parser)
+
+
+def _add_shapes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--input-shapes",
         type=shapes,
@@ -109,13 +123,14 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 
 
 def add_program(parser: argparse.ArgumentParser, nargs: str | None = None) -> None:
-    """Add the argument ``PROGRAM``; `program` reads it."""
+    """Add the argument ``PROGRAM`` and ``--input-shapes`` for a model; `program` reads them."""
     parser.add_argument(
         "program",
         metavar="PROGRAM",
         nargs=nargs,
         help="a package that `tvmlab compile` wrote, or a model, which is compiled first",
     )
+    _add_shapes(parser)
 
 
 def add_timing(parser: argparse.ArgumentParser) -> None:
@@ -171,28 +186,17 @@ def model(told: argparse.Namespace) -> IRModule:
     return _load(told.model, told.input_shapes)
 
 
-def _load(name: str, shapes: dict[str, tuple[int | str, ...]] | None = None) -> IRModule:
+def _load(name: str, shapes: dict[str, tuple[int | str, ...]] | None) -> IRModule:
     from .. import load, models
-    from ..errors import ShapeError
 
     with stage(f"import {name}"):
-        try:
-            if name not in NETWORKS or os.path.exists(name):
-                return load(name, shapes=shapes)
-            if name == "resnet8":
-                from ..models.resnet8 import resnet8_tflite
+        if name not in NETWORKS or os.path.exists(name):
+            return load(name, shapes=shapes)
+        if name == "resnet8":
+            from ..models.resnet8 import resnet8_tflite
 
-                return load(resnet8_tflite(), shapes=shapes)
-            return load(getattr(models, name)(), shapes=shapes)
-        except ShapeError as error:
-            if shapes:
-                raise
-            raise ShapeError(  # what to do is another thing in the shell than in Python
-                error.what,
-                where=error.where,
-                fix='write --input-shapes "NAME:[1,3,224,224]"; a name in place of a number keeps '
-                "a dimension open",
-            ) from error
+            return load(resnet8_tflite(), shapes=shapes)
+        return load(getattr(models, name)(), shapes=shapes)
 
 
 def integers(mod: IRModule) -> IRModule:
@@ -202,23 +206,35 @@ def integers(mod: IRModule) -> IRModule:
     return FakeQuantizationToInteger()(mod)  # type: ignore[operator]
 
 
-def program(name: str) -> Executable:
-    """Load a package, or import and compile a model for this machine."""
+def program(name: str, shapes: dict[str, tuple[int | str, ...]] | None) -> Executable:
+    """Load a package, or import and compile a model for this machine.
+
+    Raises
+    ------
+    InputError
+        Shapes were told for a package.
+    """
     from .. import compile, load_executable
 
     if is_package(name):
+        if shapes:
+            raise InputError(
+                "a package's input shapes are those that it was compiled for",
+                where=name,
+                fix="leave --input-shapes out",
+            )
         with stage(f"load {name}"):
             return load_executable(name)
-    mod = _load(name)
+    mod = _load(name, shapes)
     with stage(f"compile {name}"):
         return compile(mod)
 
 
 def is_package(name: str) -> bool:
     """Say whether a name is that of a package rather than of a model."""
-    import tarfile
+    from .. import package
 
-    return name.endswith(".tar") or (os.path.isfile(name) and tarfile.is_tarfile(name))
+    return name.endswith(".tar") or (os.path.isfile(name) and package.is_package(name))
 
 
 def write(path: str, data: str) -> None:

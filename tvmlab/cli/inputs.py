@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +15,11 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from ..signature import Input
+    from ..signature import Input, Output
 
     Array = npt.NDArray[Any]
 
-__all__ = ["add_inputs", "arrays", "flat", "save"]
+__all__ = ["add_inputs", "arrays", "expect_file", "named", "save"]
 
 FILLS = ("random", "zeros", "ones")
 
@@ -45,6 +46,18 @@ def add_inputs(parser: argparse.ArgumentParser, fill: str | None = None) -> None
     )
 
 
+def expect_file(told: argparse.Namespace) -> None:
+    """Say that the file of the inputs is not there: a command asks before anything long.
+
+    Raises
+    ------
+    InputError
+        There is no such file.
+    """
+    if told.inputs and not os.path.exists(told.inputs):
+        raise InputError("there is no such file", where=told.inputs, fix="check the path")
+
+
 def arrays(told: argparse.Namespace, inputs: Sequence[Input]) -> list[Array]:
     """Get an array for each input.
 
@@ -63,9 +76,10 @@ def arrays(told: argparse.Namespace, inputs: Sequence[Input]) -> list[Array]:
     Raises
     ------
     InputError
-        The file cannot be read or is none of these, an input has no array, or no number can be
-        random in its dtype.
+        The file is not there, cannot be read or is none of these, an input has no array, or no
+        number can be random in its dtype.
     """
+    expect_file(told)
     given = _read(told.inputs, inputs) if told.inputs else {}
     absent = [value for value in inputs if value.name not in given]
     if absent and not told.fill:
@@ -114,11 +128,9 @@ def _read(path: str, inputs: Sequence[Input]) -> dict[str, Array]:
     try:
         found = np.load(path, allow_pickle=False)
         if isinstance(found, np.ndarray):
-            return {_only(path, inputs).name: found}
+            return {_only(path, inputs).name: _native(found)}
         with found:
-            return {name: found[name] for name in _known(found.files, path, inputs)}
-    except FileNotFoundError as error:
-        raise InputError("there is no such file", where=path, fix="check the path") from error
+            return {name: _native(found[name]) for name in _known(found.files, path, inputs)}
     except InputError:
         raise
     except Exception as error:  # of the readers of ZIP, of zlib and of Python's own words in it
@@ -128,6 +140,11 @@ def _read(path: str, inputs: Sequence[Input]) -> dict[str, Array]:
             fix='write it with numpy.savez("inputs.npz", NAME=array); objects are not read, for '
             "they can run code",
         ) from error
+
+
+def _native(array: Array) -> Array:
+    """Turn bytes in another machine's order around; the numbers stay."""
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def _known(names: Sequence[str], path: str, inputs: Sequence[Input]) -> Sequence[str]:
@@ -170,24 +187,46 @@ def _picture(path: str, inputs: Sequence[Input]) -> dict[str, Array]:
     try:
         with Image.open(path) as picture:
             array = preprocess(picture)
-    except FileNotFoundError as error:
-        raise InputError("there is no such file", where=path, fix="check the path") from error
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except InputError as error:
+        raise InputError(error.what, where=path, fix=error.fix) from error
+    except Exception as error:  # of Pillow's readers, and of struct and Python in them
         raise InputError(
-            f"this is no picture, or it is damaged: {error}",
+            f"this is no picture, or it is damaged: {telling(error)}",
             where=path,
             fix="give a .jpg or .png file, or arrays in an .npz file",
         ) from error
     return {value.name: array.transpose(0, 2, 3, 1) if channels_last else array}
 
 
-def flat(result: Any, name: str = "output") -> Iterator[tuple[str, Array]]:
-    """Name what a program returned: ``output_0``, and of a tuple in a tuple ``output_0_1``."""
+def named(result: Any, outputs: Sequence[Output]) -> dict[str, Array]:
+    """Name what a program returned.
+
+    Parameters
+    ----------
+    result : numpy.ndarray, int, float or tuple of these
+        What a call gave.
+    outputs : sequence of Output
+        What the program says that it gives.
+
+    Returns
+    -------
+    dict of str to ndarray
+        By the outputs' names; by their places, where a program of which little is known gave
+        another number of them.
+    """
+    found = dict(_placed(result, "output"))
+    if len(found) != len(outputs):
+        return found
+    return {one.name: array for one, array in zip(outputs, found.values(), strict=True)}
+
+
+def _placed(result: Any, name: str) -> Iterator[tuple[str, Array]]:
+    """Name each array by its place: ``output_0``, and of a tuple in a tuple ``output_0_1``."""
     import numpy as np
 
     for place, one in enumerate(result if isinstance(result, tuple) else (result,)):
         if isinstance(one, tuple):
-            yield from flat(one, f"{name}_{place}")
+            yield from _placed(one, f"{name}_{place}")
         else:
             yield f"{name}_{place}", np.asarray(one)
 
@@ -200,12 +239,17 @@ def save(path: str, named: dict[str, Array]) -> None:
     InputError
         It cannot be written.
     """
+    import zipfile
+
     import numpy as np
 
     from .._files import whole
 
     try:
-        with whole(path) as part, part.open("wb") as file:
-            np.savez(file, allow_pickle=False, **named)
+        with whole(path) as part, zipfile.ZipFile(part, "w") as archive:
+            # As numpy.savez does, which takes no array by the name of one of its own parameters.
+            for name, array in named.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                    np.lib.format.write_array(file, array, allow_pickle=False)
     except (OSError, ValueError) as error:
         raise arguments.unwritten(path, error) from error

@@ -45,6 +45,11 @@ def add(commands: arguments.Commands) -> None:
     parser.add_argument(
         "--early-stopping", type=count, metavar="N", help="trials without a better one that end it"
     )
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="decide again, too, about what was decided on before; with --trials 1 nothing else",
+    )
     parser.add_argument("--seconds", type=float, metavar="S", help="how long all of it may take")
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="of what is random (%(default)s)"
@@ -71,6 +76,7 @@ def run(told: argparse.Namespace) -> Answer:
         early_stopping=told.early_stopping,
         seconds=told.seconds,
         seed=told.seed,
+        again=told.again,
         tracker=told.rpc_tracker,
         key=told.rpc_key,
     )

@@ -20,6 +20,7 @@ from tvm.ir import IRModule
 from .._telling import telling
 from ..errors import ModelError, ShapeError, UnsupportedOperatorError
 from ..extras import need
+from ..signature import OUTPUT_NAMES
 from . import onnx_pads, qdq, qoperator
 from .limits import RaiseLimits
 from .onnx_values import nodes
@@ -123,6 +124,8 @@ def import_proto(
                 onnx_pads.explicit(model, sizes), shape_dict=sizes, keep_params_in_input=keep_params
             )
             imported = tvm.transform.Sequential([RaiseLimits(), RaisePads()])(imported)
+            names = [value.name for value in model.graph.output]
+            imported["main"] = imported["main"].with_attr(OUTPUT_NAMES, names)
             if qdq.quantized(model):
                 imported["main"] = imported["main"].with_attr("qnn.rounding", "ONNX")
             return imported

@@ -9,6 +9,7 @@ from tvm.ir import IRModule
 
 from .._telling import telling
 from ..errors import ModelError, ShapeError, UnsupportedOperatorError
+from ..signature import OUTPUT_NAMES
 from . import pt2e
 from .shapes import Shapes
 
@@ -53,10 +54,11 @@ def import_program(program: Any, shapes: Shapes | None, *, keep_params: bool = F
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            names = program.graph_signature.user_outputs  # before they are those of decompositions
             # Inference keeps no training-only operators such as dropout.
             program = program.run_decompositions({})
             _refuse_state(program)
-            return _bounded(
+            mod = _bounded(
                 from_exported_program(
                     program,
                     keep_params_as_input=keep_params,
@@ -64,6 +66,9 @@ def import_program(program: Any, shapes: Shapes | None, *, keep_params: bool = F
                     custom_convert_map=pt2e.converters(program),
                 )
             )
+            if all(isinstance(name, str) for name in names):  # else some are constants, or None
+                mod["main"] = mod["main"].with_attr(OUTPUT_NAMES, list(names))
+            return mod
     except ModelError:
         raise
     except Exception as error:  # upstream asserts and raises by turns

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 from tvm.ir import IRModule
 
 from ..errors import ModelError, ShapeError, UnsupportedOperatorError
 from ..extras import need
+from ..signature import OUTPUT_NAMES
 from .shapes import Shapes
 
 __all__ = ["import_bytes"]
@@ -55,7 +57,7 @@ def import_bytes(data: bytes, shapes: Shapes | None, *, where: str) -> IRModule:
             check_scales(model)
             mod = from_tflite(model, op_converter=QuantizedConverter)
             # Upstream lists the weights here, which are constants of the function already.
-            main = mod["main"].without_attr("params")
+            main = mod["main"].without_attr("params").with_attr(OUTPUT_NAMES, _outputs(model))
             if quantized(model):
                 main = main.with_attr("qnn.rounding", "TFLITE")
             mod["main"] = main
@@ -75,3 +77,10 @@ def import_bytes(data: bytes, shapes: Shapes | None, *, where: str) -> IRModule:
             where=where,
             fix="compare its size and checksum with its source, and download it again",
         ) from error
+
+
+def _outputs(model: Any) -> list[str]:
+    """Name the outputs as the file does."""
+    graph = model.Subgraphs(0)
+    tensors = [graph.Tensors(int(place)) for place in graph.OutputsAsNumpy()]
+    return [(tensor.Name() or b"").decode(errors="replace") for tensor in tensors]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from .._telling import several
 from ..errors import InputError
 from . import isa
 from .isa import Dtype, Instruction, PoolKind, Rounding, Unit
@@ -102,7 +103,7 @@ def _transfer(one: isa.Load | isa.Store, name: str) -> str:
     counts = [one.count0, one.count1, one.count2, one.count3]
     while len(counts) > 1 and counts[0] == 1:
         counts.pop(0)
-    size = f"{_size(*counts)} of {one.element} byte{'s' * (one.element > 1)}"
+    size = f"{_size(*counts)} of {several(one.element, 'byte')}"
     there, here = f"{name}+{one.offset:#x}", f"{one.address:#x}"
     if isinstance(one, isa.Load):
         return f"load {there} -> {here}, {size}"

@@ -184,7 +184,8 @@ def _row(
         macs = counted["array_macs"] + counted["vector_macs"]
         operations, dtype, kind = 2 * calls * macs, "int8", "accelerator"
         cycles = calls * region.total.cycles
-    peak = limits.peak(dtype) if operations else None
+    # A simulator's speed is no share of what its processor does.
+    peak = limits.peak(dtype) if operations and region is None else None
     return Row(
         name,
         kind,

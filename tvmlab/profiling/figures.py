@@ -44,18 +44,18 @@ def roofline(profile: Profile) -> Figure:
     """Draw the rows under the machine's limits; see `Profile.roofline`."""
     done: Counter[str] = Counter()
     for row in profile.rows:
-        if row.dtype in profile.peaks:
+        if row.of_peak is not None:
             done[row.dtype] += row.operations or 0
     dtype = max(done, key=done.__getitem__, default="")
     groups: dict[str, list[tuple[float, float]]] = {}
     for row in profile.rows:
-        if row.dtype == dtype and row.operations and row.intensity and row.gflops:
+        if row.dtype == dtype and row.of_peak is not None and row.intensity and row.gflops:
             groups.setdefault(row.kind, []).append((row.intensity, row.gflops))
     if not groups:
         raise InputError(
             "no function computes in a dtype whose peak is measured",
             where="Profile.roofline",
-            fix="profile a network in float32 or float64",
+            fix="profile a network whose sums are float32, float64 or products of int8",
         )
     return plot.roofline(
         groups,

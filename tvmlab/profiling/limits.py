@@ -6,6 +6,7 @@ from functools import cache
 
 from .._bandwidth import peak_bandwidth
 from .._peak import peak_flops
+from ..errors import InputError
 
 __all__ = ["bandwidth", "peak"]
 
@@ -16,7 +17,10 @@ def peak(dtype: str) -> float | None:
 
     It is measured when it is first asked for.
     """
-    return peak_flops(dtype) if dtype in ("float32", "float64") else None
+    try:
+        return peak_flops(dtype)
+    except InputError:
+        return None
 
 
 @cache

@@ -32,19 +32,20 @@ class Row:
     calls : int
         Calls in a run.
     seconds : float
-        The median over the runs.
+        The median over the runs. It can be 0 for the virtual machine, which has what is left.
     share : float
         Of the whole run's time, 0 to 1.
     operations : int or None
-        Arithmetic on elements (`tvmlab.schedule.Work`); None where it is not known.
+        Arithmetic on elements (`tvmlab.schedule.Work`); None where it is not known, as of functions
+        with a size that only the run shows.
     dtype : str
-        What most of them are done in, empty for none.
+        What most of them are done in, empty for none (`tvmlab.schedule.Work`).
     bytes : int
         Inputs, weights and outputs of each call, as whole tensors.
     of_peak : float or None
         Operations a second over the most that this machine's arithmetic units do in that dtype;
-        None where there are no operations, or no loop that measures the most (`tvmlab.bench.
-        peak_flops` has float32 and float64).
+        None where there are no operations, or no loop that measures the most: `tvmlab.bench.
+        peak_flops` has float32, float64 and what the processor's dot products multiply.
     of_bandwidth : float or None
         Bytes a second over the most that memory delivers. It can be above 1: caches are quicker.
         None for the virtual machine, which reads no tensors.
@@ -75,9 +76,9 @@ class Row:
         return None if self.operations is None else self.operations / self.seconds / 1e9
 
     @property
-    def gigabytes(self) -> float:
-        """Thousand million bytes a second."""
-        return self.bytes / self.seconds / 1e9
+    def gigabytes(self) -> float | None:
+        """Thousand million bytes a second; None for the virtual machine, as `of_bandwidth`."""
+        return None if self.of_bandwidth is None else self.bytes / self.seconds / 1e9
 
     @property
     def intensity(self) -> float | None:

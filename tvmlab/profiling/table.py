@@ -64,7 +64,14 @@ def _below(profile: Profile) -> list[str]:
         f"of it; watching added {profile.overhead:+.1%}",
         f"limits of this machine: {limits}",
     ]
-    unknown = [row for row in profile.rows if row.operations is None and row.kind == "other"]
+    here = [row for row in profile.rows if row.cycles is None and row.of_bandwidth is not None]
+    without = [row for row in here if row.operations and row.of_peak is None]
+    if without:
+        lines.append(
+            f"without a share of the peak {len(without)} of {len(profile.rows)} rows: no loop "
+            f"measures that of {', '.join(sorted({row.dtype for row in without}))}"
+        )
+    unknown = [row for row in here if row.operations is None]
     if unknown:
         lines.append(
             f"operations are not known of {len(unknown)} of {len(profile.rows)} rows: their sizes "

@@ -17,6 +17,7 @@ from tvm import ir, relax, tirx
 
 from ..errors import ModelError, RelayError, ShapeError
 from ..extras import need
+from ..signature import OUTPUT_NAMES
 from . import gone, graph
 from .expr import Function
 from .flatten import flat, substitute
@@ -341,7 +342,7 @@ def _detached(
 def _renamed(mod: ir.IRModule, names: Sequence[str]) -> ir.IRModule:
     """Give ``main`` the names of its parameters, and only the attributes that Relay gave."""
     main = mod["main"]
-    for name in ("params", "num_input"):
+    for name in ("params", "num_input", OUTPUT_NAMES):
         if name in main.attrs:
             main = main.without_attr(name)
     if [param.name for param in main.params] != list(names):

@@ -11,10 +11,11 @@ from tvm.s_tir.dlight.base import ScheduleRule
 from .finish import finish
 from .work import counted
 
-__all__ = ["REASON", "RULE", "SCHEDULED", "ApplyRules"]
+__all__ = ["LAYOUT", "REASON", "RULE", "SCHEDULED", "ApplyRules"]
 
-#: Function attributes: the rule that scheduled it; why none did.
-RULE, REASON = "tvmlab.rule", "tvmlab.reason"
+#: Function attributes: the rule that scheduled it; why none did; the tile that its weights are
+#: packed for where that is not the rules' choice.
+RULE, REASON, LAYOUT = "tvmlab.rule", "tvmlab.reason", "tvmlab.layout"
 #: Function attribute: the function has a schedule, from whomever.
 SCHEDULED = "tirx.is_scheduled"
 

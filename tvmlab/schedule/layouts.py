@@ -34,17 +34,24 @@ class Layouts:
     ----------
     ranked : dict of str to tuple of Tile
         What could be chosen for each operator that was asked about, the best by estimate first.
+    taken : dict of str to str
+        Of `chosen`, what was one of the tiles that could be.
     """
 
     def __init__(self, chosen: Mapping[str, str] | None = None) -> None:
         self._chosen = dict(chosen or {})
         self.ranked: dict[str, tuple[Tile, ...]] = {}
+        self.taken: dict[str, str] = {}
 
     def pick(self, operator: str, ranked: Sequence[Tile]) -> Tile:
         """Choose one of the tiles for an operator."""
         self.ranked[operator] = tuple(ranked)
         wanted = self._chosen.get(operator)
-        return next((tile for tile in ranked if str(tile) == wanted), ranked[0])
+        for tile in ranked:
+            if str(tile) == wanted:
+                self.taken[operator] = wanted
+                return tile
+        return ranked[0]
 
 
 def operators(func: tirx.PrimFunc) -> list[str]:

@@ -15,18 +15,18 @@ winograd   3x3 convolutions are computed with fewer multiplications, where that 
 from __future__ import annotations
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax.backend.cpu_generic import pipeline as cpu_generic
 from tvm.s_tir import dlight
 from tvm.s_tir.dlight.base import ScheduleRule
 
-from .apply import ApplyRules
+from .apply import LAYOUT, ApplyRules
 from .contraction import Contraction
 from .depthwise import Depthwise
 from .elementwise import ElementWise
 from .fusion import KeepApart, prologues
 from .layout import channels_last
-from .layouts import Layouts
+from .layouts import Layouts, operators
 from .legalize import legalizations
 from .machine import Machine
 from .parallel import Parallel
@@ -138,5 +138,19 @@ class _FusedByLayouts:
     ) -> tvm.ir.IRModule:
         """Rewrite a module, called by TVM's pass infrastructure."""
         fused = fused_passes(self.target, self.step)(mod)
-        layouts = found_layouts(fused, self.tuned)
-        return fused_passes(self.target, self.step, Layouts(layouts))(mod) if layouts else fused
+        found = found_layouts(fused, self.tuned)
+        if not found:
+            return fused
+        layouts = Layouts(found)
+        mod = fused_passes(self.target, self.step, layouts)(mod)
+        for var, func in mod.functions_items():
+            taken = _taken(func, layouts) if isinstance(func, tirx.PrimFunc) else ""
+            if taken:
+                mod[var] = func.with_attr(LAYOUT, taken)
+        return mod
+
+
+def _taken(func: tirx.PrimFunc, layouts: Layouts) -> str:
+    """Name the tiles that the weights of a function are packed for by the records; mostly one."""
+    tiles = [layouts.taken[one] for one in operators(func) if one in layouts.taken]
+    return ", ".join(dict.fromkeys(tiles))

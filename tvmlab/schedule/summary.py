@@ -10,7 +10,7 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
-from .apply import REASON, RULE, SCHEDULED
+from .apply import LAYOUT, REASON, RULE, SCHEDULED
 
 __all__ = ["Kernel", "Summary"]
 
@@ -32,12 +32,16 @@ class Kernel:
         The rule that scheduled it; empty where none did.
     reason : str
         Why none did, or which one raised; else empty.
+    layout : str
+        The register tile that tuning records have its weights packed for, as pixels downwards,
+        pixels across, channels; empty for the rules' own choice.
     """
 
     name: str
     calls: int
     rule: str
     reason: str
+    layout: str = ""
 
 
 @dataclass(frozen=True)
@@ -76,10 +80,12 @@ class Summary:
         for name, number in calls.items():
             func = mod[name]
             if isinstance(func, tirx.PrimFunc):
-                rule, reason = (str(func.attrs.get(key, "")) for key in (RULE, REASON))
+                rule, reason, layout = (
+                    str(func.attrs.get(key, "")) for key in (RULE, REASON, LAYOUT)
+                )
                 if not rule and func.attrs.get(SCHEDULED, False):
                     reason = "it was scheduled already"
-                kernels.append(Kernel(name, number, rule, reason))
+                kernels.append(Kernel(name, number, rule, reason, layout))
         transposes = sum(k.calls * len(_TRANSPOSES.findall(k.name)) for k in kernels)
         return cls(tuple(kernels), transposes)
 
@@ -96,6 +102,7 @@ class Summary:
             taken = kernel.rule or "none"
             reason = kernel.reason or ("" if kernel.rule else "not asked")
             taken += f" ({reason})" if reason else ""
+            taken += f", weights packed for {kernel.layout}" if kernel.layout else ""
             lines.append(f"{kernel.name:{width}}  {kernel.calls:5}  {taken}")
         lines.append(f"transposes left: {self.transposes}")
         return "\n".join(lines)

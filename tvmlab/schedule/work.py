@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import tvm
 from tvm import tirx
+
+from .read import read_shares
 
 __all__ = ["Tally", "Work", "counted"]
 
@@ -41,7 +43,9 @@ class Work:
         way has fewer than it is defined by. None where a size is known only when it runs, or where
         the function calls other code.
     dtype : str
-        What most operations are done in, empty for none.
+        What most operations are done in, empty for none. Products of narrow integers that are
+        summed in int32 count under the dtype of the wider factor, int8 (for uint8, too) or int16:
+        processors have an instruction for them.
     rule : str
         The rule that scheduled the function; empty where none did.
     """
@@ -58,6 +62,10 @@ class Work:
         if not known or not isinstance(dtype, str) or not isinstance(rule, str):
             raise ValueError(f"{fields!r} is no work of a function")
         return cls(operations, dtype, rule)
+
+
+# Operations by dtype. A share is that of a tensor which is read in part; its loops make it whole.
+_Counts = Mapping[str, int | Fraction]
 
 
 class _Unknown(Exception):
@@ -83,16 +91,19 @@ def counted(func: tirx.PrimFunc) -> dict[str, Any]:
 
 @tvm.transform.module_pass(opt_level=0)
 class Tally:
-    """The pass that changes nothing and notes the work of every TIR function.
+    """The pass that changes nothing and notes every TIR function, and its work.
 
     Attributes
     ----------
     work : dict of str to Work
         By the function's name.
+    tir : tvm.ir.IRModule
+        The functions.
     """
 
     def __init__(self) -> None:
         self.work: dict[str, Work] = {}
+        self.tir = tvm.ir.IRModule()
 
     def transform_module(
         self, mod: tvm.ir.IRModule, ctx: tvm.transform.PassContext
@@ -100,6 +111,7 @@ class Tally:
         """Read a module, called by TVM's pass infrastructure."""
         for var, func in mod.functions_items():
             if isinstance(func, tirx.PrimFunc):
+                self.tir[var] = func
                 attrs = func.attrs or {}
                 number, dtype = attrs.get(_WORK) or counted(func)[_WORK]
                 operations = None if number < 0 else int(number)
@@ -110,65 +122,96 @@ class Tally:
 def _count(func: tirx.PrimFunc) -> tuple[int | None, str]:
     """Count operations; name the dtype of most of them."""
     try:
-        found = _statement(func.body)
+        found = _statement(func.body, read_shares(func))
     except _Unknown:
         return None, ""
-    return sum(found.values()), max(found, key=found.__getitem__, default="")
+    return int(sum(found.values())), max(found, key=found.__getitem__, default="")
 
 
-def _statement(stmt: Any) -> Counter[str]:
+def _statement(stmt: Any, shares: Mapping[Any, Fraction]) -> _Counts:
     """Count in a statement and all below it."""
     if isinstance(stmt, tirx.For):
         if not isinstance(stmt.extent, tirx.IntImm):
             raise _Unknown
-        return _times(_statement(stmt.body), int(stmt.extent.value))
+        return _times(_statement(stmt.body, shares), int(stmt.extent.value))
     if isinstance(stmt, tirx.SeqStmt):
-        return _sum(map(_statement, stmt.seq))
+        return _sum(_statement(part, shares) for part in stmt.seq)
     if isinstance(stmt, tirx.IfThenElse):
         sides = [stmt.then_case, stmt.else_case]
-        return _larger(_statement(side) for side in sides if side is not None)
+        return _larger(_statement(side, shares) for side in sides if side is not None)
     if isinstance(stmt, tirx.BufferStore):
-        return _expression(stmt.value)
+        return _times(_expression(stmt.value) or {}, shares.get(stmt.buffer, 1))
     if isinstance(stmt, (tirx.Bind, tirx.Evaluate)):
-        return _expression(stmt.value)
+        return _expression(stmt.value) or {}
     if isinstance(stmt, tirx.While):
         raise _Unknown
     # What a reduction begins with (`init`) is a constant.
     inside = getattr(stmt, "block", None) or getattr(stmt, "body", None)
-    return Counter() if inside is None else _statement(inside)
+    return {} if inside is None else _statement(inside, shares)
 
 
-def _expression(expr: Any) -> Counter[str]:
-    """Count in an expression; indices of what it loads are left out."""
+def _expression(expr: Any) -> _Counts | None:
+    """Count in an expression; None where no element is in it, but indices and constants alone.
+
+    Such are a pool's borders, by which an average is divided. The indices of what is loaded are
+    left out, too.
+    """
     if isinstance(expr, _ARITHMETIC):
-        element, lanes = _dtype(expr)
-        return _sum([Counter({element: lanes}), _expression(expr.a), _expression(expr.b)])
+        return _with(expr, [_expression(expr.a), _expression(expr.b)])
     if isinstance(expr, tirx.BitwiseNot):
-        element, lanes = _dtype(expr)
-        return _sum([Counter({element: lanes}), _expression(expr.a)])
+        return _with(expr, [_expression(expr.a)])
     if isinstance(expr, (tirx.Cast, tirx.Broadcast)):
         return _expression(expr.value)
     if isinstance(expr, tirx.Select):
-        return _larger(map(_expression, (expr.true_value, expr.false_value)))
+        return _either([expr.true_value, expr.false_value])
     if isinstance(expr, tirx.Let):
-        return _sum(map(_expression, (expr.value, expr.body)))
+        parts = [_expression(expr.value), _expression(expr.body)]
+        return None if parts == [None, None] else _sum(part or {} for part in parts)
     if isinstance(expr, tvm.ir.Call):
         return _call(expr)
-    return Counter()
+    # Loops count in integers; what has a name and is none was loaded.
+    named = isinstance(expr, tvm.ir.Var) and not str(expr.ty.dtype).startswith(("int", "uint"))
+    return {} if named or isinstance(expr, tvm.ir.TensorLoad) else None
 
 
-def _call(call: Any) -> Counter[str]:
+def _call(call: Any) -> _Counts | None:
     """Count in the call of an intrinsic: one operation, and those of its operands."""
     name = str(getattr(call.op, "name", "extern"))
     if _OPAQUE.search(name):
         raise _Unknown
     if name.endswith("if_then_else"):
-        return _larger(map(_expression, call.args[1:]))
-    inside = _sum(map(_expression, call.args))
+        return _either(call.args[1:])
+    parts = [_expression(part) for part in call.args]
     if name.endswith(("reinterpret", "likely", "prefetch")):
-        return inside
-    element, lanes = _dtype(call)
-    return _sum([inside, Counter({element: lanes})])
+        return None if all(part is None for part in parts) else _sum(part or {} for part in parts)
+    return _with(call, parts)
+
+
+def _either(sides: Iterable[Any]) -> _Counts | None:
+    """Count in the side of a choice that is more."""
+    parts = [part for part in map(_expression, sides) if part is not None]
+    return _larger(parts) if parts else None
+
+
+def _with(expr: Any, parts: Sequence[_Counts | None]) -> _Counts | None:
+    """Add one operation to those of the operands, if there are elements among them."""
+    elements = [part for part in parts if part is not None]
+    dtype, lanes = _dtype(expr)
+    sides = [expr.a, expr.b] if isinstance(expr, tirx.Add) else [expr]
+    narrow = next(filter(None, map(_narrow, sides)), dtype)
+    return _sum([{narrow: lanes}, *elements]) if elements else None
+
+
+def _narrow(expr: Any) -> str | None:
+    """Name the dtype in which an int32 product is one of narrow integers."""
+    if not isinstance(expr, tirx.Mul) or _dtype(expr)[0] != "int32":
+        return None
+    if not isinstance(expr.a, tirx.Cast) or not isinstance(expr.b, tirx.Cast):
+        return None
+    factors = {_dtype(side.value)[0] for side in (expr.a, expr.b)}
+    if factors <= {"int8", "uint8"}:
+        return "int8"
+    return "int16" if factors <= {"int8", "uint8", "int16"} else None
 
 
 def _dtype(expr: Any) -> tuple[str, int]:
@@ -177,16 +220,17 @@ def _dtype(expr: Any) -> tuple[str, int]:
     return element, int(lanes or 1)
 
 
-def _sum(parts: Any) -> Counter[str]:
-    total: Counter[str] = Counter()
+def _sum(parts: Iterable[_Counts]) -> _Counts:
+    total: dict[str, int | Fraction] = {}
     for part in parts:
-        total.update(part)
+        for dtype, count in part.items():
+            total[dtype] = total.get(dtype, 0) + count
     return total
 
 
-def _times(part: Mapping[str, int], number: int) -> Counter[str]:
-    return Counter({dtype: number * count for dtype, count in part.items()})
+def _times(part: _Counts, number: int | Fraction) -> _Counts:
+    return {dtype: number * count for dtype, count in part.items()}
 
 
-def _larger(sides: Any) -> Counter[str]:
-    return max(sides, key=lambda side: sum(side.values()), default=Counter())
+def _larger(sides: Iterable[_Counts]) -> _Counts:
+    return max(sides, key=lambda side: sum(side.values()), default={})

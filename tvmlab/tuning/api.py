@@ -36,6 +36,7 @@ def tune_tasks(
     early_stopping: int | None = None,
     seconds: float | None = None,
     seed: int = 0,
+    again: bool = False,
     progress: bool | Literal["auto"] | Progress = "auto",
 ) -> Report:
     """Tune some tasks, with a measurer that is there and stays open.
@@ -48,8 +49,8 @@ def tune_tasks(
         Who builds and measures.
     records : Records
         Where each outcome goes, and what earlier runs found.
-    trials, total_trials, tuner, early_stopping, seconds, seed
-        As of `tune`.
+    trials, total_trials, tuner, early_stopping, seconds, seed, again
+        As of `tune`. To decide again about one task, give it alone.
     progress : bool, "auto" or Progress
         As of `tune`, or what shows it.
 
@@ -61,14 +62,14 @@ def tune_tasks(
     ------
     TuningError
         Every candidate of a task failed, or a parameter is out of range. What other tasks found
-        is in the records.
+        is in the records, and in the error's `report`.
     ToolchainError
         The tuner needs a package that is not installed.
     """
     how = find_tuner(tuner)
     check_seed(seed)
     limits = Limits(trials, total_trials, early_stopping, seconds)
-    return _tune(tasks, measurer, records, limits, how, seed, progress)
+    return _tune(tasks, measurer, records, limits, how, seed, progress, again)
 
 
 def tune(
@@ -86,6 +87,7 @@ def tune(
     tracker: str | None = None,
     key: str = "tvmlab",
     layouts: bool = True,
+    again: bool = False,
     progress: bool | Literal["auto"] = "auto",
 ) -> Report:
     """Search better schedules for the functions of a network, and record what is found.
@@ -122,6 +124,9 @@ def tune(
         The servers' key at the tracker.
     layouts : bool
         Whether weights may be packed in other ways than the rules'.
+    again : bool
+        Whether what was found meets the rules once more also where that was decided before, and
+        nothing was measured since. With ``trials=1`` nothing else is done.
     progress : bool or "auto"
         Whether to show bars (on a terminal and in a notebook) or lines (elsewhere).
 
@@ -135,7 +140,7 @@ def tune(
     ------
     TuningError
         There is nothing to tune, no candidate of a task ran, no server answered, or a parameter is
-        out of range.
+        out of range. Where tuning had begun, the error's `report` says what came of it.
     CompileError
         It is no module with a Relax function ``main``.
     TargetError
@@ -164,7 +169,7 @@ def tune(
     else:
         measurer = RemoteMeasurer(made, measure or Measure(), tracker=tracker, key=key)
     try:
-        return _tune(found, measurer, kept, limits, how, seed, progress)
+        return _tune(found, measurer, kept, limits, how, seed, progress, again)
     finally:
         measurer.close()
 
@@ -177,11 +182,15 @@ def _tune(
     tuner: Tuner,
     seed: int,
     progress: bool | Literal["auto"] | Progress,
+    again: bool,
 ) -> Report:
-    session = Session(tasks, measurer, records, limits, progress)
+    session = Session(tasks, measurer, records, limits, progress, again=again)
     session.open(tuner, seed)
     try:
         session.run()
+    except TuningError as error:
+        error.report = session.report()
+        raise
     finally:
         session.progress.close()
     return session.report()

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import IO, Any, Literal
 
+from .._telling import several
+
 __all__ = ["Bars", "Lines", "NotebookLine", "Progress", "make_progress"]
 
 LINE_SECONDS = 5.0
@@ -30,8 +32,9 @@ class Progress:
         self.total = 0
         self.done = 0
         self.known = 0
+        self.ends: float | None = None
 
-    def begin(self, tasks: int, total: int) -> None:
+    def begin(self, tasks: int, total: int, seconds: float | None = None) -> None:
         """Start.
 
         Parameters
@@ -40,8 +43,11 @@ class Progress:
             How many there are.
         total : int
             Trials of all of them.
+        seconds : float, optional
+            After which the run ends, whatever is left of the trials.
         """
         self.began, self.total = self.clock(), total
+        self.ends = None if seconds is None else self.began + seconds
 
     def advance(self, trials: int) -> None:
         """Count trials that earlier runs did."""
@@ -62,22 +68,36 @@ class Progress:
         """
         self.done += 1
 
+    def decision(self, task: str) -> None:
+        """Take note that what was found for a task begins to meet the rule."""
+
     def close(self) -> None:
         """End the display."""
 
     def left(self) -> str:
         """Say how long the rest will take, going by what this run has measured so far."""
-        fresh = self.done - self.known
-        if fresh <= 0:
+        now, fresh, rest = self.clock(), self.done - self.known, self.total - self.done
+        guesses = []
+        if fresh > 0:
+            guesses.append((now - self.began) / fresh * max(0, rest))
+        if self.ends is not None:
+            guesses.append(max(0.0, self.ends - now))
+        if not guesses:
             return "?"
-        seconds = (self.clock() - self.began) / fresh * max(0, self.total - self.done)
-        minutes, rest = divmod(round(seconds), 60)
-        return f"{minutes}:{rest:02d}"
+        minutes, seconds = divmod(round(min(guesses)), 60)
+        return f"{minutes}:{seconds:02d}"
+
+
+def _short(task: str) -> str:
+    return task if len(task) <= 32 else task[:29] + "..."
 
 
 def _text(task: str, done: int, trials: int, best: float, rule: float) -> str:
-    name = task if len(task) <= 32 else task[:29] + "..."
-    return f"{name} {done}/{trials}, best {best:.1f} GFLOP/s, rule {rule:.1f}"
+    return f"{_short(task)} {done}/{trials}, best {best:.1f} GFLOP/s, rule {rule:.1f}"
+
+
+def _meeting(task: str) -> str:
+    return f"{_short(task)}: the best found meets the rule"
 
 
 class Lines(Progress):
@@ -103,8 +123,14 @@ class Lines(Progress):
         super().candidate(task, done, trials, best, rule)
         if self.clock() - self.last < LINE_SECONDS and done < trials:
             return
+        self._print(_text(task, done, trials, best, rule))
+
+    def decision(self, task: str) -> None:
+        """Print a line: some seconds go by without a candidate."""
+        self._print(_meeting(task))
+
+    def _print(self, text: str) -> None:
         self.last = self.clock()
-        text = _text(task, done, trials, best, rule)
         print(f"{self.done}/{self.total} left {self.left()}: {text}", file=self.stream, flush=True)
 
 
@@ -124,10 +150,17 @@ class Bars(Progress):
         self.one: Any = None
         self.task = ""
 
-    def begin(self, tasks: int, total: int) -> None:
+    def begin(self, tasks: int, total: int, seconds: float | None = None) -> None:
         """Draw the bar over all."""
-        super().begin(tasks, total)
-        self.all = self.bar(total=total, desc=f"{tasks} tasks", unit="trial", position=1)
+        super().begin(tasks, total, seconds)
+        # What is left is said by us: tqdm knows neither of earlier runs nor of the seconds.
+        self.all = self.bar(
+            total=total,
+            desc=several(tasks, "task"),
+            unit="trial",
+            position=1,
+            bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]",
+        )
 
     def advance(self, trials: int) -> None:
         """Fill the bar with what earlier runs did."""
@@ -144,17 +177,28 @@ class Bars(Progress):
             if self.one is not None:
                 self.one.close()
             self.task = task
-            name = task if len(task) <= 32 else task[:29] + "..."
             self.one = self.bar(
-                total=trials, initial=done - 1, desc=name, unit="trial", position=0, leave=False
+                total=trials,
+                initial=done - 1,
+                desc=_short(task),
+                unit="trial",
+                position=0,
+                leave=False,
             )
         # tqdm draws at most ten times a second: a short task's bar would never say more.
         self.one.set_postfix_str(f"best {best:.1f} GFLOP/s, rule {rule:.1f}", refresh=fresh)
         self.one.update(1)
+        self.all.set_postfix_str(f"left {self.left()}", refresh=False)
         self.all.update(1)
 
+    def decision(self, task: str) -> None:
+        """Say so behind the bar over all."""
+        self.all.set_postfix_str(_meeting(task))
+
     def close(self) -> None:
-        """Leave the bar over all where it stands."""
+        """Leave the bar over all where it stands, without what it is at."""
+        if self.all is not None:
+            self.all.set_postfix_str("", refresh=False)
         for bar in (self.one, self.all):
             if bar is not None:
                 bar.close()
@@ -186,15 +230,19 @@ class NotebookLine(Progress):
         self.text = _text(task, done, trials, best, rule)
         if self.clock() - self.last >= NOTEBOOK_SECONDS:
             self.last = self.clock()
-            self._draw()
+            self._draw(self.text)
+
+    def decision(self, task: str) -> None:
+        """Rewrite the output."""
+        self._draw(_meeting(task))
 
     def close(self) -> None:
-        """Rewrite it a last time."""
+        """Rewrite it a last time: what stays is the last candidate."""
         if self.text:
-            self._draw()
+            self._draw(self.text)
 
-    def _draw(self) -> None:
-        view = _View(self.done, self.total, self.left(), self.text)
+    def _draw(self, text: str) -> None:
+        view = _View(self.done, self.total, self.left(), text)
         if self.handle is None:
             self.handle = self.show(view, display_id=True)
         else:
@@ -208,7 +256,7 @@ class _View:
         self.done, self.total, self.left, self.text = done, total, left, text
 
     def __repr__(self) -> str:
-        return f"{self.done}/{self.total} trials, left {self.left}: {self.text}"
+        return f"{self.done}/{several(self.total, 'trial')}, left {self.left}: {self.text}"
 
     def _repr_html_(self) -> str:
         return (

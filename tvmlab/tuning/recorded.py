@@ -13,6 +13,7 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.ir import IRModule
 
+from .._telling import several
 from ..errors import RecordError
 from ..target import physical_cores
 from .records.records import Records
@@ -82,8 +83,8 @@ class Recorded:
             return
         if len(self._own) and not self._own.verdicts:
             said = (
-                f"holds {len(self._own)} measurements, and nothing was decided yet: call "
-                "tvmlab.tune again, with trials=1 to decide about what there is"
+                f"holds {several(len(self._own), 'measurement')}, and nothing was decided yet: "
+                "call tvmlab.tune again, with trials=1 to decide about what there is"
             )
         else:
             said = "knows none of the functions of this module: it was made for another one"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import accumulate
 
+from .._telling import several
+
 __all__ = ["Report", "TaskReport"]
 
 
@@ -138,7 +140,7 @@ class Report:
         ratio = self.after / self.before if self.before > 0 else 1.0
         rows.append(
             f"all calls: {self.before * 1e3:.3f} ms before, {self.after * 1e3:.3f} ms after "
-            f"({ratio:.2f}); {self.measured} candidates measured in {self.seconds:.0f} s"
+            f"({ratio:.2f}); {several(self.measured, 'candidate')} measured in {self.seconds:.0f} s"
         )
         if not all(task.decided for task in self.tasks):
             rows.append("-: nothing was decided yet, and the rule stays; tune again to go on")

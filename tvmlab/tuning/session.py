@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from .._telling import several
 from ..errors import TuningError
 from .gain import expected_gain, kind_of
 from .measure import Measurer
@@ -71,9 +72,12 @@ class Session:
         records: Records,
         limits: Limits,
         progress: bool | Literal["auto"] | Progress,
+        *,
+        again: bool = False,
     ) -> None:
         self.tasks, self.measurer, self.records, self.limits = tasks, measurer, records, limits
         self.progress = progress if isinstance(progress, Progress) else make_progress(progress)
+        self.again = again
         self.measured = 0
         self.verdicts: dict[int, Verdict | None] = {}
         self.settling = 0.0
@@ -99,7 +103,12 @@ class Session:
         self.groups = _groups(self.searches)
         planned = sum(search.trials for search in self.searches)
         total = self.limits.total_trials
-        self.progress.begin(len(self.searches), planned if total is None else min(planned, total))
+        most = self.limits.seconds
+        self.progress.begin(
+            len(self.searches),
+            planned if total is None else min(planned, total),
+            None if most is None else most - self.limits.spent,
+        )
         self.progress.advance(self._done())
 
     def _done(self) -> int:
@@ -200,10 +209,13 @@ class Session:
         if most is not None and self.limits.spent > most and self.settling > SETTLE_SHARE * most:
             return  # what was measured is in the records: the next run decides
         began = self.limits.spent
-        self.verdicts.update(
-            (id(one), verdict)
-            for one, verdict in zip(group, settle(group, self.measurer), strict=True)
+        found = settle(
+            group,
+            self.measurer,
+            again=self.again,
+            watch=lambda one: self.progress.decision(one.task.name),
         )
+        self.verdicts.update((id(one), word) for one, word in zip(group, found, strict=True))
         self.settling += self.limits.spent - began
 
     def _complain(self) -> None:
@@ -220,7 +232,7 @@ class Session:
             found = list(dict.fromkeys(search.errors))[:3]
             lines += [f"{search.task.name}: {error}" for error in found]
         raise TuningError(
-            f"every candidate failed of {len(hopeless)} of {len(self.searches)} tasks"
+            f"every candidate failed of {len(hopeless)} of {several(len(self.searches), 'task')}"
             + ("; the others are in the records" if len(hopeless) < len(self.searches) else ""),
             where="\n    ".join(lines),
             fix="give more time with Measure(timeout=..., build_timeout=...)" if late else None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from statistics import median
@@ -58,7 +58,13 @@ class _Met:
         return self.best is not None and (self.rule == 0 or self.ratio < WINS)
 
 
-def settle(group: Sequence[TaskSearch], measurer: Measurer) -> list[Verdict | None]:
+def settle(
+    group: Sequence[TaskSearch],
+    measurer: Measurer,
+    *,
+    again: bool = False,
+    watch: Callable[[TaskSearch], None] = lambda search: None,
+) -> list[Verdict | None]:
     """Decide about the tasks of one operator, and record it.
 
     Parameters
@@ -68,12 +74,16 @@ def settle(group: Sequence[TaskSearch], measurer: Measurer) -> list[Verdict | No
         graph packs once.
     measurer : Measurer
         Who measures.
+    again : bool
+        Whether also where nothing was measured since the last verdicts; else those hold.
+    watch : callable
+        Called with a task's search when what was found for it is to meet the rule.
 
     Returns
     -------
     list of Verdict or None
         One a task; None where not even its rule was measured, or nobody was there to let what was
-        found meet it. Where nothing was measured since the last verdicts, those hold.
+        found meet it.
 
     Notes
     -----
@@ -82,12 +92,13 @@ def settle(group: Sequence[TaskSearch], measurer: Measurer) -> list[Verdict | No
     compilation took so far meets the rule again, so that no verdict takes back a better one.
     """
     recorded = [search.verdict() for search in group]
-    if all(recorded) and len({verdict.layout for verdict in recorded if verdict}) == 1:
+    one_layout = len({verdict.layout for verdict in recorded if verdict}) == 1
+    if all(recorded) and one_layout and not again:
         return recorded
-    found = [_meet(search, search.current, measurer) for search in group]
+    found = [_meet(search, search.current, measurer, watch) for search in group]
     if any(search.chosen for search in group) and not _packs(group, found):
         for search in group:
-            how = _meet(search, search.known[0], measurer)
+            how = _meet(search, search.known[0], measurer, watch)
             _judge(search, search.known[0], how, takes=how.wins)
     else:
         for search, how in zip(group, found, strict=True):
@@ -118,7 +129,9 @@ def _packs(group: Sequence[TaskSearch], found: Sequence[_Met]) -> bool:
     return harmless and (helps or after < WINS * before)
 
 
-def _meet(search: TaskSearch, known: Known, measurer: Measurer) -> _Met:
+def _meet(
+    search: TaskSearch, known: Known, measurer: Measurer, watch: Callable[[TaskSearch], None]
+) -> _Met:
     """Let the best candidates of a task in one layout meet its rule."""
     own, rule = search.known[0], search.known[0].measured_rule
     applies = (one for one in known.found() if one.schedule is not None)
@@ -133,6 +146,7 @@ def _meet(search: TaskSearch, known: Known, measurer: Measurer) -> _Met:
     advised = search.advised(known, entrants)
     if known is own and not entrants and not advised:
         return _Met(rule, rule.time)
+    watch(search)
     heat: list[Met] = []
     for everyone in ([*entrants, *advised], entrants):
         if everyone and not heat:  # the second time without those that were never measured here

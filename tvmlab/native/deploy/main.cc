@@ -28,7 +28,8 @@ using namespace tvmlab::deploy;
 
 constexpr char kUsage[] =
     "deploy PACKAGE [INPUT.npy ...]\n"
-    "  --top N          print the N largest numbers of the first output (5)\n"
+    "  --top N          print the N largest numbers of the first output's rows, the row in\n"
+    "                   front where there are several (5)\n"
     "  --labels FILE    a name a line for them\n"
     "  --output FOLDER  write the outputs there: 0.npy, 1.npy, ...\n"
     "  --repeats N      time N calls after the first (10)\n"
@@ -92,10 +93,17 @@ void OnIllegalInstruction(int) {
 }
 
 void Print(const tvm::ffi::Tensor& output, size_t count, const std::vector<std::string>& labels) {
-  for (const auto& [place, value] : Top(output, count)) {
-    const auto index = static_cast<size_t>(place);
-    std::printf("%8lld  %12.6g  %s\n", static_cast<long long>(place), value,
-                index < labels.size() ? labels[index].c_str() : "");
+  const auto found = Top(output, count);
+  if (!found) {
+    const std::string dtype = tvm::ffi::DLDataTypeToString(output.dtype());
+    std::printf("the first output is of %s, whose numbers are not listed\n", dtype.c_str());
+    return;
+  }
+  const bool several = !found->empty() && found->back().row > 0;
+  for (const auto& [row, place, value] : *found) {
+    if (several) std::printf("%4zu ", row);
+    std::printf("%8zu  %12.6g  %s\n", place, value,
+                place < labels.size() ? labels[place].c_str() : "");
   }
 }
 
@@ -132,6 +140,10 @@ void Deploy(const Options& options) {
 
 int main(int argc, char** argv) try {
   std::signal(SIGILL, OnIllegalInstruction);
+  if (argc == 2 && std::string(argv[1]) == "--help") {
+    std::fputs(kUsage, stdout);
+    return 0;
+  }
   Deploy(Read({argv + 1, argv + argc}));
   return 0;
 } catch (const Usage&) {

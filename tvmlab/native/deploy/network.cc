@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 #include <system_error>
 #include <utility>
 #include <variant>
@@ -63,22 +64,46 @@ class Quiet {
   int kept_;
 };
 
+// Hyperthreads of one core count once; a processor whose core nobody names is one.
+size_t Cores(const cpu_set_t& usable) {
+  std::set<std::string> cores;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &usable)) continue;
+    const std::string topology =
+        "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/";
+    std::string package, core;
+    std::ifstream(topology + "physical_package_id") >> package;
+    std::ifstream(topology + "core_id") >> core;
+    cores.insert(core.empty() ? "cpu " + std::to_string(cpu) : package + " " + core);
+  }
+  return cores.size();
+}
+
 // TVM's pool would take half of the processors, in case they are hyperthreads; it reads the
-// variable when the first kernel runs.
+// variable when the first kernel runs. Where the target has no number, every core gets a thread, as
+// in Python.
 void SetThreads(int64_t wanted) {
-  if (wanted <= 0 || std::getenv("TVM_NUM_THREADS") || std::getenv("OMP_NUM_THREADS")) return;
+  if (std::getenv("TVM_NUM_THREADS") || std::getenv("OMP_NUM_THREADS")) return;
   cpu_set_t usable;
   CPU_ZERO(&usable);
   if (sched_getaffinity(0, sizeof usable, &usable) == 0) {
-    wanted = std::min<int64_t>(wanted, CPU_COUNT(&usable));
+    wanted = wanted > 0 ? std::min<int64_t>(wanted, CPU_COUNT(&usable))
+                        : static_cast<int64_t>(Cores(usable));
   }
-  setenv("TVM_NUM_THREADS", std::to_string(wanted).c_str(), 0);
+  if (wanted > 0) setenv("TVM_NUM_THREADS", std::to_string(wanted).c_str(), 0);
 }
 
 ffi::Module LoadLibrary(const std::string& path, const std::string& where, const char* fix) try {
   return ffi::Module::LoadFromFile(path);
 } catch (const ffi::Error& error) {
   throw Refused("a library cannot be loaded here: " + std::string(error.message()), where, fix);
+}
+
+ffi::Module ReadProgram(const ffi::Function& read, Package& package) try {
+  return read(ffi::Bytes(std::move(package.program))).cast<ffi::Module>();
+} catch (const ffi::Error& error) {
+  throw Refused("the program cannot be read: " + std::string(error.message()), package.path,
+                "save the executable again");
 }
 
 ffi::Module Load(Package& package) {
@@ -94,7 +119,7 @@ ffi::Module Load(Package& package) {
   const auto read =
       ffi::Function::GetGlobalRequired("ffi.Module.load_from_bytes.relax.VMExecutable");
   const Quiet quiet;
-  auto program = read(ffi::Bytes(std::move(package.program))).cast<ffi::Module>();
+  auto program = ReadProgram(read, package);
   for (const ffi::Any& part : library->imports()) program->ImportModule(part.cast<ffi::Module>());
   return program;
 }

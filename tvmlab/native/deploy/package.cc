@@ -15,7 +15,7 @@ namespace {
 namespace json = tvm::ffi::json;
 using tvm::ffi::String;
 
-constexpr int64_t kFormat = 3, kMostMetadata = int64_t{1} << 20, kMostBytes = int64_t{4} << 30;
+constexpr int64_t kFormat = 4, kMostMetadata = int64_t{1} << 20, kMostBytes = int64_t{4} << 30;
 // The metadata begin with the checksum of the text after it; brackets in it go no deeper than this.
 const std::string kBefore = "{\"sha256\": \"";
 constexpr size_t kDigits = 64;

@@ -4,18 +4,24 @@
 
 #include <tvm/ffi/container/tensor.h>
 
-#include <cstdint>
-#include <utility>
+#include <cstddef>
+#include <optional>
 #include <vector>
 
 namespace tvmlab::deploy {
 
+struct Ranked {
+  // Along all axes but the last, and along the last: a picture of a batch, and a class.
+  size_t row, place;
+  double value;
+};
+
 /*!
- * \brief The places and values of the largest numbers, the largest first; the lower place of two
- *        that are equal. Numbers that are none come last.
- * \return Empty where the output is of a dtype that is not understood here, as float16.
+ * \brief The largest numbers of each row, the largest first; the lower place of two that are equal.
+ *        Numbers that are none come last.
+ * \return Nothing where the output is of a dtype that C++ has no numbers for, as float8.
  */
-std::vector<std::pair<int64_t, double>> Top(const tvm::ffi::Tensor& output, size_t count);
+std::optional<std::vector<Ranked>> Top(const tvm::ffi::Tensor& output, size_t count);
 
 }  // namespace tvmlab::deploy
 

@@ -12,6 +12,7 @@ import tvm
 from tvm import tirx
 from tvm.ir import IRModule
 
+from ..._telling import several
 from ...errors import RecordError
 from .choosing import Fitting, fastest, newest
 from .journal import Journal
@@ -107,7 +108,7 @@ class Records:
         if damaged:
             more = f" and {len(damaged) - _SHOWN} more" if len(damaged) > _SHOWN else ""
             warnings.warn(
-                f"{self.path}: {len(damaged)} damaged line{'s' * (len(damaged) > 1)} left out: "
+                f"{self.path}: {several(len(damaged), 'damaged line')} left out: "
                 f"line {', '.join(damaged[:_SHOWN])}{more}",
                 RuntimeWarning,
                 stacklevel=3,

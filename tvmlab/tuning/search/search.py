@@ -8,6 +8,7 @@ from typing import Any
 from tvm import s_tir
 
 from ..._abilities import processor_name
+from ..._telling import several
 from ...target import physical_cores
 from ..measure import Measurer, Outcome, how
 from ..recorded import shipped
@@ -289,7 +290,7 @@ class TaskSearch:
         if self.left == 0:
             self.ended = "all trials are done"
         elif self.early_stopping is not None and self._idle >= self.early_stopping:
-            self.ended = f"nothing better in {self._idle} trials"
+            self.ended = f"nothing better in {several(self._idle, 'trial')}"
         elif self.hopeless(HOPELESS):
             self.ended = "no candidate ran"
         return not self.ended
