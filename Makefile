@@ -1,6 +1,6 @@
 # Every target does its own set-up; `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test cross test-all notebooks bench referee records image image-test lock clean
+.PHONY: help setup lab lab-tools test cross test-all notebooks bench referee records image image-test lock tested doctor clean
 
 ARGS ?=
 IMAGE ?= tvmlab
@@ -18,16 +18,22 @@ lab: setup ## open the workbook in JupyterLab (ARGS=... go to it, as --no-browse
 	@$(PY) -m jupyterlab --ServerApp.ip=127.0.0.1 --Application.log_level=WARN $(ROOT) \
 	  --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(ARGS)
 
+lab-tools: ## install the tools of notebook 09 from Debian's packages (as root, or by sudo)
+	@sh scripts/lab-tools.sh
+
 test: setup ## lint, type check, unit tests, and every notebook compared, offline
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
 	$(PY) -m mypy
 	.venv/bin/hadolint Dockerfile
 	PYTHONPATH="$(CURDIR)/tests/offline" $(PY) -m pytest tests \
-	  -n auto --dist loadfile --no-loadscope-reorder
+	  -n auto --dist loadfile --no-loadscope-reorder --junitxml=build/tests.xml
 	PYTHONPATH="$(CURDIR)/tests/offline" $(PY) -m pytest --nbval --nbval-current-env \
 	  --nbval-sanitize-with tests/sanitize.cfg --nbval-cell-timeout 300 \
-	  -p no:cacheprovider notebooks/*.ipynb
+	  -p no:cacheprovider --junitxml=build/notebooks.xml notebooks/*.ipynb
+
+tested: test ## make test, and enter in docs/tested.md what it ran with
+	@$(PY) scripts/tested.py
 
 cross: setup ## fetch TVM's runtime for aarch64 (programs compiled for it need it)
 	@$(PY) -m pip download --quiet --no-deps --platform manylinux_2_28_aarch64 \
@@ -59,6 +65,9 @@ lock: setup ## compile pyproject.toml into requirements.txt (ARGS=--upgrade: new
 	@$(PY) -m pip install --quiet --upgrade --target build/uv uv
 	@build/uv/bin/uv pip compile pyproject.toml --quiet --all-extras --universal \
 	  --python-version 3.11 --custom-compile-command "make lock" $(ARGS) -o requirements.txt
+
+doctor: ## say what is wrong with this machine or with .venv, and what to do
+	@python3 scripts/doctor.py
 
 clean: ## remove the environment and everything built
 	rm -rf .venv build dist *.egg-info notebooks/build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -7,8 +7,10 @@ not be.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
+import tomllib
 from collections import Counter
 from pathlib import Path
 
@@ -17,9 +19,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent / "scripts"))
 
 try:
-    from notebook_form import missing_needs
+    from notebook_form import missing_needs, missing_tools
 except ModuleNotFoundError as error:
     pytest.exit(f"{error}: run `make setup`, then .venv/bin/python -m pytest", returncode=4)
+
+SKIPS = Path(__file__).resolve().parent / "tests" / "skips.toml"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -52,7 +56,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the cells of a notebook whose `needs` this machine lacks, and say which."""
+    """Skip notebooks whose `needs` this machine lacks, and cells whose tools; say which."""
     for item in items:
         notebook = getattr(item.parent, "nb", None)  # Only nbval's collector has one.
         if notebook is None or item.parent is None:
@@ -60,18 +64,40 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if missing := missing_needs(notebook):
             reason = f"{item.parent.path.name} needs {', '.join(missing)}: not on this machine"
             item.add_marker(pytest.mark.skip(reason=reason))
+        elif reasons := missing_tools(item.cell):
+            reason = f"{item.parent.path.name}: {'; '.join(reasons)}"
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """End every run with the ledger of what was not tested, and why."""
+    skipped, unknown = _ledger(terminalreporter.config)
+    terminalreporter.section("skip ledger")
+    if not skipped:
+        terminalreporter.line("nothing was skipped")
+    for reason, count in sorted(skipped.items()):
+        terminalreporter.line(f"{count:4d} x {reason}")
+    for reason in unknown:
+        terminalreporter.line(f"not in tests/skips.toml, so the run fails: {reason}", red=True)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail where a test was skipped for a reason that nobody has entered in the ledger."""
+    if session.exitstatus == pytest.ExitCode.OK and _ledger(session.config)[1]:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _ledger(config: pytest.Config) -> tuple[Counter[str], list[str]]:
+    """Count the reasons of what was not tested, and list those that the ledger does not know."""
     reasons: Counter[str] = Counter()
-    for report in terminalreporter.stats.get("skipped", []):
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    stats = getattr(reporter, "stats", {})  # One of several processes has no reporter.
+    for report in stats.get("skipped", []):
         text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         reasons[text.removeprefix("Skipped: ")] += 1
-    for report in terminalreporter.stats.get("xfailed", []):
+    for report in stats.get("xfailed", []):
         reasons[f"expected to fail: {getattr(report, 'wasxfail', '') or report.nodeid}"] += 1
-    terminalreporter.section("skip ledger")
-    if not reasons:
-        terminalreporter.line("nothing was skipped")
-    for reason, count in sorted(reasons.items()):
-        terminalreporter.line(f"{count:4d} x {reason}")
+    entries = tomllib.loads(SKIPS.read_text(encoding="utf-8"))["skip"]
+    known = re.compile("|".join(f"(?:{entry['reason']})" for entry in entries))
+    return reasons, [reason for reason in sorted(reasons) if not known.fullmatch(reason)]

@@ -57,6 +57,31 @@ def missing_needs(notebook: NotebookNode) -> list[str]:
     return [name for name in needs if name in NEEDS and not NEEDS[name]()]
 
 
+# A cell that uses a tool of `tvmlab.lab_tools` carries a tag for each: it alone is skipped.
+TOOL_TAG = "needs-"
+
+
+def tools_of(cell: NotebookNode) -> list[str]:
+    """Return the tools that a cell's tags name."""
+    tags = sorted(cell.metadata.get("tags", []))
+    return [tag.removeprefix(TOOL_TAG) for tag in tags if tag.startswith(TOOL_TAG)]
+
+
+def missing_tools(cell: NotebookNode) -> list[str]:
+    """Return, for each tool of a cell that cannot be used here, what to do about it.
+
+    A name that `tvmlab.lab_tools` does not know counts as little as a misspelt need: the structure
+    test refuses it.
+    """
+    tools = tools_of(cell)
+    if not tools:
+        return []
+    from tvmlab import lab_tools  # Here: who reads notebooks without tools needs no package.
+
+    known = [tool for tool in tools if tool in lab_tools.PACKAGES]
+    return [reason for tool in known if (reason := lab_tools.missing(tool)) is not None]
+
+
 # The canonical form.
 
 

@@ -37,6 +37,7 @@ from notebook_form import (
     dumps,
     load,
     missing_needs,
+    missing_tools,
     settle,
     settle_minutes,
 )
@@ -177,6 +178,10 @@ def process(path: Path, *, run: bool, fresh: bool, check: bool) -> bool:
     old = load(path)
     if run and (missing := missing_needs(old)):
         print(f"{path.name}: skipped, this machine lacks {', '.join(missing)}", flush=True)
+        return False
+    # Outputs are written by a machine that has all the tools, or the file would be of two runs.
+    if run and (reasons := dict.fromkeys(r for cell in old.cells for r in missing_tools(cell))):
+        print(f"{path.name}: skipped, {'; '.join(reasons)}", flush=True)
         return False
     new, took = copy.deepcopy(old), ""
     if run:

@@ -5,18 +5,19 @@ import math
 import statistics
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from helpers_models import array, convolutional, dense, model, node, value
+from helpers_models import array, convolutional, dense, model, node, said, value
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tvmlab
 from tvmlab import bench
-from tvmlab.errors import InputError, ToolchainError, TvmlabError
+from tvmlab.errors import InputError, ModelError, ToolchainError, TvmlabError
 
 
 class Clock:
@@ -243,6 +244,17 @@ def test_onnx_runtime_gives_a_tuple_for_several_outputs() -> None:
 def test_onnx_runtime_refuses_too_many_inputs() -> None:
     with pytest.raises(InputError, match="2 inputs were given, 1 are taken"):
         bench.OnnxRuntime(dense())(array(2, 4), array(2, 4))
+
+
+def test_what_onnx_runtime_refuses_is_said_in_words(tmp_path: Path) -> None:
+    (tmp_path / "text.onnx").write_text("no model")
+    for path in ("none.onnx", "text.onnx"):
+        with pytest.raises(ModelError, match="ONNX Runtime cannot read the model: ") as caught:
+            bench.OnnxRuntime(tmp_path / path)
+        assert path in said(caught.value)
+    with pytest.raises(InputError, match="does not run on these inputs") as refused:
+        bench.OnnxRuntime(dense())(array(2, 5))
+    assert "it takes x" in said(refused.value)
 
 
 def test_pytorch_and_the_executable_agree() -> None:

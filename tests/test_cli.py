@@ -7,6 +7,7 @@ import contextlib
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import warnings
@@ -83,6 +84,9 @@ def test_versions(program: Program) -> None:
         *("show digits_resnet --format svg", "run x --repeat 0", "run x --print-top many"),
         *("compile x --dump-code relax,llvm", "compile x --input-shapes data", "completion fish"),
         *("compile x --desired-layout NC", "bench", "run x --fill noise"),
+        # They serve until they are ended, and answer nothing.
+        *("rpc-server --json", "rpc-tracker --json"),
+        "run x --rpc-tracker 127.0.0.1:1 --rpc-server 127.0.0.1:2",
     ],
 )
 def test_wrong_usage(line: str, program: Program) -> None:
@@ -130,6 +134,23 @@ def test_ctrl_c(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     assert program("show x") == (130, "", "tvmlab: interrupted\n")
 
 
+def test_ctrl_c_that_a_library_turns_into_its_own_error(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = signal.getsignal(signal.SIGINT)
+
+    def run() -> Answer:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise RecursionError("half imported") from None
+        raise AssertionError
+
+    answers(monkeypatch, run)
+    assert program("show x") == (130, "", "tvmlab: interrupted\n")
+    assert signal.getsignal(signal.SIGINT) is before
+
+
 def test_warnings_are_lines(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = warnings.showwarning
 
@@ -164,6 +185,30 @@ def test_a_reader_that_has_enough() -> None:
         assert process.stderr.read() == b""
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full: not on this machine")
+def test_standard_output_that_is_full() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "tvmlab", "completion", "bash"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "tvmlab: the answer cannot be printed: No space left on device (standard output); to do: "
+        "let it go to a file or a program that takes it\n"
+    )
+
+
+def test_signs_that_standard_output_has_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(monkeypatch, lambda: Answer("ü\udce4", {}))
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    assert cli.main(["show", "x"]) == 0
+    assert written.getvalue() == b"\\xfc\\udce4\n"
+
+
 # Small parts
 
 
@@ -173,6 +218,7 @@ def test_a_reader_that_has_enough() -> None:
         ("data:[1,3,224,224]", {"data": (1, 3, 224, 224)}),
         ("a:[1, 2] b:[n,-1],c:[]", {"a": (1, 2), "b": ("n", -1), "c": ()}),
         ("input:0:[7]", {"input:0": (7,)}),
+        ("my x : [7], y z:[n]", {"my x": (7,), "y z": ("n",)}),
     ],
 )
 def test_shapes(text: str, wanted: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ import pytest
 import tvm
 import tvm_ffi
 from helpers_cli import Program
-from helpers_rpc import KEY, farm
+from helpers_rpc import KEY, farm, server
 
 import tvmlab
 from tvmlab import bench, models
@@ -54,6 +54,9 @@ def test_compile_and_run_give_what_the_functions_give(program: Program) -> None:
     assert [one["class"] for one in done.data["top"]] == list(places)
     assert [one["value"] for one in done.data["top"]] == [wanted[0, p].item() for p in places]
     assert done.data["outputs"] == [{"name": "logits", "shape": [1, 10], "dtype": "float32"}]
+    assert program("run --inputs picture.npz --output tutorial.npz digits.tar").code == 0
+    with np.load("tutorial.npz") as out:
+        np.testing.assert_array_equal(out["logits"], wanted)
     text = program("run digits.tar -i picture.npz --print-time --repeat 2").out.splitlines()
     assert text[0].startswith("logits: float32[1, 10], from ")
     assert text[1].startswith("time: ")
@@ -143,6 +146,12 @@ def test_tune(program: Program) -> None:
     assert {"name", "trials", "rule_seconds", "tuned_seconds"} <= set(done.data["tasks"][0])
     assert len(Path("r.jsonl").read_text().splitlines()) >= 2
     assert program("compile digits_resnet --tuning-records r.jsonl").code == 0
+    before = Path("r.jsonl").read_text()
+    assert program(line).data["measured"] == 0
+    assert Path("r.jsonl").read_text() == before
+    assert program(f"{line} --again").data["measured"] == 0
+    assert Path("r.jsonl").read_text().startswith(before)
+    assert Path("r.jsonl").read_text().count('"kind":"verdict"') > before.count('"kind":"verdict"')
 
 
 def test_bench(program: Program, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,6 +162,18 @@ def test_bench(program: Program, package: str, monkeypatch: pytest.MonkeyPatch) 
     found = bench.Measurement((1.0, 3.0))
     monkeypatch.setattr(bench, "compare", lambda rivals, **_: bench.Comparison({"x": found}))
     assert program(f"bench {package}").out == f"{found}\n"
+
+
+def test_bench_takes_a_program_twice(program: Program, package: str) -> None:
+    Path("digits.onnx").write_bytes(models.digits_resnet().proto.SerializeToString())
+    shutil.copy(package, "ONNX Runtime")
+    shutil.copy(package, "a.tar")
+    line = "bench 'ONNX Runtime' a.tar a.tar a.tar --peer digits.onnx --repeat 1"
+    assert list(program(f"{line} --json").data["seconds"]) == [
+        *("ONNX Runtime", "a.tar", "a.tar (2)", "a.tar (3)", "ONNX Runtime (2)"),
+    ]
+    assert "a.tar (3)" in program(line).out
+    assert "cannot read the model" in program(f"bench {package} --peer none.onnx").said
 
 
 @pytest.mark.parametrize("form", ["relax", "relay"])
@@ -176,7 +197,10 @@ def test_partition(program: Program) -> None:
     assert "Codegen" in Path("cut").read_text()
     # A network of floating-point numbers is none for it.
     assert program("partition digits_resnet --json").data["regions"] == 0
+    note = "tvmlab: note: npu takes nothing of it: `tvmlab partition` says why\n"
+    assert program("compile digits_resnet --target npu -o none.tar").err == note
     made = program("compile resnet8 --target 'npu, llvm' -o cut.tar")
+    assert made.err == ""
     assert "for npu, llvm" in made.out
     one = program("run cut.tar --fill random --seed 3 -o one.npz")
     other = program("run resnet8 --fill random --seed 3 -o other.npz")
@@ -195,9 +219,24 @@ def test_a_package_runs_on_a_server(program: Program, package: str) -> None:
         assert done.code == 0, done.err
         assert done.out.splitlines()[-1].endswith("2 samples)")
         assert "a server runs packages" in program(f"run digits_resnet --fill ones {there}").said
+        shaped = program(f"run {package} {there} --input-shapes data:[1,1,8,8]")
+        assert "leave --input-shapes out" in shaped.said
     with np.load("out.npz") as out:
         wanted = tvmlab.load_executable(package)(PICTURES[:1])
         np.testing.assert_array_equal(out["logits"], wanted)
+
+
+def test_a_package_runs_on_a_server_without_a_tracker(program: Program, package: str) -> None:
+    running = server(None)
+    try:
+        address = running.until("serving").rpartition(" ")[2]
+        line = f"run {package} --rpc-server {address} --rpc-key {KEY} --fill random --json"
+        there = program(line)
+        assert there.code == 0, there.err
+        assert there.data == program(f"run {package} --fill random --json").data
+    finally:
+        running.end()
+    assert program(line).said.startswith("tvmlab: the server is lost to us")
 
 
 @pytest.mark.parametrize("options", ["", "-O2 -g"])

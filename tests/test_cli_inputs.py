@@ -58,6 +58,19 @@ def test_one_array_for_the_only_input(tmp_path: Path) -> None:
         inputs.arrays(told(tmp_path / "x.npy"), (SMALL, BYTES))
 
 
+@pytest.mark.parametrize("name", ["x.npy", "x.npz"])
+def test_a_file_of_a_machine_with_another_order_of_bytes(name: str, tmp_path: Path) -> None:
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for order in "<>":
+        array = x.astype(f"{order}f4")
+        if name == "x.npy":
+            np.save(tmp_path / name, array)
+        else:
+            np.savez(tmp_path / name, x=array)
+        got = inputs.arrays(told(tmp_path / name), (SMALL,))
+        np.testing.assert_array_equal(Signature((SMALL,)).bind(tuple(got), {})[0], x)
+
+
 @pytest.mark.parametrize("ending", [".png", ".jpg", ".PNG"])
 def test_a_picture_is_prepared_as_a_sample_is(ending: str, tmp_path: Path) -> None:
     picture = models.sample_image()
@@ -72,6 +85,14 @@ def test_a_picture_is_prepared_as_a_sample_is(ending: str, tmp_path: Path) -> No
     with pytest.raises(InputError, match="a picture is for networks of float32") as caught:
         inputs.arrays(told(path), (BYTES,))
     assert "numpy.savez" in said(caught.value)
+
+
+def test_a_picture_without_a_white_is_refused_in_words(tmp_path: Path) -> None:
+    path = tmp_path / "height.tif"
+    Image.fromarray(np.ones((4, 4), np.float32)).save(path)
+    with pytest.raises(InputError, match="no white") as caught:
+        inputs.arrays(told(path), (PHOTO,))
+    assert "height.tif" in said(caught.value)
 
 
 @pytest.mark.parametrize("name", ["none.npz", "none.npy", "none.png"])

@@ -68,6 +68,30 @@ def test_signs_of_mermaids_own_are_kept_out() -> None:
     assert '(["a#quot;]; #lt;b#gt; #35;1<br>float32[1]"])' in diagram(builder.get())
 
 
+@I.ir_module
+class Branch:
+    @R.function
+    def main(
+        c: R.Tensor((), "bool"),
+        x: R.Tensor((2,), "float32"),
+        y: R.Tensor((2,), "float32"),
+        unused: R.Tensor((2,), "float32"),
+    ) -> R.Tensor((2,), "float32"):
+        if c:  # noqa: SIM108 (TVMScript has no such expression)
+            z = R.add(x, x)
+        else:
+            z = R.tanh(y)
+        return z
+
+
+def test_a_branch_reads_what_its_sides_take_from_outside() -> None:
+    lines = diagram(Branch).splitlines()
+    assert '  n5["if<br>float32[2]"]' in lines
+    assert [line for line in lines if line.endswith("--> n5")] == [
+        *("  n1 --> n5", "  n2 --> n5", "  n3 --> n5"),
+    ]
+
+
 def test_every_call_of_a_network_has_a_box_and_a_way_in() -> None:
     mod = tvmlab.load(models.digits_resnet())
     text = diagram(mod)

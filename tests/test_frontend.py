@@ -80,6 +80,17 @@ def test_files_that_are_no_models(
     said(caught.value)
 
 
+def test_what_tvmlab_wrote_itself_is_told_apart(tmp_path: Path) -> None:
+    mod = tvmlab.load(DENSE)
+    for show_meta in (False, True):
+        with pytest.raises(ModelError, match="this is TVMScript") as caught:
+            tvmlab.load(mod.script(show_meta=show_meta).encode())
+        assert "tvm.script.from_source" in said(caught.value)
+    with pytest.raises(ModelError, match="this is a package of compiled code") as caught:
+        tvmlab.load(tvmlab.compile(mod).save(tmp_path / "dense.tar"))
+    assert "tvmlab run" in said(caught.value)
+
+
 @pytest.mark.parametrize("path", ["nul\0.onnx", "x" * 5000, "no/such/folder/model.onnx", "/", ""])
 def test_paths_that_lead_nowhere(path: str) -> None:
     with pytest.raises(ModelError) as caught:

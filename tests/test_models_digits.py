@@ -176,6 +176,30 @@ def test_preprocessing_keeps_up_up_and_left_left() -> None:
     assert red[:110, :110].min() > red[:, 114:].max()
 
 
+def test_preprocessing_takes_16_bits_for_what_they_are(tmp_path: Path) -> None:
+    grey = np.linspace(0, 255, 40, dtype=np.uint8).reshape(5, 8)
+    wanted = models.preprocess(Image.fromarray(grey))
+    for ending in ("png", "tif"):
+        Image.fromarray(grey.astype(np.uint16) * 257).save(tmp_path / f"grey.{ending}")
+        with Image.open(tmp_path / f"grey.{ending}") as image:
+            assert image.mode.startswith("I;16")
+            np.testing.assert_array_equal(models.preprocess(image), wanted)
+    for dtype in (np.int32, np.float32):
+        with pytest.raises(InputError, match="no white"):
+            models.preprocess(Image.fromarray(grey.astype(dtype)))
+
+
+def test_preprocessing_turns_a_photograph_as_its_camera_said(tmp_path: Path) -> None:
+    picture = np.zeros((20, 40, 3), np.uint8)
+    picture[:10] = 255
+    sideways = Image.fromarray(np.rot90(picture).copy())  # a camera held on its side
+    said = Image.Exif()
+    said[0x0112] = 6  # turn it by a quarter, clockwise
+    sideways.save(tmp_path / "photograph.png", exif=said)
+    with Image.open(tmp_path / "photograph.png") as image:
+        np.testing.assert_array_equal(models.preprocess(image), models.preprocess(picture))
+
+
 @pytest.mark.parametrize(
     "bad",
     [

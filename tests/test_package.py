@@ -172,7 +172,8 @@ def test_the_options_go_to_the_linker(executable: tvmlab.Executable, tmp_path: P
     [
         ("no-such-g++", "", "no-such-g\\+\\+ is not installed"),
         ("g++", "'-O2", "the options for the cross compiler cannot be read"),
-        ("g++", "--no-such-option", "could not be linked.*no-such-option"),
+        ("g++", "--no-such-option", "could not be linked.*no-such-option(.|\n)*that it knows"),
+        ("true", "", "could not be linked: .*true: it ended well, and wrote no library"),
     ],
 )
 def test_a_cross_compiler_that_does_not_work(

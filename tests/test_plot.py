@@ -51,6 +51,15 @@ def test_show_publishes_a_picture_with_its_text(published: list[Any]) -> None:
     assert all(ALT in more["text/plain"] for more, _ in published)
 
 
+def test_a_drawing_is_published_as_a_figure_is(published: list[Any]) -> None:
+    plot.drawing("<svg/>", ALT)
+    plot.show(plot.bars({"a": 1}, unit="ms"), ALT)
+    (data, metadata), caption, (_, others), other_caption = published
+    assert data == {"image/svg+xml": "<svg/>", "text/plain": ALT}
+    assert metadata["image/svg+xml"] == others["image/png"] == {"alt": ALT}
+    assert caption == other_caption
+
+
 def test_show_gives_the_same_bytes_each_time(published: list[Any]) -> None:
     for _ in range(2):
         plot.show(plot.bars({"a": 1.5, "b": 2}, unit="ms", title="title", lines={"c": 1}), ALT)

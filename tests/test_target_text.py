@@ -71,6 +71,9 @@ def test_target_strings(text: str, wanted: dict[str, Any]) -> None:
         ("llvm -runtime=c", "-runtime is gone"),
         ("c -unpacked-api", "-unpacked-api is gone"),
         ("llvm -mcpu=x, llvm", "several targets"),
+        ("llvm -mcpu=x -target=a -mtriple=b", "-mtriple is there twice"),
+        ("llvm -kind=c", "-kind is there twice"),
+        ("llvm -mattr=+avx2, +fma", "'[+]fma' is no option(.|\n)*without spaces"),
     ],
 )
 def test_target_strings_that_are_none(text: str, words: str) -> None:
@@ -109,6 +112,28 @@ def test_a_target_of_them() -> None:
         as_target("llvm -mcpu=nothing-like-it")
     with pytest.raises(TargetError, match="TVM does not know this target"):
         as_target("gpu -fast")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("llvm -num-cores=0", "no machine has 0 cores"),
+        ("llvm -num-cores=-1", "no machine has -1 cores"),
+        ("llvm -mattr=+nonsense", "no instruction set '[+]nonsense' for "),
+        ("llvm -mattr=+avx2,fma -mtriple=x86_64-linux-gnu", "no instruction set 'fma' for x86_64"),
+        (f"{ARM} -mattr=-avx2", "no instruction set '-avx2' for aarch64"),
+        ("llvm -host='llvm -mcpu=nothing-like-it'", "know a processor named 'nothing-like-it'"),
+    ],
+)
+def test_values_that_llvm_has_not(text: str, words: str) -> None:
+    with pytest.raises(TargetError, match=words) as caught:
+        as_target(text)
+    said(caught.value)
+
+
+@pytest.mark.parametrize("sets", ["+neon,+dotprod", "-neon", "+sve"])
+def test_instruction_sets_of_another_processor(sets: str) -> None:
+    assert list(as_target(f"{ARM} -mattr={sets}").attrs["mattr"]) == sets.split(",")
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ _FROM = {
     "load_executable": "executable",
     "tune": "tuning",
 }
-_MODULES = {*__all__, "npu", "profiling", "qnn", "relay", "remote"} - _FROM.keys()
+_MODULES = {*__all__, "lab_tools", "npu", "profiling", "qnn", "relay", "remote"} - _FROM.keys()
 
 follow()
 

@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from . import plot
 from ._peak import PeakLoop, peak_flops
-from .errors import InputError, TvmlabError
+from ._telling import telling
+from .errors import InputError, ModelError, TvmlabError
 from .extras import need
 from .models import Model
 
@@ -251,6 +252,11 @@ class OnnxRuntime:
     spinning : bool
         Whether threads that wait for work keep their cores busy, as is ONNX Runtime's default. They
         take these from whoever else is measured in the process.
+
+    Raises
+    ------
+    ModelError
+        ONNX Runtime cannot read it.
     """
 
     def __init__(self, model: Any, threads: int | None = None, *, spinning: bool = True) -> None:
@@ -264,13 +270,26 @@ class OnnxRuntime:
         model = model.proto if isinstance(model, Model) else model
         source = model.SerializeToString() if hasattr(model, "SerializeToString") else model
         source = os.fspath(source) if isinstance(source, os.PathLike) else source
-        self._session = onnxruntime.InferenceSession(
-            source, options, providers=["CPUExecutionProvider"]
-        )
+        try:
+            self._session = onnxruntime.InferenceSession(
+                source, options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # it has a class for each way to fail
+            raise ModelError(
+                f"ONNX Runtime cannot read the model: {telling(error)}",
+                where=source if isinstance(source, str) else type(model).__name__,
+                fix="give a file in ONNX format, of operators that ONNX Runtime has",
+            ) from error
         self._names = [value.name for value in self._session.get_inputs()]
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
-        """Run: arrays in, one array or a tuple of arrays out."""
+        """Run: arrays in, one array or a tuple of arrays out.
+
+        Raises
+        ------
+        InputError
+            They are not what the model takes.
+        """
         if len(inputs) > len(self._names):
             raise InputError(
                 f"{len(inputs)} inputs were given, {len(self._names)} are taken",
@@ -278,7 +297,14 @@ class OnnxRuntime:
                 fix=f"it takes {', '.join(self._names) or 'no inputs'}",
             )
         feeds = dict(zip(self._names, inputs, strict=False)) | named
-        outputs = self._session.run(None, feeds)
+        try:
+            outputs = self._session.run(None, feeds)
+        except Exception as error:
+            raise InputError(
+                f"ONNX Runtime does not run on these inputs: {telling(error)}",
+                where="the model in ONNX Runtime",
+                fix=f"it takes {', '.join(self._names) or 'no inputs'}",
+            ) from error
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 

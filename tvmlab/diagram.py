@@ -74,7 +74,12 @@ class _Drawing:
             return
         box = self._box()
         yield f'  {box}["{_said(_name(value))}{_type(binding.var)}"]'
-        args = value.args if isinstance(value, relax.Call) else [value.cond]
+        # A branch reads its condition, and what its two sides take from outside.
+        args = (
+            value.args
+            if isinstance(value, relax.Call)
+            else [value.cond, *relax.analysis.free_vars(value)]
+        )
         yield from _arrows([source for arg in args for source in self._from(arg)], box)
         self.sources[key(binding.var)] = (box,)
 

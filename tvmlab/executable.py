@@ -282,6 +282,8 @@ class Executable:
         linker = None if compiler is None else str(find_tool(compiler).path)
         try:
             library.link(self.vm_executable, folder, linker, words)
+            if not (folder / package.LIBRARY).is_file():
+                raise OSError(f"{linker}: it ended well, and wrote no library")
         except Exception as error:
             found = linker or tvm.support.cc.get_cc()  # None would be reported as a type error
             said = [line for line in str(error).splitlines() if ": " in line]
@@ -290,7 +292,9 @@ class Executable:
                 f"the library could not be linked: {reason}",
                 where=f"{path}, for {self.target}",
                 fix="install a C++ compiler (Debian: apt-get install g++); for another kind "
-                'of processor name a cross compiler: cross_compiler="aarch64-linux-gnu-g++"',
+                'of processor name a cross compiler: cross_compiler="aarch64-linux-gnu-g++"'
+                if linker is None
+                else "name a C++ compiler for that target, and options that it knows",
             ) from error
 
     def _start(self) -> Running:

@@ -26,6 +26,7 @@ __all__ = [
     "MARKERS",
     "Box",
     "bars",
+    "drawing",
     "figure",
     "graphs",
     "pictures",
@@ -69,13 +70,27 @@ def show(fig: Figure, alt: str) -> None:
         One or more full sentences that say what one sees. It must not contain measured times,
         for the text is compared when the notebook is tested.
     """
-    display = need("IPython.display", extra="notebooks")
     png = io.BytesIO()
     fig.savefig(png, format="png", metadata={"Software": None})
-    display.publish_display_data(
-        {"image/png": base64.b64encode(png.getvalue()).decode("ascii"), "text/plain": alt},
-        metadata={"image/png": {"alt": alt}},
-    )
+    _publish("image/png", base64.b64encode(png.getvalue()).decode("ascii"), alt)
+
+
+def drawing(svg: str, alt: str) -> None:
+    """Publish an SVG picture in a notebook, as `show` does a figure.
+
+    Parameters
+    ----------
+    svg : str
+        The text of the picture, such as `tvmlab.profiling.flame.svg` gives.
+    alt : str
+        As of `show`.
+    """
+    _publish("image/svg+xml", svg, alt)
+
+
+def _publish(kind: str, data: str, alt: str) -> None:
+    display = need("IPython.display", extra="notebooks")
+    display.publish_display_data({kind: data, "text/plain": alt}, metadata={kind: {"alt": alt}})
     display.publish_display_data({"text/markdown": f"*{alt}*", "text/plain": alt})
 
 

@@ -180,7 +180,7 @@ def as_target(target: tvm.target.Target | Mapping[str, Any] | str | None) -> tvm
     Raises
     ------
     TargetError
-        The kind, the attributes, the triple or the processor's name is unknown.
+        The kind, the attributes, the triple, the processor's name or an instruction set is unknown.
     """
     if target is None:
         return host_target()
@@ -218,7 +218,32 @@ def as_target(target: tvm.target.Target | Mapping[str, Any] | str | None) -> tvm
             fix="leave mcpu out, or use a name of LLVM's such as x86-64-v3, skylake-avx512, "
             "or cortex-a72 with the mtriple aarch64-linux-gnu",
         )
+    _expect_options(made, triple)
     return made
+
+
+def _expect_options(made: tvm.target.Target, triple: str) -> None:
+    """Refuse option values of an LLVM target that TVM takes, and LLVM or the threads cannot."""
+    cores = made.attrs.get("num-cores")
+    if cores is not None and int(cores) < 1:
+        raise TargetError(
+            f"no machine has {int(cores)} cores",
+            where=str(made),
+            fix="give the number of threads to use as num-cores, from 1 on, or leave it out",
+        )
+    has = tvm.get_global_func("target.llvm_cpu_has_feature")
+    for feature in map(str, made.attrs.get("mattr", ())):
+        sign, name = feature[:1], feature[1:]
+        with_it = {"kind": "llvm", "mtriple": triple, "mattr": [f"+{name}"]}
+        if sign not in ("+", "-") or not has(name, tvm.target.Target(with_it)):
+            raise TargetError(
+                f"LLVM knows no instruction set {feature!r} for {triple}",
+                where=str(made),
+                fix='write mattr as "+avx2,+fma" or "-avx512f", by the names of LLVM for the '
+                "processor",
+            )
+    if made.host is not None:
+        as_target(made.host)
 
 
 def split_target(

@@ -19,7 +19,10 @@ from .errors import TargetError
 
 __all__ = ["parse", "split"]
 
-_COMPOSITE = re.compile(r"\s*([A-Za-z][\w-]*)(?:\s*,|((?:\s+-\S+)+?)\s*,(?=\s|$))(.*)", re.DOTALL)
+# A comma before + or - is one of a list of instruction sets.
+_COMPOSITE = re.compile(
+    r"\s*([A-Za-z][\w-]*)(?:\s*,|((?:\s+-\S+)+?)\s*,(?=\s|$)(?!\s*[+-]))(.*)", re.DOTALL
+)
 # As they were called before TVM 0.7.
 _RENAMED = {"target": "mtriple", "mfloat_abi": "mfloat-abi"}
 # Options, or an option and a value, that change nothing: why.
@@ -104,7 +107,7 @@ def parse(text: str) -> dict[str, Any]:
             raise TargetError(
                 f"{option!r} is no option of a target",
                 where=repr(text),
-                fix="write options as -name=value",
+                fix="write options as -name=value, and lists without spaces: -mattr=+avx2,+fma",
             )
         name = _RENAMED.get(name, name)
         if not given and str(known.get(name)) != "bool" and words and words[0][:1] != "-":
@@ -114,6 +117,12 @@ def parse(text: str) -> dict[str, Any]:
             warnings.warn(f"the target's option -{said} changes nothing today: {why}", stacklevel=2)
         elif known and name not in known:
             raise _unknown(name, kind, known, text)
+        elif name in spec:
+            raise TargetError(
+                f"the target's option -{name} is there twice",
+                where=repr(text),
+                fix="leave one of them out",
+            )
         else:
             spec[name] = _value(name, str(known.get(name, "")), value, text)
     return spec

@@ -17,7 +17,9 @@ from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
-from notebook_form import IGNORED, MEASURED, NEEDS, code_marks, dumps
+from notebook_form import IGNORED, MEASURED, NEEDS, TOOL_TAG, code_marks, dumps, tools_of
+
+from tvmlab import lab_tools
 
 ROOT = Path(__file__).resolve().parents[2]
 TAGS = {IGNORED, "raises-exception"}
@@ -202,14 +204,30 @@ def metadata(page: Page) -> Iterator[str]:
 @rule
 def known_tags(page: Page) -> Iterator[str]:
     # nbval passes over an unknown tag in silence, and obeys comments that no tag shows.
+    known = TAGS | {TOOL_TAG + tool for tool in lab_tools.PACKAGES}
     for cell in page.nb.cells:
         for tag in tags(cell):
-            if tag not in TAGS or cell.cell_type != "code":
+            if tag not in known or cell.cell_type != "code":
                 yield f"{cell.id}: the tag {tag!r} is not known here"
         if cell.cell_type == "code" and re.search(
             r"^\s*#+\s*(NBVAL_|PYTEST_VALIDATE_)", cell.source, re.MULTILINE
         ):
             yield f"{cell.id}: use a tag, not a comment, to steer nbval"
+
+
+@rule
+def tools_are_asked_for(page: Page) -> Iterator[str]:
+    # The reader who lacks a tool is told by the cell; the gates, which skip it, go by its tags.
+    for cell in page.code:
+        first = re.match(r"if lab_tools\.here\((.*)\):\n", cell.source)
+        asked = re.findall(r'"([^"]*)"', first[1]) if first else []
+        if sorted(asked) != tools_of(cell):
+            yield (
+                f"{cell.id}: it asks for the tools {asked}, and its tags name {tools_of(cell)}: "
+                "a cell that needs tools begins with `if lab_tools.here(...):`"
+            )
+        elif first and re.search(r"^\S", cell.source[first.end() :], re.MULTILINE):
+            yield f"{cell.id}: a part of it stands outside of `if lab_tools.here(...):`"
 
 
 @rule

@@ -73,6 +73,11 @@ def jpeg(notebook: NotebookNode) -> None:
     cell(notebook, "figure").outputs[0].data["image/jpeg"] = PNG
 
 
+def half_outside(notebook: NotebookNode) -> None:
+    cell(notebook, "count").source = 'if lab_tools.here("nm", "perf"):\n    pass\nprint(1)'
+    tagged("count", "needs-nm", "needs-perf")(notebook)
+
+
 def few_outputs(notebook: NotebookNode) -> None:
     for name in ("count", "pair", "clock-runs", "figure"):
         cell(notebook, name).outputs = []
@@ -90,6 +95,11 @@ CASES: list[tuple[str, Break, str, str]] = [
     ("known_tags", tagged("count", "nbval_ignore_output"), "count", "not known"),
     ("known_tags", tagged("own", IGNORED), "own", "not known"),
     ("known_tags", source("count", "for n", "# NBVAL_IGNORE_OUTPUT\nfor n"), "count", "use a tag"),
+    ("known_tags", tagged("count", "needs-gperf"), "count", "'needs-gperf'"),
+    ("tools_are_asked_for", tagged("count", "needs-perf"), "count", "its tags name ['perf']"),
+    ("tools_are_asked_for", source("count", "for", 'if lab_tools.here("nm"):\n    for'),
+     "count", "for the tools ['nm']"),
+    ("tools_are_asked_for", half_outside, "count", "outside of"),
     ("cell_length", source("count", "print(n)", "print(n)\n" + LONG), "count", "28 lines"),
     ("cell_length", source("practice", "People", "\n".join("abcdefghijklmnopqrstuvwxyz")),
      "practice", "at most 25"),

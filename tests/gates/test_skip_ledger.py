@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import datetime
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import nbformat
 import pytest
-from notebook_form import NEEDS, dumps, missing_needs
+from notebook_form import NEEDS, dumps, missing_needs, missing_tools
 from notebook_rules import ROOT, packages
 from notebook_runs import run_nbval
 from notebook_samples import code, good, stream
@@ -49,11 +52,45 @@ def test_the_script_skips_it_too(
     assert path.read_bytes() == before
 
 
+def asking(folder: Path, *tools: str) -> Path:
+    notebook = good()
+    cell = code("asks", "print('it is used')", stream("it is used\n"))
+    cell.metadata.tags = [f"needs-{tool}" for tool in tools]
+    notebook.cells.append(cell)
+    path = folder / "01_count_to_three.ipynb"
+    path.write_text(dumps(notebook), encoding="utf-8")
+    return path
+
+
+def test_nbval_skips_the_cells_whose_tool_is_missing_and_no_other(tmp_path: Path) -> None:
+    path = asking(tmp_path, "pahole")
+    paths = f"{ROOT / 'tests' / 'offline'}:{ROOT}"
+    cells, text = run_nbval(path, "-p", "conftest", PATH=str(tmp_path), PYTHONPATH=paths)
+    *others, asks = cells.values()
+    assert set(others) == {""}, text
+    assert "pahole is not on this machine: `make lab-tools` (Debian's dwarves)" in asks
+    assert "   1 x 01_count_to_three.ipynb: pahole is not on this machine" in text
+
+
+def test_the_script_writes_nothing_where_a_tool_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = asking(tmp_path, "pahole")
+    monkeypatch.setattr("tvmlab.lab_tools.missing", lambda tool: f"no {tool}")
+    before = path.read_bytes()
+    assert main([str(path)]) == 0
+    assert "skipped, no pahole" in capsys.readouterr().out
+    assert path.read_bytes() == before
+
+
 def test_a_misspelt_need_skips_nothing() -> None:
     notebook = good()
     notebook.metadata.tvmlab.needs = ["gpp"]
     assert missing_needs(notebook) == []
     assert missing_needs(nbformat.v4.new_notebook()) == []
+    cell = code("asks", "1")
+    cell.metadata.tags = ["needs-pahol"]
+    assert missing_tools(cell) == []
 
 
 def test_a_need_is_what_requirements_do_not_bring() -> None:
@@ -115,9 +152,41 @@ def test_several_processes_end_with_one_ledger_and_say_what_failed(tmp_path: Pat
     said = done.stdout
     assert said.count("skip ledger") == 1, said + done.stderr
     assert "   6 x no such thing here" in said
+    assert "not in tests/skips.toml, so the run fails: no such thing here" in said
     assert "   2 x expected to fail: not yet" in said
     assert "2 failed, 6 skipped, 2 xfailed" in said
     for name in ("test_a.py", "test_b.py"):
         assert f"{name}:14: AssertionError" in said
     assert "[gw0]" in said
     assert "assert {'a': 1} == {'a': 2}" in said
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"), [("zsh: not on this machine", 0), ("zsh: I did not like it", 1)]
+)
+def test_a_skip_that_nobody_entered_fails_the_run(tmp_path: Path, reason: str, code: int) -> None:
+    (tmp_path / "test_a.py").write_text(
+        f"import pytest\n\ndef test_a():\n    pytest.skip({reason!r})\n\ndef test_b(): pass\n"
+    )
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+    command = [sys.executable, "-m", "pytest", "-p", "conftest"]
+    done = subprocess.run(
+        [*command, "-p", "no:cacheprovider", "-c", "/dev/null", f"--rootdir={tmp_path}", tmp_path],
+        cwd=tmp_path,
+        env=kept | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == code, done.stdout
+    assert f"   1 x {reason}" in done.stdout
+    assert ("so the run fails" in done.stdout) == bool(code)
+
+
+def test_the_ledger_says_why_since_when_and_what_brings_each_back() -> None:
+    for entry in tomllib.loads((ROOT / "tests" / "skips.toml").read_text())["skip"]:
+        assert set(entry) == {"reason", "why", "back", "since"}
+        assert entry["why"]
+        assert entry["back"]
+        assert datetime.date(2026, 11, 20) <= entry["since"] <= datetime.date.today()
+        assert not re.fullmatch(entry["reason"], "it fails today")

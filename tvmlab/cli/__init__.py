@@ -10,12 +10,14 @@ import argparse
 import contextlib
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..errors import TvmlabError
+from ..errors import InputError, TvmlabError
 from . import bench, compile, completion, partition, profile, rpc, run, show, tune
+from .advice import for_the_shell
 from .answer import Answer, one_line
 
 __all__ = ["main", "parser"]
@@ -63,15 +65,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     told = parser().parse_args(arguments)
     try:
-        with _notes(), _only_the_answer(told.json):
+        with _interruptions(), _notes(), _only_the_answer(told.json):
             answer: Answer | None = told.run(told)
         if answer is not None:
-            print(answer.json() if told.json else answer.text, flush=True)
+            _print(answer.json() if told.json else answer.text)
     except KeyboardInterrupt:
         print("tvmlab: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:  # who read the answer, such as `head`, has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
         print(f"tvmlab: {_said(error)}", file=sys.stderr)
@@ -87,13 +88,64 @@ def _said(error: Exception) -> str:
     """Say an error in one line: one of ours has all in words, another one is a fault of ours."""
     if isinstance(error, TvmlabError):
         where = f" ({error.where})" if error.where else ""
-        fix = f"; to do: {error.fix}" if error.fix else ""
+        fix = f"; to do: {for_the_shell(error.fix)}" if error.fix else ""
         return one_line(f"{error.what}{where}{fix}")
     from .._telling import telling
 
     return one_line(
         f"a fault of its own: {type(error).__name__}: {telling(error)}; to do: --verbose says where"
     )
+
+
+def _print(text: str) -> None:
+    """Print the answer; signs that the encoding of standard output lacks become escapes."""
+    import io
+
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        # Python tries once more to write when it ends, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise InputError(
+            f"the answer cannot be printed: {error.strerror}",
+            where="standard output",
+            fix="let it go to a file or a program that takes it",
+        ) from error
+
+
+@contextlib.contextmanager
+def _interruptions() -> Iterator[None]:
+    """Raise KeyboardInterrupt after Ctrl-C, whatever a library makes of it meanwhile.
+
+    One that is interrupted while it is imported may fail with an error of its own.
+    """
+    import signal
+
+    interrupted = False
+
+    def interrupt(*signalled: Any) -> None:
+        nonlocal interrupted
+        interrupted = True
+        signal.default_int_handler(*signalled)
+
+    # In a background job the signal is ignored, and only the main thread may say what it does.
+    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    ours = ours and threading.current_thread() is threading.main_thread()
+    if ours:
+        signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    except Exception as error:
+        if interrupted:
+            raise KeyboardInterrupt from error
+        raise
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextlib.contextmanager

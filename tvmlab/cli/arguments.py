@@ -38,11 +38,18 @@ NETWORKS = ("digits_resnet", "mobilenet_v2", "resnet18_v2", "resnet50_v2", "resn
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
-_SHAPE = re.compile(r"\s*,?\s*(?P<name>[^\s\[\],]+?)\s*:\s*\[(?P<sizes>[^\[\]]*)\]\s*")
+# A name may have spaces inside: what ends it is the bracket after its colon.
+_SHAPE = re.compile(r"\s*,?\s*(?P<name>[^\s\[\],][^\[\],]*?)\s*:\s*\[(?P<sizes>[^\[\]]*)\]\s*")
 
 
 def command(
-    commands: Commands, name: str, run: Callable[[Any], Answer | None], about: str, example: str
+    commands: Commands,
+    name: str,
+    run: Callable[[Any], Answer | None],
+    about: str,
+    example: str,
+    *,
+    answers: bool = True,
 ) -> argparse.ArgumentParser:
     """Add a command.
 
@@ -58,11 +65,13 @@ def command(
         What it does, the first line short.
     example : str
         Command lines that work as they stand, in an empty folder.
+    answers : bool
+        Whether it ends with an answer, which ``--json`` prints as JSON.
 
     Returns
     -------
     argparse.ArgumentParser
-        For its arguments; ``--json`` and ``--verbose`` are there.
+        For its arguments; ``--json``, where there are answers, and ``--verbose`` are there.
     """
     lines = "\n".join(f"  {line}" for line in example.splitlines())
     made = commands.add_parser(
@@ -73,11 +82,12 @@ def command(
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    made.add_argument("--json", action="store_true", help="print the answer as JSON")
+    if answers:
+        made.add_argument("--json", action="store_true", help="print the answer as JSON")
     made.add_argument(
         "-v", "--verbose", action="store_true", help="where something fails, print all there is"
     )
-    made.set_defaults(run=run)
+    made.set_defaults(run=run, json=False)
     return made
 
 
@@ -89,6 +99,10 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         help="a file (ONNX, TensorFlow Lite, Relay text), or a network of the workbook: "
         + ", ".join(NETWORKS),
     )
+    _add_shapes(parser)
+
+
+def _add_shapes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--input-shapes",
         type=shapes,
@@ -109,13 +123,14 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 
 
 def add_program(parser: argparse.ArgumentParser, nargs: str | None = None) -> None:
-    """Add the argument ``PROGRAM``; `program` reads it."""
+    """Add the argument ``PROGRAM`` and ``--input-shapes`` for a model; `program` reads them."""
     parser.add_argument(
         "program",
         metavar="PROGRAM",
         nargs=nargs,
         help="a package that `tvmlab compile` wrote, or a model, which is compiled first",
     )
+    _add_shapes(parser)
 
 
 def add_timing(parser: argparse.ArgumentParser) -> None:
@@ -171,7 +186,7 @@ def model(told: argparse.Namespace) -> IRModule:
     return _load(told.model, told.input_shapes)
 
 
-def _load(name: str, shapes: dict[str, tuple[int | str, ...]] | None = None) -> IRModule:
+def _load(name: str, shapes: dict[str, tuple[int | str, ...]] | None) -> IRModule:
     from .. import load, models
 
     with stage(f"import {name}"):
@@ -191,14 +206,26 @@ def integers(mod: IRModule) -> IRModule:
     return FakeQuantizationToInteger()(mod)  # type: ignore[operator]
 
 
-def program(name: str) -> Executable:
-    """Load a package, or import and compile a model for this machine."""
+def program(name: str, shapes: dict[str, tuple[int | str, ...]] | None) -> Executable:
+    """Load a package, or import and compile a model for this machine.
+
+    Raises
+    ------
+    InputError
+        Shapes were told for a package.
+    """
     from .. import compile, load_executable
 
     if is_package(name):
+        if shapes:
+            raise InputError(
+                "a package's input shapes are those that it was compiled for",
+                where=name,
+                fix="leave --input-shapes out",
+            )
         with stage(f"load {name}"):
             return load_executable(name)
-    mod = _load(name)
+    mod = _load(name, shapes)
     with stage(f"compile {name}"):
         return compile(mod)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Container
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,7 @@ __all__ = ["add"]
 ABOUT = """Time packages and models in turn, round by round.
 
 Calls include copying inputs in and outputs out. Every program gets the same numbers, and TVM's
-number of threads."""
+number of threads. A program that is named twice is timed twice."""
 EXAMPLE = """tvmlab bench digits_resnet
 tvmlab compile digits_resnet --target llvm -o plain.tar
 tvmlab bench plain.tar digits_resnet --repeat 5 --json"""
@@ -39,15 +40,16 @@ def run(told: argparse.Namespace) -> Answer:
     """Time."""
     from .. import bench
 
+    inputs.expect_file(told)
     rivals: dict[str, Callable[[], Any]] = {}
     first: list[Any] = []
     for name in told.program:
-        program = arguments.program(name)
+        program = arguments.program(name, told.input_shapes)
         given = inputs.arrays(told, program.signature.inputs)
         first = first or given
-        rivals[name] = partial(program, *given)
+        rivals[_apart(name, rivals)] = partial(program, *given)
     if told.peer:
-        rivals["ONNX Runtime"] = partial(bench.OnnxRuntime(told.peer), *first)
+        rivals[_apart("ONNX Runtime", rivals)] = partial(bench.OnnxRuntime(told.peer), *first)
     with stage("measure"):
         found = bench.compare(rivals, repeats=told.repeat)
     one = next(iter(found.runs.values()))
@@ -56,3 +58,9 @@ def run(told: argparse.Namespace) -> Answer:
         for name, of in found.runs.items()
     }
     return Answer(str(found if len(rivals) > 1 else one), {"seconds": data})
+
+
+def _apart(name: str, taken: Container[str]) -> str:
+    """Number a name that was given before: a program against itself says what noise there is."""
+    numbered = (f"{name} ({number})" for number in itertools.count(2))
+    return next(one for one in itertools.chain([name], numbered) if one not in taken)

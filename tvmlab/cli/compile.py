@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from . import arguments
 from .answer import Answer
-from .outputs import expect_apart
+from .outputs import expect_outputs
 from .stage import stage
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["add"]
 
-CODE = ("relax", "relay", "tir", "ll", "asm")
+SOURCE = ("relax", "relay")
+CODE = (*SOURCE, "tir", "ll", "asm")
 """What ``--dump-code`` writes: the imported model, its scheduled loops, and what LLVM made of them.
 
 These are tvmc's formats, and ``relax``, which tvmc did not have.
@@ -84,28 +86,39 @@ def _formats(text: str) -> tuple[str, ...]:
 def run(told: argparse.Namespace) -> Answer:
     """Compile."""
     from .. import compile
-    from ..target import split_target
+    from .._process import find_tool
+    from ..library import runtimes
+    from ..target import as_target, split_target
 
-    split_target(told.target)  # what is wrong with it is said before the model is imported
+    accelerator, rest = split_target(told.target)
+    as_target(rest)  # what is wrong with it is said before the model is imported
+    if told.cross_compiler:
+        find_tool(told.cross_compiler)
     dumped = [f"{told.output}.{form}" for form in told.dump_code]
-    expect_apart([told.output, *dumped], [told.model, told.tuning_records])
+    expect_outputs([told.output, *dumped], [told.model, told.tuning_records])
     mod = arguments.model(told)
     if told.desired_layout:
         mod = _in_layout(mod, told.desired_layout)
-    if split_target(told.target)[0]:
+    if accelerator:
         mod = arguments.integers(mod)
+    # What cannot be printed is said before the long work, and nothing is written where one fails.
+    texts = {form: _source(form, mod) for form in told.dump_code if form in SOURCE}
     with stage(f"compile {told.model}"):
         made = compile(mod, told.target, records=told.tuning_records)
+    if accelerator and not runtimes(made.vm_executable):
+        warnings.warn(
+            f"{accelerator} takes nothing of it: `tvmlab partition` says why", stacklevel=2
+        )
+    texts |= {form: _code(form, made) for form in told.dump_code if form not in SOURCE}
     with stage(f"write {told.output}"):
         saved = made.save(
             told.output,
             cross_compiler=told.cross_compiler,
             cross_compiler_options=told.cross_compiler_options,
         )
-    written = [
-        _dump(form, path, mod, made) for form, path in zip(told.dump_code, dumped, strict=True)
-    ]
-    return _answer(saved, made, written)
+    for form, path in zip(told.dump_code, dumped, strict=True):
+        arguments.write(path, texts[form])
+    return _answer(saved, made, dumped)
 
 
 def _in_layout(mod: IRModule, layout: str) -> IRModule:
@@ -116,29 +129,30 @@ def _in_layout(mod: IRModule, layout: str) -> IRModule:
     return relax.transform.ConvertLayout({"relax.nn.conv2d": [layout, weights]})(mod)
 
 
-def _dump(form: str, path: str, mod: IRModule, made: Executable) -> str:
-    """Write code in a form; give the file."""
+def _source(form: str, mod: IRModule) -> str:
+    """Print the imported model in a form."""
+    if form == "relax":
+        return str(mod.script(show_meta=True))
+    from ..relay.printer import astext
+
+    # Relay had a quantized model in integers from its import on.
+    return astext(arguments.integers(mod))
+
+
+def _code(form: str, made: Executable) -> str:
+    """Print what was compiled in a form."""
     from ..errors import InputError
 
-    if form == "relax":
-        text = mod.script(show_meta=True)
-    elif form == "relay":
-        from ..relay.printer import astext
-
-        text = astext(mod)
-    elif form == "tir":
-        text = made.tir().script(show_meta=True)
-    else:
-        parts = [part for part in made.vm_executable.mod.imports if part.kind == "llvm"]
-        if not parts:
-            raise InputError(
-                f"LLVM made nothing of a module for {made.target.kind.name}",
-                where=f"--dump-code {form}",
-                fix="leave it out",
-            )
-        text = "\n".join(str(part.inspect_source(form)) for part in parts)
-    arguments.write(path, text)
-    return path
+    if form == "tir":
+        return str(made.tir().script(show_meta=True))
+    parts = [part for part in made.vm_executable.mod.imports if part.kind == "llvm"]
+    if not parts:
+        raise InputError(
+            f"LLVM made nothing of a module for {made.target.kind.name}",
+            where=f"--dump-code {form}",
+            fix="leave it out",
+        )
+    return "\n".join(str(part.inspect_source(form)) for part in parts)
 
 
 def _answer(path: Path, made: Executable, written: list[str]) -> Answer:

@@ -15,8 +15,9 @@ In ~/.bashrc or ~/.zshrc:  source <(tvmlab completion bash)"""
 EXAMPLE = """tvmlab completion bash > tvmlab.bash
 tvmlab completion zsh > _tvmlab"""
 
-# Both look the word before the cursor up, then the command: the values of an option with choices,
-# else a command's options and files. The table is of lines `COMMAND[ OPTION]=WORDS`.
+# Both look the word before the cursor up, then the command: the values of an option, if it takes
+# any (where these are no choices, files); else a command's words and options, and files. The table
+# is of lines `COMMAND[ OPTION]=WORDS`.
 BASH = """\
 _tvmlab() {{
     local current="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}"
@@ -97,10 +98,13 @@ def _tables(parser: argparse.ArgumentParser) -> tuple[dict[str, list[str]], dict
         commands[""].append(name)
         words: list[str] = []
         for action in made._actions:
-            words += action.option_strings or [str(one) for one in action.choices or ()]
+            values = [str(one) for one in action.choices or ()]
+            if action.dest in ("model", "program"):
+                values = [*arguments.NETWORKS]
+            words += action.option_strings or values
             for option in action.option_strings:
-                if action.choices:
-                    options[f"{name} {option}"] = [str(one) for one in action.choices]
+                if action.nargs != 0:
+                    options[f"{name} {option}"] = values
         commands[name] = words
     commands[""] += [option for action in parser._actions for option in action.option_strings]
     return options, commands

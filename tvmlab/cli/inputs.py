@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-__all__ = ["add_inputs", "arrays", "named", "save"]
+__all__ = ["add_inputs", "arrays", "expect_file", "named", "save"]
 
 FILLS = ("random", "zeros", "ones")
 
@@ -45,6 +46,18 @@ def add_inputs(parser: argparse.ArgumentParser, fill: str | None = None) -> None
     )
 
 
+def expect_file(told: argparse.Namespace) -> None:
+    """Say that the file of the inputs is not there: a command asks before anything long.
+
+    Raises
+    ------
+    InputError
+        There is no such file.
+    """
+    if told.inputs and not os.path.exists(told.inputs):
+        raise InputError("there is no such file", where=told.inputs, fix="check the path")
+
+
 def arrays(told: argparse.Namespace, inputs: Sequence[Input]) -> list[Array]:
     """Get an array for each input.
 
@@ -63,9 +76,10 @@ def arrays(told: argparse.Namespace, inputs: Sequence[Input]) -> list[Array]:
     Raises
     ------
     InputError
-        The file cannot be read or is none of these, an input has no array, or no number can be
-        random in its dtype.
+        The file is not there, cannot be read or is none of these, an input has no array, or no
+        number can be random in its dtype.
     """
+    expect_file(told)
     given = _read(told.inputs, inputs) if told.inputs else {}
     absent = [value for value in inputs if value.name not in given]
     if absent and not told.fill:
@@ -114,11 +128,9 @@ def _read(path: str, inputs: Sequence[Input]) -> dict[str, Array]:
     try:
         found = np.load(path, allow_pickle=False)
         if isinstance(found, np.ndarray):
-            return {_only(path, inputs).name: found}
+            return {_only(path, inputs).name: _native(found)}
         with found:
-            return {name: found[name] for name in _known(found.files, path, inputs)}
-    except FileNotFoundError as error:
-        raise InputError("there is no such file", where=path, fix="check the path") from error
+            return {name: _native(found[name]) for name in _known(found.files, path, inputs)}
     except InputError:
         raise
     except Exception as error:  # of the readers of ZIP, of zlib and of Python's own words in it
@@ -128,6 +140,11 @@ def _read(path: str, inputs: Sequence[Input]) -> dict[str, Array]:
             fix='write it with numpy.savez("inputs.npz", NAME=array); objects are not read, for '
             "they can run code",
         ) from error
+
+
+def _native(array: Array) -> Array:
+    """Turn bytes in another machine's order around; the numbers stay."""
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def _known(names: Sequence[str], path: str, inputs: Sequence[Input]) -> Sequence[str]:
@@ -170,11 +187,11 @@ def _picture(path: str, inputs: Sequence[Input]) -> dict[str, Array]:
     try:
         with Image.open(path) as picture:
             array = preprocess(picture)
-    except FileNotFoundError as error:
-        raise InputError("there is no such file", where=path, fix="check the path") from error
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except InputError as error:
+        raise InputError(error.what, where=path, fix=error.fix) from error
+    except Exception as error:  # of Pillow's readers, and of struct and Python in them
         raise InputError(
-            f"this is no picture, or it is damaged: {error}",
+            f"this is no picture, or it is damaged: {telling(error)}",
             where=path,
             fix="give a .jpg or .png file, or arrays in an .npz file",
         ) from error

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable
 
 from ..errors import InputError
+from . import arguments
 
-__all__ = ["expect_apart"]
+__all__ = ["expect_outputs"]
 
 
-def expect_apart(outputs: Iterable[str | None], inputs: Iterable[str | None]) -> None:
-    """Refuse outputs that would replace an input, or each other.
+def expect_outputs(outputs: Iterable[str | None], inputs: Iterable[str | None]) -> None:
+    """Refuse outputs that cannot be written, or would replace an input or each other.
 
     Parameters
     ----------
@@ -21,7 +23,8 @@ def expect_apart(outputs: Iterable[str | None], inputs: Iterable[str | None]) ->
     Raises
     ------
     InputError
-        Two of them are one file, under one name or several.
+        Two of them are one file, under one name or several; a folder is not there, or not to be
+        written; an output is itself a folder.
     """
     read = [path for path in inputs if path]
     written: list[str] = []
@@ -34,7 +37,19 @@ def expect_apart(outputs: Iterable[str | None], inputs: Iterable[str | None]) ->
                     where=path if path == other else f"{path}, which is {other}",
                     fix="write to another file",
                 )
+        if why := _refusal(path):
+            raise arguments.unwritten(path, OSError(why, os.strerror(why)))
         written.append(path)
+
+
+def _refusal(path: str) -> int:
+    """Find the error that writing a file would end in; 0 where there is none to be seen."""
+    folder = os.path.dirname(path) or os.curdir
+    if os.path.isdir(path):
+        return errno.EISDIR
+    if not os.path.isdir(folder):
+        return errno.ENOTDIR if os.path.exists(folder) else errno.ENOENT
+    return 0 if os.access(folder, os.W_OK | os.X_OK) else errno.EACCES
 
 
 def _same(one: str, other: str) -> bool:

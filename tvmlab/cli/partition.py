@@ -7,7 +7,7 @@ from typing import Any
 
 from . import arguments
 from .answer import Answer
-from .outputs import expect_apart
+from .outputs import expect_outputs
 from .stage import stage
 
 __all__ = ["add"]
@@ -25,7 +25,11 @@ def add(commands: arguments.Commands) -> None:
     parser = arguments.command(commands, "partition", run, ABOUT, EXAMPLE)
     arguments.add_model(parser)
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help="write what was made of the model, as TVMScript"
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="write what was made of the model, as TVMScript, "
+        "which tvm.script.from_source reads in Python",
     )
 
 
@@ -35,7 +39,7 @@ def run(told: argparse.Namespace) -> Answer:
 
     from .. import npu
 
-    expect_apart([told.output], [told.model])
+    expect_outputs([told.output], [told.model])
     mod = arguments.integers(arguments.model(told))
     with stage(f"partition {told.model}"):
         cut = npu.partition(mod)

@@ -6,12 +6,14 @@ import argparse
 
 from . import arguments, inputs
 from .answer import Answer
-from .outputs import expect_apart
+from .outputs import expect_outputs
 from .stage import stage
 
 __all__ = ["add"]
 
-ABOUT = """Say where a program's time goes, function by function."""
+ABOUT = """Say where a program's time goes, function by function.
+
+On this machine; on another one `tvmlab run --print-time` times the whole."""
 EXAMPLE = """tvmlab profile digits_resnet --repeat 5 --trace trace.json --flame flame.svg"""
 
 
@@ -31,8 +33,9 @@ def run(told: argparse.Namespace) -> Answer:
     """Profile."""
     from ..profiling import profile
 
-    expect_apart([told.trace, told.flame], [told.program, told.inputs])
-    program = arguments.program(told.program)
+    expect_outputs([told.trace, told.flame], [told.program, told.inputs])
+    inputs.expect_file(told)
+    program = arguments.program(told.program, told.input_shapes)
     arrays = inputs.arrays(told, program.signature.inputs)
     with stage(f"profile {told.program}"):
         found = profile(program, *arrays, repeats=told.repeat)

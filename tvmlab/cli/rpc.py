@@ -19,12 +19,10 @@ SERVER = "tvmlab rpc-server --key tvmlab --tracker 127.0.0.1:9190"
 
 def add(commands: arguments.Commands) -> None:
     """Add the two commands."""
-    tracks = arguments.command(
-        commands, "rpc-tracker", _track, f"Know the RPC servers.\n\n{TRUSTED}", TRACKER
-    )
-    serves = arguments.command(
-        commands, "rpc-server", _serve, f"Measure kernels for others.\n\n{TRUSTED}", SERVER
-    )
+    about = f"Know the RPC servers.\n\n{TRUSTED}"
+    tracks = arguments.command(commands, "rpc-tracker", _track, about, TRACKER, answers=False)
+    about = f"Measure kernels for others, and run packages.\n\n{TRUSTED}"
+    serves = arguments.command(commands, "rpc-server", _serve, about, SERVER, answers=False)
     for each, port in ((tracks, 9190), (serves, 0)):
         each.add_argument("--host", default="127.0.0.1", help="to listen at (%(default)s)")
         each.add_argument("--port", type=int, default=port, help="0 is any (%(default)s)")
@@ -34,7 +32,8 @@ def add(commands: arguments.Commands) -> None:
     serves.add_argument(
         "--tracker",
         metavar="HOST:PORT",
-        help="who knows servers; without one, clients have to know this server's address",
+        help="who knows servers; without one, clients name this server's address: "
+        "`tvmlab run --rpc-server`",
     )
     serves.add_argument(
         "--device-seconds",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import arguments, inputs
 from .answer import Answer
-from .outputs import expect_apart
+from .outputs import expect_outputs
 from .stage import stage
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def add(commands: arguments.Commands) -> None:
     parser.add_argument(
         "-o",
         "--outputs",
+        "--output",  # as tvmc's tutorial wrote it: tvmc took any beginning of an option
         metavar="FILE",
         help="write what it returns to this .npz file, by the names of the model's outputs; as "
         "output_0, output_1, ... where it has none",
@@ -46,9 +47,11 @@ def add(commands: arguments.Commands) -> None:
     )
     parser.add_argument("--print-time", action="store_true", help="time it, and print that")
     arguments.add_timing(parser)
-    parser.add_argument(
+    there = parser.add_mutually_exclusive_group()
+    there.add_argument(
         "--rpc-tracker", metavar="HOST:PORT", help="run on a server that this tracker knows"
     )
+    there.add_argument("--rpc-server", metavar="HOST:PORT", help="run on this very server")
     parser.add_argument(
         "--rpc-key", default="tvmlab", metavar="KEY", help="the server's key (%(default)s)"
     )
@@ -56,7 +59,8 @@ def add(commands: arguments.Commands) -> None:
 
 def run(told: argparse.Namespace) -> Answer:
     """Run."""
-    expect_apart([told.outputs], [told.program, told.inputs])
+    expect_outputs([told.outputs], [told.program, told.inputs])
+    inputs.expect_file(told)
     timed: Measurement | None = None
     with _program(told) as program:
         arrays = inputs.arrays(told, program.signature.inputs)
@@ -71,17 +75,21 @@ def run(told: argparse.Namespace) -> Answer:
 
 def _program(told: argparse.Namespace) -> AbstractContextManager[Executable | RemoteExecutable]:
     """Load a program here, or send it to a server, which lets go of it at the end."""
-    if not told.rpc_tracker:
-        return nullcontext(arguments.program(told.program))
+    if not (told.rpc_tracker or told.rpc_server):
+        return nullcontext(arguments.program(told.program, told.input_shapes))
     from ..errors import InputError
     from ..remote import RemoteExecutable
 
-    if not arguments.is_package(told.program):
+    if not arguments.is_package(told.program) or told.input_shapes:
         raise InputError(
-            "a server runs packages", where=told.program, fix="`tvmlab compile` it first"
+            "a server runs packages, with the input shapes that they were compiled for",
+            where=told.program,
+            fix="`tvmlab compile` it first, and leave --input-shapes out here",
         )
     with stage(f"send {told.program}"):
-        return RemoteExecutable(told.program, tracker=told.rpc_tracker, key=told.rpc_key)
+        return RemoteExecutable(
+            told.program, tracker=told.rpc_tracker, server=told.rpc_server, key=told.rpc_key
+        )
 
 
 def _answer(told: argparse.Namespace, named: dict[str, Any], timed: Measurement | None) -> Answer:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InputError
 from . import arguments
 from .answer import Answer
-from .outputs import expect_apart
+from .outputs import expect_outputs
 
 if TYPE_CHECKING:
     from tvm.ir import IRModule
@@ -18,7 +18,8 @@ __all__ = ["add"]
 ABOUT = """Show a model, or what is in a package.
 
 A package is told about without running any of it. On the screen a model is without its weights; in
-a file it is whole, and can be read again."""
+a file it is whole. Relay text is a model for tvmlab again; Relax is TVMScript, a program that only
+Python reads: tvm.script.from_source."""
 EXAMPLE = """tvmlab show digits_resnet
 tvmlab show digits_resnet --format relay -o digits.relay
 tvmlab show digits.relay --format diagram"""
@@ -31,15 +32,15 @@ def add(commands: arguments.Commands) -> None:
     parser.add_argument(
         "--format",
         choices=FORMATS,
-        help="a table of operators, Relax or Relay text, or a diagram that Mermaid draws, as "
-        "JupyterLab and GitHub do; operators if left out",
+        help="a table of operators, Relax or Relay text (of a quantized model in integers), or a "
+        "diagram that Mermaid draws, as JupyterLab and GitHub do; operators if left out",
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="write it there")
 
 
 def run(told: argparse.Namespace) -> Answer:
     """Show."""
-    expect_apart([told.output], [told.model])
+    expect_outputs([told.output], [told.model])
     if arguments.is_package(told.model):
         return _package(told)
     mod = arguments.model(told)
@@ -81,7 +82,8 @@ def _relax(mod: IRModule, whole: bool) -> Answer:
 def _relay(mod: IRModule, whole: bool) -> Answer:
     from ..relay.printer import astext
 
-    return _text(astext(mod, show_meta_data=whole))
+    # Relay had a quantized model in integers from its import on.
+    return _text(astext(arguments.integers(mod), show_meta_data=whole))
 
 
 def _diagram(mod: IRModule, whole: bool) -> Answer:

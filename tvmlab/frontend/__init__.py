@@ -20,6 +20,8 @@ __all__ = ["Shapes", "load"]
 
 # How Relay text begins: its version, or a function where comments may stand before.
 _RELAY = re.compile(rb"\s*(?:#\[\s*version|v0\.0\.\d\s|def\s+@)")
+# How TVM begins what `IRModule.script` prints.
+_SCRIPT = re.compile(rb"(?:metadata = tvm\.|\s*# from tvm\.script import|\s*@I\.ir_module)")
 # What people hand over by mistake, by its first bytes.
 _OTHERS = {
     b"\xff\xd8\xff": "a JPEG picture",
@@ -145,6 +147,20 @@ def _load_bytes(
             where=where,
             fix="give an ONNX or TensorFlow Lite model; a picture is what a compiled model is "
             "called with, see tvmlab.models.preprocess",
+        )
+    if _SCRIPT.match(data):
+        raise ModelError(
+            "this is TVMScript, which is a program in Python: reading it could run anything",
+            where=where,
+            fix="where you trust it, read it in Python with tvm.script.from_source; Relay text "
+            "(`tvmlab show --format relay`) is read here",
+        )
+    if data[257:262] == b"ustar":
+        raise ModelError(
+            "this is a package of compiled code, or another tar archive, not a model",
+            where=where,
+            fix="run a package with `tvmlab run` or tvmlab.load_executable; give the model that "
+            "it was compiled from",
         )
     from .onnx import import_proto, parse
 

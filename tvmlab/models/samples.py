@@ -110,7 +110,8 @@ def preprocess(image: npt.NDArray[np.uint8] | Image.Image) -> npt.NDArray[np.flo
     Parameters
     ----------
     image : ndarray or PIL.Image.Image
-        uint8 [height, width, 3], or a Pillow image of any mode.
+        uint8 [height, width, 3], or a Pillow image of 1, 8 or 16 bits a channel: it is turned
+        upright as its camera said.
 
     Returns
     -------
@@ -120,12 +121,13 @@ def preprocess(image: npt.NDArray[np.uint8] | Image.Image) -> npt.NDArray[np.flo
     Raises
     ------
     InputError
-        If an array is not uint8 [height, width, 3].
+        If an array is not uint8 [height, width, 3], or an image's mode does not say what
+        white is.
     ToolchainError
         If Pillow is not installed.
     """
     need("PIL", extra="models")
-    from PIL import Image
+    from PIL import Image, ImageOps
 
     if isinstance(image, np.ndarray):
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
@@ -135,10 +137,26 @@ def preprocess(image: npt.NDArray[np.uint8] | Image.Image) -> npt.NDArray[np.flo
                 fix="Give three colours from 0 to 255, the channel axis last.",
             )
         image = Image.fromarray(image)
+    image = _eight_bits(ImageOps.exif_transpose(image))
     small = image.convert("RGB").resize((224, 224), Image.Resampling.BILINEAR)
     picture = np.asarray(small, dtype=np.float32) / np.float32(255)
     picture = (picture - _MEAN) / _STD
     return np.ascontiguousarray(picture.transpose(2, 0, 1)[None])
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """Scale grey levels of 16 bits to 8: Pillow's conversion would cut them off at 255."""
+    from PIL import Image
+
+    if image.mode.startswith("I;16"):
+        return Image.fromarray(np.rint(np.asarray(image) / 257).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        raise InputError(
+            f"The picture's grey levels are of Pillow's mode {image.mode}, which has no white.",
+            where="preprocess",
+            fix="Scale them to 0 ... 255, and save it with 8 bits.",
+        )
+    return image
 
 
 @cache

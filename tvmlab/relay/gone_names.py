@@ -166,7 +166,7 @@ tvm.contrib.graph_executor.GraphModuleDebug | tvm.relax.VirtualMachine | see set
 tvm.contrib.pipeline_executor | - | one machine runs one module
 tvm.contrib.sparse | - | no sparse operators
 tvm.contrib.tflite_runtime | - | LiteRT is a package of its own
-tvm.driver.tvmc | tvmlab | its command line is tvmlab.load, compile and save
+tvm.driver.tvmc | tvmlab | in the shell the command tvmlab, which takes its options
 tvm.hybrid | tvm.script.tirx | write the loops
 tvm.lower | tvm.te.create_prim_func | then tvm.compile
 tvm.micro | - | the runtime for microcontrollers went

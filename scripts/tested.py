@@ -1,0 +1,82 @@
+"""Write down what a run of the tests was made with: a row of docs/tested.md for this Python.
+
+    make tested    # runs `make test`, and then this
+
+The counts come from the files that the two runs of pytest leave in build/. A run with a failure
+leaves the table as it is.
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import platform
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TABLE = ROOT / "docs" / "tested.md"
+RUNS = (ROOT / "build" / "tests.xml", ROOT / "build" / "notebooks.xml")
+PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "torch", "onnxruntime", "ai-edge-litert")
+HEAD = f"""\
+# Tested with
+
+Each row is written by `make tested` after a run of all tests in which nothing failed.
+
+| Python | System | {" | ".join(PACKAGES)} | Tests | Cells | Skipped | Minutes | Day |
+|---|---|{"---|" * len(PACKAGES)}---|---|---|---|---|
+"""
+
+
+def counts(path: Path) -> tuple[int, int, float]:
+    """Return how many tests of a run passed and were skipped, and its seconds."""
+    if not path.is_file():
+        sys.exit(f"{path.relative_to(ROOT)} is not there: run `make tested`")
+    suite = ElementTree.parse(path).getroot().find("testsuite")
+    if suite is None:
+        sys.exit(f"{path.relative_to(ROOT)} tells of no tests: run `make tested`")
+    total, skipped = int(suite.attrib["tests"]), int(suite.attrib["skipped"])
+    if wrong := int(suite.attrib["failures"]) + int(suite.attrib["errors"]):
+        sys.exit(f"{path.relative_to(ROOT)}: {wrong} failed, so nothing is written")
+    return total - skipped, skipped, float(suite.attrib["time"])
+
+
+def row() -> str:
+    """Return this run's row."""
+    (tests, skipped, seconds), (cells, passed_over, more) = (counts(path) for path in RUNS)
+    version = platform.python_version_tuple()
+    return "| {} |".format(
+        " | ".join(
+            [
+                f"{version[0]}.{version[1]}",
+                f"{platform.freedesktop_os_release()['PRETTY_NAME']}, {platform.machine()}",
+                *(importlib.metadata.version(name).split("+")[0] for name in PACKAGES),
+                f"{tests:,}",
+                str(cells),
+                str(skipped + passed_over),
+                f"{(seconds + more) / 60:.0f}",
+                datetime.date.today().isoformat(),
+            ]
+        )
+    )
+
+
+def merged(old: str, new: str) -> str:
+    """Return the table with a new row in place of the one for the same Python."""
+    rows = {row.split("|")[1].strip(): row for row in re.findall(r"^\| 3\..*$", old, re.MULTILINE)}
+    rows[new.split("|")[1].strip()] = new
+    return HEAD + "\n".join(rows[key] for key in sorted(rows)) + "\n"
+
+
+def main() -> None:
+    """Write the table anew."""
+    new = row()
+    old = TABLE.read_text(encoding="utf-8") if TABLE.is_file() else ""
+    TABLE.write_text(merged(old, new), encoding="utf-8")
+    print(f"{TABLE.relative_to(ROOT)}: {new}")
+
+
+if __name__ == "__main__":
+    main()

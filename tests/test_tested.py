@@ -1,0 +1,64 @@
+"""The table of tested versions is written from what a run left, and only from a good one."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
+import tested
+
+SUITE = """<?xml version="1.0"?><testsuites><testsuite name="pytest" errors="{errors}"
+failures="{failures}" skipped="{skipped}" tests="{tests}" time="{time}"></testsuite></testsuites>"""
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """Two good runs, and a table that is not there yet."""
+    paths = tmp_path / "tests.xml", tmp_path / "notebooks.xml"
+    monkeypatch.setattr(tested, "ROOT", tmp_path)
+    monkeypatch.setattr(tested, "RUNS", paths)
+    monkeypatch.setattr(tested, "TABLE", tmp_path / "tested.md")
+    write(paths[0], tests=7000, skipped=28, time=900)
+    write(paths[1], tests=500, skipped=2, time=420)
+    return paths
+
+
+def write(path: Path, **values: float) -> None:
+    path.write_text(SUITE.format(**{"errors": 0, "failures": 0} | values))
+
+
+def test_a_row_of_a_good_run(runs: tuple[Path, Path]) -> None:
+    tested.main()
+    tested.main()  # The same Python again: its row is written anew.
+    rows = [line for line in tested.TABLE.read_text().splitlines() if line.startswith("| 3.")]
+    assert len(rows) == 1
+    cells = [cell.strip() for cell in rows[0].strip("|").split("|")]
+    assert cells[0] == f"{sys.version_info[0]}.{sys.version_info[1]}"
+    assert cells[2] == importlib.metadata.version("apache-tvm")
+    assert cells[8:12] == ["6,972", "498", "30", "22"]
+    head = tested.TABLE.read_text().splitlines()[4]
+    assert head.count("|") == rows[0].count("|")
+
+
+def test_rows_of_other_pythons_stay(runs: tuple[Path, Path]) -> None:
+    tested.TABLE.write_text("| 3.9 | of old |\n")
+    tested.main()
+    assert "| 3.9 | of old |" in tested.TABLE.read_text()
+
+
+@pytest.mark.parametrize("kind", ["errors", "failures"])
+def test_a_run_that_failed_writes_nothing(runs: tuple[Path, Path], kind: str) -> None:
+    write(runs[1], tests=9, skipped=0, time=1, **{kind: 1})
+    with pytest.raises(SystemExit, match="1 failed, so nothing is written"):
+        tested.main()
+    assert not tested.TABLE.exists()
+
+
+def test_a_run_that_is_not_there(runs: tuple[Path, Path]) -> None:
+    runs[0].unlink()
+    with pytest.raises(SystemExit, match="make tested"):
+        tested.main()

@@ -1,0 +1,41 @@
+"""Advice of the package's functions, in the words of the command line."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["for_the_shell"]
+
+
+def for_the_shell(fix: str) -> str:
+    """Rewrite what a function's error advises.
+
+    Parameters
+    ----------
+    fix : str
+        In Python's words: ``"fix them with shapes={'x': (1, 3)}"``.
+
+    Returns
+    -------
+    str
+        The same, with the options that mean those arguments; as it was where it names none.
+    """
+    for written, spelled in _SPELLED:
+        fix = written.sub(spelled, fix)
+    return fix
+
+
+def _shapes(found: re.Match[str]) -> str:
+    sizes = re.sub(r"[\s']|,$", "", found["sizes"])
+    return f'--input-shapes "{found["name"]}:[{sizes}]"'
+
+
+_SPELLED = (
+    (re.compile(r"shapes=\{'(?P<name>[^']*)': \((?P<sizes>[^()]*)\)\}"), _shapes),
+    (re.compile(r"\btvmlab\.load\(model, shapes=\.\.\.\)"), "--input-shapes"),
+    (re.compile(r"\bleave `?shapes`? out"), "leave --input-shapes out"),
+    (re.compile(r'\bcross_compiler="([^"]*)"'), r"--cross-compiler \1"),
+    (re.compile(r"\btvmlab\.tune\(\.\.\., records=\.\.\.\)"), "`tvmlab tune -o FILE`"),
+    (re.compile(r"\bmake a new RemoteExecutable"), "run it again"),
+    (re.compile("^the error above this one is TVM's own"), "--verbose prints TVM's own error"),
+)
