@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 import os
+import platform
 import signal
 import subprocess
 import tarfile
@@ -270,6 +271,13 @@ def test_names_do_nothing_to_a_terminal(name: str, place: str, saved: Path) -> N
     with pytest.raises(PackageError, match="control characters in its names"):
         package.describe(path)
     assert "control characters in its names" in refused(path, saved.with_name("x.npy"))
+
+
+def test_another_processor_is_named(saved: Path) -> None:
+    other = "x86_64" if platform.machine() == "aarch64" else "aarch64"
+    path = described_as(saved, {"target": {"kind": "llvm", "mtriple": f"{other}-linux-gnu"}})
+    words = refused(path, saved.with_name("x.npy"))
+    assert f"compiled for a processor of {other}-linux-gnu" in words
 
 
 def test_a_program_that_cannot_be_read(saved: Path) -> None:

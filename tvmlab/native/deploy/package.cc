@@ -3,6 +3,7 @@
 #include <tvm/ffi/extra/json.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "archive.h"
@@ -20,6 +21,15 @@ constexpr int64_t kFormat = 4, kMostMetadata = int64_t{1} << 20, kMostBytes = in
 const std::string kBefore = "{\"sha256\": \"";
 constexpr size_t kDigits = 64;
 constexpr int kDeepest = 64;
+
+// What LLVM calls the processors that this program is built for; empty for others.
+#if defined(__x86_64__)
+constexpr std::string_view kProcessor = "x86_64";
+#elif defined(__aarch64__)
+constexpr std::string_view kProcessor = "aarch64";
+#else
+constexpr std::string_view kProcessor = "";
+#endif
 
 template <typename T>
 T Field(const json::Object& object, const char* name) {
@@ -118,6 +128,15 @@ Package Open(const std::string& path) try {
     throw Refused("it was compiled for " + std::string(Field<String>(target, "kind")) +
                       ", and this program runs on processors",
                   path, "compile the model for a target of kind llvm");
+  }
+  if (target.count(String("mtriple"))) {
+    const std::string triple = Name(Field<String>(target, "mtriple"));
+    const std::string processor = triple.substr(0, triple.find('-'));
+    if (!kProcessor.empty() && processor != kProcessor) {
+      throw Refused("it was compiled for a processor of " + triple + ", and this one is of " +
+                        std::string(kProcessor),
+                    path, "compile the model for this machine");
+    }
   }
   if (target.count(String("num-cores"))) package.threads = Field<int64_t>(target, "num-cores");
   const auto files = Field<json::Object>(said, "files");
