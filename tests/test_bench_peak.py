@@ -41,7 +41,7 @@ def test_the_loop_of_dot_products_computes_what_its_operations_say(
     machine = Machine.of(tvmlab.host_target())
     dot = machine.dot8 or machine.dot16 if dtype == "int8" else machine.dot16
     if dot is None:
-        pytest.skip(f"this processor has no instruction that sums products of {dtype}")
+        pytest.skip(f"this processor lacks an instruction that sums products of {dtype}")
     monkeypatch.setattr(_peak, "_STEPS", 50)
     loop = bench.PeakLoop(dtype)
     loop()

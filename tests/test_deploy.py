@@ -165,7 +165,7 @@ def test_the_largest_of_every_dtype(dtype: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(found, numbers[order], rtol=1e-5)
 
 
-@pytest.mark.skipif(physical_cores() < 2, reason="a machine of one core has one thread")
+@pytest.mark.skipif(physical_cores() < 2, reason="this machine has one processor")
 def test_a_target_without_a_number_of_cores_has_all(tmp_path: Path) -> None:
     """TVM's own choice is half of the processors. The program is ended when it has its threads."""
     proto = model([node("Exp", ["x"], ["y"])], {"x": (1 << 20,)}, ["y"])

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import platform
 import subprocess
 import sys
 import tarfile
@@ -252,6 +253,23 @@ def test_a_library_for_another_machine_is_refused(
     with pytest.raises(PackageError, match="the library cannot be loaded here") as caught:
         tvmlab.load_executable(path)
     assert "made for" in said(caught.value)
+
+
+def test_the_processor_is_named_before_the_library_is_tried(saved: Path, tmp_path: Path) -> None:
+    other = "x86_64" if platform.machine() == "aarch64" else "aarch64"
+    path = tmp_path / "other.tar"
+    target = {"kind": "llvm", "mtriple": f"{other}-linux-gnu"}
+    path.write_bytes(resealed(saved, {"target": target}))
+    with pytest.raises(PackageError, match=f"it is for a processor of {other}-linux") as caught:
+        tvmlab.load_executable(path)
+    said(caught.value)
+
+
+def test_another_version_is_named(saved: Path, tmp_path: Path) -> None:
+    path = tmp_path / "old.tar"
+    path.write_bytes(resealed(saved, {"versions": {"tvm": "0.5.0"}}))
+    with pytest.warns(RuntimeWarning, match=r"compiled with TVM 0\.5\.0, and this is 0\."):
+        tvmlab.load_executable(path)
 
 
 def test_constants_stand_beside_the_library(tmp_path: Path) -> None:

@@ -140,6 +140,22 @@ def test_names_that_do_not_serve(names: list[str]) -> None:
         assert [one.name for one in Signature.of(told).outputs] == ["output_0", "output_1"]
 
 
+def test_what_could_not_be_read_again_is_not_written(
+    executable: tvmlab.Executable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_MOST_METADATA", "_MOST_BYTES"):
+        monkeypatch.setattr(package, name, 100)
+        with pytest.raises(PackageError, match=r"have .* bytes; at most 100 are read") as caught:
+            executable.save(tmp_path / "large.tar")
+        said(caught.value)
+        monkeypatch.undo()
+    odd = Signature((Input("x\x1b[2J", ("n", 4), "float32"),), executable.signature.outputs)
+    named = tvmlab.Executable(executable.vm_executable, executable.target, odd)
+    with pytest.raises(PackageError, match="names with control characters"):
+        named.save(tmp_path / "odd.tar")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_options_go_to_the_linker(executable: tvmlab.Executable, tmp_path: Path) -> None:
     path = executable.save(
         tmp_path / "named.tar",

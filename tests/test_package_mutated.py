@@ -5,9 +5,11 @@ Some have checksums that are right: what is wrong with them stands in what they 
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
+import platform
 import signal
 import subprocess
 import tarfile
@@ -244,9 +246,56 @@ def test_members_come_in_their_order(names: tuple[str, ...], saved: Path) -> Non
     assert "where it should be" in refused(path, saved.with_name("x.npy"))
 
 
+def described_as(saved: Path, change: dict[str, Any]) -> Path:
+    """The package with other metadata, under a checksum that is right."""
+    files = members(saved)
+    known = json.loads(files["metadata.json"]) | change
+    del known["sha256"]
+    path = saved.with_name("described.tar")
+    path.write_bytes(resealed(files, package._sealed(known)))
+    return path
+
+
+@pytest.mark.parametrize("name", ["\x1b[2J", "a\nfake line", "\x7f", "\x9b31m", "n\0"])
+@pytest.mark.parametrize("place", ["name", "shape", "runtime"])
+def test_names_do_nothing_to_a_terminal(name: str, place: str, saved: Path) -> None:
+    (said_so,) = json.loads(members(saved)["metadata.json"])["inputs"]
+    path = described_as(
+        saved,
+        {
+            "name": {"inputs": [said_so | {"name": name}]},
+            "shape": {"inputs": [said_so | {"shape": [name, 4]}]},
+            "runtime": {"runtimes": [name]},
+        }[place],
+    )
+    with pytest.raises(PackageError, match="control characters in its names"):
+        package.describe(path)
+    assert "control characters in its names" in refused(path, saved.with_name("x.npy"))
+
+
+def test_another_processor_is_named(saved: Path) -> None:
+    other = "x86_64" if platform.machine() == "aarch64" else "aarch64"
+    path = described_as(saved, {"target": {"kind": "llvm", "mtriple": f"{other}-linux-gnu"}})
+    words = refused(path, saved.with_name("x.npy"))
+    assert f"compiled for a processor of {other}-linux-gnu" in words
+
+
+def test_a_program_that_cannot_be_read(saved: Path) -> None:
+    files = members(saved) | {"program.vm": b""}
+    known = json.loads(files["metadata.json"])
+    del known["sha256"]
+    digest = hashlib.sha256(b"").hexdigest()
+    known["files"]["program.vm"] = {"bytes": 0, "sha256": digest}
+    path = saved.with_name("none.tar")
+    path.write_bytes(resealed(files, package._sealed(known)))
+    assert "the program cannot be read" in refused(path, saved.with_name("x.npy"))
+
+
 def test_a_folder_and_an_empty_file_are_refused(saved: Path, tmp_path: Path) -> None:
     (tmp_path / "empty.tar").touch()
     for path in (tmp_path, tmp_path / "empty.tar"):
         with pytest.raises(TvmlabError):
             package.describe(path)
         assert str(path) in refused(path, saved.with_name("x.npy"))
+    with pytest.raises(PackageError, match="cannot be read: Is a directory"):
+        package.describe(tmp_path)

@@ -216,8 +216,9 @@ def test_a_server_that_is_ended(ended: tuple[RemoteExecutable, Running]) -> None
     there, running = ended
     running.send(signal.SIGKILL)
     running.process.wait()
-    with pytest.raises(RemoteError, match="lost to us"):
+    with pytest.raises(RemoteError, match="lost to us") as caught:
         call_for_ever(there)
+    assert "Check failed" not in said(caught.value)
     with pytest.raises(RemoteError, match="it was closed"):
         there.time(X)
 

@@ -8,6 +8,7 @@ import os
 import shlex
 import tempfile
 import threading
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import astuple
 from pathlib import Path
@@ -23,7 +24,7 @@ from ._telling import telling
 from .errors import PackageError, TargetError, ToolchainError
 from .schedule import Summary, Work
 from .signature import Signature
-from .target import as_target, host_target, missing_features
+from .target import as_target, host_target, missing_features, other_processor, system_triple
 
 if TYPE_CHECKING:
     from .profiling import Profile
@@ -345,6 +346,19 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
         except (TypeError, ValueError) as error:
             raise package.damaged(path, error) from error
         made = as_target(found.target)
+        if made.kind.name == "llvm" and (alien := other_processor(made, system_triple())):
+            raise PackageError(
+                f"the library cannot be loaded here: it is for {alien}",
+                where=f"{path}, made for {made}",
+                fix="load it on a machine of that kind, or compile the model again for this one",
+            )
+        if _series(found.versions.get("tvm", "")) != _series(tvm.__version__):
+            warnings.warn(
+                f"{path} was compiled with TVM {found.versions.get('tvm')}, and this is "
+                f"{tvm.__version__}: if it does not run, compile the model again",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         library.load_runtimes(path, found.runtimes)
         # The host's threads are set before the first kernel runs, as when it was compiled here.
         if made.kind.name == "llvm":
@@ -358,3 +372,8 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
                 fix="load it on a machine of that kind, or compile the model again for this one",
             ) from error
     return Executable(module, made, Signature(found.inputs, found.outputs), work=work)
+
+
+def _series(version: str) -> list[str]:
+    """Take the part of a version within which nothing that is called changes."""
+    return version.split(".")[:2]

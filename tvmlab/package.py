@@ -15,8 +15,9 @@ import errno
 import hashlib
 import json
 import os
+import re
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -46,6 +47,8 @@ _AFTER = len(_BEFORE) + 64
 # More than any model that fits; a damaged header cannot ask for more.
 _MOST_BYTES = 4 << 30
 _MOST_METADATA = 1 << 20
+# A terminal does what they say: a name with them can clear the screen, or fake a line.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True)
@@ -188,10 +191,11 @@ def pack(
     Raises
     ------
     PackageError
-        The file cannot be written.
+        The file cannot be written, or could not be read again: something is too large, or has a
+        name with control characters.
     """
     try:
-        said = {
+        said: dict[str, Any] = {
             "format": _FORMAT,
             "versions": dict(versions),
             "target": dict(target),
@@ -201,7 +205,9 @@ def pack(
             "work": dict(work),
             "files": {name: asdict(_measure(folder / name)) for name in (LIBRARY, PROGRAM)},
         }
-        (folder / METADATA).write_bytes(_sealed(said))
+        sealed = _sealed(said)
+        _expect_readable(path, said, {METADATA: len(sealed), **_sizes(said)})
+        (folder / METADATA).write_bytes(sealed)
         with whole(path) as part, tarfile.open(part, "w") as archive:
             for name in (METADATA, LIBRARY, PROGRAM):
                 entry = tarfile.TarInfo(name)
@@ -214,6 +220,28 @@ def pack(
             where=str(path),
             fix="choose an existing folder that you may write to and that has space",
         ) from error
+
+
+def _sizes(said: Mapping[str, Any]) -> dict[str, int]:
+    return {name: member["bytes"] for name, member in said["files"].items()}
+
+
+def _expect_readable(path: Path, said: Any, sizes: Mapping[str, int]) -> None:
+    """Refuse to write what would be refused when it is read."""
+    if any(map(_CONTROL.search, _texts(said))):
+        raise PackageError(
+            "the network has names with control characters",
+            where=str(path),
+            fix="give its inputs and outputs other names",
+        )
+    for name, size in sizes.items():
+        most = _MOST_METADATA if name == METADATA else _MOST_BYTES
+        if size > most:
+            raise PackageError(
+                f"{name} would have {size:,} bytes; at most {most:,} are read",
+                where=str(path),
+                fix="compile a smaller model, or a part of it",
+            )
 
 
 def damaged(path: Path, error: Exception) -> PackageError:
@@ -246,6 +274,12 @@ def _read(path: Path, folder: Path | None) -> Description:
         raise PackageError(
             "there is no such file", where=str(path), fix="check the path"
         ) from error
+    except (PermissionError, IsADirectoryError) as error:
+        raise PackageError(
+            f"the file cannot be read: {error.strerror}",
+            where=str(path),
+            fix="give a file that you may read",
+        ) from error
     except (
         *(OSError, ValueError, KeyError, TypeError),
         *(AttributeError, OverflowError, RecursionError),
@@ -268,6 +302,8 @@ def _read(path: Path, folder: Path | None) -> Description:
 
 def _described(said: Mapping[str, Any]) -> Description:
     """Put into form what the metadata say; what is raised says what is wrong with them."""
+    if any(map(_CONTROL.search, _texts(said))):
+        raise ValueError("there are control characters in its names")
     return Description(
         inputs=tuple(
             Input(str(value["name"]), _shape(value["shape"]), str(value["dtype"]))
@@ -287,6 +323,17 @@ def _described(said: Mapping[str, Any]) -> Description:
         work=dict(said["work"]),
         members={name: Member(**said["files"][name]) for name in (LIBRARY, PROGRAM)},
     )
+
+
+def _texts(tree: Any) -> Iterator[str]:
+    """List all names and texts in what JSON can hold."""
+    if isinstance(tree, str):
+        yield tree
+    elif isinstance(tree, list | Mapping):
+        for part in tree:
+            yield from _texts(part)
+        if isinstance(tree, Mapping):
+            yield from _texts([*tree.values()])
 
 
 def _shape(sizes: Any) -> tuple[int | str, ...]:

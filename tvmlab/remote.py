@@ -321,6 +321,8 @@ def _words(error: Exception) -> str:
     text = str(error).strip()
     if isinstance(error, RPCSessionTimeoutError):
         return text.rpartition("RPCSessionTimeoutError: ")[2]
+    if "kShutdown" in text:
+        return "it ended the connection"
     if isinstance(error, RPCError):
         return text.partition("Error caught from RPC call:")[2].strip() or text
     return text or type(error).__name__

@@ -29,6 +29,7 @@ __all__ = [
     "host_target",
     "lacking",
     "missing_features",
+    "other_processor",
     "physical_cores",
     "runtime_threads",
     "split_target",
@@ -341,13 +342,25 @@ def lacking(target: tvm.target.Target, triple: str, features: Collection[str]) -
     str
         As `missing_features`.
     """
-    wanted = _triple(target)
-    if wanted.partition("-")[0] != triple.partition("-")[0]:
-        return f"a processor of {wanted}"
+    if other := other_processor(target, triple):
+        return other
     # Without either, LLVM compiles for the least processor of the architecture.
     named = "mcpu" in target.attrs or "mattr" in target.attrs
     absent = _features(target) - set(features) if named else set()
     return ", ".join(sorted(name for name in absent if name.startswith(_INSTRUCTIONS)))
+
+
+def other_processor(target: tvm.target.Target, triple: str) -> str:
+    """Name what a CPU target is for where that is another kind of processor; else nothing.
+
+    Parameters
+    ----------
+    target, triple
+        As of `lacking`.
+    """
+    wanted = _triple(target)
+    same = wanted.partition("-")[0] == triple.partition("-")[0]
+    return "" if same else f"a processor of {wanted}"
 
 
 def cpu_features() -> set[str]:

@@ -3,6 +3,7 @@
 #include <tvm/ffi/extra/json.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "archive.h"
@@ -21,20 +22,42 @@ const std::string kBefore = "{\"sha256\": \"";
 constexpr size_t kDigits = 64;
 constexpr int kDeepest = 64;
 
+// What LLVM calls the processors that this program is built for; empty for others.
+#if defined(__x86_64__)
+constexpr std::string_view kProcessor = "x86_64";
+#elif defined(__aarch64__)
+constexpr std::string_view kProcessor = "aarch64";
+#else
+constexpr std::string_view kProcessor = "";
+#endif
+
 template <typename T>
 T Field(const json::Object& object, const char* name) {
   return object.at(String(name)).cast<T>();
 }
 
+// A terminal does what control characters say: a name with them can clear the screen, or fake a line.
+std::string Name(const String& text) {
+  const std::string name = text;
+  for (size_t i = 0; i < name.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(name[i]);
+    const auto next = i + 1 < name.size() ? static_cast<unsigned char>(name[i + 1]) : 0;
+    if (byte < 0x20 || byte == 0x7f || (byte == 0xc2 && next >= 0x80 && next < 0xa0)) {
+      TVM_FFI_THROW(ValueError) << "there are control characters in its names";
+    }
+  }
+  return name;
+}
+
 Input ReadInput(const json::Object& said) {
-  Input input{Field<String>(said, "name"),
+  Input input{Name(Field<String>(said, "name")),
               {},
               tvm::ffi::StringToDLDataType(Field<String>(said, "dtype"))};
   for (const json::Value& size : Field<json::Array>(said, "shape")) {
     if (const auto number = size.try_cast<int64_t>()) {
       input.shape.emplace_back(*number);
     } else {
-      input.shape.emplace_back(std::string(size.cast<String>()));
+      input.shape.emplace_back(Name(size.cast<String>()));
     }
   }
   return input;
@@ -97,7 +120,7 @@ Package Open(const std::string& path) try {
     package.inputs.push_back(ReadInput(input.cast<json::Object>()));
   }
   for (const json::Value& kind : Field<json::Array>(said, "runtimes")) {
-    package.runtimes.emplace_back(kind.cast<String>());
+    package.runtimes.emplace_back(Name(kind.cast<String>()));
   }
   const auto target = Field<json::Object>(said, "target");
   package.target = json::Stringify(target);
@@ -105,6 +128,15 @@ Package Open(const std::string& path) try {
     throw Refused("it was compiled for " + std::string(Field<String>(target, "kind")) +
                       ", and this program runs on processors",
                   path, "compile the model for a target of kind llvm");
+  }
+  if (target.count(String("mtriple"))) {
+    const std::string triple = Name(Field<String>(target, "mtriple"));
+    const std::string processor = triple.substr(0, triple.find('-'));
+    if (!kProcessor.empty() && processor != kProcessor) {
+      throw Refused("it was compiled for a processor of " + triple + ", and this one is of " +
+                        std::string(kProcessor),
+                    path, "compile the model for this machine");
+    }
   }
   if (target.count(String("num-cores"))) package.threads = Field<int64_t>(target, "num-cores");
   const auto files = Field<json::Object>(said, "files");
