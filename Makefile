@@ -45,6 +45,7 @@ test-all: cross ## make test, with other processors under an emulator, nothing s
 
 notebooks: setup ## execute the notebooks and write their outputs (ARGS=... picks some)
 	@$(PY) scripts/notebooks.py $(ARGS)
+	@$(PY) scripts/translations.py
 
 gallery: setup ## build the site from the notebooks' outputs and check it (build/gallery/html)
 	@$(PY) scripts/gallery.py

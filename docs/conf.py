@@ -76,7 +76,8 @@ def tell_readers(app: Any, page: str, template: str, context: dict[str, Any], do
     context["furo_navigation_tree"] = tree.replace(
         'role="heading"', 'role="heading" aria-level="2"'
     )
-    if app.config.language != "en" and page != "index" and "body" in context:
+    own = ROOT / f"{page.replace('notebooks/', 'notebooks/zh/', 1)}.ipynb"
+    if app.config.language != "en" and page != "index" and not own.is_file() and "body" in context:
         context["body"] = f'<div lang="en">{context["body"]}</div>'
 
 

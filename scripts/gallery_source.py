@@ -1,8 +1,8 @@
 """What Sphinx reads: `docs/`, the notebooks with links to the glossary, the cards, the reference.
 
-The notebooks in `notebooks/` are for JupyterLab and stay as they are. Copies of them get what a
-site has besides: the alt texts where Sphinx looks for them, a line of facts under the title, and
-the glossary's links.
+The notebooks in `notebooks/` are for JupyterLab and stay as they are. Copies of them, or of their
+translations, get what a site has besides: the alt texts where Sphinx looks for them, a line of
+facts under the title, and the glossary's links.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from gallery_errors import GalleryError
 from gallery_glossary import Linker, read_terms, terms_of
 from gallery_thumbnails import alt_text, kind_of_figure, thumbnail
 from languages import Language
+from translations import raised
 
 CARDS = "<!-- cards -->"  # where the first page wants them
 CONTENTS = "notebooks/*"  # and where it wants the list for the navigation
+FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 LINK_TO_FILE = re.compile(r"\]\(\.\./([^)#\s]+)\)")
 
 # The reference: our public modules, in the order in which one meets them.
@@ -84,7 +86,10 @@ def stage(root: Path, source: Path, language: Language) -> None:
         new.mkdir(parents=True)
     cards, contents = [], []
     for path in sorted((root / "notebooks").glob("[0-9][0-9]_*.ipynb")):
-        notebook = json.loads(path.read_text(encoding="utf-8"))
+        own = language.notebook(path)
+        notebook = json.loads(own.read_text(encoding="utf-8"))
+        if own != path:
+            at_home(notebook)
         cards.append(card(notebook, path.stem, pictures, language))
         title = language.about(path.stem, notebook)["title"]
         contents.append(f"{path.name[:2]} {title} <notebooks/{path.stem}>")
@@ -92,8 +97,8 @@ def stage(root: Path, source: Path, language: Language) -> None:
             copy = source / linked
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(root / linked, copy)
-        shutil.copyfile(path, originals / path.name)
-        write_solutions(path, folder)
+        shutil.copyfile(own, originals / path.name)
+        write_solutions(path, own, folder)
         line = language.facts(notebook["metadata"]["tvmlab"])
         page = for_the_site(notebook, path.name, Linker(terms_of(terms, path.stem)), line)
         (folder / path.name).write_text(json.dumps(page), encoding="utf-8")
@@ -106,13 +111,41 @@ def stage(root: Path, source: Path, language: Language) -> None:
     write_reference(source / "reference")
 
 
-def write_solutions(notebook: Path, folder: Path) -> None:
-    """Copy the solutions to a notebook's exercises, a page that only the notebook links to."""
+def at_home(notebook: dict[str, Any]) -> None:
+    """Let the links of a translated notebook lead from the folder in which its page is."""
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "markdown":
+            cell["source"] = raised("".join(cell["source"]))
+        for output in cell.get("outputs", []):
+            if text := output.get("data", {}).get("text/markdown"):
+                output["data"]["text/markdown"] = raised("".join(text))
+
+
+def write_solutions(notebook: Path, own: Path, folder: Path) -> None:
+    """Copy the solutions to a notebook's exercises, a page that only the notebook links to.
+
+    Parameters
+    ----------
+    notebook, own : Path
+        The notebook, and what stands in for it in this language, with headings of its own.
+    folder : Path
+        Where the notebooks' pages are.
+    """
     file = notebook.parent / "solutions" / f"{notebook.stem}.md"
     if file.is_file():
         (folder / file.parent.name).mkdir(exist_ok=True)
         text = "---\norphan: true\n---\n\n" + file.read_text(encoding="utf-8")
+        if own != notebook:
+            for here, there in zip(headings(notebook), headings(own), strict=True):
+                text = text.replace(f"#{heading_anchor(here)})", f"#{heading_anchor(there)})")
         (folder / file.parent.name / file.name).write_text(text, encoding="utf-8")
+
+
+def headings(notebook: Path) -> list[str]:
+    """Return the headings of a notebook, in order."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    prose = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
+    return re.findall(r"^#{1,6} (.+)$", re.sub(FENCED, "", "\n".join(prose)), re.MULTILINE)
 
 
 def card(notebook: dict[str, Any], stem: str, pictures: Path, language: Language) -> str:

@@ -50,6 +50,11 @@ class Language:
         own: dict[str, Any] = notebook["metadata"]["tvmlab"]
         return own if self is ENGLISH else own | chinese().get(stem, {})
 
+    def notebook(self, path: Path) -> Path:
+        """Return a notebook's translation into this language, or `path` itself if there is none."""
+        own = path.parent / self.folder / path.name
+        return own if own.is_file() else path
+
     def needed(self, about: dict[str, Any]) -> str:
         """Return what a notebook needs besides its environment."""
         return self.comma.join(about["needs"]) or self.nothing

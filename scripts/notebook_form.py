@@ -18,6 +18,8 @@ from nbformat import NotebookNode
 
 IGNORED = "nbval-ignore-output"
 MEASURED = "measured_with"  # In an ignored cell's metadata: the code that made its output.
+TRANSLATED = ("zh",)  # Folders of notebooks/ that scripts/translations.py writes.
+TRANSLATES = "translates"  # In a translated cell's metadata: the English text that it says.
 
 KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 # Without the Python version: the same notebook runs on several.
@@ -89,7 +91,8 @@ def canonical(notebook: NotebookNode) -> NotebookNode:
     """Return a copy that holds only what belongs in the repository, in one form.
 
     Kept are the sources, ids and tags of cells, the outputs without what changes from run to run,
-    the mark of the code that an ignored output belongs to, and the metadata under `tvmlab`.
+    the marks of the code that an ignored output belongs to and of the text that a translation says,
+    and the metadata under `tvmlab`.
     Execution counts run from 1 in the order of the code cells.
     """
     result = nbformat.v4.new_notebook()
@@ -102,10 +105,9 @@ def canonical(notebook: NotebookNode) -> NotebookNode:
     count = 0
     for cell in result.cells:
         tags = sorted(set(cell.metadata.get("tags", [])))
-        measured = cell.metadata.get(MEASURED) if IGNORED in tags else None
-        cell.metadata = nbformat.from_dict(
-            ({"tags": tags} if tags else {}) | ({MEASURED: measured} if measured else {})
-        )
+        marked = [MEASURED] * (IGNORED in tags) + [TRANSLATES] * (cell.cell_type == "markdown")
+        marks = {name: cell.metadata[name] for name in marked if cell.metadata.get(name)}
+        cell.metadata = nbformat.from_dict(({"tags": tags} if tags else {}) | marks)
         cell.source = "\n".join(line.rstrip() for line in cell.source.strip("\n").split("\n"))
         if cell.cell_type != "code":
             continue

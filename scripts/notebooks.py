@@ -33,6 +33,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbformat import NotebookNode
 from notebook_form import (
+    TRANSLATED,
     NotebookError,
     dumps,
     load,
@@ -161,7 +162,13 @@ def find(paths: Sequence[str]) -> list[Path]:
             found.update(
                 file
                 for file in path.rglob("*.ipynb")
-                if not {".ipynb_checkpoints", "build"} & set(file.relative_to(path).parts)
+                if not {".ipynb_checkpoints", "build", *TRANSLATED}
+                & set(file.relative_to(path).parts)
+            )
+        elif path.is_file() and path.resolve().parent.name in TRANSLATED:
+            raise NotebookError(
+                f"{path}: its code and outputs are copies: execute the English notebook, then run "
+                "scripts/translations.py"
             )
         elif path.is_file():
             found.add(path)

@@ -29,8 +29,9 @@ def table(language: Language) -> str:
     rows = [language.head, "|---|---|---|---|---|---|"]
     for path in sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")):
         about = language.about(path.stem, json.loads(path.read_text(encoding="utf-8")))
+        own = language.notebook(path).relative_to(ROOT).as_posix()
         rows.append(
-            f"| {path.name[:2]} | [{about['title']}](notebooks/{path.name}) | {about['summary']} "
+            f"| {path.name[:2]} | [{about['title']}]({own}) | {about['summary']} "
             f"| {language.levels[about['level']]} | {about['minutes']} | {language.needed(about)} |"
         )
     return "\n".join(rows)

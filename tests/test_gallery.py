@@ -15,7 +15,7 @@ from gallery_check import pages, problems
 from gallery_glossary import read_terms
 from gallery_source import MODULES
 from gallery_thumbnails import alt_text, kind_of_figure
-from languages import chinese
+from languages import ENGLISH, SIMPLIFIED, chinese
 
 import tvmlab
 
@@ -67,8 +67,9 @@ def test_figures_keep_their_alt_texts(site: Path) -> None:
 
 
 def test_the_notebooks_can_be_had_as_they_are_committed(site: Path) -> None:
-    offered = {path.name: path.read_bytes() for path in (site / "_downloads").rglob("*.ipynb")}
-    assert offered == {path.name: path.read_bytes() for path in NOTEBOOKS}
+    for folder, language in ((site, ENGLISH), (site / "zh", SIMPLIFIED)):
+        offered = {path.name: path.read_bytes() for path in folder.glob("_downloads/*/*.ipynb")}
+        assert offered == {path.name: language.notebook(path).read_bytes() for path in NOTEBOOKS}
 
 
 def test_previous_and_next_are_the_reading_order(site: Path) -> None:
@@ -113,13 +114,17 @@ def test_every_page_leads_to_itself_in_the_other_language(site: Path) -> None:
         assert back in found[site / "zh" / page].links
 
 
-def test_the_chinese_site_has_chinese_titles_around_english_pages(site: Path) -> None:
+def test_the_chinese_site_has_translations_and_chinese_titles_around_english_pages(
+    site: Path,
+) -> None:
     index = text(site, "zh/index.html")
     for path in NOTEBOOKS:
         assert chinese()[path.stem]["summary"] in index
         page = text(site, f"zh/notebooks/{path.stem}.html")
         assert chinese()[path.stem]["title"] in page
-        assert '<div lang="en">' in page
+        translated = SIMPLIFIED.notebook(path) != path
+        assert ("<h2>自己动手" in page) is translated
+        assert ('<div lang="en">' in page) is not translated
     assert '<html class="no-js" lang="zh-CN"' in index
     for word in ("下一页", "笔记本", "术语表", "搜索"):
         assert word in index

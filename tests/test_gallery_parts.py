@@ -12,7 +12,7 @@ import pytest
 from gallery_check import FIRST_PAGE_LIMIT, problems
 from gallery_errors import GalleryError
 from gallery_glossary import OTHER_MEANINGS, Linker, read_terms, terms_of
-from gallery_source import for_the_site, linked_files, write_solutions
+from gallery_source import at_home, for_the_site, linked_files, write_solutions
 from gallery_thumbnails import thumbnail
 from PIL import Image
 
@@ -169,11 +169,34 @@ def test_solutions_are_pages_that_no_list_has(tmp_path: Path) -> None:
     (notebook.parent / "solutions").mkdir(parents=True)
     page = tmp_path / "made" / "solutions" / "00_begin.md"
     page.parents[1].mkdir()
-    write_solutions(notebook, page.parents[1])
+    write_solutions(notebook, notebook, page.parents[1])
     assert not page.exists()
     (notebook.parent / "solutions" / page.name).write_text("# Solutions\n")
-    write_solutions(notebook, page.parents[1])
+    write_solutions(notebook, notebook, page.parents[1])
     assert page.read_text() == "---\norphan: true\n---\n\n# Solutions\n"
+
+
+def test_solutions_lead_to_the_headings_of_a_translation(tmp_path: Path) -> None:
+    path, own = tmp_path / "00_begin.ipynb", tmp_path / "zh" / "00_begin.ipynb"
+    (tmp_path / "solutions").mkdir()
+    (tmp_path / "solutions" / "00_begin.md").write_text("[up](../00_begin.ipynb#On-your-own)")
+    own.parent.mkdir()
+    for file, heading in ((path, "On your own"), (own, "自己 动手")):
+        fenced = prose(f"```\n# none\n```\n## {heading}")
+        file.write_text(json.dumps(notebook(prose("# A"), fenced)), encoding="utf-8")
+    made = tmp_path / "made"
+    made.mkdir()
+    write_solutions(path, own, made)
+    text = (made / "solutions" / "00_begin.md").read_text(encoding="utf-8")
+    assert text.endswith("[up](../00_begin.ipynb#自己-动手)")
+
+
+def test_a_translation_leads_from_the_page_of_the_notebook() -> None:
+    output = {"output_type": "display_data", "data": {"text/markdown": ["[b](../01_b.ipynb)"]}}
+    book = notebook(prose("[a](../../a.py), [c](02_c.ipynb)"), code("table", output))
+    at_home(book)
+    assert book["cells"][0]["source"] == "[a](../a.py), [c](02_c.ipynb)"
+    assert book["cells"][1]["outputs"][0]["data"]["text/markdown"] == "[b](01_b.ipynb)"
 
 
 def test_files_that_a_notebook_links_to_come_along(tmp_path: Path) -> None:
