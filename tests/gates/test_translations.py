@@ -30,6 +30,8 @@ AS_ENGLISH = (
     (r"## 延伸阅读", "## Further reading"),
     (r"笔记本 (?=\d)", "notebook "),
     (r"第 (\d+) [步级行]", r"step \1"),
+    ("（", "("),
+    ("）", ")"),
 )
 
 
