@@ -7,7 +7,7 @@ one list of terms; its plurals are found too.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gallery_errors import GalleryError
@@ -58,17 +58,21 @@ class Linker:
     terms : sequence of str
         What the glossary explains. One that is written with a capital is found in that spelling
         only; the others also at the beginning of a sentence.
+    words : mapping of str to str
+        Other words for terms, in a language that puts no spaces between words.
     """
 
-    def __init__(self, terms: Sequence[str]) -> None:
+    def __init__(self, terms: Sequence[str], words: Mapping[str, str] | None = None) -> None:
         self.linked: set[str] = set()
         self._terms = set(terms)
+        self._words = {word: term for word, term in (words or {}).items() if term in self._terms}
         # The longest first, so that "composite function" is not taken for "function".
         spelt = "|".join(_pattern(term) for term in sorted(terms, key=len, reverse=True))
         code = "|".join(re.escape(term) for term in AS_CODE & self._terms) or r"(?!)"
+        other = "|".join(sorted(self._words, key=len, reverse=True)) or r"(?!)"
         self._find = re.compile(
             rf"`(?P<code>{code})`(?!`)|(?P<elsewhere>{ELSEWHERE})"
-            rf"|(?<![\w`./-])(?P<term>{spelt})(?![\w`-]|[./]\w)",
+            rf"|(?P<word>{other})|(?<![\w`./-])(?P<term>{spelt})(?![\w`-]|[./]\w)",
             re.DOTALL | re.MULTILINE,
         )
 
@@ -77,7 +81,7 @@ class Linker:
         return self._find.sub(self._replace, source)
 
     def _replace(self, match: re.Match[str]) -> str:
-        words = match["code"] or match["term"]
+        words = match["code"] or match["word"] or match["term"]
         if words is None:
             return match[0]
         words = re.sub(r"\s+", " ", words)
@@ -88,7 +92,9 @@ class Linker:
         return f"{{term}}`{words}`" if words == term else f"{{term}}`{words} <{term}>`"
 
     def _term(self, words: str) -> str:
-        """Return the term that was found in a plural, or at the beginning of a sentence."""
+        """Return the term that was found by another word, in a plural, or as a sentence begins."""
+        if words in self._words:
+            return self._words[words]
         for form in (words, words[0].lower() + words[1:]):
             for term in (form, form.removesuffix("s"), form.removesuffix("es")):
                 if term in self._terms:

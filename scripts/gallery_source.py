@@ -99,8 +99,10 @@ def stage(root: Path, source: Path, language: Language) -> None:
             shutil.copyfile(root / linked, copy)
         shutil.copyfile(own, originals / path.name)
         write_solutions(path, own, folder)
-        line = language.facts(notebook["metadata"]["tvmlab"])
-        page = for_the_site(notebook, path.name, Linker(terms_of(terms, path.stem)), line)
+        file = f"{{download}}`{language.file} <../originals/{path.name}>`"
+        line = f"{language.facts(notebook['metadata']['tvmlab'])} · {file}"
+        linker = Linker(terms_of(terms, path.stem), language.words())
+        page = for_the_site(notebook, path.name, linker, line)
         (folder / path.name).write_text(json.dumps(page), encoding="utf-8")
     index = root / "docs" / language.folder / "index.md"
     text = index.read_text(encoding="utf-8")
@@ -196,8 +198,7 @@ def for_the_site(notebook: dict[str, Any], name: str, linker: Linker, line: str)
         else:
             cell["source"] = linker.link(source)
     title, _, rest = cells[0]["source"].partition("\n")
-    download = f"{{download}}`the notebook <../originals/{name}>`"
-    cells[0]["source"] = f"{title}\n\n{{.facts}}\n{line} · {download}\n{rest}"
+    cells[0]["source"] = f"{title}\n\n{{.facts}}\n{line}\n{rest}"
     # At the end of a page the theme has links to both neighbours itself.
     lines = cells[-1]["source"].splitlines()
     cells[-1]["source"] = "\n".join(line for line in lines if not _neighbours(line))

@@ -9,6 +9,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 CHINESE = ROOT / "docs" / "zh" / "notebooks.toml"
+CHINESE_TERMS = ROOT / "docs" / "zh" / "terms.toml"
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,9 @@ class Language:
         The head of README's table of notebooks.
     summary, minute, minutes, needs : str
         A notebook's summary, its minutes (one, or several) and its needs, each around ``{}``.
-    nothing, comma : str
-        What a notebook needs that needs nothing, and what stands between two needs.
+    nothing, comma, file : str
+        What a notebook needs that needs nothing, what stands between two needs, and what the link
+        to a notebook's file says.
     levels : dict of str to str
         What the levels are called.
     """
@@ -40,6 +42,7 @@ class Language:
     needs: str
     nothing: str
     comma: str
+    file: str
     levels: dict[str, str]
 
     def about(self, stem: str, notebook: dict[str, Any]) -> dict[str, Any]:
@@ -54,6 +57,13 @@ class Language:
         """Return a notebook's translation into this language, or `path` itself if there is none."""
         own = path.parent / self.folder / path.name
         return own if own.is_file() else path
+
+    def words(self) -> dict[str, str]:
+        """Return this language's own words for the glossary's terms."""
+        if self is ENGLISH:
+            return {}
+        words: dict[str, str] = tomllib.loads(CHINESE_TERMS.read_text(encoding="utf-8"))
+        return words
 
     def needed(self, about: dict[str, Any]) -> str:
         """Return what a notebook needs besides its environment."""
@@ -82,6 +92,7 @@ ENGLISH = Language(
     needs="needs {}",
     nothing="nothing more",
     comma=", ",
+    file="the notebook",
     levels={level: level for level in ("beginner", "intermediate", "advanced")},
 )
 SIMPLIFIED = Language(
@@ -94,6 +105,7 @@ SIMPLIFIED = Language(
     needs="另需：{}",
     nothing="无",
     comma="、",
+    file="下载笔记本",
     levels={"beginner": "入门", "intermediate": "进阶", "advanced": "高级"},
 )
 LANGUAGES = (ENGLISH, SIMPLIFIED)

@@ -14,6 +14,7 @@ from gallery_errors import GalleryError
 from gallery_glossary import OTHER_MEANINGS, Linker, read_terms, terms_of
 from gallery_source import at_home, for_the_site, linked_files, write_solutions
 from gallery_thumbnails import thumbnail
+from languages import SIMPLIFIED
 from PIL import Image
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -76,6 +77,20 @@ def test_a_word_with_another_meaning_is_a_term_that_the_notebook_has(stem: str) 
             linker.link("".join(cell["source"]))
     assert linker.linked >= OTHER_MEANINGS[stem]
     assert set(terms_of(terms, stem)) == set(terms) - OTHER_MEANINGS[stem]
+
+
+def test_chinese_words_lead_to_terms() -> None:
+    linker = Linker(TERMS, {"调度": "schedule", "零点": "zero point", "目标": "target"})
+    linked = "{term}`Relay` 的*{term}`调度 <schedule>`*，调度（schedule）、目标、`零点`"
+    assert linker.link("Relay 的*调度*，调度（schedule）、目标、`零点`") == linked
+    assert linker.linked == {"Relay", "schedule"}
+
+
+def test_every_chinese_word_is_of_a_term_and_is_used() -> None:
+    words, terms = SIMPLIFIED.words(), read_terms(ROOT / "docs" / "glossary.md")
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "notebooks/zh").glob("*.ipynb")]
+    assert set(words.values()) <= set(terms)
+    assert [word for word in words if not any(word in text for text in texts)] == []
 
 
 def test_a_glossary_without_terms_is_refused(tmp_path: Path) -> None:
@@ -151,7 +166,7 @@ def test_a_page_gets_its_facts_and_leaves_its_last_line_of_links_to_the_theme() 
     links = "[← 00 One](00_one.ipynb) · [02 Two →](02_two.ipynb)"
     cells = prose(f"# Count\n\n{links}"), code("a", figure("A dot.")), prose(f"Relay.\n\n{links}")
     made = for_the_site(notebook(*cells), "01_count.ipynb", Linker(TERMS), "easy")["cells"]
-    assert made[0]["source"].startswith("# Count\n\n{.facts}\neasy · {download}")
+    assert made[0]["source"].startswith("# Count\n\n{.facts}\neasy\n")
     assert made[0]["source"].endswith(links)
     assert made[1]["metadata"]["mystnb"] == {"image": {"alt": "A dot."}}
     assert made[2]["source"].strip() == "{term}`Relay`."
