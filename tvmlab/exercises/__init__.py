@@ -21,6 +21,8 @@ _FROM = {
     "check_blocked": "move_from_relay_to_relax",
     "check_choose": "import_quantized_models",
     "check_crop": "import_a_resnet",
+    "check_damaged_files": "deploy_from_the_command_line",
+    "check_data_begin": "deploy_from_the_command_line",
     "check_dense_pattern": "move_from_relay_to_relax",
     "check_dequantize": "build_tvm",
     "check_drop_one": "move_from_relay_to_relax",
@@ -38,6 +40,7 @@ _FROM = {
     "check_tile_choice": "import_a_resnet",
     "check_wide_vectors": "start_here",
     "check_wins": "tune_a_model",
+    "check_words": "deploy_from_the_command_line",
 }
 
 __all__ = sorted(_FROM)
