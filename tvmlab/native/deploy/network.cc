@@ -88,8 +88,7 @@ ffi::Module Load(Package& package) {
   file << std::exchange(package.library, {});
   file.close();
   if (!file) throw Refused("there is no space for the library", path, "let TMPDIR name a folder");
-  const ffi::Module library =
-      LoadLibrary(path, package.path, "compile the model for this machine");
+  const ffi::Module library = LoadLibrary(path, package.path, "compile the model for this machine");
   // Beside each other they need the constants once; linked into one file, twice.
   const auto read =
       ffi::Function::GetGlobalRequired("ffi.Module.load_from_bytes.relax.VMExecutable");
@@ -161,9 +160,11 @@ void Network::Check(const std::vector<ffi::Tensor>& inputs) const {
       if (!fits) continue;
       const auto* number = std::get_if<int64_t>(&declared.shape[d]);
       // A name stands for the first size that it meets.
-      fits = shape[d] == (number ? *number
-                                 : sizes.emplace(std::get<std::string>(declared.shape[d]), shape[d])
-                                       .first->second);
+      fits =
+          shape[d] ==
+          (number
+               ? *number
+               : sizes.emplace(std::get<std::string>(declared.shape[d]), shape[d]).first->second);
     }
     if (!fits) refuse("input " + declared.name + " has the shape [" + given + "]");
   }

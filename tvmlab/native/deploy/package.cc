@@ -27,9 +27,8 @@ T Field(const json::Object& object, const char* name) {
 }
 
 Input ReadInput(const json::Object& said) {
-  Input input{Field<String>(said, "name"),
-              {},
-              tvm::ffi::StringToDLDataType(Field<String>(said, "dtype"))};
+  Input input{
+      Field<String>(said, "name"), {}, tvm::ffi::StringToDLDataType(Field<String>(said, "dtype"))};
   for (const json::Value& size : Field<json::Array>(said, "shape")) {
     if (const auto number = size.try_cast<int64_t>()) {
       input.shape.emplace_back(*number);
