@@ -111,14 +111,15 @@ def tags(cell: NotebookNode) -> list[str]:
 
 
 def texts(cell: NotebookNode) -> Iterator[str]:
-    """Yield every text that a code cell has put out."""
+    """Yield every text that a code cell has put out; a picture is none, whatever it is made of."""
     for output in cell.outputs:
         if output.output_type == "stream":
             yield output.text
         elif output.output_type == "error":
             yield "\n".join([output.ename, output.evalue, *output.traceback])
         else:
-            yield from (str(data) for mime, data in output.data.items() if mime != "image/png")
+            data = output.data.items()
+            yield from (str(text) for mime, text in data if not mime.startswith("image/"))
 
 
 @cache
@@ -333,9 +334,10 @@ def readable_output(page: Page) -> Iterator[str]:
 def figures_have_alt(page: Page) -> Iterator[str]:
     for cell in page.code:
         for output in cell.outputs:
-            if not any(mime.startswith("image/") for mime in output.get("data", {})):
+            kind = next((m for m in output.get("data", {}) if m.startswith("image/")), None)
+            if kind is None:
                 continue
-            alt = output.get("metadata", {}).get("image/png", {}).get("alt")
+            alt = output.get("metadata", {}).get(kind, {}).get("alt")
             if not is_sentence(alt):
                 yield f"{cell.id}: the figure's alt text {alt!r} is not a sentence"
             elif output.data.get("text/plain") != alt:
