@@ -17,6 +17,11 @@ RUN apt-get update \
       ca-certificates cmake g++ make ninja-build python3 python3-venv \
  && rm -rf /var/lib/apt/lists/*
 
+# The tools of notebook 09: about 350 MB, most of it LLVM for clang-tidy, and valgrind.
+COPY scripts/lab-tools.sh /opt/src/scripts/
+COPY tvmlab/assets/lab-tools.txt /opt/src/tvmlab/assets/
+RUN sh /opt/src/scripts/lab-tools.sh && rm -rf /var/lib/apt/lists/*
+
 # The one who runs the notebooks; 1000 is the first user of most machines, so files that are
 # written to a folder mapped in belong to them there.
 RUN useradd --uid 1000 --create-home --shell /bin/bash lab

@@ -125,7 +125,7 @@ def test_parameters_have_relays_names(
 
 
 def test_dcgan_draws_what_pytorch_draws() -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="torch is not installed")
     mod, params = testing.dcgan.get_workload(2, ngf=2, random_len=7)
     rng = np.random.default_rng(0)
     values = {

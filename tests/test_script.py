@@ -112,9 +112,10 @@ def test_operators_are_read_as_they_were_printed(name: str) -> None:
 @pytest.fixture(scope="module")
 def integers() -> tvm.IRModule:
     """The digits network, computing in integers."""
-    quantized = pytest.importorskip("tvmlab.models.quantized")
-    pytest.importorskip("onnxruntime")
-    model = quantized.quantized_onnx(models.digits_resnet())
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    from tvmlab.models.quantized import quantized_onnx
+
+    model = quantized_onnx(models.digits_resnet())
     return FakeQuantizationToInteger()(tvmlab.load(model))
 
 

@@ -21,8 +21,6 @@ SOLUTIONS = ROOT / "notebooks" / "solutions"
 # What a check needs of the cells before, by notebook and exercise: ids of cells, or code (which has
 # a space in it) that stands in for cells that measure.
 NEEDS = ROOT / "tests" / "gates" / "exercise_needs.toml"
-# Notebooks whose checks are still written out in their cells.
-UNMOVED = ROOT / "tests" / "solutions"
 
 RIGHT = "the right answer"
 STUB = "the stub"
@@ -62,8 +60,6 @@ class Exercise:
 def exercises_of(notebook: NotebookNode, path: Path) -> list[Exercise]:
     """Return a notebook's exercises with their answers, in the order of the file of answers."""
     code = {cell.id: cell.source for cell in notebook.cells if cell.cell_type == "code"}
-    if (unmoved := UNMOVED / f"{path.stem}.toml").exists():
-        return _unmoved(code, unmoved)
     file = SOLUTIONS / f"{path.stem}.md"
     assert file.exists(), f"{path.name}: no worked solutions, expected {file.relative_to(ROOT)}"
     needs = tomllib.loads(NEEDS.read_text(encoding="utf-8")).get(path.stem, {})
@@ -134,17 +130,3 @@ def answered(source: str, answer: str) -> str:
     lines = source.splitlines()
     head, tail = lines[: first.end_lineno], lines[last.lineno - 1 :]
     return "\n".join([*head, "", answer.strip("\n"), "", *tail])
-
-
-def _unmoved(code: dict[str, str], file: Path) -> list[Exercise]:
-    found = []
-    for name, exercise in tomllib.loads(file.read_text(encoding="utf-8")).items():
-        source, stub = code[name], exercise["stub"].strip("\n")
-        assert source.count(stub) == 1, f"{name}: the stub stands {source.count(stub)} times in it"
-        answers = [Answer(STUB, source, NOT_YET)]
-        for what, text in (exercise["wrong"] | {RIGHT: exercise["right"]}).items():
-            says = DONE if what == RIGHT else NOT_YET
-            answers.append(Answer(what, source.replace(stub, text.strip("\n")), says))
-        before = [code.get(piece, piece) for piece in exercise.get("before", [])]
-        found.append(Exercise(name, before, answers))
-    return found

@@ -17,19 +17,17 @@ from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
-from notebook_form import IGNORED, MEASURED, NEEDS, TOOL_TAG, code_marks, dumps, tools_of
+from notebook_form import IGNORED, MEASURED, TOOL_TAG, code_marks, dumps, tools_of
 
 from tvmlab import lab_tools
 
 ROOT = Path(__file__).resolve().parents[2]
 TAGS = {IGNORED, "raises-exception"}
-LEVELS = ("beginner", "intermediate", "advanced")
 OPENING = ["What you'll do", "What you'll learn", "What you'll need"]
 CLOSING = ["On your own", "In practice", "Further reading"]
 MIME_TYPES = {"text/plain", "text/html", "text/markdown", "image/png", "image/svg+xml"}
 MAX_CELL_LINES = 25
 MAX_OUTPUT_LINES = 100
-MAX_MINUTES = 2
 MIN_COMPARED = 5
 
 
@@ -111,14 +109,15 @@ def tags(cell: NotebookNode) -> list[str]:
 
 
 def texts(cell: NotebookNode) -> Iterator[str]:
-    """Yield every text that a code cell has put out."""
+    """Yield every text that a code cell has put out; a picture is none, whatever it is made of."""
     for output in cell.outputs:
         if output.output_type == "stream":
             yield output.text
         elif output.output_type == "error":
             yield "\n".join([output.ename, output.evalue, *output.traceback])
         else:
-            yield from (str(data) for mime, data in output.data.items() if mime != "image/png")
+            data = output.data.items()
+            yield from (str(text) for mime, text in data if not mime.startswith("image/"))
 
 
 @cache
@@ -168,35 +167,6 @@ def execution_counts(page: Page) -> Iterator[str]:
     for want, cell in enumerate(code, 1):
         if cell["execution_count"] != want:
             yield f"{cell.get('id')}: execution count {cell['execution_count']}, expected {want}"
-
-
-@rule
-def metadata(page: Page) -> Iterator[str]:
-    about = page.raw["metadata"].get("tvmlab")
-    keys = {"title", "minutes", "level", "needs", "summary"}
-    if not isinstance(about, dict) or set(about) - {"thumbnail"} != keys:
-        listed = ", ".join(sorted(keys))
-        yield f"metadata: `tvmlab` must have exactly the keys {listed}, and may have thumbnail"
-        return
-    h1 = next((text for _, level, text in page.headings if level == 1), None)
-    if about["title"] != h1:
-        yield f"metadata: the title {about['title']!r} is not the first heading {h1!r}"
-    minutes = about["minutes"]
-    if type(minutes) is not int or not 1 <= minutes <= MAX_MINUTES:
-        yield f"metadata: minutes is {minutes!r}, expected whole minutes from 1 to {MAX_MINUTES}"
-    if about["level"] not in LEVELS:
-        yield f"metadata: level is {about['level']!r}, expected one of {', '.join(LEVELS)}"
-    # The table of notebooks prints it under the heading "you will".
-    if not re.fullmatch(r"(?=[a-z]+ )(?:\S+ ){3,}\S*[^\s.!?]", str(about["summary"])):
-        yield f"metadata: the summary {about['summary']!r} does not complete 'you will ...'"
-    if not isinstance(about["needs"], list):
-        yield "metadata: needs is not a list"
-        return
-    for name in about["needs"]:
-        if name in packages():
-            yield f"metadata: {name!r} comes with requirements.txt: no need of this notebook's own"
-        elif name not in NEEDS:
-            yield f"metadata: nobody knows how to look for the need {name!r} (see NEEDS)"
 
 
 # The cells.
@@ -333,9 +303,10 @@ def readable_output(page: Page) -> Iterator[str]:
 def figures_have_alt(page: Page) -> Iterator[str]:
     for cell in page.code:
         for output in cell.outputs:
-            if not any(mime.startswith("image/") for mime in output.get("data", {})):
+            kind = next((m for m in output.get("data", {}) if m.startswith("image/")), None)
+            if kind is None:
                 continue
-            alt = output.get("metadata", {}).get("image/png", {}).get("alt")
+            alt = output.get("metadata", {}).get(kind, {}).get("alt")
             if not is_sentence(alt):
                 yield f"{cell.id}: the figure's alt text {alt!r} is not a sentence"
             elif output.data.get("text/plain") != alt:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from exercise_answers import (
-    UNMOVED,
     Answer,
     Exercise,
     answered,
@@ -25,7 +24,6 @@ from notebook_samples import good
 from notebooks import execute, find
 
 NOTEBOOKS = sorted(find([]))
-MOVED = [path for path in NOTEBOOKS if not (UNMOVED / f"{path.stem}.toml").exists()]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -36,7 +34,7 @@ def test_every_exercise_has_its_answers(path: Path) -> None:
     assert all(len(one.answers) > 2 for one in found)  # The stub, the right one, and more.
 
 
-@pytest.mark.parametrize("path", MOVED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_the_exercises_keep_their_form(path: Path) -> None:
     notebook = load(path)
     named = titles(notebook)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import notebook_links  # noqa: F401  (enters its rules into RULES)
+import notebook_metadata  # noqa: F401  (as well)
 import notebook_numbers
 import pytest
 from nbformat import NotebookNode

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import notebook_links  # noqa: F401  (enters its rules into RULES)
+import notebook_metadata  # noqa: F401  (as well)
 import notebook_numbers  # noqa: F401  (as well)
 import pytest
 from notebook_form import load

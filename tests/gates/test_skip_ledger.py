@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import datetime
 import os
 import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
@@ -190,3 +192,33 @@ def test_the_ledger_says_why_since_when_and_what_brings_each_back() -> None:
         assert entry["back"]
         assert datetime.date(2026, 11, 20) <= entry["since"] <= datetime.date.today()
         assert not re.fullmatch(entry["reason"], "it fails today")
+
+
+def reasons(tree: ast.Module) -> Iterator[str]:
+    """Yield the reasons for skips that a file writes out, an x where a value is filled in."""
+    for call in ast.walk(tree):
+        if not isinstance(call, ast.Call):
+            continue
+        name = (
+            call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        )
+        given = [keyword.value for keyword in call.keywords if keyword.arg == "reason"]
+        given += call.args[:1] if name in ("skip", "absent") else []
+        if name not in ("skip", "skipif", "importorskip", "absent"):
+            continue
+        for value in given:
+            if isinstance(value, ast.Constant) and " " in str(value.value):
+                yield str(value.value)
+            elif isinstance(value, ast.JoinedStr):
+                parts = (p.value if isinstance(p, ast.Constant) else "x" for p in value.values)
+                yield "".join(map(str, parts))
+
+
+def test_the_ledger_knows_every_reason_that_the_tests_give() -> None:
+    """On another machine other tests are skipped: what their lines say is known as well."""
+    entries = tomllib.loads((ROOT / "tests" / "skips.toml").read_text())["skip"]
+    known = re.compile("|".join(f"(?:{entry['reason']})" for entry in entries))
+    files = [path for path in (ROOT / "tests").rglob("*.py") if path.name != Path(__file__).name]
+    found = {reason for path in files for reason in reasons(ast.parse(path.read_text("utf-8")))}
+    assert len(found) > 20
+    assert [reason for reason in sorted(found) if not known.fullmatch(reason)] == []

@@ -37,8 +37,7 @@ template <typename... Parts>
 // TVM's constants lie in plain host memory; one made by hand on a device, or with strides, does
 // not, and is left alone.
 bool Readable(const ffi::Tensor& tensor, DLDataType dtype) {
-  return tensor.dtype() == dtype && tensor.IsContiguous() &&
-         tensor.device().device_type == kDLCPU;
+  return tensor.dtype() == dtype && tensor.IsContiguous() && tensor.device().device_type == kDLCPU;
 }
 
 template <typename T>
@@ -112,9 +111,9 @@ ffi::Tensor FoldTo(const QuantizeCall& call) {
   }
   // TVM allocates: the code that frees a constant must not lie in a library that it may outlive.
   const auto allocate = ffi::Function::GetGlobalRequired("runtime.TVMTensorAllocWithScope");
-  const auto out = allocate(ffi::Shape(call.data.shape()), ffi::StringToDLDataType(call.out_dtype),
-                            DLDevice{kDLCPU, 0}, nullptr)
-                       .cast<ffi::Tensor>();
+  auto out = allocate(ffi::Shape(call.data.shape()), ffi::StringToDLDataType(call.out_dtype),
+                      DLDevice{kDLCPU, 0}, nullptr)
+                 .cast<ffi::Tensor>();
   int64_t nan;
   if constexpr (std::is_same_v<Out, int16_t>) {
     // The quantizer has no int16. What saturates at int32's ends first ends up at the same value.

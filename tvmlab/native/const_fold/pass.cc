@@ -86,9 +86,9 @@ ffi::Optional<Expr> Callback(const QuantizePattern& pattern, const Expr& call,
     return Field<ffi::Tensor>(node_map.at(part), "value");
   };
   if (RoundsAsOnnx(call)) return std::nullopt;
-  const auto folded = tvmlab::Fold(
-      {tensor(pattern.data), tensor(pattern.scale), tensor(pattern.zero_point),
-       Attribute<int64_t>(call, "axis"), Attribute<ffi::String>(call, "out_dtype")});
+  const auto folded =
+      tvmlab::Fold({tensor(pattern.data), tensor(pattern.scale), tensor(pattern.zero_point),
+                    Attribute<int64_t>(call, "axis"), Attribute<ffi::String>(call, "out_dtype")});
   if (!folded) return std::nullopt;
   // None for the type, which follows from the tensor, and for the place in a source.
   return Tvm("relax.MakeTensorConst", *folded, nullptr, nullptr);

@@ -54,7 +54,8 @@ std::string Archive::Read(const std::string& name, int64_t most) {
     sum += ' ' - static_cast<unsigned char>(byte);
   }
   const std::string_view found = all.substr(0, all.substr(0, kName).find('\0'));
-  const bool named = found == name && all.find_first_not_of('\0', kPrefix) >= kPrefix + kPrefixLength;
+  const bool named =
+      found == name && all.find_first_not_of('\0', kPrefix) >= kPrefix + kPrefixLength;
   if (said != sum || !named || (all[kType] != '0' && all[kType] != '\0')) {
     Refuse("there is no file " + name + " where it should be");
   }

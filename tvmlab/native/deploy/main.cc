@@ -61,12 +61,18 @@ Options Read(const std::vector<std::string>& words) {
     if (i + 1 == words.size()) throw Usage();
     const std::string& name = words[i];
     const std::string& value = words[++i];
-    if (name == "--top") options.top = Number(value);
-    else if (name == "--labels") options.labels = value;
-    else if (name == "--output") options.output = value;
-    else if (name == "--repeats") options.repeats = Number(value);
-    else if (name == "--library") options.libraries.push_back(value);
-    else throw Usage();
+    if (name == "--top")
+      options.top = Number(value);
+    else if (name == "--labels")
+      options.labels = value;
+    else if (name == "--output")
+      options.output = value;
+    else if (name == "--repeats")
+      options.repeats = Number(value);
+    else if (name == "--library")
+      options.libraries.push_back(value);
+    else
+      throw Usage();
   }
   if (files.empty()) throw Usage();
   options.package = files[0];
@@ -112,8 +118,8 @@ double Median(Network& network, const std::vector<tvm::ffi::Tensor>& inputs, siz
   for (double& time : times) {
     const auto start = std::chrono::steady_clock::now();
     network.Run(inputs);
-    time = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
-               .count();
+    time =
+        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   }
   std::sort(times.begin(), times.end());
   return (times[(repeats - 1) / 2] + times[repeats / 2]) / 2;

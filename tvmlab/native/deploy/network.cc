@@ -69,8 +69,7 @@ size_t Cores(const cpu_set_t& usable) {
   std::set<std::string> cores;
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
     if (!CPU_ISSET(cpu, &usable)) continue;
-    const std::string topology =
-        "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/";
+    const std::string topology = "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/";
     std::string package, core;
     std::ifstream(topology + "physical_package_id") >> package;
     std::ifstream(topology + "core_id") >> core;
@@ -113,8 +112,7 @@ ffi::Module Load(Package& package) {
   file << std::exchange(package.library, {});
   file.close();
   if (!file) throw Refused("there is no space for the library", path, "let TMPDIR name a folder");
-  const ffi::Module library =
-      LoadLibrary(path, package.path, "compile the model for this machine");
+  const ffi::Module library = LoadLibrary(path, package.path, "compile the model for this machine");
   // Beside each other they need the constants once; linked into one file, twice.
   const auto read =
       ffi::Function::GetGlobalRequired("ffi.Module.load_from_bytes.relax.VMExecutable");
@@ -186,9 +184,11 @@ void Network::Check(const std::vector<ffi::Tensor>& inputs) const {
       if (!fits) continue;
       const auto* number = std::get_if<int64_t>(&declared.shape[d]);
       // A name stands for the first size that it meets.
-      fits = shape[d] == (number ? *number
-                                 : sizes.emplace(std::get<std::string>(declared.shape[d]), shape[d])
-                                       .first->second);
+      fits =
+          shape[d] ==
+          (number
+               ? *number
+               : sizes.emplace(std::get<std::string>(declared.shape[d]), shape[d]).first->second);
     }
     if (!fits) refuse("input " + declared.name + " has the shape [" + given + "]");
   }

@@ -121,8 +121,7 @@ void WriteNpy(const std::string& path, const tvm::ffi::Tensor& tensor) {
     if (dtype.code == code && dtype.lanes == 1 && dtype.bits % 8 == 0) kind = letter;
   }
   if (kind.empty() || !tensor.IsContiguous()) {
-    throw Refused("NumPy has no such array: " +
-                      std::string(tvm::ffi::DLDataTypeToString(dtype)),
+    throw Refused("NumPy has no such array: " + std::string(tvm::ffi::DLDataTypeToString(dtype)),
                   path, "leave --output out, or let the model return numbers that NumPy knows");
   }
   std::string header = std::string("{'descr': '") + (dtype.bits == 8 ? '|' : '<') + kind +

@@ -36,7 +36,8 @@ T Field(const json::Object& object, const char* name) {
   return object.at(String(name)).cast<T>();
 }
 
-// A terminal does what control characters say: a name with them can clear the screen, or fake a line.
+// A terminal does what control characters say: a name with them can clear the screen, or fake a
+// line.
 std::string Name(const String& text) {
   const std::string name = text;
   for (size_t i = 0; i < name.size(); ++i) {

@@ -35,8 +35,8 @@ void Add(std::array<uint32_t, 8>& state, const unsigned char* block) {
   }
   auto [a, b, c, d, e, f, g, h] = state;
   for (size_t i = 0; i < 64; ++i) {
-    const uint32_t one = h + (Right(e, 6) ^ Right(e, 11) ^ Right(e, 25)) + ((e & f) ^ (~e & g)) +
-                         kRounds[i] + w[i];
+    const uint32_t one =
+        h + (Right(e, 6) ^ Right(e, 11) ^ Right(e, 25)) + ((e & f) ^ (~e & g)) + kRounds[i] + w[i];
     const uint32_t two =
         (Right(a, 2) ^ Right(a, 13) ^ Right(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
     h = g, g = f, f = e, e = d + one, d = c, c = b, b = a, a = one + two;

@@ -25,9 +25,8 @@ class Player {
 
   void operator()(const Load& load) {
     if (auto& tensor = tensors_[static_cast<size_t>(load.tensor)]) {
-      ForEachRun(load.offset, InDram(load), [&](int64_t at, int64_t count) {
-        tensor->Read(at, count, Unit::kDma);
-      });
+      ForEachRun(load.offset, InDram(load),
+                 [&](int64_t at, int64_t count) { tensor->Read(at, count, Unit::kDma); });
     }
     Write(load.address, InSram(load), Unit::kDma);
   }
@@ -35,9 +34,8 @@ class Player {
   void operator()(const Store& store) {
     Read(store.address, InSram(store), Unit::kDma);
     auto& tensor = *tensors_[static_cast<size_t>(store.tensor)];
-    ForEachRun(store.offset, InDram(store), [&](int64_t at, int64_t count) {
-      tensor.Write(at, count, Unit::kDma);
-    });
+    ForEachRun(store.offset, InDram(store),
+               [&](int64_t at, int64_t count) { tensor.Write(at, count, Unit::kDma); });
   }
 
   template <typename T>

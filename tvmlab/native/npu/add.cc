@@ -39,8 +39,7 @@ struct Ratios {
 };
 
 TVMLAB_NPU_CLONES
-void Onnx(const int32_t* lhs, const int32_t* rhs, int64_t count, Ratios ratios,
-          int32_t* out) {
+void Onnx(const int32_t* lhs, const int32_t* rhs, int64_t count, Ratios ratios, int32_t* out) {
   for (int64_t i = 0; i < count; ++i) {
     const float right = Fused(rhs[i], ratios.rhs, ratios.common);
     const float sum = Fused(lhs[i], ratios.lhs, right);
@@ -77,9 +76,8 @@ void Machine::Execute(const Add& add) {
                          add.rhs_shift);
           });
         }
-        WithFixedPoint(static_cast<Rounding>(add.out_rounding), [&](auto way) {
-          Finish<way()>(lhs, rhs, add.channels, add, lhs);
-        });
+        WithFixedPoint(static_cast<Rounding>(add.out_rounding),
+                       [&](auto way) { Finish<way()>(lhs, rhs, add.channels, add, lhs); });
       }
       Narrow(lhs, out.dtype, add.channels, Pixel(out, y, x));
     }

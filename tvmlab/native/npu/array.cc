@@ -21,7 +21,11 @@ constexpr int64_t kGathered = 1 << 16;  // numbers of the left matrix at a time:
 class Gather {
  public:
   Gather(const uint8_t* sram, const Matmul& m)
-      : in_(Input(m)), rows_(Rows(m)), cols_(Cols(m)), channels_(m.channels), sram_(sram),
+      : in_(Input(m)),
+        rows_(Rows(m)),
+        cols_(Cols(m)),
+        channels_(m.channels),
+        sram_(sram),
         padding_(static_cast<float>(m.pad_value)),
         dense_(cols_.dilation == 1 && in_.pixel_stride == in_.channels) {}
 

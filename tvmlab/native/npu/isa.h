@@ -21,6 +21,7 @@ constexpr int64_t Bytes(Dtype dtype) {
   return dtype == Dtype::kInt32 ? 4 : dtype == Dtype::kInt16 ? 2 : 1;
 }
 
+// clang-format off
 // Each list makes a struct of 32-bit integers and the row of its names.
 #define TVMLAB_NPU_TRANSFER(X)                                                                  \
   X(layer) X(tensor) X(offset) X(address) X(element) X(count0) X(count1) X(count2) X(count3)    \
@@ -51,16 +52,17 @@ constexpr int64_t Bytes(Dtype dtype) {
   X(layer) X(address) X(row_stride) X(pixel_stride) X(dtype) X(rows) X(cols) X(channels) X(low) \
   X(start) X(accumulate) X(sums)
 #define TVMLAB_NPU_SYNC(X) X(layer)
+// clang-format on
 
 #define TVMLAB_NPU_FIELD(name) int32_t name;
 #define TVMLAB_NPU_NAME(name) " " #name
-#define TVMLAB_NPU_STRUCT(Name, opcode, unit, LIST)                   \
-  struct Name {                                                       \
-    static constexpr int32_t kOpcode = opcode;                        \
-    static constexpr Unit kUnit = unit;                               \
-    static constexpr const char* kName = #Name;                       \
-    static constexpr const char* kFields = LIST(TVMLAB_NPU_NAME);     \
-    LIST(TVMLAB_NPU_FIELD)                                            \
+#define TVMLAB_NPU_STRUCT(Name, opcode, unit, LIST)               \
+  struct Name {                                                   \
+    static constexpr int32_t kOpcode = opcode;                    \
+    static constexpr Unit kUnit = unit;                           \
+    static constexpr const char* kName = #Name;                   \
+    static constexpr const char* kFields = LIST(TVMLAB_NPU_NAME); \
+    LIST(TVMLAB_NPU_FIELD)                                        \
   };
 
 TVMLAB_NPU_STRUCT(Load, 1, Unit::kDma, TVMLAB_NPU_TRANSFER)
@@ -73,8 +75,7 @@ TVMLAB_NPU_STRUCT(Pool, 7, Unit::kVector, TVMLAB_NPU_POOL)
 TVMLAB_NPU_STRUCT(Sum, 8, Unit::kVector, TVMLAB_NPU_SUM)
 TVMLAB_NPU_STRUCT(Sync, 9, Unit::kAll, TVMLAB_NPU_SYNC)
 
-using Instruction =
-    std::variant<Load, Store, Matmul, Depthwise, Requantize, Add, Pool, Sum, Sync>;
+using Instruction = std::variant<Load, Store, Matmul, Depthwise, Requantize, Add, Pool, Sum, Sync>;
 
 template <typename T>
 constexpr bool kIsTransfer = std::is_same_v<T, Load> || std::is_same_v<T, Store>;

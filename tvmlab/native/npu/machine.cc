@@ -18,8 +18,7 @@ Machine::Machine(const Program& program, const std::vector<void*>& parameters)
         scratch_.emplace_back(new uint8_t[static_cast<size_t>(tensor.nbytes)]);
         tensors_.push_back(scratch_.back().get());
         break;
-      default:
-        tensors_.push_back(static_cast<uint8_t*>(parameters.at(next++)));
+      default: tensors_.push_back(static_cast<uint8_t*>(parameters.at(next++)));
     }
   }
 }
@@ -37,7 +36,7 @@ TVMLAB_NPU_INLINE void WidenFrom(const uint8_t* from, int64_t count, Wide* to) {
   for (int64_t i = 0; i < count; ++i) {
     T number;
     std::memcpy(&number, from + i * static_cast<int64_t>(sizeof number), sizeof number);
-    to[i] = static_cast<Wide>(number);
+    to[i] = static_cast<Wide>(number);  // NOLINT(bugprone-signed-char-misuse): int8 is a number
   }
 }
 

@@ -33,8 +33,7 @@ class Machine {
   void Execute(const Sync&) {}
 
   uint8_t* Pixel(const View& view, int64_t y, int64_t x) {
-    return &sram_[static_cast<size_t>(view.address + y * view.row_stride +
-                                      x * view.pixel_stride)];
+    return &sram_[static_cast<size_t>(view.address + y * view.row_stride + x * view.pixel_stride)];
   }
 
   // A table in SRAM, which need not be aligned.

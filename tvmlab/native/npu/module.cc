@@ -91,8 +91,8 @@ struct Loaded {
       parameters.push_back(Check(*view, tensor, name));
     }
     if (static_cast<size_t>(arguments.size()) != parameters.size()) {
-      TVM_FFI_THROW(tvmlab.InputError) << symbol << " takes " << parameters.size()
-                                       << " tensors, and got " << arguments.size();
+      TVM_FFI_THROW(tvmlab.InputError)
+          << symbol << " takes " << parameters.size() << " tensors, and got " << arguments.size();
     }
     Translated([&] { Machine(program, parameters).Run(); });
   }

@@ -7,19 +7,19 @@ namespace {
 
 // The same loop for vectors of several lengths: one that is longer than a processor's would be kept
 // in memory. The compiler sees kTile * kBlock sums and keeps them in registers.
-#define TVMLAB_NPU_MULTIPLY(Name, kBytes, ...)                                                \
-  typedef float Name##Vector __attribute__((vector_size(kBytes)));                            \
-  __VA_ARGS__ void Name(const float* rows, int64_t stride, const float* columns,              \
-                        int64_t count, float* sums) {                                         \
-    constexpr int64_t kVectors = kBlock * sizeof(float) / kBytes;                             \
-    Name##Vector sum[kTile][kVectors] = {}, column[kVectors];                                 \
-    for (int64_t k = 0; k < count; ++k) {                                                     \
-      std::memcpy(column, columns + k * kBlock, sizeof column);                               \
-      for (int64_t r = 0; r < kTile; ++r) {                                                   \
-        for (int64_t v = 0; v < kVectors; ++v) sum[r][v] += rows[r * stride + k] * column[v]; \
-      }                                                                                       \
-    }                                                                                         \
-    std::memcpy(sums, sum, sizeof sum);                                                       \
+#define TVMLAB_NPU_MULTIPLY(Name, kBytes, ...)                                                  \
+  typedef float Name##Vector __attribute__((vector_size(kBytes)));                              \
+  __VA_ARGS__ void Name(const float* rows, int64_t stride, const float* columns, int64_t count, \
+                        float* sums) {                                                          \
+    constexpr int64_t kVectors = kBlock * sizeof(float) / kBytes;                               \
+    Name##Vector sum[kTile][kVectors] = {}, column[kVectors];                                   \
+    for (int64_t k = 0; k < count; ++k) {                                                       \
+      std::memcpy(column, columns + k * kBlock, sizeof column);                                 \
+      for (int64_t r = 0; r < kTile; ++r) {                                                     \
+        for (int64_t v = 0; v < kVectors; ++v) sum[r][v] += rows[r * stride + k] * column[v];   \
+      }                                                                                         \
+    }                                                                                           \
+    std::memcpy(sums, sum, sizeof sum);                                                         \
   }
 
 TVMLAB_NPU_MULTIPLY(Multiply16, 16)  // SSE2, NEON

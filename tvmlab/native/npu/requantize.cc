@@ -33,15 +33,14 @@ TVMLAB_NPU_CLONES
 void Onnx(const uint32_t* sums, int64_t count, const float* multipliers, Limits limits,
           int32_t* out) {
   for (int64_t i = 0; i < count; ++i) {
-    const float even =
-        __builtin_rintf(static_cast<float>(Sum(sums[i], limits)) * multipliers[i]);
+    const float even = __builtin_rintf(static_cast<float>(Sum(sums[i], limits)) * multipliers[i]);
     out[i] = Clip(static_cast<double>(even) + limits.zero_point, limits.low, limits.high);
   }
 }
 
 TVMLAB_NPU_CLONES
-void TfliteFloat64(const uint32_t* sums, int64_t count, const double* multipliers,
-                   Limits limits, int32_t* out) {
+void TfliteFloat64(const uint32_t* sums, int64_t count, const double* multipliers, Limits limits,
+                   int32_t* out) {
   for (int64_t i = 0; i < count; ++i) {
     const double away = HalfAway(static_cast<double>(Sum(sums[i], limits)) * multipliers[i]);
     out[i] = Clip(away + limits.zero_point, limits.low, limits.high);
@@ -61,8 +60,8 @@ void Machine::Execute(const Requantize& r) {
   const auto rounding = static_cast<Rounding>(r.rounding);
   const View out = Output(r);
   const int64_t tables = r.per_channel ? r.channels : 1;
-  const Limits limits{r.sum_low, r.sum_high, r.zero_point, r.low, r.high,
-                      out.dtype == Dtype::kInt32};
+  const Limits limits{r.sum_low, r.sum_high, r.zero_point,
+                      r.low,     r.high,     out.dtype == Dtype::kInt32};
   std::vector<int32_t> row(static_cast<size_t>(r.channels));
   const auto each = [&](const auto& use) {
     const uint32_t* sums = Sums(r.sums);

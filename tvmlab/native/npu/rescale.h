@@ -38,8 +38,7 @@ TVMLAB_NPU_INLINE int64_t Multiply(int64_t x, int32_t multiplier, int32_t shift)
     // A doubling product cut to its high half, then a division by a power of two.
     const int64_t shifted = Wrap32(WrappingShift(x, std::max(shift, 0)));
     const int64_t product = shifted * multiplier;
-    const int64_t high =
-        std::min<int64_t>((product + (int64_t{1} << 30)) >> 31, INT32_MAX);
+    const int64_t high = std::min<int64_t>((product + (int64_t{1} << 30)) >> 31, INT32_MAX);
     const int32_t right = std::max(-shift, 0);
     const int64_t mask = (int64_t{1} << right) - 1;
     return (high >> right) + ((high & mask) > (mask >> 1) + (high < 0));
@@ -74,14 +73,10 @@ TVMLAB_NPU_INLINE double HalfAway(double x) {
 template <typename Use>
 void WithFixedPoint(Rounding rounding, const Use& use) {
   switch (rounding) {
-    case Rounding::kUpward:
-      return use(std::integral_constant<Rounding, Rounding::kUpward>());
-    case Rounding::kToNearest:
-      return use(std::integral_constant<Rounding, Rounding::kToNearest>());
-    case Rounding::kTflite:
-      return use(std::integral_constant<Rounding, Rounding::kTflite>());
-    default:
-      return use(std::integral_constant<Rounding, Rounding::kNone>());
+    case Rounding::kUpward: return use(std::integral_constant<Rounding, Rounding::kUpward>());
+    case Rounding::kToNearest: return use(std::integral_constant<Rounding, Rounding::kToNearest>());
+    case Rounding::kTflite: return use(std::integral_constant<Rounding, Rounding::kTflite>());
+    default: return use(std::integral_constant<Rounding, Rounding::kNone>());
   }
 }
 

@@ -12,11 +12,13 @@
 
 namespace tvmlab::npu {
 
+// clang-format off
 // What a layer costs. A test compares the names with those in tvmlab/npu/simulator.py.
 #define TVMLAB_NPU_COUNTERS(X)                                                                   \
   X(cycles) X(dma_cycles) X(array_cycles) X(vector_cycles) X(loaded_bytes) X(stored_bytes)       \
   X(bus_bytes) X(array_macs) X(vector_macs) X(sram_read_bytes) X(sram_written_bytes)             \
   X(instructions)
+// clang-format on
 
 struct Counters {
 #define TVMLAB_NPU_COUNTER(name) int64_t name = 0;

@@ -25,8 +25,8 @@ constexpr DLDataType kUInt8{kDLUInt, 8, 1};
 
 void RequireType(const ffi::TensorView& view, DLDataType dtype, const char* name) {
   if (view.dtype() != dtype) {
-    TVM_FFI_THROW(TypeError) << name << " must be " << ffi::DLDataTypeToString(dtype)
-                             << ", and is " << ffi::DLDataTypeToString(view.dtype());
+    TVM_FFI_THROW(TypeError) << name << " must be " << ffi::DLDataTypeToString(dtype) << ", and is "
+                             << ffi::DLDataTypeToString(view.dtype());
   }
 }
 

@@ -47,8 +47,7 @@ class Recorder {
   // the tensors of each name's first call, the events.
   ffi::Array<ffi::Any> Take() {
     const auto* first = reinterpret_cast<const char*>(events_.data());
-    ffi::Array<ffi::Any> taken{names_, tensors_,
-                               ffi::Bytes(first, events_.size() * sizeof(Event))};
+    ffi::Array<ffi::Any> taken{names_, tensors_, ffi::Bytes(first, events_.size() * sizeof(Event))};
     events_.clear();
     return taken;
   }

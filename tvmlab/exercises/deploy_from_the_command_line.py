@@ -1,0 +1,120 @@
+"""The checks of notebook 08, Deploy from the command line."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import cli, toolchain
+from .verdict import NotYet, call, exercise, of_type, whole
+
+__all__ = ["check_damaged_files", "check_data_begin", "check_words"]
+
+DAMAGES: list[tuple[str, ...]] = [
+    (),
+    ("lib.so",),
+    ("program.vm",),
+    ("lib.so", "program.vm"),
+]
+
+
+@exercise
+def check_words(options: str, folder: Path, *, target: str, shapes: str, linker: str) -> str:
+    """Check a piece of a command line that a shell cuts into words.
+
+    Parameters
+    ----------
+    options : str
+        The piece.
+    folder : Path
+        Where the shell runs; files are made whose names are like pieces of the shapes.
+    target, shapes, linker : str
+        What the command has to read: the target, the shapes, and the linker's one option.
+    """
+    of_type(options, str, "options", "a text")
+    files = [f"{name}:{size}" for name in ("data", "mask") for size in ("8", "n")]
+    for name in files:
+        (folder / name).touch()
+    line = rf"printf '%s\n' compile MODEL {options}"
+    cut = toolchain.run(line, cwd=folder).output.splitlines()
+    words = "\n  " + "\n  ".join(cut[2:])
+    if set(files) & set(cut):
+        raise NotYet(f"the shell put names of files in the place of brackets:{words}")
+    if target not in cut:
+        raise NotYet(f"the target is not one word:{words}")
+    if shapes not in cut:
+        raise NotYet(f"the shapes are not one word:{words}")
+    if f"--cross-compiler-options={linker}" not in cut:
+        raise NotYet(f"the linker's option is not tied to --cross-compiler-options:{words}")
+    told = cli.parser().parse_args(cut)
+    return f"{told.target} {told.input_shapes} {told.cross_compiler_options}"
+
+
+@exercise
+def check_damaged_files(
+    damaged_files: Callable[[tarfile.TarFile, Mapping[str, Any]], Iterable[str]], package: Path
+) -> str:
+    """Check a function that finds the damaged files of a package.
+
+    Parameters
+    ----------
+    damaged_files : callable
+        Takes the open archive and what the metadata say of its files, by name; returns names.
+    package : Path
+        A package that is whole; copies of it are damaged, a bit in a file.
+    """
+    for names in DAMAGES:
+        found = sorted(_found(damaged_files, package.read_bytes(), names))
+        if found != list(names):
+            held = f"in {' and '.join(names)} a bit is turned" if names else "nothing is damaged"
+            raise NotYet(f"{held}, and damaged_files finds {found}")
+    return "each is found, and nothing else"
+
+
+def _found(
+    damaged_files: Callable[..., Iterable[str]], package: bytes, names: Iterable[str]
+) -> Iterable[str]:
+    """Turn a bit in the middle of each of these files, and ask."""
+    content = bytearray(package)
+    with tarfile.open(fileobj=io.BytesIO(package)) as archive:
+        metadata = archive.extractfile("metadata.json")
+        if metadata is None:
+            raise NotYet("the package has no metadata")
+        said = json.load(metadata)["files"]
+        for name in names:
+            content[archive.getmember(name).offset_data + said[name]["bytes"] // 2] ^= 1
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        found: Iterable[str] = call(damaged_files, archive, said)
+        return found
+
+
+@exercise
+def check_data_begin(
+    data_begin: Callable[[bytes], int], *, files: Iterable[tuple[int, int]]
+) -> str:
+    """Check a function that finds where the data of an ``.npy`` file begin.
+
+    Parameters
+    ----------
+    data_begin : callable
+        Takes the file's bytes; returns the place of the first one of the data.
+    files : iterable of (int, int)
+        For each file that is tried, the format's version and how many named fields a number has:
+        names make the header long.
+    """
+    for version, fields in files:
+        array = np.zeros(3, [(f"field {place}", "f4") for place in range(fields)])
+        file = io.BytesIO()
+        np.lib.format.write_array(file, array, version=(version, 0))
+        wanted = len(file.getvalue()) - array.nbytes
+        name = f"data_begin for version {version} and {fields} named field{'s' * (fields != 1)}"
+        found = whole(call(data_begin, file.getvalue()), name, least=0)
+        if found != wanted:
+            raise NotYet(f"{name} gives {found}, expected {wanted}")
+    return "wherever the header ends"

@@ -1,0 +1,136 @@
+"""The checks of notebook 09, Find where the time goes."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from .. import toolchain
+from ..errors import ToolchainError
+from .verdict import NotYet, call, exercise, of_type
+
+__all__ = ["check_gain", "check_holes", "check_whose"]
+
+MAPS = """\
+55d0c0000000-55d0c0004000 r--p 00000000 fe:00 11  /bin/deploy
+55d0c0004000-55d0c0030000 r-xp 00004000 fe:00 11  /bin/deploy
+7f0010000000-7f0010021000 rw-p 00000000 00:00 0
+7f17173db000-7f17173f2000 r-xp 00001000 fe:00 23  /dev/shm/a b/lib.so (deleted)"""
+LIBRARY = "/dev/shm/a b/lib.so (deleted)"
+PLACES: dict[int, tuple[tuple[str, int] | None, str]] = {
+    0x55D0C0004010: (("/bin/deploy", 0x4010), "the second line begins 0x4000 into its file"),
+    0x55D0C0003FFF: (("/bin/deploy", 0x3FFF), "the first line has it, code or not"),
+    0x7F17173DB000: ((LIBRARY, 0x1000), "a file's name may have spaces"),
+    0x7F17173F1FFF: ((LIBRARY, 0x17FFF), "it is the last address of its line"),
+    0x7F17173F2000: (None, "the end of a line does not belong to it"),
+    0x7F0010000008: (None, "no file is behind it"),
+    0x10: (None, "nothing is mapped there"),
+}
+TYPES = {
+    "relu": "bool",
+    "scale": "double",
+    "channels": "short",
+    "weights": "void*",
+    "stride": "int",
+    "pad": "char",
+}
+# A share of the time, how many times as fast that is made; how many times as fast the whole is.
+GAINS = {
+    (0.5, 2): 4 / 3,
+    (0.9, 10): 1 / 0.19,
+    (0.9, float("inf")): 10.0,
+    (0.25, 1): 1.0,
+    (0.1, 0.5): 1 / 1.1,
+}
+
+
+@exercise
+def check_whose(whose: Callable[[int, str], tuple[str, int] | None]) -> str:
+    """Check a function that finds the file behind an address.
+
+    Parameters
+    ----------
+    whose : callable
+        Takes an address and the text of ``/proc/PID/maps``; returns the file and the place in it,
+        or None.
+    """
+    for address, (wanted, why) in PLACES.items():
+        found = call(whose, address, MAPS, returns=False)
+        if found != wanted:
+            lines = "\n  ".join(MAPS.splitlines())
+            raise NotYet(
+                f"{address:#x} is {_shown(wanted)}, and whose gives {_shown(found)}: {why}"
+                f"\n  {lines}"
+            )
+    return "every address has its file"
+
+
+def _shown(place: object) -> str:
+    if isinstance(place, tuple) and len(place) == 2 and isinstance(place[1], int):
+        return f"({place[0]!r}, {place[1]:#x})"
+    return repr(place)
+
+
+@exercise
+def check_holes(fields: str, *, size: int) -> str:
+    """Check the fields of a C++ struct, ordered so that it has no holes.
+
+    Parameters
+    ----------
+    fields : str
+        The declarations, as they stand between the braces.
+    size : int
+        Bytes of the fields, and so of the smallest struct.
+    """
+    of_type(fields, str, "fields", "a text")
+    same = " && ".join(f"is_same_v<decltype(Layer::{name}), {TYPES[name]}>" for name in TYPES)
+    source = (
+        "#include <cstdio>\n#include <type_traits>\nusing std::is_same_v;\n"
+        f"struct Layer {{{fields}}};\n"
+        f'static_assert({same}, "the types");\n'
+        'static_assert(alignof(Layer) == alignof(double), "the place of each");\n'
+        'int main() { std::printf("%zu", sizeof(Layer)); }\n'
+    )
+    with tempfile.TemporaryDirectory() as place:
+        Path(place, "layer.cc").write_text(source, encoding="utf-8")
+        try:
+            toolchain.run("g++ -std=c++17 layer.cc -o layer", cwd=place)
+        except ToolchainError as error:
+            raise NotYet(_refused(str(error))) from error
+        found = int(toolchain.run("./layer", cwd=place).output)
+    if found != size:
+        raise NotYet(f"{found} bytes, of which {found - size} are holes")
+    return f"{size} bytes"
+
+
+def _refused(said: str) -> str:
+    """Say which of the conditions the compiler found broken."""
+    for name in TYPES:
+        if f"has no member named '{name}'" in said or f"'{name}' is not a member of" in said:
+            return f"the field {name} is missing"
+    if "static assertion failed: the place of each" in said:
+        return "a field lies where the processor does not like it: the struct is packed"
+    if "static assertion failed: the types" in said:
+        return "a field has another type than it had"
+    return "the compiler refuses it"
+
+
+@exercise
+def check_gain(gain: Callable[[float, float], float]) -> str:
+    """Check how much a faster function gains for the whole.
+
+    Parameters
+    ----------
+    gain : callable
+        Takes the share of the time that a function takes, and how many times as fast it is made;
+        returns how many times as fast the whole is then.
+    """
+    for (share, times), wanted in GAINS.items():
+        found = call(gain, share, times)
+        if not abs(float(found) - wanted) < 1e-9:
+            raise NotYet(
+                f"gain({share}, {times}) is {found:.6g}, expected {wanted:.6g}: of 1 second "
+                f"{1 - share:g} stay, and {share:g} become {share / times:g}"
+            )
+    return "nobody is promised too much"

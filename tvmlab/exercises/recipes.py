@@ -1,0 +1,84 @@
+"""The checks of notebook 11, Recipes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import tvm
+
+from .. import models, relay
+from ..compiler import compile
+from ..errors import InputError
+from ..frontend import load
+from .arrays import same_values
+from .verdict import NotYet, call, exercise
+
+__all__ = ["check_as_input", "check_largest"]
+
+DIGITS = (64, 64, 3, 3)  # the largest weights in the network of the digits
+FIRST = (2, 4, 9, 9)  # the largest of the two below
+TWO = """#[version = "0.0.5"]
+def @main(%x: Tensor[(1, 4, 9, 9), float32], %v: Tensor[(2, 4, 9, 9), float32],
+          %w: Tensor[(16, 2, 1, 1), float32]) {
+  nn.conv2d(nn.conv2d(%x, %v, padding=[4, 4, 4, 4]), %w, kernel_size=[1, 1])
+}
+"""
+
+
+@exercise
+def check_largest(largest: Callable[[tvm.IRModule], tuple[int, ...]]) -> str:
+    """Check a function that finds the largest weights of a module's convolutions.
+
+    Parameters
+    ----------
+    largest : callable
+        Takes a module; returns a shape of four sizes.
+    """
+    found = tuple(call(largest, load(models.digits_resnet())))
+    if found != DIGITS:
+        raise NotYet(f"the network of the digits has larger weights than {found}")
+    weights = {"v": np.ones(FIRST, "float32"), "w": np.ones((16, 2, 1, 1), "float32")}
+    other = tuple(call(largest, relay.fromtext(TWO, params=weights)))
+    if other != FIRST:
+        raise NotYet(
+            f"of weights of the shapes {FIRST} and (16, 2, 1, 1) it gives {other}: count the "
+            "numbers, not the channels, and not the place"
+        )
+    return f"{found} {other}"
+
+
+@exercise
+def check_as_input(
+    as_input: Callable[[np.ndarray], np.ndarray],
+    *,
+    pixels: int,
+    scanned: tuple[int, int],
+    trained: tuple[int, int],
+) -> str:
+    """Check a function that makes an input of the digits' network of a scanned picture.
+
+    Parameters
+    ----------
+    as_input : callable
+        Takes a picture, uint8 of the shape (pixels, pixels); returns what the network takes.
+    pixels : int
+        Of a side.
+    scanned, trained : tuple of int
+        The lowest and the highest number, zero the lowest of both: of a scanned picture, and of
+        those that the network was trained on.
+    """
+    run = compile(load(models.digits_resnet()))
+    digits = models.digits()
+    count = 20
+    right = 0
+    for wanted, answer in zip(digits.x_test[:count], digits.y_test[:count], strict=True):
+        scan = (wanted.reshape(pixels, pixels) * scanned[1] / trained[1]).astype("uint8")
+        data = call(as_input, scan)
+        try:
+            scores = run(data)
+        except InputError as error:
+            raise NotYet(error.what) from error
+        same_values(data, wanted[np.newaxis], "the input")
+        right += int(np.argmax(scores) == answer)
+    return f"{right} of {count} are read"
