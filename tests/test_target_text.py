@@ -155,6 +155,9 @@ def test_a_composite_of_a_library_that_is_not_here() -> None:
         split_target(f"bnns, {ARM}")
     assert f"'npu, {ARM}'" in said(got.value)
     assert "leave out 'bnns'" in said(got.value)
+    with pytest.raises(TargetError) as got:
+        split_target("llvm, npu")
+    assert "comes first: 'npu, llvm'; to compile all of it, leave out 'npu'" in said(got.value)
     with pytest.raises(TargetError, match="'ethos-u' is not known before a comma"):
         split_target("ethos-u -accelerator_config=ethos-u55-256, c")
     with pytest.raises(TargetError, match="'npu' takes no options in a target, such as '-rows=8'"):

@@ -276,12 +276,14 @@ def split_target(
         return None, target
     first, options, rest = parts
     if first not in PARTITIONERS:
+        turned = rest in PARTITIONERS
+        wanted = f"{rest}, {first}" if turned else f"{PARTITIONERS[0]}, {rest}"
+        other = rest if turned else first
         raise TargetError(
             f"{first!r} is not known before a comma; known: {', '.join(PARTITIONERS)}",
             where=repr(target),
-            fix=f"what takes parts of a module comes first: "
-            f"{f'{PARTITIONERS[0]}, {rest}'!r}; to compile all of it, leave out {first!r} and the "
-            f"comma",
+            fix=f"what takes parts of a module comes first: {wanted!r}; to compile all of it, "
+            f"leave out {other!r} and the comma",
         )
     if options:
         raise TargetError(
