@@ -62,6 +62,21 @@ def test_help_imports_neither_tvm_nor_numpy() -> None:
     assert done.stdout.splitlines() == ["['tvmlab']", "[]"]
 
 
+def test_a_command_imports_tvm_without_pytorch_and_can_import_it_after(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from tvmlab.cli import main\n"
+        "main(['show', 'digits_resnet', '-o', 'shown.txt'])\n"
+        "print('tvm' in sys.modules, 'torch' in sys.modules)\n"
+        "import torch, tvm\n"
+        "print(tvm.runtime.from_dlpack(torch.ones(2, 3)).numpy().sum())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert done.stdout.splitlines()[-2:] == ["True False", "6.0"]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_help(name: str, program: Program) -> None:
     done = program(f"{name} --help")

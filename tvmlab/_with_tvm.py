@@ -2,19 +2,35 @@
 
 A module that was printed with ``R.qnn.conv2d(...)`` is read again by a process that has imported
 `tvm` and `tvmlab`, whichever came first, and neither has to wait for the other.
+
+And what need not come with it: PyTorch.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import sys
+from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-__all__ = ["follow"]
+__all__ = ["follow", "leave_pytorch_out"]
 
 _DIALECT = f"{__package__}.dialect"
+_left_out = False
+
+
+def leave_pytorch_out() -> None:
+    """Have TVM imported without PyTorch, which takes longer than all the rest of it.
+
+    ``tvm_ffi/__init__.py`` imports PyTorch wherever it is installed, to take its tensors as they
+    are. That is for the user's own processes: a command, a worker, a server is there in half of the
+    time without. PyTorch can still be imported after TVM, and its tensors go through DLPack.
+    """
+    global _left_out
+    _left_out = True
 
 
 def follow() -> None:
@@ -37,8 +53,22 @@ class _Finder:
             execute = spec.loader.exec_module
 
             def execute_both(module: ModuleType) -> None:
-                execute(module)
+                with _pytorch_hidden():
+                    execute(module)
                 importlib.import_module(_DIALECT)
 
             spec.loader.exec_module = execute_both  # type: ignore[method-assign]
         return spec
+
+
+@contextlib.contextmanager
+def _pytorch_hidden() -> Iterator[None]:
+    """Have ``import torch`` fail in the block, if it is to be left out and is not there."""
+    if not _left_out or "torch" in sys.modules:
+        yield
+        return
+    sys.modules["torch"] = None  # type: ignore[assignment]  # what Python has for such a module
+    try:
+        yield
+    finally:
+        del sys.modules["torch"]

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from .._with_tvm import leave_pytorch_out
 from ..errors import InputError, TvmlabError
 from . import bench, compile, completion, partition, profile, rpc, run, show, tune
 from .advice import for_the_shell
@@ -64,6 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         With 2 where the command line is wrong, with 0 after ``--help``.
     """
     told = parser().parse_args(arguments)
+    leave_pytorch_out()
     try:
         with _interruptions(), _notes(), _only_the_answer(told.json):
             answer: Answer | None = told.run(told)

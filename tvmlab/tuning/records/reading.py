@@ -29,6 +29,12 @@ from .workloads import normalized, workload_id
 __all__ = ["read_modules", "serve"]
 
 _START, _READ = 120.0, 30.0  # seconds: to import TVM on a machine that is busy, to read a text
+_SERVE = f"""
+from tvmlab._with_tvm import leave_pytorch_out
+leave_pytorch_out()
+from {__name__} import serve
+serve()
+"""
 _DIED = "TVM's reader of modules ends the process on this text"
 
 
@@ -67,7 +73,7 @@ def _reader() -> Iterator[subprocess.Popen[bytes]]:
     """Start the other process; end it with the block."""
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
-            [sys.executable, "-c", f"from {__name__} import serve; serve()"],
+            [sys.executable, "-c", _SERVE],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=said,
