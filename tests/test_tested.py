@@ -18,12 +18,13 @@ failures="{failures}" skipped="{skipped}" tests="{tests}" time="{time}"></testsu
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     """Two good runs, and a table that is not there yet."""
-    paths = tmp_path / "tests.xml", tmp_path / "notebooks.xml"
+    paths = tuple(tmp_path / f"{run}.xml" for run in ("tests", "notebooks", "measuring"))
     monkeypatch.setattr(tested, "ROOT", tmp_path)
     monkeypatch.setattr(tested, "RUNS", paths)
     monkeypatch.setattr(tested, "TABLE", tmp_path / "tested.md")
     write(paths[0], tests=7000, skipped=28, time=900)
-    write(paths[1], tests=500, skipped=2, time=420)
+    write(paths[1], tests=300, skipped=2, time=220)
+    write(paths[2], tests=200, skipped=0, time=200)
     return paths
 
 
