@@ -13,6 +13,9 @@ MEASURING := $(foreach number,02 03 04 07 09,$(wildcard notebooks/$(number)_*.ip
 NBVAL := PYTHONPATH="$(CURDIR)/tests/offline" $(PY) -m pytest --nbval --nbval-current-env \
   --nbval-sanitize-with tests/sanitize.cfg --nbval-cell-timeout 300 -p no:cacheprovider
 
+# The tests start a thousand processes, and each would compile all of tvmlab anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
