@@ -7,6 +7,7 @@ import contextlib
 import io
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -200,11 +201,21 @@ def test_a_reader_that_has_enough() -> None:
         assert process.stderr.read() == b""
 
 
+@pytest.mark.parametrize(("to", "code", "said"), [(">&-", 1, "it is closed"), ("2>&-", 0, "")])
+def test_streams_that_are_closed(to: str, code: int, said: str) -> None:
+    line = f"exec {shlex.quote(sys.executable)} -m tvmlab show digits_resnet {to}"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True)
+    assert done.returncode == code
+    assert said in done.stderr
+    assert ("conv2d" in done.stdout) == (not code)
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full: not on this machine")
-def test_standard_output_that_is_full() -> None:
+@pytest.mark.parametrize("words", [["completion", "bash"], ["--version"]])
+def test_standard_output_that_is_full(words: list[str]) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "tvmlab", "completion", "bash"],
+            [sys.executable, "-m", "tvmlab", *words],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,

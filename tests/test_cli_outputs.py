@@ -68,3 +68,10 @@ def test_old_outputs_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert done.code == 0
     assert Program(capsys)("run dense.tar -i x.npz -o out.npz").code == 0
     assert Program(capsys)("run dense.tar -i x.npz -o out.npz").code == 0
+
+
+def test_a_device_is_not_replaced(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("null").symlink_to("/dev/null")
+    said = Program(capsys)("run dense.tar -i x.npz -o null").said
+    assert "A device or a pipe stands there (null)" in said
+    assert Path("null").is_char_device()

@@ -103,6 +103,17 @@ def test_a_place_that_cannot_be_written(tmp_path: Path, name: str, error: type[E
     assert (tmp_path / "file").read_text() == "old"
 
 
+def test_a_pipe_or_a_device_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(os.devnull)
+    for name in ("pipe", "link"):
+        with pytest.raises(OSError, match="A device or a pipe"), whole(tmp_path / name):
+            pass
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "pipe"]
+    assert (tmp_path / "link").is_char_device()
+    assert (tmp_path / "pipe").is_fifo()
+
+
 @pytest.mark.parametrize("name", ["x" * 255, "ß" * 127, "𝄞" * 63])
 def test_the_longest_names_there_are(tmp_path: Path, name: str) -> None:
     with whole(tmp_path / name) as part:

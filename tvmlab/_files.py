@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
+
+NO_FILE = "A device or a pipe stands there"
 
 
 @contextlib.contextmanager
@@ -31,11 +34,14 @@ def whole(path: str | os.PathLike[str]) -> Iterator[Path]:
     Raises
     ------
     OSError
-        The folder is missing or cannot be written, or `path` is a folder.
+        The folder is missing or cannot be written, or `path` is a folder, a device or a pipe: a
+        file in the place of ``/dev/null`` would break more than one program.
     ValueError
         No path can be like this: there is a null character in it.
     """
     path = Path(path)
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise OSError(errno.EINVAL, NO_FILE, str(path))
     # A part of the name says whose it is, and the whole might be too long with more around it.
     part = path.parent / f".{path.name[:40]}.{secrets.token_hex(8)}.part"
     # Not `tempfile`, whose files are readable by their owner alone, whatever the umask says.

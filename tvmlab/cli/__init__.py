@@ -64,6 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     SystemExit
         With 2 where the command line is wrong, with 0 after ``--help``.
     """
+    if sys.stderr is None:  # it was closed: 2>&-
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  (to the end)
     told = parser().parse_args(arguments)
     leave_pytorch_out()
     try:
@@ -103,6 +105,8 @@ def _print(text: str) -> None:
     """Print the answer; signs that the encoding of standard output lacks become escapes."""
     import io
 
+    if sys.stdout is None:  # >&-
+        raise _unprinted("it is closed")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
@@ -112,11 +116,15 @@ def _print(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             raise
-        raise InputError(
-            f"the answer cannot be printed: {error.strerror}",
-            where="standard output",
-            fix="let it go to a file or a program that takes it",
-        ) from error
+        raise _unprinted(error.strerror) from error
+
+
+def _unprinted(why: str | None) -> InputError:
+    return InputError(
+        f"the answer cannot be printed: {why}",
+        where="standard output",
+        fix="let it go to a file or a program that takes it",
+    )
 
 
 @contextlib.contextmanager
@@ -176,5 +184,8 @@ class _Version(argparse.Action):
         from importlib.metadata import version
 
         names = ("tvmlab", "apache-tvm", "apache-tvm-ffi", "numpy")
-        print(", ".join(f"{name} {version(name)}" for name in names))
+        try:
+            _print(", ".join(f"{name} {version(name)}" for name in names))
+        except InputError as error:
+            parser.exit(1, f"tvmlab: {_said(error)}\n")
         parser.exit()

@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Iterable
 
+from .._files import NO_FILE
 from ..errors import InputError
 from . import arguments
 
@@ -24,7 +25,7 @@ def expect_outputs(outputs: Iterable[str | None], inputs: Iterable[str | None]) 
     ------
     InputError
         Two of them are one file, under one name or several; a folder is not there, or not to be
-        written; an output is itself a folder.
+        written; an output is itself a folder, a device or a pipe.
     """
     read = [path for path in inputs if path]
     written: list[str] = []
@@ -38,18 +39,23 @@ def expect_outputs(outputs: Iterable[str | None], inputs: Iterable[str | None]) 
                     fix="write to another file",
                 )
         if why := _refusal(path):
-            raise arguments.unwritten(path, OSError(why, os.strerror(why)))
+            raise arguments.unwritten(path, why)
         written.append(path)
 
 
-def _refusal(path: str) -> int:
-    """Find the error that writing a file would end in; 0 where there is none to be seen."""
+def _refusal(path: str) -> OSError | None:
+    """Find the error that writing a file would end in, if there is one to be seen."""
     folder = os.path.dirname(path) or os.curdir
+    why = 0
     if os.path.isdir(path):
-        return errno.EISDIR
-    if not os.path.isdir(folder):
-        return errno.ENOTDIR if os.path.exists(folder) else errno.ENOENT
-    return 0 if os.access(folder, os.W_OK | os.X_OK) else errno.EACCES
+        why = errno.EISDIR
+    elif os.path.exists(path) and not os.path.isfile(path):
+        return OSError(errno.EINVAL, NO_FILE)
+    elif not os.path.isdir(folder):
+        why = errno.ENOTDIR if os.path.exists(folder) else errno.ENOENT
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        why = errno.EACCES
+    return OSError(why, os.strerror(why)) if why else None
 
 
 def _same(one: str, other: str) -> bool:
