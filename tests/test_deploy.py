@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import tarfile
 import time
@@ -185,10 +186,16 @@ def test_a_target_without_a_number_of_cores_has_all(tmp_path: Path) -> None:
 
 
 def test_a_command_line_that_is_not_understood() -> None:
-    for words in ([], ["--top"], ["x.tar", "--top", "five"], ["x.tar", "--unknown", "1"]):
+    for words, wrong in (
+        ([], "no package is named"),
+        (["--top"], "--top is the last word"),
+        (["x.tar", "--top", "five"], "--top takes a number from 0 to 999999, not 'five'"),
+        (["x.tar", "--top", "-1"], "--top takes a number from 0 to 999999, not '-1'"),
+        (["x.tar", "--unknown", "1"], "there is no option --unknown"),
+    ):
         done = run(*words)
         assert done.returncode == 2
-        assert done.stderr.startswith("deploy PACKAGE")
+        assert done.stderr.startswith(f"{wrong}\ndeploy PACKAGE")
     done = run("--help")
     assert done.returncode == 0
     assert done.stdout.startswith("deploy PACKAGE")
@@ -255,6 +262,15 @@ def test_files_that_are_missing(small: Any, x: Path, tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "the output cannot be written" in done.stderr
     assert "a library cannot be loaded" in refused(package, x, "--library", tmp_path / "no.so")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full: not on this machine")
+def test_an_answer_that_is_lost_is_told(small: Any, x: Path) -> None:
+    line = shlex.join(map(str, [deploy.program(), small[1], x, "--repeats", "0"]))
+    for to in (">/dev/full", ">&-"):
+        done = subprocess.run(["sh", "-c", f"{line} {to}"], capture_output=True, text=True)
+        assert done.returncode == 1
+        assert "the answer cannot be printed" in done.stderr
 
 
 def test_the_program_is_built_once(tmp_path: Path) -> None:

@@ -35,7 +35,9 @@ constexpr char kUsage[] =
     "  --repeats N      time N calls after the first (10)\n"
     "  --library FILE   load a library before: an accelerator's, or more of TVM's functions\n";
 
-struct Usage : std::exception {};
+struct Usage {
+  std::string wrong;
+};
 
 struct Options {
   std::string package, labels, output;
@@ -43,9 +45,9 @@ struct Options {
   size_t top = 5, repeats = 10;
 };
 
-size_t Number(const std::string& text) {
+size_t Number(const std::string& name, const std::string& text) {
   if (text.empty() || text.size() > 6 || text.find_first_not_of("0123456789") != text.npos) {
-    throw Usage();
+    throw Usage{name + " takes a number from 0 to 999999, not '" + text + "'"};
   }
   return std::stoul(text);
 }
@@ -58,23 +60,23 @@ Options Read(const std::vector<std::string>& words) {
       files.push_back(words[i]);
       continue;
     }
-    if (i + 1 == words.size()) throw Usage();
     const std::string& name = words[i];
+    if (i + 1 == words.size()) throw Usage{name + " is the last word"};
     const std::string& value = words[++i];
     if (name == "--top")
-      options.top = Number(value);
+      options.top = Number(name, value);
     else if (name == "--labels")
       options.labels = value;
     else if (name == "--output")
       options.output = value;
     else if (name == "--repeats")
-      options.repeats = Number(value);
+      options.repeats = Number(name, value);
     else if (name == "--library")
       options.libraries.push_back(value);
     else
-      throw Usage();
+      throw Usage{"there is no option " + name};
   }
-  if (files.empty()) throw Usage();
+  if (files.empty()) throw Usage{"no package is named"};
   options.package = files[0];
   options.inputs.assign(files.begin() + 1, files.end());
   return options;
@@ -140,6 +142,10 @@ void Deploy(const Options& options) {
     std::printf("%.3f ms a call, the median of %zu\n", Median(network, inputs, options.repeats),
                 options.repeats);
   }
+  if (std::fflush(stdout) != 0) {
+    throw Refused("the answer cannot be printed", "standard output",
+                  "let it go to a file or a program that takes it");
+  }
 }
 
 }  // namespace
@@ -152,8 +158,8 @@ int main(int argc, char** argv) try {
   }
   Deploy(Read({argv + 1, argv + argc}));
   return 0;
-} catch (const Usage&) {
-  std::fputs(kUsage, stderr);
+} catch (const Usage& usage) {
+  std::fprintf(stderr, "%s\n%s", usage.wrong.c_str(), kUsage);
   return 2;
 } catch (const Refused& refused) {
   std::fprintf(stderr, "%s\n  where: %s\n  to do: %s\n", refused.what(), refused.where.c_str(),
