@@ -149,7 +149,9 @@ def test_the_digits_go_through_the_sections(
         "digits_resnet: memory of the running model / weights",
         "digits_resnet: time per image, batch 16 / batch 1",
     ]
-    assert all(row["value"] > 0 for row in report["measures"])
+    running, batch = (row["value"] for row in report["measures"])
+    assert running >= 0  # what loading has left over can be all that running needs
+    assert batch > 0
     memory = report["memory"]["digits_resnet"]
     assert memory["weight_bytes"] == 4 * models.digits_resnet().parameter_count
     # A third of a megabyte is less than what the allocator has at hand.
