@@ -66,6 +66,7 @@ def test_advice_names_options(program: Program, monkeypatch: pytest.MonkeyPatch)
     )
     done = program(f"{line} --target 'llvm -mtriple=aarch64-linux-gnu'")
     assert done.said.endswith("a cross compiler: --cross-compiler aarch64-linux-gnu-g++")
+    assert "(Debian: apt-get install g++-aarch64-linux-gnu)" in done.said
     assert program("show resnet8 --input-shapes x:[1]").said.endswith("leave --input-shapes out")
 
     def fails(*_: object, **__: object) -> None:
