@@ -242,13 +242,22 @@ def test_signs_that_standard_output_has_not(monkeypatch: pytest.MonkeyPatch) -> 
     ("text", "wanted"),
     [
         ("data:[1,3,224,224]", {"data": (1, 3, 224, 224)}),
-        ("a:[1, 2] b:[n,-1],c:[]", {"a": (1, 2), "b": ("n", -1), "c": ()}),
+        ("a:[1, 2] b:[n,0],c:[]", {"a": (1, 2), "b": ("n", 0), "c": ()}),
         ("input:0:[7]", {"input:0": (7,)}),
         ("my x : [7], y z:[n]", {"my x": (7,), "y z": ("n",)}),
     ],
 )
 def test_shapes(text: str, wanted: dict[str, Any]) -> None:
     assert arguments.shapes(text) == wanted
+
+
+@pytest.mark.parametrize("size", ["-1", "?", "None"])
+def test_a_size_that_is_not_known_has_a_name(size: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError) as caught:
+        arguments.shapes(f"x:[{size}, 3]")
+    assert str(caught.value) == (
+        f"{size} is no size; where it is known only when the model runs, name it: x:[n,3]"
+    )
 
 
 @given(st.text(st.sampled_from("ab:[], 1-n\n٣"), max_size=20))
@@ -260,7 +269,7 @@ def test_any_shapes_are_read_or_wrong_usage(text: str) -> None:
 
 NUMBERS = st.dictionaries(
     st.text(st.characters(categories=["Ll"]), min_size=1, max_size=5),
-    st.lists(st.none() | st.integers(-3, 1 << 20), min_size=0, max_size=4),
+    st.lists(st.none() | st.integers(0, 1 << 20), min_size=0, max_size=4),
     min_size=1,
     max_size=3,
 )

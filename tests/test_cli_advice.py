@@ -35,6 +35,24 @@ def test_open_shapes_are_told_as_the_command_advises(command: str, program: Prog
     assert program(f"{line} {advised}").code == 0
 
 
+@pytest.mark.parametrize("command", ["run", "compile", "show", "bench", "tune -o x"])
+def test_a_network_that_is_nearly_named(command: str, program: Program) -> None:
+    for name, meant in (("resnet50v2", "resnet50_v2"), ("Digits-ResNet", "digits_resnet")):
+        assert program(f"{command} {name}").said == (
+            "tvmlab: there is no such file, and no network of that name "
+            f"({name}); to do: did you mean {meant}?"
+        )
+    assert "the networks are digits_resnet, " in program(f"{command} bert").said
+    assert "there is no such file (bert.onnx)" in program(f"{command} bert.onnx").said
+
+
+def test_arrays_are_no_model(program: Program) -> None:
+    for name in ("x.npz", "x.npy"):
+        said = program(f"show {name}").said
+        assert said.startswith(f"tvmlab: this holds arrays, not a model ({name}); to do: ")
+        assert "`tvmlab run MODEL -i FILE`" in said
+
+
 def test_a_package_keeps_its_shapes(program: Program) -> None:
     assert program("compile digits_resnet -o d.tar").code == 0
     done = program("run d.tar --fill ones --input-shapes data:[2,1,8,8]")
@@ -48,6 +66,7 @@ def test_advice_names_options(program: Program, monkeypatch: pytest.MonkeyPatch)
     )
     done = program(f"{line} --target 'llvm -mtriple=aarch64-linux-gnu'")
     assert done.said.endswith("a cross compiler: --cross-compiler aarch64-linux-gnu-g++")
+    assert "(Debian: apt-get install g++-aarch64-linux-gnu)" in done.said
     assert program("show resnet8 --input-shapes x:[1]").said.endswith("leave --input-shapes out")
 
     def fails(*_: object, **__: object) -> None:

@@ -15,6 +15,8 @@ from helpers_rpc import KEY, farm, server
 
 import tvmlab
 from tvmlab import bench, models
+from tvmlab.cli import arguments
+from tvmlab.tuning.report import Report, TaskReport
 
 
 @pytest.fixture
@@ -137,6 +139,42 @@ def test_what_goes_wrong(line: str, words: str, program: Program) -> None:
     assert done.out == ""
 
 
+@pytest.mark.parametrize(
+    ("times", "wanted"),
+    [
+        (
+            [(2.0, 1.0, True), (2.0, 2.0, True)],
+            "of 2 functions 1 got a faster schedule\n"
+            "next: tvmlab compile 'my net' --target 'llvm -num-cores=2' --tuning-records r.jsonl",
+        ),
+        (
+            [(2.0, 2.0, True)],
+            "of 1 function 0 got a faster schedule: the rules' schedules stay; more --trials look "
+            "further",
+        ),
+        (
+            [(2.0, 2.0, True), (2.0, 2.0, False)],
+            "of 2 functions 0 got a faster schedule, and of 1 nothing is decided yet: more "
+            "--trials go on where these ended",
+        ),
+    ],
+)
+def test_tuning_ends_in_what_it_means(
+    times: list[tuple[float, float, bool]],
+    wanted: str,
+    program: Program,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tasks = tuple(
+        TaskReport("f", 1, 1e6, rule, tuned, "", "", (), (rule,), (None,), decided)
+        for rule, tuned, decided in times
+    )
+    monkeypatch.setattr(tvmlab, "tune", lambda *_, **__: Report(tasks, 1.0, 2))
+    monkeypatch.setattr(arguments, "model", lambda _: None)
+    done = program("tune 'my net' --target 'llvm -num-cores=2' -o r.jsonl")
+    assert done.out.endswith(f"\n{wanted}\n")
+
+
 def test_tune(program: Program) -> None:
     line = "tune digits_resnet -o r.jsonl --trials 2 --total-trials 2 --tuner random --json"
     done = program(line)
@@ -255,3 +293,29 @@ def test_a_package_is_told_about(program: Program, package: str) -> None:
     assert json.dumps(done.data)
     assert "data: float32[1, 1, 8, 8]" in program(f"show {package}").out
     assert "machine code" in program(f"show {package} --format relax").said
+
+
+def test_a_target_that_is_no_cpu_is_told_about(program: Program) -> None:
+    """The rules are not for it, and the wheel has no runtime that could run it."""
+    done = program("compile digits_resnet --target opencl -o gpu.tar")
+    assert done.code == 0
+    assert done.err == (
+        "tvmlab: note: tvmlab's rules are for CPUs: for opencl the loops are scheduled by TVM "
+        "itself; this TVM runs nothing on opencl, so the package is for another\n"
+    )
+    assert done.out.splitlines()[1] == "functions: scheduled by TVM itself"
+    assert "the library cannot be loaded here" in program("run gpu.tar --fill ones").said
+
+
+@pytest.mark.parametrize(
+    ("target", "wanted"),
+    [
+        ("c", "TVM takes no whole model to targets of kind 'c'"),
+        ("vulkan", "this TVM was built without its code generator for 'vulkan'"),
+    ],
+)
+def test_a_target_without_code_is_refused_first(target: str, wanted: str, program: Program) -> None:
+    said = program(f"compile no-such.onnx --target {target} -o no.tar").said
+    assert said.startswith(f"tvmlab: {wanted}")
+    assert said.endswith("; to do: compile for llvm, or leave the target out for this machine")
+    assert not Path("no.tar").exists()

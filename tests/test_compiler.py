@@ -13,7 +13,7 @@ from tvm.script import tirx as T
 
 import tvmlab
 from tvmlab.compiler import simplify
-from tvmlab.errors import CompileError
+from tvmlab.errors import CompileError, TargetError
 
 
 @I.ir_module
@@ -116,14 +116,19 @@ def test_a_module_without_main() -> None:
         said(caught.value)
 
 
-def test_what_tvm_cannot_compile_is_a_compile_error() -> None:
-    x = relax.Var("x", relax.TensorType((2,), "float32"))
-    builder = relax.BlockBuilder()
-    with builder.function("main", [x]):
-        called = relax.Call(relax.ExternFunc("nobody.has.this"), [x], ty_args=[x.ty])
-        builder.emit_func_output(builder.emit(called))
-    mod = builder.get()
-    with pytest.raises(CompileError, match="could not compile") as caught:
-        tvmlab.compile(mod, "c")
+def test_what_tvm_cannot_compile_is_a_compile_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise ValueError("a pass")
+
+    monkeypatch.setattr(relax, "build", fails)
+    with pytest.raises(CompileError, match="could not compile the module: a pass") as caught:
+        tvmlab.compile(tvmlab.load(dense()), "llvm")
     assert caught.value.__cause__ is not None
     assert "target" in said(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["c", "hexagon", "vulkan"])
+def test_a_kind_that_this_tvm_makes_no_code_for(kind: str) -> None:
+    with pytest.raises(TargetError, match=f"{kind!r}") as caught:
+        tvmlab.compile(tvmlab.load(dense()), kind)
+    assert "compile for llvm" in said(caught.value)

@@ -69,6 +69,22 @@ def test_the_smallest_has_the_same_bits(digits: Any, tmp_path: Path) -> None:
     assert np.float32(numbers).tobytes() == executable(image).tobytes()
 
 
+def test_the_smallest_refuses_in_a_line(digits: Any, tmp_path: Path) -> None:
+    program = deploy.program("smallest")
+    np.save(tmp_path / "short.npy", array(3))
+    for missing, words in (("lib.so", ["short.npy"]), ("picture", []), ("picture", ["short.npy"])):
+        done = subprocess.run([program, *words], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 1
+        assert done.stdout == ""
+        said = done.stderr.splitlines()[-1]
+        assert missing in said
+        # TVM writes a line of its own about constants.
+        assert len(done.stderr.splitlines()) <= 2
+        with tarfile.open(digits[1]) as archive:
+            for name in ("lib.so", "program.vm"):
+                archive.extract(name, tmp_path)
+
+
 def test_the_smallest_is_small() -> None:
     assert len((deploy.NATIVE / "smallest.cc").read_text().splitlines()) == 40
 

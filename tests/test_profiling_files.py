@@ -188,9 +188,26 @@ def test_a_flame_graph_says_what_it_shows() -> None:
     described = picture.attrib["aria-labelledby"].split()
     texts = {part.get("id"): part.text or "" for part in picture if part.get("id")}
     assert [texts[name] for name in described]
-    assert "Contraction 50%" in texts["what"]
+    assert "Contraction 50.0%" in texts["what"]
     tips = [part.text for part in picture.iter(f"{SVG}title")]
     assert "conv2d: 0.002 ms, 50.0%" in tips
+    labels = [part.text for part in picture.iter(f"{SVG}text")]
+    assert "conv2d 50.0%" in labels
+
+
+def test_a_frame_that_is_there_is_never_nothing() -> None:
+    run = [Event("main", 0, 0, 10**9, 0), Event("conv2d", 1, 1, 1001, 0)]
+    text = flame.svg(flame.frames(profile(ROWS, run)))
+    assert "Contraction &lt;0.1%" in text
+    assert " 0%" not in text
+    ElementTree.fromstring(text)
+
+
+def test_a_share_of_the_memory_above_all_of_it_is_explained() -> None:
+    run = [Event("main", 0, 0, 4000, 0)]
+    note = "above 100% of mem.: what such a row reads was still in a cache, which is faster"
+    assert note not in str(profile([row("a", 1e-6, of_bandwidth=1.0)], run))
+    assert note in str(profile([row("a", 1e-6, of_bandwidth=1.5)], run)).splitlines()
 
 
 def test_bars_are_the_longest_rows() -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from helpers_forked import forked
 from languages import chinese
+
+import tvmlab
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -35,6 +39,40 @@ def test_code_runs_alone_in_an_empty_folder(code: str, tmp_path: Path) -> None:
     done = forked("-c", code, folder=tmp_path, imported="tvmlab.compiler")
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
+
+
+def test_the_lines_of_cmake_build_the_program(tmp_path: Path) -> None:
+    """In the folder where what the block before them wrote is."""
+    (block,) = [
+        lines for lines in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) if "cmake" in lines
+    ]
+    executable = tvmlab.compile(tvmlab.load(tvmlab.models.digits_resnet()))
+    executable.save(tmp_path / "digits.tar")
+    picture = tvmlab.models.digits().x_test[:1]
+    np.save(tmp_path / "x.npy", picture)
+    (tmp_path / "tvmlab").symlink_to(ROOT / "tvmlab")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    for line in block.splitlines():
+        done = subprocess.run(
+            line,
+            shell=True,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PATH": path},
+        )
+        assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[0]) == executable(picture).argmax()
+
+
+def test_notebook_08_shows_the_same_lines() -> None:
+    path = next((ROOT / "notebooks").glob("08_*.ipynb"))
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    shown = [line for cell in cells for line in "".join(cell["source"]).splitlines()]
+    known = re.sub(r'"\$\(.*\)"', '"$PACKAGES"', README).splitlines()
+    both = [[line for line in lines if line.startswith("cmake ")] for lines in (shown, known)]
+    assert both[0] == both[1]
+    assert len(both[0]) == 2
 
 
 @pytest.mark.parametrize("target", sorted(set(re.findall(r"\bmake ([a-z-]+)", README))))

@@ -14,7 +14,7 @@ from tvm.relax.backend.cpu_generic import pipeline as cpu_generic
 from . import dialect
 from ._telling import telling
 from .batch_norm import FoldBatchNorm
-from .errors import CompileError, TvmlabError
+from .errors import CompileError, TargetError, TvmlabError
 from .executable import Executable
 from .schedule import STEPS, Summary, Tally, Tuned, schedule_passes
 from .signature import Signature
@@ -23,7 +23,7 @@ from .target import as_target, split_target
 if TYPE_CHECKING:
     from .tuning.records.records import Records
 
-__all__ = ["check_module", "compile", "cut", "simplify", "with_public_main"]
+__all__ = ["check_module", "compile", "cut", "simplify", "upstream", "with_public_main"]
 
 
 def compile(
@@ -69,7 +69,7 @@ def compile(
     Raises
     ------
     TargetError
-        The target is unknown.
+        The target is unknown, or this TVM makes no code for its kind.
     CompileError
         There is no Relax function ``main``, a parameter of it is not a tensor or has no known
         shape, the step is unknown, or a pass failed; a quantized operator (`tvmlab.qnn`) has a
@@ -210,10 +210,44 @@ def _prepare(
         return mod, relax.pipeline.default_build_pipeline()
     mod = simplify(mod)
     if target.kind.name != "llvm":
-        return mod, relax.get_default_pipeline(target)
+        return mod, upstream(target)
     step = STEPS[-1] if schedule is True else str(schedule)
     lower = [*cpu_generic.dataflow_lower_passes(target), *cpu_generic.finalize_passes(target)]
     return schedule_passes(target, step, tuned)(mod), tvm.transform.Sequential(lower)
+
+
+def upstream(target: tvm.target.Target) -> tvm.transform.Pass:
+    """Give TVM's own way from a model to code for a device that is no CPU.
+
+    Parameters
+    ----------
+    target : tvm.target.Target
+        Of any kind but ``llvm``.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        It schedules loops, too: the rules of `tvmlab.schedule` are for CPUs.
+
+    Raises
+    ------
+    TargetError
+        This TVM has no such way, or no code generator for that kind.
+    """
+    kind = target.kind.name
+    try:
+        found: tvm.transform.Pass = relax.get_default_pipeline(target)
+    except ValueError as error:
+        raise _no_code(target, f"TVM takes no whole model to targets of kind {kind!r}") from error
+    if tvm.get_global_func(f"target.build.{kind}", allow_missing=True) is None:
+        raise _no_code(target, f"this TVM was built without its code generator for {kind!r}")
+    return found
+
+
+def _no_code(target: tvm.target.Target, why: str) -> TargetError:
+    return TargetError(
+        why, where=str(target), fix="compile for llvm, or leave the target out for this machine"
+    )
 
 
 def _recorded(

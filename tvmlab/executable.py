@@ -292,11 +292,22 @@ class Executable:
             raise ToolchainError(
                 f"the library could not be linked: {reason}",
                 where=f"{path}, for {self.target}",
-                fix="install a C++ compiler (Debian: apt-get install g++); for another kind "
-                'of processor name a cross compiler: cross_compiler="aarch64-linux-gnu-g++"'
-                if linker is None
-                else "name a C++ compiler for that target, and options that it knows",
+                fix="name a C++ compiler for that target, and options that it knows"
+                if linker
+                else self._advised_linker(),
             ) from error
+
+    def _advised_linker(self) -> str:
+        """Say which compiler links for the target."""
+        made = self.target
+        if made.kind.name == "llvm" and other_processor(made, system_triple()):
+            words = [word for word in str(made.attrs["mtriple"]).split("-") if word != "unknown"]
+            triple = "-".join(words)
+            return (
+                f"install a compiler for that processor (Debian: apt-get install g++-{triple}), "
+                f'and name it as a cross compiler: cross_compiler="{triple}-g++"'
+            )
+        return "install a C++ compiler (Debian: apt-get install g++)"
 
     def _start(self) -> Running:
         """Start the virtual machine on the target's device."""

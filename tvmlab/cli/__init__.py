@@ -20,6 +20,7 @@ from ..errors import InputError, TvmlabError
 from . import bench, compile, completion, partition, profile, rpc, run, show, tune
 from .advice import for_the_shell
 from .answer import Answer, one_line
+from .parsing import Parser
 
 __all__ = ["main", "parser"]
 
@@ -36,7 +37,9 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     made.add_argument("--version", action=_Version, nargs=0, help="print versions, and exit")
-    commands = made.add_subparsers(required=True, metavar="COMMAND", title="commands")
+    commands = made.add_subparsers(
+        required=True, metavar="COMMAND", title="commands", parser_class=Parser
+    )
     for module in COMMANDS:
         module.add(commands)
     return made

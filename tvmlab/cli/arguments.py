@@ -174,6 +174,11 @@ def shapes(text: str) -> dict[str, tuple[int | str, ...]]:
                 f"cannot read {text[place:]!r}; write NAME:[1,3,224,224], each name once"
             )
         sizes = [size.strip() for size in one["sizes"].split(",")] if one["sizes"].strip() else []
+        if unknown := [size for size in sizes if size.startswith("-") or size in ("?", "None")]:
+            raise argparse.ArgumentTypeError(
+                f"{unknown[0]} is no size; where it is known only when the model runs, name it: "
+                f"{one['name']}:[{','.join('n' if size in unknown else size for size in sizes)}]"
+            )
         found[one["name"]] = tuple(
             int(size) if re.fullmatch(r"-?[0-9]{1,18}", size) else size for size in sizes
         )
@@ -189,14 +194,36 @@ def model(told: argparse.Namespace) -> IRModule:
 def _load(name: str, shapes: dict[str, tuple[int | str, ...]] | None) -> IRModule:
     from .. import load, models
 
+    if name.lower().endswith((".npy", ".npz")):
+        raise InputError(
+            "this holds arrays, not a model",
+            where=name,
+            fix="arrays are what a model is run on: `tvmlab run MODEL -i FILE`; numpy.load reads "
+            "them in Python",
+        )
     with stage(f"import {name}"):
         if name not in NETWORKS or os.path.exists(name):
+            _expect_model(name)
             return load(name, shapes=shapes)
         if name == "resnet8":
             from ..models.resnet8 import resnet8_tflite
 
             return load(resnet8_tflite(), shapes=shapes)
         return load(getattr(models, name)(), shapes=shapes)
+
+
+def _expect_model(name: str) -> None:
+    """Refuse what is neither a file nor a network, if it looks like the name of a network."""
+    if os.path.exists(name) or os.sep in name or "." in name:
+        return
+    import difflib
+
+    near = difflib.get_close_matches(name.lower(), NETWORKS, 1)
+    raise InputError(
+        "there is no such file, and no network of that name",
+        where=name,
+        fix=f"did you mean {near[0]}?" if near else f"the networks are {', '.join(NETWORKS)}",
+    )
 
 
 def integers(mod: IRModule) -> IRModule:

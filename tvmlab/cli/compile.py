@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tvm.ir import IRModule
+    from tvm.target import Target
 
     from ..executable import Executable
 
@@ -91,7 +92,9 @@ def run(told: argparse.Namespace) -> Answer:
     from ..target import as_target, split_target
 
     accelerator, rest = split_target(told.target)
-    as_target(rest)  # what is wrong with it is said before the model is imported
+    made_for = as_target(rest)  # what is wrong with it is said before the model is imported
+    if made_for.kind.name != "llvm":
+        _expect_device(made_for)
     if told.cross_compiler:
         find_tool(told.cross_compiler)
     dumped = [f"{told.output}.{form}" for form in told.dump_code]
@@ -119,6 +122,26 @@ def run(told: argparse.Namespace) -> Answer:
     for form, path in zip(told.dump_code, dumped, strict=True):
         arguments.write(path, texts[form])
     return _answer(saved, made, dumped)
+
+
+def _expect_device(target: Target) -> None:
+    """Refuse a kind of device that there is no code for; say what others get."""
+    import tvm
+
+    from ..compiler import upstream
+
+    kind = target.kind.name
+    upstream(target)
+    runs = tvm.get_global_func(f"device_api.{kind}", allow_missing=True)
+    warnings.warn(
+        f"tvmlab's rules are for CPUs: for {kind} the loops are scheduled by TVM itself"
+        + (
+            f"; this TVM runs nothing on {kind}, so the package is for another"
+            if runs is None
+            else ""
+        ),
+        stacklevel=3,
+    )
 
 
 def _in_layout(mod: IRModule, layout: str) -> IRModule:
@@ -163,10 +186,12 @@ def _answer(path: Path, made: Executable, written: list[str]) -> Answer:
     kernels = made.summary().kernels
     rules = Counter(kernel.rule or "no rule" for kernel in kernels)
     size = path.stat().st_size
+    by = ", ".join(f"{rule} {count}" for rule, count in rules.most_common())
     lines = [
         f"{path}: {size / 1e6:.1f} MB, {made!r}",
-        f"{len(kernels)} functions, by the rules that scheduled them: "
-        + ", ".join(f"{rule} {count}" for rule, count in rules.most_common()),
+        f"{len(kernels)} functions, by the rules that scheduled them: {by}"
+        if made.target.kind.name == "llvm"
+        else "functions: scheduled by TVM itself",
         *(f"{name}: written" for name in written),
     ]
     data: dict[str, Any] = {

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from . import arguments
 from .answer import Answer
+
+if TYPE_CHECKING:
+    from ..tuning.report import Report
 
 __all__ = ["add"]
 
@@ -102,4 +106,24 @@ def run(told: argparse.Namespace) -> Answer:
         "after_seconds": report.after,
         "tasks": tasks,
     }
-    return Answer(repr(report), data)
+    return Answer("\n".join([repr(report), *_meaning(told, report)]), data)
+
+
+def _meaning(told: argparse.Namespace, report: Report) -> list[str]:
+    """Say what was decided, and what can be done next."""
+    import shlex
+
+    from .._telling import several
+
+    decided = [task for task in report.tasks if task.decided]
+    won = [task for task in decided if task.tuned < task.rule]
+    said = f"of {several(len(report.tasks), 'function')} {len(won)} got a faster schedule"
+    if left := len(report.tasks) - len(decided):
+        said += f", and of {left} nothing is decided yet: more --trials go on where these ended"
+    elif not won:
+        said += ": the rules' schedules stay; more --trials look further"
+    if not won:
+        return [said]
+    target = ["--target", told.target] if told.target else []
+    words = ["tvmlab", "compile", told.model, *target, "--tuning-records", told.output]
+    return [said, f"next: {shlex.join(words)}"]

@@ -114,15 +114,17 @@ def svg(root: Frame) -> str:
         if width < _LEAST:
             return
         top = height - _MARGIN - (level + 1) * _HEIGHT
-        says = f": {frame.nanoseconds / 1e6:.3f} ms, {frame.nanoseconds / whole:.1%}"
-        parts.append(f"<g><title>{_text(frame.name)}{says}</title>")
+        says = f": {frame.nanoseconds / 1e6:.3f} ms, {_share(frame, whole)}"
+        parts.append(f"<g><title>{_text(frame.name)}{_text(says)}</title>")
         parts.append(
             f'<rect x="{left:.2f}" y="{top}" width="{width:.2f}" height="{_HEIGHT - 1}" '
             f'fill="{kinds[frame.kind]}" stroke="white" stroke-width="0.5"/>'
         )
         room = int((width - 6) / _LETTER)
         if room >= 3:
-            parts.append(f'<text x="{left + 3:.2f}" y="{top + 15}">{_label(frame, room)}</text>')
+            parts.append(
+                f'<text x="{left + 3:.2f}" y="{top + 15}">{_label(frame, room, whole)}</text>'
+            )
         parts.append("</g>")
         for inner in sorted(frame.inside.values(), key=lambda inner: -inner.nanoseconds):
             draw(inner, left, level + 1)
@@ -132,12 +134,23 @@ def svg(root: Frame) -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _label(frame: Frame, room: int) -> str:
-    """Cut a name to so many letters; the operators tell more than that they are fused."""
+def _label(frame: Frame, room: int, whole: float) -> str:
+    """Cut a name to so many letters; the operators tell more than that they are fused.
+
+    Where there is room for all of it and more, its share of the whole follows.
+    """
     name = frame.name
     while name.startswith("fused_"):
         name = name.removeprefix("fused_")
+    if len(more := f"{name} {_share(frame, whole)}") <= room:
+        return _text(more)
     return _text(name if len(name) <= room else f"{name[: room - 2]}..")
+
+
+def _share(frame: Frame, whole: float) -> str:
+    """Write a frame's share of the whole; one that is there is never 0%."""
+    share = frame.nanoseconds / whole
+    return "<0.1%" if 0 < share < 0.001 else f"{share:.1%}"
 
 
 def _text(name: str) -> str:
@@ -161,7 +174,7 @@ def _description(root: Frame) -> str:
     """Say in a sentence what one sees: the widest frames on the lowest one."""
     whole = max(root.nanoseconds, 1)
     widest = sorted(root.inside.values(), key=lambda frame: -frame.nanoseconds)[:3]
-    said = ", ".join(f"{frame.name} {frame.nanoseconds / whole:.0%}" for frame in widest)
+    said = ", ".join(f"{frame.name} {_share(frame, whole)}" for frame in widest)
     return (
         f"Frames stand on each other, callers below, each as wide as it is long; "
         f"the widest on {root.name} are {said or 'none'}."

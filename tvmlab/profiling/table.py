@@ -71,6 +71,10 @@ def _below(profile: Profile) -> list[str]:
             f"without a share of the peak {len(without)} of {len(profile.rows)} rows: no loop "
             f"measures that of {', '.join(sorted({row.dtype for row in without}))}"
         )
+    if any((row.of_bandwidth or 0) > 1 for row in here):
+        lines.append(
+            "above 100% of mem.: what such a row reads was still in a cache, which is faster"
+        )
     unknown = [row for row in here if row.operations is None]
     if unknown:
         lines.append(
