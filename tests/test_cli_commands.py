@@ -16,15 +16,7 @@ from helpers_rpc import KEY, farm, server
 import tvmlab
 from tvmlab import bench, models
 
-
-@pytest.fixture
-def program(capsys: pytest.CaptureFixture[str]) -> Program:
-    return Program(capsys)
-
-
-@pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 @pytest.fixture(scope="module")
