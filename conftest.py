@@ -24,6 +24,9 @@ except ModuleNotFoundError as error:
     pytest.exit(f"{error}: run `make setup`, then .venv/bin/python -m pytest", returncode=4)
 
 SKIPS = Path(__file__).resolve().parent / "tests" / "skips.toml"
+# What was not tested, by reason, and the reasons that the ledger does not know: there once all
+# tests have run, and before the summary is written.
+LEDGER = pytest.StashKey[tuple[Counter[str], list[str]]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -71,7 +74,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """End every run with the ledger of what was not tested, and why."""
-    skipped, unknown = _ledger(terminalreporter.config)
+    skipped, unknown = terminalreporter.config.stash[LEDGER]
     terminalreporter.section("skip ledger")
     if not skipped:
         terminalreporter.line("nothing was skipped")
@@ -84,7 +87,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail where a test was skipped for a reason that nobody has entered in the ledger."""
-    if session.exitstatus == pytest.ExitCode.OK and _ledger(session.config)[1]:
+    ledger = session.config.stash[LEDGER] = _ledger(session.config)
+    if session.exitstatus == pytest.ExitCode.OK and ledger[1]:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 

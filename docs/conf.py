@@ -31,7 +31,7 @@ napoleon_google_docstring = False
 napoleon_use_ivar = True  # attributes are described with their class, not once more each
 napoleon_use_rtype = False
 
-# The site is built once for each language: scripts/gallery_languages.py.
+# The site is built once for each language: scripts/languages.py has their words.
 locale_dirs = ["locale"]
 templates_path = ["_templates"]
 html_search_language = "en"

@@ -1,8 +1,12 @@
 """What the unit tests share."""
 
+from __future__ import annotations
+
 import signal
+from pathlib import Path
 
 import pytest
+from helpers_cli import Program
 from hypothesis import settings
 
 # Examples are the same in every run, and no example is failed for being slow: a test fails because
@@ -42,3 +46,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the long files first."""
     places = {name: place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: places.get(item.path.name, len(LONG)))
+
+
+@pytest.fixture
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let the test run in an empty folder of its own; give the folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def program(capsys: pytest.CaptureFixture[str]) -> Program:
+    """Give the program `tvmlab`, called in this process."""
+    return Program(capsys)

@@ -29,11 +29,6 @@ from tvmlab.errors import InputError, ModelError
 NAMES = sorted(commands())
 
 
-@pytest.fixture
-def program(capsys: pytest.CaptureFixture[str]) -> Program:
-    return Program(capsys)
-
-
 def test_the_commands() -> None:
     wanted = "bench compile completion partition profile rpc-server rpc-tracker run show tune"
     assert wanted.split() == NAMES

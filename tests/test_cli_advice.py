@@ -11,15 +11,7 @@ from helpers_models import model, node
 import tvmlab
 from tvmlab.cli.advice import for_the_shell
 
-
-@pytest.fixture
-def program(capsys: pytest.CaptureFixture[str]) -> Program:
-    return Program(capsys)
-
-
-@pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 @pytest.mark.parametrize("command", ["run", "profile", "bench", "compile", "show"])

@@ -16,15 +16,7 @@ from tvmlab.errors import RelayError
 from tvmlab.models.resnet8 import resnet8_tflite
 from tvmlab.relay import printer
 
-
-@pytest.fixture
-def program(capsys: pytest.CaptureFixture[str]) -> Program:
-    return Program(capsys)
-
-
-@pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 @pytest.fixture

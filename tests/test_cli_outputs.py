@@ -27,12 +27,11 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 
 @pytest.fixture(autouse=True)
-def _here(files: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _written(files: dict[str, bytes], own_folder: Path) -> None:
     for name, content in files.items():
-        (tmp_path / name).write_bytes(content)
-    (tmp_path / "also.onnx").hardlink_to(tmp_path / "dense.onnx")
-    (tmp_path / "link.onnx").symlink_to("dense.onnx")
-    monkeypatch.chdir(tmp_path)
+        (own_folder / name).write_bytes(content)
+    (own_folder / "also.onnx").hardlink_to(own_folder / "dense.onnx")
+    (own_folder / "link.onnx").symlink_to("dense.onnx")
 
 
 @pytest.mark.parametrize(
@@ -53,25 +52,25 @@ def _here(files: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_no_file_is_replaced(
-    line: str, where: str, files: dict[str, bytes], capsys: pytest.CaptureFixture[str]
+    line: str, where: str, files: dict[str, bytes], program: Program
 ) -> None:
-    said = Program(capsys)(line).said
+    said = program(line).said
     assert "this file would be replaced" in said
     assert f"({where})" in said
     assert {name: Path(name).read_bytes() for name in files} == files
     assert not Path("new").exists()
 
 
-def test_old_outputs_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_old_outputs_are(program: Program) -> None:
     """What is not read is no input, whatever it is called."""
-    done = Program(capsys)("compile dense.onnx -o dense.tar")
+    done = program("compile dense.onnx -o dense.tar")
     assert done.code == 0
-    assert Program(capsys)("run dense.tar -i x.npz -o out.npz").code == 0
-    assert Program(capsys)("run dense.tar -i x.npz -o out.npz").code == 0
+    assert program("run dense.tar -i x.npz -o out.npz").code == 0
+    assert program("run dense.tar -i x.npz -o out.npz").code == 0
 
 
-def test_a_device_is_not_replaced(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_device_is_not_replaced(program: Program) -> None:
     Path("null").symlink_to("/dev/null")
-    said = Program(capsys)("run dense.tar -i x.npz -o null").said
+    said = program("run dense.tar -i x.npz -o null").said
     assert "A device or a pipe stands there (null)" in said
     assert Path("null").is_char_device()

@@ -6,16 +6,29 @@ import linecache
 import subprocess
 import sys
 from collections.abc import Callable
+from fractions import Fraction
 
 import numpy as np
 import pytest
+import tvm
 from hypothesis import given
 from hypothesis import strategies as st
+from tvm import relax
 
 from tvmlab import exercises
 from tvmlab.exercises.arrays import same_shape, same_values
-from tvmlab.exercises.ir import LINES, difference
-from tvmlab.exercises.verdict import NotYet, call, exercise, of_type, whole
+from tvmlab.exercises.assembly import multiply_add_loop
+from tvmlab.exercises.ir import LINES, difference, with_main
+from tvmlab.exercises.verdict import (
+    NotYet,
+    asking,
+    call,
+    exercise,
+    listed,
+    number,
+    of_type,
+    whole,
+)
 
 
 def hint(function: Callable[..., object], *arguments: object, **named: object) -> str:
@@ -66,6 +79,8 @@ def test_what_a_learner_wrote_is_called() -> None:
     )
     assert hint(call, int, "x" * 50).startswith("int(...) raises ValueError: invalid literal")
     assert hint(call, int, object()).startswith("int(...) raises TypeError")
+    assert hint(call, None, 2) == "None is no function"
+    assert hint(call, list(range(40))) == "something of type list is no function"
 
 
 def test_a_missing_return_is_told() -> None:
@@ -73,6 +88,28 @@ def test_a_missing_return_is_told() -> None:
     assert hint(call, nothing, (1, 2)).startswith("nothing((1, 2)) raises TypeError")
     assert hint(call, nothing, 1) == "nothing(1) returns None: is a `return` missing?"
     assert call(nothing, 1, returns=False) is None
+
+
+def test_items_are_listed_and_a_generator_runs_to_its_end() -> None:
+    assert listed(range, 3) == [0, 1, 2]
+    fails = learned("def fails(x):\n    yield x\n    yield x / 0\n", "fails")
+    assert hint(listed, fails, 2) == (
+        "fails(2) raises ZeroDivisionError: division by zero\n  in the line: yield x / 0"
+    )
+    assert hint(listed, abs, -3) == "abs(-3) gives 3, expected a list"
+    assert hint(listed, str, 12) == "str(12) gives '12', expected a list"
+
+
+def test_what_is_asked_for_and_is_not_there_is_told() -> None:
+    def asked(error: Exception, *kinds: type[Exception]) -> None:
+        with asking("it has no shape", *kinds):
+            raise error
+
+    assert hint(asked, KeyError("four")) == "it has no shape: 'four'"
+    assert hint(asked, NotYet("three")) == "three"
+    assert hint(asked, ValueError("two\nin the call"), ValueError) == "it has no shape: two"
+    with pytest.raises(ZeroDivisionError):  # a fault of the check itself
+        asked(ZeroDivisionError("one"), ValueError)
 
 
 def test_types() -> None:
@@ -85,6 +122,20 @@ def test_whole_numbers() -> None:
     assert hint(whole, 3.0, "n") == "n is 3.0, expected a whole number"
     assert hint(whole, True, "n") == "n is True, expected a whole number"
     assert hint(whole, 0, "n") == "n is 0, expected at least 1"
+    assert whole(-7, "n", least=None) == -7
+    taken = whole(np.int8(100), "n")
+    assert (taken + taken, type(taken)) == (200, int)  # as Python counts
+
+
+@pytest.mark.parametrize("value", [2, 2.0, np.float32(2), np.int8(2), Fraction(2)])
+def test_numbers(value: object) -> None:
+    assert type(number(value, "n")) is float
+    assert number(value, "n") == 2
+
+
+@pytest.mark.parametrize("value", ["2", None, True, 2j, [2], np.ones(1)])
+def test_what_is_no_number(value: object) -> None:
+    assert hint(number, value, "n") == f"n is {value!r}, expected a number"
 
 
 # Arrays.
@@ -99,6 +150,9 @@ def test_shapes() -> None:
     assert hint(same_shape, good, (3, 2), "x").endswith("its axes stand in another order")
     assert hint(same_shape, good, (2, 4), "x").endswith("axis 1 is 1 too short")
     assert hint(same_shape, good, (1, 2), "x").endswith("axis 0 is 1 too long")
+    for other in (np.array(["a"]), np.array([None]), np.array([1j])):
+        text = f"x holds values of dtype {other.dtype}, expected numbers"
+        assert hint(same_shape, other, (1,), "x") == text
 
 
 def test_values() -> None:
@@ -182,6 +236,17 @@ def test_a_difference_is_short_and_true(yours: list[str], expected: list[str]) -
     for line in shown[2:]:
         text = line[2:]
         assert line.startswith("...") or text in (wanted if line[0] == "+" else found).split("\n")
+
+
+def test_a_module_has_a_main() -> None:
+    made = tvm.IRModule({"main": relax.Function([], relax.const(1))})
+    assert with_main(made, "mod") is made
+    assert hint(with_main, tvm.IRModule({}), "mod") == "mod has no function main"
+    assert hint(with_main, made["main"], "mod") == "mod is of type Function, expected a module"
+
+
+def test_without_a_loop_there_are_no_instructions() -> None:
+    assert multiply_add_loop(["main:", "\tvfmadd231ps %ymm0, %ymm1, %ymm2", "\tretq"]) == []
 
 
 # The package.

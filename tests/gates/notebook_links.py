@@ -95,11 +95,7 @@ def _label(page: Page, name: str) -> str:
 
 @rule
 def neighbours(page: Page) -> Iterator[str]:
-    if page.path.name not in page.titles:
-        return  # A solution stands beside its notebook, not in the row.
     want = neighbour_line(page)
-    if not want:
-        return
     for cell in (page.nb.cells[0], page.nb.cells[-1]):
         if want not in cell.source.splitlines():
             yield f"{cell.id}: the line {want!r} is missing"

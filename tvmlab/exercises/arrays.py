@@ -10,7 +10,7 @@ __all__ = ["same_shape", "same_values"]
 
 
 def same_shape(found: object, wanted: tuple[int, ...], name: str) -> np.ndarray:
-    """Take an array of a certain shape from a learner.
+    """Take an array of numbers, of a certain shape, from a learner.
 
     Parameters
     ----------
@@ -24,14 +24,16 @@ def same_shape(found: object, wanted: tuple[int, ...], name: str) -> np.ndarray:
     Returns
     -------
     np.ndarray
-        `found`, of the shape `wanted` and any dtype.
+        `found`, of the shape `wanted`, of integers, floats or truth values.
 
     Raises
     ------
     NotYet
-        It is no array, or has another shape; says in which way it differs.
+        It is no array of numbers, or has another shape; says in which way it differs.
     """
     array = of_type(found, np.ndarray, name, "a NumPy array")
+    if array.dtype.kind not in "biuf":
+        raise NotYet(f"{name} holds values of dtype {array.dtype}, expected numbers")
     if array.shape == wanted:
         return array
     what = f"{name} has the shape {array.shape}, expected {wanted}"
@@ -63,7 +65,7 @@ def same_values(
     Raises
     ------
     NotYet
-        Values differ; says how many, and shows the first.
+        Shapes or values differ; says how many values, and shows the first.
     """
     same_shape(found, wanted.shape, name)
     off = np.abs(found.astype("float64") - wanted.astype("float64"))

@@ -30,7 +30,10 @@ def assembly(mod: tvm.IRModule, processor: str) -> list[str]:
 
 
 def multiply_add_loop(lines: list[str]) -> list[str]:
-    """Return the loop with the most multiply-adds for its length: its instructions, one each."""
+    """Return the loop with the most multiply-adds for its length: its instructions, one each.
+
+    Without a loop there are none.
+    """
     start: dict[str, int] = {}
     loops: list[list[str]] = []
     for number, line in enumerate(lines):
@@ -38,4 +41,6 @@ def multiply_add_loop(lines: list[str]) -> list[str]:
             start[label[1]] = number
         if (jump := re.match(r"\tj\w+\s+(\.LBB\w+)", line)) and jump[1] in start:
             loops.append([one.strip() for one in lines[start[jump[1]] + 1 : number + 1]])
-    return max(loops, key=lambda loop: sum("vfmadd" in line for line in loop) / len(loop))
+    return max(
+        loops, key=lambda loop: sum("vfmadd" in line for line in loop) / len(loop), default=[]
+    )

@@ -1,4 +1,4 @@
-"""Where one module's IR differs from another's, in a few lines."""
+"""A learner's module: whether it has a function `main`, and where its IR differs from another's."""
 
 from __future__ import annotations
 
@@ -6,11 +6,29 @@ import difflib
 import re
 from collections.abc import Sequence
 
-__all__ = ["LINES", "difference"]
+import tvm
+
+from .verdict import NotYet, of_type
+
+__all__ = ["LINES", "difference", "with_main"]
 
 LINES = 15  # of a difference, the last of which may say how many are left out
 # Names that a printer counts up. One operator more or less shifts all that come after it.
 COUNTED = re.compile(r"%\d+|\b(?:lv|gv)\d*\b")
+
+
+def with_main(value: object, name: str) -> tvm.IRModule:
+    """Take a module with a function ``main`` from a learner, who calls it `name`.
+
+    Raises
+    ------
+    NotYet
+        It is no module, or has no such function.
+    """
+    mod = of_type(value, tvm.IRModule, name, "a module")
+    if "main" not in (variable.name_hint for variable in mod.functions):
+        raise NotYet(f"{name} has no function main")
+    return mod
 
 
 def difference(found: str, wanted: str) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import numbers
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
 from .._telling import telling
 
-__all__ = ["NotYet", "call", "exercise", "of_type", "whole"]
+__all__ = ["NotYet", "asking", "call", "exercise", "listed", "number", "of_type", "whole"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -68,20 +70,74 @@ def call(function: Callable[..., Any], *arguments: Any, returns: bool = True) ->
     Raises
     ------
     NotYet
-        It raised: says what, and in which line of the function's cell. Or it returned None.
+        It is no function. It raised: says what, and in which line of the function's cell. Or it
+        returned None.
     """
-    name = getattr(function, "__name__", "it")
-    shown = [repr(one) if isinstance(one, PLAIN) else "..." for one in arguments]
-    shown = [one if len(one) <= LONGEST else "..." for one in shown]
-    called = f"{name}({', '.join(shown)})"
-    try:
+    if not callable(function):
+        raise NotYet(f"{_short(function)} is no function")
+    called = _called(function, arguments)
+    with _blaming(function, called):
         value = function(*arguments)
-    except Exception as error:
-        what = f"{called} raises {type(error).__name__}: {telling(error)}"
-        raise NotYet(what + _where(function, error)) from error
     if value is None and returns:
         raise NotYet(f"{called} returns None: is a `return` missing?")
     return value
+
+
+def listed(function: Callable[..., Iterable[Any]], *arguments: Any) -> list[Any]:
+    """Call what a learner wrote, and list what it gives: a generator's items, too.
+
+    Raises
+    ------
+    NotYet
+        As `call` does, or it gives no items.
+    """
+    items = call(function, *arguments)
+    called = _called(function, arguments)
+    if not isinstance(items, Iterable) or isinstance(items, str):
+        raise NotYet(f"{called} gives {_short(items)}, expected a list")
+    with _blaming(function, called):
+        return list(items)
+
+
+@contextlib.contextmanager
+def asking(what: str, kind: type[Exception] = Exception) -> Iterator[None]:
+    """Ask what a learner made for something that it may not have.
+
+    Parameters
+    ----------
+    what : str
+        What is wrong with it if an error comes, before the error's own words.
+    kind : type, optional
+        Of the errors that are the learner's; others are the check's own.
+
+    Raises
+    ------
+    NotYet
+        Such an error came.
+    """
+    try:
+        yield
+    except NotYet:
+        raise
+    except kind as error:
+        raise NotYet(f"{what}: {telling(error)}") from error
+
+
+def _called(function: Callable[..., Any], arguments: tuple[Any, ...]) -> str:
+    """Write the call as the learner would, long arguments left out."""
+    shown = [repr(one) if isinstance(one, PLAIN) else "..." for one in arguments]
+    shown = [one if len(one) <= LONGEST else "..." for one in shown]
+    return f"{getattr(function, '__name__', 'it')}({', '.join(shown)})"
+
+
+@contextlib.contextmanager
+def _blaming(function: Callable[..., Any], called: str) -> Iterator[None]:
+    """Say of an error that this call raised it."""
+    try:
+        yield
+    except Exception as error:
+        what = f"{called} raises {type(error).__name__}: {telling(error)}"
+        raise NotYet(what + _where(function, error)) from error
 
 
 def _where(function: Callable[..., Any], error: Exception) -> str:
@@ -91,6 +147,12 @@ def _where(function: Callable[..., Any], error: Exception) -> str:
         if code is not None and frame.filename == code.co_filename and frame.line:
             return f"\n  in the line: {frame.line}"
     return ""
+
+
+def _short(value: object) -> str:
+    """Write a value, or what it is where that would be long."""
+    text = repr(value)
+    return text if len(text) <= LONGEST else f"something of type {type(value).__name__}"
 
 
 def of_type(value: object, kind: type[T], name: str, expected: str) -> T:
@@ -122,16 +184,29 @@ def of_type(value: object, kind: type[T], name: str, expected: str) -> T:
     return value
 
 
-def whole(value: object, name: str, *, least: int = 1) -> int:
-    """Take a whole number from a learner.
+def number(value: object, name: str) -> float:
+    """Take a number from a learner: Python's, NumPy's, or a fraction.
+
+    Raises
+    ------
+    NotYet
+        It is none.
+    """
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        raise NotYet(f"{name} is {_short(value)}, expected a number")
+    return float(value)
+
+
+def whole(value: object, name: str, *, least: int | None = 1) -> int:
+    """Take a whole number from a learner: Python's or NumPy's, but no float.
 
     Raises
     ------
     NotYet
         It is none, or is below `least`.
     """
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise NotYet(f"{name} is {value!r}, expected a whole number")
-    if value < least:
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool):
+        raise NotYet(f"{name} is {_short(value)}, expected a whole number")
+    if least is not None and value < least:
         raise NotYet(f"{name} is {value}, expected at least {least}")
-    return value
+    return int(value)
