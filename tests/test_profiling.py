@@ -131,6 +131,47 @@ def test_a_machine_of_which_nothing_is_left() -> None:
     assert f"{profiling.MACHINE}  " in str(found)
 
 
+QUIET = profiling.Profile(
+    (profiling.Row("f", "Contraction", 1, 1e-3, 1.0, 8, "float32", 4, 1.04, 30.0),),
+    Measurement((1e-3,)),
+    Measurement((1.04e-3,)),
+    "llvm",
+    {"float32": PEAK},
+    BANDWIDTH,
+    watched(1),
+)
+
+
+@pytest.mark.parametrize(
+    ("changed", "sign"),
+    [
+        ({}, None),
+        ({"of_peak": 1.06}, "a row computes at 106% of the peak"),
+        ({"of_peak": None}, None),
+        ({"seconds": 1.06e-3}, "rows add up to 106.0%"),
+        ({"seconds": 0.94e-3}, "rows add up to 94.0%"),
+        ({"watched": 0.94e-3}, "watching added -6.0%"),
+        ({"watched": 1.06e-3}, "watching added +6.0%"),
+        ({"watched": 1.054e-3}, None),  # the five calls of the run may cost as much
+    ],
+)
+def test_a_busy_machine_is_said(changed: dict[str, Any], sign: str | None) -> None:
+    """Once each in the table and in the data, and no number is another for it."""
+    changed = dict(changed)
+    taken = Measurement((changed.pop("watched", 1.04e-3),))
+    row = replace(QUIET.rows[0], **changed)
+    found = replace(QUIET, rows=(row,), watched=taken)
+    assert found.data()["note"] == found.note
+    assert found.data()["rows"][0]["of_peak"] == row.of_peak
+    noted = [line for line in str(found).splitlines() if "busy" in line]
+    if sign is None:
+        assert found.note is None
+        assert not noted
+    else:
+        assert found.note.startswith(f"the machine was busy while it was measured: {sign}; measure")
+        assert noted == [f"note: {found.note}"]
+
+
 def test_watched_and_plain_runs_are_as_many(executable: tvmlab.Executable) -> None:
     profile = executable.profile(X, repeats=3)
     assert len(profile.whole.samples) == len(profile.watched.samples)

@@ -65,7 +65,8 @@ def profile(executable: Executable, /, *inputs: Any, repeats: int = 10, **named:
     two. Being watched costs 0.3 microseconds for each call of the virtual machine, in no row; only
     in networks that take less than a millisecond is that to be seen (`Profile.overhead`). Medians
     of rows add up to less than the median of the whole where others disturb now this function, now
-    that one (`Profile.covered`): on a quiet machine they do not differ by a twentieth.
+    that one (`Profile.covered`): on a quiet machine they do not differ by a twentieth. Where they
+    do, or other numbers contradict each other, `Profile.note` says so.
     """
     if repeats < 1:
         raise InputError(f"repeats is {repeats}", where="profile", fix="give at least 1")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..bench import Measurement
-from . import figures, flame, table, trace
+from . import busy, figures, flame, table, trace
 from .recorder import Event
 
 if TYPE_CHECKING:
@@ -155,6 +155,11 @@ class Profile:
         return sum(row.seconds for row in self.rows) / self.seconds
 
     @property
+    def note(self) -> str | None:
+        """What says that the machine was busy meanwhile (`tvmlab.profiling.busy`), or None."""
+        return busy.note(self)
+
+    @property
     def kinds(self) -> dict[str, str]:
         """The kind of each row by its name."""
         return {row.name: row.kind for row in self.rows}
@@ -169,10 +174,10 @@ class Profile:
         Returns
         -------
         dict
-            ``seconds`` and ``samples`` of the whole, ``overhead``, ``covered``, ``target``,
-            ``peaks`` (operations a second by dtype), ``bandwidth`` (bytes a second), and ``rows``:
-            a dict each, with the fields of `Row` and with ``gflops`` and ``gigabytes`` a second.
-            Of accelerators ``clock_mhz`` and ``layers``.
+            ``seconds`` and ``samples`` of the whole, ``overhead``, ``covered``, ``note``,
+            ``target``, ``peaks`` (operations a second by dtype), ``bandwidth`` (bytes a second),
+            and ``rows``: a dict each, with the fields of `Row` and with ``gflops`` and
+            ``gigabytes`` a second. Of accelerators ``clock_mhz`` and ``layers``.
         """
         rows = [
             {**asdict(row), "gflops": row.gflops, "gigabytes": row.gigabytes} for row in self.rows
@@ -183,6 +188,7 @@ class Profile:
             "samples": list(self.whole.samples),
             "overhead": self.overhead,
             "covered": self.covered,
+            "note": self.note,
             "peaks": dict(self.peaks),
             "bandwidth": self.bandwidth,
             "rows": rows,

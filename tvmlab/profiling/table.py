@@ -87,6 +87,8 @@ def _below(profile: Profile) -> list[str]:
             f"accelerator: {cycles:,} cycles, {cycles / profile.clock_mhz / 1e3:.3f} ms at "
             f"{profile.clock_mhz} MHz; the times of its rows are its simulator's on this processor"
         )
+    if profile.note:
+        lines.append(f"note: {profile.note}")
     return lines
 
 
