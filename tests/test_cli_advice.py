@@ -14,7 +14,7 @@ from tvmlab.cli.advice import for_the_shell
 pytestmark = pytest.mark.usefixtures("own_folder")
 
 
-@pytest.mark.parametrize("command", ["run", "profile", "bench", "compile", "show"])
+@pytest.mark.parametrize("command", ["run", "profile", "bench", "compile"])
 def test_open_shapes_are_told_as_the_command_advises(command: str, program: Program) -> None:
     made = model([node("Relu", ["my x"], ["y"])], {"my x": ("n", 3)}, ["y"])
     Path("open.onnx").write_bytes(made.SerializeToString())
@@ -43,6 +43,47 @@ def test_arrays_are_no_model(program: Program) -> None:
         said = program(f"show {name}").said
         assert said.startswith(f"tvmlab: this holds arrays, not a model ({name}); to do: ")
         assert "`tvmlab run MODEL -i FILE`" in said
+
+
+def own(**inputs: tuple[str | int, ...]) -> None:
+    """Write own.onnx, a model with these inputs and as many outputs."""
+    nodes = [node("Relu", [name], [f"of_{name}"]) for name in inputs]
+    made = model(nodes, inputs, [f"of_{name}" for name in inputs])
+    Path("own.onnx").write_bytes(made.SerializeToString())
+
+
+def test_all_open_inputs_are_advised_at_once(program: Program) -> None:
+    own(image=("n", 3), fixed=(2, 2), extra=("m", 4))
+    said = program("compile own.onnx").said
+    assert "input 'image' has open dimensions: (n, 3); input 'extra' has open" in said
+    advised = '--input-shapes "image:[1,3] extra:[1,4]"'
+    assert f"fix them with {advised}, or keep them open" in said
+    assert said.endswith('--input-shapes "image:[n,3] extra:[m,4]"')
+    said = program('compile own.onnx --input-shapes "image:[7,3]"').said
+    advised = '--input-shapes "image:[7,3] extra:[1,4]"'
+    assert f"fix them with {advised}, or keep them open" in said
+    done = program(f"compile own.onnx --json {advised}")
+    assert [one["shape"] for one in done.data["inputs"]] == [[7, 3], [2, 2], [1, 4]]
+
+
+@pytest.mark.parametrize("form", ["operators", "relax", "relay", "diagram"])
+def test_a_model_is_shown_with_its_open_sizes(form: str, program: Program) -> None:
+    own(image=("n", 3), extra=("n", 4))
+    done = program(f"show own.onnx --format {form}")
+    assert done.code == 0, done.err
+    assert "relu" in done.out
+    if form == "relax":
+        assert 'image: R.Tensor((n, 3), dtype="float32")' in done.out
+        fixed = program(f"show own.onnx --format {form} --input-shapes image:[5,3]").out
+        assert 'image: R.Tensor((5, 3), dtype="float32"), extra: R.Tensor((n, 4)' in fixed
+
+
+def test_why_a_size_cannot_stay_open_is_said(program: Program) -> None:
+    made = model([node("CumSum", ["x", "a"], ["y"])], {"x": ("n", 3), "a": ("m",)}, ["y"])
+    Path("own.onnx").write_bytes(made.SerializeToString())
+    said = program("show own.onnx").said
+    assert "TVM's importer cannot leave them open: TVM's importer failed on" in said
+    assert said.endswith('to do: fix them with --input-shapes "x:[1,3] a:[1]"')
 
 
 def test_a_package_keeps_its_shapes(program: Program) -> None:
@@ -75,6 +116,10 @@ def test_advice_names_options(program: Program, monkeypatch: pytest.MonkeyPatch)
         (
             "shapes={'x': (1,)} or shapes={'y:0': ()}",
             '--input-shapes "x:[1]" or --input-shapes "y:0:[]"',
+        ),
+        (
+            "shapes={'x': (1,), 'y z': (...)}",
+            '--input-shapes "x:[1] y z:[...]"',
         ),
         ("check the path", "check the path"),
     ],

@@ -256,8 +256,31 @@ def test_the_advice_about_open_sizes_works_as_it_stands() -> None:
         assert tvmlab.load(relu(shape=("batch size", 3)), shapes=given_shapes)
 
 
+def test_the_advice_has_every_input_that_is_open() -> None:
+    declared = {"x": [None, 3, None], "y": [2], "z": ["for", "n"], "w": ["k"], "v": ["m"]}
+    given_shapes = {"w": np.array([5]), "v": None}
+    with pytest.raises(ShapeError) as caught:
+        shapes.resolve(declared, given_shapes, where="here")  # type: ignore[arg-type]
+    error = caught.value
+    assert error.what == (
+        "input 'x' has open dimensions: (?, 3, ?); input 'z' has open dimensions: (for, n); "
+        "input 'v' has open dimensions: (m)"
+    )
+    # Sizes without a name get one each: equal names would be equal sizes.
+    named = {"x": ("n_1", 3, "n_2"), "z": ("n_3", "n"), "w": (5,), "v": ("m",)}
+    assert error.shapes == named
+    fixed = {"x": (1, 3, 1), "z": (1, 1), "w": (5,), "v": (1,)}
+    assert error.fix == f"fix them with shapes={fixed}, or keep them open by naming them: " + (
+        f"shapes={named}"
+    )
+    assert shapes.resolve(declared, error.shapes, where="here")["y"] == [2]
+    with pytest.raises(ShapeError, match="input 'v' has a dimension of 0"):
+        shapes.resolve(declared, {"v": (0,)}, where="here")
+
+
 def test_an_unknown_rank() -> None:
     with pytest.raises(ShapeError, match="the rank of input 'x' is not known") as caught:
         shapes.resolve({"x": None}, None, where="here")
-    said(caught.value)
+    assert "give what is open: shapes={'x': (...)}" in said(caught.value)
+    assert caught.value.shapes is None
     assert shapes.resolve({"x": None}, {"x": (2,)}, where="here") == {"x": [2]}

@@ -73,7 +73,16 @@ class UnsupportedOperatorError(ModelError):
 
 
 class ShapeError(ModelError):
-    """A model's input shapes are unknown, or do not agree with those given."""
+    """A model's input shapes are unknown, or do not agree with those given.
+
+    Attributes
+    ----------
+    shapes : dict of str to tuple or None
+        What to give `tvmlab.load` for a model whose sizes stay open, with a name for each; None
+        where that is not what is wrong, or a rank is not known.
+    """
+
+    shapes: dict[str, tuple[int | str, ...]] | None = None
 
 
 class RelayError(ModelError):

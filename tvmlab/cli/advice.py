@@ -25,13 +25,20 @@ def for_the_shell(fix: str) -> str:
     return fix
 
 
+_SHAPE = re.compile(r"'([^']*)': \(([^()]*)\)")
+
+
 def _shapes(found: re.Match[str]) -> str:
-    sizes = re.sub(r"[\s']|,$", "", found["sizes"])
-    return f'--input-shapes "{found["name"]}:[{sizes}]"'
+    written = (f"{name}:[{_sizes(sizes)}]" for name, sizes in _SHAPE.findall(found[0]))
+    return f'--input-shapes "{" ".join(written)}"'
+
+
+def _sizes(written: str) -> str:
+    return re.sub(r"[\s']|,$", "", written)
 
 
 _SPELLED = (
-    (re.compile(r"shapes=\{'(?P<name>[^']*)': \((?P<sizes>[^()]*)\)\}"), _shapes),
+    (re.compile(rf"shapes=\{{{_SHAPE.pattern}(?:, {_SHAPE.pattern})*\}}"), _shapes),
     (re.compile(r"\btvmlab\.load\(model, shapes=\.\.\.\)"), "--input-shapes"),
     (re.compile(r"\bleave `?shapes`? out"), "leave --input-shapes out"),
     (re.compile(r'\bcross_compiler="([^"]*)"'), r"--cross-compiler \1"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InputError
+from ..errors import InputError, ModelError, ShapeError
 from . import arguments
 from .answer import Answer
 from .outputs import expect_outputs
@@ -17,8 +17,9 @@ __all__ = ["add"]
 
 ABOUT = """Show a model, or what is in a package.
 
-A package is told about without running any of it. On the screen a model is without its weights; in
-a file it is whole. Relay text is a model for tvmlab again; Relax is TVMScript, a program that only
+A package is told about without running any of it. Sizes that a model leaves open stay open, by
+names, unless --input-shapes fixes them. On the screen a model is without its weights; in a file it
+is whole. Relay text is a model for tvmlab again; Relax is TVMScript, a program that only
 Python reads: tvm.script.from_source."""
 EXAMPLE = """tvmlab show digits_resnet
 tvmlab show digits_resnet --format relay -o digits.relay
@@ -43,12 +44,30 @@ def run(told: argparse.Namespace) -> Answer:
     expect_outputs([told.output], [told.model])
     if arguments.is_package(told.model):
         return _package(told)
-    mod = arguments.model(told)
+    mod = _model(told)
     answer: Answer = FORMATS[told.format or "operators"](mod, bool(told.output))
     if not told.output:
         return answer
     arguments.write(told.output, answer.text + "\n")
     return Answer(f"{told.output}: written", {"written": told.output})
+
+
+def _model(told: argparse.Namespace) -> IRModule:
+    """Import the model; what it leaves open can stay open, for nothing of it is compiled."""
+    try:
+        return arguments.model(told)
+    except ShapeError as error:
+        if error.shapes is None:
+            raise
+        told.input_shapes = error.shapes
+        try:
+            return arguments.model(told)
+        except ModelError as why:
+            raise ShapeError(
+                f"{error.what}; TVM's importer cannot leave them open: {why.what}",
+                where=error.where,
+                fix=(error.fix or "").partition(", or keep")[0],
+            ) from why
 
 
 def _package(told: argparse.Namespace) -> Answer:

@@ -167,15 +167,15 @@ def _inputs(graph: Any) -> Iterator[tuple[str, list[int | str | None] | None]]:
             [
                 dim.dim_value
                 if dim.HasField("dim_value") and dim.dim_value > 0
-                else (_identifier(dim.dim_param) if dim.dim_param else None)
+                else _identifier(dim.dim_param)
                 for dim in tensor.shape.dim
             ],
         )
 
 
-def _identifier(name: str) -> str:
-    """Turn the name of an open dimension into an identifier."""
-    return re.sub(r"\W", "_", name) if name[0].isalpha() else "n"
+def _identifier(name: str) -> str | None:
+    """Turn the name of an open dimension into an identifier; None for none, such as ``?``."""
+    return re.sub(r"\W", "_", name) if name[:1].isalpha() else None
 
 
 def _check(onnx: Any, model: Any, where: str) -> None:
