@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import subprocess
@@ -10,7 +11,9 @@ from pathlib import Path
 import pytest
 from helpers_cli import Program, commands
 
-FILES = ("model.onnx", "of mine.onnx", "script")
+# What is among the words where these are files, for which the shell then looks.
+LOOKED = "(files)"
+FILES = ("compile", "model.onnx", "of mine.onnx", "script", LOOKED)
 
 
 @pytest.fixture
@@ -21,13 +24,16 @@ def script(
     path.write_text(Program(capsys)(f"completion {request.param}").out)
     (tmp_path / "model.onnx").touch()
     (tmp_path / "of mine.onnx").touch()
+    (tmp_path / "compile").mkdir()  # no command
     return path
 
 
 def completed(script: Path, line: str) -> set[str]:
     """Ask bash what the last word of a line can be."""
-    words = shlex.split(line) + [""] * line.endswith(" ")
+    words = [part for word in shlex.split(line) for part in re.split("(=)", word) if part]
+    words += [""] * line.endswith(" ")
     code = (
+        f"compopt() {{ printf '{LOOKED}\\n'; }}; "
         f"source {shlex.quote(str(script))}; COMP_WORDS=({shlex.join(words)}); "
         f"COMP_CWORD={len(words) - 1}; _tvmlab; printf '%s\\n' \"${{COMPREPLY[@]}}\""
     )
@@ -48,21 +54,29 @@ def completed(script: Path, line: str) -> set[str]:
         ("tvmlab co", {"compile", "completion"}),
         ("tvmlab rpc-", {"rpc-server", "rpc-tracker"}),
         ("tvmlab --v", {"--version"}),
-        (
-            "tvmlab compile --desired-layout ",
-            {"NCHW", "NHWC", *FILES},
-        ),
+        ("tvmlab compil", {"compile"}),
+        ("tvmlab compile --desired-layout ", {"NCHW", "NHWC"}),
+        ("tvmlab compile --dump-code ", {"relax", "relay", "tir", "ll", "asm"}),
         ("tvmlab tune --tuner g", {"ga", "gridsearch"}),
-        ("tvmlab compile --target ", set(FILES)),
-        ("tvmlab run --inputs of", {"of mine.onnx"}),
+        ("tvmlab run m --fill ", {"random", "zeros", "ones"}),
+        ("tvmlab run m --fill=r", {"random"}),
+        ("tvmlab run m --fill=", {"random", "zeros", "ones"}),
+        ("tvmlab run m --repeat ", set()),
+        ("tvmlab run m --repeat=", set()),
+        ("tvmlab compile --target ", set()),
+        ("tvmlab compile -o ", set(FILES)),
+        ("tvmlab run --inputs of", {"of mine.onnx", LOOKED}),
+        ("tvmlab run --inputs=of", {"of mine.onnx", LOOKED}),
         ("tvmlab compile --json --tar", {"--target"}),
-        ("tvmlab compile mod", {"model.onnx"}),
-        ("tvmlab compile m", {"model.onnx", "mobilenet_v2"}),
-        ("tvmlab bench digits_resnet res", {"resnet18_v2", "resnet50_v2", "resnet8"}),
-        ("tvmlab compile of", {"of mine.onnx"}),
+        ("tvmlab compile mod", {"model.onnx", LOOKED}),
+        ("tvmlab compile m", {"model.onnx", "mobilenet_v2", LOOKED}),
+        ("tvmlab bench digits_resnet res", {"resnet18_v2", "resnet50_v2", "resnet8", LOOKED}),
+        ("tvmlab compile of", {"of mine.onnx", LOOKED}),
         ("tvmlab show m --form", {"--format"}),
         ("tvmlab show m --format rel", {"relax", "relay"}),
         ("tvmlab completion b", {"bash"}),
+        ("tvmlab completion s", set()),
+        ("tvmlab rpc-server s", set()),
         ("tvmlab compile --cross", {"--cross-compiler", "--cross-compiler-options"}),
         ("tvmlab nonsense --", set()),
     ],

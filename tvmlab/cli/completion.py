@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from typing import NamedTuple
 
-from . import arguments
+from . import arguments, compile
 from .answer import Answer
 
 __all__ = ["add"]
@@ -16,12 +17,17 @@ EXAMPLE = """tvmlab completion bash > tvmlab.bash
 tvmlab completion zsh > _tvmlab"""
 
 # Both look the word before the cursor up, then the command: the values of an option, if it takes
-# any (where these are no choices, files); else a command's words and options, and files. The table
-# is of lines `COMMAND[ OPTION]=WORDS`.
+# any; else a command's words and options. The table is of lines `COMMAND[ OPTION]) WORDS FILES`:
+# files are offered where one can stand. bash parts --fill=ones into three words.
 BASH = """\
 _tvmlab() {{
     local current="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}"
-    local command="${{COMP_WORDS[1]}}" words=""
+    local command="${{COMP_WORDS[1]}}" words="" files=""
+    if [ "$current" = "=" ]; then
+        current=""
+    elif [ "$before" = "=" ]; then
+        before="${{COMP_WORDS[COMP_CWORD-2]}}"
+    fi
     [ "$COMP_CWORD" -eq 1 ] && command="" before=""
     case "$command $before" in
 {options}
@@ -30,17 +36,22 @@ _tvmlab() {{
         esac ;;
     esac
     COMPREPLY=($(compgen -W "$words" -- "$current"))
-    if [ "$COMP_CWORD" -gt 1 ] && [ "${{current#-}}" = "$current" ]; then
+    if [ -n "$files" ] && [ "${{current#-}}" = "$current" ]; then
         local IFS=$'\\n'  # a file's name may have spaces
         COMPREPLY+=($(compgen -f -- "$current"))
+        compopt -o filenames 2> /dev/null  # bash 3 has no compopt
     fi
 }}
-complete -o filenames -F _tvmlab tvmlab
+complete -F _tvmlab tvmlab
 """
 ZSH = """\
 #compdef tvmlab
 _tvmlab() {{
-    local command="$words[2]" before="$words[CURRENT-1]" found=""
+    local command="$words[2]" before="$words[CURRENT-1]" found="" files=""
+    if [[ "$words[CURRENT]" == --*=* ]]; then
+        before="${{words[CURRENT]%%=*}}"
+        compset -P '*='
+    fi
     (( CURRENT == 2 )) && command="" before=""
     case "$command $before" in
 {options}
@@ -49,10 +60,24 @@ _tvmlab() {{
         esac ;;
     esac
     compadd -- ${{=found}}
-    (( CURRENT > 2 )) && _files
+    [[ -n "$files" ]] && _files
 }}
 compdef _tvmlab tvmlab
 """
+
+# What an argument is called that a file can stand for.
+_FILES = ("FILE", "MODEL", "PROGRAM")
+
+
+# Values that the parser has not as choices, by what it calls the argument.
+_SAID = {"model": arguments.NETWORKS, "program": arguments.NETWORKS, "dump_code": compile.CODE}
+
+
+class _Offer(NamedTuple):
+    """What can stand in a place: words, and whether files can."""
+
+    words: list[str]
+    files: bool
 
 
 def add(commands: arguments.Commands) -> None:
@@ -69,19 +94,20 @@ def run(told: argparse.Namespace) -> Answer:
 
     options, commands = _tables(parser())
     bash = told.shell == "bash"
-    case = "{indent}{opening}{what}) {name}={words} ;;".format
+    case = "{indent}{opening}{what}) {name}={words}{files} ;;".format
     name, opening = ("words", "") if bash else ("found", "(")
 
-    def lines(table: dict[str, list[str]], indent: str) -> str:
+    def lines(table: dict[str, _Offer], indent: str) -> str:
         return "\n".join(
             case(
                 indent=indent,
                 opening=opening,
                 what=shlex.quote(what),
                 name=name,
-                words=shlex.quote(" ".join(words)),
+                words=shlex.quote(" ".join(offer.words)),
+                files=" files=yes" * offer.files,
             )
-            for what, words in table.items()
+            for what, offer in table.items()
         )
 
     text = (BASH if bash else ZSH).format(
@@ -90,23 +116,26 @@ def run(told: argparse.Namespace) -> Answer:
     return Answer(text.rstrip("\n"), {"shell": told.shell, "text": text})
 
 
-def _tables(parser: argparse.ArgumentParser) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """Give the words after each option of each command, and those of each command."""
-    options: dict[str, list[str]] = {}
-    commands: dict[str, list[str]] = {"": []}
+def _tables(parser: argparse.ArgumentParser) -> tuple[dict[str, _Offer], dict[str, _Offer]]:
+    """Give what can follow each option of each command, and each command."""
+    options: dict[str, _Offer] = {}
+    commands = {"": _Offer([], False)}
     for name, made in _commands(parser).items():
-        commands[""].append(name)
+        commands[""].words.append(name)
         words: list[str] = []
+        anywhere = False
         for action in made._actions:
-            values = [str(one) for one in action.choices or ()]
-            if action.dest in ("model", "program"):
-                values = [*arguments.NETWORKS]
+            values = [str(one) for one in _SAID.get(action.dest, action.choices) or ()]
+            files = action.metavar in _FILES
             words += action.option_strings or values
+            anywhere |= files and not action.option_strings
             for option in action.option_strings:
                 if action.nargs != 0:
-                    options[f"{name} {option}"] = values
-        commands[name] = words
-    commands[""] += [option for action in parser._actions for option in action.option_strings]
+                    options[f"{name} {option}"] = _Offer(values, files)
+        commands[name] = _Offer(words, anywhere)
+    commands[""].words.extend(
+        option for action in parser._actions for option in action.option_strings
+    )
     return options, commands
 
 
