@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,16 @@ def test_frames_merge_calls_and_stand_on_their_callers() -> None:
     assert root.levels == 4
 
 
+def test_files_say_that_the_run_was_watched(tmp_path: Path) -> None:
+    """It takes longer than the whole of the table, which nobody watched."""
+    found = replace(simple(), whole=Measurement((2.5e-6,)))
+    says = "one watched run, 4.000 us; the median without watching is 2.500 us"
+    assert f">{says}</text>" in found.flame(tmp_path / "f.svg").read_text()
+    content = json.loads(found.trace(tmp_path / "t.json").read_text())
+    assert content["otherData"]["shown"] == says
+    assert content["traceEvents"][0]["args"]["name"] == f"this processor: {says}"
+
+
 def widths(frame: flame.Frame) -> None:
     assert sum(inner.nanoseconds for inner in frame.inside.values()) <= frame.nanoseconds + 1e-6
     for inner in frame.inside.values():
@@ -168,7 +179,7 @@ def widths(frame: flame.Frame) -> None:
 def test_a_flame_graph_is_a_picture_without_scripts(run: list[Event]) -> None:
     root = flame.frames(profile(ROWS, run))
     widths(root)
-    picture = ElementTree.fromstring(flame.svg(root))
+    picture = ElementTree.fromstring(flame.svg(root, "a < b"))
     assert picture.tag == f"{SVG}svg"
     _, _, width, height = map(float, picture.attrib["viewBox"].split())
     assert {part.tag.removeprefix(SVG) for part in picture.iter()} <= {
@@ -183,12 +194,14 @@ def test_a_flame_graph_is_a_picture_without_scripts(run: list[Event]) -> None:
 
 
 def test_a_flame_graph_says_what_it_shows() -> None:
-    picture = ElementTree.fromstring(flame.svg(flame.frames(simple())))
+    picture = ElementTree.fromstring(flame.svg(flame.frames(simple()), "one run"))
     assert picture.attrib["role"] == "img"
     described = picture.attrib["aria-labelledby"].split()
     texts = {part.get("id"): part.text or "" for part in picture if part.get("id")}
     assert [texts[name] for name in described]
     assert "Contraction 50.0%" in texts["what"]
+    assert texts["what"].endswith("Above them: one run.")
+    assert picture.findtext(f"{SVG}text") == "one run"
     tips = [part.text for part in picture.iter(f"{SVG}title")]
     assert "conv2d: 0.002 ms, 50.0%" in tips
     labels = [part.text for part in picture.iter(f"{SVG}text")]

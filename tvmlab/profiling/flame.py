@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
 from ..plot import COLOURS
+from ._caption import caption
 from ._writing import written
 
 if TYPE_CHECKING:
@@ -90,22 +91,36 @@ def frames(profile: Profile) -> Frame:
 
 def write(profile: Profile, path: str | os.PathLike[str]) -> Path:
     """Write a profile's flame graph; see `Profile.flame`."""
-    return written(path, svg(frames(profile)))
+    return written(path, svg(frames(profile), caption(profile)))
 
 
-def svg(root: Frame) -> str:
-    """Draw frames as the text of an SVG file, with a description for who cannot see it."""
+def svg(root: Frame, above: str = "") -> str:
+    """Draw frames as the text of an SVG file, with a description for who cannot see it.
+
+    Parameters
+    ----------
+    root : Frame
+        On which all others stand.
+    above : str
+        What is written above them: which run it is. Nothing if left out.
+
+    Returns
+    -------
+    str
+    """
     levels = root.levels
-    height = levels * _HEIGHT + 2 * _MARGIN
+    height = (levels + bool(above)) * _HEIGHT + 2 * _MARGIN
     kinds = dict(zip(_kinds(root), _cycle(), strict=False))
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" '
         f'width="{_WIDTH}" height="{height}" role="img" aria-labelledby="title what" '
         'font-family="monospace" font-size="12">',
         f'<title id="title">Flame graph of {_text(root.name)}</title>',
-        f'<desc id="what">{_text(_description(root))}</desc>',
+        f'<desc id="what">{_text(_description(root, above))}</desc>',
         f'<rect width="{_WIDTH}" height="{height}" fill="white"/>',
     ]
+    if above:
+        parts.append(f'<text x="{_MARGIN}" y="{_MARGIN + 12}">{_text(above)}</text>')
     scale = (_WIDTH - 2 * _MARGIN) / max(root.nanoseconds, 1)
     whole = max(root.nanoseconds, 1)
 
@@ -170,12 +185,12 @@ def _cycle() -> list[str]:
     return [_FILLS[-1], *_FILLS[:-1]] * 4
 
 
-def _description(root: Frame) -> str:
+def _description(root: Frame, above: str) -> str:
     """Say in a sentence what one sees: the widest frames on the lowest one."""
     whole = max(root.nanoseconds, 1)
     widest = sorted(root.inside.values(), key=lambda frame: -frame.nanoseconds)[:3]
     said = ", ".join(f"{frame.name} {_share(frame, whole)}" for frame in widest)
     return (
         f"Frames stand on each other, callers below, each as wide as it is long; "
-        f"the widest on {root.name} are {said or 'none'}."
+        f"the widest on {root.name} are {said or 'none'}." + f" Above them: {above}." * bool(above)
     )

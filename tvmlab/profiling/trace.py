@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ._caption import caption
 from ._writing import written
 
 if TYPE_CHECKING:
@@ -27,7 +28,11 @@ def write(profile: Profile, path: str | os.PathLike[str]) -> Path:
     content = {
         "traceEvents": events(profile),
         "displayTimeUnit": "ms",
-        "otherData": {"target": profile.target, "seconds": profile.seconds},
+        "otherData": {
+            "target": profile.target,
+            "seconds": profile.seconds,
+            "shown": caption(profile),
+        },
     }
     return written(path, json.dumps(content, indent=1, allow_nan=False))
 
@@ -44,7 +49,8 @@ def events(profile: Profile) -> list[dict[str, Any]]:
     """
     rows = {row.name: row for row in profile.rows}
     first = profile.run[0].start
-    found = [*_track(_PROCESSOR, "this processor", "virtual machine")]
+    # Viewers show the names of tracks, and what else a file says only when they are asked.
+    found = [*_track(_PROCESSOR, f"this processor: {caption(profile)}", "virtual machine")]
     if profile.layers:
         found += _track(_ACCELERATOR, f"accelerator at {profile.clock_mhz} MHz", "layers")
     free = 0.0
