@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from helpers_cli import Program
 from helpers_models import model, node
@@ -90,6 +91,20 @@ def test_a_package_keeps_its_shapes(program: Program) -> None:
     assert program("compile digits_resnet -o d.tar").code == 0
     done = program("run d.tar --fill ones --input-shapes data:[2,1,8,8]")
     assert "those that it was compiled for" in done.said
+
+
+def test_an_array_that_does_not_fit_a_package(program: Program) -> None:
+    own(image=("n", 3), extra=("n", 4))
+    assert program("compile own.onnx -o own.tar --input-shapes 'image:[n,3] extra:[n,4]'").code == 0
+    np.savez("bad.npz", image=np.ones((2, 3), np.float32), extra=np.ones((5, 4), np.float32))
+    said = program("run own.tar -i bad.npz").said
+    assert "input 'extra' has shape (5, 4), not (n, 4); n is 2, from 'image' (main(" in said
+    assert said.endswith("compiled for another one: `tvmlab compile --input-shapes`")
+    np.savez("bad.npz", image=np.ones((2, 4), np.float32), extra=np.ones((2, 4), np.float32))
+    assert (
+        "input 'image' has shape (2, 4), not (n, 3) (main("
+        in program("run own.tar -i bad.npz").said
+    )
 
 
 def test_advice_names_options(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:

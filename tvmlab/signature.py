@@ -83,7 +83,7 @@ class Signature:
         """
         if named or len(args) != len(self.inputs):
             args = self._in_order(args, named)
-        sizes: dict[str, int] = {}
+        sizes: dict[str, tuple[int, str]] = {}
         # The comparison comes first because a call's time is counted in microseconds.
         return [
             value
@@ -113,7 +113,8 @@ class Signature:
             raise self._error(f"input {absent[0]!r} is missing")
         return tuple(given[name] for name in names)
 
-    def _check(self, declared: Input, value: Any, sizes: dict[str, int]) -> np.ndarray:
+    def _check(self, declared: Input, value: Any, sizes: dict[str, tuple[int, str]]) -> np.ndarray:
+        """Check one array; `sizes` has each name's size, and the input that it comes from."""
         # NumPy does not understand TVM's own tensors, and would wrap them as objects.
         is_tensor = isinstance(value, tvm.runtime.Tensor)
         try:
@@ -128,17 +129,23 @@ class Signature:
                 f"input {declared.name!r} is of dtype {array.dtype}, not {declared.dtype}",
                 fix=f'convert it: numpy.asarray(value, dtype="{declared.dtype}")',
             )
-        fits = len(array.shape) == len(declared.shape) and all(
+        fits = len(array.shape) == len(declared.shape)
+        known = ""
+        for size, want in zip(array.shape, declared.shape, strict=False) if fits else ():
+            if isinstance(want, int):
+                fits &= size == want
+                continue
             # A name stands for the first size that it meets.
-            size == (sizes.setdefault(want, size) if isinstance(want, str) else want)
-            for size, want in zip(array.shape, declared.shape, strict=True)
-        )
+            meant, origin = sizes.setdefault(want, (size, declared.name))
+            if size != meant:
+                fits = False
+                known += f"; {want} is {meant}, from {origin!r}"
         if not fits:
             raise self._error(
                 f"input {declared.name!r} has shape {array.shape}, "
-                f"not ({', '.join(map(str, declared.shape))})",
-                fix="give it that shape; dimensions that a model's file leaves open can be "
-                "loaded with another size: tvmlab.load(model, shapes=...)",
+                f"not ({', '.join(map(str, declared.shape))}){known}",
+                fix="give it that shape; a model whose file leaves dimensions open can be "
+                "compiled for another one: tvmlab.load(model, shapes=...)",
             )
         return array
 

@@ -39,7 +39,7 @@ def _sizes(written: str) -> str:
 
 _SPELLED = (
     (re.compile(rf"shapes=\{{{_SHAPE.pattern}(?:, {_SHAPE.pattern})*\}}"), _shapes),
-    (re.compile(r"\btvmlab\.load\(model, shapes=\.\.\.\)"), "--input-shapes"),
+    (re.compile(r"\btvmlab\.load\(model, shapes=\.\.\.\)"), "`tvmlab compile --input-shapes`"),
     (re.compile(r"\bleave `?shapes`? out"), "leave --input-shapes out"),
     (re.compile(r'\bcross_compiler="([^"]*)"'), r"--cross-compiler \1"),
     (re.compile(r"\btvmlab\.tune\(\.\.\., records=\.\.\.\)"), "`tvmlab tune -o FILE`"),
