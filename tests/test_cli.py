@@ -138,6 +138,11 @@ def test_a_fault_of_ours_is_a_line_too(program: Program, monkeypatch: pytest.Mon
     assert "\x1b" not in done.err
     answers(monkeypatch, InputError("a\nb", where="c\td"))
     assert program("show x").said == "tvmlab: a b (c d)"
+    for what, wanted in (("A.", "A (c)"), ("A ...", "A ... (c)")):
+        answers(monkeypatch, InputError(what, where="c"))
+        assert program("show x").said == f"tvmlab: {wanted}"
+    answers(monkeypatch, InputError("A."))
+    assert program("show x").said == "tvmlab: A."
 
 
 def test_ctrl_c(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +100,11 @@ def test_shapes_and_a_file(program: Program) -> None:
     done = program("run module.tar -i pictures.npy --print-top 1 --json")
     assert done.data["outputs"][0]["shape"] == [3, 10]
     assert [one["row"] for one in done.data["top"]] == [0, 1, 2]
+    text = program("run module.tar -i pictures.npy --print-top 2").out.splitlines()
+    assert [line.split()[:2] for line in text[1:]] == [
+        ["row", str(row)] for row in (0, 0, 1, 1, 2, 2)
+    ]
+    assert program("run module.tar --fill zeros --print-top 1").out.count("row") == 0
     assert program("run module.tar --fill zeros --json").data["outputs"][0]["shape"] == [1, 10]
     assert "no input named 'datum'" in program("show open.onnx --input-shapes datum:[1]").said
 
@@ -122,6 +128,12 @@ def test_a_file_goes_before_a_network_of_its_name(program: Program) -> None:
         ("run none.onnx --fill ones", "there is no such file"),
         ("show digits_resnet --format relax -o no/such/a", "cannot be written"),
         ("bench none.tar", "there is no such file"),
+        (
+            "run none.tar --repeat 10",
+            "(--repeat 10); to do: give --print-time, or leave --repeat out",
+        ),
+        ("run none.tar --rpc-key tvmlab", "--rpc-key says nothing without --rpc-tracker or"),
+        ("rpc-server --key ''", "tvmlab: A key is a word (''); to do: --key my-laptop"),
         ("tune digits_resnet -o r.jsonl --rpc-tracker nonsense", "its host and its port"),
     ],
 )
@@ -283,6 +295,8 @@ def test_a_package_is_told_about(program: Program, package: str) -> None:
     done = program(f"show {package} --json")
     assert done.data["inputs"][0]["name"] == "data"
     assert json.dumps(done.data)
+    wanted = {name: asdict(work) for name, work in tvmlab.load_executable(package).work.items()}
+    assert done.data["work"] == wanted
     assert "data: float32[1, 1, 8, 8]" in program(f"show {package}").out
     assert "machine code" in program(f"show {package} --format relax").said
 

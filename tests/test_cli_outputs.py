@@ -61,6 +61,13 @@ def test_no_file_is_replaced(
     assert not Path("new").exists()
 
 
+@pytest.mark.parametrize("line", ["show NAME -o NAME", "compile NAME -o NAME"])
+def test_a_network_is_no_file_that_is_read(line: str, program: Program) -> None:
+    line = line.replace("NAME", "digits_resnet")
+    assert program(line).code == 0
+    assert "this file would be replaced: it is read, too" in program(line).said
+
+
 def test_old_outputs_are(program: Program) -> None:
     """What is not read is no input, whatever it is called."""
     done = program("compile dense.onnx -o dense.tar")

@@ -186,6 +186,23 @@ def test_metadata_that_was_changed_is_refused(saved: Path, change: Any) -> None:
     assert damaged(saved, rewritten(saved, change)) is None
 
 
+def test_damaged_metadata_are_refused_with_a_place_and_without_a_parsers_words(
+    saved: Path, tmp_path: Path
+) -> None:
+    whole = members(saved)["metadata.json"]
+    path = tmp_path / "damaged.tar"
+    for changed, where in (
+        (b'"format"#', " in line 2, column 10"),
+        (b'"f\xffrmat":', f" at byte {whole.index(b'format') + 1}"),
+        (b'"fOrmat":', ": they do not say their format"),
+    ):
+        path.write_bytes(rewritten(saved, whole.replace(b'"format":', changed)))
+        with pytest.raises(PackageError) as caught:
+            tvmlab.load_executable(path)
+        assert caught.value.what.endswith(f"the metadata are damaged{where}")
+        assert "Expecting" not in said(caught.value)
+
+
 def test_the_format_is_named(saved: Path, tmp_path: Path) -> None:
     path = tmp_path / "future.tar"
     path.write_bytes(rewritten(saved, {"format": 5}))

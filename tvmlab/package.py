@@ -258,7 +258,7 @@ def _read(path: Path, folder: Path | None) -> Description:
     try:
         with path.open("rb") as archive:
             text = b"".join(pieces(archive, expect(archive, METADATA, _MOST_METADATA)))
-            said = json.loads(text)
+            said = _parsed(text)
             if said["format"] != _FORMAT:
                 raise PackageError(
                     f"the file's format is {said['format']!r}, this tvmlab reads {_FORMAT}",
@@ -298,6 +298,21 @@ def _read(path: Path, folder: Path | None) -> Description:
             fix="save or copy it again",
         )
     return found
+
+
+def _parsed(text: bytes) -> Any:
+    """Read metadata that may be damaged; what is raised says where, and not in a parser's words."""
+    try:
+        said = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"the metadata are damaged in line {error.lineno}, column {error.colno}"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"the metadata are damaged at byte {error.start}") from error
+    if not isinstance(said, dict) or "format" not in said:
+        raise ValueError("the metadata are damaged: they do not say their format")
+    return said
 
 
 def _described(said: Mapping[str, Any]) -> Description:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import sys
 import threading
 import warnings
@@ -96,7 +97,9 @@ def _said(error: Exception) -> str:
     if isinstance(error, TvmlabError):
         where = f" ({error.where})" if error.where else ""
         fix = f"; to do: {for_the_shell(error.fix)}" if error.fix else ""
-        return one_line(f"{error.what}{where}{fix}")
+        # A sentence's full stop stands at its end, and it goes on.
+        what = re.sub(r"(?<!\.)\.$", "", error.what) if where or fix else error.what
+        return one_line(f"{what}{where}{fix}")
     from .._telling import telling
 
     return one_line(

@@ -35,6 +35,9 @@ __all__ = [
 NETWORKS = ("digits_resnet", "mobilenet_v2", "resnet18_v2", "resnet50_v2", "resnet8")
 """Networks of the workbook, by the names of their functions in `tvmlab.models`."""
 
+REPEATS = 10
+"""Samples that are taken where nobody says how many."""
+
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -133,10 +136,14 @@ def add_program(parser: argparse.ArgumentParser, nargs: str | None = None) -> No
     _add_shapes(parser)
 
 
-def add_timing(parser: argparse.ArgumentParser) -> None:
-    """Add ``--repeat``: how many samples are taken."""
+def add_timing(parser: argparse.ArgumentParser, default: int | None = REPEATS) -> None:
+    """Add ``--repeat``: how many samples are taken; None is for commands that may take none."""
     parser.add_argument(
-        "--repeat", type=counted, default=10, metavar="N", help="samples to take (%(default)s)"
+        "--repeat",
+        type=counted,
+        default=default,
+        metavar="N",
+        help=f"samples to take ({REPEATS})",
     )
 
 
@@ -202,7 +209,7 @@ def _load(name: str, shapes: dict[str, tuple[int | str, ...]] | None) -> IRModul
             "them in Python",
         )
     with stage(f"import {name}"):
-        if name not in NETWORKS or os.path.exists(name):
+        if not is_network(name):
             _expect_model(name)
             return load(name, shapes=shapes)
         if name == "resnet8":
@@ -255,6 +262,11 @@ def program(name: str, shapes: dict[str, tuple[int | str, ...]] | None) -> Execu
     mod = _load(name, shapes)
     with stage(f"compile {name}"):
         return compile(mod)
+
+
+def is_network(name: str) -> bool:
+    """Say whether a name is that of a network of the workbook: a file of that name goes before."""
+    return name in NETWORKS and not os.path.exists(name)
 
 
 def is_package(name: str) -> bool:

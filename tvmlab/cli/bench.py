@@ -16,7 +16,8 @@ __all__ = ["add"]
 
 ABOUT = """Time packages and models in turn, round by round.
 
-Calls include copying inputs in and outputs out. Every program gets the same numbers, and TVM's
+On this machine; on another one `tvmlab run --print-time` times a package. Calls include copying
+inputs in and outputs out. Every program gets the same numbers, and TVM's
 number of threads. A program that is named twice is timed twice."""
 EXAMPLE = """tvmlab bench digits_resnet
 tvmlab compile digits_resnet --target llvm -o plain.tar

@@ -19,7 +19,8 @@ def expect_outputs(outputs: Iterable[str | None], inputs: Iterable[str | None]) 
     Parameters
     ----------
     outputs, inputs : iterable of str or None
-        Paths; None for an option that was left out. Inputs that are no files are in nobody's way.
+        Paths; None for an option that was left out. Inputs that are no files, but networks of the
+        workbook, are in nobody's way.
 
     Raises
     ------
@@ -27,7 +28,7 @@ def expect_outputs(outputs: Iterable[str | None], inputs: Iterable[str | None]) 
         Two of them are one file, under one name or several; a folder is not there, or not to be
         written; an output is itself a folder, a device or a pipe.
     """
-    read = [path for path in inputs if path]
+    read = [path for path in inputs if path and not arguments.is_network(path)]
     written: list[str] = []
     for path in filter(None, outputs):
         for others, what in ((read, "it is read, too"), (written, "two outputs go there")):

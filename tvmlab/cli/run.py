@@ -6,6 +6,7 @@ import argparse
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from ..errors import InputError
 from . import arguments, inputs
 from .answer import Answer
 from .outputs import expect_outputs
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from ..remote import RemoteExecutable
 
 __all__ = ["add"]
+
+_KEY = "tvmlab"
 
 ABOUT = """Run a package or a model.
 
@@ -46,19 +49,18 @@ def add(commands: arguments.Commands) -> None:
         help="print the N greatest values along the first output's last axis, and their places",
     )
     parser.add_argument("--print-time", action="store_true", help="time it, and print that")
-    arguments.add_timing(parser)
+    arguments.add_timing(parser, default=None)
     there = parser.add_mutually_exclusive_group()
     there.add_argument(
         "--rpc-tracker", metavar="HOST:PORT", help="run on a server that this tracker knows"
     )
     there.add_argument("--rpc-server", metavar="HOST:PORT", help="run on this very server")
-    parser.add_argument(
-        "--rpc-key", default="tvmlab", metavar="KEY", help="the server's key (%(default)s)"
-    )
+    parser.add_argument("--rpc-key", metavar="KEY", help=f"the server's key ({_KEY})")
 
 
 def run(told: argparse.Namespace) -> Answer:
     """Run."""
+    _expect_use(told)
     expect_outputs([told.outputs], [told.program, told.inputs])
     inputs.expect_file(told)
     timed: Measurement | None = None
@@ -67,17 +69,31 @@ def run(told: argparse.Namespace) -> Answer:
         with stage(f"run {told.program}"):
             named = inputs.named(program(*arrays), program.signature.outputs)
             if told.print_time:
-                timed = program.time(*arrays, repeats=told.repeat)
+                timed = program.time(*arrays, repeats=told.repeat or arguments.REPEATS)
     if told.outputs:
         inputs.save(told.outputs, named)
     return _answer(told, named, timed)
+
+
+def _expect_use(told: argparse.Namespace) -> None:
+    """Refuse an option that would change nothing."""
+    there = told.rpc_tracker or told.rpc_server
+    for option, said, used, needs in (
+        ("--repeat", told.repeat, told.print_time, "--print-time"),
+        ("--rpc-key", told.rpc_key, there, "--rpc-tracker or --rpc-server"),
+    ):
+        if said is not None and not used:
+            raise InputError(
+                f"{option} says nothing without {needs}",
+                where=f"{option} {said}",
+                fix=f"give {needs}, or leave {option} out",
+            )
 
 
 def _program(told: argparse.Namespace) -> AbstractContextManager[Executable | RemoteExecutable]:
     """Load a program here, or send it to a server, which lets go of it at the end."""
     if not (told.rpc_tracker or told.rpc_server):
         return nullcontext(arguments.program(told.program, told.input_shapes))
-    from ..errors import InputError
     from ..remote import RemoteExecutable
 
     if not arguments.is_package(told.program) or told.input_shapes:
@@ -88,7 +104,7 @@ def _program(told: argparse.Namespace) -> AbstractContextManager[Executable | Re
         )
     with stage(f"send {told.program}"):
         return RemoteExecutable(
-            told.program, tracker=told.rpc_tracker, server=told.rpc_server, key=told.rpc_key
+            told.program, tracker=told.rpc_tracker, server=told.rpc_server, key=told.rpc_key or _KEY
         )
 
 
@@ -106,7 +122,12 @@ def _answer(told: argparse.Namespace, named: dict[str, Any], timed: Measurement 
         lines += [_glance(name, array) for name, array in named.items()]
     if told.print_top and named:
         data["top"] = top = _top(next(iter(named.values())), told.print_top)
-        lines += [f"{one['value']:12.6g}  {one['class']:4} {one['name']}".rstrip() for one in top]
+        several = top and top[-1]["row"] > 0
+        lines += [
+            (f"row {one['row']:<4} " if several else "")
+            + f"{one['value']:12.6g}  {one['class']:4} {one['name']}".rstrip()
+            for one in top
+        ]
     if timed is not None:
         data["seconds"] = {"median": timed.median, "spread": timed.spread}
         data["seconds"]["samples"] = list(timed.samples)

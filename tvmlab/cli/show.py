@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ["add"]
 
+# The fields of a `tvmlab.schedule.Work`, which a package lists in this order.
+_WORK = ("operations", "dtype", "rule")
+
 ABOUT = """Show a model, or what is in a package.
 
 A package is told about without running any of it. Sizes that a model leaves open stay open, by
@@ -82,7 +85,11 @@ def _package(told: argparse.Namespace) -> Answer:
             fix="leave the options out, or show the model that it was compiled from",
         )
     found = package.describe(told.model)
-    return Answer(str(found), asdict(found))
+    work = {
+        name: dict(zip(_WORK, fields, strict=True)) if isinstance(fields, list) else fields
+        for name, fields in found.work.items()
+    }
+    return Answer(str(found), {**asdict(found), "work": work})
 
 
 def _operators(mod: IRModule, whole: bool) -> Answer:
