@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import io
 import json
 import tarfile
@@ -12,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from .. import cli, toolchain
-from .verdict import NotYet, call, exercise, of_type, whole
+from ..errors import ToolchainError
+from .compilers import complaint
+from .verdict import NotYet, call, exercise, listed, of_type, whole
 
 __all__ = ["check_damaged_files", "check_data_begin", "check_words"]
 
@@ -42,18 +46,37 @@ def check_words(options: str, folder: Path, *, target: str, shapes: str, linker:
     for name in files:
         (folder / name).touch()
     line = rf"printf '%s\n' compile MODEL {options}"
-    cut = toolchain.run(line, cwd=folder).output.splitlines()
+    try:
+        cut = toolchain.run(line, cwd=folder).output.splitlines()
+    except ToolchainError as error:
+        raise NotYet(f"the shell cannot read it: {complaint(error)}") from error
     words = "\n  " + "\n  ".join(cut[2:])
     if set(files) & set(cut):
         raise NotYet(f"the shell put names of files in the place of brackets:{words}")
-    if target not in cut:
+    if not {target, f"--target={target}"} & set(cut):
         raise NotYet(f"the target is not one word:{words}")
-    if shapes not in cut:
+    if not {shapes, f"--input-shapes={shapes}"} & set(cut):
         raise NotYet(f"the shapes are not one word:{words}")
     if f"--cross-compiler-options={linker}" not in cut:
         raise NotYet(f"the linker's option is not tied to --cross-compiler-options:{words}")
-    told = cli.parser().parse_args(cut)
+    asked = f"--target={target}", f"--input-shapes={shapes}", f"--cross-compiler-options={linker}"
+    told, wanted = _read(cut), _read([*cut[:2], *asked])
+    for name in ("target", "input_shapes", "cross_compiler_options"):
+        if getattr(told, name) != getattr(wanted, name):
+            option = "--" + name.replace("_", "-")
+            raise NotYet(f"the command reads {getattr(told, name)!r} for {option}:{words}")
     return f"{told.target} {told.input_shapes} {told.cross_compiler_options}"
+
+
+def _read(words: list[str]) -> argparse.Namespace:
+    """Have the command's parser read the words of a command line."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            return cli.parser().parse_args(words)
+    except SystemExit as error:
+        last = said.getvalue().splitlines()[-1:]
+        raise NotYet(f"the command does not read it: {''.join(last)}") from error
 
 
 @exercise
@@ -70,7 +93,7 @@ def check_damaged_files(
         A package that is whole; copies of it are damaged, a bit in a file.
     """
     for names in DAMAGES:
-        found = sorted(_found(damaged_files, package.read_bytes(), names))
+        found = _found(damaged_files, package.read_bytes(), names)
         if found != list(names):
             held = f"in {' and '.join(names)} a bit is turned" if names else "nothing is damaged"
             raise NotYet(f"{held}, and damaged_files finds {found}")
@@ -79,8 +102,8 @@ def check_damaged_files(
 
 def _found(
     damaged_files: Callable[..., Iterable[str]], package: bytes, names: Iterable[str]
-) -> Iterable[str]:
-    """Turn a bit in the middle of each of these files, and ask."""
+) -> list[str]:
+    """Turn a bit in the middle of each of these files, and ask; return the answer, sorted."""
     content = bytearray(package)
     with tarfile.open(fileobj=io.BytesIO(package)) as archive:
         metadata = archive.extractfile("metadata.json")
@@ -90,8 +113,7 @@ def _found(
         for name in names:
             content[archive.getmember(name).offset_data + said[name]["bytes"] // 2] ^= 1
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-        found: Iterable[str] = call(damaged_files, archive, said)
-        return found
+        return sorted(map(str, listed(damaged_files, archive, said)))
 
 
 @exercise

@@ -10,7 +10,7 @@ from ..executable import Executable
 from ..extras import need
 from ..schedule import Tile
 from .arrays import same_shape, same_values
-from .verdict import NotYet, call, exercise, of_type
+from .verdict import NotYet, asking, call, exercise, of_type, whole
 
 __all__ = ["check_batch", "check_crop", "check_tile_choice"]
 
@@ -39,16 +39,19 @@ def check_crop(
     shorter, side : int
         Pixels of the shorter side when the picture is scaled, and of the square that is cut.
     """
-    wanted = (side, side, 3)
-    cropped = same_shape(call(resize_and_crop, photograph), wanted, "the result")
-    off = {what: _apart(cropped, picture) for what, picture in _pictures(photograph, shorter, side)}
-    nearest = min(off, key=lambda what: off[what])
-    if nearest:
-        raise NotYet(nearest)
-    if off[""] > CLOSE:
-        raise NotYet(f"it is {off['']:.0f} of 255 from the middle of the picture, on average")
-    high = call(resize_and_crop, photograph.transpose(1, 0, 2))
-    same_shape(high, wanted, "the result for a picture that is higher than wide")
+    high = np.ascontiguousarray(photograph.transpose(1, 0, 2))
+    for picture, which in ((photograph, ""), (high, " for a picture that is higher than wide")):
+        found = call(resize_and_crop, picture)
+        cropped = same_shape(found, (side, side, 3), f"the result{which}")
+        if cropped.max() <= 1:
+            raise NotYet("the result's values are from 0 to 1, expected 0 to 255 as in the picture")
+        cuts = _pictures(picture, shorter, side)
+        off = {what: _apart(cropped, cut) for what, cut in cuts}
+        nearest = min(off, key=lambda what: off[what])
+        if nearest:
+            raise NotYet(f"{nearest},{which}" if which else nearest)
+        if off[""] > CLOSE:
+            raise NotYet(f"it is {off['']:.0f} of 255 from the middle, on average{which}")
     return "proportions kept, cut from the middle"
 
 
@@ -68,8 +71,11 @@ def _pictures(photograph: np.ndarray, shorter: int, side: int) -> Iterator[tuple
     def resized(wide: float, high: float) -> np.ndarray:
         return np.asarray(image.resize((round(wide), round(high))))
 
-    scaled = resized(width * shorter / height, shorter)
-    small = resized(width * side / height, side)
+    def in_proportion(least: int) -> np.ndarray:
+        scale = least / min(width, height)
+        return resized(width * scale, height * scale)
+
+    scaled, small = in_proportion(shorter), in_proportion(side)
     squeezed = "the proportions are not kept: the picture is squeezed into a square"
     yield "", cut(scaled)
     yield squeezed, resized(side, side)
@@ -93,13 +99,15 @@ def check_batch(sixteen: Executable, pictures: np.ndarray, classes: np.ndarray) 
         What the network with an open batch made of them, whole numbers of the shape (n,).
     """
     of_type(sixteen, Executable, "sixteen", "an executable: compile what you load")
-    declared, wanted = sixteen.signature.inputs[0].shape, (BATCH, *pictures.shape[1:])
+    with asking("sixteen does not read pictures"):
+        declared, wanted = sixteen.signature.inputs[0].shape, (BATCH, *pictures.shape[1:])
     if declared != wanted:
         loose = [size for size in declared if isinstance(size, str)]
         why = f": {loose[0]} may be any number" if loose else ""
         raise NotYet(f"the executable takes {declared}, expected {wanted}{why}")
-    found = np.asarray(sixteen(pictures[:BATCH]))
-    same_values(found.argmax(axis=1), classes[:BATCH], "the classes")
+    with asking("sixteen does not read pictures"):
+        found = np.asarray(sixteen(pictures[:BATCH])).argmax(axis=1)
+    same_values(found, classes[:BATCH], "the classes")
     return "sixteen at once, all as before"
 
 
@@ -113,14 +121,17 @@ def check_tile_choice(tile: Tile) -> str:
         Pixels and channels whose sums are in registers at the same time.
     """
     of_type(tile, Tile, "my_tile", "a Tile")
-    vectors, left = divmod(tile.channels, LANES)
+    rows, columns, channels = (
+        whole(getattr(tile, part), f"my_tile.{part}") for part in ("rows", "columns", "channels")
+    )
+    vectors, left = divmod(channels, LANES)
     if left:
-        raise NotYet(f"{tile.channels} channels are no whole number of vectors of {LANES} lanes")
-    pixels = tile.rows * tile.columns
+        raise NotYet(f"{channels} channels are no whole number of vectors of {LANES} lanes")
+    pixels = rows * columns
     wanted = (pixels + 1) * vectors + 1
     if wanted > REGISTERS:
         raise NotYet(
-            f"{tile.rows} x {tile.columns} pixels with {tile.channels} channels: {wanted} "
+            f"{rows} x {columns} pixels with {channels} channels: {wanted} "
             f"registers of {LANES} lanes, and there are {REGISTERS}"
         )
     if pixels * vectors < LATENCY:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
 import numpy as np
 
-from .._telling import telling
 from ..compiler import compile
 from ..errors import TvmlabError
 from ..extras import need
@@ -16,7 +15,7 @@ from ..frontend import load
 from ..qnn.analysis import float_operators
 from ..qnn.transform import FakeQuantizationToInteger
 from .arrays import same_values
-from .verdict import NotYet, call, exercise, of_type
+from .verdict import NotYet, asking, call, exercise, listed, number, of_type, whole
 
 __all__ = ["check_choose", "check_mended", "check_scaled"]
 
@@ -28,7 +27,7 @@ STEP = 0.05  # how far the mended network's result may be off: its last scale an
 
 
 @exercise
-def check_choose(choose: Callable[[float, float], tuple[float, int]]) -> str:
+def check_choose(choose: Callable[[float, float], Sequence[float]]) -> str:
     """Check a function that chooses the scale and the zero point of an int8.
 
     Parameters
@@ -37,15 +36,23 @@ def check_choose(choose: Callable[[float, float], tuple[float, int]]) -> str:
         Takes the lowest and the highest value; returns the scale and the zero point.
     """
     for low, high in RANGES:
-        given = call(choose, low, high)
-        if not isinstance(given, tuple) or len(given) != 2 or not np.isfinite(given).all():
-            raise NotYet(f"choose({low}, {high}) returns {given!r}, expected two numbers")
-        scale, zero = given
         what = f"for {low} to {high}, "
-        if zero != int(zero):
+        given = listed(choose, low, high)
+        if len(given) != 2:
+            raise NotYet(f"{what}choose returns {len(given)} values, expected two")
+        # As Python's numbers: a zero point of NumPy's int8 would overflow below.
+        scale, zero = (
+            number(one, what + name)
+            for one, name in zip(given, ("the scale", "the zero point"), strict=True)
+        )
+        if not 0 < scale < math.inf:
+            raise NotYet(f"{what}the scale is {scale}, expected a number above zero")
+        if not zero.is_integer():
             raise NotYet(f"{what}the zero point {zero:.6g} is not whole, and so 0.0 not exact")
         if not LOWEST <= zero <= HIGHEST:
-            raise NotYet(f"{what}the zero point {zero} is no int8: 0.0 lies outside of the range")
+            raise NotYet(
+                f"{what}the zero point {zero:.0f} is no int8: 0.0 lies outside of the range"
+            )
         first, last = scale * (LOWEST - zero), scale * (HIGHEST - zero)
         if first > low + scale / 2 or last < high - scale / 2:
             raise NotYet(f"{what}the int8 reach from {first:.2f} to {last:.2f} only")
@@ -72,10 +79,8 @@ def check_scaled(
         The right product of each pair.
     """
     for (total, ratio), wanted in expected.items():
-        given = call(scaled, total, ratio)
-        shown = f"scaled({total}, {ratio}) gives {given!r}"
-        if not isinstance(given, int):
-            raise NotYet(f"{shown}, of type {type(given).__name__}, expected an int")
+        given = whole(call(scaled, total, ratio), f"scaled({total}, {ratio})", least=None)
+        shown = f"scaled({total}, {ratio}) gives {given}"
         if given == wanted:
             continue
         exact = total * Fraction(ratio)
@@ -100,14 +105,20 @@ def check_mended(text: str) -> str:
         The network in ONNX's own text form; takes and returns float32 of the shape (1, 8).
     """
     parser = need("onnx.parser", extra="onnx")
+    of_type(text, str, "text", "a text")
     try:
-        network = load(parser.parse_model(of_type(text, str, "text", "a text")))
-    except (parser.ParseError, TvmlabError) as error:
-        raise NotYet(f"the text is no network: {telling(error)}") from error
+        proto = parser.parse_model(text)
+    except parser.ParseError as error:
+        lines = error.args[0].decode().splitlines()
+        raise NotYet(f"the text is no network: {lines[-1]} {lines[0]}") from error
+    with asking("the text is no network", TvmlabError):
+        network = load(proto)
     mended = FakeQuantizationToInteger()(network)  # type: ignore[operator]
     if left := float_operators(mended):
         raise NotYet("; ".join(f"{found.operator} is float: {found.reason}" for found in left))
     sample = np.linspace(-2, 2, 8, dtype="float32")[np.newaxis]
     wanted = np.maximum(sample, 0) + sample
-    same_values(np.asarray(compile(mended)(sample)), wanted, "the result", tolerance=STEP)
+    with asking("it is another network", TvmlabError):
+        found = np.asarray(compile(mended)(sample))
+    same_values(found, wanted, "the result", tolerance=STEP)
     return "all in integers, and the same results"

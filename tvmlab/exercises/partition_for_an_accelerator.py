@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,12 @@ from ..npu.codegen import regions
 from ..npu.patterns import Entry
 from ..relay.dataflow_pattern import DFPattern
 from .arrays import same_values
-from .verdict import NotYet, call, exercise, of_type
+from .verdict import NotYet, asking, call, exercise, listed, of_type
 
 __all__ = ["check_addition_pattern", "check_bill"]
+
+ADD = relay.qnn.op.add
+GIVEN = (0.25, 0, 0.5, 0, 0.5, 0)  # scale and zero point: of the operands, and of the result
 
 
 @exercise
@@ -36,20 +39,24 @@ def check_addition_pattern(
         A pattern table of `npu`, without one for additions.
     """
     pattern = of_type(call(addition), DFPattern, "addition()", "a pattern")
-    known = relay.const(0.25)
-    if not pattern.match(_sum(known)):
+    if not pattern.match(_made(ADD)):
         if pattern.match(relay.add(relay.var("x", shape=(1, 4)), relay.const(1.0))):
             raise NotYet("it takes an addition of floats, expected qnn.add")
-        if pattern.match(_sum(known, relay.const(np.zeros((1, 4), "int8")))):
+        if pattern.match(_made(ADD, second=relay.const(np.zeros((1, 4), "int8")))):
             raise NotYet("it takes a constant that is added to a tensor, expected two tensors")
         raise NotYet(
             "it does not take a quantized addition: qnn.add of two tensors, and of six constants "
             "that need not be equal"
         )
-    if pattern.match(_sum(relay.var("scale", shape=()))):
-        raise NotYet("it takes a scale that is not known when the network is compiled")
+    for place in range(len(GIVEN)):
+        if pattern.match(_made(ADD, unknown=place)):
+            what = "zero point" if place % 2 else "scale"
+            raise NotYet(f"it takes a {what} that is not known when the network is compiled")
+    if pattern.match(_made(relay.qnn.op.mul)):
+        raise NotYet("it takes a quantized multiplication as well, expected qnn.add alone")
     entries: list[Any] = [*table, ("tvmlab_npu.add", pattern)]
-    parts = npu.partition(network, patterns=entries)
+    with asking("the network cannot be partitioned with it"):
+        parts = npu.partition(network, patterns=entries)
     count = len(regions(parts))
     if count > 1:
         raise NotYet(f"the network is in {count} regions, expected one")
@@ -57,17 +64,27 @@ def check_addition_pattern(
     return f"one region, {moved:,} bytes moved"
 
 
-def _sum(scale: relax.Expr, other: relax.Expr | None = None) -> relax.Expr:
-    """Add two tensors, or what is given to one; the scale of the first is given."""
+def _made(
+    operator: Callable[..., relax.Expr],
+    *,
+    second: relax.Expr | None = None,
+    unknown: int | None = None,
+) -> relax.Expr:
+    """Call a quantized operator on two tensors, or on one and what is given.
+
+    The scales and the zero points are constants, but for one that may be unknown.
+    """
     x, y = (relay.var(name, shape=(1, 4), dtype="int8") for name in "xy")
-    half, zero = relay.const(0.5), relay.const(0)
-    second = y if other is None else other
-    return relay.qnn.op.add(x, second, scale, zero, half, zero, half, zero)
+    given = [relay.const(value) for value in GIVEN]
+    if unknown is not None:
+        dtype = "int32" if unknown % 2 else "float32"
+        given[unknown] = relay.var("unknown", shape=(), dtype=dtype)
+    return operator(x, y if second is None else second, *given)
 
 
 @exercise
 def check_bill(
-    by_hand: Callable[[], Sequence[Any]],
+    by_hand: Callable[[], Iterable[Any]],
     judge: Callable[[Sequence[Any]], tuple[np.ndarray, int, int]],
     wanted: np.ndarray,
     once: int,
@@ -85,10 +102,12 @@ def check_bill(
     once : int
         The bytes of all tensors.
     """
-    try:
-        sums, moved, cycles = judge(call(by_hand))
-    except TvmlabError as error:
-        raise NotYet(f"the machine refuses it: {error.what}") from error
+    steps = listed(by_hand)
+    with asking("these instructions are no program"):
+        try:
+            sums, moved, cycles = judge(steps)
+        except TvmlabError as error:
+            raise NotYet(f"the machine refuses it: {error.what}") from error
     same_values(sums, wanted, "the sums")
     if moved > once:
         raise NotYet(

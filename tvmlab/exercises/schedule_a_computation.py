@@ -13,6 +13,7 @@ __all__ = ["check_guard", "check_register_tile"]
 
 SIZE = 1024  # rows and columns of the matrices
 LANES, REGISTERS = 8, 16  # what AVX2 has for float32
+HOPELESS = 8 * REGISTERS  # a tile that wants more is not compiled, however long that would take
 BAR = 0.7  # loads for each multiply-add
 
 
@@ -29,7 +30,7 @@ def check_guard(factor: int, *, length: int, within: tuple[int, int]) -> str:
     within : tuple of int
         The smallest and the largest factor to choose from.
     """
-    whole(factor, "factor")
+    factor = whole(factor, "factor")
     smallest, largest = within
     if not smallest <= factor <= largest:
         raise NotYet(f"{factor} is outside of {smallest} to {largest}")
@@ -63,8 +64,14 @@ def check_register_tile(
         The notebook's schedule: takes the matrices' size, the lanes, `vectors`, `tile`, and by name
         `rows` and `depth` of the block in the cache; returns a schedule.
     """
-    whole(tile, "my_tile")
-    whole(vectors, "my_vectors")
+    tile, vectors = whole(tile, "my_tile"), whole(vectors, "my_vectors")
+    wanted = tile * vectors + vectors + 1
+    registers = (
+        f"{tile} x {vectors} sums, {vectors} vectors of B and a number of A want {wanted} "
+        f"registers, and there are {REGISTERS}"
+    )
+    if wanted > HOPELESS:
+        raise NotYet(registers)
 
     def scheduled(tile: int, vectors: int) -> s_tir.Schedule:
         return register_blocked(SIZE, LANES, vectors, tile, rows=8 * tile, depth=1)
@@ -73,11 +80,7 @@ def check_register_tile(
     sums, spills = (sum(word in line for line in loop) for word in ("vfmadd", "(%rsp)"))
     loads = sum("(" in line for line in loop) - spills
     if spills:
-        raise NotYet(
-            f"{spills} accesses to the stack: {tile} x {vectors} sums, {vectors} vectors of B and "
-            f"a number of A want {tile * vectors + vectors + 1} registers, and there are "
-            f"{REGISTERS}"
-        )
+        raise NotYet(f"{spills} accesses to the stack: {registers}")
     if loads >= BAR * sums:
         reuse = (
             "a number of A serves one vector only"

@@ -8,8 +8,8 @@ import tvm
 from tvm import relax, s_tir
 
 from .assembly import assembly
-from .ir import difference
-from .verdict import NotYet, call, exercise, of_type, whole
+from .ir import difference, with_main
+from .verdict import NotYet, asking, call, exercise, of_type, whole
 
 __all__ = ["check_fusion", "check_wide_vectors"]
 
@@ -28,12 +28,14 @@ def check_wide_vectors(wide: s_tir.Schedule) -> str:
         The notebook's schedule of the fused kernel, with another number of lanes.
     """
     of_type(wide, s_tir.Schedule, "wide", "a schedule")
-    lanes = int(wide.get(wide.get_loops(wide.get_sblock("compute"))[-1]).extent)
+    with asking("wide is no schedule of the kernel"):
+        lanes = int(wide.get(wide.get_loops(wide.get_sblock("compute"))[-1]).extent)
     if lanes * FLOAT != REGISTER:
         raise NotYet(
             f"{lanes} lanes of float32 are {lanes * FLOAT} bits, and a register has {REGISTER}"
         )
-    code = assembly(wide.mod, "x86-64-v4")
+    with asking("TVM does not compile wide"):
+        code = assembly(wide.mod, "x86-64-v4")
     count = sum("vfmadd" in line and "%zmm" in line for line in code)
     if not count:
         raise NotYet("no vfmadd uses a zmm register: is the loop over the lanes vectorized?")
@@ -55,7 +57,7 @@ def check_fusion(
     extra_floats : int
         How many more numbers are written without fusing.
     """
-    found = of_type(call(pipeline, mod), tvm.IRModule, "pipeline(mod)", "a module")
+    found = with_main(call(pipeline, mod), "pipeline(mod)")
     wanted = relax.transform.LegalizeOps()(mod)
     calls, operators = (text.count("R.call_tir(") for text in (_main(found), _main(wanted)))
     if calls != operators:
@@ -63,7 +65,7 @@ def check_fusion(
             f"the module calls {calls or 'no'} kernel{'s' * (calls != 1)}, one an operator would "
             f"be {operators}\n{difference(_main(found), _main(wanted))}"
         )
-    whole(extra_floats, "extra_floats", least=0)
+    extra_floats = whole(extra_floats, "extra_floats", least=0)
     between = (operators - 1) * RESULT
     if extra_floats == operators * RESULT:
         raise NotYet(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import tvm
 from tvm import s_tir
 
 from ..tuning.search.grid import size
-from .verdict import NotYet, call, exercise, of_type, whole
+from .verdict import NotYet, asking, call, exercise, of_type, whole
 
 __all__ = ["check_search_space", "check_servers", "check_wins"]
 
@@ -32,6 +33,11 @@ DUELS: dict[str, tuple[list[int], list[int], bool]] = {
         [100, 100, 100, 200, 200],
         True,
     ),
+    "it is 10 percent faster, and unlucky twice": (
+        [90, 90, 180, 900, 900],
+        [100, 100, 200, 300, 300],
+        True,
+    ),
     "it is 1 percent faster, which is not enough": (
         [99, 99, 99, 198, 198],
         [100, 100, 100, 200, 200],
@@ -39,7 +45,7 @@ DUELS: dict[str, tuple[list[int], list[int], bool]] = {
     ),
 }
 # Processes, seconds to build, seconds to run; servers.
-SERVERS = {(2, 1, 4): 8, (2, 1, 1): 2, (1, 4, 2): 1, (4, 2, 3): 6, (2, 4, 3): 2}
+SERVERS = {(2, 1, 4): 8, (2, 1, 1): 2, (1, 4, 2): 1, (4, 2, 3): 6, (2, 4, 3): 2, (1, 4, 5): 2}
 
 
 @exercise
@@ -54,10 +60,12 @@ def check_search_space(deeper: Callable[[], s_tir.Schedule], product: tvm.IRModu
         The notebook's product of two matrices.
     """
     sch = of_type(call(deeper), s_tir.Schedule, "deeper()", "a schedule")
-    names = [sch.get(loop).loop_var.name for loop in sch.get_loops(sch.get_sblock("C"))]
-    if [name[0] for name in names] != [name[0] for name in LOOPS]:
+    with asking("deeper() is no schedule of the product"):
+        names = [sch.get(loop).loop_var.name for loop in sch.get_loops(sch.get_sblock("C"))]
+    if names != LOOPS:
         raise NotYet(f"the loops are {' '.join(names)}, expected {' '.join(LOOPS)}")
-    count = size(product, sch)
+    with asking("the steps of deeper() cannot be applied to the product again"):
+        count = size(product, sch)
     if count == WITHOUT:
         raise NotYet(f"{count} points, as many as before: the split of k is not the tuner's choice")
     if count != WITHOUT * SPLITS:
@@ -80,7 +88,10 @@ def check_wins(wins: Callable[[Sequence[int], Sequence[int]], bool]) -> str:
     """
     for what, (candidate, rule, wanted) in DUELS.items():
         # As lists of their own: to sort one in place must not change the next answer.
-        if bool(call(wins, list(candidate), list(rule))) != wanted:
+        won = call(wins, list(candidate), list(rule))
+        if not isinstance(won, (bool, np.bool_)):
+            raise NotYet(f"wins gives a value of type {type(won).__name__}, expected True or False")
+        if won != wanted:
             verdict = "does not win" if wanted else "wins"
             raise NotYet(
                 f"the candidate {verdict}, but {what}\n  candidate {candidate}\n  rule      {rule}"

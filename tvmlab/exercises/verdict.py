@@ -93,10 +93,14 @@ def listed(function: Callable[..., Iterable[Any]], *arguments: Any) -> list[Any]
     """
     items = call(function, *arguments)
     called = _called(function, arguments)
-    if not isinstance(items, Iterable) or isinstance(items, str):
+    try:
+        iterator = iter(items)
+    except TypeError:
+        iterator = None
+    if iterator is None or isinstance(items, str):
         raise NotYet(f"{called} gives {_short(items)}, expected a list")
     with _blaming(function, called):
-        return list(items)
+        return list(iterator)
 
 
 @contextlib.contextmanager

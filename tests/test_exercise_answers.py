@@ -1,0 +1,147 @@
+"""Answers that are right in another way than the worked solution are taken."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import shutil
+import tarfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax, s_tir
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+import tvmlab
+from tvmlab import exercises, models
+
+
+def judged(capsys: pytest.CaptureFixture[str], check: str, *answer: Any, **given: Any) -> str:
+    """Return what a check says."""
+    getattr(exercises, check)(*answer, **given)
+    return capsys.readouterr().out
+
+
+def chosen(low: float, high: float) -> tuple[float, int]:
+    low, high = min(low, 0), max(high, 0)
+    scale = (high - low) / 255
+    return scale, round(-128 - low / scale)
+
+
+def as_list(low: float, high: float) -> list[float]:
+    return [*chosen(low, high)]
+
+
+def as_array(low: float, high: float) -> np.ndarray:
+    return np.array(chosen(low, high))
+
+
+def as_int8(low: float, high: float) -> tuple[float, np.int8]:
+    scale, zero = chosen(low, high)
+    return np.float32(scale), np.int8(zero)
+
+
+@pytest.mark.parametrize("choose", [chosen, as_list, as_array, as_int8])
+def test_a_scale_and_a_zero_point(
+    choose: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert judged(capsys, "check_choose", choose).startswith("done: ")
+
+
+def numpy_servers(processes: int, build: float, run: float) -> np.int64:
+    return np.int64(math.ceil(processes * run / build))
+
+
+def numpy_median(candidate: list[int], rule: list[int]) -> np.bool_:
+    return np.median(np.array(candidate) / np.array(rule)) < 0.98
+
+
+def in_float32(share: float, times: float) -> np.float32:
+    return 1 / (1 - np.float32(share) + np.float32(share) / np.float32(times))
+
+
+@pytest.mark.parametrize(
+    ("check", "answer"),
+    [
+        ("check_servers", numpy_servers),
+        ("check_wins", numpy_median),
+        ("check_gain", in_float32),
+    ],
+)
+def test_numbers_of_numpy(
+    check: str, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert judged(capsys, check, answer).startswith("done: ")
+
+
+TARGET, SHAPES = "npu, llvm -mattr=+avx2,+fma", "data:[n,1,8,8] mask:[n,8]"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        f"--target='{TARGET}' --input-shapes='{SHAPES}' --cross-compiler-options=-s",
+        f'--cross-compiler-options=\'-s\' --input-shapes "{SHAPES}" --target "{TARGET}"',
+    ],
+)
+def test_words_of_a_command_line(
+    options: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = {"target": TARGET, "shapes": SHAPES, "linker": "-s"}
+    assert judged(capsys, "check_words", options, tmp_path, **told).startswith("done: ")
+
+
+@pytest.mark.parametrize("options", ["--target 'npu", "$((", "; exit 3", "--target x --wrong"])
+def test_words_that_nothing_reads(
+    options: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = {"target": "x", "shapes": "--wrong", "linker": "-s"}
+    assert judged(capsys, "check_words", options, tmp_path, **told).startswith("not yet: ")
+
+
+def damaged(archive: tarfile.TarFile, said: Mapping[str, Any]) -> Iterator[str]:
+    for name in said:
+        file = archive.extractfile(name)
+        assert file is not None
+        if hashlib.sha256(file.read()).hexdigest() != said[name]["sha256"]:
+            yield name
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="g++: not on this machine")
+def test_a_generator_of_damaged_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    package = tvmlab.compile(tvmlab.load(models.digits_resnet()), "llvm").save(tmp_path / "d.tar")
+    assert judged(capsys, "check_damaged_files", damaged, package).startswith("done: ")
+
+
+def mutated(function: relax.Function) -> relax.Function:
+    @mutator
+    class DropOne(PyExprMutator):  # type: ignore[misc]
+        def visit_call_(self, call: relax.Call) -> relax.Expr:
+            call = super().visit_call_(call)
+            if call.op == tvm.ir.Op.get("relax.multiply"):
+                for one, other in (call.args, call.args[::-1]):
+                    if hasattr(one, "value") and (one.value.numpy() == 1).all():
+                        return other
+            return call
+
+    return DropOne().visit_expr(function)
+
+
+def test_a_mutator_for_a_rewrite(capsys: pytest.CaptureFixture[str]) -> None:
+    assert judged(capsys, "check_drop_one", mutated).startswith("done: ")
+
+
+def fused(sch: s_tir.Schedule) -> None:
+    i, j, k = sch.get_loops(sch.get_sblock("C"))
+    first, second, i_inner = sch.split(i, [2, 2, 16])
+    j_outer, j_inner = sch.split(j, [2, None])
+    sch.reorder(sch.fuse(first, second), j_outer, k, i_inner, j_inner)
+    sch.vectorize(j_inner)
+
+
+def test_the_names_of_loops_do_not_count(capsys: pytest.CaptureFixture[str]) -> None:
+    assert judged(capsys, "check_blocked", fused).startswith("done: ")
