@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from .. import toolchain
 from ..errors import ToolchainError
 from .arrays import same_values
+from .compilers import complaint
 from .verdict import NotYet, call, exercise, of_type
 
 __all__ = ["check_dequantize", "check_round_to_even"]
@@ -40,10 +44,11 @@ def check_round_to_even(edit: Callable[[str], str], work: Path) -> str:
     try:
         log = toolchain.run("make BUILD=made", cwd=copy).output
     except ToolchainError as error:
-        raise NotYet(f"the compiler refuses it: {_complaint(error)}") from error
+        raise NotYet(f"the compiler refuses it: {complaint(error)}") from error
+    quantize = _exported(copy / "made/quantizer.so", "quantize")
     halves = np.array([0.5, 1.5, 2.5, -0.5], "float32")
     found, scale, zero = np.empty(halves.shape, "int8"), np.ones(1, "float32"), np.zeros(1, "int32")
-    toolchain.load_extension(copy / "made/quantizer.so").quantize(halves, scale, zero, 0, found)
+    call(quantize, halves, scale, zero, 0, found, returns=False)
     if (wanted := [0, 2, 2, 0]) != (rounded := found.tolist()):
         unchanged = "quantize.cc has not changed, and " if changed == text else ""
         raise NotYet(f"{unchanged}0.5, 1.5, 2.5, -0.5 become {rounded}, expected {wanted}")
@@ -69,19 +74,27 @@ def check_dequantize(source: str, work: Path) -> str:
     try:
         built = toolchain.build_extension([file], name="second", folder=folder)
     except ToolchainError as error:
-        raise NotYet(f"the compiler refuses it: {_complaint(error)}") from error
-    extension = toolchain.load_extension(built)
+        raise NotYet(f"the compiler refuses it: {complaint(error)}") from error
+    dequantize = _exported(built, "dequantize")
     q, out = np.array([-128, 0, 5], "int8"), np.empty(3, "float32")
-    try:
-        dequantize = extension.dequantize
-    except AttributeError as error:
-        raise NotYet("the library exports nothing by the name dequantize") from error
     call(dequantize, q, 0.5, -3, out, returns=False)
     same_values(out, np.array([-62.5, 1.5, 4.0], "float32"), "out")
     return "exact"
 
 
-def _complaint(error: ToolchainError) -> str:
-    """Give the first line in which a compiler says error, without the file's place."""
-    lines = str(error).splitlines()
-    return next((line.partition("error: ")[2] for line in lines if "error: " in line), lines[0])
+def _exported(library: Path, name: str) -> Callable[..., Any]:
+    """Load the library that a learner's source has become, and take a function from it."""
+    import tvm_ffi  # noqa: F401  (the library needs its own)
+
+    try:
+        # Otherwise what is missing is looked for when it is called, and the process ends.
+        ctypes.CDLL(str(library), mode=os.RTLD_NOW)
+    except OSError as error:
+        missing = str(error).split(": ")[-1]
+        raise NotYet(f"the library calls what is not there: {missing}") from error
+    extension = toolchain.load_extension(library)
+    try:
+        exported: Callable[..., Any] = getattr(extension, name)
+    except AttributeError as error:
+        raise NotYet(f"the library exports nothing by the name {name}") from error
+    return exported
