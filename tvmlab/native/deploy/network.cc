@@ -73,7 +73,8 @@ size_t Cores(const cpu_set_t& usable) {
     std::string package, core;
     std::ifstream(topology + "physical_package_id") >> package;
     std::ifstream(topology + "core_id") >> core;
-    cores.insert(core.empty() ? "cpu " + std::to_string(cpu) : package + " " + core);
+    if (core.empty()) core = "cpu " + std::to_string(cpu);
+    cores.insert(package.append(" ").append(core));
   }
   return cores.size();
 }

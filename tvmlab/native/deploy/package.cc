@@ -39,7 +39,7 @@ T Field(const json::Object& object, const char* name) {
 // A terminal does what control characters say: a name with them can clear the screen, or fake a
 // line.
 std::string Name(const String& text) {
-  const std::string name = text;
+  std::string name = text;
   for (size_t i = 0; i < name.size(); ++i) {
     const auto byte = static_cast<unsigned char>(name[i]);
     const auto next = i + 1 < name.size() ? static_cast<unsigned char>(name[i + 1]) : 0;
