@@ -72,9 +72,9 @@ def test_run_all(place: str, chromium: Browser, tmp_path: Path, screenshots: Pat
             figure.screenshot(path=kept / f"figure-{number:02d}.png")
         choices = page.locator(f".{CHOICE}").all()
         assert len(choices) == sum(CHOICE in str(cell.outputs) for cell in cells)
-        for choice in choices:
+        for number, choice in enumerate(choices):
             answers(page, choice)
-            choice.screenshot(path=kept / f"{choice.get_attribute('id')}.png")
+            choice.screenshot(path=kept / f"choice-{number}.png")
         assert errors == []
 
 
