@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import signal
 from pathlib import Path
 
@@ -18,6 +20,24 @@ settings.load_profile("tvmlab")
 # all children's: tests that send it would wait for nothing.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the whole site, built once for all processes of the run."""
+    from gallery import build  # Here: it loads much, and most runs need no site.
+
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # each process has a folder of its own below it
+    with (folder / "gallery.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (made := folder / "gallery" / "html").is_dir():
+            build(ROOT, made)
+    return made
+
 
 #: The files that take longest, the longest first: begun at the end they would run alone, the other
 #: processors idle.

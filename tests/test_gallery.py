@@ -9,8 +9,6 @@ from html import unescape
 from itertools import pairwise
 from pathlib import Path
 
-import pytest
-from gallery import build
 from gallery_check import pages, problems
 from gallery_glossary import read_terms
 from gallery_source import MODULES
@@ -25,14 +23,6 @@ EVERY_READER_MEETS = {
     *("Relay", "Relax", "TE", "TIR", "schedule", "trace"),
     *("QDQ", "qnn", "composite function", "region"),
 }
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of the whole site, built once."""
-    folder = tmp_path_factory.mktemp("gallery") / "html"
-    build(ROOT, folder)
-    return folder
 
 
 def text(site: Path, page: str) -> str:

@@ -1,0 +1,26 @@
+"""What axe-core, the field's own checker, has against a page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+GRAVE = ("serious", "critical")
+
+
+def violations(page: Page) -> list[str]:
+    """Return each grave violation: its rule, where it is, and what would mend it."""
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright",
+        reason="axe-playwright-python is not installed: make setup",
+    ).Axe()
+    return [
+        f"{found['id']}, {found['impact']}: {node['target']}: {node['failureSummary']}"
+        for found in axe.run(page).response["violations"]
+        if found["impact"] in GRAVE
+        for node in found["nodes"]
+    ]

@@ -1,0 +1,73 @@
+"""The site without a mouse: one reaches everything, sees where one is, and it does what it says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from keyboard import walk
+from watched import SIZES, watched
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+PAGES = ("index.html", "notebooks/02_schedule_a_computation.html", "reference/tvmlab.plot.html")
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", PAGES)
+def test_the_tabulator_key_reaches_everything(
+    name: str, size: str, address: str, chromium: Browser
+) -> None:
+    with watched(chromium, size, reduced_motion="reduce") as (page, errors):
+        page.goto(f"{address}/{name}")
+        count, stops = walk(page)
+        assert [stop["name"] for stop in stops if not stop["seen"]] == []
+        assert len(stops) == count > 10
+        assert errors == []
+
+
+def test_the_first_stop_leads_past_the_navigation(address: str, chromium: Browser) -> None:
+    with watched(chromium, "desktop", reduced_motion="reduce") as (page, _):
+        page.goto(f"{address}/{PAGES[1]}")
+        page.keyboard.press("Tab")
+        assert page.locator(":focus").inner_text() == "Skip to content"
+        page.keyboard.press("Enter")
+        page.keyboard.press("Tab")
+        assert page.locator("article :focus").count() == 1
+
+
+def test_search_is_typed_and_its_results_are_links(address: str, chromium: Browser) -> None:
+    with watched(chromium, "desktop") as (page, errors):
+        page.goto(f"{address}/index.html")
+        page.get_by_role("textbox", name="Search").focus()
+        page.keyboard.type("prefetch")
+        page.keyboard.press("Enter")
+        page.locator("#search-results li a").first.wait_for()
+        page.locator("#search-results li a").first.focus()
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/notebooks/**")
+        assert errors == []
+
+
+def test_the_colours_change(address: str, chromium: Browser) -> None:
+    with watched(chromium, "desktop", color_scheme="light") as (page, _):
+        page.goto(f"{address}/index.html")
+        before = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        page.locator(".theme-toggle:visible").focus()
+        page.keyboard.press("Enter")
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
+
+
+def test_the_drawer_of_a_phone_opens_and_shuts(address: str, chromium: Browser) -> None:
+    with watched(chromium, "phone", reduced_motion="reduce") as (page, _):
+        page.goto(f"{address}/index.html")
+        link = page.locator(".sidebar-tree a").first
+        assert not link.is_visible()
+        page.keyboard.press("Tab")
+        page.keyboard.press("Space")
+        link.wait_for()
+        link.focus()
+        page.keyboard.press("Escape")
+        link.wait_for(state="hidden")
+        assert page.locator(":focus").get_attribute("id") == "__navigation"
