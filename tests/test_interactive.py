@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+from html import escape
 from html.parser import HTMLParser
 from typing import Any
 from xml.etree import ElementTree
@@ -18,7 +19,8 @@ from tvmlab.interactive import State, choose
 def state(*answers: object) -> State:
     said = " and ".join(map(str, answers))
     return State(
-        f'<svg xmlns="http://www.w3.org/2000/svg"><text>{said}</text></svg>', f"One sees {said}."
+        f'<svg xmlns="http://www.w3.org/2000/svg"><text>{escape(said)}</text></svg>',
+        f"One sees {said}.",
     )
 
 

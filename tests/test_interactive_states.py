@@ -8,8 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
-from tvm import s_tir, te
+from tvm import IRModule, s_tir, te
 
 from tvmlab import relay
 from tvmlab.errors import InputError
@@ -99,7 +100,7 @@ def test_loops_that_cannot_be_drawn_are_refused() -> None:
 
 
 x = relay.var("x", shape=(1, 4))
-one = relay.const([[1.0, 2.0, 3.0, 4.0]])
+one = relay.const(np.ones((1, 4), "float32"))
 
 
 def graph(expr: Any) -> Any:
@@ -161,7 +162,7 @@ def test_what_is_no_pattern_is_refused() -> None:
     with pytest.raises(InputError, match="no pattern of Relay's language"):
         matched("nn.relu", SUM)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="no function main"):
-        matched(RELU, relay.IRModule())
+        matched(RELU, IRModule())
 
 
 def row(name: str, cycles: int, floor: float, pace: float) -> Any:
