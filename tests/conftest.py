@@ -20,7 +20,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 LONG = (
     "test_schedule_convolution.py",
     "test_schedule.py",
-    "test_notebook_corruption.py",
     "test_qnn_transform_random.py",
     "test_schedule_dot.py",
     "test_schedule_winograd.py",

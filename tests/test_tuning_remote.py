@@ -217,14 +217,39 @@ def test_what_a_machine_can_run_and_is_told() -> None:
             Abilities.read(text)
 
 
-def test_given_up_in_the_middle(measurer: RemoteMeasurer) -> None:
-    found = measurer.measure([kernels.adds(1.0), *[kernels.Endless] * 5])
-    assert good(next(found)[1])
-    start = time.monotonic()
-    found.close()
-    assert time.monotonic() - start < 10
-    ((_, outcome),) = measurer.measure([kernels.adds(1.0)])
-    assert good(outcome)
+def test_given_up_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is waited for, a kernel least of all that got its server when all had been ended."""
+    killed, waits = threading.Event(), []
+    kill, request = remote_batch.Seats.kill, Tracker.request
+
+    def kills(seats: remote_batch.Seats) -> None:
+        kill(seats)
+        killed.set()
+
+    def requests_late(tracker: Tracker, seconds: float) -> tuple[str, int, str] | None:
+        server = request(tracker, seconds)
+        waits.append(server)
+        if len(waits) > 1:
+            killed.wait()
+        return server
+
+    monkeypatch.setattr(remote_batch.Seats, "kill", kills)
+    monkeypatch.setattr(Tracker, "request", requests_late)
+    patient = Measure(repeat=2, timeout=100.0)
+    with (
+        farms.farm(2) as (address, _),
+        RemoteMeasurer(host_target(), patient, tracker=address, key=KEY, workers=2) as measurer,
+    ):
+        found = measurer.measure([kernels.adds(1.0), *[kernels.Endless] * 5])
+        assert good(next(found)[1])
+        begun = time.monotonic()
+        found.close()
+        # An endless kernel has its time: had one been waited for, it were all of this.
+        assert time.monotonic() - begun < patient.timeout
+        killed.clear()
+        waits.clear()
+        ((_, outcome),) = measurer.measure([kernels.adds(1.0)])
+        assert good(outcome)
 
 
 def test_one_hangs_one_is_lost_one_comes_and_then_the_tracker_goes(

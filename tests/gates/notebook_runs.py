@@ -15,7 +15,6 @@ from notebooks import CELL_TIMEOUT, NOTEBOOKS, offline_environment
 
 STRICT = (
     "--nbval",
-    "--nbval-current-env",
     f"--nbval-sanitize-with={ROOT / 'tests' / 'sanitize.cfg'}",
     f"--nbval-cell-timeout={CELL_TIMEOUT}",
 )
@@ -32,7 +31,11 @@ def copy_notebooks(folder: Path) -> Path:
 
 
 def run_nbval(
-    path: Path, *options: str, before: Sequence[str] = (), **environment: str
+    path: Path,
+    *options: str,
+    before: Sequence[str] = (),
+    kernel: str | None = None,
+    **environment: str,
 ) -> tuple[dict[str, str], str]:
     """Compare one notebook strictly, away from the repository's own pytest settings.
 
@@ -44,6 +47,8 @@ def run_nbval(
         More options for pytest.
     before : sequence of str
         A command that the run is put behind.
+    kernel : str, optional
+        A kernel's name in place of this interpreter's own.
     environment : str
         Changes to the environment.
 
@@ -63,6 +68,7 @@ def run_nbval(
             *("-c", "/dev/null", f"--rootdir={path.parent}", f"--junitxml={report}"),
             *("-p", "nbval.plugin"),
             *STRICT,
+            "--nbval-current-env" if kernel is None else f"--nbval-kernel-name={kernel}",
             *options,
             str(path),
         ],

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from nbformat import NotebookNode
 from notebook_form import NEEDS, dumps, missing_needs, missing_tools
 from notebook_rules import ROOT, packages
 from notebook_runs import run_nbval
@@ -22,14 +23,18 @@ from notebook_samples import code, good, stream
 from notebooks import main
 
 
+def written(folder: Path, notebook: NotebookNode) -> Path:
+    path = folder / "01_count_to_three.ipynb"
+    path.write_text(dumps(notebook), encoding="utf-8")
+    return path
+
+
 def needing(folder: Path, *needs: str) -> Path:
     notebook = good()
     own = "import os\nprint('ipython-' in os.environ['IPYTHONDIR'])"
     notebook.cells.append(code("own-folder", own, stream("True\n")))
     notebook.metadata.tvmlab.needs = list(needs)
-    path = folder / "01_count_to_three.ipynb"
-    path.write_text(dumps(notebook), encoding="utf-8")
-    return path
+    return written(folder, notebook)
 
 
 def test_nbval_skips_what_the_machine_lacks_and_says_so(tmp_path: Path) -> None:
@@ -59,9 +64,7 @@ def asking(folder: Path, *tools: str) -> Path:
     cell = code("asks", "print('it is used')", stream("it is used\n"))
     cell.metadata.tags = [f"needs-{tool}" for tool in tools]
     notebook.cells.append(cell)
-    path = folder / "01_count_to_three.ipynb"
-    path.write_text(dumps(notebook), encoding="utf-8")
-    return path
+    return written(folder, notebook)
 
 
 def test_nbval_skips_the_cells_whose_tool_is_missing_and_no_other(tmp_path: Path) -> None:

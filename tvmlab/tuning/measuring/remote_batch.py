@@ -347,8 +347,9 @@ class Batch:
     def close(self) -> None:
         """End what still runs: all of it where the batch was given up."""
         self._stop.set()
-        if self._left:
-            self._seats.kill()
-            self._pool.kill()
         for thread in self._threads:
-            thread.join()
+            while thread.is_alive():
+                if self._left:  # again each time: a thread may just have started a process
+                    self._seats.kill()
+                    self._pool.kill()
+                thread.join(_LOOK_SECONDS)
