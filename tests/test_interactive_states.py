@@ -57,10 +57,15 @@ def test_each_step_has_a_mark(reordered: bool) -> None:
     sch = split(8, reordered=reordered)
     steps = visits(sch, "C")
     svg, says = loop_nest(sch, "C")
-    paths = {one.get("fill"): one.get("d") or "" for one in shapes(svg, "path")}
-    assert paths[COLOURS[0]].count("M") == sum(step.runs for step in steps) == LENGTH
+    dots = [one for one in shapes(svg, "path") if one.get("fill") == COLOURS[0]]
     crosses = [one for one in shapes(svg, "path") if one.get("stroke") == COLOURS[3]]
-    assert (crosses[0].get("d") or "").count("M") == 4
+    marks, legend = [
+        [(one.get("d") or "").count("M") for one in pair]
+        for pair in zip(dots, crosses, strict=True)
+    ]
+    assert marks == [sum(step.runs for step in steps), 4]
+    assert marks[0] == LENGTH
+    assert legend == [1, 1]
     assert says.startswith("24 steps visit the elements ")
     code = [one for one in words(svg) if "T.grid" in one]
     loops = ("i_1, i_0", "8, 3") if reordered else ("i_0, i_1", "3, 8")
@@ -70,11 +75,12 @@ def test_each_step_has_a_mark(reordered: bool) -> None:
 def test_what_is_said_is_what_is_seen() -> None:
     assert loop_nest(split(4, reordered=False), "C").says == (
         "20 steps visit the elements 0, 1, 2, 3, 4, 5 and so on. "
-        "From each step to the next it is 1 further. No step needs a guard."
+        "From each to the next it is 1 on. No step needs a guard."
     )
     assert loop_nest(split(8, reordered=True), "C").says == (
-        "24 steps visit the elements 0, 8, 16, 1, 9, 17 and so on. Mostly the next is 8 further, "
-        "with jumps. The guard holds back 4 steps, in between, not only at the end."
+        "24 steps visit the elements 0, 8, 16, 1, 9, 17 and so on. In a turn of the outer loop, "
+        "from each to the next it is 8 on; from one turn to the next, 15 back. The guard holds "
+        "back 4 steps, in between, not only at the end."
     )
 
 
@@ -181,27 +187,45 @@ REPORTS: Any = {
 }
 
 
+def bars(svg: str) -> list[float]:
+    """Give the lengths of the bars, the legend's last."""
+    high = [one for one in shapes(svg, "rect") if one.get("height") == "12"]
+    return [float(one.get("width") or 0) for one in high if one.get("stroke-width") == "1"]
+
+
 def test_a_size_stands_among_the_others() -> None:
     svg, says = memory(REPORTS, 4096)
     assert says == (
-        "With 4 KiB the network takes 1,100 cycles and moves 13,920 bytes. The layer furthest "
-        "above the array's floor is conv: 900 cycles, where the array needs 300 and the DMA engine "
-        "850."
+        "With 4 KiB the network takes 1,100 cycles and moves 13,920 bytes. That is 550 cycles more "
+        "than with 8 KiB. The layer that pays most is conv: 900 cycles for 350."
+    )
+    assert memory(REPORTS, 8192).says == (
+        "With 8 KiB the network takes 550 cycles and moves 1,920 bytes. It is the largest memory "
+        "here."
     )
     written = words(svg)
     assert {"4 KiB", "8 KiB", "1,100", "conv", "add", "900", "200"} <= set(written)
     assert "550" not in written
-    # One scale for all sizes, so that pictures can be compared: the longest bar is the width.
-    bars = [
-        float(one.get("width") or 0) for one in shapes(svg, "rect") if one.get("height") == "12"
-    ]
-    others = shapes(memory(REPORTS, 8192).svg, "rect")
-    shorter = [float(one.get("width") or 0) for one in others if one.get("height") == "12"]
-    assert bars[1] / bars[2] == pytest.approx(900 / 200, rel=1e-2)
-    assert shorter[2] == bars[2]
+    # One scale for all sizes, so that pictures can be compared: the longest bar is the width. Each
+    # layer is a bar, and over it a darker one, as long as the bar of the largest memory.
+    conv, conv_kept, add, add_kept = bars(svg)[:4]
+    assert conv / add == pytest.approx(900 / 200, rel=1e-2)
+    assert bars(memory(REPORTS, 8192).svg)[:4] == [conv_kept, conv_kept, add, add_kept]
+    assert add == add_kept
+
+
+def test_more_memory_that_gives_nothing_is_named_so() -> None:
+    reports = {**REPORTS, 16384: REPORTS[8192]}
+    assert memory(reports, 8192).says.endswith("With 16 KiB it takes no fewer cycles.")
 
 
 def test_a_size_without_a_report_is_refused() -> None:
     with pytest.raises(InputError, match="no report for 100 bytes") as raised:
         memory(REPORTS, 100)
     assert re.search("4,096, 8,192", str(raised.value))
+
+
+def test_reports_of_different_networks_are_refused() -> None:
+    other = report(row("conv", 350, 300.0, 100.0))
+    with pytest.raises(InputError, match="different layers"):
+        memory({**REPORTS, 16384: other}, 4096)

@@ -59,7 +59,7 @@ def produced(cell: NotebookNode) -> set[str]:
 
 def _read(text: str) -> str:
     """Drop the tags of an output in HTML: their sizes and numbers are no results."""
-    is_html = text.startswith("<div ")
+    is_html = text.startswith(("<div ", "<form "))
     return re.sub(r"<style>.*?</style>|<[^>]*>", " ", text) if is_html else text
 
 

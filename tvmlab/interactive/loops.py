@@ -99,8 +99,8 @@ def loop_nest(sch: s_tir.Schedule, block: str) -> State:
     length = 1 + max(step.element for step in steps if step.runs)
     turns = int(sch.get(sch.get_loops(sch.get_sblock(block))[0]).extent)
     top = _LINE * len(code) + 44
-    width = max(_LEFT + _CELL * columns + 10, 16 + 8 * max(map(len, code)))
-    canvas = Canvas(width, top + _ROW * len(steps) + 12)
+    width = max(_LEFT + max(_CELL * columns, 220) + 10, 16 + 8 * max(map(len, code)))
+    canvas = Canvas(width, top + _ROW * len(steps) + 34)
     for number, line in enumerate(code):
         canvas.text(8, _LINE * (number + 1), line, code=True)
     right, bottom = _LEFT + _CELL * columns, top + _ROW * len(steps)
@@ -128,7 +128,13 @@ def loop_nest(sch: s_tir.Schedule, block: str) -> State:
         base = top + _ROW * (number + 1) - 1
         canvas.text(_LEFT - 6, base, str(number), size=10, anchor="end")
     canvas.text(_LEFT - 6, top - 5, "step", size=11, anchor="end")
-    return State(canvas.svg(), _told(steps))
+    canvas.path(
+        f"M{_LEFT + 1} {bottom + 20}a4 4 0 1 0 8 0a4 4 0 1 0-8 0", edge="none", fill=COLOURS[0]
+    )
+    canvas.text(_LEFT + 16, bottom + 24, "writes", size=11)
+    canvas.path(f"M{_LEFT + 73} {bottom + 17}l6 6m0-6l-6 6", edge=COLOURS[3], thick=2)
+    canvas.text(_LEFT + 86, bottom + 24, "held back by the guard", size=11)
+    return State(canvas.svg(), _told(steps, turns))
 
 
 def _code(sch: s_tir.Schedule) -> list[str]:
@@ -142,15 +148,19 @@ def _code(sch: s_tir.Schedule) -> list[str]:
     return [line[indent:] for line in lines[begin:] if line.strip()]
 
 
-def _told(steps: list[Visit]) -> str:
+def _told(steps: list[Visit], turns: int) -> str:
     """Say what one sees."""
     first = ", ".join(str(step.element) for step in steps[:6])
-    apart = {b.element - a.element for a, b in pairwise(steps)}
-    says = f"{len(steps)} steps visit the elements {first} and so on."
-    if len(apart) == 1:
-        says += f" From each step to the next it is {apart.pop()} further."
-    else:
-        says += f" Mostly the next is {steps[1].element - steps[0].element} further, with jumps."
+    says = f"{len(steps)} steps visit the elements {first}{' and so on' if len(steps) > 6 else ''}."
+    turn = len(steps) // turns
+    inside, between = set(), set()
+    for number, (one, other) in enumerate(pairwise(steps), start=1):
+        (between if number % turn == 0 else inside).add(other.element - one.element)
+    if len(inside | between) == 1:
+        says += f" From each to the next it is {_way(*inside | between)}."
+    elif len(inside) == len(between) == 1:
+        says += f" In a turn of the outer loop, from each to the next it is {_way(*inside)}; "
+        says += f"from one turn to the next, {_way(*between)}."
     held = [number for number, step in enumerate(steps) if not step.runs]
     if not held:
         return f"{says} No step needs a guard."
@@ -158,3 +168,7 @@ def _told(steps: list[Visit]) -> str:
     together = held == list(range(held[0], len(steps)))
     where = "at the end" if together else "in between, not only at the end"
     return f"{says} The guard holds back {count}, {where}."
+
+
+def _way(apart: int) -> str:
+    return f"{abs(apart)} {'back' if apart < 0 else 'on'}"

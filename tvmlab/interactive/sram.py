@@ -12,7 +12,8 @@ from .choices import State
 
 __all__ = ["memory"]
 
-_LEFT, _CURVE, _BARS, _ROW = 190, 100, 380, 18
+_LEFT, _CURVE, _BARS, _ROW = 124, 100, 330, 18
+_DARK, _LIGHT, _EDGE = "#B0B0B0", "white", "#606060"
 
 
 def memory(reports: Mapping[int, Report], size: int) -> State:
@@ -29,12 +30,13 @@ def memory(reports: Mapping[int, Report], size: int) -> State:
     -------
     State
         Above, the cycles of all sizes, this one marked; below, its layers: a bar for the cycles of
-        each, a line where the array would be done, a diamond where the DMA engine would be.
+        each, dark as far as they are needed with the largest memory too, a line where the array
+        would be done, a diamond where the DMA engine would be.
 
     Raises
     ------
     tvmlab.errors.InputError
-        If there is no report for that size.
+        If there is no report for that size, or if the reports are not of the same layers.
     """
     if size not in reports:
         raise InputError(
@@ -42,19 +44,40 @@ def memory(reports: Mapping[int, Report], size: int) -> State:
             where="interactive.memory",
             fix=f"there are some for {', '.join(f'{one:,}' for one in reports)}",
         )
+    largest = max(reports)
+    if len({tuple(row.name for row in report.layers) for report in reports.values()}) > 1:
+        raise InputError(
+            "the reports are of different layers",
+            where="interactive.memory",
+            fix="report on one network, with memories in which it is cut alike",
+        )
     report = reports[size]
     top = 44 + _CURVE + 34
-    canvas = Canvas(_LEFT + _BARS + 84, top + 30 + _ROW * len(report.layers) + 30)
+    canvas = Canvas(_LEFT + _BARS + 56, top + 30 + _ROW * len(report.layers) + 48)
     _curve(canvas, reports, size)
-    _layers(canvas, report, top, max(_longest(one) for one in reports.values()))
+    _layers(canvas, report, reports[largest], top, max(map(_longest, reports.values())))
+    return State(canvas.svg(), _told(reports, size))
+
+
+def _told(reports: Mapping[int, Report], size: int) -> str:
+    """Say what the memory costs or spares, and the layer that pays most for it."""
+    largest = max(reports)
+    report, best = reports[size], reports[largest]
     moved = sum(row.moved for row in report.layers)
-    most = max(report.layers, key=lambda row: row.cycles - row.array_floor)
     says = (
-        f"With {_size(size)} the network takes {report.cycles:,} cycles and moves {moved:,} bytes. "
-        f"The layer furthest above the array's floor is {most.name}: {most.cycles:,} cycles, where "
-        f"the array needs {most.array_floor:,.0f} and the DMA engine {most.dma_pace:,.0f}."
+        f"With {_size(size)} the network takes {report.cycles:,} cycles and moves {moved:,} bytes"
     )
-    return State(canvas.svg(), says)
+    if size == largest:
+        return f"{says}. It is the largest memory here."
+    more = report.cycles - best.cycles
+    if more <= 0:
+        return f"{says}. With {_size(largest)} it takes no fewer cycles."
+    pairs = list(zip(report.layers, best.layers, strict=True))
+    row, other = max(pairs, key=lambda pair: pair[0].cycles - pair[1].cycles)
+    return (
+        f"{says}. That is {more:,} cycles more than with {_size(largest)}. The layer that "
+        f"pays most is {row.name}: {row.cycles:,} cycles for {other.cycles:,}."
+    )
 
 
 def _curve(canvas: Canvas, reports: Mapping[int, Report], size: int) -> None:
@@ -78,28 +101,31 @@ def _curve(canvas: Canvas, reports: Mapping[int, Report], size: int) -> None:
     canvas.text(_LEFT - 12, 44 + _CURVE, "0", size=10, anchor="end")
 
 
-def _layers(canvas: Canvas, report: Report, top: int, most: float) -> None:
+def _layers(canvas: Canvas, report: Report, best: Report, top: int, most: float) -> None:
     """Draw the layers of one size; `most` is the longest bar of all sizes, so they compare."""
     canvas.text(8, top, "cycles of each layer", bold=True)
     scale = _BARS / most
-    for number, row in enumerate(report.layers):
+    for number, (row, other) in enumerate(zip(report.layers, best.layers, strict=True)):
         y = top + 14 + _ROW * number
         canvas.text(_LEFT - 8, y + 11, row.name, size=11, anchor="end")
-        width = row.cycles * scale
-        canvas.rectangle(_LEFT, y, width, 12, fill="#DDDDDD", edge="#707070")
+        width, kept = row.cycles * scale, min(row.cycles, other.cycles) * scale
+        canvas.rectangle(_LEFT, y, width, 12, fill=_LIGHT, edge=_EDGE)
+        canvas.rectangle(_LEFT, y, kept, 12, fill=_DARK, edge=_EDGE)
         floor, pace = _LEFT + row.array_floor * scale, _LEFT + row.dma_pace * scale
         canvas.line([(floor, y - 2), (floor, y + 14)], edge=COLOURS[3], thick=3)
         canvas.path(_diamond(pace, y + 6), edge="black", fill=COLOURS[4], thick=0.5)
-        canvas.text(
-            _LEFT + max(width, pace - _LEFT, floor - _LEFT) + 8, y + 10, f"{row.cycles:,}", size=10
-        )
+        right = _LEFT + max(width, pace - _LEFT, floor - _LEFT)
+        canvas.text(right + 8, y + 10, f"{row.cycles:,}", size=10)
     base = top + 14 + _ROW * len(report.layers) + 20
-    canvas.rectangle(_LEFT, base - 10, 24, 12, fill="#DDDDDD", edge="#707070")
-    canvas.text(_LEFT + 30, base, "in all", size=11)
-    canvas.line([(_LEFT + 90, base - 12), (_LEFT + 90, base + 4)], edge=COLOURS[3], thick=3)
-    canvas.text(_LEFT + 98, base, "the array alone", size=11)
-    canvas.path(_diamond(_LEFT + 210, base - 4), edge="black", fill=COLOURS[4], thick=0.5)
-    canvas.text(_LEFT + 220, base, "the DMA engine alone", size=11)
+    canvas.rectangle(_LEFT, base - 10, 24, 12, fill=_DARK, edge=_EDGE)
+    canvas.text(_LEFT + 30, base, "with the most memory", size=11)
+    canvas.rectangle(_LEFT + 170, base - 10, 24, 12, fill=_LIGHT, edge=_EDGE)
+    canvas.text(_LEFT + 200, base, "more, with this one", size=11)
+    base += 20
+    canvas.line([(_LEFT + 12, base - 12), (_LEFT + 12, base + 4)], edge=COLOURS[3], thick=3)
+    canvas.text(_LEFT + 30, base, "the array alone", size=11)
+    canvas.path(_diamond(_LEFT + 182, base - 4), edge="black", fill=COLOURS[4], thick=0.5)
+    canvas.text(_LEFT + 200, base, "the DMA engine alone", size=11)
 
 
 def _longest(report: Report) -> float:
