@@ -94,8 +94,8 @@ def test_it_can_be_used_with_keys_and_heard(published: list[dict[str, str]]) -> 
     assert len(page.all("label")) == 5
     assert len(page.all("legend")) == len(page.all("fieldset")) == 2
     assert [one["aria-live"] for one in page.all("div") if "aria-live" in one] == ["polite"]
-    # JupyterLab would take the arrow keys for itself.
-    assert page.all("form")[0]["data-lm-suppress-shortcuts"] == "true"
+    # JupyterLab would take the arrow keys for itself, were it not said of the very button.
+    assert {one["data-lm-suppress-shortcuts"] for one in buttons} == {"true"}
     # The enter key sends a form, if it has an address to be sent to.
     assert page.all("form")[0]["method"] == "dialog"
 

@@ -29,6 +29,8 @@ MOST_STATES = 48  # More make an output that is slow to load.
 # each other, for a group of radio buttons ends with its form, and no rule looks out of it.
 _CLASS = "tvmlab-choose"
 
+_OWN_KEYS = 'data-lm-suppress-shortcuts="true"'
+
 
 class State(NamedTuple):
     """A picture, and what one sees on it.
@@ -88,12 +90,14 @@ def _page(
 ) -> str:
     """Write the HTML; it says the same each time."""
     # `method="dialog"`: the enter key on a button must not send the form anywhere.
-    rows = [f'<form class="{_CLASS}" method="dialog" data-lm-suppress-shortcuts="true">']
+    rows = [f'<form class="{_CLASS}" method="dialog">']
     rows.append(f"<style>{_style(states)}</style>")
     for number, (question, answers) in enumerate(labels.items()):
         buttons = [
             f'<label style="display:inline-block;margin:0 1em 0 0;padding:4px 0">'
-            f'<input type="radio" name="q{number}" class="q{number}-{place}"'
+            # Without the last attribute JupyterLab takes the arrow keys for itself. Further out
+            # it is too late: a notebook's shortcuts are for whatever in it has the focus.
+            f'<input type="radio" name="q{number}" class="q{number}-{place}" {_OWN_KEYS}'
             f"{' checked' if place == picked[number] else ''}> {escape(answer)}</label>"
             for place, answer in enumerate(answers)
         ]

@@ -153,7 +153,8 @@ def _told(steps: list[Visit], turns: int) -> str:
     first = ", ".join(str(step.element) for step in steps[:6])
     says = f"{len(steps)} steps visit the elements {first}{' and so on' if len(steps) > 6 else ''}."
     turn = len(steps) // turns
-    inside, between = set(), set()
+    inside: set[int] = set()
+    between: set[int] = set()
     for number, (one, other) in enumerate(pairwise(steps), start=1):
         (between if number % turn == 0 else inside).add(other.element - one.element)
     if len(inside | between) == 1:

@@ -101,8 +101,8 @@ def _follow(pattern: DFPattern, expr: relax.Expr, attempt: _Attempt) -> None:
         pattern = pattern.pattern
     if isinstance(pattern, AltPattern):
         pattern = pattern.left if pattern.left.match(expr) else pattern.right
-    same_op = isinstance(pattern, CallPattern) and isinstance(expr, relax.Call)
-    if same_op and pattern.op.match(expr.op):
+    is_call = isinstance(expr, relax.Call)
+    if isinstance(pattern, CallPattern) and is_call and pattern.op.match(expr.op):
         attempt.reached[expr] = KINDS[0]
         for part, operand in zip(pattern.args or (), expr.args, strict=False):
             _follow(part, operand, attempt)
