@@ -102,7 +102,7 @@ def _page(
             for place, answer in enumerate(answers)
         ]
         rows.append(
-            '<fieldset hidden style="border:0;margin:0;padding:0">'
+            '<fieldset style="display:none;border:0;margin:0;padding:0">'
             f'<legend style="float:left;padding:4px 1em 4px 0"><b>{escape(question)}</b></legend>'
             f"{''.join(buttons)}</fieldset>"
         )
@@ -124,7 +124,7 @@ def _page(
 
 def _style(states: Iterable[tuple[int, ...]]) -> str:
     rules = [
-        f".{_CLASS} fieldset{{display:block}}",
+        f".{_CLASS} fieldset{{display:block!important}}",
         f".{_CLASS} details,.{_CLASS} summary{{display:none}}",
         # What a closed one holds is in this part of it, and is not drawn.
         f".{_CLASS} details::details-content{{content-visibility:visible}}",
