@@ -34,6 +34,7 @@ MODULES = (
     "tvmlab.bench",
     "tvmlab.profiling",
     "tvmlab.plot",
+    "tvmlab.interactive",
     "tvmlab.target",
     "tvmlab.schedule",
     "tvmlab.tuning",

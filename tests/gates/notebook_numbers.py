@@ -53,8 +53,14 @@ def claims(source: str) -> list[str]:
 
 def produced(cell: NotebookNode) -> set[str]:
     """Return the numbers in a code cell's source and, if it is compared, in its outputs."""
-    found = [cell.source] + ([] if IGNORED in tags(cell) else list(texts(cell)))
+    found = [cell.source] + ([] if IGNORED in tags(cell) else list(map(_read, texts(cell))))
     return {plain(n) for text in found for n in re.findall(PRODUCED, _apart(text))}
+
+
+def _read(text: str) -> str:
+    """Drop the tags of an output in HTML: their sizes and numbers are no results."""
+    is_html = text.startswith(("<div ", "<form "))
+    return re.sub(r"<style>.*?</style>|<[^>]*>", " ", text) if is_html else text
 
 
 def _apart(text: str) -> str:

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -311,6 +312,18 @@ def figures_have_alt(page: Page) -> Iterator[str]:
                 yield f"{cell.id}: the figure's alt text {alt!r} is not a sentence"
             elif output.data.get("text/plain") != alt:
                 yield f"{cell.id}: the figure's text/plain is not its alt text"
+
+
+@rule
+def pictures_in_html_have_alt(page: Page) -> Iterator[str]:
+    for cell in page.code:
+        for output in cell.outputs:
+            for tag in re.findall(r"<img\b[^>]*>", output.get("data", {}).get("text/html", "")):
+                alt = re.search(r'\balt="([^"]*)"', tag)
+                if alt is None or not is_sentence(unescape(alt[1])):
+                    yield f"{cell.id}: the alt text of a picture in HTML is not a sentence"
+                elif unescape(alt[1]) not in output.data.get("text/plain", ""):
+                    yield f"{cell.id}: what a picture in HTML shows is not in the text/plain"
 
 
 # The prose.

@@ -13,6 +13,7 @@ import notebook_metadata  # noqa: F401  (as well)
 import notebook_numbers
 import pytest
 from nbformat import NotebookNode
+from nbformat.v4 import new_output
 from notebook_form import IGNORED, MEASURED, dumps
 from notebook_rules import RULES, Page, check
 from notebook_samples import ALT, PNG, code, figure, good, markdown, page, stream
@@ -88,6 +89,15 @@ def unmarked(notebook: NotebookNode) -> None:
     del cell(notebook, "clock").metadata[MEASURED]
 
 
+def html(text: str, plain: str) -> NotebookNode:
+    return new_output("display_data", data={"text/html": text, "text/plain": plain})
+
+
+def hidden_number(notebook: NotebookNode) -> None:
+    source("steps", "See", "It takes 1,234 steps. See")(notebook)
+    cell(notebook, "count").outputs.append(html('<div id="1234"><style>1234</style></div>', "3"))
+
+
 LONG = "\n".join(f"a{n} = {n}" for n in range(26))
 
 # The rule, how the notebook is broken, the cell that the message names, a part of the message.
@@ -126,6 +136,10 @@ CASES: list[tuple[str, Break, str, str]] = [
     ("figures_have_alt", no_alt, "figure", "None is not a sentence"),
     ("figures_have_alt", outputs("figure", figure("a plot")), "figure", "'a plot'"),
     ("figures_have_alt", other_alt, "figure", "text/plain"),
+    ("pictures_in_html_have_alt", outputs("count", html('<img src="x">', "1")), "count",
+     "not a sentence"),
+    ("pictures_in_html_have_alt", outputs("count", html(f'<img alt="{ALT}">', "1")), "count",
+     "not in the text/plain"),
     ("one_title", source("title", "# Count", "We begin.\n\n# Count"), "title", "not begin"),
     ("one_title", source("steps", "### With print", "# Again"), "steps", "second title"),
     ("ordered_headings", source("steps", "### With", "#### With"), "steps", "level 2 to level 4"),
@@ -165,6 +179,7 @@ CASES: list[tuple[str, Break, str, str]] = [
      "not a sentence"),
     ("numbers_are_produced", source("steps", "See", "It takes 1,234 steps. See"), "steps", "1234"),
     ("numbers_are_produced", source("steps", "See", "Over 9x4 loops. See"), "steps", "number 4"),
+    ("numbers_are_produced", hidden_number, "steps", "1234"),
     ("numbers_are_produced", source("steps", "See", "It is 2.5 times faster. See"), "steps", "2.5"),
     ("numbers_are_produced", source("practice", "In practice\n", "In practice\n\nCount to 3.\n"),
      "practice", "the number 3"),  # Produced, but in another section.
