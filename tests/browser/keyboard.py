@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-# What can have the keyboard, as the browser says it. A hidden checkbox is seen by its label.
+# What can have the keyboard, as the browser says it. A hidden checkbox is seen by its label; radio
+# buttons of one question are one stop, from which the arrow keys lead on.
 REACHABLE = """() => {
   const all = 'a[href], button, input, select, textarea, summary, [tabindex="0"]';
   return [...document.querySelectorAll(all)].filter(it => it.tabIndex >= 0 && !it.disabled
-    && it.checkVisibility({visibilityProperty: true})).length;
+    && (it.type !== 'radio' || it.checked) && it.checkVisibility({visibilityProperty: true})).length;
 }"""
 FOCUSED = """() => {
   const it = document.activeElement;
