@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 REACHABLE = """() => {
   const all = 'a[href], button, input, select, textarea, summary, [tabindex="0"]';
   return [...document.querySelectorAll(all)].filter(it => it.tabIndex >= 0 && !it.disabled
-    && (it.type !== 'radio' || it.checked) && it.checkVisibility({visibilityProperty: true})).length;
+    && (it.type !== 'radio' || it.checked)
+    && it.checkVisibility({visibilityProperty: true})).length;
 }"""
 FOCUSED = """() => {
   const it = document.activeElement;
