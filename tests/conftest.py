@@ -16,6 +16,12 @@ from hypothesis import settings
 settings.register_profile("tvmlab", deadline=None, derandomize=True)
 settings.load_profile("tvmlab")
 
+# Idle threads sleep here, as other test processes want the cores: by default those of a pool spin
+# for a while, in case that work comes. Programs that the tests start inherit it.
+os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", "0")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+
 # A shell without job control starts what it puts in the background with SIGINT ignored, and so are
 # all children's: tests that send it would wait for nothing.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
