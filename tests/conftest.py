@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from helpers_cli import Program
+from helpers_profiling import BANDWIDTH, PEAK
 from hypothesis import settings
 
 # Examples are the same in every run, and no example is failed for being slow: a test fails because
@@ -79,6 +80,15 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Let the test run in an empty folder of its own; give the folder."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def known_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let profiles be held against limits of the machine that are known."""
+    from tvmlab.profiling import limits  # Here: it imports TVM, and other files need none of it.
+
+    monkeypatch.setattr(limits, "peak", {"float32": PEAK, "int8": 4 * PEAK}.get)
+    monkeypatch.setattr(limits, "bandwidth", lambda: BANDWIDTH)
 
 
 @pytest.fixture

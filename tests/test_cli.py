@@ -11,6 +11,8 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
+import tomllib
 import warnings
 from pathlib import Path
 from typing import Any
@@ -145,6 +147,33 @@ def test_a_fault_of_ours_is_a_line_too(program: Program, monkeypatch: pytest.Mon
     assert program("show x").said == "tvmlab: A."
 
 
+@pytest.mark.usefixtures("own_folder")
+@pytest.mark.parametrize("line", ["compile digits_resnet", "run d.tar --fill ones"])
+def test_no_folder_takes_temporary_files(
+    line: str, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert program("compile digits_resnet -o d.tar").code == 0
+    # Whoever is root may write to all that Python tries after TMPDIR.
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/missing"])
+    assert program(line).said == (
+        "tvmlab: temporary files cannot be written: No usable temporary directory found in "
+        "['/missing']; to do: let TMPDIR name a folder that you may write to and that has space"
+    )
+    assert [path.name for path in Path().iterdir()] == ["d.tar"]
+
+
+@pytest.mark.usefixtures("own_folder")
+def test_a_temporary_folder_that_is_missing_is_in_nobodys_way(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python takes the next one."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("TMPDIR", "/missing")
+    assert program("compile digits_resnet -o d.tar").code == 0
+    assert program("run d.tar --fill ones").code == 0
+
+
 def test_ctrl_c(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     answers(monkeypatch, KeyboardInterrupt())
     assert program("show x") == (130, "", "tvmlab: interrupted\n")
@@ -165,6 +194,27 @@ def test_ctrl_c_that_a_library_turns_into_its_own_error(
     answers(monkeypatch, run)
     assert program("show x") == (130, "", "tvmlab: interrupted\n")
     assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize("name", ["tvmlab.cli", "argparse", "tvmlab.cli.tune"])
+def test_ctrl_c_before_the_commands_are_imported(name: str) -> None:
+    """The program is started as its installed script does it, and interrupted at a known place."""
+    project = Path(__file__).resolve().parent.parent / "pyproject.toml"
+    value = tomllib.loads(project.read_text(encoding="utf-8"))["project"]["scripts"]["tvmlab"]
+    code = (
+        "import signal, sys\n"
+        "from importlib.metadata import EntryPoint\n"
+        "value, interrupted = sys.argv.pop(), sys.argv.pop()\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == interrupted:\n"
+        "            signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "sys.exit(EntryPoint('tvmlab', value, 'console_scripts').load()())\n"
+    )
+    line = [sys.executable, "-c", code, "--help", name, value]
+    done = subprocess.run(line, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "tvmlab: interrupted\n")
 
 
 def test_warnings_are_lines(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,6 +133,11 @@ def test_a_file_goes_before_a_network_of_its_name(program: Program) -> None:
             "(--repeat 10); to do: give --print-time, or leave --repeat out",
         ),
         ("run none.tar --rpc-key tvmlab", "--rpc-key says nothing without --rpc-tracker or"),
+        (
+            "tune none.onnx -o r.jsonl --rpc-key board",
+            "--rpc-key says nothing without --rpc-tracker (--rpc-key board); to do: give "
+            "--rpc-tracker, or leave --rpc-key out",
+        ),
         ("rpc-server --key ''", "tvmlab: A key is a word (''); to do: --key my-laptop"),
         ("tune digits_resnet -o r.jsonl --rpc-tracker nonsense", "its host and its port"),
     ],

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from helpers_cli import Program, commands
 
+from tvmlab.cli.compile import CODE
+
 # What is among the words where these are files, for which the shell then looks.
 LOOKED = "(files)"
 FILES = ("compile", "model.onnx", "of mine.onnx", "script", LOOKED)
@@ -57,7 +59,12 @@ def completed(script: Path, line: str) -> set[str]:
         ("tvmlab compil", {"compile"}),
         ("tvmlab compile --desired-layout ", {"NCHW", "NHWC"}),
         ("tvmlab compile --dump-code ", {"relax", "relay", "tir", "ll", "asm"}),
+        ("tvmlab compile --dump-code relax,", {"relax," + form for form in CODE}),
+        ("tvmlab compile --dump-code relax,tir,a", {"relax,tir,asm"}),
+        ("tvmlab compile --dump-code=relax,l", {"relax,ll"}),
+        ("tvmlab compile --dump-code=nonsense,x", set()),
         ("tvmlab tune --tuner g", {"ga", "gridsearch"}),
+        ("tvmlab tune --tuner xgb,g", set()),
         ("tvmlab run m --fill ", {"random", "zeros", "ones"}),
         ("tvmlab run m --fill=r", {"random"}),
         ("tvmlab run m --fill=", {"random", "zeros", "ones"}),

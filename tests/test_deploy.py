@@ -224,9 +224,15 @@ def test_inputs_that_do_not_fit(small: Any, x: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "flat.npy", array(8))
     assert "0 inputs were given, 1 are taken" in refused(package)
     assert "2 inputs were given" in refused(package, x, x)
-    assert "is of dtype float64" in refused(package, tmp_path / "double.npy")
-    assert "has the shape [2, 5]" in refused(package, tmp_path / "long.npy")
-    assert "it takes x: float32[n, 4]" in refused(package, tmp_path / "flat.npy")
+    for name, what in (
+        ("double.npy", "is of dtype float64"),
+        ("long.npy", "has the shape [2, 5]"),
+        ("flat.npy", "has the shape [8]"),
+    ):
+        assert refused(package, tmp_path / name) == (
+            f"input x {what}\n  where: {tmp_path / name}\n"
+            "  to do: let the inputs be x: float32[n, 4]\n"
+        )
 
 
 def test_a_size_with_a_name_is_the_same_everywhere(tmp_path: Path) -> None:
@@ -235,9 +241,8 @@ def test_a_size_with_a_name_is_the_same_everywhere(tmp_path: Path) -> None:
     package = executable.save(tmp_path / "named.tar")
     np.save(tmp_path / "x.npy", array(3, 2))
     np.save(tmp_path / "y.npy", array(4, 2))
-    assert "input y has the shape [4, 2]" in refused(
-        package, tmp_path / "x.npy", tmp_path / "y.npy"
-    )
+    said = refused(package, tmp_path / "x.npy", tmp_path / "y.npy")
+    assert f"input y has the shape [4, 2]\n  where: {tmp_path / 'y.npy'}\n" in said
 
 
 @pytest.mark.parametrize(
@@ -278,6 +283,17 @@ def test_files_that_are_missing(small: Any, x: Path, tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "the output cannot be written" in done.stderr
     assert "a library cannot be loaded" in refused(package, x, "--library", tmp_path / "no.so")
+
+
+def test_a_temporary_folder_that_is_missing(
+    small: Any, x: Path, own_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing goes to the folder that the program is called in, either."""
+    monkeypatch.setenv("TMPDIR", str(own_folder / "missing"))
+    assert refused(small[1], x) == (
+        "no folder can be made for the library: No such file or directory\n"
+        f"  where: {own_folder / 'missing'}\n  to do: let TMPDIR name another\n"
+    )
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full: not on this machine")

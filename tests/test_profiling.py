@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tvm
 from helpers_models import array, convolutional, dense, said
+from helpers_profiling import BANDWIDTH, PEAK
 from tvm.script import ir as I
 from tvm.script import relax as R
 
@@ -21,14 +22,8 @@ from tvmlab.profiling import limits, recorder
 from tvmlab.schedule import Work
 
 X = array(1, 3, 8, 8)
-# Limits that are quick to measure.
-PEAK, BANDWIDTH = 1e11, 1e10
 
-
-@pytest.fixture(autouse=True)
-def _known_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "peak", {"float32": PEAK, "int8": 4 * PEAK}.get)
-    monkeypatch.setattr(limits, "bandwidth", lambda: BANDWIDTH)
+pytestmark = pytest.mark.usefixtures("known_limits")
 
 
 @pytest.fixture(scope="module")

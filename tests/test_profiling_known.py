@@ -6,21 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from helpers_profiling import BANDWIDTH, PEAK
 
 from tvmlab import profiling
 from tvmlab.bench import Measurement
-from tvmlab.profiling import Event, limits
+from tvmlab.profiling import Event
 from tvmlab.profiling.recorder import Recording
 from tvmlab.schedule import Work
 
-# Limits that are quick to measure.
-PEAK, BANDWIDTH = 1e11, 1e10
-
-
-@pytest.fixture(autouse=True)
-def _known_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "peak", {"float32": PEAK, "int8": 4 * PEAK}.get)
-    monkeypatch.setattr(limits, "bandwidth", lambda: BANDWIDTH)
+pytestmark = pytest.mark.usefixtures("known_limits")
 
 
 def watched(scale: int) -> tuple[Event, ...]:

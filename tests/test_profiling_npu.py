@@ -13,13 +13,8 @@ import tvmlab
 from tvmlab import npu, profiling
 from tvmlab.errors import InputError
 from tvmlab.npu import simulator
-from tvmlab.profiling import limits
 
-
-@pytest.fixture(autouse=True)
-def _known_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "peak", lambda dtype: 1e11 if dtype == "float32" else None)
-    monkeypatch.setattr(limits, "bandwidth", lambda: 1e10)
+pytestmark = pytest.mark.usefixtures("known_limits")
 
 
 @pytest.fixture(scope="module")

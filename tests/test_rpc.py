@@ -346,7 +346,5 @@ def test_a_port_that_is_taken() -> None:
     assert f"127.0.0.1:{port}" in done.stderr
 
 
-def test_the_program_is_installed_by_its_name() -> None:
-    project = Path(__file__).resolve().parent.parent / "pyproject.toml"
-    assert 'tvmlab = "tvmlab.cli:main"' in project.read_text()
+def test_no_device_is_quicker_than_it_is() -> None:
     assert json.dumps(rpc.server("h", 1, "k", None, -1.0)).endswith('"0.0"]')

@@ -94,6 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _said(error: Exception) -> str:
     """Say an error in one line: one of ours has all in words, another one is a fault of ours."""
+    if isinstance(error, FileNotFoundError):
+        error = _no_temporary_folder() or error
     if isinstance(error, TvmlabError):
         where = f" ({error.where})" if error.where else ""
         fix = f"; to do: {for_the_shell(error.fix)}" if error.fix else ""
@@ -105,6 +107,20 @@ def _said(error: Exception) -> str:
     return one_line(
         f"a fault of its own: {type(error).__name__}: {telling(error)}; to do: --verbose says where"
     )
+
+
+def _no_temporary_folder() -> InputError | None:
+    """Ask for the folder that temporary files go to; say in words that none takes them."""
+    import tempfile
+
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError as error:
+        return InputError(
+            f"temporary files cannot be written: {error.strerror}",
+            fix="let TMPDIR name a folder that you may write to and that has space",
+        )
+    return None
 
 
 def _print(text: str) -> None:

@@ -25,6 +25,7 @@ __all__ = [
     "add_timing",
     "command",
     "counted",
+    "expect_use",
     "integers",
     "model",
     "program",
@@ -37,6 +38,9 @@ NETWORKS = ("digits_resnet", "mobilenet_v2", "resnet18_v2", "resnet50_v2", "resn
 
 REPEATS = 10
 """Samples that are taken where nobody says how many."""
+
+KEY = "tvmlab"
+"""An RPC server's key where nobody says which."""
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -145,6 +149,33 @@ def add_timing(parser: argparse.ArgumentParser, default: int | None = REPEATS) -
         metavar="N",
         help=f"samples to take ({REPEATS})",
     )
+
+
+def expect_use(option: str, said: object, used: object, needs: str) -> None:
+    """Refuse an option that would change nothing.
+
+    Parameters
+    ----------
+    option : str
+        Its name.
+    said : object
+        What was told; None where it was left out.
+    used : object
+        Whether it changes something.
+    needs : str
+        What it needs for that.
+
+    Raises
+    ------
+    InputError
+        It was told, and changes nothing.
+    """
+    if said is not None and not used:
+        raise InputError(
+            f"{option} says nothing without {needs}",
+            where=f"{option} {said}",
+            fix=f"give {needs}, or leave {option} out",
+        )
 
 
 def counted(text: str) -> int:

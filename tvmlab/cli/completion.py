@@ -18,11 +18,12 @@ tvmlab completion zsh > _tvmlab"""
 
 # Both look the word before the cursor up, then the command: the values of an option, if it takes
 # any; else a command's words and options. The table is of lines `COMMAND[ OPTION]) WORDS FILES`:
-# files are offered where one can stand. bash parts --fill=ones into three words.
+# files are offered where one can stand. In a list it is the word after the last comma that is
+# completed. bash parts --fill=ones into three words.
 BASH = """\
 _tvmlab() {{
     local current="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}"
-    local command="${{COMP_WORDS[1]}}" words="" files=""
+    local command="${{COMP_WORDS[1]}}" words="" files="" list="" listed=""
     if [ "$current" = "=" ]; then
         current=""
     elif [ "$before" = "=" ]; then
@@ -35,7 +36,11 @@ _tvmlab() {{
 {commands}
         esac ;;
     esac
-    COMPREPLY=($(compgen -W "$words" -- "$current"))
+    if [ -n "$list" ]; then
+        listed="${{current%"${{current##*,}}"}}"
+        current="${{current##*,}}"
+    fi
+    COMPREPLY=($(compgen -P "$listed" -W "$words" -- "$current"))
     if [ -n "$files" ] && [ "${{current#-}}" = "$current" ]; then
         local IFS=$'\\n'  # a file's name may have spaces
         COMPREPLY+=($(compgen -f -- "$current"))
@@ -47,7 +52,7 @@ complete -F _tvmlab tvmlab
 ZSH = """\
 #compdef tvmlab
 _tvmlab() {{
-    local command="$words[2]" before="$words[CURRENT-1]" found="" files=""
+    local command="$words[2]" before="$words[CURRENT-1]" found="" files="" list=""
     if [[ "$words[CURRENT]" == --*=* ]]; then
         before="${{words[CURRENT]%%=*}}"
         compset -P '*='
@@ -59,6 +64,7 @@ _tvmlab() {{
 {commands}
         esac ;;
     esac
+    [[ -n "$list" ]] && compset -P '*,'
     compadd -- ${{=found}}
     [[ -n "$files" ]] && _files
 }}
@@ -71,13 +77,16 @@ _FILES = ("FILE", "MODEL", "PROGRAM")
 
 # Values that the parser has not as choices, by what it calls the argument.
 _SAID = {"model": arguments.NETWORKS, "program": arguments.NETWORKS, "dump_code": compile.CODE}
+# Of these several, with commas between them.
+_LISTS = ("dump_code",)
 
 
 class _Offer(NamedTuple):
-    """What can stand in a place: words, and whether files can."""
+    """What can stand in a place: words, whether files can, and whether it is a list of words."""
 
     words: list[str]
     files: bool
+    list: bool = False
 
 
 def add(commands: arguments.Commands) -> None:
@@ -94,7 +103,7 @@ def run(told: argparse.Namespace) -> Answer:
 
     options, commands = _tables(parser())
     bash = told.shell == "bash"
-    case = "{indent}{opening}{what}) {name}={words}{files} ;;".format
+    case = "{indent}{opening}{what}) {name}={words}{files}{list} ;;".format
     name, opening = ("words", "") if bash else ("found", "(")
 
     def lines(table: dict[str, _Offer], indent: str) -> str:
@@ -106,6 +115,7 @@ def run(told: argparse.Namespace) -> Answer:
                 name=name,
                 words=shlex.quote(" ".join(offer.words)),
                 files=" files=yes" * offer.files,
+                list=" list=yes" * offer.list,
             )
             for what, offer in table.items()
         )
@@ -131,7 +141,7 @@ def _tables(parser: argparse.ArgumentParser) -> tuple[dict[str, _Offer], dict[st
             anywhere |= files and not action.option_strings
             for option in action.option_strings:
                 if action.nargs != 0:
-                    options[f"{name} {option}"] = _Offer(values, files)
+                    options[f"{name} {option}"] = _Offer(values, files, action.dest in _LISTS)
         commands[name] = _Offer(words, anywhere)
     commands[""].words.extend(
         option for action in parser._actions for option in action.option_strings

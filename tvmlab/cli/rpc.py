@@ -27,7 +27,9 @@ def add(commands: arguments.Commands) -> None:
         each.add_argument("--host", default="127.0.0.1", help="to listen at (%(default)s)")
         each.add_argument("--port", type=int, default=port, help="0 is any (%(default)s)")
     serves.add_argument(
-        "--key", default="tvmlab", help="the kind of this device; clients name it (%(default)s)"
+        "--key",
+        default=arguments.KEY,
+        help="the kind of this device; clients name it (%(default)s)",
     )
     serves.add_argument(
         "--tracker",

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["add"]
 
-_KEY = "tvmlab"
-
 ABOUT = """Run a package or a model.
 
 On arrays from a file, a picture (resized and normalised as ImageNet's networks want it), or
@@ -55,12 +53,14 @@ def add(commands: arguments.Commands) -> None:
         "--rpc-tracker", metavar="HOST:PORT", help="run on a server that this tracker knows"
     )
     there.add_argument("--rpc-server", metavar="HOST:PORT", help="run on this very server")
-    parser.add_argument("--rpc-key", metavar="KEY", help=f"the server's key ({_KEY})")
+    parser.add_argument("--rpc-key", metavar="KEY", help=f"the server's key ({arguments.KEY})")
 
 
 def run(told: argparse.Namespace) -> Answer:
     """Run."""
-    _expect_use(told)
+    there = told.rpc_tracker or told.rpc_server
+    arguments.expect_use("--repeat", told.repeat, told.print_time, "--print-time")
+    arguments.expect_use("--rpc-key", told.rpc_key, there, "--rpc-tracker or --rpc-server")
     expect_outputs([told.outputs], [told.program, told.inputs])
     inputs.expect_file(told)
     timed: Measurement | None = None
@@ -73,21 +73,6 @@ def run(told: argparse.Namespace) -> Answer:
     if told.outputs:
         inputs.save(told.outputs, named)
     return _answer(told, named, timed)
-
-
-def _expect_use(told: argparse.Namespace) -> None:
-    """Refuse an option that would change nothing."""
-    there = told.rpc_tracker or told.rpc_server
-    for option, said, used, needs in (
-        ("--repeat", told.repeat, told.print_time, "--print-time"),
-        ("--rpc-key", told.rpc_key, there, "--rpc-tracker or --rpc-server"),
-    ):
-        if said is not None and not used:
-            raise InputError(
-                f"{option} says nothing without {needs}",
-                where=f"{option} {said}",
-                fix=f"give {needs}, or leave {option} out",
-            )
 
 
 def _program(told: argparse.Namespace) -> AbstractContextManager[Executable | RemoteExecutable]:
@@ -104,7 +89,10 @@ def _program(told: argparse.Namespace) -> AbstractContextManager[Executable | Re
         )
     with stage(f"send {told.program}"):
         return RemoteExecutable(
-            told.program, tracker=told.rpc_tracker, server=told.rpc_server, key=told.rpc_key or _KEY
+            told.program,
+            tracker=told.rpc_tracker,
+            server=told.rpc_server,
+            key=told.rpc_key or arguments.KEY,
         )
 
 

@@ -61,15 +61,14 @@ def add(commands: arguments.Commands) -> None:
     parser.add_argument(
         "--rpc-tracker", metavar="HOST:PORT", help="measure on the servers that this tracker knows"
     )
-    parser.add_argument(
-        "--rpc-key", default="tvmlab", metavar="KEY", help="the servers' key (%(default)s)"
-    )
+    parser.add_argument("--rpc-key", metavar="KEY", help=f"the servers' key ({arguments.KEY})")
 
 
 def run(told: argparse.Namespace) -> Answer:
     """Tune."""
     from .. import tune
 
+    arguments.expect_use("--rpc-key", told.rpc_key, told.rpc_tracker, "--rpc-tracker")
     report = tune(
         arguments.model(told),
         told.target,
@@ -82,7 +81,7 @@ def run(told: argparse.Namespace) -> Answer:
         seed=told.seed,
         again=told.again,
         tracker=told.rpc_tracker,
-        key=told.rpc_key,
+        key=told.rpc_key or arguments.KEY,
     )
     tasks = [
         {

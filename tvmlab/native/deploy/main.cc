@@ -132,7 +132,7 @@ void Deploy(const Options& options) {
   Network network(Open(options.package), options.libraries);
   std::vector<tvm::ffi::Tensor> inputs;
   for (const std::string& path : options.inputs) inputs.push_back(ReadNpy(path));
-  network.Check(inputs);
+  network.Check(inputs, options.inputs);
   const std::vector<tvm::ffi::Tensor> outputs = network.Run(inputs);
   if (!outputs.empty()) Print(outputs[0], options.top, labels);
   for (size_t i = 0; !options.output.empty() && i < outputs.size(); ++i) {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -27,10 +28,13 @@ namespace ffi = tvm::ffi;
 class Folder {
  public:
   Folder() {
-    std::error_code error;
-    std::string name = std::filesystem::temp_directory_path(error) / "tvmlab-XXXXXX";
+    const char* said = std::getenv("TMPDIR");
+    const std::filesystem::path place = said && *said ? said : "/tmp";
+    std::string name = place / "tvmlab-XXXXXX";
     if (mkdtemp(name.data()) == nullptr) {
-      throw Refused("no folder can be made for the library", name, "let TMPDIR name another");
+      throw Refused(
+          "no folder can be made for the library: " + std::generic_category().message(errno),
+          place.string(), "let TMPDIR name another");
     }
     path_ = name;
   }
@@ -158,15 +162,17 @@ Network::Network(Package package, const std::vector<std::string>& libraries)
       machine_(Start(package_, libraries)),
       main_(machine_->GetFunction("main").value()) {}
 
-void Network::Check(const std::vector<ffi::Tensor>& inputs) const {
+void Network::Check(const std::vector<ffi::Tensor>& inputs,
+                    const std::vector<std::string>& paths) const {
   std::string takes;
   for (const Input& input : package_.inputs) takes += (takes.empty() ? "" : ", ") + input.Text();
-  const auto refuse = [&](const std::string& what) {
-    throw Refused(what, package_.path, "it takes " + (takes.empty() ? "no inputs" : takes));
+  const auto refuse = [&](const std::string& what, const std::string& where) {
+    throw Refused(what, where, takes.empty() ? "give no input" : "let the inputs be " + takes);
   };
   if (inputs.size() != package_.inputs.size()) {
     refuse(std::to_string(inputs.size()) + " inputs were given, " +
-           std::to_string(package_.inputs.size()) + " are taken");
+               std::to_string(package_.inputs.size()) + " are taken",
+           package_.path);
   }
   std::map<std::string, int64_t> sizes;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -174,8 +180,9 @@ void Network::Check(const std::vector<ffi::Tensor>& inputs) const {
     const DLDataType dtype = inputs[i].dtype();
     if (dtype.code != declared.dtype.code || dtype.bits != declared.dtype.bits ||
         dtype.lanes != declared.dtype.lanes) {
-      refuse("input " + declared.name + " is of dtype " +
-             std::string(ffi::DLDataTypeToString(dtype)));
+      refuse(
+          "input " + declared.name + " is of dtype " + std::string(ffi::DLDataTypeToString(dtype)),
+          paths[i]);
     }
     const ffi::ShapeView shape = inputs[i].shape();
     bool fits = shape.size() == declared.shape.size();
@@ -191,7 +198,7 @@ void Network::Check(const std::vector<ffi::Tensor>& inputs) const {
                ? *number
                : sizes.emplace(std::get<std::string>(declared.shape[d]), shape[d]).first->second);
     }
-    if (!fits) refuse("input " + declared.name + " has the shape [" + given + "]");
+    if (!fits) refuse("input " + declared.name + " has the shape [" + given + "]", paths[i]);
   }
 }
 

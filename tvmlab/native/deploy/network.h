@@ -22,8 +22,13 @@ class Network {
    */
   Network(Package package, const std::vector<std::string>& libraries);
 
-  /*! \brief Refuse inputs whose number, dtypes or shapes are not the network's. */
-  void Check(const std::vector<tvm::ffi::Tensor>& inputs) const;
+  /*!
+   * \brief Refuse inputs whose number, dtypes or shapes are not the network's.
+   * \param inputs What was read.
+   * \param paths The file of each, to say which one does not fit.
+   */
+  void Check(const std::vector<tvm::ffi::Tensor>& inputs,
+             const std::vector<std::string>& paths) const;
 
   /*! \brief Run; the fields of tuples stand one after the other. */
   std::vector<tvm::ffi::Tensor> Run(const std::vector<tvm::ffi::Tensor>& inputs);

@@ -34,7 +34,12 @@ struct Package {
   std::string library, program;
 };
 
-/*! \brief Read and check a package: its form, its sizes, its checksums. Nothing of it runs. */
+/*!
+ * \brief Read and check a package: its form, its sizes, its checksums. Nothing of it runs.
+ *
+ * The version of TVM that compiled it is not looked at: TVM's runtime library does not say its own,
+ * and the headers' is of the day when this program was built.
+ */
 Package Open(const std::string& path);
 
 }  // namespace tvmlab::deploy
