@@ -58,7 +58,7 @@ def test_a_text_that_cannot_be_written(
         "check_holes": {"size": 24},
     }
     said = hint(capsys, check, words, *place.get(check, ()), **given.get(check, {}))
-    assert said == f"{name} holds {words[1]!r} at 1, which cannot be written to a file"
+    assert said == f"{name} holds {words[1]!r} at 1, which does not belong in a text"
 
 
 def test_an_error_with_a_half_of_a_character_is_printed(
@@ -251,6 +251,32 @@ def test_what_a_shell_does_not_read(
     said = hint(capsys, "check_words", options, tmp_path, **told)
     assert said.startswith("the shell cannot read it: ")
     assert said.endswith(says)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("", "4 of 4 values of out are wrong; the first, at [0], is 0, expected -62.5"),
+        (
+            "for (int i = 0; i < 4; ++i) {"
+            "  const int8_t steps = static_cast<int8_t*>(q.data_ptr())[i] - zero_point;"
+            "  static_cast<float*>(out.data_ptr())[i] = steps * scale; }",
+            "1 of 4 values of out are wrong; the first, at [3], is -63, expected 65",
+        ),
+    ],
+)
+def test_functions_that_do_not_dequantize(
+    body: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = f"""
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/function.h>
+using tvm::ffi::TensorView;
+void Dequantize(TensorView q, double scale, int64_t zero_point, TensorView out) {{ {body} }}
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(dequantize, Dequantize)
+"""
+    assert hint(capsys, "check_dequantize", source, tmp_path / "work") == says
 
 
 @needs_compiler

@@ -59,7 +59,7 @@ def check_round_to_even(edit: Callable[[str], str], work: Path) -> str:
 
 def _rounded(quantize: Callable[..., Any], numbers: list[float]) -> list[int]:
     """Quantize numbers to int8, with a scale of one and a zero point of zero."""
-    given, found = np.array(numbers, "float32"), np.empty(len(numbers), "int8")
+    given, found = np.array(numbers, "float32"), np.zeros(len(numbers), "int8")
     scale, zero = np.ones(1, "float32"), np.zeros(1, "int32")
     call(quantize, given, scale, zero, 0, found, returns=False)
     rounded: list[int] = found.tolist()
@@ -87,8 +87,8 @@ def check_dequantize(source: str, work: Path) -> str:
     except ToolchainError as error:
         raise NotYet(f"the compiler refuses it: {complaint(error)}") from error
     dequantize = _exported(built, "dequantize")
-    # The last one less its zero point is no int8.
-    q, out = np.array([-128, 0, 5, 127], "int8"), np.empty(4, "float32")
+    # The last one less its zero point is no int8. Memory that was used before may hold the answer.
+    q, out = np.array([-128, 0, 5, 127], "int8"), np.zeros(4, "float32")
     call(dequantize, q, 0.5, -3, out, returns=False)
     same_values(out, np.array([-62.5, 1.5, 4.0, 65.0], "float32"), "out")
     return "exact"

@@ -214,7 +214,7 @@ def written(value: object, name: str) -> str:
     words = of_type(value, str, name, "a text")
     for place, one in enumerate(words):
         if one == "\0" or "\ud800" <= one <= "\udfff":
-            raise NotYet(f"{name} holds {one!r} at {place}, which cannot be written to a file")
+            raise NotYet(f"{name} holds {one!r} at {place}, which does not belong in a text")
     return words
 
 
