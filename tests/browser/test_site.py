@@ -1,4 +1,4 @@
-"""Every page of the site in Chromium: no error, nothing too wide, nothing that axe finds."""
+"""Every page of the site in Chromium: no error, nothing too wide, nothing grave for axe."""
 
 from __future__ import annotations
 
