@@ -71,11 +71,14 @@ def keep_colons(app: Any, kind: str, name: str, found: Any, options: Any, lines:
 
 
 def tell_readers(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
-    """Tell screen readers the level of the navigation's captions, and the language of the page."""
+    """Tell screen readers the captions' level, a page's language, and what no header is."""
     tree = context["furo_navigation_tree"]
     context["furo_navigation_tree"] = tree.replace(
         'role="heading"', 'role="heading" aria-level="2"'
     )
+    if "body" in context:
+        corner = '<th class="head"><p></p></th>'
+        context["body"] = context["body"].replace(corner, '<td class="head"></td>')
     own = ROOT / f"{page.replace('notebooks/', 'notebooks/zh/', 1)}.ipynb"
     if app.config.language != "en" and page != "index" and not own.is_file() and "body" in context:
         context["body"] = f'<div lang="en">{context["body"]}</div>'

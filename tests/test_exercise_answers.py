@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from PIL import Image
 from tvm import relax, s_tir
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
@@ -50,6 +51,33 @@ def test_a_scale_and_a_zero_point(
     choose: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert judged(capsys, "check_choose", choose).startswith("done: ")
+
+
+def scaled(picture: np.ndarray, method: int | None, whole: Callable[[float], int]) -> np.ndarray:
+    height, width = picture.shape[:2]
+    scale = 256 / min(height, width)
+    high, wide = whole(height * scale), whole(width * scale)
+    if method is not None:
+        return np.asarray(Image.fromarray(picture).resize((wide, high), method))
+    rows, columns = np.arange(high) / scale, np.arange(wide) / scale
+    return picture[rows.astype(int)][:, columns.astype(int)]
+
+
+@pytest.mark.parametrize("whole", [round, int, math.ceil])
+@pytest.mark.parametrize("method", [None, *Image.Resampling])
+def test_any_way_to_scale_a_picture(
+    method: int | None, whole: Callable[[float], int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Pillow's ways, and a nearest pixel that is looked up without Pillow."""
+
+    def crop(picture: np.ndarray) -> np.ndarray:
+        large = scaled(picture, method, whole)
+        top, left = (large.shape[0] - 224) // 2, (large.shape[1] - 224) // 2
+        return large[top : top + 224, left : left + 224]
+
+    told = {"shorter": 256, "side": 224}
+    said = judged(capsys, "check_crop", crop, models.sample_image(), **told)
+    assert said.startswith("done: ")
 
 
 def numpy_servers(processes: int, build: float, run: float) -> np.int64:

@@ -56,6 +56,14 @@ def test_figures_keep_their_alt_texts(site: Path) -> None:
                     assert str(alt_text(output)) in unescape(page), cell["id"]
 
 
+def test_no_empty_cell_is_read_out_as_the_name_of_a_column(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        headers = re.findall(r"<th[ >].*?</th>", page.read_text(encoding="utf-8"), re.DOTALL)
+        assert all(re.sub(r"<.*?>", "", header).strip() for header in headers), page.name
+    corner = re.compile(r'<tr class="row-odd"><td class="head"></td>\s*<th class="head">')
+    assert corner.search(text(site, "notebooks/01_build_tvm.html"))
+
+
 def test_the_notebooks_can_be_had_as_they_are_committed(site: Path) -> None:
     for folder, language in ((site, ENGLISH), (site / "zh", SIMPLIFIED)):
         offered = {path.name: path.read_bytes() for path in folder.glob("_downloads/*/*.ipynb")}

@@ -143,7 +143,10 @@ def test_parts_of_a_pattern_have_names() -> None:
         mod = graph(relay.nn.relu(relay.tanh(x)))
         return matched(is_op("nn.relu")(part), mod).says.split("wants ")[1].split(". It")[0]
 
-    assert why(is_op("exp")(wildcard()) | is_constant()) == "a constant"
+    assert why(is_op("exp")(wildcard()) | is_constant()) == "exp or a constant"
+    assert why(is_op("exp")(wildcard()) | is_op("sin")(wildcard()) | is_var()) == (
+        "exp or sin or a variable"
+    )
     assert why(is_var("y")) == "the variable y"
     assert why(is_var()) == "a variable"
     assert why(is_op("tanh")(wildcard()).has_dtype("int8")) == (
@@ -156,6 +159,22 @@ def test_behind_a_condition_the_walk_goes_on() -> None:
     assert matched(pattern, SUM).says == matched(RELU, SUM).says
     says = matched(pattern, graph(relay.nn.relu(relay.add(x, relay.tanh(x))))).says
     assert "tanh stands where the pattern wants a constant" in says
+
+
+def test_of_alternatives_the_walk_takes_the_one_that_leads_on() -> None:
+    adds = is_op("add")(wildcard(), is_constant())
+    others = is_op("exp")(wildcard()), is_op("sin")(wildcard()).has_dtype("float32")
+    mod = graph(relay.nn.relu(relay.add(relay.tanh(x), one)))
+    for first in (adds | others[0] | others[1], others[0] | others[1] | adds):
+        svg, says = matched(is_op("nn.relu")(first), mod)
+        assert says == "The pattern matches. It covers add, nn.relu. Outside of it: tanh."
+        # The boxes of relu, add and the constant, and the legend's.
+        covered = [box for box in shapes(svg, "rect") if box.get("fill") == "#CDE9DF"]
+        assert len(covered) == 4
+    stops = graph(relay.nn.relu(relay.add(x, relay.tanh(x))))
+    for first in (adds | others[0], others[0] | adds, others[1] | adds.has_dtype("float32")):
+        says = matched(is_op("nn.relu")(first), stops).says
+        assert "tanh stands where the pattern wants a constant. It reached add, nn.relu." in says
 
 
 def test_parts_that_had_to_be_one() -> None:

@@ -22,6 +22,7 @@ from tvmlab.errors import CompileError
         ("no good\nOffending call:\nR.nn.relu(x, y=1)\n# Metadata omitted.", "R.nn.relu: no good"),
         ("no good\nOffending call:", "no good"),
         ('Traceback (most recent call last):\n  File "a", line 1\nKeyError: 3', "KeyError: 3"),
+        ("ScheduleError: in 'split'.\n\nThe IR is:\n# T\ndef f\nError message: no good", "no good"),
         ("", "ValueError"),
         ("# Metadata omitted.", "ValueError"),
     ],

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 __all__ = ["several", "telling"]
 
+_SCHEDULES = "Error message: "  # what TVM's errors of a schedule put before what is wrong
+
 
 def several(number: int, noun: str) -> str:
     """Count things in words: "1 trial", "2 trials"."""
@@ -17,7 +19,8 @@ def telling(error: BaseException) -> str:
     ----------
     error : BaseException
         What was raised. TVM says first what is wrong, then may print the call, the module, or that
-        it left metadata out; where there is a traceback in the text, the last line says it.
+        it left metadata out; of a schedule it prints the module before it says so; where there is a
+        traceback in the text, the last line says it.
 
     Returns
     -------
@@ -28,6 +31,9 @@ def telling(error: BaseException) -> str:
     lines = [line for line in lines if line and not line.startswith("#")]
     if not lines:
         return type(error).__name__
+    for line in lines:
+        if line.startswith(_SCHEDULES):
+            return line.removeprefix(_SCHEDULES).strip()
     if lines[0].startswith("Traceback"):
         return lines[-1]
     if "Offending call:" in lines[:-1]:

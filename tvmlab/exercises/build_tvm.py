@@ -16,11 +16,14 @@ from .. import toolchain
 from ..errors import ToolchainError
 from .arrays import same_values
 from .compilers import complaint
-from .verdict import NotYet, call, exercise, of_type
+from .verdict import NotYet, call, exercise, written
 
 __all__ = ["check_dequantize", "check_round_to_even"]
 
 EXPORT = "TVM_FFI_DLL_EXPORT_TYPED_FUNC"
+# What int8 is made of numbers halfway between two integers, and of others, which go to the nearest.
+HALVES = {0.5: 0, 1.5: 2, 2.5: 2, -0.5: 0}
+OTHERS = {1.0: 1, 0.9: 1, -1.2: -1, 3.4: 3, 1000.0: 127}
 
 
 @exercise
@@ -38,21 +41,29 @@ def check_round_to_even(edit: Callable[[str], str], work: Path) -> str:
     copy = Path(tempfile.mkdtemp(dir=work.parent)) / "even"
     shutil.copytree(work, copy, symlinks=True)  # Objects and their times, too.
     source = copy / "quantize.cc"
-    text = source.read_text(encoding="utf-8")
-    changed = of_type(call(edit, text), str, "what edit returns", "the new text")
+    given = source.read_text(encoding="utf-8")
+    changed = written(call(edit, given), "what edit returns")
     source.write_text(changed, encoding="utf-8")
     try:
         log = toolchain.run("make BUILD=made", cwd=copy).output
     except ToolchainError as error:
         raise NotYet(f"the compiler refuses it: {complaint(error)}") from error
     quantize = _exported(copy / "made/quantizer.so", "quantize")
-    halves = np.array([0.5, 1.5, 2.5, -0.5], "float32")
-    found, scale, zero = np.empty(halves.shape, "int8"), np.ones(1, "float32"), np.zeros(1, "int32")
-    call(quantize, halves, scale, zero, 0, found, returns=False)
-    if (wanted := [0, 2, 2, 0]) != (rounded := found.tolist()):
-        unchanged = "quantize.cc has not changed, and " if changed == text else ""
-        raise NotYet(f"{unchanged}0.5, 1.5, 2.5, -0.5 become {rounded}, expected {wanted}")
+    unchanged = "quantize.cc has not changed, and " if changed == given else ""
+    for numbers in (HALVES, OTHERS):
+        if (rounded := _rounded(quantize, [*numbers])) != (wanted := [*numbers.values()]):
+            shown = ", ".join(map(str, numbers))
+            raise NotYet(f"{unchanged}{shown} become {rounded}, expected {wanted}")
     return f"make compiled {log.count(' -c ')} object"
+
+
+def _rounded(quantize: Callable[..., Any], numbers: list[float]) -> list[int]:
+    """Quantize numbers to int8, with a scale of one and a zero point of zero."""
+    given, found = np.array(numbers, "float32"), np.zeros(len(numbers), "int8")
+    scale, zero = np.ones(1, "float32"), np.zeros(1, "int32")
+    call(quantize, given, scale, zero, 0, found, returns=False)
+    rounded: list[int] = found.tolist()
+    return rounded
 
 
 @exercise
@@ -66,7 +77,7 @@ def check_dequantize(source: str, work: Path) -> str:
     work : Path
         A folder of the notebook's; what is built stands beside it.
     """
-    if EXPORT not in of_type(source, str, "dequantize_source", "a text"):
+    if EXPORT not in written(source, "dequantize_source"):
         raise NotYet(f"dequantize.cc exports nothing: there is no {EXPORT}")
     folder = Path(tempfile.mkdtemp(dir=work.parent))
     file = folder / "dequantize.cc"
@@ -76,9 +87,10 @@ def check_dequantize(source: str, work: Path) -> str:
     except ToolchainError as error:
         raise NotYet(f"the compiler refuses it: {complaint(error)}") from error
     dequantize = _exported(built, "dequantize")
-    q, out = np.array([-128, 0, 5], "int8"), np.empty(3, "float32")
+    # The last one less its zero point is no int8. Memory that was used before may hold the answer.
+    q, out = np.array([-128, 0, 5, 127], "int8"), np.zeros(4, "float32")
     call(dequantize, q, 0.5, -3, out, returns=False)
-    same_values(out, np.array([-62.5, 1.5, 4.0], "float32"), "out")
+    same_values(out, np.array([-62.5, 1.5, 4.0, 65.0], "float32"), "out")
     return "exact"
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from .. import cli, toolchain
 from ..errors import ToolchainError
 from .compilers import complaint
-from .verdict import NotYet, call, exercise, listed, of_type, whole
+from .verdict import NotYet, call, exercise, listed, whole, written
 
 __all__ = ["check_damaged_files", "check_data_begin", "check_words"]
 
@@ -41,7 +41,7 @@ def check_words(options: str, folder: Path, *, target: str, shapes: str, linker:
     target, shapes, linker : str
         What the command has to read: the target, the shapes, and the linker's one option.
     """
-    of_type(options, str, "options", "a text")
+    written(options, "options")
     files = [f"{name}:{size}" for name in ("data", "mask") for size in ("8", "n")]
     for name in files:
         (folder / name).touch()

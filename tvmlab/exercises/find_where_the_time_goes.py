@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable
+from itertools import combinations
+from numbers import Integral
 from pathlib import Path
 
 from .. import toolchain
 from ..errors import ToolchainError
 from .compilers import complaint
-from .verdict import NotYet, call, exercise, number, of_type
+from .verdict import NotYet, call, exercise, number, written
 
 __all__ = ["check_gain", "check_holes", "check_whose"]
 
@@ -37,6 +39,12 @@ TYPES = {
     "stride": "int",
     "pad": "char",
 }
+# What the compiler is asked of the struct, and what is said where it does not hold.
+BROKEN = {
+    "the types": "a field has another type than it had",
+    "the place of each": "a field lies where the processor does not like it: the struct is packed",
+    "one place for two": "two fields share a place, and each needs its own",
+}
 # A share of the time, how many times as fast that is made; how many times as fast the whole is.
 GAINS = {
     (0.5, 2): 4 / 3,
@@ -61,13 +69,25 @@ def check_whose(whose: Callable[[int, str], tuple[str, int] | None]) -> str:
     for address, (wanted, why) in PLACES.items():
         found = call(whose, address, MAPS, returns=False)
         found = tuple(found) if isinstance(found, list) else found
-        if not isinstance(found, tuple | None) or found != wanted:
+        if not isinstance(found, tuple | None) or _other_types(found) or found != wanted:
             lines = "\n  ".join(MAPS.splitlines())
             raise NotYet(
-                f"{address:#x} is {_shown(wanted)}, and whose gives {_shown(found)}: {why}"
+                f"{address:#x} is {_shown(wanted)}, and whose gives {_shown(found)}: "
+                f"{_other_types(found) or why}"
                 f"\n  {lines}"
             )
     return "every address has its file"
+
+
+def _other_types(place: object) -> str:
+    """Say of a pair that it is not of a text and a whole number; nothing of all else."""
+    if not isinstance(place, tuple) or len(place) != 2 or place[0] is None:
+        return ""
+    if not isinstance(place[0], str):
+        return f"the file is of type {type(place[0]).__name__}, expected a text"
+    if not isinstance(place[1], Integral):
+        return f"the place is of type {type(place[1]).__name__}, expected a whole number"
+    return ""
 
 
 def _shown(place: object) -> str:
@@ -87,43 +107,43 @@ def check_holes(fields: str, *, size: int) -> str:
     size : int
         Bytes of the fields, and so of the smallest struct.
     """
-    of_type(fields, str, "fields", "a text")
+    written(fields, "fields")
     # Of the fields' places: bits and what all structs share have none.
     same = " && ".join(
         f"is_same_v<decltype(&Layer::{name}), {TYPES[name]} Layer::*>" for name in TYPES
     )
+    apart = " && ".join(
+        f"offsetof(Layer, {one}) != offsetof(Layer, {other})"
+        for one, other in combinations(TYPES, 2)
+    )
     source = (
-        "#include <cstdio>\n#include <type_traits>\nusing std::is_same_v;\n"
+        "#include <cstddef>\n#include <cstdio>\n#include <type_traits>\nusing std::is_same_v;\n"
         f"struct Layer {{{fields}}};\n"
         f'static_assert({same}, "the types");\n'
         'static_assert(alignof(Layer) == alignof(double), "the place of each");\n'
+        f'static_assert({apart}, "one place for two");\n'
         'int main() { std::printf("%zu", sizeof(Layer)); }\n'
     )
     with tempfile.TemporaryDirectory() as place:
         Path(place, "layer.cc").write_text(source, encoding="utf-8")
         try:
-            toolchain.run("g++ -std=c++17 layer.cc -o layer", cwd=place)
+            toolchain.run("g++ -std=c++17 -fmax-errors=1 layer.cc -o layer", cwd=place)
         except ToolchainError as error:
             raise NotYet(_refused(error)) from error
         found = int(toolchain.run("./layer", cwd=place).output)
-    if found < size:
-        raise NotYet(f"{found} bytes for fields of {size}: some of them share a place")
     if found > size:
         raise NotYet(f"{found} bytes, of which {found - size} are holes")
     return f"{size} bytes"
 
 
 def _refused(error: ToolchainError) -> str:
-    """Say which of the conditions the compiler found broken."""
-    said = str(error)
+    """Say which of the conditions the compiler found broken first."""
+    said = complaint(error)
     for name in TYPES:
         if f"has no member named '{name}'" in said or f"'{name}' is not a member of" in said:
             return f"the field {name} is missing"
-    if "static assertion failed: the place of each" in said:
-        return "a field lies where the processor does not like it: the struct is packed"
-    if "static assertion failed: the types" in said:
-        return "a field has another type than it had"
-    return f"the compiler refuses it: {complaint(error)}"
+    broken = BROKEN.get(said.removeprefix("static assertion failed: "))
+    return broken or f"the compiler refuses it: {said}"
 
 
 @exercise

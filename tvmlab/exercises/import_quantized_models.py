@@ -15,11 +15,11 @@ from ..frontend import load
 from ..qnn.analysis import float_operators
 from ..qnn.transform import FakeQuantizationToInteger
 from .arrays import same_values
-from .verdict import NotYet, asking, call, exercise, listed, number, of_type, whole
+from .verdict import NotYet, asking, call, exercise, listed, number, whole, written
 
 __all__ = ["check_choose", "check_mended", "check_scaled"]
 
-RANGES = [(0.0, 2.0), (-1.2, 2.0), (-4.0, 0.0), (0.5, 2.0), (-3.0, -1.0)]
+RANGES = [(0.0, 2.0), (-1.2, 2.0), (-4.0, 0.0), (0.5, 2.0), (-3.0, -1.0), (-0.7, 2.0)]
 LOWEST, HIGHEST = -128, 127  # of an int8
 STEPS = HIGHEST - LOWEST
 ENOUGH = 1.01  # times the smallest scale: a rounded zero point costs a part of a step
@@ -105,7 +105,7 @@ def check_mended(text: str) -> str:
         The network in ONNX's own text form; takes and returns float32 of the shape (1, 8).
     """
     parser = need("onnx.parser", extra="onnx")
-    of_type(text, str, "text", "a text")
+    written(text, "text")
     try:
         proto = parser.parse_model(text)
     except parser.ParseError as error:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tvm
 
-from .verdict import NotYet, of_type
+from .verdict import NotYet, call, of_type
 
-__all__ = ["LINES", "difference", "with_main"]
+__all__ = ["LINES", "changed", "difference", "with_main"]
 
 LINES = 15  # of a difference, the last of which may say how many are left out
 # Names that a printer counts up. One operator more or less shifts all that come after it.
@@ -29,6 +29,22 @@ def with_main(value: object, name: str) -> tvm.IRModule:
     if "main" not in (variable.name_hint for variable in mod.functions):
         raise NotYet(f"{name} has no function main")
     return mod
+
+
+def changed(
+    change: Callable[[tvm.IRModule], tvm.IRModule], mod: tvm.IRModule, name: str
+) -> tvm.IRModule:
+    """Have a learner's pass, called `name`, change a copy of a module.
+
+    The module stays as it is, also where the pass writes into what it is given: the next answer is
+    judged by the same module as this one.
+
+    Raises
+    ------
+    NotYet
+        As `call` and `with_main` do.
+    """
+    return with_main(call(change, mod.clone()), f"{name}(mod)")
 
 
 def difference(found: str, wanted: str) -> str:

@@ -12,7 +12,7 @@ from tvm.relax import dpl
 
 from .. import relay
 from ..relay.dataflow_pattern import DFPattern
-from .ir import difference, with_main
+from .ir import changed, difference
 from .verdict import NotYet, asking, call, exercise, of_type
 
 __all__ = ["check_drop_requantize", "check_fold_pad", "check_pad_stops"]
@@ -156,7 +156,7 @@ def check_fold_pad(
 
 def _module(change: Callable[[tvm.IRModule], tvm.IRModule], mod: tvm.IRModule) -> tvm.IRModule:
     name = getattr(change, "__name__", "the pass")  # TVM's passes have no name of Python's.
-    return with_main(call(change, mod), f"{name}(mod)")
+    return changed(change, mod, name)
 
 
 def _with_zeros(mod: tvm.IRModule) -> tvm.IRModule:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 
 import numpy as np
 import tvm
 
 from .. import models, relay
+from .._telling import several
 from ..compiler import compile
 from ..errors import InputError
 from ..frontend import load
@@ -38,7 +40,7 @@ def check_largest(largest: Callable[[tvm.IRModule], Iterable[int]]) -> str:
     """
     found = _shape(largest, load(models.digits_resnet()))
     if found != DIGITS:
-        raise NotYet(f"the network of the digits has larger weights than {found}")
+        raise NotYet(_smaller(found))
     weights = {"v": np.ones(FIRST, "float32"), "w": np.ones((16, 2, 1, 1), "float32")}
     other = _shape(largest, relay.fromtext(TWO, params=weights))
     if other != FIRST:
@@ -47,6 +49,17 @@ def check_largest(largest: Callable[[tvm.IRModule], Iterable[int]]) -> str:
             "numbers, not the channels, and not the place"
         )
     return f"{found} {other}"
+
+
+def _smaller(found: tuple[int, ...]) -> str:
+    """Say of a shape that it is not that of the network's largest weights."""
+    if len(found) != len(DIGITS):
+        return f"{found} is {several(len(found), 'size')}, and a convolution's weights have four"
+    if sorted(found) == sorted(DIGITS):
+        return f"the sizes of {found} stand in another order than in the network"
+    if math.prod(found) >= math.prod(DIGITS):
+        return f"no convolution in the network of the digits has as many weights as {found}"
+    return f"the network of the digits has larger weights than {found}"
 
 
 def _shape(largest: Callable[..., Iterable[int]], mod: tvm.IRModule) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from tvm import s_tir, te
 
+from .._telling import several
 from .assembly import assembly, multiply_add_loop
 from .verdict import NotYet, call, exercise, whole
 
@@ -67,8 +68,8 @@ def check_register_tile(
     tile, vectors = whole(tile, "my_tile"), whole(vectors, "my_vectors")
     wanted = tile * vectors + vectors + 1
     registers = (
-        f"{tile} x {vectors} sums, {vectors} vectors of B and a number of A want {wanted} "
-        f"registers, and there are {REGISTERS}"
+        f"{tile} x {vectors} sums, {several(vectors, 'vector')} of B and a number of A want "
+        f"{wanted} registers, and there are {REGISTERS}"
     )
     if wanted > HOPELESS:
         raise NotYet(registers)

@@ -8,8 +8,8 @@ import tvm
 from tvm import relax, s_tir
 
 from .assembly import assembly
-from .ir import difference, with_main
-from .verdict import NotYet, asking, call, exercise, of_type, whole
+from .ir import changed, difference
+from .verdict import NotYet, asking, exercise, of_type, whole
 
 __all__ = ["check_fusion", "check_wide_vectors"]
 
@@ -57,7 +57,7 @@ def check_fusion(
     extra_floats : int
         How many more numbers are written without fusing.
     """
-    found = with_main(call(pipeline, mod), "pipeline(mod)")
+    found = changed(pipeline, mod, "pipeline")
     wanted = relax.transform.LegalizeOps()(mod)
     calls, operators = (text.count("R.call_tir(") for text in (_main(found), _main(wanted)))
     if calls != operators:

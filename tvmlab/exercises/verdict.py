@@ -11,7 +11,17 @@ from typing import Any, ParamSpec, TypeVar
 
 from .._telling import telling
 
-__all__ = ["NotYet", "asking", "call", "exercise", "listed", "number", "of_type", "whole"]
+__all__ = [
+    "NotYet",
+    "asking",
+    "call",
+    "exercise",
+    "listed",
+    "number",
+    "of_type",
+    "whole",
+    "written",
+]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -42,12 +52,17 @@ def exercise(check: Callable[P, str]) -> Callable[P, None]:
         try:
             praise = check(*args, **kwargs)
         except NotYet as hint:
-            print(f"not yet: {hint}")
+            print(_printable(f"not yet: {hint}"))
         else:
-            print(f"done: {praise}")
+            print(_printable(f"done: {praise}"))
 
     told.__annotations__["return"] = "None"
     return told
+
+
+def _printable(words: str) -> str:
+    """Escape halves of characters, which a learner's words may hold and no output takes."""
+    return words.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def call(function: Callable[..., Any], *arguments: Any, returns: bool = True) -> Any:
@@ -186,6 +201,21 @@ def of_type(value: object, kind: type[T], name: str, expected: str) -> T:
     if not isinstance(value, kind):
         raise NotYet(f"{name} is of type {type(value).__name__}, expected {expected}")
     return value
+
+
+def written(value: object, name: str) -> str:
+    """Take a text from a learner that a file, a shell or a parser is to read.
+
+    Raises
+    ------
+    NotYet
+        It is none, or holds what these do not take: a half of a character, or a zero byte.
+    """
+    words = of_type(value, str, name, "a text")
+    for place, one in enumerate(words):
+        if one == "\0" or "\ud800" <= one <= "\udfff":
+            raise NotYet(f"{name} holds {one!r} at {place}, which does not belong in a text")
+    return words
 
 
 def number(value: object, name: str) -> float:

@@ -94,15 +94,8 @@ def matched(pattern: DFPattern, mod: IRModule) -> State:
 
 def _follow(pattern: DFPattern, expr: relax.Expr, attempt: _Attempt) -> None:
     """Walk down a pattern and a graph together."""
-    # A condition stands around a pattern: stop at it where it is the condition that fails.
-    while isinstance(pattern, _CONDITIONS) and (
-        pattern.match(expr) or not pattern.pattern.match(expr)
-    ):
-        pattern = pattern.pattern
-    if isinstance(pattern, AltPattern):
-        pattern = pattern.left if pattern.left.match(expr) else pattern.right
-    is_call = isinstance(expr, relax.Call)
-    if isinstance(pattern, CallPattern) and is_call and pattern.op.match(expr.op):
+    pattern = _inner(pattern, expr)
+    if isinstance(pattern, CallPattern) and _begins(pattern, expr):
         attempt.reached[expr] = KINDS[0]
         for part, operand in zip(pattern.args or (), expr.args, strict=False):
             _follow(part, operand, attempt)
@@ -111,6 +104,31 @@ def _follow(pattern: DFPattern, expr: relax.Expr, attempt: _Attempt) -> None:
         attempt.reasons.append(f"{_name(expr)} stands where the pattern wants {_wanted(pattern)}")
     elif not isinstance(pattern, WildcardPattern):
         attempt.reached[expr] = KINDS[0]
+
+
+def _inner(pattern: DFPattern, expr: relax.Expr) -> DFPattern:
+    """Take conditions off, and choose between alternatives, as far as the expression decides it."""
+    if isinstance(pattern, _CONDITIONS):
+        # Stop at a condition where it is the condition that fails.
+        if pattern.match(expr) or not pattern.pattern.match(expr):
+            return _inner(pattern.pattern, expr)
+    elif isinstance(pattern, AltPattern):
+        for fits in (lambda side: side.match(expr), lambda side: _begins(side, expr)):
+            for side in (pattern.left, pattern.right):
+                if fits(side):
+                    return _inner(side, expr)
+    return pattern
+
+
+def _begins(pattern: DFPattern, expr: relax.Expr) -> bool:
+    """Say whether a pattern's last operator is this call's, whatever its operands are."""
+    if isinstance(pattern, AltPattern):
+        return _begins(pattern.left, expr) or _begins(pattern.right, expr)
+    if isinstance(pattern, _CONDITIONS):
+        return _begins(pattern.pattern, expr)
+    if not isinstance(pattern, CallPattern) or not isinstance(expr, relax.Call):
+        return False
+    return pattern.op.match(expr.op)
 
 
 def _boxes(nodes: list[relax.Expr], attempt: _Attempt) -> dict[str, Box]:
