@@ -23,6 +23,8 @@ REMAKE = "make clean setup"
 PYTHONS = ("3.11", "3.12", "3.13")
 # For a new environment as in setup.sh; one that is there needs room for what is built.
 SPACE_MB, SPACE_LATER_MB = 4000, 500
+# Seconds for TVM to start, compile and run, which take three on a machine with nothing else to do.
+PATIENCE = 300
 
 # Runs in .venv: what is installed beside what is pinned, and whether a network compiles and runs.
 INSIDE = """
@@ -129,9 +131,16 @@ def packages() -> Iterator[Finding]:
             capture_output=True,
             text=True,
             cwd=ROOT,
-            timeout=300,
+            timeout=PATIENCE,
         )
-    except (OSError, subprocess.SubprocessError) as error:
+    except subprocess.TimeoutExpired:
+        yield Finding(
+            "bad",
+            f".venv has not answered for {PATIENCE} s",
+            "ask again when the machine is less busy",
+        )
+        return
+    except OSError as error:
         yield Finding("bad", f".venv does not run: {error}", REMAKE)
         return
     lines = done.stdout.splitlines()

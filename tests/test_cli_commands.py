@@ -201,6 +201,20 @@ def test_tune(program: Program) -> None:
     assert Path("r.jsonl").read_text().count('"kind":"verdict"') > before.count('"kind":"verdict"')
 
 
+def test_tune_that_is_interrupted_says_where_it_goes_on(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tvmlab, "tune", interrupted)
+    line = "tune digits_resnet -o r.jsonl"
+    assert program(line) == (130, "", "tvmlab: interrupted\n")
+    Path("r.jsonl").touch()
+    assert program(line).code == 130
+    assert "what was measured is in r.jsonl, and the same command goes on" in program(line).err
+
+
 def test_bench(program: Program, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("digits.onnx").write_bytes(models.digits_resnet().proto.SerializeToString())
     done = program(f"bench {package} digits_resnet --peer digits.onnx --repeat 2 --json")

@@ -60,6 +60,15 @@ def test_a_sound_environment(checkout: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert "znver4" in states[1][1]
 
 
+def test_an_environment_on_a_busy_machine(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be as good as any: nobody is told to delete it."""
+    (checkout / ".venv" / "bin" / "python").write_text("#!/bin/sh\nexec sleep 60\n")
+    monkeypatch.setattr(doctor, "PATIENCE", 0.2)
+    [finding] = doctor.packages()
+    assert (finding.state, finding.what) == ("bad", ".venv has not answered for 0.2 s")
+    assert finding.todo == "ask again when the machine is less busy"
+
+
 def test_a_package_of_another_version_or_none(checkout: Path) -> None:
     wrong = {"apache-tvm-ffi": ["0.2", "==0.1.14.post1"], "onnx": [None, "==1.23.2"]}
     answers(checkout, json.dumps(GOOD | {"wrong": wrong}))

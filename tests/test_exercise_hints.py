@@ -228,6 +228,8 @@ REST = "double scale; void* weights; bool relu; char pad;"
         (f"{REST} union {{ int stride; short channels; }};", "two fields share a place"),
         (f"{REST} int stride; _Short channels;", "the compiler refuses it: '_Short' does not name"),
         (f"{REST} int stride;", "the field channels is missing"),
+        ("#pragma pack(1)\n" + REST, "the field channels is missing"),
+        ("#pragma pack(1)\nint stride; short channels;" + REST, "a field lies where"),
         ("int pad int stride;", "the compiler refuses it: expected ';'"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from helpers_npu_regions import Builder
@@ -15,7 +17,7 @@ from tvmlab.npu.codegen.tiling import fits
 from tvmlab.npu.config import Config
 from tvmlab.npu.partition import partition
 from tvmlab.npu.program import Kind
-from tvmlab.npu.report import report
+from tvmlab.npu.report import Row, Table, report
 from tvmlab.qnn import op as qnn
 
 
@@ -55,6 +57,18 @@ def test_a_table() -> None:
     for piece in (*numbers, *words, "ms at 1000 MHz"):
         assert piece in text
     assert len(text.splitlines()) == 2 + len(table.layers) + 3
+
+
+def test_a_layer_that_works_in_another_ones_cycles_has_a_note() -> None:
+    config = Config()
+    products = 512 * config.rows * config.columns
+    rows = [
+        Row(f"of {cycles}", config, Counter(array_macs=products, cycles=cycles))
+        for cycles in (600, 400)
+    ]
+    for layers, noted in ((rows[:1], False), (rows, True)):
+        text = str(Table("region", config, tuple(layers), rows[0], 16))
+        assert ("array above 100%" in text) is noted
 
 
 def test_energy_by_part() -> None:

@@ -81,6 +81,7 @@ def test_a_slip_of_the_pen_is_told_the_name(ask: Any, name: str) -> None:
         ("vision.roi_align(%x, %x)", "does not carry", "tvm.relax.op.vision.roi_align"),
         ("ref(%x)", "values do not change", "give the new one"),
         ("nn.con2d(%x, %x)", "not known here", "did you mean nn.conv2d"),
+        ("lrn(%x)", "not known here", "did you mean nn.lrn"),
     ],
 )
 def test_an_operator_of_relays_that_is_not_carried(call: str, what: str, fix: str) -> None:

@@ -293,6 +293,11 @@ def test_an_error_of_inference_crosses_tvm_whole() -> None:
     assert (caught.value.where, caught.value.fix) == ("all", "cast the data")
 
 
+def test_a_name_like_no_other_is_not_taken_for_one() -> None:
+    assert table.closest("lrn") == "nn.lrn"
+    assert table.closest("nn.frob") is None
+
+
 def test_a_row_of_two_forms_is_found_by_both_names() -> None:
     assert table.relax_names("mean") == ("relax.mean", "relax.relay.mean")
     assert table.relax_names("exp") == ("relax.exp",)

@@ -164,6 +164,12 @@ def test_a_server_that_nobody_fetches_is_offered_again(farm: tuple[str, Running]
     assert second is not None
     assert first[:2] == second[:2]
     assert first[2] != second[2]
+    # Who comes with the first offer now is not told to have a wrong key.
+    late = f"client:{first[2]}".encode()
+    with socket.create_connection(first[:2], timeout=20) as connection:
+        connection.sendall(MAGIC + struct.pack("<i", len(late)) + late)
+        assert connection.recv(4) == struct.pack("<i", _rpc.MISMATCH)
+    assert "came late, to what was offered anew" in farm[1].until("turned away")
 
 
 def test_a_slow_device_and_a_signal(library: Path) -> None:

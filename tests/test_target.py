@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import tvmlab
 from tvmlab import _processors, target
 from tvmlab.errors import TargetError
+from tvmlab.target_text import spelled
 
 AARCH64 = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72"}
 
@@ -286,7 +287,7 @@ def test_what_this_machine_cannot_run_is_refused(beyond: dict[str, object]) -> N
     for use in (executable, executable.time):
         with pytest.raises(TargetError, match="this machine cannot run the module") as caught:
             use(array(2, 4))
-        assert caught.value.where == str(executable.target)
+        assert caught.value.where == spelled(executable.target)
         assert "leaving the target out" in said(caught.value)
 
 

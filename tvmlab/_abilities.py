@@ -16,6 +16,7 @@ import tvm
 from ._telling import several
 from .errors import TargetError
 from .target import cpu_features, lacking, physical_cores, system_triple, usable_processors
+from .target_text import spelled
 
 __all__ = ["FUNCTION", "Abilities", "abilities", "expect_processor", "processor_name"]
 
@@ -130,6 +131,6 @@ def expect_processor(target: tvm.target.Target) -> None:
     if target.kind.name != "llvm":
         raise TargetError(
             f"Kernels are measured on processors, not on {target.kind.name}.",
-            where=str(target),
+            where=spelled(target),
             fix='tune for a target of kind "llvm"',
         )

@@ -19,6 +19,7 @@ from .executable import Executable
 from .schedule import STEPS, Summary, Tally, Tuned, schedule_passes
 from .signature import Signature
 from .target import as_target, split_target
+from .target_text import spelled
 
 if TYPE_CHECKING:
     from .tuning.records.records import Records
@@ -246,7 +247,7 @@ def upstream(target: tvm.target.Target) -> tvm.transform.Pass:
 
 def _no_code(target: tvm.target.Target, why: str) -> TargetError:
     return TargetError(
-        why, where=str(target), fix="compile for llvm, or leave the target out for this machine"
+        why, where=spelled(target), fix="compile for llvm, or leave the target out for this machine"
     )
 
 
@@ -257,7 +258,7 @@ def _recorded(
     if target.kind.name != "llvm" and not isinstance(records, bool | None):
         raise CompileError(
             f"records hold schedules for CPUs, and the target is of kind {target.kind.name}",
-            where=f"target {target}",
+            where=f"target {spelled(target)}",
             fix="leave the records out",
         )
     if records is False or target.kind.name != "llvm":

@@ -25,6 +25,7 @@ from .errors import PackageError, TargetError, ToolchainError
 from .schedule import Summary, Work
 from .signature import Signature
 from .target import as_target, host_target, missing_features, other_processor, system_triple
+from .target_text import spelled
 
 if TYPE_CHECKING:
     from .profiling import Profile
@@ -291,7 +292,7 @@ class Executable:
             reason = said[0] if found and said else "no compiler is here"
             raise ToolchainError(
                 f"the library could not be linked: {reason}",
-                where=f"{path}, for {self.target}",
+                where=f"{path}, for {spelled(self.target)}",
                 fix="name a C++ compiler for that target, and options that it knows"
                 if linker
                 else self._advised_linker(),
@@ -318,7 +319,7 @@ class Executable:
                 f"this machine cannot run the module: it lacks {absent}"
                 if absent
                 else f"this machine has no {self.target.kind.name} device",
-                where=str(self.target),
+                where=spelled(self.target),
                 fix="compile for this machine by leaving the target out, or save the module "
                 "and run it where the target is",
             )

@@ -184,7 +184,8 @@ class Server:
         name, *options = text(connection).split(" ")
         if name != f"client:{self._offer.match if self._offer else self._key}":
             connection.sendall(struct.pack("<i", MISMATCH))
-            raise Junk("it has another key")
+            late = name.startswith(f"client:{self._key}:")
+            raise Junk("it came late, to what was offered anew" if late else "it has another key")
         connection.sendall(struct.pack("<i", SUCCESS) + packed(f"server:{self._key}"))
         connection.settimeout(None)
         # A kernel's inputs are many small messages, and an answer comes before the next.

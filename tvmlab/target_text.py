@@ -17,7 +17,7 @@ import tvm
 
 from .errors import TargetError
 
-__all__ = ["parse", "split"]
+__all__ = ["parse", "spelled", "split"]
 
 # A comma before + or - is one of a list of instruction sets.
 _COMPOSITE = re.compile(
@@ -55,6 +55,26 @@ def split(text: str) -> tuple[str, str, str] | None:
     """
     found = _COMPOSITE.fullmatch(text)
     return None if found is None else (found[1], (found[2] or "").strip(), found[3].strip())
+
+
+def spelled(target: tvm.target.Target) -> str:
+    """Write a target as one types it: its kind, and the options that say which processor it is.
+
+    Parameters
+    ----------
+    target : tvm.target.Target
+        What TVM added by itself, such as the keys, is left out.
+
+    Returns
+    -------
+    str
+        As ``"llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72 -mattr=+neon"``.
+    """
+    words = [str(target.kind.name)]
+    for name in ("mtriple", "mcpu", "mattr"):
+        if value := target.attrs.get(name):
+            words.append(f"-{name}={value if isinstance(value, str) else ','.join(value)}")
+    return " ".join(words)
 
 
 def parse(text: str) -> dict[str, Any]:

@@ -77,8 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             answer: Answer | None = told.run(told)
         if answer is not None:
             _print(answer.json() if told.json else answer.text)
-    except KeyboardInterrupt:
-        print("tvmlab: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as stopped:
+        print(": ".join(["tvmlab: interrupted", *map(str, stopped.args)]), file=sys.stderr)
         return 130
     except BrokenPipeError:  # who read the answer, such as `head`, has enough
         return 1

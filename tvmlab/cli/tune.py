@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from typing import TYPE_CHECKING
 
 from . import arguments
@@ -69,20 +70,26 @@ def run(told: argparse.Namespace) -> Answer:
     from .. import tune
 
     arguments.expect_use("--rpc-key", told.rpc_key, told.rpc_tracker, "--rpc-tracker")
-    report = tune(
-        arguments.model(told),
-        told.target,
-        records=told.output,
-        trials=told.trials,
-        total_trials=told.total_trials,
-        tuner=told.tuner,
-        early_stopping=told.early_stopping,
-        seconds=told.seconds,
-        seed=told.seed,
-        again=told.again,
-        tracker=told.rpc_tracker,
-        key=told.rpc_key or arguments.KEY,
-    )
+    try:
+        report = tune(
+            arguments.model(told),
+            told.target,
+            records=told.output,
+            trials=told.trials,
+            total_trials=told.total_trials,
+            tuner=told.tuner,
+            early_stopping=told.early_stopping,
+            seconds=told.seconds,
+            seed=told.seed,
+            again=told.again,
+            tracker=told.rpc_tracker,
+            key=told.rpc_key or arguments.KEY,
+        )
+    except KeyboardInterrupt as stopped:
+        if not os.path.exists(told.output):
+            raise
+        kept = f"what was measured is in {told.output}, and the same command goes on from there"
+        raise KeyboardInterrupt(kept) from stopped
     tasks = [
         {
             "name": task.name,

@@ -118,7 +118,7 @@ def check_holes(fields: str, *, size: int) -> str:
     )
     source = (
         "#include <cstddef>\n#include <cstdio>\n#include <type_traits>\nusing std::is_same_v;\n"
-        f"struct Layer {{{fields}}};\n"
+        f"struct Layer {{\n{fields}\n}};\n"  # a directive has a line of its own
         f'static_assert({same}, "the types");\n'
         'static_assert(alignof(Layer) == alignof(double), "the place of each");\n'
         f'static_assert({apart}, "one place for two");\n'

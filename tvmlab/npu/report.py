@@ -64,7 +64,10 @@ class Row:
 
     @property
     def utilisation(self) -> float:
-        """Share of the array's products that are made in the row's cycles, 0 to 1."""
+        """Share of the array's products that are made in the row's cycles, 0 to 1.
+
+        More of a layer that works while another's cycles are counted.
+        """
         return self.array_floor / self.cycles if self.cycles else 0.0
 
     @property
@@ -129,6 +132,11 @@ class Table:
                 f"{row.utilisation:6.1%} {row.moved / 1024:10,.1f} {row.array_floor:12,.0f} "
                 f"{row.dma_pace:10,.0f} {row.counters['vector_cycles']:12,} "
                 f"{sum(row.energy.values()) / 1e6:11,.2f}"
+            )
+        if any(row.utilisation > 1 for row in self.layers):
+            lines.append(
+                "array above 100%: the layer works while cycles are counted for another one; each "
+                "cycle is counted once"
             )
         lines.append(f"floors: {_said(self.floors)} cycles; {_over(total.cycles, self.floors)}")
         lines.append(

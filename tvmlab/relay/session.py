@@ -13,6 +13,7 @@ from tvm.runtime.module import BenchmarkResult
 from ..errors import InputError, RelayError, TargetError
 from ..signature import Signature
 from ..target import missing_features
+from ..target_text import spelled
 
 __all__ = ["Session", "numpy_dtype"]
 
@@ -46,13 +47,13 @@ class Session:
         if device.dlpack_device_type() != tvm.device(kind).dlpack_device_type():
             raise TargetError(
                 f"the module was compiled for {target.kind.name}, the device is {device}",
-                where=str(target),
+                where=spelled(target),
                 fix=f"run it on tvm.device({kind!r})",
             )
         if absent := missing_features(target):
             raise TargetError(
                 f"this machine cannot run the module: it lacks {absent}",
-                where=str(target),
+                where=spelled(target),
                 fix="build for this machine, with target=None",
             )
         self.device = device

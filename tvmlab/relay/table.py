@@ -167,7 +167,7 @@ def find(name: str) -> Operator | None:
 
 def closest(name: str) -> str | None:
     """Find the known Relay name that is nearest to another."""
-    found = difflib.get_close_matches(name, _BY_NAME, n=1, cutoff=0.5)
+    found = difflib.get_close_matches(name, _BY_NAME, n=1, cutoff=0.65)
     return found[0] if found else None
 
 

@@ -16,6 +16,7 @@ from ..._abilities import abilities, expect_processor, processor_name
 from ..._machine import _memory
 from ...errors import TargetError
 from ...target import physical_cores
+from ...target_text import spelled
 from ..measure import Measure, Outcome
 from .process import KernelError, Process, WorkerLost
 from .worker import SLACK_SECONDS
@@ -222,7 +223,7 @@ class LocalMeasurer:
         if why := abilities().refusal(target):
             raise TargetError(
                 f"This machine cannot run what is compiled for the target: {why}.",
-                where=str(target),
+                where=spelled(target),
                 fix="tune for tvmlab.host_target(), or on machines of that kind through an RPC "
                 "tracker (tracker=, key=)",
             )

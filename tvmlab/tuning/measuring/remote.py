@@ -16,6 +16,7 @@ from tvm.ir import IRModule
 from ..._abilities import expect_processor
 from ..._process import compiler, find_tool
 from ...errors import TargetError, ToolchainError, TuningError
+from ...target_text import spelled
 from ..measure import Measure, Outcome
 from .local import Pool, duel_seconds
 from .process import KernelError, WorkerLost
@@ -246,7 +247,7 @@ def linker(target: tvm.target.Target) -> Path:
     except ToolchainError as error:
         raise ToolchainError(
             f"Kernels for {triple} are linked here, and {name} is not installed.",
-            where=str(target),
+            where=spelled(target),
             fix="Install the cross compiler (Debian, Ubuntu: apt install "
             f"g++-{'-'.join(words).replace('_', '-')}).",
         ) from error

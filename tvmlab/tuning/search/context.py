@@ -24,6 +24,7 @@ from tvm.s_tir.meta_schedule.mutator import Mutator, PyMutator
 
 from ...errors import TuningError
 from ...target import physical_cores
+from ...target_text import spelled
 
 __all__ = ["MutateCategorical", "candidates", "identity", "make_context", "postprocs", "with_cores"]
 
@@ -175,7 +176,7 @@ def make_context(
     if target.kind.name != "llvm":
         raise TuningError(
             f"schedules are searched for CPUs, not for {target.kind.name}",
-            where=str(target),
+            where=spelled(target),
             fix='tune for a target of kind "llvm"',
         )
     check_seed(seed)
