@@ -169,7 +169,7 @@ def test_a_server_that_nobody_fetches_is_offered_again(farm: tuple[str, Running]
     with socket.create_connection(first[:2], timeout=20) as connection:
         connection.sendall(MAGIC + struct.pack("<i", len(late)) + late)
         assert connection.recv(4) == struct.pack("<i", _rpc.MISMATCH)
-    assert "came late, to what was offered anew" in farm[1].until("turned away")
+    assert "turned away" in farm[1].until("came late, to what was offered anew")
 
 
 def test_a_slow_device_and_a_signal(library: Path) -> None:
