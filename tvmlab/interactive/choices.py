@@ -13,6 +13,7 @@ stand in a list, each to be opened.
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from itertools import product
@@ -161,7 +162,7 @@ def _check(labels: Mapping[str, Sequence[str]], picked: tuple[int, ...]) -> None
             raise refuse(f"{question!r} has no answers", "give at least one")
         if len(set(answers)) < len(answers):
             raise refuse(f"{question!r} has an answer twice: {answers}", "name each once")
-    if (count := len(_combinations(labels))) > MOST_STATES:
+    if (count := math.prod(map(len, labels.values()))) > MOST_STATES:
         raise refuse(f"{count} combinations, at most {MOST_STATES}", "leave out some answers")
     if picked not in _combinations(labels):
         raise refuse(
