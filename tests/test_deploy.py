@@ -289,11 +289,13 @@ def test_a_temporary_folder_that_is_missing(
     small: Any, x: Path, own_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing goes to the folder that the program is called in, either."""
+    before = [*own_folder.iterdir()]
     monkeypatch.setenv("TMPDIR", str(own_folder / "missing"))
     assert refused(small[1], x) == (
         "no folder can be made for the library: No such file or directory\n"
         f"  where: {own_folder / 'missing'}\n  to do: let TMPDIR name another\n"
     )
+    assert [*own_folder.iterdir()] == before
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full: not on this machine")

@@ -66,7 +66,7 @@ class Row:
     def utilisation(self) -> float:
         """Share of the array's products that are made in the row's cycles, 0 to 1.
 
-        More of a layer that works while another's cycles are counted.
+        Above 1 where a layer works while another one's cycles are counted.
         """
         return self.array_floor / self.cycles if self.cycles else 0.0
 
