@@ -8,8 +8,6 @@ PY := .venv/bin/python
 # JupyterLab refuses to run as root unless told; inside a container root is who you often are.
 ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-# These hold times against each other: one after the other, and nothing beside them.
-MEASURING := $(foreach number,02 03 04 07 09,$(wildcard notebooks/$(number)_*.ipynb))
 NBVAL := PYTHONPATH="$(CURDIR)/tests/offline" $(PY) -m pytest --nbval --nbval-current-env \
   --nbval-sanitize-with tests/sanitize.cfg --nbval-cell-timeout 300 -p no:cacheprovider
 
@@ -36,9 +34,7 @@ test: setup ## lint, type check, unit tests, and every notebook compared, offlin
 	.venv/bin/hadolint Dockerfile
 	PYTHONPATH="$(CURDIR)/tests/offline" $(PY) -m pytest tests \
 	  -n auto --dist loadfile --no-loadscope-reorder --junitxml=build/tests.xml
-	$(NBVAL) -n auto --dist loadfile --junitxml=build/notebooks.xml \
-	  $(filter-out $(MEASURING),$(wildcard notebooks/*.ipynb))
-	$(NBVAL) --junitxml=build/measuring.xml $(MEASURING)
+	$(NBVAL) -n auto --dist loadfile --junitxml=build/notebooks.xml $(wildcard notebooks/*.ipynb)
 
 tested: test ## make test, and enter in docs/tested.md what it ran with
 	@$(PY) scripts/tested.py

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import tomllib
 from collections import Counter
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -19,11 +20,15 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent / "scripts"))
 
 try:
-    from notebook_form import missing_needs, missing_tools
+    from notebook_form import IGNORED, missing_needs, missing_tools
+    from notebook_turns import turn
 except ModuleNotFoundError as error:
     pytest.exit(f"{error}: run `make setup`, then .venv/bin/python -m pytest", returncode=4)
 
-SKIPS = Path(__file__).resolve().parent / "tests" / "skips.toml"
+ROOT = Path(__file__).resolve().parent
+SKIPS = ROOT / "tests" / "skips.toml"
+# The notebooks that hold times against each other, in the cells whose output nbval ignores.
+MEASURING = ("02", "03", "04", "07", "09")
 # What was not tested, by reason, and the reasons that the ledger does not know: there once all
 # tests have run, and before the summary is written.
 LEDGER = pytest.StashKey[tuple[Counter[str], list[str]]]()
@@ -39,23 +44,23 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in ("MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS"):
         os.environ.pop(name, None)
     if "PYTEST_XDIST_WORKER" in os.environ:
-        # TVM ties its threads to cores, and threads that wait keep theirs busy: several processes
-        # that share the cores would sit on the same ones and wait for each other.
+        # TVM ties its threads to cores: several processes would sit on the same ones.
         os.environ["TVM_BIND_THREADS"] = "0"
-        os.environ["TVM_THREAD_POOL_SPIN_COUNT"] = "0"
-        os.environ["OMP_WAIT_POLICY"] = "passive"
 
 
 @pytest.hookimpl(optionalhook=True)  # nbval's runs do without xdist
 def pytest_xdist_auto_num_workers() -> int:
-    """Say what ``-n auto`` is: the processors that this process may use, and no more than 8.
+    """Say what ``-n auto`` is: half as many again as this process may use processors, and up to 8.
 
-    xdist's own count leaves out hyperthreads and affinity. Every worker holds networks of a
-    hundred megabytes, and beyond eight the longest test is what takes the time.
+    xdist's own count leaves out hyperthreads and affinity. Many tests wait, for servers, browsers
+    and what they kill. Every worker holds networks of a hundred megabytes, and beyond eight the
+    longest test is what takes the time.
     """
     if hasattr(os, "sched_getaffinity"):
-        return min(8, len(os.sched_getaffinity(0)))
-    return min(8, os.cpu_count() or 1)  # macOS and Windows tell no affinity
+        processors = len(os.sched_getaffinity(0))
+    else:
+        processors = os.cpu_count() or 1  # macOS and Windows tell no affinity
+    return min(8, processors + processors // 2)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -70,6 +75,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         elif reasons := missing_tools(item.cell):
             reason = f"{item.parent.path.name}: {'; '.join(reasons)}"
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Let notebooks run side by side, and nothing beside a cell that measures a time."""
+    if (cell := getattr(item, "cell", None)) is None:
+        return (yield)
+    measuring = item.path.name.startswith(MEASURING)
+    with turn(alone=measuring and IGNORED in cell.metadata.get("tags", [])):
+        return (yield)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

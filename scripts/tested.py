@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "docs" / "tested.md"
-RUNS = tuple(ROOT / "build" / f"{run}.xml" for run in ("tests", "notebooks", "measuring"))
+RUNS = tuple(ROOT / "build" / f"{run}.xml" for run in ("tests", "notebooks"))
 PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "torch", "onnxruntime", "ai-edge-litert")
 HEAD = f"""\
 # Tested with

@@ -46,26 +46,29 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-#: The files that take longest, the longest first: begun at the end they would run alone, the other
-#: processors idle.
+#: The files that take longest, in which order they begin: the longest first, as at the end they
+#: would run alone; those that mostly wait beside those that compute; and what opens the site after
+#: what builds it.
 LONG = (
-    "test_schedule_convolution.py",
-    "test_schedule.py",
-    "test_qnn_transform_random.py",
-    "test_schedule_dot.py",
-    "test_schedule_winograd.py",
-    "test_npu_random.py",
-    "test_npu_lower.py",
-    "test_npu_simulator.py",
-    "test_npu_simulator_damaged.py",
+    "test_recipes.py",
+    "test_gallery.py",
     "test_tuning_remote.py",
-    "test_rpc.py",
-    "test_cli_examples.py",
+    "test_readme.py",
+    "test_exercises.py",
+    "test_schedule.py",
+    "test_site.py",
     "test_cli_commands.py",
     "test_tuning_real.py",
     "test_tuning_shipped.py",
-    "test_gallery.py",
-    "test_recipes.py",
+    "test_rpc.py",
+    "test_cli_examples.py",
+    "test_notebooks.py",
+    "test_schedule_convolution.py",
+    "test_tuning_local.py",
+    "test_qnn_legalize.py",
+    "test_skip_ledger.py",
+    "test_models_quantized.py",
+    "test_qnn_compile.py",
 )
 
 

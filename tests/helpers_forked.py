@@ -1,6 +1,6 @@
-"""Fresh processes without the seconds that importing TVM takes: forks of one that has imported it.
+"""Fresh processes without the seconds that imports take: forks of one that has done them.
 
-Nothing but the import is shared: a fork has never run a kernel nor imported what it is to import
+Nothing but the imports is shared: a fork has never run a kernel nor imported what it is to import
 itself, it ends as an interpreter does, and what it changes ends with it.
 """
 
@@ -23,7 +23,8 @@ PATIENCE = 300  # seconds
 SERVER = """
 import gc, importlib, json, os, runpy, signal, sys
 
-importlib.import_module(sys.argv[1])
+for module in sys.argv[1:]:
+    importlib.import_module(module)
 gc.freeze()  # else every fork, at its end, walks through all that was imported: most of a second
 for line in sys.stdin:
     job = json.loads(line)
@@ -48,10 +49,12 @@ else:
 
 
 @functools.cache
-def _server(imported: str, environment: tuple[tuple[str, str], ...]) -> subprocess.Popen[str]:
-    """Start, once, the process that has imported a module; it ends when this one does."""
+def _server(
+    imported: tuple[str, ...], environment: tuple[tuple[str, str], ...]
+) -> subprocess.Popen[str]:
+    """Start, once, the process that has imported modules; it ends when this one does."""
     return subprocess.Popen(
-        [sys.executable, "-c", SERVER, imported],
+        [sys.executable, "-c", SERVER, *imported],
         env=dict(environment),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -64,10 +67,10 @@ def forked(
     what: str,
     *arguments: object,
     folder: Path,
-    imported: str,
+    imported: tuple[str, ...],
     environment: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``python -m MODULE`` or ``python -c CODE`` where one module is imported already.
+    """Run ``python -m MODULE`` or ``python -c CODE`` where some modules are imported already.
 
     Parameters
     ----------
@@ -78,8 +81,8 @@ def forked(
         What stands after it on the command line.
     folder : Path
         The working directory.
-    imported : str
-        A module that this command imports first in any case.
+    imported : tuple of str
+        Modules that such commands import anyway, or which are not what is tested.
     environment : mapping of str to str, optional
         This process's where it is not given.
     """

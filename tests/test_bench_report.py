@@ -14,6 +14,7 @@ import pytest
 from bench_race import ChildError
 from bench_report import BARS, Bar
 from bench_sections import SECTIONS, Effort, Found, plan
+from helpers_short import long
 
 from tvmlab import models
 
@@ -135,6 +136,7 @@ def test_a_name_that_is_unknown(arguments: list[str], capsys: pytest.CaptureFixt
     assert "there are " in capsys.readouterr().err
 
 
+@long
 def test_the_digits_go_through_the_sections(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

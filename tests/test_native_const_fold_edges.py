@@ -19,6 +19,7 @@ from helpers_const_fold import (
     quantize,
     quantizes,
 )
+from helpers_short import long
 from tvm import relax
 
 from tvmlab import dialect, native, toolchain
@@ -157,7 +158,7 @@ def test_needs_no_header_of_tvm():
         assert all(name.startswith("tvm/ffi/") for name in included)
 
 
-@pytest.mark.parametrize("way", ["make", "cmake"])
+@pytest.mark.parametrize("way", ["cmake", pytest.param("make", marks=long)])
 def test_other_ways_to_build(way, tmp_path):
     if way == "make":
         # Optimized, it compiles twice as long: `build_extension` does so, for all other tests.

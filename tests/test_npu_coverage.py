@@ -10,6 +10,7 @@ import tvm
 from helpers_models import real_model
 from helpers_npu import Bytes, cut, regions_of
 from helpers_qnn_graphs import Network, scale, zero
+from helpers_short import long
 from tvm import relax
 from tvm.relax import op
 
@@ -56,6 +57,7 @@ def test_resnet8_of_tensorflow_lite():
     check(mod, ["qnn.dequantize", "nn.softmax", "qnn.quantize"])
 
 
+@long
 def test_resnet50_by_onnx_runtime():
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     from tvmlab.models.quantized import quantized_onnx

@@ -10,6 +10,7 @@ import helpers_npu_reference as reference
 import numpy as np
 import pytest
 from helpers_npu_regions import FIXED, WAYS, Builder
+from helpers_short import examples
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
@@ -65,7 +66,7 @@ def windows(draw: Callable[..., Any]) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     case=windows(), config=CONFIGS, dtype=DTYPES, layouts=st.tuples(LAYOUTS, LAYOUTS),
     channels=st.integers(1, 50), depthwise=st.booleans(), wide=st.booleans(),
@@ -84,7 +85,7 @@ def test_convolution(
     check(builder, found, config=config)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     case=windows(), config=CONFIGS, dtype=DTYPES, layouts=st.tuples(LAYOUTS, LAYOUTS),
     kind=st.sampled_from(PoolKind), count_pad=st.booleans(), extra=st.integers(0, 3),
@@ -102,7 +103,7 @@ def test_pool(
     check(builder, found, config=config)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     size=st.tuples(SMALL, *(st.integers(1, 14),) * 2, st.integers(1, 40)), config=CONFIGS,
     dtype=DTYPES, layouts=st.tuples(LAYOUTS, LAYOUTS), sides=st.integers(1, 2),
@@ -117,7 +118,7 @@ def test_add(
     check(builder, builder.add(*sources, way=way, layout=layouts[1]), config=config)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     size=st.tuples(SMALL, *(st.integers(1, 14),) * 2, st.integers(1, 40)), config=CONFIGS,
     dtype=DTYPES, layout=LAYOUTS, way=st.sampled_from(WAYS), seed=st.integers(0, 99),
@@ -166,7 +167,7 @@ def networks(draw: Callable[..., Any]) -> tuple[Builder, list[str]]:
     return builder, [*outputs, values[-1]]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(case=networks(), config=CONFIGS)
 def test_network(case: tuple[Builder, list[str]], config: Config) -> None:
     builder, outputs = case

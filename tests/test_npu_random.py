@@ -9,6 +9,7 @@ import helpers_qnn_run
 import numpy as np
 import pytest
 from helpers_npu_run import run
+from helpers_short import examples
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
@@ -27,9 +28,9 @@ def equal(found, wanted):
 
 
 @seed(6)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(number=st.integers(0, 2**32))
-def test_five_hundred_networks(number):
+def test_random_networks(number):
     choose = random.Random(number)
     drawn, config = graphs.Drawn(choose), graphs.config(choose)
     cut = npu.partition(drawn.mod, config)
@@ -39,15 +40,15 @@ def test_five_hundred_networks(number):
 
 def test_most_of_them_go_to_the_accelerator():
     """Else the test above would compare the CPU with itself."""
-    whole = count = 0
-    for number in range(200):
+    whole, count, tried = 0, 0, examples(200)
+    for number in range(tried):
         choose = random.Random(number)
         drawn, config = graphs.Drawn(choose), graphs.config(choose)
         covered = npu.coverage(npu.partition(drawn.mod, config))
         whole += not covered.refused
         count += covered.regions > 0
-    assert count >= 190
-    assert whole >= 140
+    assert count >= 0.95 * tried
+    assert whole >= 0.7 * tried
 
 
 @pytest.mark.parametrize("number", range(12))

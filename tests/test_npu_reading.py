@@ -11,6 +11,7 @@ import pytest
 from helpers_npu import called, execute, regions_of
 from helpers_qnn_graphs import Drawn, Network, scale, zero
 from helpers_qnn_run import run
+from helpers_short import examples
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from tvm import relax
@@ -47,7 +48,7 @@ def data(rng: np.random.Generator, shape: Any, dtype: str) -> Any:
     return rng.integers(ends.min, ends.max + 1, shape).astype(dtype)
 
 
-@settings(max_examples=60, phases=[Phase.generate])
+@settings(max_examples=examples(60), phases=[Phase.generate])
 @given(st.data())
 def test_any_product_is_read_to_the_bit(given):
     draw = given.draw

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from helpers_npu_cases import HIGH, LOW
 from helpers_npu_machine import FIXED, Machine
+from helpers_short import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -41,14 +42,14 @@ def test_fields_are_those_of_the_isa():
     assert found == expected
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.data())
 @pytest.mark.parametrize("kind", [Matmul, Depthwise])
 def test_convolutions(kind, data):
     check(data.draw(cases.convolutions(kind)))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.data())
 @pytest.mark.parametrize("rounding", list(Rounding))
 def test_requantize(rounding, data):
@@ -69,21 +70,21 @@ def test_requantize_at_the_ends(rounding, shift):
     check(cases.Case(Requantize(0, *sizes, 2000, 0, 0, Dtype.int32), sram, sums))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.data())
 @pytest.mark.parametrize("rounding", list(Rounding)[:5])
 def test_add(rounding, data):
     check(data.draw(cases.adds(rounding)))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.data())
 @pytest.mark.parametrize("kind", list(PoolKind))
 def test_pool(kind, data):
     check(data.draw(cases.pools(kind)))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(cases.totals())
 def test_sum(case):
     check(case)
@@ -105,7 +106,7 @@ def boxes(draw):
     return element, counts, strides(), strides()
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(boxes(), st.integers(0, 7), st.integers(0, 7), st.integers(0, 2**32))
 def test_transfers(box, offset, address, seed):
     element, counts, (dram, dram_size), (sram, sram_size) = box

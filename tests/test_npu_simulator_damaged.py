@@ -10,6 +10,7 @@ import helpers_npu_program as programs
 import numpy as np
 import pytest
 from helpers_npu_machine import Machine
+from helpers_short import examples
 
 from tvmlab import toolchain
 from tvmlab.errors import InputError, SimulationError
@@ -17,7 +18,7 @@ from tvmlab.npu import simulator
 from tvmlab.npu.isa import Load, Store, Sync
 
 DATA = programs.small_network().to_bytes()
-COUNT = 1000
+COUNT = examples(1000)
 
 
 def inputs():
@@ -66,8 +67,8 @@ def test_damage_with_a_checksum_ends_in_an_error_or_a_result():
         except InputError:
             ends["other tensors"] += 1
     assert sum(ends.values()) == COUNT
-    assert ends["result"] > 50
-    assert ends["refused"] > 500
+    assert ends["result"] > COUNT / 20
+    assert ends["refused"] > COUNT / 2
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +103,7 @@ def test_no_sanitizer_finds_anything(driver, tmp_path, mend):
     whole, *lines = drive(driver, tmp_path, [DATA, *damages(2, mend)])
     assert whole.startswith("done ")
     done = sum(line.startswith("done ") for line in lines)
-    assert done > 50 if mend else done == 0
+    assert done > COUNT / 20 if mend else done == 0
 
 
 def test_the_sanitizers_are_there(driver):

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import helpers_npu_cases as cases
 import numpy as np
+from helpers_short import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -223,7 +224,7 @@ def transfer(draw):
     return kind(0, tensor, 0, 2 * cases.PLAY, element, *counts, *strides, *dense)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(programs())
 def test_counts(program):
     assert simulator.count(program.to_bytes()) == counted(program)

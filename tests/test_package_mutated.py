@@ -1,4 +1,4 @@
-"""Five hundred mutated packages: Python and C++ refuse each in words, or it means the same.
+"""Hundreds of mutated packages: Python and C++ refuse each in words, or it means the same.
 
 Some have checksums that are right: what is wrong with them stands in what they say.
 """
@@ -21,12 +21,13 @@ import numpy as np
 import pytest
 from helpers_deploy import refused
 from helpers_models import array, dense, said
+from helpers_short import examples
 
 import tvmlab
 from tvmlab import deploy, package, toolchain
 from tvmlab.errors import PackageError, TvmlabError
 
-COUNT = 500
+COUNT = examples(500)
 X = array(2, 4)
 NAMES = ("metadata.json", "lib.so", "program.vm")
 ODD: tuple[Any, ...] = (

@@ -9,6 +9,7 @@ import helpers_qnn_golden as golden
 import numpy as np
 import pytest
 import tvm
+from helpers_short import long
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
@@ -26,7 +27,7 @@ def agree(cases: Sequence[golden.Case], schedule: bool) -> None:
         golden.check(case, result)
 
 
-@pytest.mark.parametrize("schedule", [False, True])
+@pytest.mark.parametrize("schedule", [pytest.param(False, marks=long), True])
 def test_relays_results_compiled(schedule: bool) -> None:
     groups = golden.by_configuration(golden.HERE)
     assert len(groups) >= 3

@@ -12,6 +12,7 @@ import pytest
 from helpers_models import real_model
 from helpers_qnn_graphs import names
 from helpers_qnn_peers import FORMS, digits, noise, structured
+from helpers_short import long
 
 import tvmlab
 from tvmlab import models
@@ -56,6 +57,7 @@ def test_all_before_resnet8s_softmax_is_litert_to_the_bit() -> None:
                 np.testing.assert_array_equal(mine, other, err_msg=kind)
 
 
+@long
 def test_mobilenet_is_onnx_runtime_layer_by_layer() -> None:
     from helpers_qnn_judges import OnnxJudge, layer_by_layer
 

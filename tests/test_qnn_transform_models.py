@@ -9,6 +9,7 @@ from helpers_models import real_model
 from helpers_qnn_graphs import Network, equal, names
 from helpers_qnn_run import run
 from helpers_qnn_steps import differences
+from helpers_short import long
 from tvm.relax import op
 
 import tvmlab
@@ -68,6 +69,7 @@ def test_resnet8_of_tensorflow_lite(rounding):
     assert names(after)[-6:-3] == ["qnn.dense", "relay.nn.bias_add", "qnn.requantize"]
 
 
+@long
 def test_resnet50_by_onnx_runtime():
     """Sums of two branches and batch norms on their own: whole, and rewritten in a moment.
 

@@ -9,6 +9,7 @@ from helpers_qnn_compile import compiled
 from helpers_qnn_graphs import Drawn, equal, well_typed
 from helpers_qnn_run import run
 from helpers_qnn_steps import differences
+from helpers_short import examples
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -32,7 +33,7 @@ def rewritten(seed, drawn):
 
 # A library of twenty networks takes three seconds, and a seed says all there is to see.
 @settings(
-    max_examples=15,
+    max_examples=examples(15),
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
@@ -53,7 +54,7 @@ def test_integer_forms_are_right_and_compile_to_the_references_bits(
         assert np.array_equal(function(*inputs), want), seed
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 2**32 - 1))
 def test_networks_with_gaps_between_their_quantizes_are_right_too(seed: int) -> None:
     """What has no integer form then stays float, and nothing else changes."""

@@ -19,6 +19,8 @@ import tvmlab
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 CHINESE = (ROOT / "README.zh-CN.md").read_text(encoding="utf-8")
+# What TVM and the pictures of the digits come with.
+IMPORTED = ("tvmlab.compiler", "sklearn.datasets")
 CODE = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
@@ -36,7 +38,7 @@ def test_there_is_code() -> None:
 @pytest.mark.parametrize("code", CODE, ids=[f"block-{n}" for n in range(len(CODE))])
 def test_code_runs_alone_in_an_empty_folder(code: str, tmp_path: Path) -> None:
     assert "import tvmlab" in code or "from tvmlab" in code
-    done = forked("-c", code, folder=tmp_path, imported="tvmlab.compiler")
+    done = forked("-c", code, folder=tmp_path, imported=IMPORTED)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
 

@@ -11,6 +11,7 @@ import pytest
 import tvm
 from helpers_models import array, model, node, weight
 from helpers_networks import by_onnxruntime, by_torch
+from helpers_short import long
 from helpers_tflite import convolutional
 
 from tvmlab import models, relay
@@ -140,7 +141,7 @@ def test_tflite() -> None:
 # PyTorch
 
 
-@pytest.mark.parametrize("kind", ["traced", "exported", "module"])
+@pytest.mark.parametrize("kind", [pytest.param("traced", marks=long), "exported", "module"])
 def test_pytorch(kind: str) -> None:
     network = models.torch_digits_resnet().eval()
     x = models.digits().x_test[:1]

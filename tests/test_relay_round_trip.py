@@ -6,6 +6,7 @@ import tvm
 import tvm_ffi
 from helpers_relay import modules
 from helpers_relay_nested import nested_modules
+from helpers_short import examples
 from hypothesis import HealthCheck, given, settings
 from tvm import relax
 
@@ -25,13 +26,13 @@ def same_again(mod: tvm.IRModule) -> None:
 
 
 @given(modules())
-@settings(ANY, max_examples=400)
+@settings(ANY, max_examples=examples(400))
 def test_a_module_is_read_as_it_was_printed(mod: tvm.IRModule) -> None:
     same_again(mod)
 
 
 @given(nested_modules())
-@settings(ANY, max_examples=100)
+@settings(ANY, max_examples=examples(100))
 def test_calls_of_nested_functions_are_read_as_they_were_printed(mod: tvm.IRModule) -> None:
     relax.analysis.well_formed(mod)
     same_again(mod)

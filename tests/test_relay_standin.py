@@ -23,7 +23,7 @@ SCRIPTS = DATA / "scripts"
 
 def run(*arguments: object, folder: Path, fails: bool = False) -> subprocess.CompletedProcess[str]:
     """Run the command; its package is imported before it begins, as ``python -m`` does."""
-    how = {"folder": folder, "imported": "tvmlab.relay", "environment": {}}
+    how = {"folder": folder, "imported": ("tvmlab.relay",), "environment": {}}
     done = forked("-m", "tvmlab.relay", *arguments, **how)
     assert (done.returncode != 0) == fails, done.stderr
     return done

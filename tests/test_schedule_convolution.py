@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from helpers_convolutions import Conv, convolutions
 from helpers_schedule import wrong
+from helpers_short import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 MODULES, EACH = 52, 10
 
 
-@settings(max_examples=MODULES)
+@settings(max_examples=examples(MODULES))
 @given(convs=st.lists(convolutions(), min_size=EACH, max_size=EACH))
 def test_convolutions_equal_pytorchs(convs: list[Conv]) -> None:
     assert not wrong(convs)

@@ -9,6 +9,7 @@ from helpers_dot import (
     quantized_denses,
 )
 from helpers_schedule import wrong
+from helpers_short import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 MODULES, EACH = 8, 10
 
 
-@settings(max_examples=MODULES, deadline=None)
+@settings(max_examples=examples(MODULES), deadline=None)
 @given(convs=st.lists(quantized_convs(), min_size=EACH, max_size=EACH))
 def test_convolutions_are_exact(convs: list[QuantizedConv]) -> None:
     assert not wrong(convs)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from helpers_schedule import Case, Op, wrong
+from helpers_short import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
@@ -179,25 +180,25 @@ def many(cases: st.SearchStrategy[Op]) -> st.SearchStrategy[list[Op]]:
     return st.lists(cases | cases.map(plus_one), min_size=10, max_size=10)
 
 
-@settings(max_examples=6)
+@settings(max_examples=examples(6))
 @given(cases=many(poolings()))
 def test_pooling(cases: list[Case]) -> None:
     assert not wrong(cases)
 
 
-@settings(max_examples=6)
+@settings(max_examples=examples(6))
 @given(cases=many(reductions()))
 def test_reductions(cases: list[Case]) -> None:
     assert not wrong(cases)
 
 
-@settings(max_examples=4)
+@settings(max_examples=examples(4))
 @given(cases=many(normalizations()))
 def test_normalizations(cases: list[Case]) -> None:
     assert not wrong(cases)
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(cases=many(movements()))
 def test_elementwise_arithmetic_and_data_movement(cases: list[Case]) -> None:
     assert not wrong(cases)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from helpers_models import array
 from helpers_schedule import Case, Op, module, wrong
+from helpers_short import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import relax
@@ -66,7 +67,7 @@ def products(draw: st.DrawFn) -> Product:
     )
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(cases=st.lists(products(), min_size=10, max_size=10))
 def test_products_equal_numpys(cases: list[Product]) -> None:
     assert not wrong(cases)

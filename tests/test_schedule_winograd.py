@@ -11,6 +11,7 @@ import tvm
 from helpers_convolutions import Conv
 from helpers_models import array
 from helpers_schedule import module, wrong
+from helpers_short import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import relax
@@ -104,7 +105,7 @@ class Either(Conv):
     kernels = rule = ""
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(st.lists(squares(), min_size=5, max_size=5))
 def test_random_convolutions_equal_pytorchs(convs: list[Conv]) -> None:
     assert not wrong([Either(**vars(conv)) for conv in convs])

@@ -14,6 +14,7 @@ from typing import Any
 import helpers_tuning_records as helpers
 import numpy as np
 import pytest
+from helpers_short import examples
 from helpers_tuning_records import MODULE, TARGET, result
 
 from tvmlab.errors import RecordError
@@ -90,8 +91,8 @@ def test_two_processes_write_one_file(path):
 def test_who_is_killed_loses_what_he_was_writing_at_most(path):
     chance = random.Random(3)
     before = 0
-    rounds = _write(path, *(chance.uniform(0, 0.02) for _ in range(50)))
-    assert len(rounds) == 50
+    rounds = _write(path, *(chance.uniform(0, 0.02) for _ in range(examples(50))))
+    assert len(rounds) == examples(50)
     for told, found in rounds:
         assert told >= 1
         assert found - before in (told, told + 1)

@@ -20,6 +20,7 @@ import psutil
 import pytest
 import tvm
 from helpers_rpc import KEY, Running
+from helpers_short import long
 
 from tvmlab import _rpc, host_target
 from tvmlab._abilities import Abilities, abilities, processor_name
@@ -143,6 +144,7 @@ def test_servers_that_cannot_run_the_target(
             uses[1]()
 
 
+@long
 @pytest.mark.skipif(usable_processors() < 2, reason="this machine has one processor")
 def test_servers_of_two_kinds() -> None:
     target = tvm.target.Target({"kind": "llvm", "num-cores": 2})
@@ -170,6 +172,7 @@ def test_servers_of_two_kinds() -> None:
             small.end()
 
 
+@long
 def test_a_server_of_tvm_itself_is_taken_as_it_is() -> None:
     with farms.farm(0) as (address, _), farms.upstream(address):
         how = Measure(repeat=2, timeout=10.0)
@@ -254,6 +257,7 @@ def test_what_is_given_up_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
         assert time.monotonic() - begun < patient.timeout
 
 
+@long
 def test_one_hangs_one_is_lost_one_comes_and_then_the_tracker_goes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -14,16 +14,21 @@ from pathlib import Path
 __all__ = ["command", "environment"]
 
 # Empty packages with the right folders: what the real ones import at their top is not imported.
-# tvm-ffi imports PyTorch where it is installed, for four seconds; no kernel needs it.
+# tvm-ffi imports PyTorch where it is installed, for four seconds; no kernel needs it. Garbage is
+# looked for later, and not among what was imported: each fork would have to copy all of that.
 _START = """
-import importlib, sys, types
+import gc, importlib, sys, types
+gc.disable()
 sys.modules["torch"] = None
 *packages, module = sys.argv[2].split(".")
 for depth in range(len(packages)):
     package = types.ModuleType(".".join(packages[: depth + 1]))
     package.__path__ = ["/".join([sys.argv[1], *packages[1 : depth + 1]])]
     sys.modules[package.__name__] = package
-sys.exit(importlib.import_module(sys.argv[2]).main(sys.argv[3:]))
+main = importlib.import_module(sys.argv[2]).main
+gc.freeze()
+gc.enable()
+sys.exit(main(sys.argv[3:]))
 """
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from accessible import violations
 from choices import CHOICE, answers
+from helpers_short import long
 from watched import SIZES, watched
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def test_pages(size: str, site: Path, address: str, chromium: Browser, screensho
     assert wrong == {}
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", ["desktop", pytest.param("phone", marks=long)])
 def test_choices_answer(size: str, site: Path, address: str, chromium: Browser) -> None:
     counts = {
         path.name: path.read_text(encoding="utf-8").count(f'class="{CHOICE}"')

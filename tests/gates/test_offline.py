@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers_short import long
 from nbformat.v4 import new_notebook
 from notebook_form import load, missing_needs
 from notebook_rules import ROOT
@@ -148,6 +149,7 @@ os.execvp(sys.argv[1], sys.argv[1:])
 """
 
 
+@long
 def test_the_first_notebook_passes_where_there_is_no_network_at_all(tmp_path: Path) -> None:
     """Sitecustomize sees Python only; an empty network namespace lets nothing out."""
     notebook = ROOT / "notebooks" / "00_start_here.ipynb"

@@ -1,7 +1,7 @@
 """Every recipe of notebook 11 is whole: it runs alone, and prints what it prints there.
 
-Alone is in a fork of an interpreter that has imported TVM and nothing else (`helpers_forked`:
-it saves seconds for each), in an empty folder.
+Alone is in a fork of an interpreter that has imported other packages and nothing of this one
+(`helpers_forked`: it saves seconds for each), in an empty folder.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from notebooks import NOTEBOOKS
 
 NOTEBOOK = load(NOTEBOOKS / "11_recipes.ipynb")
 SETUP = "folder"  # the cell that gives the notebook a folder to write to
+# What nearly all recipes wait for longest.
+IMPORTED = ("tvm", "sklearn.datasets")
 OTHERS = ("torchinductor_", ".ses")  # what PyTorch and ONNX Runtime keep among temporary files
 
 
@@ -96,7 +98,7 @@ def test_it_runs_alone_in_an_empty_folder(
 ) -> None:
     if missing := missing_needs(NOTEBOOK):
         pytest.skip(f"11_recipes.ipynb needs {', '.join(missing)}: not on this machine")
-    done = forked("-c", code.source, folder=tmp_path, imported="tvm", environment=environment)
+    done = forked("-c", code.source, folder=tmp_path, imported=IMPORTED, environment=environment)
     assert done.returncode == 0, done.stderr
     assert not done.stderr
     if IGNORED not in tags(code):

@@ -1,0 +1,17 @@
+"""The short form of `make test`: what `make test-all` does in full."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+ALL = bool(os.environ.get("TVMLAB_TEST_ALL"))
+
+#: Marks what the short form leaves out; something like it, and smaller, runs in its place.
+long = pytest.mark.skipif(not ALL, reason="takes long: make test-all")
+
+
+def examples(count: int) -> int:
+    """Return `count` in `make test-all`, and a quarter of it, 2 at least, in `make test`."""
+    return count if ALL else max(2, count // 4)
