@@ -44,7 +44,7 @@ cross: setup ## fetch TVM's runtime for aarch64 (programs compiled for it need i
 	  --platform manylinux_2_24_aarch64 --implementation cp --python-version 3.12 \
 	  --dest .venv/share/tvmlab -r scripts/tvm-aarch64.txt
 
-test-all: cross ## make test, with other processors emulated, and all pages and notebooks in a browser
+test-all: cross ## make test in full, other processors emulated, all pages and notebooks in a browser
 	TVMLAB_TEST_ALL=1 $(MAKE) test
 	TVMLAB_TEST_ALL=1 PYTHONPATH="$(CURDIR)/tests/offline" $(PY) -m pytest \
 	  tests/browser/test_notebooks.py --junitxml=build/browser.xml
