@@ -34,7 +34,8 @@ test: setup ## lint, type check, unit tests, and every notebook compared, offlin
 	.venv/bin/hadolint Dockerfile
 	PYTHONPATH="$(CURDIR)/tests/offline" $(PY) -m pytest tests \
 	  -n auto --dist loadfile --no-loadscope-reorder --junitxml=build/tests.xml
-	$(NBVAL) -n auto --dist loadfile --junitxml=build/notebooks.xml $(wildcard notebooks/*.ipynb)
+	$(NBVAL) -n auto --dist loadfile --no-loadscope-reorder --junitxml=build/notebooks.xml \
+	  $(wildcard notebooks/*.ipynb)
 
 tested: test ## make test, and enter in docs/tested.md what it ran with
 	@$(PY) scripts/tested.py

@@ -50,7 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)  # nbval's runs do without xdist
 def pytest_xdist_auto_num_workers() -> int:
-    """Say what ``-n auto`` is: half as many again as this process may use processors, and up to 8.
+    """Say what ``-n auto`` is: two for each processor that this process may use, and up to 8.
 
     xdist's own count leaves out hyperthreads and affinity. Many tests wait, for servers, browsers
     and what they kill. Every worker holds networks of a hundred megabytes, and beyond eight the
@@ -60,11 +60,15 @@ def pytest_xdist_auto_num_workers() -> int:
         processors = len(os.sched_getaffinity(0))
     else:
         processors = os.cpu_count() or 1  # macOS and Windows tell no affinity
-    return min(8, processors + processors // 2)
+    return min(8, 2 * processors)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip notebooks whose `needs` this machine lacks, and cells whose tools; say which."""
+    """Put the notebooks that take longest first; skip, by name, what this machine lacks a tool for.
+
+    Those are notebooks by their `needs`, and cells by their tags.
+    """
+    items.sort(key=_minutes, reverse=True)
     for item in items:
         notebook = getattr(item.parent, "nb", None)  # Only nbval's collector has one.
         if notebook is None or item.parent is None:
@@ -75,6 +79,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         elif reasons := missing_tools(item.cell):
             reason = f"{item.parent.path.name}: {'; '.join(reasons)}"
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _minutes(item: pytest.Item) -> int:
+    notebook = getattr(item.parent, "nb", None)
+    return int(notebook.metadata.tvmlab.minutes) if notebook else 0
 
 
 @pytest.hookimpl(wrapper=True)

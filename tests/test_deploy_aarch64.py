@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers_models import array, model, node, weight
+from helpers_short import ALL
 
 import tvmlab
 from tvmlab import deploy, models, package
@@ -30,7 +30,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 def absent(what: str) -> None:
     """Skip what cannot be tested here; `make test-all` lets nothing be skipped."""
-    if os.environ.get("TVMLAB_TEST_ALL"):
+    if ALL:
         pytest.fail(what)
     pytest.skip(what)
 

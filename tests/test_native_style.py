@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
+from helpers_short import ALL
 
 from tvmlab import lab_tools, toolchain
 
@@ -38,7 +38,7 @@ def test_the_layout_is_clang_formats() -> None:
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_clang_tidy_finds_nothing(source: Path) -> None:
-    if not os.environ.get("TVMLAB_TEST_ALL"):
+    if not ALL:
         pytest.skip("clang-tidy reads all of tvm-ffi for each file, minutes: `make test-all`")
     need("clang-tidy")
     flags, _ = toolchain.ffi_flags()

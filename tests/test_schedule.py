@@ -42,7 +42,10 @@ THREADED = (
 )
 
 
-@pytest.mark.parametrize("step", [False, True, *schedule.STEPS])
+# Notebook 03 climbs all of them with a whole network.
+@pytest.mark.parametrize(
+    "step", [False, True, *(pytest.param(step, marks=long) for step in schedule.STEPS)]
+)
 def test_every_step_gives_the_same_numbers(step: bool | str) -> None:
     digits = models.digits_resnet().proto
     x = array(1, 1, 8, 8)

@@ -62,8 +62,7 @@ def test_every_function_of_the_networks_was_decided_on(processor, name):
     ("name", "processor"),
     [
         *(("digits_resnet", processor) for processor in PROCESSORS),
-        ("resnet50_v2", "x86-64-v3"),
-        pytest.param("resnet50_v2", "x86-64-v4", marks=long),
+        *(pytest.param("resnet50_v2", processor, marks=long) for processor in PROCESSORS),
     ],
 )
 def test_the_networks_compute_what_they_did(processor, name):

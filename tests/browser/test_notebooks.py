@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from choices import CHOICE, answers
 from helpers_lab import running
+from helpers_short import ALL
 from jupyter import ERROR, Notebook, empty
 from notebook_form import load, missing_needs, missing_tools
 from watched import watched
@@ -31,7 +32,7 @@ def place(request: pytest.FixtureRequest) -> str:
     """The notebook's path in `notebooks/`, where this run has the time and the quiet for it."""
     name = str(request.param)
     if name != SHORT:
-        if not os.environ.get("TVMLAB_TEST_ALL"):
+        if not ALL:
             pytest.skip(
                 "one notebook is run in the browser, all of them take minutes: make test-all"
             )

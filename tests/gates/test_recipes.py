@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from helpers_forked import forked
+from helpers_short import long
 from nbformat import NotebookNode
 from notebook_form import IGNORED, load, missing_needs
 from notebook_links import LINK
@@ -93,6 +96,20 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("code", [code for *_, code in ALL], ids=[c.id for *_, c in ALL])
+def test_it_has_every_name_it_uses(code: NotebookNode) -> None:
+    """None comes from a cell above: each works when it is copied alone."""
+    line = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821", "-"]
+    done = subprocess.run(line, input=code.source, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param(code, id=code.id, marks=() if place % 4 == 0 else long)
+        for place, (*_, code) in enumerate(ALL)
+    ],
+)
 def test_it_runs_alone_in_an_empty_folder(
     code: NotebookNode, tmp_path: Path, environment: dict[str, str]
 ) -> None:
