@@ -9,6 +9,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
+from gallery_search import SearchChinese  # noqa: E402  (found by the line above)
+
 project = "tvmlab"
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 
@@ -34,7 +36,6 @@ napoleon_use_rtype = False
 # The site is built once for each language: scripts/languages.py has their words.
 locale_dirs = ["locale"]
 templates_path = ["_templates"]
-html_search_language = "en"
 
 html_theme = "furo"
 html_title = "tvmlab"
@@ -86,6 +87,7 @@ def tell_readers(app: Any, page: str, template: str, context: dict[str, Any], do
 
 def setup(app: Any) -> None:
     """Connect what Sphinx calls."""
+    app.add_search_language(SearchChinese)
     app.connect("autodoc-skip-member", skip_foreign)
     app.connect("autodoc-process-docstring", keep_colons, priority=400)  # before napoleon
     app.connect("html-page-context", tell_readers, priority=900)  # after the theme

@@ -7,6 +7,8 @@ facts under the title, and the glossary's links.
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import json
 import re
 import shutil
@@ -137,7 +139,8 @@ def write_solutions(notebook: Path, own: Path, folder: Path) -> None:
     file = notebook.parent / "solutions" / f"{notebook.stem}.md"
     if file.is_file():
         (folder / file.parent.name).mkdir(exist_ok=True)
-        text = "---\norphan: true\n---\n\n" + file.read_text(encoding="utf-8")
+        # Whoever searches for a word wants what explains it, not what gives an exercise away.
+        text = "---\norphan: true\nnosearch: true\n---\n\n" + file.read_text(encoding="utf-8")
         if own != notebook:
             for here, there in zip(headings(notebook), headings(own), strict=True):
                 text = text.replace(f"#{heading_anchor(here)})", f"#{heading_anchor(there)})")
@@ -228,6 +231,17 @@ def write_reference(folder: Path) -> None:
     for module in MODULES:
         page = f"{module}\n{'#' * len(module)}\n\n.. automodule:: {module}\n   :members:\n"
         (folder / f"{module}.rst").write_text(page, encoding="utf-8")
+    rows = "\n".join(f"- [{module}]({module}.rst): {first_line(module)}" for module in MODULES)
     names = "\n".join(MODULES)
-    listed = f"# Reference\n\n```{{toctree}}\n:maxdepth: 1\n\n{names}\n```\n"
+    listed = f"# Reference\n\n{rows}\n\n```{{toctree}}\n:hidden:\n\n{names}\n```\n"
     (folder / "index.md").write_text(listed, encoding="utf-8")
+
+
+def first_line(module: str) -> str:
+    """Return the first line of a module's docstring, which says what it is for."""
+    spec = importlib.util.find_spec(module)
+    text = Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin else ""
+    said = ast.get_docstring(ast.parse(text))
+    if not said:
+        raise GalleryError(f"{module}: its docstring, which the reference begins with, is missing")
+    return said.splitlines()[0]

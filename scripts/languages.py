@@ -92,7 +92,7 @@ ENGLISH = Language(
     needs="needs {}",
     nothing="nothing more",
     comma=", ",
-    file="the notebook",
+    file="download the notebook",
     levels={level: level for level in ("beginner", "intermediate", "advanced")},
 )
 SIMPLIFIED = Language(

@@ -97,6 +97,7 @@ def test_items_are_listed_and_a_generator_runs_to_its_end() -> None:
         "fails(2) raises ZeroDivisionError: division by zero\n  in the line: yield x / 0"
     )
     assert hint(listed, abs, -3) == "abs(-3) gives 3, expected a list"
+    assert hint(listed, abs, -3, expected="two values").endswith("gives 3, expected two values")
     assert hint(listed, str, 12) == "str(12) gives '12', expected a list"
 
 

@@ -85,6 +85,13 @@ def middle(picture: np.ndarray) -> np.ndarray:
     return cut(np.asarray(Image.fromarray(picture).resize(size)))
 
 
+def exchanged(picture: np.ndarray) -> np.ndarray:
+    """Give Pillow the height before the width, of a picture that is higher than wide as well."""
+    scale = 256 / min(picture.shape[:2])
+    size = round(picture.shape[0] * scale), round(picture.shape[1] * scale)
+    return cut(np.asarray(Image.fromarray(picture).resize(size)))
+
+
 def emptied(picture: np.ndarray) -> np.ndarray:
     picture[:] = 0
     return np.full((224, 224, 3), 2, "uint8")
@@ -97,6 +104,7 @@ def emptied(picture: np.ndarray) -> np.ndarray:
         (lambda it: middle(it) / 127.5 - 1, "values are from -1 to 1, expected 0 to 255"),
         (lambda it: middle(it)[:, ::-1], r"it is \d+ of 255 from the middle"),
         (lambda it: np.full_like(middle(it), 128), r"it is \d+ of 255 from the middle"),
+        (exchanged, "^width and height are exchanged"),
         (emptied, r"it is \d+ of 255 from the middle"),
     ],
 )

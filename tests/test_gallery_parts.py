@@ -12,7 +12,8 @@ import pytest
 from gallery_check import FIRST_PAGE_LIMIT, problems
 from gallery_errors import GalleryError
 from gallery_glossary import OTHER_MEANINGS, Linker, read_terms, terms_of
-from gallery_source import at_home, for_the_site, linked_files, write_solutions
+from gallery_search import SearchChinese
+from gallery_source import at_home, first_line, for_the_site, linked_files, write_solutions
 from gallery_thumbnails import thumbnail
 from languages import SIMPLIFIED
 from PIL import Image
@@ -188,7 +189,25 @@ def test_solutions_are_pages_that_no_list_has(tmp_path: Path) -> None:
     assert not page.exists()
     (notebook.parent / "solutions" / page.name).write_text("# Solutions\n")
     write_solutions(notebook, notebook, page.parents[1])
-    assert page.read_text() == "---\norphan: true\n---\n\n# Solutions\n"
+    assert page.read_text() == "---\norphan: true\nnosearch: true\n---\n\n# Solutions\n"
+
+
+def test_a_module_says_what_it_is_for() -> None:
+    assert first_line("tvmlab.plot") == "Figures with alt text."
+    with pytest.raises(GalleryError, match="docstring"):
+        first_line("tvmlab.nowhere")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("用 requantize", ["用", "requantize"]),
+        ("把卷积pad成8x8", ["把卷", "卷积", "pad", "成", "8x8"]),
+        ("qnn_op, tvm.relax", ["qnn_op", "tvm", "relax"]),
+    ],
+)
+def test_chinese_is_searched_by_pairs(text: str, words: list[str]) -> None:
+    assert SearchChinese({}).split(text) == words
 
 
 def test_solutions_lead_to_the_headings_of_a_translation(tmp_path: Path) -> None:

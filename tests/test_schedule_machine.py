@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tvmlab
+from tvmlab.errors import TargetError
 from tvmlab.schedule import Machine, Tile, loops
 
 X86, ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
@@ -45,6 +46,11 @@ def test_threads_are_the_targets_cores() -> None:
     spec = {"kind": "llvm", "mcpu": "x86-64-v3", "mtriple": X86, "num-cores": 7}
     assert Machine.of(tvm.target.Target(spec)).threads == 7
     assert Machine.of(target("x86-64-v3")).threads >= 1
+
+
+def test_a_name_is_no_target() -> None:
+    with pytest.raises(TargetError, match="'x86-64-v3' is no target"):
+        Machine.of("x86-64-v3")  # type: ignore[arg-type]
 
 
 @given(

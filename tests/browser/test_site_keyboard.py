@@ -50,6 +50,19 @@ def test_search_is_typed_and_its_results_are_links(address: str, chromium: Brows
         assert errors == []
 
 
+@pytest.mark.parametrize(
+    ("query", "title"),
+    [("调度", "从这里开始"), ("卷积的 pad", "匹配与改写"), ("requantize", "匹配与改写")],
+)
+def test_search_finds_chinese_within_a_sentence(
+    query: str, title: str, address: str, chromium: Browser
+) -> None:
+    with watched(chromium, "desktop") as (page, errors):
+        page.goto(f"{address}/zh/search.html?q={query}")
+        page.locator("#search-results li a", has_text=title).first.wait_for()
+        assert errors == []
+
+
 def test_the_colours_change(address: str, chromium: Browser) -> None:
     with watched(chromium, "desktop", color_scheme="light") as (page, _):
         page.goto(f"{address}/index.html")

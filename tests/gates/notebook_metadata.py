@@ -30,7 +30,10 @@ def metadata(page: Page) -> Iterator[str]:
         yield f"metadata: level is {about['level']!r}, expected one of {', '.join(LEVELS)}"
     # The table of notebooks prints it under the heading "you will".
     if not re.fullmatch(r"(?=[a-z]+ )(?:\S+ ){3,}\S*[^\s.!?]", str(about["summary"])):
-        yield f"metadata: the summary {about['summary']!r} does not complete 'you will ...'"
+        yield (
+            f"metadata: the summary {about['summary']!r} does not complete 'you will ...': "
+            "four words or more, the first in lower case, and no full stop"
+        )
     if not isinstance(about["needs"], list):
         yield "metadata: needs is not a list"
         return

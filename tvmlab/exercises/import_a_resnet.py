@@ -85,17 +85,22 @@ def _wrong(photograph: np.ndarray, shorter: int, side: int) -> Iterator[tuple[st
     """Give wrong cuts with what is wrong about them."""
     image = need("PIL.Image", extra="models").fromarray(photograph)
     height, width = photograph.shape[:2]
+    least = min(height, width)
 
     def resized(wide: float, high: float) -> np.ndarray:
         return np.asarray(image.resize((round(wide), round(high))))
 
-    def in_proportion(least: int) -> np.ndarray:
-        scale = least / min(width, height)
+    def in_proportion(size: int) -> np.ndarray:
+        scale = size / least
         return resized(width * scale, height * scale)
 
     squeezed = "the proportions are not kept: the picture is squeezed into a square"
     yield squeezed, resized(side, side)
     yield f"{squeezed} before it is cut", _middle(resized(shorter, shorter), side)
+    yield (
+        "width and height are exchanged: the size that `resize` takes begins with the width",
+        _middle(resized(height * shorter / least, width * shorter / least), side),
+    )
     yield "the cut is from the upper left corner", in_proportion(shorter)[:side, :side]
     yield (
         f"the shorter side is scaled to {side} pixels, not to {shorter}",

@@ -37,7 +37,7 @@ def check_choose(choose: Callable[[float, float], Sequence[float]]) -> str:
     """
     for low, high in RANGES:
         what = f"for {low} to {high}, "
-        given = listed(choose, low, high)
+        given = listed(choose, low, high, expected="two values, the scale and the zero point")
         if len(given) != 2:
             raise NotYet(f"{what}choose returns {len(given)} values, expected two")
         # As Python's numbers: a zero point of NumPy's int8 would overflow below.

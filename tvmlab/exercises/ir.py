@@ -5,13 +5,16 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Sequence
+from types import FunctionType
 
 import tvm
 
 from .verdict import NotYet, call, of_type
 
-__all__ = ["LINES", "changed", "difference", "with_main"]
+__all__ = ["LINES", "RELAY_PATTERN", "changed", "difference", "with_main"]
 
+# What of the two languages a learner is asked for.
+RELAY_PATTERN = "a pattern of Relay's language, from tvmlab.relay.dataflow_pattern"
 LINES = 15  # of a difference, the last of which may say how many are left out
 # Names that a printer counts up. One operator more or less shifts all that come after it.
 COUNTED = re.compile(r"%\d+|\b(?:lv|gv)\d*\b")
@@ -44,6 +47,11 @@ def changed(
     NotYet
         As `call` and `with_main` do.
     """
+    if not callable(change):
+        raise NotYet(f"{name} is of type {type(change).__name__}, expected a pass or a function")
+    if isinstance(change, FunctionType) and change.__module__.startswith("tvm."):
+        made = f"{change.__name__}()"
+        raise NotYet(f"{name} is what makes a pass: call it, {made}, and take what it returns")
     return with_main(call(change, mod.clone()), f"{name}(mod)")
 
 

@@ -12,7 +12,7 @@ from tvm.relax import dpl
 
 from .. import relay
 from ..relay.dataflow_pattern import DFPattern
-from .ir import changed, difference
+from .ir import RELAY_PATTERN, changed, difference
 from .verdict import NotYet, asking, call, exercise, of_type
 
 __all__ = ["check_drop_requantize", "check_fold_pad", "check_pad_stops"]
@@ -66,25 +66,29 @@ def check_pad_stops(
     padded, bare : tvm.IRModule
         The convolution with a pad, and without.
     """
-    pattern = of_type(call(broken), DFPattern, "broken()", "a pattern")
+    pattern = of_type(call(broken), DFPattern, "broken()", RELAY_PATTERN)
     with asking("the pattern cannot be followed"):
-        _, reached = best(pattern, padded)
-    stops = [expr.op.name for expr in reached if _stops(expr, reached[expr])]
-    at = ", ".join(name.removeprefix("relax.") for name in stops) or "no call"
+        at, where = (_stops(best(pattern, mod)[1]) for mod in (padded, bare))
     if pattern.match(padded["main"].body):
         raise NotYet("it takes the form from TFLite, and so a convolution with a pad")
     if not pattern.match(bare["main"].body):
-        _, reached = best(pattern, bare)
-        fails = [expr.op.name for expr in reached if _stops(expr, reached[expr])]
-        where = ", ".join(name.removeprefix("relax.") for name in fails) or "no call"
-        raise NotYet(f"it does not take the convolution without a pad: there it stops at {where}")
+        why = (
+            f"there it stops at {where}"
+            if where
+            else "its operators are there, so count their operands, and look at its last one"
+        )
+        raise NotYet(f"it does not take the convolution without a pad: {why}")
     if at != "nn.pad":
-        raise NotYet(f"it stops at {at}, expected nn.pad")
+        raise NotYet(f"it stops at {at or 'no call'}, expected nn.pad")
     return "it stops at the pad, and only there"
 
 
-def _stops(expr: relax.Expr, kind: str) -> bool:
-    return isinstance(expr, relax.Call) and "stops" in kind
+def _stops(reached: dict[relax.Expr, str]) -> str:
+    """List the operators at which the pattern's best attempt stops."""
+    calls = [
+        one for one, kind in reached.items() if isinstance(one, relax.Call) and "stops" in kind
+    ]
+    return ", ".join(call.op.name.removeprefix("relax.") for call in calls)
 
 
 @exercise

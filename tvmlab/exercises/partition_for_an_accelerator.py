@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ from tvm import relax
 from .. import npu, relay
 from ..errors import TvmlabError
 from ..npu.codegen import regions
+from ..npu.isa import Instruction
 from ..npu.patterns import Entry
 from ..relay.dataflow_pattern import DFPattern
 from .arrays import same_values
+from .ir import RELAY_PATTERN
 from .verdict import NotYet, asking, call, exercise, listed, of_type
 
 __all__ = ["check_addition_pattern", "check_bill"]
@@ -38,7 +41,7 @@ def check_addition_pattern(
     table : sequence of tuple
         A pattern table of `npu`, without one for additions.
     """
-    pattern = of_type(call(addition), DFPattern, "addition()", "a pattern")
+    pattern = of_type(call(addition), DFPattern, "addition()", RELAY_PATTERN)
     if not pattern.match(_made(ADD)):
         if pattern.match(relay.add(relay.var("x", shape=(1, 4)), relay.const(1.0))):
             raise NotYet("it takes an addition of floats, expected qnn.add")
@@ -103,6 +106,10 @@ def check_bill(
         The bytes of all tensors.
     """
     steps = listed(by_hand)
+    for place, step in enumerate(steps):
+        if not isinstance(step, Instruction):
+            fix = f": call it, {step.__name__}()" if isinstance(step, FunctionType) else ""
+            raise NotYet(f"at {place} in the list is no instruction{fix}")
     with asking("these instructions are no program"):
         try:
             sums, moved, cycles = judge(steps)

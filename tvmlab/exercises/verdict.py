@@ -98,8 +98,19 @@ def call(function: Callable[..., Any], *arguments: Any, returns: bool = True) ->
     return value
 
 
-def listed(function: Callable[..., Iterable[Any]], *arguments: Any) -> list[Any]:
+def listed(
+    function: Callable[..., Iterable[Any]], *arguments: Any, expected: str = "a list"
+) -> list[Any]:
     """Call what a learner wrote, and list what it gives: a generator's items, too.
+
+    Parameters
+    ----------
+    function : callable
+        The learner's.
+    arguments
+        What it is given.
+    expected : str, optional
+        What a learner calls what it should give.
 
     Raises
     ------
@@ -113,7 +124,7 @@ def listed(function: Callable[..., Iterable[Any]], *arguments: Any) -> list[Any]
     except TypeError:
         iterator = None
     if iterator is None or isinstance(items, str):
-        raise NotYet(f"{called} gives {_short(items)}, expected a list")
+        raise NotYet(f"{called} gives {_short(items)}, expected {expected}")
     with _blaming(function, called):
         return list(iterator)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import tvm
 
+from ..errors import TargetError
 from .dot_intrinsics import Dot
 
 __all__ = ["DOTS", "Machine"]
@@ -61,7 +62,18 @@ class Machine:
         Vectors and registers follow from the instruction sets that LLVM names for the target:
         AVX-512 has 32 registers of 64 bytes, AVX 16 of 32, NEON 32 of 16, SSE 16 of 16. So do the
         dot products.
+
+        Raises
+        ------
+        tvmlab.errors.TargetError
+            It is no target, but the name of a processor, say.
         """
+        if not isinstance(target, tvm.target.Target):
+            raise TargetError(
+                f"{target!r} is no target",
+                where="Machine.of",
+                fix="give a tvm.target.Target, as of {'kind': 'llvm', 'mcpu': 'x86-64-v3'}",
+            )
         features = {str(f) for f in tvm.get_global_func("target.llvm_get_cpu_features")(target)}
         if "avx512f" in features:
             width, registers = 64, 32
