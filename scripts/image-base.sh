@@ -14,7 +14,23 @@ debootstrap --variant=minbase bookworm "$root" ${TVMLAB_MIRROR:+"$TVMLAB_MIRROR"
     echo "image-base: debootstrap could not fetch Debian (TVMLAB_MIRROR names another mirror)" >&2
     exit 1
 }
-rm -rf "$root"/var/cache/apt/archives/*.deb "$root"/var/lib/apt/lists/*
+
+# As in the slim images: no manuals, no translations, and none of apt's caches.
+cat >"$root/etc/dpkg/dpkg.cfg.d/slim" <<'END'
+path-exclude=/usr/share/doc/*
+path-include=/usr/share/doc/*/copyright
+path-exclude=/usr/share/info/*
+path-exclude=/usr/share/locale/*
+path-exclude=/usr/share/man/*
+END
+cat >"$root/etc/apt/apt.conf.d/90slim" <<'END'
+DPkg::Post-Invoke { "rm -f /var/cache/apt/archives/*.deb"; };
+Dir::Cache::pkgcache "";
+Dir::Cache::srcpkgcache "";
+END
+rm -rf "$root"/var/cache/apt/*.bin "$root"/var/cache/apt/archives/*.deb \
+    "$root"/var/lib/apt/lists/* \
+    "$root"/usr/share/doc "$root"/usr/share/info "$root"/usr/share/locale "$root"/usr/share/man
 
 # Certificates: the host's bundle under a name of its own, because the package ca-certificates,
 # which the Dockerfile installs, writes the usual one anew.

@@ -63,8 +63,9 @@ for folder in $(python3 -m pip config list 2>/dev/null | grep -E 'find-links|ind
 done
 
 step "building the Dockerfile"
+# Without an index of the caller's the base's pip.conf says where packages are, as on this machine.
 bud build --isolation chroot --format docker --build-arg BASE=localhost/tvmlab-base \
-    ${PIP_EXTRA_INDEX_URL:+--build-arg PIP_EXTRA_INDEX_URL="$PIP_EXTRA_INDEX_URL"} \
+    --build-arg PIP_EXTRA_INDEX_URL="${PIP_EXTRA_INDEX_URL-}" \
     --pull-never "$@" --tag tvmlab . >"$work/build.log" 2>&1 || {
     tail -n 30 "$work/build.log" >&2
     die "the image does not build"

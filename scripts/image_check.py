@@ -90,6 +90,21 @@ def check_user(image: Image) -> None:
     check(uid.isdigit() and uid != "0", f"the commands run as uid {uid}, not as root")
 
 
+def check_terminal(image: Image) -> None:
+    """Ask as JupyterLab's terminals do: its $SHELL, as a login shell."""
+    done = image.run("sh", "-c", 'exec "$SHELL" -lc "type -P tvmlab python && tvmlab --version"')
+    found = done.stdout.splitlines()
+    check(
+        found[:2] == ["/opt/tvmlab/bin/tvmlab", "/opt/tvmlab/bin/python"],
+        "a terminal finds tvmlab and its python" + ("" if len(found) == 3 else f":\n{done.stdout}"),
+    )
+    done = image.run("make", "lab")
+    check(
+        done.returncode != 0 and "without make" in done.stdout,
+        "make installs nothing a second time, and says so",
+    )
+
+
 def refused(image: Image) -> bool:
     """Say whether the health check fails, and for want of a server, not of itself."""
     done = image.health_check()
@@ -192,6 +207,7 @@ def main(arguments: list[str]) -> int:
         for part in (
             check_metadata,
             check_user,
+            check_terminal,
             check_server,
             check_mapped_folder,
             check_notebooks,

@@ -25,6 +25,10 @@ version() {
     "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null
 }
 
+# A second environment would be of no use there, and take the place of the .venv of a folder mapped in.
+[ "${VIRTUAL_ENV:-}" != /opt/tvmlab ] ||
+    die "this is the image, where everything is installed: use python and tvmlab without make (README, Docker)"
+
 # make and what tvm-ffi-config prints cannot name a folder with a space in it.
 case $(pwd -P) in
 *[[:space:]]*) die "there is a space in the path $(pwd -P), which the C++ build tools cannot take; move the checkout" ;;

@@ -324,6 +324,18 @@ def test_an_environment_that_lost_its_ground_is_made_anew(
     assert len(log) == 4
 
 
+def test_in_the_image_nothing_is_installed_again(checkout: Checkout) -> None:
+    checkout.python("python3", "3.11")
+    prefix = re.search(r"VIRTUAL_ENV=(\S+)", (ROOT / "Dockerfile").read_text(encoding="utf-8"))
+    assert prefix
+    done = checkout.setup(VIRTUAL_ENV=prefix[1])
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "without make" in line
+    assert checkout.log() == []
+    assert not (checkout.folder / ".venv").exists()
+
+
 @pytest.mark.parametrize("absent", ["buildah", "debootstrap"])
 def test_image_test_names_the_debian_package_that_is_missing(tmp_path: Path, absent: str) -> None:
     for name in {"buildah", "debootstrap", "unshare", "ip", "python3"} - {absent}:
