@@ -50,7 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)  # nbval's runs do without xdist
 def pytest_xdist_auto_num_workers() -> int:
-    """Say what ``-n auto`` is: two for each processor that this process may use, and up to 8.
+    """Say what ``-n auto`` is: half as many again as this process may use processors, and up to 8.
 
     xdist's own count leaves out hyperthreads and affinity. Many tests wait, for servers, browsers
     and what they kill. Every worker holds networks of a hundred megabytes, and beyond eight the
@@ -60,7 +60,7 @@ def pytest_xdist_auto_num_workers() -> int:
         processors = len(os.sched_getaffinity(0))
     else:
         processors = os.cpu_count() or 1  # macOS and Windows tell no affinity
-    return min(8, 2 * processors)
+    return min(8, processors + processors // 2)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -13,6 +13,7 @@ import torch
 import tvm
 from helpers_models import by_onnx_runtime, dense, quickly, said
 from helpers_networks import by_torch
+from helpers_short import long
 from onnx import numpy_helper
 
 import tvmlab
@@ -161,6 +162,7 @@ def digits_by_torchao() -> quantized.QuantizedTorch:
     return quantized.quantized_torch(batch=50)
 
 
+@long
 def test_the_digits_network_in_pytorch() -> None:
     made, split = digits_by_torchao(), models.digits()
     with torch.no_grad():

@@ -43,6 +43,7 @@ def test_digits_by_onnx_runtime(format, first):
     check(mod, [*first, "qnn.quantize", "qnn.dequantize"])
 
 
+@long
 def test_digits_by_pt2e():
     pytest.importorskip("torchao", reason="torchao is not installed")
     from tvmlab.models.quantized import quantized_torch

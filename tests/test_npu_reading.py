@@ -222,7 +222,7 @@ def test_rows_and_images_of_one_pixel():
 
 
 @pytest.mark.parametrize("rounding", ["UPWARD", "TFLITE", "ONNX"])
-@pytest.mark.parametrize("seeds", [range(at, at + 15) for at in range(0, 60, 15)])
+@pytest.mark.parametrize("seeds", [range(at, at + 15) for at in range(0, examples(60), 15)])
 def test_random_networks(rounding, seeds):
     """Cut, read and computed layer by layer: what the whole gives."""
     regions = 0

@@ -35,6 +35,7 @@ def test_relays_results_compiled(schedule: bool) -> None:
         agree(cases, schedule)
 
 
+@long
 def test_the_rest_of_relays_results_compiled() -> None:
     groups = golden.by_configuration(golden.WHOLE, golden.names())
     if not groups:

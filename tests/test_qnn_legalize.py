@@ -12,6 +12,7 @@ import tvm
 from helpers_assembly import assembly
 from helpers_qnn import Case, differences, module
 from helpers_qnn_cases import EVERY_ROUNDING, OPERATORS, ROUNDINGS
+from helpers_short import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tvm import relax, tirx
@@ -25,7 +26,7 @@ from tvmlab.qnn.legalize import LEGALIZATIONS
 from tvmlab.qnn.transform.legalize import Legalize
 
 # Modules of as many operators: compiling one with many costs less than many with one.
-MODULES, EACH = 2, 8
+MODULES, EACH = 2, examples(8)
 
 
 def real(*values: float) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import gc
 import io
 import os
 import re
@@ -229,6 +230,8 @@ def test_which_is_chosen(monkeypatch):
 def test_where_there_is_no_terminal(how, tmp_path, capfd):
     """A whole run prints a few plain lines, or none at all; the error stream stays empty."""
     records = Records(tmp_path / "r")
+    gc.collect()  # else TVM may say something about what other tests have left
+    capfd.readouterr()
     tune_tasks([task()], FakeMeasurer(), records, trials=12, tuner="xgb", progress=how)
     out, err = capfd.readouterr()
     assert err == ""

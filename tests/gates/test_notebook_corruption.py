@@ -12,6 +12,7 @@ from typing import Any
 
 import nbformat
 import pytest
+from helpers_short import long
 from nbformat import NotebookNode
 from nbformat.v4 import new_notebook
 from nbval.plugin import get_sanitize_patterns
@@ -57,6 +58,7 @@ def whole() -> NotebookNode:
     return made
 
 
+@long
 def test_every_spoilt_output_is_caught(tmp_path: Path) -> None:
     """What the cells put out is replayed: that they do put it out is nbval's run of the notebooks.
 

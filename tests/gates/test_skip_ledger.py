@@ -14,6 +14,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from helpers_short import long
 from nbformat import NotebookNode
 from notebook_form import NEEDS, dumps, missing_needs, missing_tools
 from notebook_rules import ROOT, packages
@@ -138,6 +139,7 @@ def test_failing():
 """
 
 
+@long
 def test_several_processes_end_with_one_ledger_and_say_what_failed(tmp_path: Path) -> None:
     for name in ("test_a.py", "test_b.py"):
         (tmp_path / name).write_text(SEVERAL)
