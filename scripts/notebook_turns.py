@@ -53,7 +53,7 @@ def turn(alone: bool) -> Iterator[None]:
     alone : bool
         Whether nothing may run beside it.
     """
-    with DOOR.open("w") as door, ROOM.open("w") as room:
+    with DOOR.open("a") as door, ROOM.open("a") as room:
         # Who waits to be alone holds the door: else others would come and go and never be gone.
         fcntl.flock(door, fcntl.LOCK_EX)
         fcntl.flock(room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
