@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,10 +18,11 @@ from notebook_form import IGNORED
 
 __all__ = ["DOOR", "MEASURED_HERE", "MEASURING", "ROOM", "measures", "turn"]
 
-# A user's, not a checkout's: runs in two of them would measure each other as well. Nor are they
-# files of the repository, which may be on NFS, where who only reads a file cannot have it alone.
+# For each user and checkout, so that a run which is stopped holds up none elsewhere. They are no
+# files of the checkout, which may be on NFS, where who only reads a file cannot have it alone.
+OWN = f"{os.getuid()}-{zlib.crc32(str(Path(__file__).resolve()).encode()):08x}"
 DOOR, ROOM = (
-    Path(tempfile.gettempdir()) / f"tvmlab-{name}-{os.getuid()}.lock" for name in ("door", "room")
+    Path(tempfile.gettempdir()) / f"tvmlab-{name}-{OWN}.lock" for name in ("door", "room")
 )
 # The notebooks that hold times against each other, in the cells whose output nbval ignores, ...
 MEASURING = ("02", "03", "04", "05", "07", "09")
