@@ -17,18 +17,16 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent / "scripts"))
+ROOT = Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT / "scripts"))
 
 try:
-    from notebook_form import IGNORED, missing_needs, missing_tools
-    from notebook_turns import turn
+    from notebook_form import missing_needs, missing_tools
+    from notebook_turns import measures, turn
 except ModuleNotFoundError as error:
     pytest.exit(f"{error}: run `make setup`, then .venv/bin/python -m pytest", returncode=4)
 
-ROOT = Path(__file__).resolve().parent
 SKIPS = ROOT / "tests" / "skips.toml"
-# The notebooks that hold times against each other, in the cells whose output nbval ignores.
-MEASURING = ("02", "03", "04", "07", "09")
 # What was not tested, by reason, and the reasons that the ledger does not know: there once all
 # tests have run, and before the summary is written.
 LEDGER = pytest.StashKey[tuple[Counter[str], list[str]]]()
@@ -48,7 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["TVM_BIND_THREADS"] = "0"
 
 
-@pytest.hookimpl(optionalhook=True)  # nbval's runs do without xdist
+@pytest.hookimpl(optionalhook=True)  # the runs of nbval that tests start do without xdist
 def pytest_xdist_auto_num_workers() -> int:
     """Say what ``-n auto`` is: half as many again as this process may use processors, and up to 8.
 
@@ -83,7 +81,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _minutes(item: pytest.Item) -> int:
     notebook = getattr(item.parent, "nb", None)
-    return int(notebook.metadata.tvmlab.minutes) if notebook else 0
+    # A notebook of the reader's own says nothing of itself.
+    return int(notebook.metadata.get("tvmlab", {}).get("minutes", 0)) if notebook else 0
 
 
 @pytest.hookimpl(wrapper=True)
@@ -91,8 +90,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     """Let notebooks run side by side, and nothing beside a cell that measures a time."""
     if (cell := getattr(item, "cell", None)) is None:
         return (yield)
-    measuring = item.path.name.startswith(MEASURING)
-    with turn(alone=measuring and IGNORED in cell.metadata.get("tags", [])):
+    with turn(alone=measures(item.path.name, cell)):
         return (yield)
 
 

@@ -53,9 +53,7 @@ html_sidebars = {
     ]
 }
 html_theme_options = {"top_of_page_buttons": []}
-copybutton_selector = (
-    "div.highlight pre:not(.cell_output pre)"  # what can be run, not what came out
-)
+copybutton_selector = "div.highlight pre:not(.cell_output pre)"  # what runs, not what came out
 copybutton_exclude = ".linenos, .gp, .go"
 
 

@@ -8,7 +8,6 @@ facts under the title, and the glossary's links.
 from __future__ import annotations
 
 import ast
-import importlib.util
 import json
 import re
 import shutil
@@ -113,7 +112,7 @@ def stage(root: Path, source: Path, language: Language) -> None:
         raise GalleryError(f"{index}: no place for the cards ({CARDS}) or the list ({CONTENTS})")
     text = text.replace(CARDS, '<ul class="cards">\n' + "\n".join(cards) + "\n</ul>")
     (source / "index.md").write_text(text.replace(CONTENTS, "\n".join(contents)), encoding="utf-8")
-    write_reference(source / "reference")
+    write_reference(root, source / "reference")
 
 
 def at_home(notebook: dict[str, Any]) -> None:
@@ -225,22 +224,29 @@ def add_alt(cell: dict[str, Any], name: str) -> None:
     cell["metadata"]["mystnb"] = {"image": {"alt": alts[0]}}
 
 
-def write_reference(folder: Path) -> None:
+def write_reference(root: Path, folder: Path) -> None:
     """Write a page for each public module, which autodoc fills from the docstrings."""
     folder.mkdir()
     for module in MODULES:
         page = f"{module}\n{'#' * len(module)}\n\n.. automodule:: {module}\n   :members:\n"
         (folder / f"{module}.rst").write_text(page, encoding="utf-8")
-    rows = "\n".join(f"- [{module}]({module}.rst): {first_line(module)}" for module in MODULES)
+    rows = "\n".join(
+        f"- [{module}]({module}.rst): {first_line(root, module)}" for module in MODULES
+    )
     names = "\n".join(MODULES)
     listed = f"# Reference\n\n{rows}\n\n```{{toctree}}\n:hidden:\n\n{names}\n```\n"
     (folder / "index.md").write_text(listed, encoding="utf-8")
 
 
-def first_line(module: str) -> str:
-    """Return the first line of a module's docstring, which says what it is for."""
-    spec = importlib.util.find_spec(module)
-    text = Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin else ""
+def first_line(root: Path, module: str) -> str:
+    """Return the first line of a module's docstring, which says what it is for.
+
+    It is read from the file below `root`: to find where a module is, Python would import what it
+    is in, and TVM with it.
+    """
+    place = root.joinpath(*module.split("."))
+    file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    text = file.read_text(encoding="utf-8") if file.is_file() else ""
     said = ast.get_docstring(ast.parse(text))
     if not said:
         raise GalleryError(f"{module}: its docstring, which the reference begins with, is missing")

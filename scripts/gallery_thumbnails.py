@@ -113,9 +113,8 @@ def _small(png: bytes, alt: str) -> Thumbnail:
 def _page(text: str, alt: str) -> Thumbnail:
     lines = [line.expandtabs(4) for line in text.split("\n")]
     columns = min(COLUMNS, max(NARROWEST, *map(len, lines)))
-    width = (
-        columns * 6 // 10 * 14 + 28
-    )  # of letters as wide as most monospaced ones are, and margins
+    # Of letters as wide as most monospaced ones are, and margins.
+    width = columns * 6 // 10 * 14 + 28
     height = width * 5 // 8
     rows = "".join(
         f'<tspan x="14" dy="19" xml:space="preserve">{escape(line[:columns]) or " "}</tspan>'

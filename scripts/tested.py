@@ -23,7 +23,7 @@ PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "torch", "onnxruntime", "ai
 HEAD = f"""\
 # Tested with
 
-Each row is written by `make tested` after a run of all tests in which nothing failed.
+Each row is written by `make tested` after a `make test` in which nothing failed.
 
 | Python | System | {" | ".join(PACKAGES)} | Tests | Cells | Skipped | Minutes | Day |
 |---|---|{"---|" * len(PACKAGES)}---|---|---|---|---|

@@ -8,7 +8,7 @@ import pytest
 
 ALL = bool(os.environ.get("TVMLAB_TEST_ALL"))
 
-#: Marks what the short form leaves out; something like it, and smaller, runs in its place.
+#: Marks what the short form leaves out: most of it is one of a kind of which another runs.
 long = pytest.mark.skipif(not ALL, reason="takes long: make test-all")
 
 

@@ -128,7 +128,16 @@ def test_the_chinese_site_has_translations_and_chinese_titles_around_english_pag
         assert word in index
 
 
-def test_search_knows_the_notebooks(site: Path) -> None:
-    index = text(site, "searchindex.js")
-    for path in NOTEBOOKS:
-        assert f'"notebooks/{path.stem}"' in index
+def test_search_knows_the_notebooks_and_gives_no_exercise_away(site: Path) -> None:
+    for folder in (site, site / "zh"):
+        known = text(folder, "searchindex.js")
+        index = json.loads(known[known.index("(") + 1 : known.rindex(")")])
+        places = {name: place for place, name in enumerate(index["docnames"])}
+        found: set[int] = set()
+        for part in ("terms", "titleterms", "alltitles"):
+            for where in index[part].values():
+                listed = where if isinstance(where, list) else [where]
+                found |= {each[0] if isinstance(each, list) else each for each in listed}
+        for path in NOTEBOOKS:
+            assert places[f"notebooks/{path.stem}"] in found
+            assert places[f"notebooks/solutions/{path.stem}"] not in found

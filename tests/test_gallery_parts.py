@@ -192,10 +192,15 @@ def test_solutions_are_pages_that_no_list_has(tmp_path: Path) -> None:
     assert page.read_text() == "---\norphan: true\nnosearch: true\n---\n\n# Solutions\n"
 
 
-def test_a_module_says_what_it_is_for() -> None:
-    assert first_line("tvmlab.plot") == "Figures with alt text."
-    with pytest.raises(GalleryError, match="docstring"):
-        first_line("tvmlab.nowhere")
+def test_a_module_says_what_it_is_for(tmp_path: Path) -> None:
+    assert first_line(ROOT, "tvmlab.plot") == "Figures with alt text."
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "__init__.py").write_text('"""Is not imported.\n\nMore."""\n1 / 0\n')
+    (tmp_path / "there" / "silent.py").touch()
+    assert first_line(tmp_path, "there") == "Is not imported."
+    for module in ("there.silent", "there.nowhere"):
+        with pytest.raises(GalleryError, match=f"{module}: its docstring"):
+            first_line(tmp_path, module)
 
 
 @pytest.mark.parametrize(

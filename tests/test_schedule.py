@@ -215,7 +215,6 @@ os.environ["TVM_NUM_THREADS"] = "{threads}"  # read when the first kernel starts
 import numpy as np, tvmlab
 from helpers_convolutions import Conv
 from helpers_schedule import module
-from helpers_short import long
 from test_schedule import THREADED
 from helpers_models import array
 total = hashlib.sha256()

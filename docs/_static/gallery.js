@@ -1,11 +1,20 @@
+// What screen readers say of code and of tables, in the language of the text around them.
+const NAMES = { en: ["Code or output", "Table"], zh: ["代码或输出", "表格"] };
+
 // Whoever has no mouse scrolls wide code, outputs and tables with the arrow keys, once they have focus.
-for (const wide of document.querySelectorAll("pre, .table-wrapper")) {
-  if (wide.scrollWidth > wide.clientWidth) {
-    wide.tabIndex = 0;
-    wide.setAttribute("role", "group"); // a region would be a landmark, and these are many
-    wide.setAttribute("aria-label", wide.matches("pre") ? "Code or output" : "Table");
+function letWideBeScrolled() {
+  for (const wide of document.querySelectorAll("pre, .table-wrapper")) {
+    if (wide.scrollWidth > wide.clientWidth) {
+      const [code, table] = NAMES[wide.closest("[lang]").lang.slice(0, 2)];
+      wide.tabIndex = 0;
+      wide.setAttribute("role", "group"); // a region would be a landmark, and these are many
+      wide.setAttribute("aria-label", wide.matches("pre") ? code : table);
+    }
   }
 }
+
+letWideBeScrolled();
+addEventListener("resize", letWideBeScrolled); // a phone is turned, or the page zoomed
 
 // Escape shuts the drawers of a narrow window, and the keyboard is again where it opened them.
 addEventListener("keydown", (event) => {

@@ -27,6 +27,28 @@ def test_the_tabulator_key_reaches_everything(
         assert errors == []
 
 
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("zh/notebooks/03_import_a_resnet.html", "代码或输出"),
+        ("zh/notebooks/02_schedule_a_computation.html", "Code or output"),  # not translated
+    ],
+)
+def test_what_is_too_wide_is_named_in_the_language_around_it(
+    name: str, label: str, address: str, chromium: Browser
+) -> None:
+    with watched(chromium, "desktop") as (page, errors):
+        page.goto(f"{address}/{name}")
+        wide = page.locator("pre[tabindex='0']")
+        before = wide.count()
+        page.set_viewport_size({"width": 390, "height": 844})
+        page.wait_for_function(
+            "before => document.querySelectorAll('pre[tabindex]').length > before", arg=before
+        )
+        assert {one.get_attribute("aria-label") for one in wide.all()} == {label}
+        assert errors == []
+
+
 def test_the_first_stop_leads_past_the_navigation(address: str, chromium: Browser) -> None:
     with watched(chromium, "desktop", reduced_motion="reduce") as (page, _):
         page.goto(f"{address}/{PAGES[1]}")

@@ -105,7 +105,7 @@ def test_it_has_every_name_it_uses(code: NotebookNode) -> None:
 
 @pytest.mark.parametrize(
     "code",
-    [
+    [  # In the short form every fourth; in the notebook's own run all, one after the other.
         pytest.param(code, id=code.id, marks=() if place % 4 == 0 else long)
         for place, (*_, code) in enumerate(ALL)
     ],

@@ -88,7 +88,7 @@ def _stops(reached: dict[relax.Expr, str]) -> str:
     calls = [
         one for one, kind in reached.items() if isinstance(one, relax.Call) and "stops" in kind
     ]
-    return ", ".join(call.op.name.removeprefix("relax.") for call in calls)
+    return ", ".join(one.op.name.removeprefix("relax.") for one in calls)
 
 
 @exercise
