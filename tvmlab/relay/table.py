@@ -187,6 +187,11 @@ def relax_names(name: str) -> tuple[str, ...]:
     return (row.relax, *row.also)
 
 
+def relay_names(whole: str) -> frozenset[str]:
+    """Give the Relay names of a Relax operator, such as ``"relax.nn.conv2d"``: none, or some."""
+    return frozenset(row.name for row in _BY_RELAX.get(whole, ()))
+
+
 def written(call: Call) -> tuple[Operator, Sequence[Expr], dict[str, Any]] | None:
     """Find how Relay says a Relax call.
 

@@ -50,8 +50,7 @@ class Seen:
 
 def names_of(op: ir.Op) -> frozenset[str]:
     """Give Relay's names of a Relax operator; one that Relay lacks keeps its own."""
-    names = frozenset(row.name for row in table.rows() if op.name in (row.relax, *row.also))
-    return names or frozenset([_own_name(op)])
+    return table.relay_names(op.name) or frozenset([_own_name(op)])
 
 
 def _own_name(op: ir.Op) -> str:
