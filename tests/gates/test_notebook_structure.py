@@ -45,4 +45,5 @@ def test_make_test_compares_every_notebook_strictly_and_offline() -> None:
         assert option.replace(f"{ROOT}/", "").replace("=", " ") in options.replace("=", " ")
     assert f"PYTHONPATH={OFFLINE.relative_to(ROOT)}" in options
     assert not {"--nbval-lax", "-x", "-k", "--deselect", "--ignore"} & set(words)
+    assert {"-n", "--dist", "loadfile"} <= set(words)  # a notebook's cells belong to one process
     assert sorted(ROOT / word for word in words if word.endswith(".ipynb")) == NOTEBOOKS
