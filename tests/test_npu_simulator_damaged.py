@@ -10,7 +10,7 @@ import helpers_npu_program as programs
 import numpy as np
 import pytest
 from helpers_npu_machine import Machine
-from helpers_short import examples
+from helpers_short import examples, long
 
 from tvmlab import toolchain
 from tvmlab.errors import InputError, SimulationError
@@ -98,6 +98,7 @@ def drive(driver, folder, datas):
     return lines
 
 
+@long  # test_package_mutated drives another program under them
 @pytest.mark.parametrize("mend", [False, True])
 def test_no_sanitizer_finds_anything(driver, tmp_path, mend):
     whole, *lines = drive(driver, tmp_path, [DATA, *damages(2, mend)])
@@ -106,6 +107,7 @@ def test_no_sanitizer_finds_anything(driver, tmp_path, mend):
     assert done > COUNT / 20 if mend else done == 0
 
 
+@long
 def test_the_sanitizers_are_there(driver):
     symbols = driver.read_bytes()
     assert b"__asan_report_load" in symbols

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers_forked import forked
+from helpers_short import long
 from languages import chinese
 
 import tvmlab
@@ -35,6 +36,32 @@ def test_there_is_code() -> None:
     assert len(CODE) >= 3
 
 
+# Each in an empty folder, and with no name that it did not make.
+IN_TURN = """
+import json, os
+
+with open("blocks.json") as file:
+    blocks = json.load(file)
+for number, code in enumerate(blocks):
+    os.mkdir(f"block-{number}")
+    os.chdir(f"block-{number}")
+    print("block", number, flush=True)
+    exec(compile(code, f"block-{number}", "exec"), {"__name__": "__main__"})
+    os.chdir("..")
+"""
+
+
+def test_code_runs_block_by_block_in_one_process(tmp_path: Path) -> None:
+    (tmp_path / "blocks.json").write_text(json.dumps(CODE), encoding="utf-8")
+    done = forked("-c", IN_TURN, folder=tmp_path, imported=IMPORTED)
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = re.split(r"^block \d+\n", done.stdout, flags=re.MULTILINE)
+    assert said[0] == ""
+    assert len(said) == 1 + len(CODE)
+    assert all(part.strip() for part in said[1:])
+
+
+@long
 @pytest.mark.parametrize("code", CODE, ids=[f"block-{n}" for n in range(len(CODE))])
 def test_code_runs_alone_in_an_empty_folder(code: str, tmp_path: Path) -> None:
     assert "import tvmlab" in code or "from tvmlab" in code
@@ -43,6 +70,7 @@ def test_code_runs_alone_in_an_empty_folder(code: str, tmp_path: Path) -> None:
     assert done.stdout.strip()
 
 
+@long  # `deploy.program`, in the code above, builds from the same files
 def test_the_lines_of_cmake_build_the_program(tmp_path: Path) -> None:
     """In the folder where what the block before them wrote is."""
     (block,) = [
