@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+import inspect
 import os
 import signal
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from helpers_cli import Program
@@ -27,6 +29,23 @@ os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 # all children's: tests that send it would wait for nothing.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+_getmodule = inspect.getmodule
+
+
+def _getmodule_of_files(of: object, file: str | None = None) -> ModuleType | None:
+    """Find the module of a frame; say at once of a frozen one or a string that it has no file.
+
+    TVMScript's decorators ask for the source of every frame that they are called from. For each
+    without a file, and an import has many, `inspect` walks through all modules: where PyTorch is
+    imported, one decorator took most of a second.
+    """
+    if inspect.isframe(of) and of.f_code.co_filename.startswith("<"):
+        return None
+    return _getmodule(of, file)
+
+
+inspect.getmodule = _getmodule_of_files
 
 ROOT = Path(__file__).resolve().parent.parent
 
