@@ -24,7 +24,7 @@ from tvmlab.tuning.measuring import process as process_module
 from tvmlab.tuning.measuring.local import LocalMeasurer, duel_seconds
 from tvmlab.tuning.measuring.process import KernelError, Process, WorkerLost
 
-QUICK = Measure(repeat=2, timeout=1.0)
+QUICK = Measure(repeat=2, timeout=3.0)  # other tests want the processors, too
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_a_batch_with_all_that_goes_wrong(measurer: LocalMeasurer) -> None:
     assert sorted(found) == list(range(len(batch)))
     assert [place for place in found if good(found[place])] == [0, 4, 6]
     assert found[0].answer == found[6].answer != found[4].answer
-    for place, why in ((1, "SIGSEGV"), (2, "compiled: .*not impl"), (3, "1 s"), (5, "SIGABRT")):
+    for place, why in ((1, "SIGSEGV"), (2, "compiled: .*not impl"), (3, "3 s"), (5, "SIGABRT")):
         assert not found[place].times
         assert re.search(why, found[place].error)
 

@@ -33,7 +33,8 @@ from tvmlab.tuning.measuring.remote import RemoteMeasurer, linker
 from tvmlab.tuning.measuring.tracker import Tracker
 from tvmlab.tuning.search.answers import same_answer
 
-QUICK = Measure(repeat=2, timeout=1.0)
+PATIENT = Measure(repeat=2, timeout=100.0)
+QUICK = Measure(repeat=2, timeout=3.0)  # other tests want the processors, too
 TWO = [kernels.adds(1.0), kernels.adds(2.0)]
 
 
@@ -65,7 +66,7 @@ def test_a_batch_with_all_that_goes_wrong(measurer: RemoteMeasurer) -> None:
     assert [place for place in sorted(found) if good(found[place])] == [0, 4]
     assert "cannot be run: the kernel ended its process with SIGSEGV" in found[1].error
     assert "cannot be compiled" in found[2].error
-    assert "cannot be run: it ran for longer than 1 s" in found[3].error
+    assert "cannot be run: it ran for longer than 3 s" in found[3].error
     assert not list(Path(measurer._folder.name).iterdir())
     with LocalMeasurer(host_target(), QUICK, workers=1) as local:
         ((_, here),) = local.measure([batch[0]])
@@ -221,12 +222,13 @@ def test_what_a_machine_can_run_and_is_told() -> None:
             Abilities.read(text)
 
 
-def test_given_up_in_the_middle(measurer: RemoteMeasurer) -> None:
-    found = measurer.measure([kernels.adds(1.0), *[kernels.Endless] * 5])
-    assert good(next(found)[1])
-    found.close()
-    ((_, outcome),) = measurer.measure([kernels.adds(1.0)])
-    assert good(outcome)
+def test_given_up_in_the_middle(farm: tuple[str, list[Running]]) -> None:
+    with RemoteMeasurer(host_target(), PATIENT, tracker=farm[0], key=KEY, workers=2) as measurer:
+        found = measurer.measure([kernels.adds(1.0), kernels.Endless, kernels.Endless])
+        assert good(next(found)[1])
+        found.close()
+        ((_, outcome),) = measurer.measure([kernels.adds(1.0)])
+        assert good(outcome)
 
 
 def test_what_is_given_up_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,17 +246,16 @@ def test_what_is_given_up_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(remote_batch.Seats, "kill", kills)
     monkeypatch.setattr(remote_batch.Seats, "run", runs)
-    patient = Measure(repeat=2, timeout=100.0)
     with (
         farms.farm(2) as (address, _),
-        RemoteMeasurer(host_target(), patient, tracker=address, key=KEY, workers=2) as measurer,
+        RemoteMeasurer(host_target(), PATIENT, tracker=address, key=KEY, workers=2) as measurer,
     ):
         found = measurer.measure([kernels.adds(1.0), kernels.Endless])
         assert good(next(found)[1])
         begun = time.monotonic()
         found.close()
         # The endless kernel has its time: had it been waited for, it were all of this.
-        assert time.monotonic() - begun < patient.timeout
+        assert time.monotonic() - begun < PATIENT.timeout
 
 
 @long
@@ -286,7 +287,11 @@ def test_one_hangs_one_is_lost_one_comes_and_then_the_tracker_goes(
         late[0].end()
 
 
-def test_a_kernel_whose_server_is_lost_is_measured_elsewhere() -> None:
+def test_a_kernel_whose_server_is_lost_is_measured_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # A busy tracker may hand out, once more, a server that it does not know to be dead.
+    monkeypatch.setattr(remote_batch, "_LOSSES", 10)
     with (
         farms.farm(2) as (address, servers),
         RemoteMeasurer(
