@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from helpers_cli import Program, commands
 from helpers_rpc import Running
+from helpers_short import long
 
 FOREVER = ("rpc-server", "rpc-tracker")
 README = Path(__file__).resolve().parent.parent / "README.md"
@@ -28,7 +29,11 @@ LINES = {name: examples(name) for name in sorted(set(commands()) - set(FOREVER))
 LINES["README"] = re.findall(r"^tvmlab .*", README.read_text(encoding="utf-8"), re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", LINES)
+# What these two do, test_cli_commands does as well.
+NAMES = [pytest.param(x, marks=long) if x in ("bench", "tune") else x for x in LINES]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_an_example_runs_in_an_empty_folder(
     name: str,
     tmp_path: Path,
