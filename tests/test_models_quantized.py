@@ -174,6 +174,7 @@ def test_the_digits_network_in_pytorch() -> None:
     assert np.mean(ours.argmax(axis=1) == theirs.argmax(axis=1)) >= 0.995
 
 
+@long
 def test_every_value_of_the_pytorch_network_is_quantized() -> None:
     """Each convolution and the dense layer read and weigh integers; no batch norm is left."""
     text = tvmlab.load(digits_by_torchao().program).script()

@@ -14,6 +14,7 @@ import helpers_tuning_kernels as kernels
 import psutil
 import pytest
 import tvm
+from helpers_short import long
 
 from tvmlab import host_target
 from tvmlab.errors import TargetError, TuningError
@@ -129,6 +130,7 @@ def test_a_worker_that_is_lost_while_it_measures(others: set[int]) -> None:
         assert good(outcome)
 
 
+@long
 def test_ctrl_c_and_then_again(others: set[int]) -> None:
     with LocalMeasurer(host_target(), Measure(repeat=2, timeout=60), workers=2) as measurer:
         mine = workers() - others

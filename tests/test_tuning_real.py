@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-from helpers_short import ALL, examples
+from helpers_short import ALL, examples, long
 from tvm import relax
 from tvm.ir import IRModule
 
@@ -117,6 +117,7 @@ def small_module() -> IRModule:
     return build.finalize()
 
 
+@long
 def test_tuning_a_module_for_real(tmp_path):
     """With real kernels: records that `tvmlab.compile` takes, and the same answer as before."""
     module = small_module()

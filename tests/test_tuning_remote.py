@@ -231,6 +231,7 @@ def test_given_up_in_the_middle(farm: tuple[str, list[Running]]) -> None:
         assert good(outcome)
 
 
+@long
 def test_what_is_given_up_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even a kernel whose turn comes when all that ran has been ended already."""
     killed, kill, run = threading.Event(), remote_batch.Seats.kill, remote_batch.Seats.run

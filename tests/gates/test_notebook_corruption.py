@@ -134,6 +134,7 @@ BLIND: dict[str, Blind] = {
 }
 
 
+@long
 def test_what_nbval_is_blind_to(tmp_path: Path) -> None:
     """If one of these begins to fail, nbval has learnt to see it and a rule can go."""
     value = json.loads(dumps(good()))
