@@ -13,6 +13,7 @@ import tvm
 import tvm_ffi
 from helpers_cli import Program
 from helpers_rpc import KEY, farm, server
+from helpers_short import long
 
 import tvmlab
 from tvmlab import bench, models
@@ -79,7 +80,7 @@ def test_code_is_dumped(program: Program) -> None:
     ]
 
 
-@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("layout", [pytest.param("NCHW", marks=long), "NHWC"])
 def test_a_layout_keeps_the_numbers(layout: str, program: Program, package: str) -> None:
     assert program(f"compile digits_resnet -o l.tar --desired-layout {layout}").code == 0
     np.testing.assert_allclose(

@@ -196,7 +196,7 @@ def small() -> torch.nn.Module:
     ).eval()
 
 
-@pytest.mark.parametrize("count", [1, 5])
+@pytest.mark.parametrize("count", [1, pytest.param(5, marks=long)])
 def test_any_module_with_its_calibration(count: int) -> None:
     x = np.random.default_rng(0).standard_normal((count, 3, 8, 8), "float32")
     made = quantized.quantized_torch(small(), calibration=x)

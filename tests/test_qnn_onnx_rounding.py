@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers_short import long
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
@@ -123,7 +124,9 @@ def test_quantize_rounds_halves_to_even(scale: float, zero: int) -> None:
     assert arithmetic.quantize(ties, 1.0, 0, rounding="ONNX").tolist() == [0, 2, 2, 0]
 
 
-@pytest.mark.parametrize(("form", "activations"), [("QDQ", "uint8"), ("QOperator", "int8")])
+@pytest.mark.parametrize(
+    ("form", "activations"), [("QDQ", "uint8"), pytest.param("QOperator", "int8", marks=long)]
+)
 def test_the_digits_have_its_bits(form: Any, activations: Any) -> None:
     if not exact_products():
         pytest.skip("ONNX Runtime's sums of uint8 times int8 are not exact on this processor")

@@ -141,7 +141,9 @@ def test_tflite() -> None:
 # PyTorch
 
 
-@pytest.mark.parametrize("kind", [pytest.param("traced", marks=long), "exported", "module"])
+@pytest.mark.parametrize(
+    "kind", [*(pytest.param(kind, marks=long) for kind in ("traced", "exported")), "module"]
+)
 def test_pytorch(kind: str) -> None:
     network = models.torch_digits_resnet().eval()
     x = models.digits().x_test[:1]

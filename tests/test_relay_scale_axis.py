@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from helpers_short import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -154,7 +155,7 @@ def test_a_long_chain() -> None:
     assert operators(transform.FoldScaleAxis()(mod))["multiply"] == 1
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(st.lists(st.sampled_from("cgsbnrt"), min_size=2, max_size=6))
 def test_any_order(steps: list[str]) -> None:
     x = relay.var("x", shape=X)

@@ -12,6 +12,7 @@ import pytest
 import tvm_ffi
 from helpers_forked import forked
 from helpers_networks import by_onnxruntime
+from helpers_short import long
 
 import tvmlab
 from tvmlab import models
@@ -35,6 +36,7 @@ def script(folder: Path, text: str, fails: bool = False) -> subprocess.Completed
     return run(path, folder=folder, fails=fails)
 
 
+@long
 def test_a_network_from_onnx_to_its_classes(tmp_path: Path) -> None:
     picture = models.digits().x_test[:1]
     np.save(tmp_path / "picture.npy", picture)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
+from helpers_short import long
 from tvm import relax
 
 import tvmlab
@@ -125,7 +126,7 @@ def test_a_network_is_read_as_it_was_printed(integers: tvm.IRModule) -> None:
     assert tvm_ffi.structural_equal(tvm.ir.load_json(tvm.ir.save_json(integers)), integers)
 
 
-@pytest.mark.parametrize("order", ["tvm, tvmlab", "tvmlab, tvm"])
+@pytest.mark.parametrize("order", [pytest.param("tvm, tvmlab", marks=long), "tvmlab, tvm"])
 def test_a_process_that_imported_no_more_than_tvmlab_reads_it(
     order: str, integers: tvm.IRModule, tmp_path: Path
 ) -> None:

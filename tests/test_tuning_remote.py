@@ -119,7 +119,7 @@ CROWD = tvm.target.Target({"kind": "llvm", "num-cores": 5000})
 
 
 @pytest.mark.parametrize(("target", "why"), [(BEYOND, "it lacks "), (CROWD, "num-cores is 5000")])
-@pytest.mark.parametrize("first", ["measure", "duel"])
+@pytest.mark.parametrize("first", ["measure", pytest.param("duel", marks=long)])
 def test_servers_that_cannot_run_the_target(
     target: tvm.target.Target, why: str, first: str, farm: tuple[str, list[Running]]
 ) -> None:

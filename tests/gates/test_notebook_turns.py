@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from helpers_short import long
 from nbformat import NotebookNode
 from notebook_form import IGNORED, dumps, load
 from notebook_rules import ROOT
@@ -89,6 +90,7 @@ def test_the_cells_that_measure_are_there(number: str) -> None:
     assert 0 < len(alone) < len(cells)
 
 
+@long
 def test_a_notebook_that_says_nothing_of_itself_runs_too(tmp_path: Path) -> None:
     notebook = good()
     del notebook.metadata["tvmlab"]
