@@ -27,12 +27,12 @@ DOOR, ROOM = (
 # The notebooks that hold times against each other, in the cells whose output nbval ignores, ...
 MEASURING = ("02", "03", "04", "05")
 # ... and other cells, by their ids, in which a time is measured that the notebook holds to. What 07
-# and 09 only count, only draw or only wait for may have others beside it: a tuner's verdicts are
-# duels, and no claim of 07 is about who is the fastest.
+# and 09 only count or only draw may have others beside it, and so may a tuner: its verdicts are
+# duels, of which company slows both sides.
 MEASURED_HERE = {
     "01": {"objects"},
     "03": {"kernels"},
-    "07": {"grid", "times"},
+    "07": {"measurer", "grid", "times", "machines-run"},
     "08": {"bench-check"},
     "09": {"question", "kernel", "perf", "profile", "callgrind", "gain", "after"},
     "11": {"profile-rivals"},

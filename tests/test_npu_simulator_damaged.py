@@ -98,8 +98,7 @@ def drive(driver, folder, datas):
     return lines
 
 
-@long  # test_package_mutated drives another program under them
-@pytest.mark.parametrize("mend", [False, True])
+@pytest.mark.parametrize("mend", [pytest.param(False, marks=long), True])
 def test_no_sanitizer_finds_anything(driver, tmp_path, mend):
     whole, *lines = drive(driver, tmp_path, [DATA, *damages(2, mend)])
     assert whole.startswith("done ")

@@ -13,7 +13,6 @@ import helpers_rpc as farms
 import pytest
 from helpers_models import array, dense, model, node, said
 from helpers_rpc import KEY, Running
-from helpers_short import long
 from tvm.script import ir as I
 from tvm.script import relax as R
 
@@ -155,7 +154,6 @@ def test_no_server_is_free(farm: str, saved: Path, monkeypatch: pytest.MonkeyPat
             RemoteExecutable(saved, tracker=farm, key=KEY)
 
 
-@long
 def test_upstreams_server_is_refused(saved: Path) -> None:
     running, address = farms.tracker()
     try:

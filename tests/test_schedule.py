@@ -223,17 +223,20 @@ import numpy as np, tvmlab
 total = hashlib.sha256()
 for name in ("digits", "layers"):
     with np.load(name + ".npz") as inputs:
-        found = tvmlab.load_executable(name + ".tar")(*inputs.values())
+        found = tvmlab.load_executable(name + "-{threads}.tar")(*inputs.values())
     for result in found if isinstance(found, tuple) else [found]:
         total.update(result.tobytes())
 print(tvmlab.target.runtime_threads(), total.hexdigest())
 """
     digits = tvmlab.load(models.digits_resnet().proto), [array(1, 1, 8, 8)]
+    counts, here = (1, 2, 5), tvmlab.host_target()
     for name, (mod, inputs) in {"digits": digits, "layers": module(THREADED)}.items():
-        tvmlab.compile(mod).save(tmp_path / f"{name}.tar")
         np.savez(tmp_path / f"{name}.npz", *inputs)
+        for threads in counts:  # Each schedule is one for its number of threads.
+            target = {**dict(here.export()), "num-cores": threads}
+            tvmlab.compile(mod, target).save(tmp_path / f"{name}-{threads}.tar")
     said = {}
-    for threads in (1, 2, 5):
+    for threads in counts:
         done = forked(
             "-c",
             code.replace("{threads}", str(threads)),

@@ -288,7 +288,7 @@ def test_one_hangs_one_is_lost_one_comes_and_then_the_tracker_goes(
         late[0].end()
 
 
-@long  # what is done then, with servers that are made up, the next test says
+@long
 def test_a_kernel_whose_server_is_lost_is_measured_elsewhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
