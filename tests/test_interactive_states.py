@@ -17,7 +17,7 @@ from tvmlab.errors import InputError
 from tvmlab.interactive import loop_nest, matched, memory
 from tvmlab.interactive.loops import Visit, visits
 from tvmlab.plot import COLOURS
-from tvmlab.relay.dataflow_pattern import is_constant, is_op, is_var, wildcard
+from tvmlab.relay.dataflow_pattern import is_constant, is_op, is_tuple, is_var, wildcard
 
 LENGTH = 20
 
@@ -149,9 +149,69 @@ def test_parts_of_a_pattern_have_names() -> None:
     )
     assert why(is_var("y")) == "the variable y"
     assert why(is_var()) == "a variable"
-    assert why(is_op("tanh")(wildcard()).has_dtype("int8")) == (
-        "tanh with another type or other attributes"
+    assert why(is_op("tanh")(wildcard()).has_dtype("int8")) == "tanh of dtype int8"
+    assert why(is_op("tanh")(wildcard()).has_shape((4,))) == "tanh of shape (4)"
+    assert why(is_op("tanh")(wildcard()).has_attr({"axis": 1})) == "tanh with axis=1"
+    assert why(is_op("exp")) == "exp itself, not a call of it"
+    assert why(is_tuple([wildcard()])) == "a tuple"
+    exp = is_op("exp")(wildcard())
+    assert why(exp.dominates(is_op("add")(None), wildcard())) == "exp that add dominates"
+
+
+def test_a_wrong_number_of_operands_is_told() -> None:
+    says = matched(is_op("nn.relu")(is_op("add")(wildcard())), SUM).says
+    assert says == (
+        "The pattern does not match: add has 2 operands, and the pattern names 1 operand. "
+        "It reached nn.relu. Outside of it: tanh."
     )
+    # As many as Relay has: Relax has the value of a pad as an attribute.
+    padded = graph(relay.nn.pad(x, [(0, 0), (1, 1)]))
+    assert "nn.pad has 2 operands" in matched(is_op("nn.pad")(wildcard()), padded).says
+    assert "It covers nn.pad" in matched(is_op("nn.pad")(wildcard(), is_constant()), padded).says
+
+
+def test_a_condition_that_fails_at_the_last_operator() -> None:
+    says = matched(is_op("tanh")(None).has_dtype("int8"), SUM).says
+    assert says == (
+        "The pattern does not match: tanh stands where the pattern wants tanh of dtype int8. "
+        "Outside of it: add, nn.relu."
+    )
+
+
+@pytest.mark.parametrize("pattern", [wildcard(), is_var(), is_constant()])
+def test_a_pattern_of_no_operator(pattern: Any) -> None:
+    says = matched(pattern, SUM).says
+    assert says == "The pattern matches. It covers no operator. Outside of it: add, nn.relu, tanh."
+
+
+def test_an_operator_without_its_call() -> None:
+    says = matched(is_op("add"), SUM).says
+    assert says.startswith("The pattern matches nowhere: it is the operator add alone.")
+    assert matched(is_op("add")(None), SUM).says.startswith("The pattern matches. It covers add.")
+
+
+def test_a_sum_is_taken_either_way_around() -> None:
+    turned = is_op("nn.relu")(is_op("add")(is_constant(), is_op("tanh")(wildcard())))
+    mod = graph(relay.nn.relu(relay.add(relay.tanh(x), one)))
+    assert matched(turned, mod).says.startswith("The pattern matches. It covers tanh, add, nn.relu")
+    says = matched(turned, graph(relay.nn.relu(relay.add(relay.exp(x), one)))).says
+    assert "match: exp stands where the pattern wants tanh. It reached add, nn.relu." in says
+
+
+def test_all_of_a_dominated_path_is_covered() -> None:
+    path = is_op("nn.relu")(wildcard())
+    pattern = is_op("tanh")(wildcard()).dominates(is_op("add")(None), path)
+    assert matched(pattern, SUM).says == (
+        "The pattern matches. It covers add, nn.relu, tanh. No operator is outside."
+    )
+
+
+def test_fields_of_a_tuple_are_followed() -> None:
+    both = relay.concatenate([relay.tanh(x), relay.exp(x)], axis=0)
+    parts = [is_op("tanh")(wildcard()), is_op("tanh")(wildcard())]
+    says = matched(is_op("concatenate")(is_tuple(parts)), graph(both)).says
+    assert "exp stands where the pattern wants tanh" in says
+    assert "It reached tanh, concatenate." in says
 
 
 def test_behind_a_condition_the_walk_goes_on() -> None:
@@ -188,6 +248,9 @@ def test_what_is_no_pattern_is_refused() -> None:
         matched("nn.relu", SUM)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="no function main"):
         matched(RELU, IRModule())
+    for none in (None, SUM["main"]):
+        with pytest.raises(InputError, match="is no module"):
+            matched(RELU, none)  # type: ignore[arg-type]
 
 
 def row(name: str, cycles: int, floor: float, pace: float) -> Any:

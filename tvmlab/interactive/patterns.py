@@ -3,50 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import Any
 
 from tvm import relax
-from tvm.ir import IRModule
+from tvm.ir import IRModule, Op
 
 from ..errors import InputError
 from ..plot import Box
 from ..relay import analysis
-from ..relay.dataflow_pattern import (
-    AltPattern,
-    AttrPattern,
-    CallPattern,
-    ConstantPattern,
-    DataTypePattern,
-    DFPattern,
-    ExprPattern,
-    ShapePattern,
-    TypePattern,
-    VarPattern,
-    WildcardPattern,
-)
+from ..relay.dataflow_pattern import CallPattern, DFPattern, ExprPattern
+from .attempt import KINDS, Attempt, attempt, name_of, wanted
 from .choices import State
 from .graphs import graph
 
-__all__ = ["KINDS", "matched"]
-
-#: What can be said of a node, in the order of the legend.
-KINDS = ("covered by the pattern", "the match stops here", "outside")
-
-
-_CONDITIONS = (AttrPattern, DataTypePattern, ShapePattern, TypePattern)
-
-
-@dataclass
-class _Attempt:
-    """How far a pattern and a graph agree: by expression its kind, and why it stopped."""
-
-    reached: dict[relax.Expr, str] = field(default_factory=dict)
-    reasons: list[str] = field(default_factory=list)
-
-    @property
-    def covered(self) -> int:
-        return list(self.reached.values()).count(KINDS[0])
+__all__ = ["matched"]
 
 
 def matched(pattern: DFPattern, mod: IRModule) -> State:
@@ -78,114 +47,66 @@ def matched(pattern: DFPattern, mod: IRModule) -> State:
             where="interactive.matched",
             fix="build it with tvmlab.relay.dataflow_pattern",
         )
-    if "main" not in {one.name_hint for one in mod.get_global_vars()}:
-        raise InputError("the module has no function main", where="interactive.matched")
+    main = mod["main"] if isinstance(mod, IRModule) and "main" in _functions(mod) else None
+    if not isinstance(main, relax.Function):
+        raise InputError(
+            "the module has no function main of Relax's"
+            if isinstance(mod, IRModule)
+            else f"a {type(mod).__name__} is no module",
+            where="interactive.matched",
+            fix="make one: relay.IRModule.from_expr(relay.Function([x], body))",
+        )
     nodes: list[relax.Expr] = []
-    analysis.post_order_visit(mod["main"].body, nodes.append)
-    best, complete = _Attempt(), False
-    for node in nodes:
-        attempt = _Attempt()
-        _follow(pattern, node, attempt)
-        whole = pattern.match(node)
-        if (whole, attempt.covered) > (complete, best.covered):
-            best, complete = attempt, whole
-    return State(graph(_boxes(nodes, best), KINDS), _told(pattern, nodes, best, complete))
+    analysis.post_order_visit(main.body, nodes.append)
+    nodes = [node for node in nodes if not isinstance(node, Op)]
+    best = max((attempt(pattern, node) for node in nodes), key=lambda one: one.rank)
+    return State(graph(_boxes(nodes, best), KINDS), _told(pattern, nodes, best))
 
 
-def _follow(pattern: DFPattern, expr: relax.Expr, attempt: _Attempt) -> None:
-    """Walk down a pattern and a graph together."""
-    pattern = _inner(pattern, expr)
-    if isinstance(pattern, CallPattern) and _begins(pattern, expr):
-        attempt.reached[expr] = KINDS[0]
-        for part, operand in zip(pattern.args or (), expr.args, strict=False):
-            _follow(part, operand, attempt)
-    elif not pattern.match(expr):
-        attempt.reached[expr] = KINDS[1]
-        attempt.reasons.append(f"{_name(expr)} stands where the pattern wants {_wanted(pattern)}")
-    elif not isinstance(pattern, WildcardPattern):
-        attempt.reached[expr] = KINDS[0]
+def _functions(mod: IRModule) -> set[str]:
+    return {one.name_hint for one in mod.get_global_vars()}
 
 
-def _inner(pattern: DFPattern, expr: relax.Expr) -> DFPattern:
-    """Take conditions off, and choose between alternatives, as far as the expression decides it."""
-    if isinstance(pattern, _CONDITIONS):
-        # Stop at a condition where it is the condition that fails.
-        if pattern.match(expr) or not pattern.pattern.match(expr):
-            return _inner(pattern.pattern, expr)
-    elif isinstance(pattern, AltPattern):
-        for fits in (lambda side: side.match(expr), lambda side: _begins(side, expr)):
-            for side in (pattern.left, pattern.right):
-                if fits(side):
-                    return _inner(side, expr)
-    return pattern
-
-
-def _begins(pattern: DFPattern, expr: relax.Expr) -> bool:
-    """Say whether a pattern's last operator is this call's, whatever its operands are."""
-    if isinstance(pattern, AltPattern):
-        return _begins(pattern.left, expr) or _begins(pattern.right, expr)
-    if isinstance(pattern, _CONDITIONS):
-        return _begins(pattern.pattern, expr)
-    if not isinstance(pattern, CallPattern) or not isinstance(expr, relax.Call):
-        return False
-    return pattern.op.match(expr.op)
-
-
-def _boxes(nodes: list[relax.Expr], attempt: _Attempt) -> dict[str, Box]:
+def _boxes(nodes: list[relax.Expr], made: Attempt) -> dict[str, Box]:
     tensors = [e for e in nodes if isinstance(e.ty, relax.TensorType) and e.ty.ndim > 0]
     names = {expr: str(number) for number, expr in enumerate(tensors)}
-    made = {}
+    drawn = {}
     for expr in tensors:
         operands = [names[one] for one in getattr(expr, "args", ()) if one in names]
-        kind = attempt.reached.get(expr, KINDS[2])
-        made[names[expr]] = Box(f"{_name(expr)}\n{expr.ty.dtype}", kind, operands)
-    return made
+        kind = made.reached.get(expr, KINDS[2])
+        drawn[names[expr]] = Box(f"{name_of(expr)}\n{expr.ty.dtype}", kind, operands)
+    return drawn
 
 
-def _name(expr: relax.Expr) -> str:
-    """Give the name that Relay had for an operator, or say what else it is."""
-    if isinstance(expr, relax.Call):
-        name: str = expr.op.name.removeprefix("relax.").removeprefix("relay.")
-        return "cast" if name == "astype" else name
-    if isinstance(expr, relax.Var):
-        return str(expr.name_hint)
-    return "tuple" if isinstance(expr, (relax.Tuple, relax.TupleGetItem)) else "constant"
-
-
-def _wanted(pattern: Any) -> str:
-    """Say what a pattern takes."""
-    if isinstance(pattern, AltPattern):
-        return f"{_wanted(pattern.left)} or {_wanted(pattern.right)}"
-    if isinstance(pattern, CallPattern):
-        return _wanted(pattern.op)
-    if isinstance(pattern, ExprPattern):
-        return min(pattern.names) if pattern.names else "one certain expression"
-    if isinstance(pattern, ConstantPattern):
-        return "a constant"
-    if isinstance(pattern, VarPattern):
-        return f"the variable {pattern.name}" if pattern.name else "a variable"
-    if isinstance(pattern, WildcardPattern):
-        return "anything"
-    if isinstance(pattern, _CONDITIONS):
-        return f"{_wanted(pattern.pattern)} with another type or other attributes"
-    return "something else"
-
-
-def _told(pattern: DFPattern, nodes: list[relax.Expr], attempt: _Attempt, complete: bool) -> str:
+def _told(pattern: DFPattern, nodes: list[relax.Expr], made: Attempt) -> str:
     """Say what one sees, and why."""
-    if not attempt.covered:
-        return f"The pattern matches nowhere: no operator here is {_wanted(pattern)}, its last one."
+    if not made.begun:
+        if isinstance(pattern, ExprPattern) and pattern.names:
+            name = min(pattern.names)
+            return (
+                f"The pattern matches nowhere: it is the operator {name} alone. For a call of it, "
+                f'give it patterns of its operands, or None for any: is_op("{name}")(None).'
+            )
+        is_call = isinstance(pattern, CallPattern)
+        missing = f"no operator here is {wanted(pattern)}, its last one"
+        return (
+            "The pattern matches nowhere: "
+            f"{missing if is_call else f'nothing here is {wanted(pattern)}'}."
+        )
     calls = [node for node in nodes if isinstance(node, relax.Call)]
 
     def named(kind: str) -> str:
-        return ", ".join(_name(e) for e in calls if attempt.reached.get(e, KINDS[2]) == kind)
+        return ", ".join(name_of(e) for e in calls if made.reached.get(e, KINDS[2]) == kind)
 
-    if complete:
-        says = f"The pattern matches. It covers {named(KINDS[0])}."
+    if made.whole:
+        says = f"The pattern matches. It covers {named(KINDS[0]) or 'no operator'}."
     else:
-        counted = Counter(attempt.reasons).items()
+        counted = Counter(made.reasons).items()
         each = [f"{why}, {count} times" if count > 1 else why for why, count in counted]
         why = "; ".join(each) or "two of its parts had to be one expression"
-        says = f"The pattern does not match: {why}. It reached {named(KINDS[0])}."
+        reached = named(KINDS[0])
+        says = f"The pattern does not match: {why}." + (
+            f" It reached {reached}." if reached else ""
+        )
     left = named(KINDS[2])
     return f"{says} Outside of it: {left}." if left else f"{says} No operator is outside."
