@@ -84,6 +84,18 @@ class DFPattern:
         return self | option_constructor(self)
 
 
+def _checked(part: DFPattern) -> DFPattern:
+    """Refuse a part that is no pattern, where it is written and not where it is matched."""
+    if not isinstance(part, DFPattern):
+        raise RelayError(
+            f"A part of a pattern is {part!r}, of type {type(part).__module__}."
+            f"{type(part).__name__}: no pattern of Relay's language.",
+            where="dataflow_pattern",
+            fix="Take wildcard() for anything; TVM's own tvm.relax.dpl is another language.",
+        )
+    return part
+
+
 class ExprPattern(DFPattern):
     """Matches one expression by its structure, or an operator.
 
@@ -133,8 +145,8 @@ class CallPattern(DFPattern):
     """Matches a call; `args` is None for any arguments."""
 
     def __init__(self, op: DFPattern, args: Sequence[DFPattern] | None) -> None:
-        self.op = op
-        self.args = None if args is None else list(args)
+        self.op = _checked(op)
+        self.args = None if args is None else [_checked(one) for one in args]
 
     def parts(self) -> list[DFPattern]:
         """Give the operator's pattern, then the arguments'."""
@@ -183,7 +195,7 @@ class TuplePattern(DFPattern):
     """Matches a tuple; `fields` is None for any number of anything."""
 
     def __init__(self, fields: Sequence[DFPattern] | None) -> None:
-        self.fields = None if fields is None else list(fields)
+        self.fields = None if fields is None else [_checked(one) for one in fields]
 
     def parts(self) -> list[DFPattern]:
         """Give the fields' patterns."""
@@ -214,8 +226,8 @@ class AltPattern(DFPattern):
     """Matches what one of two patterns matches, the left one first."""
 
     def __init__(self, left: DFPattern, right: DFPattern) -> None:
-        self.left = left
-        self.right = right
+        self.left = _checked(left)
+        self.right = _checked(right)
 
     def parts(self) -> list[DFPattern]:
         """Give the two patterns."""
