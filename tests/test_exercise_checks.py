@@ -55,9 +55,16 @@ def test_a_check_prints_and_returns_nothing(capsys: pytest.CaptureFixture[str]) 
     assert check_four.__doc__ == "Check that an answer is four."
 
 
-def test_a_mistake_of_the_check_itself_is_raised() -> None:
+def test_a_call_with_other_arguments_is_raised() -> None:
     with pytest.raises(TypeError):
         check_four()
+
+
+def test_an_answer_that_no_check_thought_of_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    check_four(np.ones(2))
+    said = capsys.readouterr().out
+    assert said.startswith("not yet: the check cannot judge this answer: ValueError: The truth ")
+    assert "(test_exercise_checks.py, line " in said
 
 
 def learned(source: str, name: str) -> Callable[..., object]:
@@ -81,6 +88,21 @@ def test_what_a_learner_wrote_is_called() -> None:
     assert hint(call, int, object()).startswith("int(...) raises TypeError")
     assert hint(call, None, 2) == "None is no function"
     assert hint(call, list(range(40))) == "something of type list is no function"
+
+
+def test_a_way_out_of_the_process_is_told() -> None:
+    leaves = learned("import sys\ndef leaves():\n    sys.exit(3)\n", "leaves")
+    assert hint(call, leaves) == "leaves() raises SystemExit: 3\n  in the line: sys.exit(3)"
+
+
+def test_what_cannot_be_written_is_named_by_its_type() -> None:
+    class Odd:
+        def __repr__(self) -> str:
+            raise RuntimeError("no")
+
+    for value in (Odd(), 10**5000):
+        said = hint(listed, lambda _, value=value: value, "x")
+        assert said.endswith(f"gives something of type {type(value).__name__}, expected a list")
 
 
 def test_a_missing_return_is_told() -> None:
@@ -124,6 +146,7 @@ def test_whole_numbers() -> None:
     assert hint(whole, True, "n") == "n is True, expected a whole number"
     assert hint(whole, 0, "n") == "n is 0, expected at least 1"
     assert whole(-7, "n", least=None) == -7
+    assert hint(whole, -(10**5000), "n") == "n is something of type int, expected at least 1"
     taken = whole(np.int8(100), "n")
     assert (taken + taken, type(taken)) == (200, int)  # as Python counts
 
@@ -132,6 +155,7 @@ def test_whole_numbers() -> None:
 def test_numbers(value: object) -> None:
     assert type(number(value, "n")) is float
     assert number(value, "n") == 2
+    assert hint(number, 10**400, "n") == "n is larger than any float"
 
 
 @pytest.mark.parametrize("value", ["2", None, True, 2j, [2], np.ones(1)])

@@ -199,6 +199,10 @@ def test_rules_that_hold_for_most_numbers(
         ((Path("/bin/deploy"), 0x4010), "the file is of type PosixPath, expected a text"),
         (("/bin/deploy", "0x4010"), "the place is of type str, expected a whole number"),
         (("/bin/deploy", np.ones(2)), "the place is of type ndarray, expected a whole number"),
+        (
+            ("/bin/deploy", np.ones(2), 3),
+            "a place is a file and where in it, and here are 3 things",
+        ),
     ],
 )
 def test_places_of_other_types(
@@ -210,6 +214,8 @@ def test_places_of_other_types(
 @pytest.mark.parametrize(
     ("shape", "says"),
     [
+        (64, "<lambda>(...) gives 64, expected a shape: the sizes of a convolution's weights"),
+        ((64, 64, 3.5, 3), "(64, 64, 3.5, 3) is no shape: a size is a whole number"),
         ((64, 64, 3), "(64, 64, 3) is 3 sizes, and a convolution's weights have four"),
         ((3, 3, 64, 64), "the sizes of (3, 3, 64, 64) stand in another order than in the network"),
         ((64, 32, 1, 1), "the network of the digits has larger weights than (64, 32, 1, 1)"),
@@ -219,9 +225,7 @@ def test_places_of_other_types(
         ),
     ],
 )
-def test_shapes_of_other_weights(
-    shape: tuple[int, ...], says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_shapes_of_other_weights(shape: Any, says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert hint(capsys, "check_largest", lambda mod: shape) == says
 
 

@@ -16,6 +16,7 @@ from helpers_relay_patterns import (
     var,
 )
 from tvm import ir, relax
+from tvm.relax import dpl
 
 from tvmlab import errors
 from tvmlab.relay import dataflow_pattern as dp
@@ -88,6 +89,21 @@ def test_an_unknown_operator_is_named_with_the_closest_one():
     with pytest.raises(errors.RelayError, match="conf2d") as caught:
         is_op("nn.conf2d")
     assert "nn.conv2d" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: is_op("nn.pad")(None, wildcard()),
+        lambda: is_op("nn.relu")(dpl.wildcard()),
+        lambda: is_op("nn.relu")("x"),
+        lambda: wildcard() | 3,
+        lambda: is_tuple([wildcard(), None]),
+    ],
+)
+def test_a_part_that_is_no_pattern_is_refused_where_it_is_written(make):
+    with pytest.raises(errors.RelayError, match="no pattern of Relay's language"):
+        make()
 
 
 # What matches.

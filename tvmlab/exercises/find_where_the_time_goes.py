@@ -10,9 +10,10 @@ from numbers import Integral
 from pathlib import Path
 
 from .. import toolchain
+from .._telling import several
 from ..errors import ToolchainError
 from .compilers import complaint
-from .verdict import NotYet, call, exercise, number, written
+from .verdict import NotYet, asking, call, exercise, number, written
 
 __all__ = ["check_gain", "check_holes", "check_whose"]
 
@@ -69,7 +70,7 @@ def check_whose(whose: Callable[[int, str], tuple[str, int] | None]) -> str:
     for address, (wanted, why) in PLACES.items():
         found = call(whose, address, MAPS, returns=False)
         found = tuple(found) if isinstance(found, list) else found
-        if not isinstance(found, tuple | None) or _other_types(found) or found != wanted:
+        if _other_types(found) or not _same(found, wanted):
             lines = "\n  ".join(MAPS.splitlines())
             raise NotYet(
                 f"{address:#x} is {_shown(wanted)}, and whose gives {_shown(found)}: "
@@ -79,9 +80,20 @@ def check_whose(whose: Callable[[int, str], tuple[str, int] | None]) -> str:
     return "every address has its file"
 
 
+def _same(found: object, wanted: tuple[str, int] | None) -> bool:
+    """Compare a place, or none; what is longer may hold what cannot be compared."""
+    if not isinstance(found, tuple) or wanted is None:
+        return found is wanted
+    return len(found) == len(wanted) and found == wanted
+
+
 def _other_types(place: object) -> str:
-    """Say of a pair that it is not of a text and a whole number; nothing of all else."""
-    if not isinstance(place, tuple) or len(place) != 2 or place[0] is None:
+    """Say of a tuple that it is not of a text and a whole number; nothing of all else."""
+    if not isinstance(place, tuple):
+        return ""
+    if len(place) != 2:
+        return f"a place is a file and where in it, and here are {several(len(place), 'thing')}"
+    if place[0] is None:
         return ""
     if not isinstance(place[0], str):
         return f"the file is of type {type(place[0]).__name__}, expected a text"
@@ -130,7 +142,8 @@ def check_holes(fields: str, *, size: int) -> str:
             toolchain.run("g++ -std=c++17 -fmax-errors=1 layer.cc -o layer", cwd=place)
         except ToolchainError as error:
             raise NotYet(_refused(error)) from error
-        found = int(toolchain.run("./layer", cwd=place).output)
+        with asking("a program with this struct does not run to its end"):
+            found = int(toolchain.run("./layer", cwd=place).output)
     if found > size:
         raise NotYet(f"{found} bytes, of which {found - size} are holes")
     return f"{size} bytes"

@@ -9,12 +9,11 @@ from types import FunctionType
 
 import tvm
 
+from ..relay.dataflow_pattern import DFPattern
 from .verdict import NotYet, call, of_type
 
-__all__ = ["LINES", "RELAY_PATTERN", "changed", "difference", "with_main"]
+__all__ = ["LINES", "changed", "difference", "relay_pattern", "with_main"]
 
-# What of the two languages a learner is asked for.
-RELAY_PATTERN = "a pattern of Relay's language, from tvmlab.relay.dataflow_pattern"
 LINES = 15  # of a difference, the last of which may say how many are left out
 # Names that a printer counts up. One operator more or less shifts all that come after it.
 COUNTED = re.compile(r"%\d+|\b(?:lv|gv)\d*\b")
@@ -32,6 +31,20 @@ def with_main(value: object, name: str) -> tvm.IRModule:
     if "main" not in (variable.name_hint for variable in mod.functions):
         raise NotYet(f"{name} has no function main")
     return mod
+
+
+def relay_pattern(make: Callable[[], DFPattern], name: str) -> DFPattern:
+    """Take a pattern of Relay's from a learner's function, called `name`.
+
+    Raises
+    ------
+    NotYet
+        It is the pattern itself, it fails, or it gives something else.
+    """
+    if isinstance(make, DFPattern):
+        raise NotYet(f"{name} is a pattern, expected a function that returns one")
+    expected = "a pattern of Relay's language, from tvmlab.relay.dataflow_pattern"
+    return of_type(call(make), DFPattern, f"{name}()", expected)
 
 
 def changed(

@@ -11,9 +11,9 @@ from tvm import relax
 from tvm.relax import dpl
 
 from .. import relay
-from ..relay.dataflow_pattern import DFPattern
-from .ir import RELAY_PATTERN, changed, difference
-from .verdict import NotYet, asking, call, exercise, of_type
+from ..relay.dataflow_pattern import DFPattern, DFPatternCallback, is_op, rewrite
+from .ir import changed, difference, relay_pattern
+from .verdict import NotYet, asking, exercise
 
 __all__ = ["check_drop_requantize", "check_fold_pad", "check_pad_stops"]
 
@@ -25,7 +25,22 @@ DROPPED = """def @main(%x: Tensor[(1, 4), int8]) {
   qnn.requantize(%1, 0.5f, 4, 0.25f, 4, out_dtype="uint8")
 }
 """
+# Where the backend wants constants: the operands of each operator that it names.
+KNOWN = {"qnn.conv2d": range(1, 6), "nn.bias_add": range(1, 2), "qnn.requantize": range(1, 5)}
 REQUANTIZES = 4  # in the notebook's example
+# Another, of which the first and the last change nothing.
+OTHER = """def @main(%x: Tensor[(2, 3), uint8]) {
+  %0 = qnn.requantize(%x, 0.25f, 7, 0.25f, 7, out_dtype="uint8");
+  %1 = qnn.requantize(%0, 0.25f, 7, 0.125f, 7, out_dtype="uint8");
+  %2 = qnn.requantize(%1, 0.125f, 7, 0.125f, 7, out_dtype="int8");
+  qnn.requantize(%2, 0.125f, 7, 0.125f, 7, out_dtype="int8")
+}
+"""
+OTHER_DROPPED = """def @main(%x: Tensor[(2, 3), uint8]) {
+  %0 = qnn.requantize(%x, 0.25f, 7, 0.125f, 7, out_dtype="uint8");
+  qnn.requantize(%0, 0.125f, 7, 0.125f, 7, out_dtype="int8")
+}
+"""
 # A pad with another width on each side, before a convolution that pads already.
 ASKEW = """def @main(%x: Tensor[(1, 1, 8, 8), uint8], %w: Tensor[(1, 1, 3, 3), int8]) {
   %0 = nn.pad(%x, 7f, pad_width=[[0, 0], [0, 0], [1, 0], [2, 1]]);
@@ -35,6 +50,13 @@ out_dtype="int32")
 """
 FOLDED = """def @main(%x: Tensor[(1, 1, 8, 8), uint8], %w: Tensor[(1, 1, 3, 3), int8]) {
   qnn.conv2d(%x, %w, 7, 0, 0.5f, 0.25f, padding=[3, 2, 0, 1], channels=1, kernel_size=[3, 3], \
+out_dtype="int32")
+}
+"""
+# Its borders are what stands beside them, though a value is named that is the zero point.
+MIRRORED = """def @main(%x: Tensor[(1, 1, 8, 8), uint8], %w: Tensor[(1, 1, 3, 3), int8]) {
+  %0 = nn.pad(%x, 7f, pad_width=[[0, 0], [0, 0], [1, 1], [1, 1]], pad_mode="reflect");
+  qnn.conv2d(%0, %w, 7, 0, 0.5f, 0.25f, padding=[0, 0, 0, 0], channels=1, kernel_size=[3, 3], \
 out_dtype="int32")
 }
 """
@@ -66,7 +88,7 @@ def check_pad_stops(
     padded, bare : tvm.IRModule
         The convolution with a pad, and without.
     """
-    pattern = of_type(call(broken), DFPattern, "broken()", RELAY_PATTERN)
+    pattern = relay_pattern(broken, "broken")
     with asking("the pattern cannot be followed"):
         at, where = (_stops(best(pattern, mod)[1]) for mod in (padded, bare))
     if pattern.match(padded["main"].body):
@@ -80,7 +102,34 @@ def check_pad_stops(
         raise NotYet(f"it does not take the convolution without a pad: {why}")
     if at != "nn.pad":
         raise NotYet(f"it stops at {at or 'no call'}, expected nn.pad")
+    _demands_constants(pattern, bare)
     return "it stops at the pad, and only there"
+
+
+def _demands_constants(pattern: DFPattern, bare: tvm.IRModule) -> None:
+    """See that what the pattern demanded besides the pad it still demands."""
+    for operator, operands in KNOWN.items():
+        for place in operands:
+            if pattern.match(rewrite(_Free(operator, place), bare["main"].body)):
+                raise NotYet(
+                    f"it stops at the pad, but takes a {operator} whose operand {place} is not "
+                    "known when the network is compiled: change what stands in front of the "
+                    "convolution, and nothing else"
+                )
+
+
+class _Free(DFPatternCallback):
+    """Puts a variable where an operator has a constant."""
+
+    def __init__(self, operator: str, place: int) -> None:
+        super().__init__(rewrite_once=True)
+        self.pattern = is_op(operator)(None)
+        self.place = place
+
+    def callback(self, pre: relax.Expr, post: relax.Expr, node_map: Any) -> relax.Expr:
+        operands = list(post.args)
+        operands[self.place] = relax.Var("free", operands[self.place].ty)
+        return relax.Call(post.op, operands, post.attrs, post.ty_args)
 
 
 def _stops(reached: dict[relax.Expr, str]) -> str:
@@ -117,6 +166,12 @@ def check_drop_requantize(
         )
     if not _same(found, wanted):
         raise NotYet(f"one is gone, and the module is not what is left\n{_shown(found, wanted)}")
+    other, wanted = (relay.fromtext(FIXED + text) for text in (OTHER, OTHER_DROPPED))
+    if not _same(found := _module(drop_requantize, other), wanted):
+        raise NotYet(
+            "the example is right, and another chain is not: compare the scale, the zero point and "
+            f"the type of each, whatever they are\n{_shown(found, wanted)}"
+        )
     return "what changes nothing is gone, and the other three are left"
 
 
@@ -147,7 +202,13 @@ def check_fold_pad(
         )
     weights = {"w": np.ones((1, 1, 3, 3), "int8")}
     askew, wanted = (relay.fromtext(FIXED + text, weights) for text in (ASKEW, FOLDED))
-    if not _same(found := _module(fold_pad, askew), wanted):
+    found = _module(fold_pad, askew)
+    if "nn.pad" in relay.analysis.list_op_freqs(found):
+        raise NotYet(
+            "the example is right, and another pad is left: its value is the zero point too, which "
+            f"is another one there\n{_shown(found, wanted)}"
+        )
+    if not _same(found, wanted):
         raise NotYet(
             "a pad of another width on each side goes to the wrong sides, or the convolution's own "
             f"padding is lost\n{_shown(found, wanted)}"
@@ -155,6 +216,12 @@ def check_fold_pad(
     more = relay.fromtext(FIXED + MORE, weights)
     if not _same(kept := _module(fold_pad, more), more):
         raise NotYet(f"a pad of the batch has to stay\n{_shown(kept, more)}")
+    mirrored = relay.fromtext(FIXED + MIRRORED, weights)
+    if not _same(kept := _module(fold_pad, mirrored), mirrored):
+        raise NotYet(
+            "a pad that mirrors the picture has to stay: a convolution's own padding puts one value"
+            f"\n{_shown(kept, mirrored)}"
+        )
     return "the convolution pads by itself, on every side as much as the pad did"
 
 

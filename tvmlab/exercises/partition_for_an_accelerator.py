@@ -17,8 +17,8 @@ from ..npu.isa import Instruction
 from ..npu.patterns import Entry
 from ..relay.dataflow_pattern import DFPattern
 from .arrays import same_values
-from .ir import RELAY_PATTERN
-from .verdict import NotYet, asking, call, exercise, listed, of_type
+from .ir import relay_pattern
+from .verdict import NotYet, asking, exercise, listed
 
 __all__ = ["check_addition_pattern", "check_bill"]
 
@@ -41,7 +41,7 @@ def check_addition_pattern(
     table : sequence of tuple
         A pattern table of `npu`, without one for additions.
     """
-    pattern = of_type(call(addition), DFPattern, "addition()", RELAY_PATTERN)
+    pattern = relay_pattern(addition, "addition")
     if not pattern.match(_made(ADD)):
         if pattern.match(relay.add(relay.var("x", shape=(1, 4)), relay.const(1.0))):
             raise NotYet("it takes an addition of floats, expected qnn.add")
@@ -109,7 +109,7 @@ def check_bill(
     for place, step in enumerate(steps):
         if not isinstance(step, Instruction):
             fix = f": call it, {step.__name__}()" if isinstance(step, FunctionType) else ""
-            raise NotYet(f"at {place} in the list is no instruction{fix}")
+            raise NotYet(f"what stands at {place} in the list is no instruction{fix}")
     with asking("these instructions are no program"):
         try:
             sums, moved, cycles = judge(steps)

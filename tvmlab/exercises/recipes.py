@@ -20,10 +20,11 @@ __all__ = ["check_as_input", "check_largest"]
 
 DIGITS = (64, 64, 3, 3)  # the largest weights in the network of the digits
 PICTURES = [*range(19), 25]  # the last is nowhere as bright as a scan can be
-FIRST = (2, 4, 9, 9)  # the largest of the two below
+# The larger of the two below; the other has more channels, is the last, and has the larger sum.
+FIRST, SECOND = (2, 4, 9, 9), (32, 2, 1, 1)
 TWO = """#[version = "0.0.5"]
 def @main(%x: Tensor[(1, 4, 9, 9), float32], %v: Tensor[(2, 4, 9, 9), float32],
-          %w: Tensor[(16, 2, 1, 1), float32]) {
+          %w: Tensor[(32, 2, 1, 1), float32]) {
   nn.conv2d(nn.conv2d(%x, %v, padding=[4, 4, 4, 4]), %w, kernel_size=[1, 1])
 }
 """
@@ -41,12 +42,12 @@ def check_largest(largest: Callable[[tvm.IRModule], Iterable[int]]) -> str:
     found = _shape(largest, load(models.digits_resnet()))
     if found != DIGITS:
         raise NotYet(_smaller(found))
-    weights = {"v": np.ones(FIRST, "float32"), "w": np.ones((16, 2, 1, 1), "float32")}
+    weights = {"v": np.ones(FIRST, "float32"), "w": np.ones(SECOND, "float32")}
     other = _shape(largest, relay.fromtext(TWO, params=weights))
     if other != FIRST:
         raise NotYet(
-            f"of weights of the shapes {FIRST} and (16, 2, 1, 1) it gives {other}: count the "
-            "numbers, not the channels, and not the place"
+            f"of weights of the shapes {FIRST} and {SECOND} it gives {other}: count the numbers, "
+            "which is the product of the sizes"
         )
     return f"{found} {other}"
 
@@ -64,9 +65,14 @@ def _smaller(found: tuple[int, ...]) -> str:
 
 def _shape(largest: Callable[..., Iterable[int]], mod: tvm.IRModule) -> tuple[int, ...]:
     """Take a shape from a learner: numbers of Python, NumPy or TVM."""
-    sizes = listed(largest, mod)
+    sizes = listed(largest, mod, expected="a shape: the sizes of a convolution's weights")
     with asking("largest gives no shape"):
-        return tuple(int(size) for size in sizes)
+        shape = tuple(int(size) for size in sizes)
+    if any(
+        isinstance(size, float) and size != whole for size, whole in zip(sizes, shape, strict=True)
+    ):
+        raise NotYet(f"{tuple(sizes)} is no shape: a size is a whole number")
+    return shape
 
 
 @exercise

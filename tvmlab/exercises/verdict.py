@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import numbers
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from .._telling import telling
@@ -44,15 +46,24 @@ def exercise(check: Callable[P, str]) -> Callable[P, None]:
     Returns
     -------
     callable
-        Takes the same, prints ``done: ...`` or ``not yet: ...``, and returns None.
+        Takes the same, prints ``done: ...`` or ``not yet: ...``, and returns None. An answer that
+        nobody thought of, and at which the check itself fails, is one that it cannot judge: it
+        says so, and where it failed. Only a call with other arguments raises.
     """
+    asked = inspect.signature(check)
 
     @functools.wraps(check)
     def told(*args: P.args, **kwargs: P.kwargs) -> None:
+        asked.bind(*args, **kwargs)
         try:
             praise = check(*args, **kwargs)
         except NotYet as hint:
             print(_printable(f"not yet: {hint}"))
+        except Exception as error:
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            what = f"{type(error).__name__}: {telling(error)}"
+            place = f"{Path(at.filename).name}, line {at.lineno}"
+            print(_printable(f"not yet: the check cannot judge this answer: {what} ({place})"))
         else:
             print(_printable(f"done: {praise}"))
 
@@ -165,12 +176,12 @@ def _blaming(function: Callable[..., Any], called: str) -> Iterator[None]:
     """Say of an error that this call raised it."""
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         what = f"{called} raises {type(error).__name__}: {telling(error)}"
         raise NotYet(what + _where(function, error)) from error
 
 
-def _where(function: Callable[..., Any], error: Exception) -> str:
+def _where(function: Callable[..., Any], error: BaseException) -> str:
     """Say which of the function's own lines the error came from."""
     code = getattr(function, "__code__", None)
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
@@ -180,9 +191,12 @@ def _where(function: Callable[..., Any], error: Exception) -> str:
 
 
 def _short(value: object) -> str:
-    """Write a value, or what it is where that would be long."""
-    text = repr(value)
-    return text if len(text) <= LONGEST else f"something of type {type(value).__name__}"
+    """Write a value, or what it is where that would be long or cannot be."""
+    try:
+        text = repr(value)
+    except Exception:
+        text = ""
+    return text if 0 < len(text) <= LONGEST else f"something of type {type(value).__name__}"
 
 
 def of_type(value: object, kind: type[T], name: str, expected: str) -> T:
@@ -239,7 +253,10 @@ def number(value: object, name: str) -> float:
     """
     if not isinstance(value, numbers.Real) or isinstance(value, bool):
         raise NotYet(f"{name} is {_short(value)}, expected a number")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise NotYet(f"{name} is larger than any float") from None
 
 
 def whole(value: object, name: str, *, least: int | None = 1) -> int:
@@ -253,5 +270,5 @@ def whole(value: object, name: str, *, least: int | None = 1) -> int:
     if not isinstance(value, numbers.Integral) or isinstance(value, bool):
         raise NotYet(f"{name} is {_short(value)}, expected a whole number")
     if least is not None and value < least:
-        raise NotYet(f"{name} is {value}, expected at least {least}")
+        raise NotYet(f"{name} is {_short(value)}, expected at least {least}")
     return int(value)
