@@ -1,7 +1,6 @@
 """Every recipe of notebook 11 is whole: it runs alone, and prints what it prints there.
 
-Alone is in a fork of an interpreter that has imported other packages and nothing of this one
-(`helpers_forked`: it saves seconds for each), in an empty folder.
+Alone is in a fresh interpreter and in an empty folder, as the notebook says.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers_forked import forked
 from helpers_short import long
 from nbformat import NotebookNode
 from notebook_form import IGNORED, load, missing_needs
@@ -24,8 +22,6 @@ from notebooks import NOTEBOOKS
 
 NOTEBOOK = load(NOTEBOOKS / "11_recipes.ipynb")
 SETUP = "folder"  # the cell that gives the notebook a folder to write to
-# What nearly all recipes wait for longest.
-IMPORTED = ("tvm", "sklearn.datasets")
 OTHERS = ("torchinductor_", ".ses")  # what PyTorch and ONNX Runtime keep among temporary files
 
 
@@ -119,7 +115,8 @@ def test_it_runs_alone_in_an_empty_folder(
 ) -> None:
     if missing := missing_needs(NOTEBOOK):
         pytest.skip(f"11_recipes.ipynb needs {', '.join(missing)}: not on this machine")
-    done = forked("-c", code.source, folder=tmp_path, imported=IMPORTED, environment=environment)
+    line = [sys.executable, "-c", code.source]
+    done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert not done.stderr
     if IGNORED not in tags(code):
