@@ -155,6 +155,7 @@ def test_one_question_is_enough(published: list[dict[str, str]]) -> None:
         ({"a": range(7), "b": range(7)}, (), "49 combinations, at most 48"),
         ({"a": [1, 2]}, (2,), "no answers stand at (2,)"),
         ({"a": [1, 2]}, (0, 0), "no answers stand at (0, 0)"),
+        ([1, 2], (), "the questions are of type list"),
     ],
 )
 def test_what_cannot_be_shown_is_refused(
@@ -162,6 +163,12 @@ def test_what_cannot_be_shown_is_refused(
 ) -> None:
     with pytest.raises(InputError, match=re.escape(says)):
         choose(questions, state, first=first)
+    assert published == []
+
+
+def test_what_is_no_state_is_refused(published: list[dict[str, str]]) -> None:
+    with pytest.raises(InputError, match="for a: 1, draw gives something of type str"):
+        choose({"a": [1, 2]}, str)  # type: ignore[arg-type]
     assert published == []
 
 

@@ -307,6 +307,12 @@ def test_a_size_without_a_report_is_refused() -> None:
     assert re.search("4,096, 8,192", str(raised.value))
 
 
+def test_no_reports_at_all() -> None:
+    with pytest.raises(InputError, match="no report for 1 bytes") as raised:
+        memory({}, 1)
+    assert "there is none at all" in str(raised.value)
+
+
 def test_reports_of_different_networks_are_refused() -> None:
     other = report(row("conv", 350, 300.0, 100.0))
     with pytest.raises(InputError, match="different layers"):

@@ -67,8 +67,13 @@ def choose(
     ------
     tvmlab.errors.InputError
         If a question has no answers or one twice, if there are no questions or more than 48
-        combinations, or if `first` names no answers.
+        combinations, if `first` names no answers, or if `draw` gives something else.
     """
+    if not isinstance(questions, Mapping):
+        raise _refuse(
+            f"the questions are of type {type(questions).__name__}",
+            "give a dict: for each question its answers",
+        )
     given = {question: list(answers) for question, answers in questions.items()}
     labels = {question: [str(one) for one in answers] for question, answers in given.items()}
     picked = tuple(first) or (0,) * len(labels)
@@ -77,6 +82,13 @@ def choose(
         places: draw(*(answers[n] for answers, n in zip(given.values(), places, strict=True)))
         for places in _combinations(labels)
     }
+    for places, state in states.items():
+        if not isinstance(state, State):
+            raise _refuse(
+                f"for {_answers(labels, places)}, draw gives something of type "
+                f"{type(state).__name__}",
+                "return a State: the text of a picture, and what one sees on it",
+            )
     display = need("IPython.display", extra="notebooks")
     told = [f"{_answers(labels, places)}: {state.says}" for places, state in states.items()]
     display.publish_display_data(
@@ -151,20 +163,21 @@ def _answers(labels: Mapping[str, Sequence[str]], places: tuple[int, ...]) -> st
     return ", ".join(f"{question}: {answers[place]}" for (question, answers), place in picked)
 
 
-def _check(labels: Mapping[str, Sequence[str]], picked: tuple[int, ...]) -> None:
-    def refuse(what: str, fix: str) -> InputError:
-        return InputError(what, where="interactive.choose", fix=fix)
+def _refuse(what: str, fix: str) -> InputError:
+    return InputError(what, where="interactive.choose", fix=fix)
 
+
+def _check(labels: Mapping[str, Sequence[str]], picked: tuple[int, ...]) -> None:
     if not labels:
-        raise refuse("there is no question", "give at least one")
+        raise _refuse("there is no question", "give at least one")
     for question, answers in labels.items():
         if not answers:
-            raise refuse(f"{question!r} has no answers", "give at least one")
+            raise _refuse(f"{question!r} has no answers", "give at least one")
         if len(set(answers)) < len(answers):
-            raise refuse(f"{question!r} has an answer twice: {answers}", "name each once")
+            raise _refuse(f"{question!r} has an answer twice: {answers}", "name each once")
     if (count := math.prod(map(len, labels.values()))) > MOST_STATES:
-        raise refuse(f"{count} combinations, at most {MOST_STATES}", "leave out some answers")
+        raise _refuse(f"{count} combinations, at most {MOST_STATES}", "leave out some answers")
     if picked not in _combinations(labels):
-        raise refuse(
+        raise _refuse(
             f"no answers stand at {picked}", "give a place for each question, counted from 0"
         )

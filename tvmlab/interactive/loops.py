@@ -151,7 +151,8 @@ def _code(sch: s_tir.Schedule) -> list[str]:
 def _told(steps: list[Visit], turns: int) -> str:
     """Say what one sees."""
     first = ", ".join(str(step.element) for step in steps[:6])
-    says = f"{len(steps)} steps visit the elements {first}{' and so on' if len(steps) > 6 else ''}."
+    visit = "1 step visits" if len(steps) == 1 else f"{len(steps)} steps visit"
+    says = f"{visit} the elements {first}{' and so on' if len(steps) > 6 else ''}."
     turn = len(steps) // turns
     inside: set[int] = set()
     between: set[int] = set()

@@ -42,7 +42,9 @@ def memory(reports: Mapping[int, Report], size: int) -> State:
         raise InputError(
             f"there is no report for {size:,} bytes",
             where="interactive.memory",
-            fix=f"there are some for {', '.join(f'{one:,}' for one in reports)}",
+            fix=f"there are some for {', '.join(f'{one:,}' for one in reports)}"
+            if reports
+            else "there is none at all: give what tvmlab.npu.report makes, for each size",
         )
     largest = max(reports)
     if len({tuple(row.name for row in report.layers) for report in reports.values()}) > 1:
