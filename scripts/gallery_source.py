@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gallery_errors import GalleryError
+from gallery_errors_index import index_errors
 from gallery_glossary import Linker, read_terms, terms_of
 from gallery_thumbnails import alt_text, kind_of_figure, thumbnail
 from languages import Language
@@ -200,6 +201,7 @@ def for_the_site(notebook: dict[str, Any], name: str, linker: Linker, line: str)
             add_alt(cell, name)
         else:
             cell["source"] = linker.link(source)
+    index_errors(cells)
     title, _, rest = cells[0]["source"].partition("\n")
     cells[0]["source"] = f"{title}\n\n{{.facts}}\n{line}\n{rest}"
     # At the end of a page the theme has links to both neighbours itself.

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from gallery_check import FIRST_PAGE_LIMIT, problems
 from gallery_errors import GalleryError
+from gallery_errors_index import index_errors
 from gallery_glossary import OTHER_MEANINGS, Linker, read_terms, terms_of
 from gallery_search import SearchChinese
 from gallery_source import at_home, first_line, for_the_site, linked_files, write_solutions
@@ -21,6 +22,25 @@ from PIL import Image
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = (ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")
 TERMS = ("Relay", "schedule", "composite function", "function", "qnn", "TE", "zero point")
+
+# Errors.
+
+
+def test_an_error_is_in_the_index_below_its_heading() -> None:
+    printed = [{"output_type": "stream", "text": ["error: it is; gone\n", "mended: yes\n"]}]
+    cells: list[dict[str, Any]] = [
+        {"cell_type": "code", "source": "", "outputs": printed},  # under no heading
+        {"cell_type": "markdown", "source": "## Mend\n\n### It is gone\n\nDo this."},
+        {"cell_type": "code", "source": "", "outputs": printed},
+        {"cell_type": "markdown", "source": "### Another\n\nDo that."},
+        {"cell_type": "code", "source": "", "outputs": []},
+    ]
+    index_errors(cells)
+    assert cells[1]["source"] == (
+        "## Mend\n\n### It is gone\n\n```{index} single: it is, gone\n```\n\n\nDo this."
+    )
+    assert cells[3]["source"] == "### Another\n\nDo that."
+
 
 # Links.
 

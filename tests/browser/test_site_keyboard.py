@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pytest
 from keyboard import walk
@@ -69,6 +70,28 @@ def test_search_is_typed_and_its_results_are_links(address: str, chromium: Brows
         page.locator("#search-results li a").first.focus()
         page.keyboard.press("Enter")
         page.wait_for_url("**/notebooks/**")
+        assert errors == []
+
+
+@pytest.mark.parametrize(
+    ("error", "mended"),
+    [
+        ("No module named 'tvm.relay'", "No module named tvm.relay"),
+        ("'NoneType' object has no attribute 'mod'", "NoneType has no attribute mod"),
+    ],
+)
+def test_search_for_an_error_leads_to_its_recipe(
+    error: str, mended: str, address: str, chromium: Browser
+) -> None:
+    with watched(chromium, "desktop") as (page, errors):
+        page.goto(f"{address}/search.html?q={quote(error)}")
+        found = page.locator("#search-results li a").first
+        found.wait_for()
+        found.click()
+        page.wait_for_url("**/notebooks/11_recipes.html#*")
+        place = page.evaluate("document.getElementById(location.hash.slice(1)).offsetTop")
+        heading = page.get_by_role("heading", name=mended).first
+        assert abs(heading.evaluate("it => it.offsetTop") - place) < 200
         assert errors == []
 
 
