@@ -8,11 +8,12 @@ pictures" by `pictures: 450`. That the digits are somewhere in the section binds
 span with a number has to stand in a cell of the notebook as it is.
 
 Every other one stands in a phrase of `facts.toml`, with what is behind it: a cell and a piece of
-what it shows, which has to be there and to have the phrase's numbers; or, for what no cell can
-produce, such as a date or another project's version, the source it was taken from. An entry that no
-prose needs any more is refused, too.
+what it shows, which has to be there and to have the phrase's numbers, or how these follow from it;
+or, for what no cell can produce, such as a date or another project's version, the source it was
+taken from. An entry that no prose needs any more is refused, too.
 
-What the rule does not see: a number that is shown, and is said of the wrong thing.
+What the rule does not see: a number that is shown and is said of the wrong thing, and whether a
+number follows from a piece, or is in a source, as an entry says.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from notebook_claims import Claim, apart, bare, plain, spans, stated
 from notebook_form import IGNORED
 from notebook_rules import Page, rule, tags, texts
 
-Source = str | list[Any]  # A fact's, or [cell, piece] or [cell, piece, count].
+Source = str | list[Any]  # Of a fact, or [cell, piece], [cell, piece, count or how].
 Sources = dict[str, Source]  # By phrase.
 Line = dict[str, set[str]]  # The numbers of a line, and the words around each.
 FACTS = Path(__file__).with_name("facts.toml")
@@ -118,10 +119,15 @@ def facts() -> dict[str, dict[str, Sources]]:
     return tomllib.loads(FACTS.read_text(encoding="utf-8"))
 
 
+def occurrences(part: str, text: str) -> list[re.Match[str]]:
+    """Find a part of a text that is no part of a word or number: not `n=6` in `n=64`."""
+    return list(re.finditer(rf"(?<!\w)(?<!\d\.){re.escape(part)}(?!(?<=\w)\w|(?<=\d)\.\d)", text))
+
+
 def covered(claim: Claim, text: str, phrases: Sources) -> str | None:
     """Return the phrase that a claim stands in, if it stands in one."""
     for phrase in phrases:
-        for match in re.finditer(rf"(?<![\w.]){re.escape(phrase)}(?!\w|\.\d)", text):
+        for match in occurrences(phrase, text):
             if match.start() <= claim.start and claim.end <= match.end():
                 return phrase
     return None
@@ -139,16 +145,18 @@ def does_not_show(page: Page, phrase: str, source: Source) -> str | None:
     """Say why what an entry names is not behind its phrase; None if it is."""
     if isinstance(source, str):
         return None
-    name, piece, *count = source
+    name, piece, *more = source
     cells = [cell for cell in page.code if cell.id == name]
     if not cells:
         return f"{name} is no code cell"
-    found = max(text.count(piece) for text in shown(cells[0]))
+    found = max(len(occurrences(piece, text)) for text in shown(cells[0]))
     if not found:
         return f"{name} shows no {piece!r}"
-    if count and count != [found]:
+    if more and isinstance(more[0], str):
+        return None
+    if more and more != [found]:
         return f"{name} shows {piece!r} {found} times"
-    has = {str(found)} if count else numbers(piece)
+    has = {str(found)} if more else numbers(piece)
     for claim in stated(phrase):
         if not any(reading <= has for reading in claim.readings):
             return f"{piece!r} has no {claim.text}"
@@ -168,7 +176,7 @@ def numbers_are_produced(page: Page) -> Iterator[str]:
                 f"a word from beside it: let a cell show it, or say in {FACTS.name} what does"
             )
         for span in spans(cell.source):
-            needed |= {span} if span.strip("`") not in everything else set()
+            needed |= set() if occurrences(span.strip("`"), everything) else {span}
             if span in needed - own.keys():
                 yield f"{cell.id}: no cell shows {span}: say in {FACTS.name} where it is from"
         for phrase, source in own.items():

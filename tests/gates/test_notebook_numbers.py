@@ -60,17 +60,21 @@ def problems(text: str, entries: Sources, folder: Path, monkeypatch: pytest.Monk
         ("See the first 10.", {}, "the number 10"),  # Shown, but by a cell that is not beside it.
         ("Three times.", {}, "the number Three"),
         ("In `(1, 2, 3)` and `(1, 3, 224)`.", {}, None),
+        ("In `n in (1, 2, 3)`, not `r n in (1, 2, 3)`.", {}, "no cell shows `r n in"),
         ("In `(1, 2, 4)`.", {}, "no cell shows `(1, 2, 4)`"),
         ("In `(1, 2, 4)`.", {"`(1, 2, 4)`": "a book"}, None),
         ("See the first 10.", {"first 10": ["pair", "first 10"]}, None),
         ("See the first 11.", {"first 10": ["pair", "first 10"]}, "the number 11"),
         ("See the first 11.", {"first 11": ["pair", "first 10"]}, "'first 10' has no 11"),
+        ("See the first 1.", {"first 1": ["pair", "first 1"]}, "pair shows no 'first 1'"),
         ("See the first 10.", {"first 10": ["pair", "first 9"]}, "pair shows no 'first 9'"),
         ("See the first 10.", {"first 10": ["four", "10"]}, "four is no code cell"),
         ("See 1.234 s.", {"1.234": ["clock", "1.234"]}, "clock shows no '1.234'"),  # Ignored.
         ("Two times.", {"Two times": ["fails", "division", 2]}, None),
         ("Two times.", {"Two times": ["fails", "division", 3]}, "shows 'division' 2 times"),
         ("Three times.", {"Three times": ["fails", "division", 2]}, "'division' has no Three"),
+        ("It is 11.", {"11": ["pair", "first 10", "and one"]}, None),
+        ("It is 10.", {"10": ["pair", "first 9", "and one"]}, "pair shows no 'first 9'"),
         ("Out of 17.", {"17": "a book"}, None),
         ("Out of 18.", {"17": "a book"}, "a source for 17, which needs none"),
         ("The number 3.", {"3": "a book"}, "a source for 3, which needs none"),
@@ -94,6 +98,10 @@ def test_sources_for_a_cell_that_is_gone_are_refused(
     monkeypatch.setattr(notebook_numbers, "facts", lambda: known)
     [said] = notebook_numbers.numbers_are_produced(page(good(), tmp_path))
     assert "gone: " in said
+
+
+def test_the_facts_are_about_notebooks() -> None:
+    assert facts().keys() - {path.stem for path in NOTEBOOKS} == {"*"}
 
 
 def off_by_one(text: str, claim: Claim) -> Iterator[str]:
