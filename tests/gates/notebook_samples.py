@@ -77,7 +77,7 @@ def _sample() -> NotebookNode:
         markdown("what", "## What you'll do\n\nCount.\n\n## What you'll learn\n\n- Count"),
         markdown("need", "## What you'll need\n\n- [Numbers](https://example.org/numbers)"),
         markdown("steps", "## Count aloud\n\n### With print\n\nSee [the end](#In-practice)."),
-        code("count", "for n in (1, 2, 3):\n    print(n)", stream("1\n2\n3\n")),
+        code("count", "for n in (1, 2, 3):  # Each number.\n    print(n)", stream("1\n2\n3\n")),
         code("pair", "print('first 10')\n(1, 3, 224)", stream("first 10\n"), result("(1, 3, 224)")),
         code(
             "clock",

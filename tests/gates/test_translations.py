@@ -13,8 +13,8 @@ import pytest
 import translations
 from languages import chinese
 from nbformat import NotebookNode
+from notebook_claims import claims
 from notebook_form import TRANSLATES, NotebookError, load
-from notebook_numbers import claims
 from notebook_rules import Page
 from translations import LINK, in_step, mark, original, raised, relinked, say_translated, to_do
 
