@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import gallery
 import pytest
 from gallery_check import FIRST_PAGE_LIMIT, problems
 from gallery_errors import GalleryError
@@ -21,6 +22,27 @@ from PIL import Image
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = (ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")
 TERMS = ("Relay", "schedule", "composite function", "function", "qnn", "TE", "zero point")
+
+# The folder.
+
+
+def test_a_site_that_cannot_be_replaced_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made(configuration: Path, source: Path, made: Path, language: str) -> None:
+        made.mkdir()
+
+    monkeypatch.setattr(gallery, "stage", lambda *given: None)
+    monkeypatch.setattr(gallery, "sphinx", made)
+    site = tmp_path / "html"
+    (site / "old").mkdir(parents=True)
+    gallery.build(ROOT, site)
+    assert [path.name for path in site.iterdir()] == ["zh"]
+    (tmp_path / "file").touch()  # rmtree takes folders alone, whoever runs this
+    with pytest.raises(GalleryError, match=r"cannot be replaced: .*remove .*file by hand"):
+        gallery.build(ROOT, tmp_path / "file")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "html"]
+
 
 # Links.
 
