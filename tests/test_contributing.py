@@ -28,6 +28,24 @@ def test_files_and_folders_are_there() -> None:
     assert gone == []
 
 
+def test_what_its_commands_name_is_there() -> None:
+    named = re.findall(r"(?<=[ `=])((?:tests|notebooks|scripts)/[\w./*-]*\w)", TEXT)
+    assert len(named) > 10
+    assert [name for name in named if "NN_" not in name and not list(ROOT.glob(name))] == []
+
+
+def test_the_tests_that_ask_for_every_operator_are_among_those_that_it_has_one_run() -> None:
+    [command] = re.findall(r"^9\. `.*-m pytest (tests/test_qnn.*)`", TEXT, re.MULTILINE)
+    run = {path for pattern in command.split() for path in ROOT.glob(pattern)}
+    asking = {
+        path
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if re.search(r"set\((op\.__all__|EXAMPLES)\)", path.read_text(encoding="utf-8"))
+    }
+    assert len(asking) > 4
+    assert asking - run == set()
+
+
 def test_each_way_to_add_something_is_ten_lines_at_most() -> None:
     parts = re.split(r"^## Add .*$", TEXT, flags=re.MULTILINE)[1:]
     assert len(parts) == 4
