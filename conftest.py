@@ -125,5 +125,5 @@ def _ledger(config: pytest.Config) -> tuple[Counter[str], list[str]]:
     for report in stats.get("xfailed", []):
         reasons[f"expected to fail: {getattr(report, 'wasxfail', '') or report.nodeid}"] += 1
     entries = tomllib.loads(SKIPS.read_text(encoding="utf-8"))["skip"]
-    known = re.compile("|".join(f"(?:{entry['reason']})" for entry in entries))
+    known = re.compile("|".join(f"(?:{each})" for entry in entries for each in entry["reasons"]))
     return reasons, [reason for reason in sorted(reasons) if not known.fullmatch(reason)]

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -168,11 +169,29 @@ def _threads(threads: int) -> Iterator[Finding]:
         yield Finding("ok", f"{threads} threads for {have} processors")
 
 
+def needing(program: str) -> str:
+    """Return the numbers of the notebooks whose metadata names a program: ``01, 05 to 08``."""
+    numbers = []
+    for path in sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")):
+        try:
+            about = json.loads(path.read_text(encoding="utf-8"))["metadata"]["tvmlab"]
+        except (ValueError, LookupError):
+            continue  # JupyterLab says what is wrong with it.
+        if program in about.get("needs", ()):
+            numbers.append(int(path.name[:2]))
+    # In a row of neighbours the number grows as the place does.
+    rows = groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
+    spans = [[number for _, number in row] for _, row in rows]
+    return ", ".join(
+        f"{span[0]:02}" if len(span) == 1 else f"{span[0]:02} to {span[-1]:02}" for span in spans
+    )
+
+
 def programs() -> Iterator[Finding]:
     """Check the programs that parts of the workbook need."""
     for name, purpose, package in (
         ("make", "every target", "make"),
-        ("g++", "the accelerator's simulator, notebooks 01, 05 to 10, tuning", "g++"),
+        ("g++", f"the accelerator's simulator, tuning, notebooks {needing('g++')}", "g++"),
         ("git", "a clone that can be brought up to date", "git"),
     ):
         if shutil.which(name):

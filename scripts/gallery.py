@@ -31,7 +31,8 @@ def build(root: Path, site: Path) -> None:
     Raises
     ------
     GalleryError
-        Something in the notebooks or in `docs/` is wrong; Sphinx has said what.
+        Something in the notebooks or in `docs/` is wrong; Sphinx has said what. Or the folder
+        cannot be replaced.
     """
     site.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="gallery-", dir=site.parent) as work:
@@ -41,8 +42,14 @@ def build(root: Path, site: Path) -> None:
             stage(root, source, language)
             sphinx(root / "docs", source, made, language.code)
             made.rename(whole / language.folder)
-        shutil.rmtree(site, ignore_errors=True)
-        whole.rename(site)
+        try:
+            if site.exists():
+                shutil.rmtree(site)
+            whole.rename(site)
+        except OSError as error:
+            raise GalleryError(
+                f"the site that is there cannot be replaced: {error}: remove {site} by hand"
+            ) from error
 
 
 def sphinx(configuration: Path, source: Path, made: Path, language: str) -> None:
@@ -57,6 +64,7 @@ def sphinx(configuration: Path, source: Path, made: Path, language: str) -> None
     if subprocess.run(command, check=False).returncode:
         raise GalleryError("Sphinx had something to say (see above): its warnings are errors")
     (made / ".buildinfo").unlink(missing_ok=True)
+    (made / "_sources").rmdir()  # empty, by conf.py's html_copy_source, and made all the same
 
 
 def main() -> int:

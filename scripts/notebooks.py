@@ -11,6 +11,8 @@ closed (`tests/offline`). A notebook in which a cell raises is left as it is. Wh
 the file stays the same, byte by byte: the outputs of a cell tagged `nbval-ignore-output` (times,
 CPU names) are kept as long as they have the same form and no code up to that cell has changed; a
 mark in the cell's metadata remembers that code.
+
+Notebook 00 shows a table of all: it is executed as well where that is not theirs any more.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ipykernel.kernelspec import RESOURCES, get_kernel_dict
@@ -32,6 +34,7 @@ from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbformat import NotebookNode
+from notebook_contents import CONTENTS, stale
 from notebook_form import (
     TRANSLATED,
     NotebookError,
@@ -47,7 +50,6 @@ ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
 OFFLINE = ROOT / "tests" / "offline"
 CELL_TIMEOUT = 300  # seconds
-CONTENTS = "00_start_here.ipynb"  # Prints a table made from the metadata of all, its own too.
 
 
 def write(path: Path, text: str) -> None:
@@ -179,6 +181,14 @@ def find(paths: Sequence[str]) -> list[Path]:
     )
 
 
+def with_contents(paths: Sequence[Path], *, run: bool) -> Iterator[Path]:
+    """Yield the notebooks, and then the tables of contents beside them that are theirs no more."""
+    yield from paths
+    if run:  # What came before has been written by now.
+        beside = {path.parent / CONTENTS for path in paths}.difference(paths)
+        yield from sorted(path for path in beside if path.is_file() and stale(path))
+
+
 def process(path: Path, *, run: bool, fresh: bool, check: bool) -> bool:
     """Bring one notebook up to date; return whether its file is, or would be, another."""
     before = path.read_text(encoding="utf-8")
@@ -223,21 +233,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--fresh", action="store_true", help="renew the ignored outputs as well")
     parser.add_argument("--no-run", action="store_true", help="do not execute, only canonicalize")
     options = parser.parse_args(arguments)
-    changed = failed = 0
+    count = changed = failed = 0
     try:
         paths = find(options.paths)
     except NotebookError as error:
         print(error, file=sys.stderr)
         return 2
-    for path in paths:
+    run = not options.no_run
+    for path in with_contents(paths, run=run):
+        count += 1
         try:
-            changed += process(
-                path, run=not options.no_run, fresh=options.fresh, check=options.check
-            )
+            changed += process(path, run=run, fresh=options.fresh, check=options.check)
         except NotebookError as error:
             failed += 1
             print(f"{path.name}: FAILED, left as it is\n{error}", file=sys.stderr, flush=True)
-    print(f"{len(paths)} notebooks, {changed} changed, {failed} failed")
+    print(f"{count} notebooks, {changed} changed, {failed} failed")
     return 1 if failed or (options.check and changed) else 0
 
 

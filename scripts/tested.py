@@ -1,6 +1,7 @@
-"""Write down what a run of the tests was made with: a row of docs/tested.md for this Python.
+"""Write down what a run of the tests was made with: a row of docs/tested.md.
 
-    make tested    # runs `make test`, and then this
+    make tested                      # runs `make test`, and then this
+    TVMLAB_TEST_ALL=1 make tested    # the same, with the tests that take long
 
 The counts come from the files that the two runs of pytest leave in build/. A run with a failure
 leaves the table as it is.
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import datetime
 import importlib.metadata
+import os
 import platform
 import re
 import sys
@@ -23,10 +25,18 @@ PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "torch", "onnxruntime", "ai
 HEAD = f"""\
 # Tested with
 
-Each row is written by `make tested` after a `make test` in which nothing failed.
+All tests are run with the versions in this table, and with no others: a Python that `make setup`
+takes and that has no row here has not had them all.
 
-| Python | System | {" | ".join(PACKAGES)} | Tests | Cells | Skipped | Minutes | Day |
-|---|---|{"---|" * len(PACKAGES)}---|---|---|---|---|
+Each row is written by `make tested` after a run in which nothing failed. Its form is what was run:
+`make test`, in which a part of the tests that take long is left out, or the same with
+`TVMLAB_TEST_ALL=1`, in which none is: that is `make test-all` without its last step, all notebooks
+in a browser. Tests are those that passed in pytest's run of `tests`, cells those that passed in its
+run of the notebooks; skipped were so many of both together, for reasons that `tests/skips.toml`
+explains. Minutes are those of these two runs, without set-up, lint and types.
+
+| Python | Form | System | {" | ".join(PACKAGES)} | Tests | Cells | Skipped | Minutes | Day |
+|---|---|---|{"---|" * len(PACKAGES)}---|---|---|---|---|
 """
 
 
@@ -45,6 +55,7 @@ def counts(path: Path) -> tuple[int, int, float]:
 
 def row() -> str:
     """Return this run's row."""
+    all_ = "TVMLAB_TEST_ALL=1 " if os.environ.get("TVMLAB_TEST_ALL") else ""
     runs = [counts(path) for path in RUNS]
     tests, cells = runs[0][0], sum(passed for passed, _, _ in runs[1:])
     version = platform.python_version_tuple()
@@ -52,6 +63,7 @@ def row() -> str:
         " | ".join(
             [
                 f"{version[0]}.{version[1]}",
+                f"`{all_}make test`",
                 f"{platform.freedesktop_os_release()['PRETTY_NAME']}, {platform.machine()}",
                 *(importlib.metadata.version(name).split("+")[0] for name in PACKAGES),
                 f"{tests:,}",
@@ -65,9 +77,9 @@ def row() -> str:
 
 
 def merged(old: str, new: str) -> str:
-    """Return the table with a new row in place of the one for the same Python."""
-    rows = {row.split("|")[1].strip(): row for row in re.findall(r"^\| 3\..*$", old, re.MULTILINE)}
-    rows[new.split("|")[1].strip()] = new
+    """Return the table with a new row in place of the one for the same Python and form."""
+    found = [*re.findall(r"^\| 3\..*$", old, re.MULTILINE), new]
+    rows = {tuple(row.split("|")[1:3]): row for row in found}
     return HEAD + "\n".join(rows[key] for key in sorted(rows)) + "\n"
 
 

@@ -9,6 +9,8 @@ import numpy as np
 from helpers_qnn import Array, Case
 from hypothesis import strategies as st
 
+from tvmlab.qnn.elementwise import BINARY, UNARY
+
 Draw = Callable[..., Any]
 
 EIGHT = ("int8", "uint8")
@@ -18,7 +20,6 @@ QUANTIZED = (*NARROW, "int32")
 ROUNDINGS = ("UPWARD", "TONEAREST", "TFLITE")
 EVERY_ROUNDING = (*ROUNDINGS, "ONNX")
 _COMPUTED = {"TFLITE": ("int64",), "ONNX": ("float32",)}
-UNARY = ("tanh", "exp", "sqrt", "rsqrt", "erf", "sigmoid", "hardswish", "log", "abs")
 
 
 def number(dtype: str, draw: Draw) -> Array:
@@ -130,7 +131,7 @@ def dequantize(draw: Draw) -> Case:
 @st.composite
 def binary(draw: Draw) -> Case:
     name, dtype = (
-        draw(st.sampled_from(("add", "subtract", "mul"))),
+        draw(st.sampled_from(BINARY)),
         draw(st.sampled_from(QUANTIZED)),
     )
     rounding = draw(st.sampled_from(("None", *EVERY_ROUNDING)))

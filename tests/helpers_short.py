@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import NoReturn
 
 import pytest
 
@@ -15,3 +16,10 @@ long = pytest.mark.skipif(not ALL, reason="takes long: make test-all")
 def examples(count: int) -> int:
     """Return `count` in `make test-all`, and a quarter of it, 2 at least, in `make test`."""
     return count if ALL else max(2, count // 4)
+
+
+def absent(what: str) -> NoReturn:
+    """Skip what cannot be tested on this machine; in `make test-all`, which tests all, fail."""
+    if ALL:
+        pytest.fail(what, pytrace=False)
+    pytest.skip(what)

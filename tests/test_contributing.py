@@ -6,6 +6,7 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,6 +28,24 @@ def test_files_and_folders_are_there() -> None:
     assert gone == []
 
 
+def test_what_its_commands_name_is_there() -> None:
+    named = re.findall(r"(?<=[ `=])((?:tests|notebooks|scripts)/[\w./*-]*\w)", TEXT)
+    assert len(named) > 10
+    assert [name for name in named if "NN_" not in name and not list(ROOT.glob(name))] == []
+
+
+def test_the_tests_that_ask_for_every_operator_are_among_those_that_it_has_one_run() -> None:
+    [command] = re.findall(r"^9\. `.*-m pytest (tests/test_qnn.*)`", TEXT, re.MULTILINE)
+    run = {path for pattern in command.split() for path in ROOT.glob(pattern)}
+    asking = {
+        path
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if re.search(r"set\((op\.__all__|EXAMPLES)\)", path.read_text(encoding="utf-8"))
+    }
+    assert len(asking) > 4
+    assert asking - run == set()
+
+
 def test_each_way_to_add_something_is_ten_lines_at_most() -> None:
     parts = re.split(r"^## Add .*$", TEXT, flags=re.MULTILINE)[1:]
     assert len(parts) == 4
@@ -45,6 +64,30 @@ def test_hooks_run_what_is_installed_and_download_nothing() -> None:
             assert hook["entry"].startswith(".venv/bin/python ")
             for word in hook["entry"].split():
                 assert not word.startswith(("tests/", "scripts/")) or (ROOT / word).exists()
+
+
+NOTEBOOK, TITLES = "notebooks/zh/00_start_here.ipynb", "docs/zh/notebooks.toml"
+READMES = ("README.md", "README.zh-CN.md")
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("readme", (NOTEBOOK, TITLES, *READMES, "docs/ladder.png")),
+        ("notebooks", (NOTEBOOK, TITLES, *READMES, "docs/zh/index.md")),
+        ("notebooks", ("notebooks/solutions/00_start_here.md", "tvmlab/exercises/__init__.py")),
+    ],
+)
+def test_a_hook_runs_whichever_of_the_files_that_it_compares_is_changed(
+    name: str, changed: tuple[str, ...]
+) -> None:
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+    [hook] = [each for each in config["repos"][0]["hooks"] if each["id"] == name]
+    assert not {"types", "types_or", "exclude"} & set(hook)
+    for path in changed:
+        assert (ROOT / path).is_file()
+        assert re.search(hook["files"], path), path
+    assert not re.search(hook["files"], "tvmlab/npu/patterns.py")
 
 
 def test_the_newest_change_is_of_this_version() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers_models import array, model, node, weight
-from helpers_short import ALL
+from helpers_short import absent
 
 import tvmlab
 from tvmlab import deploy, models, package
@@ -26,13 +26,6 @@ TARGET = {
     "num-cores": 2,
 }
 REPOSITORY = Path(__file__).resolve().parent.parent
-
-
-def absent(what: str) -> None:
-    """Skip what cannot be tested here; `make test-all` lets nothing be skipped."""
-    if ALL:
-        pytest.fail(what)
-    pytest.skip(what)
 
 
 @pytest.fixture(scope="module")

@@ -141,6 +141,20 @@ def test_missing_programs_and_tools_say_what_installs_them(
     assert "valgrind" in what
 
 
+def test_the_notebooks_that_need_a_compiler_are_those_that_say_so(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (checkout / "notebooks").mkdir()
+    for number, needs in enumerate((["g++"], [], ["g++", "make"], ["g++"], ["g++"], [], ["g++"])):
+        text = json.dumps({"metadata": {"tvmlab": {"needs": needs}}})
+        (checkout / "notebooks" / f"{number:02}_a.ipynb").write_text(text)
+    (checkout / "notebooks" / "07_own.ipynb").write_text('{"metadata": {}}')
+    (checkout / "notebooks" / "08_torn.ipynb").write_text("{")
+    monkeypatch.setenv("PATH", str(checkout))
+    [told] = [what for _, what in found(doctor.programs) if what.startswith("no g++")]
+    assert told.endswith("notebooks 00, 02 to 04, 06")
+
+
 def test_main_counts_what_is_bad(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

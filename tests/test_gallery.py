@@ -33,6 +33,11 @@ def test_links_anchors_assets_and_sizes_are_in_order(site: Path) -> None:
     assert problems(site) == []
 
 
+def test_no_folder_is_empty(site: Path) -> None:
+    empty = [path for path in site.rglob("*") if path.is_dir() and not any(path.iterdir())]
+    assert empty == []
+
+
 def test_every_notebook_has_its_page_and_its_card(site: Path) -> None:
     index = text(site, "index.html")
     for path in NOTEBOOKS:

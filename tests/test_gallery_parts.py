@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import gallery
 import pytest
 from gallery_check import FIRST_PAGE_LIMIT, problems
 from gallery_errors import GalleryError
@@ -40,6 +41,27 @@ def test_an_error_is_in_the_index_below_its_heading() -> None:
         "## Mend\n\n### It is gone\n\n```{index} single: it is, gone\n```\n\n\nDo this."
     )
     assert cells[3]["source"] == "### Another\n\nDo that."
+
+
+# The folder.
+
+
+def test_a_site_that_cannot_be_replaced_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made(configuration: Path, source: Path, made: Path, language: str) -> None:
+        made.mkdir()
+
+    monkeypatch.setattr(gallery, "stage", lambda *given: None)
+    monkeypatch.setattr(gallery, "sphinx", made)
+    site = tmp_path / "html"
+    (site / "old").mkdir(parents=True)
+    gallery.build(ROOT, site)
+    assert [path.name for path in site.iterdir()] == ["zh"]
+    (tmp_path / "file").touch()  # rmtree takes folders alone, whoever runs this
+    with pytest.raises(GalleryError, match=r"cannot be replaced: .*remove .*file by hand"):
+        gallery.build(ROOT, tmp_path / "file")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "html"]
 
 
 # Links.

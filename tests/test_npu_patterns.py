@@ -9,6 +9,7 @@ from tvm import relax
 
 from tvmlab import npu
 from tvmlab.errors import CompileError, InputError, RelayError
+from tvmlab.npu.reading import KINDS
 from tvmlab.qnn import op as q
 from tvmlab.relay.dataflow_pattern import DFPattern, is_constant, is_op, wildcard
 from tvmlab.relay.transform import (
@@ -18,8 +19,6 @@ from tvmlab.relay.transform import (
     PartitionGraph,
     Sequential,
 )
-
-NAMES = "conv2d depthwise_conv2d dense add max_pool2d avg_pool2d mean reshape"
 
 
 def network():
@@ -31,7 +30,11 @@ def network():
 def test_the_table_has_the_form_of_the_backends_that_relay_had():
     table = npu.pattern_table()
     assert all(isinstance(pattern, DFPattern) and callable(check) for _, pattern, check in table)
-    assert {name for name, _, _ in table} == {f"tvmlab_npu.{name}" for name in NAMES.split()}
+
+
+def test_every_kind_of_layer_that_is_read_has_a_pattern_and_no_other_has():
+    names = {name.removeprefix("tvmlab_npu.") for name, _, _ in npu.pattern_table()}
+    assert names == {*KINDS.values(), "depthwise_conv2d"}
 
 
 def test_sums_alone_come_after_what_goes_on_to_bytes():

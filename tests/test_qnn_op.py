@@ -14,7 +14,7 @@ from helpers_relay_operators import back_and_forth, made, unknown, var
 from tvm import relax, tirx
 
 from tvmlab.errors import InputError, RelayError, ShapeError, TvmlabError
-from tvmlab.qnn import op
+from tvmlab.qnn import arithmetic, op
 from tvmlab.relay import graph, table
 from tvmlab.relay.printer import astext
 from tvmlab.relay.reader import fromtext
@@ -297,6 +297,10 @@ def test_errors_cross_tvm_whole() -> None:
     with pytest.raises(ShapeError) as caught:
         relax.BlockBuilder().normalize(call)
     assert caught.value.where == "qnn.conv2d, operand data"
+
+
+def test_the_reference_has_every_function() -> None:
+    assert set(op.__all__) <= set(arithmetic.__all__)
 
 
 def test_every_function_has_a_row_with_its_arguments() -> None:

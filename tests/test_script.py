@@ -16,7 +16,7 @@ from tvm import relax
 
 import tvmlab
 from tvmlab import dialect, models, script
-from tvmlab.qnn import op
+from tvmlab.qnn import elementwise, op
 from tvmlab.qnn.transform import FakeQuantizationToInteger
 
 
@@ -72,14 +72,8 @@ CALLS: dict[str, relax.Call] = {
     ),
     "softmax": op.softmax(X, *ENDS, axis=1),
     "leaky_relu": op.leaky_relu(X, 0.1, *ENDS),
-    **{
-        name: getattr(op, name)(X, Y, *SIDES, rounding="TFLITE")
-        for name in ("add", "subtract", "mul")
-    },
-    **{
-        name: getattr(op, name)(X, *ENDS)
-        for name in ["abs", "erf", "exp", "hardswish", "log", "rsqrt", "sigmoid", "sqrt", "tanh"]
-    },
+    **{name: getattr(op, name)(X, Y, *SIDES, rounding="TFLITE") for name in elementwise.BINARY},
+    **{name: getattr(op, name)(X, *ENDS) for name in elementwise.UNARY},
 }
 
 

@@ -32,23 +32,39 @@ def write(path: Path, **values: float) -> None:
     path.write_text(SUITE.format(**{"errors": 0, "failures": 0} | values))
 
 
-def test_a_row_of_a_good_run(runs: tuple[Path, Path]) -> None:
+def test_a_row_of_a_good_run(runs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TVMLAB_TEST_ALL", raising=False)
     tested.main()
     tested.main()  # The same Python again: its row is written anew.
     rows = [line for line in tested.TABLE.read_text().splitlines() if line.startswith("| 3.")]
     assert len(rows) == 1
     cells = [cell.strip() for cell in rows[0].strip("|").split("|")]
     assert cells[0] == f"{sys.version_info[0]}.{sys.version_info[1]}"
-    assert cells[2] == importlib.metadata.version("apache-tvm")
-    assert cells[8:12] == ["6,972", "498", "30", "22"]
-    head = tested.TABLE.read_text().splitlines()[4]
+    assert cells[1] == "`make test`"
+    assert cells[3] == importlib.metadata.version("apache-tvm")
+    assert cells[9:13] == ["6,972", "498", "30", "22"]
+    head = next(line for line in tested.HEAD.splitlines() if line.startswith("| Python"))
     assert head.count("|") == rows[0].count("|")
 
 
-def test_rows_of_other_pythons_stay(runs: tuple[Path, Path]) -> None:
+def test_rows_of_other_pythons_and_of_the_other_form_stay(
+    runs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TVMLAB_TEST_ALL", "1")
     tested.TABLE.write_text("| 3.9 | of old |\n")
     tested.main()
-    assert "| 3.9 | of old |" in tested.TABLE.read_text()
+    monkeypatch.delenv("TVMLAB_TEST_ALL")
+    tested.main()
+    text = tested.TABLE.read_text()
+    assert "| 3.9 | of old |" in text
+    assert text.count("| `make test` |") == text.count("| `TVMLAB_TEST_ALL=1 make test` |") == 1
+
+
+def test_the_committed_table_is_of_this_form() -> None:
+    text = (Path(tested.__file__).parents[1] / "docs" / "tested.md").read_text(encoding="utf-8")
+    assert text.startswith(tested.HEAD)
+    for row in text.removeprefix(tested.HEAD).splitlines():
+        assert row.count("|") == tested.HEAD.splitlines()[-1].count("|")
 
 
 @pytest.mark.parametrize("kind", ["errors", "failures"])

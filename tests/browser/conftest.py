@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from helpers_short import absent
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -25,12 +26,13 @@ def chromium() -> Iterator[Browser]:
     For a file and not for the run: while Playwright is there, asyncio takes its loop for running,
     and tests of other files could not start theirs.
     """
-    sync_api = pytest.importorskip(
-        "playwright.sync_api", reason="playwright is not installed: make setup"
-    )
+    try:
+        from playwright import sync_api
+    except ImportError:
+        absent("playwright is not installed: make setup")
     program = shutil.which("chromium") or shutil.which("chromium-browser")
     if program is None:
-        pytest.skip("chromium: not on this machine (Debian: apt install chromium)")
+        absent("chromium: not on this machine (Debian: apt install chromium)")
     with sync_api.sync_playwright() as playwright:
         # Playwright's own options go without the sandbox, which root does not get, and without
         # /dev/shm, which is small in containers. No page here is anybody else's.

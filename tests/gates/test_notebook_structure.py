@@ -10,6 +10,7 @@ import notebook_links  # noqa: F401  (enters its rules into RULES)
 import notebook_metadata  # noqa: F401  (as well)
 import notebook_numbers  # noqa: F401  (as well)
 import pytest
+from notebook_contents import CONTENTS, stale
 from notebook_form import load
 from notebook_rules import ROOT, RULES, Page, Rule
 from notebook_runs import STRICT
@@ -33,6 +34,11 @@ def test_there_are_notebooks() -> None:
 
 def test_the_notebooks_are_numbered_in_reading_order() -> None:
     assert [name[:3] for name in TITLES] == [f"{number:02}_" for number in range(len(TITLES))]
+
+
+def test_the_table_of_contents_is_made_from_their_metadata() -> None:
+    wrong = stale(NOTEBOOKS[0].parent / CONTENTS)
+    assert wrong == [], f"run `make notebooks ARGS=notebooks/{CONTENTS}`"
 
 
 def test_make_test_compares_every_notebook_strictly_and_offline() -> None:

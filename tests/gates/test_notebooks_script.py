@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nbformat import NotebookNode
 from nbformat.v4 import new_notebook
+from notebook_contents import CONTENTS, stale
 from notebook_form import (
     IGNORED,
     NotebookError,
@@ -310,6 +311,38 @@ def test_the_table_of_contents_is_run_until_it_shows_its_own_minutes(tmp_path: P
     path.write_text(dumps(notebook), encoding="utf-8")
     assert main([str(path)]) == 0
     assert load(path).cells[0].outputs[0].text == "1\n"
+
+
+def test_the_table_of_contents_is_run_as_well_where_it_is_not_theirs_any_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    contents, first, new = (
+        tmp_path / name for name in (CONTENTS, "01_build_tvm.ipynb", "02_new.ipynb")
+    )
+    about = {"title": "A", "summary": "do this", "level": "beginner", "minutes": 1, "needs": []}
+
+    def put(path: Path, cell: NotebookNode, **other: object) -> None:
+        notebook = new_notebook(cells=[cell], metadata={"tvmlab": about | other})
+        path.write_text(dumps(notebook), encoding="utf-8")
+
+    put(contents, cell(load(notebooks.NOTEBOOKS / CONTENTS), "table"))
+    put(first, code("a", "1"))
+    assert main([str(contents), str(first)]) == 0
+    assert stale(contents) == []
+    assert "2 notebooks" in capsys.readouterr().out
+    assert main([str(first)]) == 0
+    assert "1 notebooks" in capsys.readouterr().out  # The table is theirs.
+
+    for other in ({"title": "B"}, {"needs": ["make"]}):  # It is new, and then another.
+        put(new, code("a", "1"), **other)
+        assert stale(contents) == [new.name]
+        assert main([str(new)]) == 0
+        assert "2 notebooks" in capsys.readouterr().out
+        assert stale(contents) == []
+    new.unlink()
+    assert stale(contents) == ["02"]
+    first.write_text("{")
+    assert stale(contents) == [first.name, "02"]
 
 
 def test_what_is_saved_meanwhile_is_not_lost(

@@ -11,6 +11,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import pytest
@@ -22,6 +23,8 @@ from notebook_runs import run_nbval
 from notebook_samples import code, good, stream
 
 from notebooks import main
+from tvmlab import lab_tools
+from tvmlab.errors import ToolchainError
 
 
 def written(folder: Path, notebook: NotebookNode) -> Path:
@@ -190,16 +193,18 @@ def test_a_skip_that_nobody_entered_fails_the_run(tmp_path: Path, reason: str, c
     assert ("so the run fails" in done.stdout) == bool(code)
 
 
+ENTRIES = tomllib.loads((ROOT / "tests" / "skips.toml").read_text(encoding="utf-8"))["skip"]
+PATTERNS = [pattern for entry in ENTRIES for pattern in entry["reasons"]]
+
+
 def test_the_ledger_says_why_since_when_and_what_brings_each_back() -> None:
-    for entry in tomllib.loads((ROOT / "tests" / "skips.toml").read_text())["skip"]:
-        assert set(entry) == {"reason", "why", "back", "since"}
-        assert entry["why"]
-        assert entry["back"]
+    for entry in ENTRIES:
+        assert set(entry) == {"reasons", "why", "back", "since"}
+        assert all(entry.values())
         assert datetime.date(2026, 11, 20) <= entry["since"] <= datetime.date.today()
-        assert not re.fullmatch(entry["reason"], "it fails today")
 
 
-def reasons(tree: ast.Module) -> Iterator[str]:
+def written_out(tree: ast.Module) -> Iterator[str]:
     """Yield the reasons for skips that a file writes out, an x where a value is filled in."""
     for call in ast.walk(tree):
         if not isinstance(call, ast.Call):
@@ -219,11 +224,71 @@ def reasons(tree: ast.Module) -> Iterator[str]:
                 yield "".join(map(str, parts))
 
 
-def test_the_ledger_knows_every_reason_that_the_tests_give() -> None:
-    """On another machine other tests are skipped: what their lines say is known as well."""
-    entries = tomllib.loads((ROOT / "tests" / "skips.toml").read_text())["skip"]
-    known = re.compile("|".join(f"(?:{entry['reason']})" for entry in entries))
+def put_together(config: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Yield the reasons that `conftest.py` and `lab_tools` find when they look at a machine."""
+    ours = config.pluginmanager.get_plugin(str(ROOT / "conftest.py"))
+    monkeypatch.setattr(lab_tools, "missing", lab_tools.missing.__wrapped__)  # not what it kept
+
+    def skipped(needs: list[str], *tools: str) -> Iterator[str]:
+        notebook = good()
+        notebook.metadata.tvmlab.needs = needs
+        cell = code("asks", "1", tags=tuple(f"needs-{tool}" for tool in tools))
+        marks: list[pytest.MarkDecorator] = []
+        parent = SimpleNamespace(nb=notebook, path=Path("01_count.ipynb"))
+        item = SimpleNamespace(parent=parent, cell=cell, add_marker=marks.append)
+        ours.pytest_collection_modifyitems([item])
+        return (mark.kwargs["reason"] for mark in marks)
+
+    def nowhere(tool: str) -> None:
+        raise ToolchainError(f"no {tool}", where="here", fix="none")
+
+    monkeypatch.setenv("PATH", "")
+    yield from skipped(list(NEEDS))
+    monkeypatch.setattr(lab_tools, "find_tool", nowhere)
+    yield from (reason for tool in lab_tools.PACKAGES for reason in skipped([], tool))
+    yield from skipped([], *lab_tools.PACKAGES)
+    yield from (str(lab_tools.missing(tool)) for tool in ("clang-format", "clang-tidy"))
+    monkeypatch.setattr(lab_tools, "find_tool", lambda _: SimpleNamespace(path="/bin/false"))
+    yield from skipped([], *lab_tools.PACKAGES)
+
+
+def test_every_reason_is_known_once_and_no_pattern_has_outlived_its_reasons(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On another machine other tests are skipped: what their lines say is looked at as well."""
     files = [path for path in (ROOT / "tests").rglob("*.py") if path.name != Path(__file__).name]
-    found = {reason for path in files for reason in reasons(ast.parse(path.read_text("utf-8")))}
-    assert len(found) > 20
-    assert [reason for reason in sorted(found) if not known.fullmatch(reason)] == []
+    found = {each for path in files for each in written_out(ast.parse(path.read_text("utf-8")))}
+    found |= set(put_together(request.config, monkeypatch))
+    assert len(found) > 30
+    known = {reason: [p for p in PATTERNS if re.fullmatch(p, reason)] for reason in sorted(found)}
+    assert {reason: by for reason, by in known.items() if len(by) != 1} == {}
+    assert set(PATTERNS) - {by for each in known.values() for by in each} == set()
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize(
+    ("lacking", "told"),
+    [
+        ("chromium", "chromium: not on this machine (Debian: apt install chromium)"),
+        ("playwright", "playwright is not installed: make setup"),
+    ],
+)
+def test_a_browser_may_be_missing_in_the_short_form_alone(
+    tmp_path: Path, lacking: str, told: str, full: bool
+) -> None:
+    (tmp_path / "test_a.py").write_text("def test_a(chromium): pass\n\ndef test_b(): pass\n")
+    if lacking == "playwright":
+        (tmp_path / "playwright.py").touch()  # a module without what is imported from it
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "TVMLAB_TEST"))}
+    paths = os.pathsep.join(map(str, (tmp_path, ROOT / "tests" / "browser", ROOT / "tests")))
+    command = [sys.executable, "-m", "pytest", "-rs", "-p", "conftest", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, "-c", "/dev/null", f"--rootdir={tmp_path}", tmp_path],
+        cwd=tmp_path,
+        env=kept | {"PYTHONPATH": paths, "PATH": ""} | ({"TVMLAB_TEST_ALL": "1"} if full else {}),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert told in done.stdout
+    assert ("1 passed, 1 error" if full else "1 passed, 1 skipped") in done.stdout

@@ -20,6 +20,7 @@ import tvm_ffi
 from tvm import ir, relax
 
 from .. import dialect
+from .elementwise import BINARY, UNARY
 
 __all__ = ["LAYOUTS"]
 
@@ -158,13 +159,10 @@ LAYOUTS: dict[str, Answer] = {
     "relax.qnn.conv2d_transpose": _convolution,
     "relax.qnn.avg_pool2d": _pooling,
     "relax.qnn.concatenate": _concatenate,
-    **{f"relax.qnn.{name}": _binary for name in ("add", "subtract", "mul")},
+    **{f"relax.qnn.{name}": _binary for name in BINARY},
     **{
         f"relax.qnn.{name}": _elementwise
-        for name in (
-            *("quantize", "dequantize", "requantize", "softmax", "leaky_relu"),
-            *("tanh", "exp", "sqrt", "rsqrt", "erf", "sigmoid", "hardswish", "log", "abs"),
-        )
+        for name in ("quantize", "dequantize", "requantize", "softmax", "leaky_relu", *UNARY)
     },
 }
 """From the operator's name to what it answers."""
