@@ -31,8 +31,9 @@ def index_errors(cells: list[dict[str, Any]]) -> None:
         found = list(HEADING.finditer(source))
         if told is None or not errors or not found:
             continue
-        # A semicolon would part an entry into a word and what is said of it.
+        # With an exclamation mark an entry comes before what only has the words somewhere. A
+        # semicolon would part it into a word and what is said of it.
         kept = [one.strip().replace(";", ",") for one in errors]
-        entries = "\n".join(f"```{{index}} single: {one}\n```\n" for one in kept)
+        entries = "\n".join(f"```{{index}} ! single: {one}\n```\n" for one in kept)
         at = found[-1].end()
         told["source"] = f"{source[:at]}\n\n{entries}{source[at:]}"

@@ -38,7 +38,7 @@ def test_an_error_is_in_the_index_below_its_heading() -> None:
     ]
     index_errors(cells)
     assert cells[1]["source"] == (
-        "## Mend\n\n### It is gone\n\n```{index} single: it is, gone\n```\n\n\nDo this."
+        "## Mend\n\n### It is gone\n\n```{index} ! single: it is, gone\n```\n\n\nDo this."
     )
     assert cells[3]["source"] == "### Another\n\nDo that."
 

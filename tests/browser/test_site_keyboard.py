@@ -87,6 +87,7 @@ def test_search_for_an_error_leads_to_its_recipe(
         page.goto(f"{address}/search.html?q={quote(error)}")
         found = page.locator("#search-results li a").first
         found.wait_for()
+        page.wait_for_load_state("networkidle")  # the summaries of all results
         found.click()
         page.wait_for_url("**/notebooks/11_recipes.html#*")
         place = page.evaluate("document.getElementById(location.hash.slice(1)).offsetTop")
