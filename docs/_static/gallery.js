@@ -30,3 +30,7 @@ addEventListener("keydown", (event) => {
 for (const title of document.querySelectorAll(".toc-title")) {
   title.closest("aside").setAttribute("aria-label", title.textContent.trim());
 }
+
+// After a search Sphinx marks the words that were found, and asks what is around each for its box:
+// within a picture also a title or a style, which have none.
+SVGElement.prototype.getBBox ??= () => new DOMRect();
