@@ -134,7 +134,9 @@ def test_a_match_that_stops_says_why() -> None:
 
 
 def test_a_pattern_that_begins_nowhere() -> None:
-    says = matched(is_op("nn.conv2d")(wildcard(), wildcard()), SUM).says
+    svg, says = matched(is_op("nn.conv2d")(wildcard(), wildcard()), SUM)
+    thick = [box for box in shapes(svg, "rect") if box.get("stroke-width") == "2.4"]
+    assert len(thick) == 1  # the legend's
     assert says == "The pattern matches nowhere: no operator here is nn.conv2d, its last one."
 
 

@@ -63,7 +63,7 @@ class Attempt:
     begun : bool
         Whether at least its last operator is the expression's.
     reached : dict of tvm.relax.Expr to str
-        One of `KINDS` for each expression that the pattern came to.
+        One of `KINDS` for each expression that the pattern came to; none where it does not begin.
     reasons : list of str
         Why it stopped, once for each place.
     """
@@ -92,7 +92,8 @@ def attempt(pattern: DFPattern, expr: relax.Expr) -> Attempt:
         found = [each for part in parts for each in matcher.found[part]]
         return Attempt(True, True, {one: KINDS[0] for one in found if isinstance(one, relax.Expr)})
     made = Attempt(False, _begins(pattern, expr))
-    _follow(pattern, expr, made)
+    if made.begun:
+        _follow(pattern, expr, made)
     return made
 
 
