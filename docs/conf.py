@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from gallery_search import SearchChinese  # noqa: E402  (found by the line above)
+from languages import ENGLISH, LANGUAGES, Language  # noqa: E402
 
 project = "tvmlab"
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
@@ -69,6 +70,11 @@ def keep_colons(app: Any, kind: str, name: str, found: Any, options: Any, lines:
         lines.insert(0, "")
 
 
+def language_of(app: Any) -> Language:
+    """Return the language of the pages that are being made."""
+    return next(language for language in LANGUAGES if language.code == app.config.language)
+
+
 def tell_readers(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
     """Tell screen readers the captions' level, a page's language, and what no header is."""
     tree = context["furo_navigation_tree"]
@@ -78,9 +84,11 @@ def tell_readers(app: Any, page: str, template: str, context: dict[str, Any], do
     if "body" in context:
         corner = '<th class="head"><p></p></th>'
         context["body"] = context["body"].replace(corner, '<td class="head"></td>')
-    own = ROOT / f"{page.replace('notebooks/', 'notebooks/zh/', 1)}.ipynb"
-    if app.config.language != "en" and page != "index" and not own.is_file() and "body" in context:
-        context["body"] = f'<div lang="en">{context["body"]}</div>'
+    language = language_of(app)
+    own = ROOT / f"{page.replace('notebooks/', f'notebooks/{language.folder}/', 1)}.ipynb"
+    if language is not ENGLISH and page != "index" and not own.is_file() and "body" in context:
+        note = f'<p class="untranslated">{language.untranslated}</p>'
+        context["body"] = f'{note}\n<div lang="en">{context["body"]}</div>'
 
 
 def setup(app: Any) -> None:

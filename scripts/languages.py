@@ -29,6 +29,8 @@ class Language:
     nothing, comma, file : str
         What a notebook needs that needs nothing, what stands between two needs, and what the link
         to a notebook's file says.
+    untranslated : str
+        The note on a page that is English alone.
     levels : dict of str to str
         What the levels are called.
     """
@@ -43,6 +45,7 @@ class Language:
     nothing: str
     comma: str
     file: str
+    untranslated: str
     levels: dict[str, str]
 
     def about(self, stem: str, notebook: dict[str, Any]) -> dict[str, Any]:
@@ -93,6 +96,7 @@ ENGLISH = Language(
     nothing="nothing more",
     comma=", ",
     file="download the notebook",
+    untranslated="",
     levels={level: level for level in ("beginner", "intermediate", "advanced")},
 )
 SIMPLIFIED = Language(
@@ -106,6 +110,7 @@ SIMPLIFIED = Language(
     nothing="无",
     comma="、",
     file="下载笔记本",
+    untranslated="本页尚未翻译，以下内容为英文。",
     levels={"beginner": "入门", "intermediate": "进阶", "advanced": "高级"},
 )
 LANGUAGES = (ENGLISH, SIMPLIFIED)

@@ -123,6 +123,10 @@ def test_the_chinese_site_has_translations_and_chinese_titles_around_english_pag
         translated = SIMPLIFIED.notebook(path) != path
         assert ("<h2>自己动手" in page) is translated
         assert ('<div lang="en">' in page) is not translated
+        assert (SIMPLIFIED.untranslated in page) is not translated
+    for name in ("glossary.html", "reference/tvmlab.html"):
+        assert SIMPLIFIED.untranslated in text(site, f"zh/{name}")
+    assert SIMPLIFIED.untranslated not in index
     assert '<html class="no-js" lang="zh-CN"' in index
     for word in ("下一页", "笔记本", "术语表", "搜索"):
         assert word in index
