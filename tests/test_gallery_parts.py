@@ -109,6 +109,19 @@ def test_every_chinese_word_is_of_a_term_and_is_used() -> None:
     assert [word for word in words if not any(word in text for text in texts)] == []
 
 
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "notebooks" / "zh").glob("*.ipynb")), ids=lambda path: path.stem
+)
+def test_a_translation_links_every_term_that_the_english_notebook_links(path: Path) -> None:
+    terms = terms_of(read_terms(ROOT / "docs" / "glossary.md"), path.stem)
+    english, translated = Linker(terms), Linker(terms, SIMPLIFIED.words())
+    for linker, file in ((english, ROOT / "notebooks" / path.name), (translated, path)):
+        for cell in json.loads(file.read_text(encoding="utf-8"))["cells"]:
+            if cell["cell_type"] == "markdown":
+                linker.link("".join(cell["source"]))
+    assert english.linked <= translated.linked
+
+
 def test_a_glossary_without_terms_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "glossary.md"
     path.write_text("# Glossary\n\nRelay\n  A word.\n")

@@ -34,6 +34,23 @@ AS_ENGLISH = (
     ("）", ")"),
 )
 
+# Words at which a reader who works on compilers stops, and what is said instead.
+STOPS = {
+    "重量化": "重新量化",
+    "遇半取偶": "向偶数舍入",
+    "钉住": "锁定",
+    "一族": "一类",
+    "照方抓药": "a word that is plain",
+    "说明一切": "what depends on it",
+}
+# Words that stand for an English term: its first mention has the term beside it.
+BESIDE = {"下降": "lower", "重新量化": "requantize"}
+CHINESE = [
+    *TRANSLATED,
+    ROOT / "README.zh-CN.md",
+    *sorted((ROOT / "docs" / "zh").iterdir()),
+]
+
 
 def prose(notebook: NotebookNode) -> dict[str, str]:
     return {cell.id: cell.source for cell in notebook.cells if cell.cell_type == "markdown"}
@@ -78,6 +95,18 @@ def test_the_numbers_are_the_same(path: Path) -> None:
             text = re.sub(pattern, words, text)
         text = re.sub(HAN, " x ", text)  # A number beside a Chinese character is one, too.
         assert Counter(claims(text)) == Counter(claims(english)), name
+
+
+@pytest.mark.parametrize("path", CHINESE, ids=lambda path: path.name)
+def test_words_are_those_of_the_trade(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert [f"{word}: say {better}" for word, better in STOPS.items() if word in text] == []
+
+
+def test_the_first_notebook_has_the_english_term_beside_a_word_for_it() -> None:
+    text = "\n".join(prose(load(ROOT / "notebooks" / "zh" / "00_start_here.ipynb")).values())
+    for word, term in BESIDE.items():
+        assert re.match(rf"{word}\*?（{term}）", text[text.index(word) :]), word
 
 
 @every_one
