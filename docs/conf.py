@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -91,9 +93,23 @@ def tell_readers(app: Any, page: str, template: str, context: dict[str, Any], do
         context["body"] = f'{note}\n<div lang="en">{context["body"]}</div>'
 
 
+def link_pictures(
+    app: Any, page: str, template: str, context: dict[str, Any], doctree: Any
+) -> None:
+    """Let every figure lead to its file: on a phone its words are too small to be read."""
+    if "body" in context:
+        title = escape(language_of(app).full_size)
+        context["body"] = re.sub(
+            r'<img [^>]*src="([^"]*_images/[^"]+)"[^>]*>',
+            rf'<a class="picture" href="\1" title="{title}">\g<0></a>',
+            context["body"],
+        )
+
+
 def setup(app: Any) -> None:
     """Connect what Sphinx calls."""
     app.add_search_language(SearchChinese)
     app.connect("autodoc-skip-member", skip_foreign)
     app.connect("autodoc-process-docstring", keep_colons, priority=400)  # before napoleon
+    app.connect("html-page-context", link_pictures)
     app.connect("html-page-context", tell_readers, priority=900)  # after the theme

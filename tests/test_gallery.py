@@ -56,6 +56,17 @@ def test_figures_keep_their_alt_texts(site: Path) -> None:
                     assert str(alt_text(output)) in unescape(page), cell["id"]
 
 
+def test_every_figure_leads_to_its_file(site: Path) -> None:
+    for folder, title in ((site, "open at full size"), (site / "zh", "打开原图")):
+        count = 0
+        for page in folder.glob("notebooks/*.html"):
+            html = page.read_text(encoding="utf-8")
+            linked = rf'<a class="picture" href="([^"]+)" title="{title}"><img [^>]*src="\1"'
+            assert len(re.findall(linked, html)) == len(re.findall(r'src="[^"]*_images/', html))
+            count += len(re.findall(linked, html))
+        assert count > len(NOTEBOOKS)
+
+
 def test_no_empty_cell_is_read_out_as_the_name_of_a_column(site: Path) -> None:
     for page in site.rglob("*.html"):
         headers = re.findall(r"<th[ >].*?</th>", page.read_text(encoding="utf-8"), re.DOTALL)
