@@ -16,23 +16,16 @@ from nbformat import NotebookNode
 from notebook_form import TRANSLATES, NotebookError, load
 from notebook_numbers import claims
 from notebook_rules import Page
-from translations import LINK, in_step, mark, original, raised, relinked, say_translated, to_do
+from translated_pages import mark
+from translated_prose import HAN, not_chinese, numbers, without_code
+from translations import LINK, in_step, original, raised, relinked, say_translated, to_do
 
 import notebooks
 
 ROOT = Path(__file__).resolve().parents[2]
 TRANSLATED = sorted((ROOT / "notebooks" / "zh").glob("*.ipynb"))
-HAN = r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]"
 every_one = pytest.mark.parametrize("path", TRANSLATED, ids=lambda path: path.stem)
 
-# What the rule about numbers passes over in English, said in English.
-AS_ENGLISH = (
-    (r"## 延伸阅读", "## Further reading"),
-    (r"笔记本 (?=\d)", "notebook "),
-    (r"第 (\d+) [步级行]", r"step \1"),
-    ("（", "("),
-    ("）", ")"),
-)
 
 # Words at which a reader who works on compilers stops, and what is said instead.
 STOPS = {
@@ -62,10 +55,6 @@ def pairs(path: Path) -> list[tuple[str, str, str]]:
     return [(name, text, translated[name]) for name, text in prose(load(original(path))).items()]
 
 
-def without_code(text: str) -> str:
-    return re.sub(r"^```.*?^```$|`[^`\n]+`", "", text, flags=re.MULTILINE | re.DOTALL)
-
-
 def test_there_are_translations() -> None:
     assert TRANSLATED
 
@@ -78,7 +67,7 @@ def test_code_outputs_and_metadata_are_those_of_the_english_notebook(path: Path)
 @every_one
 def test_nothing_is_left_in_english(path: Path) -> None:
     for name, _, text in pairs(path):
-        assert re.search(HAN, without_code(text)), name
+        assert not_chinese(text) == [], name
 
 
 @every_one
@@ -91,10 +80,7 @@ def test_no_line_breaks_between_two_chinese_characters(path: Path) -> None:
 @every_one
 def test_the_numbers_are_the_same(path: Path) -> None:
     for name, english, text in pairs(path):
-        for pattern, words in AS_ENGLISH:
-            text = re.sub(pattern, words, text)
-        text = re.sub(HAN, " x ", text)  # A number beside a Chinese character is one, too.
-        assert Counter(claims(text)) == Counter(claims(english)), name
+        assert Counter(numbers(text)) == Counter(claims(english)), name
 
 
 @pytest.mark.parametrize("path", CHINESE, ids=lambda path: path.name)
@@ -141,13 +127,6 @@ def test_titles_are_those_of_the_site(path: Path) -> None:
         assert labels
         for _, label, stem in labels:
             assert label == chinese()[stem]["title"]
-
-
-@pytest.mark.parametrize("name", ["README.zh-CN.md", "docs/zh/index.md"])
-def test_readers_are_told_which_notebooks_are_translated(name: str) -> None:
-    *first, last = (path.stem[:2] for path in TRANSLATED)
-    told = f"笔记本 {'、'.join(first)} 和 {last} 的正文是中文"
-    assert told in (ROOT / name).read_text(encoding="utf-8")
 
 
 # What keeps them in step.
