@@ -72,6 +72,28 @@ def keep_colons(app: Any, kind: str, name: str, found: Any, options: Any, lines:
         lines.insert(0, "")
 
 
+def one_name_each(
+    app: Any, kind: str, name: str, found: Any, options: Any, lines: list[str]
+) -> None:
+    """Give attributes that are described together an entry each.
+
+    Sphinx would take all but the last of their names for its type.
+    """
+    if kind not in ("class", "exception") or "Attributes" not in lines:
+        return
+    start = lines.index("Attributes") + 2
+    end = next((n - 1 for n in range(start, len(lines)) if re.match("-{3}", lines[n])), len(lines))
+    text = "\n".join(lines[start:end])
+    several = re.compile(r"^([\w.]+(?:, [\w.]+)+)( : .*)?\n((?:[ ]+.*\n?|\n)*)", re.MULTILINE)
+    each = several.sub(
+        lambda entry: "".join(
+            f"{one}{entry[2] or ''}\n{entry[3].rstrip()}\n" for one in entry[1].split(", ")
+        ),
+        text,
+    )
+    lines[start:end] = [*each.split("\n"), ""]
+
+
 def language_of(app: Any) -> Language:
     """Return the language of the pages that are being made."""
     return next(language for language in LANGUAGES if language.code == app.config.language)
@@ -110,6 +132,7 @@ def setup(app: Any) -> None:
     """Connect what Sphinx calls."""
     app.add_search_language(SearchChinese)
     app.connect("autodoc-skip-member", skip_foreign)
-    app.connect("autodoc-process-docstring", keep_colons, priority=400)  # before napoleon
+    for mend in (keep_colons, one_name_each):
+        app.connect("autodoc-process-docstring", mend, priority=400)  # before napoleon
     app.connect("html-page-context", link_pictures)
     app.connect("html-page-context", tell_readers, priority=900)  # after the theme

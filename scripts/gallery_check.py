@@ -24,8 +24,10 @@ CSS_ASSET = re.compile(r"@import\s+[\"']([^\"']+)[\"']|url\(\s*[\"']?([^\"')]+)[
 # What is shown as it was written: text runs through the tags within a line, and ends at all others.
 VERBATIM = {"code", "pre", "kbd", "script", "style", "svg", "math", "textarea"}
 INLINE = {"a", "abbr", "b", "em", "i", "mark", "span", "strong", "sub", "sup", *VERBATIM}
-# Markdown that came to nothing: emphasis, and a role.
-LITERAL = re.compile(r"\*+[^\s*](?:[^*]*[^\s*])?\*+|\{[a-z][\w:-]*\}(?=`|\ufffc)")
+# Markdown that came to nothing: emphasis (2**15 is none), and a role.
+LITERAL = re.compile(
+    r"(?<![\dA-Za-z_)*])\*+[^\s*](?:[^*]*[^\s*])?\*+|\{[a-z][\w:-]*\}(?=`|\ufffc)"
+)
 
 
 @dataclass

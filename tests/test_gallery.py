@@ -111,6 +111,15 @@ def test_the_reference_has_every_public_name(site: Path) -> None:
         assert f"module-{module}" in anchors
 
 
+def test_attributes_that_are_described_together_have_an_entry_each(site: Path) -> None:
+    page = text(site, "reference/tvmlab.npu.isa.html")
+    for name in ("rows", "cols", "channels"):
+        assert re.search(rf"<strong>{name}</strong> \((<[^>]*>)?int", page), name
+    wrong = re.compile(r"<strong>[\w.]+</strong> \((?:<em>[\w., ]*</em>)*<em>,</em>\)")
+    for path in site.glob("reference/*.html"):
+        assert not wrong.search(path.read_text(encoding="utf-8")), path.name
+
+
 def test_every_page_leads_to_itself_in_the_other_language(site: Path) -> None:
     found = pages(site)
     chinese_pages = {path.relative_to(site / "zh") for path in found if site / "zh" in path.parents}

@@ -327,6 +327,7 @@ def test_what_is_broken_is_found(tmp_path: Path, old: str, new: str, problem: st
     [
         "<code>*a*</code> or <pre>f(*a, *b)</pre>",
         "2 * 3 * 4",
+        "2**15 for int16, 2**31 for int32",
         "<p>a*b</p><p>c*d</p>",
         "<em>f(<span>*</span><span>a</span>, <span>**</span><span>b</span>)</em>",
         "{term} of a set",
