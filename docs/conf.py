@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from gallery_search import SearchChinese  # noqa: E402  (found by the line above)
+from languages import ENGLISH, LANGUAGES, Language  # noqa: E402
 
 project = "tvmlab"
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
@@ -69,6 +72,33 @@ def keep_colons(app: Any, kind: str, name: str, found: Any, options: Any, lines:
         lines.insert(0, "")
 
 
+def one_name_each(
+    app: Any, kind: str, name: str, found: Any, options: Any, lines: list[str]
+) -> None:
+    """Give attributes that are described together an entry each.
+
+    Sphinx would take all but the last of their names for its type.
+    """
+    if kind not in ("class", "exception") or "Attributes" not in lines:
+        return
+    start = lines.index("Attributes") + 2
+    end = next((n - 1 for n in range(start, len(lines)) if re.match("-{3}", lines[n])), len(lines))
+    text = "\n".join(lines[start:end])
+    several = re.compile(r"^([\w.]+(?:, [\w.]+)+)( : .*)?\n((?:[ ]+.*\n?|\n)*)", re.MULTILINE)
+    each = several.sub(
+        lambda entry: "".join(
+            f"{one}{entry[2] or ''}\n{entry[3].rstrip()}\n" for one in entry[1].split(", ")
+        ),
+        text,
+    )
+    lines[start:end] = [*each.split("\n"), ""]
+
+
+def language_of(app: Any) -> Language:
+    """Return the language of the pages that are being made."""
+    return next(language for language in LANGUAGES if language.code == app.config.language)
+
+
 def tell_readers(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
     """Tell screen readers the captions' level, a page's language, and what no header is."""
     tree = context["furo_navigation_tree"]
@@ -78,14 +108,31 @@ def tell_readers(app: Any, page: str, template: str, context: dict[str, Any], do
     if "body" in context:
         corner = '<th class="head"><p></p></th>'
         context["body"] = context["body"].replace(corner, '<td class="head"></td>')
-    own = ROOT / f"{page.replace('notebooks/', 'notebooks/zh/', 1)}.ipynb"
-    if app.config.language != "en" and page != "index" and not own.is_file() and "body" in context:
-        context["body"] = f'<div lang="en">{context["body"]}</div>'
+    language = language_of(app)
+    own = ROOT / f"{page.replace('notebooks/', f'notebooks/{language.folder}/', 1)}.ipynb"
+    if language is not ENGLISH and page != "index" and not own.is_file() and "body" in context:
+        note = f'<p class="untranslated">{language.untranslated}</p>'
+        context["body"] = f'{note}\n<div lang="en">{context["body"]}</div>'
+
+
+def link_pictures(
+    app: Any, page: str, template: str, context: dict[str, Any], doctree: Any
+) -> None:
+    """Let every figure lead to its file: on a phone its words are too small to be read."""
+    if "body" in context:
+        title = escape(language_of(app).full_size)
+        context["body"] = re.sub(
+            r'<img [^>]*src="([^"]*_images/[^"]+)"[^>]*>',
+            rf'<a class="picture" href="\1" title="{title}">\g<0></a>',
+            context["body"],
+        )
 
 
 def setup(app: Any) -> None:
     """Connect what Sphinx calls."""
     app.add_search_language(SearchChinese)
     app.connect("autodoc-skip-member", skip_foreign)
-    app.connect("autodoc-process-docstring", keep_colons, priority=400)  # before napoleon
+    for mend in (keep_colons, one_name_each):
+        app.connect("autodoc-process-docstring", mend, priority=400)  # before napoleon
+    app.connect("html-page-context", link_pictures)
     app.connect("html-page-context", tell_readers, priority=900)  # after the theme

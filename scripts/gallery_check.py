@@ -1,4 +1,4 @@
-"""What must hold of the built site, read from its files: links, anchors, assets, sizes.
+"""What must hold of the built site, read from its files: links, anchors, assets, text, sizes.
 
 Nothing is fetched. An asset is what a browser loads by itself: it must be a file of the site, so
 that the site works without a network. A link that a reader may follow can lead elsewhere.
@@ -21,6 +21,13 @@ ASSET_OF = {
     "audio": "src", "embed": "src", "object": "data", "track": "src",
 }  # fmt: skip
 CSS_ASSET = re.compile(r"@import\s+[\"']([^\"']+)[\"']|url\(\s*[\"']?([^\"')]+)[\"']?\s*\)")
+# What is shown as it was written: text runs through the tags within a line, and ends at all others.
+VERBATIM = {"code", "pre", "kbd", "script", "style", "svg", "math", "textarea"}
+INLINE = {"a", "abbr", "b", "em", "i", "mark", "span", "strong", "sub", "sup", *VERBATIM}
+# Markdown that came to nothing: emphasis (2**15 is none), and a role.
+LITERAL = re.compile(
+    r"(?<![\dA-Za-z_)*])\*+[^\s*](?:[^*]*[^\s*])?\*+|\{[a-z][\w:-]*\}(?=`|\ufffc)"
+)
 
 
 @dataclass
@@ -39,6 +46,8 @@ class Page(HTMLParser):
         Pictures without an alt text.
     levels : list of int
         The levels of its headings, in order.
+    literal : list of str
+        Stars of an emphasis, and names of roles, that are shown as they were written.
     """
 
     text: str
@@ -47,10 +56,14 @@ class Page(HTMLParser):
     assets: list[str] = field(default_factory=list)
     no_alt: list[str] = field(default_factory=list)
     levels: list[int] = field(default_factory=list)
+    literal: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         super().__init__(convert_charrefs=True)
+        self._told, self._verbatim = "", 0
         self.feed(self.text)
+        self.close()
+        self._end_of_text()
         self.assets += [asset for style in self._styles() for asset in css_assets(style)]
 
     def _styles(self) -> list[str]:
@@ -59,6 +72,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Take down what a tag has."""
+        self._tag(tag, 1)
         has = {name: value or "" for name, value in attrs}
         if "id" in has:
             self.ids.add(has["id"])
@@ -74,6 +88,24 @@ class Page(HTMLParser):
             self.no_alt.append(has.get("src", ""))
         if re.fullmatch(r"h[1-6]", tag):
             self.levels.append(int(tag[1]))
+
+    def handle_endtag(self, tag: str) -> None:
+        """Note where text ends."""
+        self._tag(tag, -1)
+
+    def handle_data(self, data: str) -> None:
+        """Collect text; for what is verbatim a character stands that no page has."""
+        self._told += "\ufffc" if self._verbatim else data
+
+    def _tag(self, tag: str, depth: int) -> None:
+        if tag in VERBATIM:
+            self._verbatim += depth
+        elif tag not in INLINE and not self._verbatim:
+            self._end_of_text()
+
+    def _end_of_text(self) -> None:
+        self.literal += [found[0] for found in LITERAL.finditer(self._told)]
+        self._told = ""
 
 
 def css_assets(css: str) -> list[str]:
@@ -122,6 +154,8 @@ def _page_problems(site: Path, path: Path, found: dict[Path, Page]) -> Iterator[
         target = found.get(_file(path, link))
         if parts.fragment and target and unquote(parts.fragment) not in target.ids:
             yield f"{name}: the link {link!r} names an anchor that the page does not have"
+    for literal in page.literal:
+        yield f"{name}: {literal!r} is shown as it was written in Markdown"
     for picture in page.no_alt:
         yield f"{name}: the picture {picture!r} has no alt text"
     for before, after in zip([0, *page.levels], page.levels, strict=False):

@@ -71,8 +71,8 @@ class Linker:
         code = "|".join(re.escape(term) for term in AS_CODE & self._terms) or r"(?!)"
         other = "|".join(sorted(self._words, key=len, reverse=True)) or r"(?!)"
         self._find = re.compile(
-            rf"`(?P<code>{code})`(?!`)|(?P<elsewhere>{ELSEWHERE})"
-            rf"|(?P<word>{other})|(?<![\w`./-])(?P<term>{spelt})(?![\w`-]|[./]\w)",
+            rf"`(?P<code>{code})`(?!`)|(?P<elsewhere>{ELSEWHERE})|(?P<stars>\*{{1,2}}|)"
+            rf"(?:(?P<word>{other})|(?<![\w`./-])(?P<term>{spelt})(?![\w`-]|[./]\w))(?P=stars)",
             re.DOTALL | re.MULTILINE,
         )
 
@@ -88,8 +88,16 @@ class Linker:
         term = self._term(words)
         if term in self.linked:
             return match[0]
+        # A star between a letter and a role is no emphasis to Markdown: it would be shown. Chinese
+        # has no spaces there: the link takes the emphasis's place, or waits for the next mention.
+        before, after = match.string[: match.start()], match.string[match.end() :]
+        if re.search(r"\w\*+\Z", before) or re.match(r"\*+\w", after):
+            return match[0]
+        alone = not (before[-1:].isalnum() or after[:1].isalnum())
+        stars = (match["stars"] or "") if alone else ""
         self.linked.add(term)
-        return f"{{term}}`{words}`" if words == term else f"{{term}}`{words} <{term}>`"
+        target = "" if words == term else f" <{term}>"
+        return f"{stars}{{term}}`{words}{target}`{stars}"
 
     def _term(self, words: str) -> str:
         """Return the term that was found by another word, in a plural, or as a sentence begins."""

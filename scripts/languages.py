@@ -29,6 +29,8 @@ class Language:
     nothing, comma, file : str
         What a notebook needs that needs nothing, what stands between two needs, and what the link
         to a notebook's file says.
+    full_size, untranslated : str
+        What the link around a figure says, and the note on a page that is English alone.
     levels : dict of str to str
         What the levels are called.
     """
@@ -43,6 +45,8 @@ class Language:
     nothing: str
     comma: str
     file: str
+    full_size: str
+    untranslated: str
     levels: dict[str, str]
 
     def about(self, stem: str, notebook: dict[str, Any]) -> dict[str, Any]:
@@ -93,6 +97,8 @@ ENGLISH = Language(
     nothing="nothing more",
     comma=", ",
     file="download the notebook",
+    full_size="open at full size",
+    untranslated="",
     levels={level: level for level in ("beginner", "intermediate", "advanced")},
 )
 SIMPLIFIED = Language(
@@ -106,6 +112,8 @@ SIMPLIFIED = Language(
     nothing="无",
     comma="、",
     file="下载笔记本",
+    full_size="打开原图",
+    untranslated="本页尚未翻译，以下内容为英文。",
     levels={"beginner": "入门", "intermediate": "进阶", "advanced": "高级"},
 )
 LANGUAGES = (ENGLISH, SIMPLIFIED)

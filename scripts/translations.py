@@ -1,36 +1,34 @@
-"""Keep the translated notebooks in step with the English ones.
+"""Keep the translated notebooks and pages in step with the English ones.
 
     python scripts/translations.py             # bring notebooks/zh/ in step, say what is left to do
     python scripts/translations.py --check     # write nothing, exit 1 where something is to do
     python scripts/translations.py notebooks/zh/05_*.ipynb --translated stop-told bits-told
+    python scripts/translations.py README.zh-CN.md --translated Docker "Tune it"
 
 A translated notebook has the name, the cells and the ids of the English one, and prose of its own.
 Its code and its outputs are copies: they are changed in the English notebook alone. Each of its
 prose cells remembers, by a mark in its metadata, which English text it is the translation of. Where
 that text has changed the translation is left as it is, and named here, until somebody has looked
-at it and said so with `--translated` (without ids: of all its cells).
+at it and said so with `--translated` (without ids: of all its cells). So it is with the sections of
+README and of the site's first page, by their English headings (scripts/translated_pages.py).
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
-import hashlib
 import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import translated_pages
 from nbformat import NotebookNode
 from notebook_form import TRANSLATED, TRANSLATES, NotebookError, dumps, load
+from translated_pages import PAGES, ROOT, mark
 
-NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
+NOTEBOOKS = ROOT / "notebooks"
 LINK = re.compile(r"(?<=\]\()(?!https?:|#)([^)\s]+)(?=\))")
-
-
-def mark(source: str) -> str:
-    """Return the mark of an English text: a short hash."""
-    return hashlib.sha256(source.encode()).hexdigest()[:12]
 
 
 def original(path: Path) -> Path:
@@ -129,26 +127,37 @@ def process(path: Path, ids: Sequence[str] | None, *, check: bool) -> list[str]:
     return left
 
 
+def process_page(path: Path, ids: Sequence[str] | None, *, check: bool) -> list[str]:
+    """Say what is left to do of one page, one sentence each."""
+    place = path.resolve()
+    name = place.relative_to(ROOT).as_posix() if place.is_relative_to(ROOT) else str(path)
+    return translated_pages.process(name, ids, check=check)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Bring the notebooks in step; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("paths", nargs="*", type=Path, help="translated notebooks; all by default")
+    parser.add_argument(
+        "paths", nargs="*", type=Path, help="translated notebooks or pages; all by default"
+    )
     parser.add_argument("--check", action="store_true", help="write nothing, exit 1 if not in step")
-    parser.add_argument("--translated", nargs="*", metavar="ID", help="these cells are translated")
+    parser.add_argument("--translated", nargs="*", metavar="ID", help="these cells or sections are")
     options = parser.parse_args(arguments)
     if options.translated is not None and len(options.paths) != 1:
-        parser.error("--translated goes with one notebook")
+        parser.error("--translated goes with one notebook or page")
     everything = [
         path for name in TRANSLATED for path in sorted((NOTEBOOKS / name).glob("*.ipynb"))
     ]
+    everything += [ROOT / page for page in PAGES]
     left = []
     try:
         for path in options.paths or everything:
-            left += process(path, options.translated, check=options.check)
+            done = process_page if path.suffix == ".md" else process
+            left += done(path, options.translated, check=options.check)
     except NotebookError as error:
         print(error, file=sys.stderr)
         return 2
-    print("\n".join(left or ["the translated notebooks are in step"]))
+    print("\n".join(left or ["the translations are in step"]))
     return 1 if options.check and left else 0
 
 

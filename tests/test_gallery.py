@@ -61,6 +61,17 @@ def test_figures_keep_their_alt_texts(site: Path) -> None:
                     assert str(alt_text(output)) in unescape(page), cell["id"]
 
 
+def test_every_figure_leads_to_its_file(site: Path) -> None:
+    for folder, title in ((site, "open at full size"), (site / "zh", "打开原图")):
+        count = 0
+        for page in folder.glob("notebooks/*.html"):
+            html = page.read_text(encoding="utf-8")
+            linked = rf'<a class="picture" href="([^"]+)" title="{title}"><img [^>]*src="\1"'
+            assert len(re.findall(linked, html)) == len(re.findall(r'src="[^"]*_images/', html))
+            count += len(re.findall(linked, html))
+        assert count > len(NOTEBOOKS)
+
+
 def test_no_empty_cell_is_read_out_as_the_name_of_a_column(site: Path) -> None:
     for page in site.rglob("*.html"):
         headers = re.findall(r"<th[ >].*?</th>", page.read_text(encoding="utf-8"), re.DOTALL)
@@ -105,6 +116,15 @@ def test_the_reference_has_every_public_name(site: Path) -> None:
         assert f"module-{module}" in anchors
 
 
+def test_attributes_that_are_described_together_have_an_entry_each(site: Path) -> None:
+    page = text(site, "reference/tvmlab.npu.isa.html")
+    for name in ("rows", "cols", "channels"):
+        assert re.search(rf"<strong>{name}</strong> \((<[^>]*>)?int", page), name
+    wrong = re.compile(r"<strong>[\w.]+</strong> \((?:<em>[\w., ]*</em>)*<em>,</em>\)")
+    for path in site.glob("reference/*.html"):
+        assert not wrong.search(path.read_text(encoding="utf-8")), path.name
+
+
 def test_every_page_leads_to_itself_in_the_other_language(site: Path) -> None:
     found = pages(site)
     chinese_pages = {path.relative_to(site / "zh") for path in found if site / "zh" in path.parents}
@@ -128,6 +148,10 @@ def test_the_chinese_site_has_translations_and_chinese_titles_around_english_pag
         translated = SIMPLIFIED.notebook(path) != path
         assert ("<h2>自己动手" in page) is translated
         assert ('<div lang="en">' in page) is not translated
+        assert (SIMPLIFIED.untranslated in page) is not translated
+    for name in ("glossary.html", "reference/tvmlab.html"):
+        assert SIMPLIFIED.untranslated in text(site, f"zh/{name}")
+    assert SIMPLIFIED.untranslated not in index
     assert '<html class="no-js" lang="zh-CN"' in index
     for word in ("下一页", "笔记本", "术语表", "搜索"):
         assert word in index

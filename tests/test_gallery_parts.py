@@ -124,9 +124,24 @@ def test_a_word_with_another_meaning_is_a_term_that_the_notebook_has(stem: str) 
 
 def test_chinese_words_lead_to_terms() -> None:
     linker = Linker(TERMS, {"调度": "schedule", "零点": "zero point", "目标": "target"})
-    linked = "{term}`Relay` 的*{term}`调度 <schedule>`*，调度（schedule）、目标、`零点`"
+    linked = "{term}`Relay` 的{term}`调度 <schedule>`，调度（schedule）、目标、`零点`"
     assert linker.link("Relay 的*调度*，调度（schedule）、目标、`零点`") == linked
     assert linker.linked == {"Relay", "schedule"}
+
+
+@pytest.mark.parametrize(
+    ("source", "linked"),
+    [
+        ("由它的*调度*决定", "由它的{term}`调度 <schedule>`决定"),
+        ("它的**调度**：", "它的{term}`调度 <schedule>`："),
+        ("（*调度*）", "（*{term}`调度 <schedule>`*）"),
+        ("由*调度的循环*，由调度", "由*调度的循环*，由{term}`调度 <schedule>`"),
+        ("在*好的调度*里", "在*好的调度*里"),
+        ("由*Relay*来", "由{term}`Relay`来"),
+    ],
+)
+def test_no_star_is_left_between_a_letter_and_a_link(source: str, linked: str) -> None:
+    assert Linker(TERMS, {"调度": "schedule"}).link(source) == linked
 
 
 def test_every_chinese_word_is_of_a_term_and_is_used() -> None:
@@ -134,6 +149,19 @@ def test_every_chinese_word_is_of_a_term_and_is_used() -> None:
     texts = [path.read_text(encoding="utf-8") for path in (ROOT / "notebooks/zh").glob("*.ipynb")]
     assert set(words.values()) <= set(terms)
     assert [word for word in words if not any(word in text for text in texts)] == []
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "notebooks" / "zh").glob("*.ipynb")), ids=lambda path: path.stem
+)
+def test_a_translation_links_every_term_that_the_english_notebook_links(path: Path) -> None:
+    terms = terms_of(read_terms(ROOT / "docs" / "glossary.md"), path.stem)
+    english, translated = Linker(terms), Linker(terms, SIMPLIFIED.words())
+    for linker, file in ((english, ROOT / "notebooks" / path.name), (translated, path)):
+        for cell in json.loads(file.read_text(encoding="utf-8"))["cells"]:
+            if cell["cell_type"] == "markdown":
+                linker.link("".join(cell["source"]))
+    assert english.linked <= translated.linked
 
 
 def test_a_glossary_without_terms_is_refused(tmp_path: Path) -> None:
@@ -321,6 +349,12 @@ def test_a_sound_site_has_no_problems(tmp_path: Path) -> None:
         ("<img", '<script src="https://cdn.example/a.js"></script><img', "another server"),
         ("<img", '<img srcset="https://x.example/a 2x" alt="B."><img', "another server"),
         ("<img", "<style>a { background: url(https://x.example/a) }</style><img", "another"),
+        (
+            ">up<",
+            "><span>由它的</span>*<b>调度</b>*决定<",
+            "index.html: '*调度*' is shown as it was",
+        ),
+        (">up<", ">{term}<code>Relay</code><", "index.html: '{term}' is shown as it was"),
         ('alt="A."', "", "index.html: the picture 'a.png' has no alt text"),
         ("<a", "<h3>B</h3><a", "index.html: a heading jumps from level 1 to level 3"),
     ],
@@ -328,6 +362,21 @@ def test_a_sound_site_has_no_problems(tmp_path: Path) -> None:
 def test_what_is_broken_is_found(tmp_path: Path, old: str, new: str, problem: str) -> None:
     (found,) = problems(small_site(tmp_path, GOOD.replace(old, new, 1)))
     assert problem in found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<code>*a*</code> or <pre>f(*a, *b)</pre>",
+        "2 * 3 * 4",
+        "2**15 for int16, 2**31 for int32",
+        "<p>a*b</p><p>c*d</p>",
+        "<em>f(<span>*</span><span>a</span>, <span>**</span><span>b</span>)</em>",
+        "{term} of a set",
+    ],
+)
+def test_stars_that_are_meant_are_no_problem(tmp_path: Path, text: str) -> None:
+    assert problems(small_site(tmp_path, GOOD + text)) == []
 
 
 @pytest.mark.parametrize("css", ["@import 'https://x.example/a.css';", "a { src: url(no.woff2) }"])

@@ -123,61 +123,6 @@ def test_messages_are_those_of_the_set_up(message: str) -> None:
     assert message.replace("Python 3.11 has", "Python $base_version has") in text
 
 
-# README in Chinese: translated prose around what must be the same.
-
-
-def test_the_chinese_readme_has_the_same_sections_code_links_and_tables() -> None:
-    for pattern in (
-        r"^#+ ",
-        r"^```.*?^```$",
-        r"\]\(([^)#]+)\)",
-        r"^\|(?=-)[-|]+$",
-        r"\| `(?:setup: )?[^`]+` \|",
-    ):
-        both = [
-            re.findall(pattern, text.partition("\n\n")[2], re.MULTILINE | re.DOTALL)
-            for text in (README, CHINESE)
-        ]
-        # The line at the head leads to the other one, and the table to translations.
-        here, there = (
-            [part.replace("notebooks/zh/", "notebooks/") for part in found if "README" not in part]
-            for found in both
-        )
-        assert here == there
-
-
-def test_the_chinese_readme_names_the_same_code() -> None:
-    names = [set(re.findall(r"(?<!`)`([^`\n]+)`", _prose(text))) for text in (README, CHINESE)]
-    assert names[0] == names[1]
-
-
-def test_the_chinese_readme_leaves_no_paragraph_out() -> None:
-    here, there = (
-        [len(_paragraphs(part)) for part in _sections(text)] for text in (README, CHINESE)
-    )
-    here[1] += 1  # Which notebooks are in Chinese is said to those who read it alone.
-    assert here == there
-
-
-def test_a_paragraph_that_is_left_out_is_missed() -> None:
-    text = "# One\n\ntwo\n\n## Three\n\n```sh\nfour\n\n```\n\nfive\n"
-    assert [len(_paragraphs(part)) for part in _sections(text)] == [2, 3]
-
-
-def _sections(text: str) -> list[str]:
-    return re.split(r"^## ", re.sub(r"^```.*?^```$", "code", text, flags=re.M | re.S), flags=re.M)
-
-
-def _paragraphs(section: str) -> list[str]:
-    told = re.sub(r"<!-- \w+: (?:begin|end) -->\n?", "", section)
-    return re.split(r"\n\s*\n", told.strip())
-
-
-def _prose(text: str) -> str:
-    text = re.sub(r"<!-- (\w+): begin -->.*?<!-- \1: end -->", "", text, flags=re.DOTALL)
-    return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
-
-
 @pytest.mark.parametrize(
     "path", sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")), ids=lambda path: path.stem
 )

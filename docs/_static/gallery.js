@@ -9,6 +9,8 @@ function letWideBeScrolled() {
       wide.tabIndex = 0;
       wide.setAttribute("role", "group"); // a region would be a landmark, and these are many
       wide.setAttribute("aria-label", wide.matches("pre") ? code : table);
+    } else {
+      for (const name of ["tabindex", "role", "aria-label"]) wide.removeAttribute(name);
     }
   }
 }

@@ -10,7 +10,11 @@ __all__ = ["Dtype", "Instruction", "PoolKind", "Rounding", "Unit", "names"]
 
 
 class Unit(IntEnum):
-    """What executes an instruction; units work at the same time, each in its own order."""
+    """What executes an instruction; units work at the same time, each in its own order.
+
+    `DMA` moves data between DRAM and SRAM, `ARRAY` multiplies and accumulates, `VECTOR` does the
+    rest; for `ALL` an instruction waits.
+    """
 
     DMA = 0
     ARRAY = 1
@@ -19,7 +23,7 @@ class Unit(IntEnum):
 
 
 class Dtype(IntEnum):
-    """Types of numbers in memory."""
+    """Types of numbers in memory: `int8`, `uint8`, `int16` and `int32`."""
 
     int8 = 0
     uint8 = 1
@@ -80,17 +84,34 @@ class Instruction:
     layer: int
 
     def words(self) -> list[int]:
-        """Encode: opcode, layer, fields; 32-bit integers."""
+        """Encode the instruction.
+
+        Returns
+        -------
+        list of int
+            The opcode, the layer and the fields, in this order; each is a word of 32 bits.
+        """
         return [self.opcode, *(int(getattr(self, name)) for name in names(type(self)))]
 
     @classmethod
     def length(cls) -> int:
-        """How many words it takes."""
+        """Say how many words an instruction of this kind takes: opcode, layer and fields."""
         return 1 + len(names(cls))
 
 
 def names(kind: type[Instruction]) -> tuple[str, ...]:
-    """Give the names of an instruction's fields, `layer` first."""
+    """Give the names of an instruction's fields.
+
+    Parameters
+    ----------
+    kind : type of Instruction
+        Its class.
+
+    Returns
+    -------
+    tuple of str
+        In the order in which they are encoded: `layer` first, then those of the class.
+    """
     found = _NAMES.get(kind.opcode)
     if found is None:
         found = _NAMES[kind.opcode] = tuple(field.name for field in fields(kind))

@@ -30,13 +30,15 @@ __all__ = [
     "Store",
     "Sum",
     "Sync",
+    "Transfer",
     "Unit",
+    "Window",
     "names",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class _Transfer(Instruction):
+class Transfer(Instruction):
     """A box of up to four dimensions between a tensor in DRAM and the SRAM.
 
     Attributes
@@ -74,23 +76,26 @@ class _Transfer(Instruction):
 
 
 @dataclass(frozen=True, slots=True)
-class Load(_Transfer):
-    """Copy a box from DRAM to SRAM."""
+class Load(Transfer):
+    """Copy a box from DRAM to SRAM; the fields are those of `Transfer`."""
 
     opcode: ClassVar[int] = 1
     unit: ClassVar[Unit] = Unit.DMA
 
 
 @dataclass(frozen=True, slots=True)
-class Store(_Transfer):
-    """Copy a box from SRAM to DRAM; not to constants or inputs."""
+class Store(Transfer):
+    """Copy a box from SRAM to DRAM, not to constants or inputs.
+
+    The fields are those of `Transfer`.
+    """
 
     opcode: ClassVar[int] = 2
     unit: ClassVar[Unit] = Unit.DMA
 
 
 @dataclass(frozen=True, slots=True)
-class _Window(Instruction):
+class Window(Instruction):
     """A convolution over a tile of an image.
 
     Output pixel ``(y, x)`` takes from tap ``(i, j)`` of the kernel the input pixel
@@ -144,8 +149,8 @@ class _Window(Instruction):
 
 
 @dataclass(frozen=True, slots=True)
-class Matmul(_Window):
-    """Convolve on the array; sums wrap in int32.
+class Matmul(Window):
+    """Convolve on the array; sums wrap in int32. The fields are those of `Window`.
 
     The weights are int8 [ceil(out_channels / columns), kernel_h, kernel_w, channels, columns].
     """
@@ -155,10 +160,11 @@ class Matmul(_Window):
 
 
 @dataclass(frozen=True, slots=True)
-class Depthwise(_Window):
+class Depthwise(Window):
     """Convolve each channel by itself, on the vector unit; sums wrap in int32.
 
-    The weights are [kernel_h, kernel_w, channels], and out_channels is channels.
+    The fields are those of `Window`, and one more. The weights are [kernel_h, kernel_w, channels],
+    and out_channels is channels.
 
     Attributes
     ----------
@@ -286,8 +292,9 @@ class Add(Instruction):
 class Pool(Instruction):
     """Pool windows of a tile; the window's fields are those of a convolution.
 
-    A place outside of the tile counts nothing; `AVERAGE`s count it where it is in the padding and
-    `count_pad` is 1: rows below ``in_rows + pad_bottom`` and columns below ``in_cols + pad_right``.
+    A place outside of the tile counts nothing; the kinds of `AVERAGE` count it where it is in the
+    padding and `count_pad` is 1: rows below ``in_rows + pad_bottom`` and columns below
+    ``in_cols + pad_right``.
     The padding of `AVERAGE` and `AVERAGE_HALF` is out_zero. A window of nothing is the lowest
     number (`MAX`) or out_zero.
 
@@ -369,7 +376,7 @@ class Sync(Instruction):
     unit: ClassVar[Unit] = Unit.ALL
 
 
-#: By opcode.
+#: The classes of instructions, by opcode.
 INSTRUCTIONS: dict[int, type[Instruction]] = {
     kind.opcode: kind for kind in (Load, Store, Matmul, Depthwise, Requantize, Add, Pool, Sum, Sync)
 }

@@ -33,7 +33,7 @@ MAGIC = b"TVMLNPU\x01"
 
 
 class Kind(IntEnum):
-    """What a tensor in DRAM is for."""
+    """What a tensor in DRAM is for: `CONSTANTS`, `INPUT`, `OUTPUT` or `SCRATCH`."""
 
     CONSTANTS = 0
     INPUT = 1
@@ -91,7 +91,13 @@ class Program:
     constants: bytes
 
     def to_bytes(self) -> bytes:
-        """Write the program."""
+        """Write the program.
+
+        Returns
+        -------
+        bytes
+            What the module's text describes, and `from_bytes` reads.
+        """
         words = np.array([w for one in self.instructions for w in one.words()], "<i4")
         sizes = astuple(self.config)
         parts = [_count(sizes), struct.pack(f"<{len(sizes)}i", *sizes), _count(self.tensors)]
@@ -109,6 +115,15 @@ class Program:
     @classmethod
     def from_bytes(cls, data: bytes) -> Program:
         """Read a program.
+
+        Parameters
+        ----------
+        data : bytes
+            What `to_bytes` wrote.
+
+        Returns
+        -------
+        Program
 
         Raises
         ------

@@ -194,5 +194,25 @@ def simulate(program: bytes, inputs: Sequence[Array]) -> list[Array]:
 
 
 def run(program: bytes, inputs: Sequence[Array]) -> tuple[list[Array], list[dict[str, int]]]:
-    """Execute a program and count: `simulate` and `count`."""
+    """Execute a program and count: `simulate` and `count`.
+
+    Parameters
+    ----------
+    program : bytes
+        As in `module`.
+    inputs : sequence of numpy.ndarray
+        As of `simulate`.
+
+    Returns
+    -------
+    (list of numpy.ndarray, list of dict)
+        What `simulate` returns, and what `count` does.
+
+    Raises
+    ------
+    tvmlab.errors.SimulationError
+        As `module`.
+    tvmlab.errors.InputError
+        If the inputs do not fit.
+    """
     return simulate(program, inputs), count(program)
