@@ -25,9 +25,7 @@ CSS_ASSET = re.compile(r"@import\s+[\"']([^\"']+)[\"']|url\(\s*[\"']?([^\"')]+)[
 VERBATIM = {"code", "pre", "kbd", "script", "style", "svg", "math", "textarea"}
 INLINE = {"a", "abbr", "b", "em", "i", "mark", "span", "strong", "sub", "sup", *VERBATIM}
 # Markdown that came to nothing: emphasis (2**15 is none), and a role.
-LITERAL = re.compile(
-    r"(?<![\dA-Za-z_)*])\*+[^\s*](?:[^*]*[^\s*])?\*+|\{[a-z][\w:-]*\}(?=`|\ufffc)"
-)
+LITERAL = re.compile(r"(?<![\dA-Za-z_)*])\*+[^\s*](?:[^*]*[^\s*])?\*+|\{[a-z][\w:-]*\}(?=`|\ufffc)")
 
 
 @dataclass
