@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import translated_pages
 import translations
+from notebook_claims import claims
 from notebook_form import NotebookError
-from notebook_numbers import claims
 from translated_pages import FENCED, MARKS, PAGES, ROOT, sections
 from translated_prose import HAN, not_chinese, numbers, without_code
 

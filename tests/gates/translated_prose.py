@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from notebook_numbers import claims
+from notebook_claims import claims
 
 HAN = r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]"
 # Of the characters and foreign words of a paragraph: names of passes and tools stay English.
