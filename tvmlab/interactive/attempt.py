@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -184,32 +184,38 @@ def name_of(expr: relax.Expr) -> str:
 
 def wanted(pattern: DFPattern) -> str:
     """Say what a pattern takes."""
+    return _said(pattern, _expression)
+
+
+def _said(pattern: DFPattern, leaf: Callable[[DFPattern], str]) -> str:
+    """Say alternatives and conditions in words, and what they hold by another function."""
     if isinstance(pattern, AltPattern):
-        return f"{wanted(pattern.left)} or {wanted(pattern.right)}"
+        return f"{_said(pattern.left, leaf)} or {_said(pattern.right, leaf)}"
+    if isinstance(pattern, _CONDITIONS):
+        return f"{_said(pattern.pattern, leaf)} {_condition(pattern)}"
+    return leaf(pattern)
+
+
+def _expression(pattern: DFPattern) -> str:
+    """Say which expression is taken."""
     if isinstance(pattern, DominatorPattern):
         return f"{wanted(pattern.child)} that {wanted(pattern.parent)} dominates"
     if isinstance(pattern, CallPattern):
-        return _operator(pattern.op)
+        return _said(pattern.op, _operator)
     if isinstance(pattern, ExprPattern):
         return (
             f"{_operator(pattern)} itself, not a call of it" if pattern.names else "an expression"
         )
     if isinstance(pattern, VarPattern):
         return f"the variable {pattern.name}" if pattern.name else "a variable"
-    if isinstance(pattern, _CONDITIONS):
-        return f"{wanted(pattern.pattern)} {_condition(pattern)}"
     return _PLAIN.get(type(pattern), "something else")
 
 
 def _operator(pattern: DFPattern) -> str:
     """Say which operator a call has to be of."""
-    if isinstance(pattern, AltPattern):
-        return f"{_operator(pattern.left)} or {_operator(pattern.right)}"
-    if isinstance(pattern, _CONDITIONS):
-        return f"{_operator(pattern.pattern)} {_condition(pattern)}"
     if isinstance(pattern, ExprPattern) and pattern.names:
         return min(pattern.names)
-    return "any operator" if isinstance(pattern, WildcardPattern) else wanted(pattern)
+    return "any operator" if isinstance(pattern, WildcardPattern) else _expression(pattern)
 
 
 def _condition(pattern: Any) -> str:
