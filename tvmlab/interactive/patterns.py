@@ -87,12 +87,10 @@ def _told(pattern: DFPattern, nodes: list[relax.Expr], made: Attempt) -> str:
                 f"The pattern matches nowhere: it is the operator {name} alone. For a call of it, "
                 f'give it patterns of its operands, or None for any: is_op("{name}")(None).'
             )
-        is_call = isinstance(pattern, CallPattern)
-        missing = f"no operator here is {wanted(pattern)}, its last one"
-        return (
-            "The pattern matches nowhere: "
-            f"{missing if is_call else f'nothing here is {wanted(pattern)}'}."
-        )
+        missing = f"nothing here is {wanted(pattern)}"
+        if isinstance(pattern, CallPattern):
+            missing = f"no operator here is {wanted(pattern)}, its last one"
+        return f"The pattern matches nowhere: {missing}."
     calls = [node for node in nodes if isinstance(node, relax.Call)]
 
     def named(kind: str) -> str:
