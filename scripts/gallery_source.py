@@ -21,11 +21,11 @@ from gallery_errors_index import index_errors
 from gallery_glossary import Linker, read_terms, terms_of
 from gallery_thumbnails import alt_text, kind_of_figure, thumbnail
 from languages import Language
+from notebook_form import FENCED
 from translations import raised
 
 CARDS = "<!-- cards -->"  # where the first page wants them
 CONTENTS = "notebooks/*"  # and where it wants the list for the navigation
-FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 LINK_TO_FILE = re.compile(r"\]\(\.\./([^)#\s]+)\)")
 
 # The reference: the modules that readers are told to use, in the order in which one meets them.

@@ -20,6 +20,7 @@ IGNORED = "nbval-ignore-output"
 MEASURED = "measured_with"  # In an ignored cell's metadata: the code that made its output.
 TRANSLATED = ("zh",)  # Folders of notebooks/ that scripts/translations.py writes.
 TRANSLATES = "translates"  # In a translated cell's metadata: the English text that it says.
+FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)  # A block of code in Markdown.
 
 KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 # Without the Python version: the same notebook runs on several.

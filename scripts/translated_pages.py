@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
-from notebook_form import NotebookError
+from notebook_form import FENCED, NotebookError
 
 ROOT = Path(__file__).resolve().parent.parent
 MARKS = Path("docs/zh/pages.toml")
@@ -26,7 +26,6 @@ HEAD = """\
 """
 # Written by scripts/readme.py, in both languages.
 GENERATED = re.compile(r"<!-- notebooks: begin -->.*?<!-- notebooks: end -->", re.DOTALL)
-FENCED = re.compile(r"^(```|~~~).*?^\1", re.DOTALL | re.MULTILINE)
 
 
 def mark(source: str) -> str:

@@ -13,13 +13,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from notebook_form import FENCED
+
 # Not int8, ResNet-50, C++20 or 2D: these are names. 224x224 is two numbers.
 NUMBER = re.compile(r"(?<![\w.+])(?<![A-Za-z]-)\d+(?:,\d{3})*(?:\.\d+)*(?![\d.]*[A-Za-z_])")
-QUOTED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)  # Text from elsewhere.
 SPAN = re.compile(r"`[^`\n]+`")
 NAME = re.compile(r"x86-64")
 NOT_A_CLAIM = [
-    QUOTED,
+    FENCED,  # Text from elsewhere.
     SPAN,
     re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\([^)]*\)"),  # A link leads to what it names.
     re.compile(r"<[^>]*>"),
@@ -111,7 +112,7 @@ def claims(source: str) -> list[str]:
 
 def spans(source: str) -> list[str]:
     """Return the code spans, with their marks, that have a number and are no names like `int8`."""
-    source = QUOTED.sub(" ", source.split("## Further reading")[0])
+    source = FENCED.sub(" ", source.split("## Further reading")[0])
     return [span for span in SPAN.findall(source) if NUMBER.search(apart(NAME.sub("", span)))]
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
-from notebook_form import IGNORED, MEASURED, TOOL_TAG, code_marks, dumps, tools_of
+from notebook_form import FENCED, IGNORED, MEASURED, TOOL_TAG, code_marks, dumps, tools_of
 
 from tvmlab import lab_tools
 
@@ -101,8 +101,7 @@ def check(page: Page) -> list[str]:
 
 def prose(source: str) -> str:
     """Return markdown without its code, in which `#` and `[` mean other things."""
-    source = re.sub(r"^(```|~~~).*?^\1", "", source, flags=re.MULTILINE | re.DOTALL)
-    return re.sub(r"`[^`\n]+`", "code", source)
+    return re.sub(r"`[^`\n]+`", "code", FENCED.sub("", source))
 
 
 def tags(cell: NotebookNode) -> list[str]:

@@ -10,8 +10,8 @@ import pytest
 import translated_pages
 import translations
 from notebook_claims import claims
-from notebook_form import NotebookError
-from translated_pages import FENCED, MARKS, PAGES, ROOT, sections
+from notebook_form import FENCED, NotebookError
+from translated_pages import MARKS, PAGES, ROOT, sections
 from translated_prose import HAN, not_chinese, numbers, without_code
 
 TRANSLATED = sorted((ROOT / "notebooks" / "zh").glob("*.ipynb"))
