@@ -290,8 +290,8 @@ def softmax(
 def leaky_relu(
     x: relax.Expr,
     alpha: float,
-    scale: relax.Expr,
-    zero_point: relax.Expr,
+    input_scale: relax.Expr,
+    input_zero_point: relax.Expr,
     output_scale: relax.Expr,
     output_zero_point: relax.Expr,
 ) -> relax.Call:
@@ -299,7 +299,7 @@ def leaky_relu(
 
     Other parameters, results and errors are as in `tanh`.
     """
-    operands = [x, scale, zero_point, output_scale, output_zero_point]
+    operands = [x, input_scale, input_zero_point, output_scale, output_zero_point]
     return checked_call("relax.qnn.leaky_relu", operands, {"alpha": float(alpha)})
 
 

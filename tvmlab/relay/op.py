@@ -223,7 +223,7 @@ _WORDS = {"ints": "int or list of int", "any": "int or list of int", "number": "
 
 def _unknown(name: str) -> RelayError:
     if gone.is_operator(name):
-        return gone.error(f"relay.op.{name}", gone.operator(name))
+        return gone.error(f"relay.{name}", gone.operator(name))
     near = table.closest(name)
     return RelayError(
         f"tvmlab.relay has no operator {name!r}",
@@ -304,10 +304,9 @@ def _publish() -> None:
     for module in ("contrib", "contrib.register"):
         sys.modules[f"{__name__}.{module}"] = pattern_table
     globals()["contrib"] = pattern_table
-    outer = namespace(f"{_PACKAGE}.qnn", "")
-    inner = namespace(f"{_PACKAGE}.qnn.op", "qnn.")
-    inner.requantize_config = requantize_config  # type: ignore[attr-defined]
-    outer.op = inner  # type: ignore[attr-defined]
+    # Relay's relay.qnn holds every name of relay.qnn.op, so both are one module here.
+    qnn = sys.modules[f"{_PACKAGE}.qnn.op"] = namespace(f"{_PACKAGE}.qnn", "qnn.")
+    qnn.__dict__.update(op=qnn, requantize_config=requantize_config)
 
 
 __path__: list[str] = []

@@ -6,7 +6,7 @@ from tvm import relax
 
 from ... import dialect
 from ...qnn import elementwise, pooling, products
-from ..table import Attribute, Operator, add, in_script
+from ..table import REQUIRED, Attribute, Operator, add, in_script
 from .common import Operands, Values, Written
 from .conv import CONV2D, CONV2D_TRANSPOSE, TRANSPOSE_SIGNATURE
 from .pool import pool_attributes
@@ -36,6 +36,8 @@ _ROUNDING = Attribute("rounding", "str", "None")
 _OUT_DTYPE = Attribute("out_dtype", "str")
 _NO_DTYPE = Attribute("out_dtype", "str", "")
 _SUMS = {"out_dtype": "int32"}
+_CONV2D = ("data", "kernel", *products.OPERANDS[2:])
+_LEAKY_RELU = ("x", *pooling.POOL_OPERANDS[1:])
 
 _row(
     "quantize",
@@ -64,10 +66,10 @@ _row(
 )
 _row(
     "conv2d",
-    products.OPERANDS,
+    _CONV2D,
     CONV2D,
     (
-        *products.OPERANDS,
+        *_CONV2D,
         "kernel_size",
         "channels",
         *(a.name for a in CONV2D if a.name not in ("kernel_size", "channels")),
@@ -103,9 +105,10 @@ for _name in elementwise.UNARY:
 _row("softmax", elementwise.UNARY_OPERANDS, (_AXIS,))
 _row(
     "leaky_relu",
-    elementwise.UNARY_OPERANDS,
+    _LEAKY_RELU,
     (Attribute("alpha", "float", 0.25),),
-    ("x", "alpha", *elementwise.UNARY_OPERANDS[1:]),
+    ("x", "alpha", *_LEAKY_RELU[1:]),
+    {"alpha": REQUIRED},
 )
 _row("concatenate", elementwise.CONCATENATE_OPERANDS, (Attribute("axis", "int", 0),))
 _row(

@@ -1,12 +1,16 @@
-"""What ``tvm.testing`` had for tests of Relay's time: marks and parameters for pytest."""
+"""What tests of Relay's time import: pytest marks of ``tvm.testing``, and `TempOpAttr`."""
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import tvm
+
+from .. import op
 
 __all__ = [
     "exclude_targets",
@@ -73,3 +77,31 @@ def exclude_targets(*_: str) -> Callable[[Any], Any]:
 
 
 known_failing_targets = exclude_targets
+
+
+@contextmanager
+def TempOpAttr(op_name: str, attr_key: str, attr_value: Any) -> Iterator[None]:
+    """Change an attribute of an operator while a ``with`` block runs.
+
+    Parameters
+    ----------
+    op_name : str
+        Relay's name of the operator.
+    attr_key : str
+        The attribute. Today's TVM reads none of those that begin with ``FTVM``, which changes how
+        an operator is computed and not its result, so that they only cause a warning.
+    attr_value : object
+        The value inside the block.
+    """
+    if attr_key.startswith("FTVM"):
+        warnings.warn(f"today's TVM does not read the attribute {attr_key!r}", stacklevel=3)
+    operator = op.get(op_name)
+    before = operator.get_attr(attr_key) if operator.has_attr(attr_key) else None
+    operator.reset_attr(attr_key)
+    operator.set_attr(attr_key, attr_value)
+    try:
+        yield
+    finally:
+        operator.reset_attr(attr_key)
+        if before is not None:
+            operator.set_attr(attr_key, before)

@@ -15,7 +15,9 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from ...qnn.reference.unary import FUNCTIONS
 from .. import gone, ty
+from .checks import TempOpAttr
 
 __all__ = ["Made", "answer", "find", "install"]
 
@@ -23,6 +25,8 @@ __all__ = ["Made", "answer", "find", "install"]
 MOVED: dict[str, tuple[str, ...]] = {
     "tvm.relay": ("tvmlab.relay",),
     "tvm.relay.analysis.analysis": ("tvmlab.relay.analysis",),
+    "tvm.relay.backend.executor": ("tvmlab.relay.backend",),
+    "tvm.relay.backend.runtime": ("tvmlab.relay.backend",),
     "tvm.relay.op.annotation.annotation": ("tvmlab.relay.op.annotation",),
     "tvm.relay.op.contrib": ("tvmlab.relay.pattern_table",),
     "tvm.relay.op.contrib.register": ("tvmlab.relay.pattern_table",),
@@ -51,11 +55,24 @@ MOVED: dict[str, tuple[str, ...]] = {
     "tvm.ndarray": ("tvmlab.relay.standin.nd",),
     "tvm.parser": ("tvmlab.relay.standin.parser",),
     "tvm.runtime.ndarray": ("tvmlab.relay.standin.nd",),
+    "tvm.script.tir": ("tvm.tirx.script",),
     "tvm.tir": ("tvm.tirx", "tvm.s_tir"),
     "tvm.tir.tensor_intrin": ("tvm.s_tir.tensor_intrin",),
 }
 # Single names of such modules, where they are elsewhere.
-NAMES: dict[str, Any] = {"tvm.tir.Any": ty.Any_}
+NAMES: dict[str, Any] = {
+    "tvm.relay.backend.te_compiler.get": lambda: _cache,
+    "tvm.relay.qnn.op.legalizations.hardswish_func": FUNCTIONS["hardswish"],
+    "tvm.relay.testing.temp_op_attr.TempOpAttr": TempOpAttr,
+    "tvm.tir.Any": ty.Any_,
+}
+# Modules whose other names are gone, and which old code takes as attributes of their packages.
+PARTS = (
+    "tvm.relay.backend.te_compiler",
+    "tvm.relay.testing.byoc",
+    "tvm.relay.qnn.op.legalizations",
+    "tvm.relay.transform.fake_quantization_to_integer",
+)
 
 
 class Made(ModuleType):
@@ -85,6 +102,11 @@ class Made(ModuleType):
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *(name for one in self._sources for name in dir(one))})
+
+
+# Today's TVM keeps no compiled kernels of Relay's, so that clearing them does nothing.
+_cache = Made("tvm.relay.backend.te_compiler.TECompiler")
+_cache.clear = lambda: None  # type: ignore[attr-defined]
 
 
 def answer(module: str, name: str) -> Any:
@@ -178,3 +200,5 @@ def install() -> None:
     """Put the finder before Python's own."""
     if not any(isinstance(one, Finder) for one in sys.meta_path):
         sys.meta_path.insert(0, Finder())
+    for name in PARTS:
+        importlib.import_module(name)
