@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 from tvm.ir import IRModule
 from tvm.relax.backend.cpu_generic import pipeline as cpu_generic
 
 from . import dialect
 from ._telling import telling
 from .batch_norm import FoldBatchNorm
+from .entry import with_main
 from .errors import CompileError, TargetError, TvmlabError
 from .executable import Executable
 from .schedule import STEPS, Summary, Tally, Tuned, schedule_passes
@@ -24,17 +25,17 @@ from .target_text import spelled
 if TYPE_CHECKING:
     from .tuning.records.records import Records
 
-__all__ = ["check_module", "compile", "cut", "simplify", "upstream", "with_public_main"]
+__all__ = ["compile", "cut", "simplify", "upstream", "with_public_main"]
 
 
 def compile(
-    mod: IRModule,
+    mod: IRModule | tirx.PrimFunc,
     target: tvm.target.Target | Mapping[str, Any] | str | None = None,
     *,
     records: Records | str | os.PathLike[str] | bool | None = None,
     schedule: bool | str = True,
 ) -> Executable:
-    """Compile a Relax module.
+    """Compile a Relax module, or a TIR function.
 
     Batch normalization is folded into convolutions, constants are folded, neighbouring operators
     are fused into one loop nest, and for a CPU the rules of `tvmlab.schedule` lay out and schedule
@@ -42,9 +43,10 @@ def compile(
 
     Parameters
     ----------
-    mod : tvm.ir.IRModule
+    mod : tvm.ir.IRModule or tvm.tirx.PrimFunc
         A module with a Relax function ``main``; it is left unchanged. Further Relax functions,
-        TIR functions and external modules may be in it.
+        TIR functions and external modules may be in it. A TIR function, or a module of one, gets a
+        ``main`` that allocates its outputs (`tvmlab.entry.with_main`).
     target : tvm.target.Target, mapping or str, optional
         What to compile for, see `tvmlab.target.as_target`; the host where it is left out. A
         composite such as ``"npu, llvm"`` lets `tvmlab.npu.partition` cut the module first for the
@@ -72,7 +74,8 @@ def compile(
     TargetError
         The target is unknown, or this TVM makes no code for its kind.
     CompileError
-        There is no Relax function ``main``, a parameter of it is not a tensor or has no known
+        There is no Relax function ``main`` and not one TIR function whose outputs can be told, a
+        parameter of it is not a tensor or has no known
         shape, the step is unknown, or a pass failed; a quantized operator (`tvmlab.qnn`) has a
         scale that is not known yet.
     InputError
@@ -92,7 +95,7 @@ def compile(
             where=f"compile(schedule={schedule!r}, records=...)",
             fix="leave schedule out, or records",
         )
-    check_module(mod)
+    mod = with_main(mod)
     signature = Signature.of(mod["main"])
     made = as_target(split_target(target)[1])
     try:
@@ -113,34 +116,6 @@ def compile(
             fix="the error above this one is TVM's own, with the pass it was raised in",
         ) from error
     return Executable(built, made, signature, Summary.of(prepared), tally.work, tally.tir)
-
-
-def check_module(mod: object) -> None:
-    """Refuse what cannot be compiled, for its kind.
-
-    Parameters
-    ----------
-    mod : object
-        Whatever was given.
-
-    Raises
-    ------
-    CompileError
-        It is no `tvm.ir.IRModule`, or has no Relax function ``main``.
-    """
-    if not isinstance(mod, IRModule):
-        raise CompileError(
-            f"a tvm.ir.IRModule is needed, not {type(mod).__name__}",
-            fix="import the model with tvmlab.load first",
-        )
-    if not any(var.name_hint == "main" for var in mod.get_global_vars()) or not isinstance(
-        mod["main"], relax.Function
-    ):
-        raise CompileError(
-            "the module has no Relax function named main",
-            where=", ".join(var.name_hint for var in mod.get_global_vars()) or "an empty module",
-            fix="name the function to call main",
-        )
 
 
 def cut(

@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tvm import tirx
 from tvm.ir import IRModule
 
+from ..entry import with_main
 from ..errors import ModelError
 from ..models import Model
 from ..models.quantized import QuantizedTorch
@@ -39,11 +41,12 @@ def load(model: Any, *, shapes: Mapping[str, Sequence[int | str]] | None = None)
 
     Parameters
     ----------
-    model : path, bytes, onnx.ModelProto, torch.export.ExportedProgram, tvmlab.models.Model or \
-            tvmlab.models.quantized.QuantizedTorch
+    model : path, bytes, onnx.ModelProto, torch.export.ExportedProgram, tvmlab.models.Model, \
+            tvmlab.models.quantized.QuantizedTorch, tvm.ir.IRModule or tvm.tirx.PrimFunc
         A path or bytes of an ONNX (``.onnx``) or TensorFlow Lite (``.tflite``) model or of Relay
         text, or the model as an object. PyTorch models are given as the object that
-        ``torch.export.export`` returns.
+        ``torch.export.export`` returns. A TIR function, or a module of one, gets a ``main`` that
+        calls it (`tvmlab.entry.with_main`); a module that has a ``main`` comes back as it is.
     shapes : mapping of str to shape, optional
         The inputs' shapes by name. Needed where the model leaves a dimension open. A dimension
         is an integer, or a string that names a size only known at run time: ``("n", 3, 224,
@@ -61,9 +64,13 @@ def load(model: Any, *, shapes: Mapping[str, Sequence[int | str]] | None = None)
         The file is missing, empty, damaged, or of no known format.
     UnsupportedOperatorError
         The importer does not know an operator of the model; the error names it.
+    CompileError
+        A module has no ``main``, and not one TIR function whose outputs can be told.
     ShapeError
         A dimension is open and `shapes` does not give it, or `shapes` does not fit.
     """
+    if isinstance(model, (IRModule, tirx.PrimFunc)):
+        return with_main(model)
     if isinstance(model, Model):
         model = model.proto
     elif isinstance(model, QuantizedTorch):

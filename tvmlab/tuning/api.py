@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import tvm
+from tvm import tirx
 from tvm.ir import IRModule
 
 from ..errors import TuningError
@@ -73,7 +74,7 @@ def tune_tasks(
 
 
 def tune(
-    mod: IRModule,
+    mod: IRModule | tirx.PrimFunc,
     target: tvm.target.Target | Mapping[str, Any] | str | None = None,
     *,
     records: Records | str | Path,
@@ -94,8 +95,8 @@ def tune(
 
     Parameters
     ----------
-    mod : tvm.ir.IRModule
-        A Relax module with static shapes, as `tvmlab.load` returns it.
+    mod : tvm.ir.IRModule or tvm.tirx.PrimFunc
+        A Relax module with static shapes, as `tvmlab.load` returns it, or a TIR function.
     target : tvm.target.Target, mapping, str or None
         What to compile for, of kind ``llvm``; None is this machine. Of a composite such as
         ``"npu, llvm"`` what is left for the CPU is tuned.

@@ -11,7 +11,8 @@ import tvm
 from tvm import relax, s_tir, tirx
 from tvm.ir import IRModule
 
-from ..compiler import check_module, cut, simplify
+from ..compiler import cut, simplify
+from ..entry import with_main
 from ..errors import TuningError
 from ..schedule import Layouts, Tile, channels_last, fused_passes, rules
 from ..schedule.apply import SCHEDULED
@@ -26,7 +27,7 @@ _OTHERS, _OF_A_WIDTH = 7, 2
 
 
 def tasks(
-    mod: IRModule,
+    mod: IRModule | tirx.PrimFunc,
     target: tvm.target.Target | Mapping[str, Any] | str | None = None,
     *,
     layouts: bool = True,
@@ -35,8 +36,8 @@ def tasks(
 
     Parameters
     ----------
-    mod : tvm.ir.IRModule
-        A module with a Relax function ``main``, as for `tvmlab.compile`.
+    mod : tvm.ir.IRModule or tvm.tirx.PrimFunc
+        A module with a Relax function ``main``, or a TIR function, as for `tvmlab.compile`.
     target : tvm.target.Target, mapping or str, optional
         A CPU; the host where it is left out. Of a composite such as ``"npu, llvm"`` what is left
         for the CPU is tuned.
@@ -56,8 +57,7 @@ def tasks(
     TuningError
         The target is no CPU, or nothing in the module can be tuned.
     """
-    check_module(mod)
-    mod, made = cut(mod, target)
+    mod, made = cut(with_main(mod), target)
     if made.kind.name != "llvm":
         raise TuningError(
             f"a target of kind {made.kind.name} cannot be tuned here",

@@ -105,7 +105,7 @@ class Made(ModuleType):
 
 
 # Today's TVM keeps no compiled kernels of Relay's, so that clearing them does nothing.
-_cache = Made("tvm.relay.backend.te_compiler.TECompiler")
+_cache: Made = Made("tvm.relay.backend.te_compiler.TECompiler")
 _cache.clear = lambda: None  # type: ignore[attr-defined]
 
 

@@ -1,0 +1,261 @@
+"""The Relax function ``main`` that every module is called by, also around one function of TIR."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import ir, relax, s_tir, sym, tirx
+from tvm.ir import IRModule, Range
+from tvm.ir.supply import UniqueNameSupply
+
+from .errors import CompileError
+from .signature import OUTPUT_NAMES
+
+__all__ = ["with_main"]
+
+_SCHEDULED = "tirx.is_scheduled"  # TVM's name for a function that no rule may change
+
+
+def with_main(given: object) -> IRModule:
+    """Return a module with a Relax function ``main``.
+
+    A module that has one comes back as it is. The only TIR function of a module without one, or a
+    TIR function by itself, gets a ``main`` that allocates its outputs and calls it. The outputs are
+    the buffers that the function writes; the parameters are the other buffers, with their names.
+    A function whose loops are no longer those of `tvm.te.create_prim_func` keeps its schedule.
+
+    Parameters
+    ----------
+    given : tvm.ir.IRModule or tvm.tirx.PrimFunc
+        The module, or the function.
+
+    Returns
+    -------
+    tvm.ir.IRModule
+
+    Raises
+    ------
+    CompileError
+        It is neither, there is no ``main`` and not exactly one TIR function, or the outputs of that
+        function cannot be told.
+    """
+    mod = IRModule({"main": given}) if isinstance(given, tirx.PrimFunc) else given
+    if not isinstance(mod, IRModule):
+        raise CompileError(
+            f"a tvm.ir.IRModule is needed, not {type(mod).__name__}",
+            fix="import the model with tvmlab.load first",
+        )
+    names = [var.name_hint for var in mod.get_global_vars()]
+    if "main" in names and isinstance(mod["main"], relax.Function):
+        return mod
+    kernels = [var for var, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)]
+    if len(kernels) != 1 or len(names) != 1:
+        raise CompileError(
+            "the module has no Relax function named main",
+            where=", ".join(names) or "an empty module",
+            fix="give a module of one TIR function, or write a Relax main that calls all of them"
+            if len(kernels) > 1
+            else "name the function to call main",
+        )
+    return _wrapped(mod, mod[kernels[0]], kernels[0].name_hint)
+
+
+def _wrapped(mod: IRModule, func: tirx.PrimFunc, name: str) -> IRModule:
+    """Call a TIR function from a new ``main``."""
+    scalars = [one.name for one in func.params if not isinstance(one.ty, tirx.BufferType)]
+    if scalars:
+        raise _error(f"parameter {scalars[0]!r} of the TIR function is not a buffer", name)
+    units = list(_units(func.body, {}))
+    buffers = list(func.params)
+    written = [_is_output(func, units, buffer, name) for buffer in buffers]
+    if not any(written):
+        raise _error("the TIR function writes none of its buffers", name)
+    order = sorted(range(len(buffers)), key=written.__getitem__)  # call_tir takes outputs last
+    titles = UniqueNameSupply()
+    title = [titles.fresh_name(buffer.name, add_prefix=False) for buffer in buffers]
+    sizes: dict[tirx.Var, tirx.Var] = {}
+    inputs = [
+        relax.Var(title[place], _type(buffers[place], sizes, name))
+        for place in order
+        if not written[place]
+    ]
+    inner = set(sizes)
+    outputs = [_type(buffers[place], sizes, name) for place in order if written[place]]
+    if free := set(sizes) - inner:
+        raise _error(f"no input tells the size {min(var.name for var in free)!r}", name)
+    params = [func.params[place] for place in order]
+    func = tirx.PrimFunc(params, func.body, func.ret_type, func.attrs)
+    func = func.without_attr("global_symbol")
+    if not _untouched(units):
+        func = func.with_attr(_SCHEDULED, True)
+    builder = relax.BlockBuilder(IRModule({}, mod.attrs, mod.global_infos))
+    kernel = builder.add_func(func, "kernel" if name == "main" else name)
+    with builder.function("main", inputs):
+        with builder.dataflow():
+            called = relax.call_tir(kernel, inputs, outputs if len(outputs) > 1 else outputs[0])
+            result = builder.emit_output(called)
+        builder.emit_func_output(result)
+    made = builder.get()
+    made["main"] = made["main"].with_attr(
+        OUTPUT_NAMES, [title[place] for place in order if written[place]]
+    )
+    return made
+
+
+def _error(what: str, name: str) -> CompileError:
+    return CompileError(
+        what,
+        where=f"the TIR function {name!r}",
+        fix="write a Relax main that calls it with R.call_tir",
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Unit:
+    """A block outside of other blocks, or a statement outside of blocks, and what it may touch."""
+
+    node: Any
+    loops: dict[tirx.Var, tirx.For]
+    reads: list[tirx.Var]
+    writes: list[tirx.Var]
+
+    def touches(self, buffer: tirx.Var) -> bool:
+        """Say whether a buffer occurs in another way than by the unit's reads and writes."""
+        stores, calls = _all(self.node, tirx.BufferStore), _all(self.node, ir.Call)
+        stored = any(store.buffer.same_as(buffer) for store in stores)
+        passed = any(buffer.same_as(one) for call in calls for one in call.args)
+        known = _among(buffer, self.writes) or (not stored and _among(buffer, self.reads))
+        return (stored or passed) and not known
+
+
+def _among(buffer: tirx.Var, others: Iterable[tirx.Var]) -> bool:
+    return any(buffer.same_as(one) for one in others)
+
+
+def _units(node: Any, loops: dict[tirx.Var, tirx.For]) -> Iterator[_Unit]:
+    """Yield the units of a statement in the order of the program."""
+    if isinstance(node, tirx.SeqStmt):
+        for part in node.seq:
+            yield from _units(part, loops)
+    elif isinstance(node, tirx.For):
+        yield from _units(node.body, {**loops, node.loop_var: node})
+    elif isinstance(node, s_tir.SBlockRealize) and node.block.name_hint == "root" and not loops:
+        yield from _units(node.block.body, loops)
+    elif isinstance(node, s_tir.SBlockRealize):
+        reads, writes = node.block.reads, node.block.writes
+        yield _Unit(node, loops, [one.source for one in reads], [one.source for one in writes])
+    else:
+        writes = [node.buffer] if isinstance(node, tirx.BufferStore) else []
+        yield _Unit(node, loops, [one.source for one in _all(node, ir.TensorLoad)], writes)
+
+
+def _all(node: Any, kind: Any) -> list[Any]:
+    """List the parts of a statement that are of a kind."""
+    found: list[Any] = []
+    tvm_ffi.structural_walk(node, (kind, found.append))
+    return found
+
+
+def _is_output(func: tirx.PrimFunc, units: list[_Unit], buffer: tirx.Var, name: str) -> bool:
+    """Say whether a buffer is an output; refuse one that is also an input or written in part."""
+    if any(unit.touches(buffer) for unit in units):
+        raise _error(f"whether the function writes {buffer.name!r} cannot be told", name)
+    reads = [unit for unit in units if _among(buffer, unit.reads)]
+    writes = [unit for unit in units if _among(buffer, unit.writes)]
+    if not writes:
+        return False
+    for unit in reads:
+        if units.index(unit) <= units.index(writes[0]) or not _covered(func, unit.node):
+            raise _error(f"the function may read {buffer.name!r} before it writes it", name)
+    if not any(_writes_all(unit, buffer) for unit in writes):
+        raise _error(f"the function may leave a part of {buffer.name!r} unwritten", name)
+    return True
+
+
+def _covered(func: tirx.PrimFunc, node: Any) -> bool:
+    """Say whether a block reads only what earlier blocks wrote, of buffers that they write."""
+    if not isinstance(node, s_tir.SBlockRealize):
+        return False
+    state = s_tir.Schedule(func).state
+    return bool(state._get_cached_flags(state.get_sref(node.block)).region_cover)
+
+
+def _writes_all(unit: _Unit, buffer: tirx.Var) -> bool:
+    """Say whether one store of a unit certainly writes every element of a buffer."""
+    loops = {var: Range.from_min_extent(loop.min, loop.extent) for var, loop in unit.loops.items()}
+    prove = sym.Analyzer().can_prove_equal
+    for store, region, ranges, predicate in _stores(unit.node, loops, {}, tirx.const(True)):
+        if store.buffer.same_as(buffer):
+            found = sym.estimate_region_strict_bound(region, ranges, predicate)
+            if found is not None and all(
+                prove(part.min_value, 0) and prove(part.max_value + 1, size)
+                for part, size in zip(found, buffer.shape, strict=True)
+            ):
+                return True
+    return False
+
+
+def _stores(
+    node: Any, loops: dict[tirx.Var, Range], values: dict[tirx.Var, Any], predicate: Any
+) -> Iterator[tuple[tirx.BufferStore, list[Range], dict[tirx.Var, Range], Any]]:
+    """Yield the stores that no condition guards, with their regions in terms of the loops."""
+
+    def replaced(expr: Any) -> Any:
+        return tvm_ffi.structural_map(expr, (tirx.Var, lambda var: values.get(var, var)))
+
+    if isinstance(node, tirx.SeqStmt):
+        for part in node.seq:
+            yield from _stores(part, loops, values, predicate)
+    elif isinstance(node, tirx.For):
+        domain = Range.from_min_extent(replaced(node.min), replaced(node.extent))
+        yield from _stores(node.body, {**loops, node.loop_var: domain}, values, predicate)
+    elif isinstance(node, s_tir.SBlockRealize):
+        bound = [replaced(value) for value in node.iter_values]
+        inner = {
+            **values,
+            **dict(zip((one.var for one in node.block.iter_vars), bound, strict=True)),
+        }
+        within = tirx.all(predicate, replaced(node.predicate))
+        for part in filter(None, (node.block.init, node.block.body)):
+            yield from _stores(part, loops, inner, within)
+    elif isinstance(node, tirx.BufferStore):
+        yield node, [_range(replaced(index)) for index in node.indices], loops, predicate
+
+
+def _range(index: Any) -> Range:
+    if isinstance(index, tirx.Ramp) and isinstance(index.stride, tirx.IntImm) and index.stride == 1:
+        return Range.from_min_extent(index.base, index.lanes)
+    return Range.from_min_extent(index, 1)
+
+
+def _untouched(units: list[_Unit]) -> bool:
+    """Say whether each block still has loops of its own, one for each of its variables in order."""
+    own = [loop for unit in units for loop in unit.loops]
+    return len(own) == len(set(own)) and all(
+        isinstance(unit.node, s_tir.SBlockRealize)
+        and list(unit.node.iter_values) == list(unit.loops)
+        and not unit.node.block.annotations
+        and all(
+            loop.kind == tirx.ForKind.SERIAL and not loop.annotations
+            for loop in unit.loops.values()
+        )
+        for unit in units
+    )
+
+
+def _type(buffer: tirx.Var, sizes: dict[tirx.Var, tirx.Var], name: str) -> relax.TensorType:
+    """Return the type of a buffer; the sizes of Relax are of 64 bits."""
+
+    def wide(size: Any) -> Any:
+        if isinstance(size, (int, tirx.IntImm)):
+            return tirx.IntImm("int64", int(size))
+        if isinstance(size, tirx.Var):
+            return sizes.setdefault(size, tirx.Var(size.name, "int64"))
+        if not isinstance(size, tirx.expr.BinaryOpExpr):
+            raise _error(f"the shape of {buffer.name!r} has a size that is not arithmetic", name)
+        return type(size)(wide(size.a), wide(size.b))
+
+    return relax.TensorType([wide(size) for size in buffer.shape], buffer.dtype)
