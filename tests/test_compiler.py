@@ -104,12 +104,7 @@ def test_what_is_no_module(given: Any) -> None:
 
 def test_a_module_without_main() -> None:
     renamed = tvm.IRModule({"other": Simple["main"].with_attr("global_symbol", "other")})
-    tir_main = tvm.IRModule({"main": WithPrimFunc["double"]})
-    for mod, where in (
-        (renamed, "other"),
-        (tir_main, "main"),
-        (tvm.IRModule(), "an empty module"),
-    ):
+    for mod, where in ((renamed, "other"), (tvm.IRModule(), "an empty module")):
         with pytest.raises(CompileError, match="no Relax function named main") as caught:
             tvmlab.compile(mod)
         assert caught.value.where == where

@@ -119,7 +119,8 @@ from tvm.contrib.download import download_testdata
 from tvm.ir.container import Array
 from tvm.relay import transform, expr as _expr, ty as _ty
 from tvm.relay.analysis import free_vars
-from tvm.relay.backend import Executor, Runtime
+from tvm.relay.backend import Executor, Runtime, te_compiler
+from tvm.relay.backend.runtime import Runtime as RuntimeToo
 from tvm.relay.build_module import bind_params_by_name
 from tvm.relay.dataflow_pattern import is_op, wildcard
 from tvm.relay.expr_functor import ExprMutator, ExprVisitor
@@ -127,14 +128,24 @@ from tvm.relay.frontend.onnx import from_onnx
 from tvm.relay.op.annotation import compiler_begin, compiler_end
 from tvm.relay.op.nn import conv2d
 from tvm.relay.qnn.op import requantize
-from tvm.relay.testing import resnet, run_opt_pass
+from tvm.relay.qnn.op.legalizations import hardswish_func
+from tvm.relay.testing import byoc, resnet, run_opt_pass
+from tvm.relay.testing.temp_op_attr import TempOpAttr
+from tvm.relay.transform import fake_quantization_to_integer
 from tvm.runtime.ndarray import NDArray
+from tvm.script import tir as T
+import tvm.relay.backend.te_compiler, tvm.script.tir
 import tvm.relay.op as reg, tvm.relay.transform as _transform
 import tvmlab.relay
 
 assert tvm.relay is tvmlab.relay is relay
 assert tvm.relay.expr.Call is _expr.Call is tvmlab.relay.Call
 assert relay.op.nn.conv2d is conv2d and _transform is transform
+assert tvm.relay.qnn.add is relay.qnn.op.add is not relay.add and RuntimeToo is Runtime
+assert hardswish_func(3.0) == 3 and T.prim_func and te_compiler.get().clear() is None
+with TempOpAttr("add", "a key", 1), TempOpAttr("add", "FTVMLegalize", 2):
+    assert relay.op.get("add").get_attr("a key") == 1
+assert relay.op.get("add").get_attr("a key") is None
 assert tvm.nd.NDArray is NDArray is tvm.runtime.Tensor
 assert tvm.tir.Schedule is tvm.s_tir.Schedule and tvm.tir.IntImm is tvm.tirx.IntImm
 assert isinstance(relay.var("x"), tvm.ir.RelayExpr)
@@ -148,6 +159,8 @@ for bad in (
     lambda: tvm.transform.PassContext(config={"relay.ext.cutlass.options": 1}),
     lambda: te.create_schedule, lambda: tvm.lower, lambda: relay.vm.compile,
     lambda: tvm.contrib.debugger.debug_executor.create, lambda: relay.transform.AlterOpLayout,
+    lambda: te_compiler.get().lower, lambda: byoc.CcompilerAnnotator,
+    lambda: fake_quantization_to_integer.register_fake_quantization_to_integer,
     lambda: tvm.micro.project, lambda: tvm.parser.parse("def @main( {"),
 ):
     try:
@@ -212,7 +225,7 @@ def test_imports_and_names(tmp_path: Path) -> None:
     lines = script(tmp_path, IMPORTS).stdout.splitlines()
     assert "no_such_name" in lines[-1]
     assert "tvm.s_tir.Schedule" in "".join(lines)
-    assert len(lines) == 9
+    assert len(lines) == 12
 
 
 def test_objects_have_what_they_had(tmp_path: Path) -> None:

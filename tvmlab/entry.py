@@ -189,6 +189,8 @@ def _writes_all(unit: _Unit, buffer: tirx.Var) -> bool:
     prove = sym.Analyzer().can_prove_equal
     for store, region, ranges, predicate in _stores(unit.node, loops, {}, tirx.const(True)):
         if store.buffer.same_as(buffer):
+            if not region:  # a scalar
+                return True
             found = sym.estimate_region_strict_bound(region, ranges, predicate)
             if found is not None and all(
                 prove(part.min_value, 0) and prove(part.max_value + 1, size)
