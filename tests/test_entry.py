@@ -1,4 +1,4 @@
-"""A TIR function by itself, or alone in a module: it is loaded, compiled and tuned like a model."""
+"""A TIR function, by itself or in a module, is loaded, compiled and tuned like a model."""
 
 from __future__ import annotations
 
@@ -138,13 +138,13 @@ CALLED = te.extern((8,), [X], lambda i, o: tirx.call_packed("f", i[0], o[0]), "y
         (inner, "a part of 'y' unwritten"),
         (guarded, "a part of 'y' unwritten"),
         (too_early, "may read 'y' before"),
-        (te.create_prim_func([X, CALLED]), "whether the function writes 'x'"),
+        (te.create_prim_func([X, CALLED]), "cannot determine whether the function writes 'x'"),
         (te.create_prim_func([X, N, te.compute((8,), lambda i: X[i] + N)]), "'n' .* not a buffer"),
-        (te.create_prim_func([te.compute((N,), lambda i: i)]), "no input tells the size 'n'"),
+        (te.create_prim_func([te.compute((N,), lambda i: i)]), "no input has the size 'n'"),
         (IRModule({"one": inner, "two": loops}), "no Relax function named main"),
     ],
 )
-def test_outputs_that_cannot_be_told_are_refused(given: Any, what: str) -> None:
+def test_unknown_outputs_are_refused(given: Any, what: str) -> None:
     with pytest.raises(CompileError, match=what) as caught:
         tvmlab.load(given)
     assert "Relax main that calls" in said(caught.value)

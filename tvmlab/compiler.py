@@ -74,7 +74,7 @@ def compile(
     TargetError
         The target is unknown, or this TVM makes no code for its kind.
     CompileError
-        There is no Relax function ``main`` and not one TIR function whose outputs can be told, a
+        There is neither a Relax function ``main`` nor a single TIR function of known outputs, a
         parameter of it is not a tensor or has no known
         shape, the step is unknown, or a pass failed; a quantized operator (`tvmlab.qnn`) has a
         scale that is not known yet.

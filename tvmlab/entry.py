@@ -1,4 +1,4 @@
-"""The Relax function ``main`` that every module is called by, also around one function of TIR."""
+"""Add a Relax ``main`` to a module of one TIR function, so that it compiles like a model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def with_main(given: object) -> IRModule:
     A module that has one comes back as it is. The only TIR function of a module without one, or a
     TIR function by itself, gets a ``main`` that allocates its outputs and calls it. The outputs are
     the buffers that the function writes; the parameters are the other buffers, with their names.
-    A function whose loops are no longer those of `tvm.te.create_prim_func` keeps its schedule.
+    A function whose loops differ from those of `tvm.te.create_prim_func` keeps its schedule.
 
     Parameters
     ----------
@@ -39,8 +39,8 @@ def with_main(given: object) -> IRModule:
     Raises
     ------
     CompileError
-        It is neither, there is no ``main`` and not exactly one TIR function, or the outputs of that
-        function cannot be told.
+        The argument is neither, the module has no ``main`` and not exactly one TIR function, or the
+        analysis cannot determine the outputs of that function.
     """
     mod = IRModule({"main": given}) if isinstance(given, tirx.PrimFunc) else given
     if not isinstance(mod, IRModule):
@@ -64,7 +64,7 @@ def with_main(given: object) -> IRModule:
 
 
 def _wrapped(mod: IRModule, func: tirx.PrimFunc, name: str) -> IRModule:
-    """Call a TIR function from a new ``main``."""
+    """Return a module whose ``main`` calls a TIR function."""
     scalars = [one.name for one in func.params if not isinstance(one.ty, tirx.BufferType)]
     if scalars:
         raise _error(f"parameter {scalars[0]!r} of the TIR function is not a buffer", name)
@@ -85,7 +85,7 @@ def _wrapped(mod: IRModule, func: tirx.PrimFunc, name: str) -> IRModule:
     inner = set(sizes)
     outputs = [_type(buffers[place], sizes, name) for place in order if written[place]]
     if free := set(sizes) - inner:
-        raise _error(f"no input tells the size {min(var.name for var in free)!r}", name)
+        raise _error(f"no input has the size {min(var.name for var in free)!r}", name)
     params = [func.params[place] for place in order]
     func = tirx.PrimFunc(params, func.body, func.ret_type, func.attrs)
     func = func.without_attr("global_symbol")
@@ -109,13 +109,13 @@ def _error(what: str, name: str) -> CompileError:
     return CompileError(
         what,
         where=f"the TIR function {name!r}",
-        fix="write a Relax main that calls it with R.call_tir",
+        fix="write a Relax main that calls it with R.call_tir or R.call_tir_inplace",
     )
 
 
 @dataclass(frozen=True, eq=False)
 class _Unit:
-    """A block outside of other blocks, or a statement outside of blocks, and what it may touch."""
+    """An outermost block, or a statement outside of blocks, and the buffers that it may use."""
 
     node: Any
     loops: dict[tirx.Var, tirx.For]
@@ -123,7 +123,7 @@ class _Unit:
     writes: list[tirx.Var]
 
     def touches(self, buffer: tirx.Var) -> bool:
-        """Say whether a buffer occurs in another way than by the unit's reads and writes."""
+        """Return whether the unit uses a buffer in a way that its reads and writes do not list."""
         stores, calls = _all(self.node, tirx.BufferStore), _all(self.node, ir.Call)
         stored = any(store.buffer.same_as(buffer) for store in stores)
         passed = any(buffer.same_as(one) for call in calls for one in call.args)
@@ -153,16 +153,18 @@ def _units(node: Any, loops: dict[tirx.Var, tirx.For]) -> Iterator[_Unit]:
 
 
 def _all(node: Any, kind: Any) -> list[Any]:
-    """List the parts of a statement that are of a kind."""
+    """Return the parts of a statement that are of a kind."""
     found: list[Any] = []
     tvm_ffi.structural_walk(node, (kind, found.append))
     return found
 
 
 def _is_output(func: tirx.PrimFunc, units: list[_Unit], buffer: tirx.Var, name: str) -> bool:
-    """Say whether a buffer is an output; refuse one that is also an input or written in part."""
+    """Return whether a buffer is an output; refuse one that is read first or written in part."""
     if any(unit.touches(buffer) for unit in units):
-        raise _error(f"whether the function writes {buffer.name!r} cannot be told", name)
+        raise _error(
+            f"the analysis cannot determine whether the function writes {buffer.name!r}", name
+        )
     reads = [unit for unit in units if _among(buffer, unit.reads)]
     writes = [unit for unit in units if _among(buffer, unit.writes)]
     if not writes:
@@ -176,7 +178,7 @@ def _is_output(func: tirx.PrimFunc, units: list[_Unit], buffer: tirx.Var, name: 
 
 
 def _covered(func: tirx.PrimFunc, node: Any) -> bool:
-    """Say whether a block reads only what earlier blocks wrote, of buffers that they write."""
+    """Return whether earlier blocks wrote everything that a block reads of their buffers."""
     if not isinstance(node, s_tir.SBlockRealize):
         return False
     state = s_tir.Schedule(func).state
@@ -184,7 +186,7 @@ def _covered(func: tirx.PrimFunc, node: Any) -> bool:
 
 
 def _writes_all(unit: _Unit, buffer: tirx.Var) -> bool:
-    """Say whether one store of a unit certainly writes every element of a buffer."""
+    """Return whether one store of a unit certainly writes every element of a buffer."""
     loops = {var: Range.from_min_extent(loop.min, loop.extent) for var, loop in unit.loops.items()}
     prove = sym.Analyzer().can_prove_equal
     for store, region, ranges, predicate in _stores(unit.node, loops, {}, tirx.const(True)):
@@ -234,7 +236,7 @@ def _range(index: Any) -> Range:
 
 
 def _untouched(units: list[_Unit]) -> bool:
-    """Say whether each block still has loops of its own, one for each of its variables in order."""
+    """Return whether each block has its own loops, one for each of its variables and in order."""
     own = [loop for unit in units for loop in unit.loops]
     return len(own) == len(set(own)) and all(
         isinstance(unit.node, s_tir.SBlockRealize)
@@ -249,7 +251,7 @@ def _untouched(units: list[_Unit]) -> bool:
 
 
 def _type(buffer: tirx.Var, sizes: dict[tirx.Var, tirx.Var], name: str) -> relax.TensorType:
-    """Return the type of a buffer; the sizes of Relax are of 64 bits."""
+    """Return the type of a buffer in Relax, where sizes are int64."""
 
     def wide(size: Any) -> Any:
         if isinstance(size, (int, tirx.IntImm)):

@@ -65,7 +65,7 @@ def load(model: Any, *, shapes: Mapping[str, Sequence[int | str]] | None = None)
     UnsupportedOperatorError
         The importer does not know an operator of the model; the error names it.
     CompileError
-        A module has no ``main``, and not one TIR function whose outputs can be told.
+        A module has neither a Relax function ``main`` nor a single TIR function of known outputs.
     ShapeError
         A dimension is open and `shapes` does not give it, or `shapes` does not fit.
     """

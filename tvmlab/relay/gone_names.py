@@ -83,8 +83,8 @@ relay.op.strategy | tvmlab.schedule | rules on TIR
 relay.param_dict | tvm.runtime.save_param_dict | reads Relay's files
 relay.parser | tvmlab.relay.fromtext | relay.fromtext and tvm.parser.fromtext are carried
 relay.prelude | - | as relay.ADT
-relay.qnn.RequantizeConfig | tvmlab.qnn.config.Requantization | what requantize_config gives
-relay.qnn.current_requantize_config | tvmlab.qnn.config.resolve | of "" and no attributes
+relay.qnn.RequantizeConfig | tvmlab.qnn.config.Requantization | requantize_config yields one
+relay.qnn.current_requantize_config | tvmlab.qnn.config.resolve | resolve("") returns it
 relay.qnn.op.legalizations | tvmlab.qnn.legalize | operators become TIR there
 relay.qnn.register_qnn_canonicalize | tvm.ir.register_op_attr | as the attribute FLegalize
 relay.qnn.register_qnn_legalize | tvm.ir.register_op_attr | as the attribute FLegalize
@@ -131,7 +131,7 @@ relay.transform.SplitArgs | - |
 relay.transform.ToBasicBlockNormalForm | tvm.relax.transform.Normalize | every module has it
 relay.transform.ToCPS | - |
 relay.transform.ToMixedPrecision | tvm.relax.transform.ToMixedPrecision |
-relay.transform.fake_quantization_to_integer | tvmlab.qnn.transform | its rules are there
+relay.transform.fake_quantization_to_integer | tvmlab.qnn.transform | with its rules
 relay.transform.gradient | tvm.relax.transform.Gradient |
 relay.transform.recast | tvm.relax.transform.ToMixedPrecision |
 relay.transform.to_cps | - |

@@ -88,8 +88,8 @@ def TempOpAttr(op_name: str, attr_key: str, attr_value: Any) -> Iterator[None]:
     op_name : str
         Relay's name of the operator.
     attr_key : str
-        The attribute. Today's TVM reads none of those that begin with ``FTVM``, which changes how
-        an operator is computed and not its result, so that they only cause a warning.
+        The attribute. Today's TVM reads no attribute that begins with ``FTVM``. Such an attribute
+        only causes a warning, because it changes how an operator is computed and not its result.
     attr_value : object
         The value inside the block.
     """

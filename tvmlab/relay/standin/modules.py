@@ -66,11 +66,13 @@ NAMES: dict[str, Any] = {
     "tvm.relay.testing.temp_op_attr.TempOpAttr": TempOpAttr,
     "tvm.tir.Any": ty.Any_,
 }
-# Modules whose other names are gone, and which old code takes as attributes of their packages.
+# Modules of which only the names above are left: they become attributes of their packages, because
+# old code imports them with `from`.
 PARTS = (
     "tvm.relay.backend.te_compiler",
-    "tvm.relay.testing.byoc",
     "tvm.relay.qnn.op.legalizations",
+    "tvm.relay.testing.byoc",
+    "tvm.relay.testing.temp_op_attr",
     "tvm.relay.transform.fake_quantization_to_integer",
 )
 
@@ -104,7 +106,7 @@ class Made(ModuleType):
         return sorted({*super().__dir__(), *(name for one in self._sources for name in dir(one))})
 
 
-# Today's TVM keeps no compiled kernels of Relay's, so that clearing them does nothing.
+# Today's TVM has no cache of kernels between builds, so clearing it does nothing.
 _cache: Made = Made("tvm.relay.backend.te_compiler.TECompiler")
 _cache.clear = lambda: None  # type: ignore[attr-defined]
 
