@@ -1,6 +1,6 @@
 # Every target does its own set-up; `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup lab lab-tools test tested cross test-all notebooks gallery bench referee records image image-test lock doctor clean
+.PHONY: help setup lab lab-tools test tested cross test-all notebooks gallery bench referee image image-test lock doctor clean
 
 ARGS ?=
 IMAGE ?= tvmlab
@@ -62,9 +62,6 @@ bench: setup ## measure the models against their peers
 
 referee: setup ## hold quantized networks against LiteRT, ONNX Runtime, PyTorch and Relay
 	@$(PY) scripts/referee.py $(ARGS)
-
-records: setup ## tune the networks of the notebooks for the records that ship (hours; ARGS=...)
-	@$(PY) scripts/tune_shipped.py $(ARGS)
 
 image: ## build the Docker image (IMAGE=... names it)
 	docker build --tag $(IMAGE) $(ARGS) .
