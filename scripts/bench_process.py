@@ -233,7 +233,7 @@ def race(
 
     turns = {name: partial(turn, child, key) for name, (child, key) in runners.items()}
     # The threads of a single process belong to whichever of its functions runs.
-    wait = partial(settle, crowd if len(crowd) > 1 else [])
+    wait = partial(settle, crowd) if len(crowd) > 1 else lambda: True
     interleave(turns, 1, wait)
     start = time.perf_counter()
     interleave(turns, 1, wait)

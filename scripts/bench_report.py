@@ -211,9 +211,9 @@ def quoted(report: Mapping[str, Any]) -> dict[str, Any]:
     facts = ("commit", "date", "cpu", "mcpu", "threads", "versions", "quick")
     races, noise = {}, 0.0
     for section in ("networks", "int8", "tflite"):
-        for name, found in report["sections"].get(section, {}).items():
+        for found in report["sections"].get(section, {}).values():
             noise = max(noise, found["taken_by_others"])
-            races[f"{name}, {found['form']}"] = {
+            races[found["race"]] = {
                 candidate: one.get("absent") or round(1e3 * one["median_seconds"], 4)
                 for candidate, one in found["candidates"].items()
             }

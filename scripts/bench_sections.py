@@ -164,7 +164,7 @@ def raced(name: str, form: str, effort: Effort) -> Found:
     values[report_.ERROR.format(label)] = candidates[ours]["error"]
     if form == "int8":
         values[report_.GAIN.format(name)] = found.ratio("tvmlab int8", "tvmlab float32")
-    return Found(values, {"form": form, "candidates": candidates}, peak)
+    return Found(values, {"race": f"{name}, {form}", "candidates": candidates}, peak)
 
 
 def timed(found: bench.Comparison, name: str, over: str) -> dict[str, Any]:
