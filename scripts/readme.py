@@ -4,8 +4,8 @@
     python scripts/readme.py --check    # write nothing, exit 1 on any difference
 
 The tables come from the notebooks' metadata, the Chinese titles from docs/zh/notebooks.toml. The
-figure is a committed output of a notebook, with the alt text that stands beside it there. The tables
-of speed come from docs/bench.json, which `scripts/bench.py --readme` writes.
+figure is a committed output of a notebook, with the alt text that stands beside it there. The
+tables of speed come from docs/bench.json, which `scripts/bench.py --readme` writes.
 """
 
 from __future__ import annotations
