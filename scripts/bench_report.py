@@ -13,8 +13,8 @@ INFERENCE_NUM_THREADS, PyTorch's set_num_threads, LiteRT's num_threads. OpenVINO
 hint, and float32 for what is not quantized: PERFORMANCE_HINT=LATENCY, INFERENCE_PRECISION_HINT=f32.
 All other settings are the runtimes' defaults, so idle threads spin where that is the default.
 Each candidate has a process of its own, only one computes at a time, and each round begins with
-another one. Every candidate takes and returns NumPy arrays. tvmlab compiles with records=False:
-no tuning."""
+another one. Every candidate takes and returns NumPy arrays. tvmlab compiles with records=False: no
+section but products tunes anything first."""
 
 
 @dataclass(frozen=True)
