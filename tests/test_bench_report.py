@@ -154,6 +154,7 @@ def test_a_section_that_fails_is_told_and_the_others_go_on(
 
     monkeypatch.setitem(SECTIONS, "convolutions", fails)
     monkeypatch.setitem(SECTIONS, "networks", measures)
+    monkeypatch.setattr(script, "_changed", lambda: False)
     output = tmp_path / "new" / "bench.json"
     arguments = ["digits_resnet", "--quick", "--output", str(output), "--sections"]
     assert script.main([*arguments, "networks,convolutions"]) == 1
