@@ -112,6 +112,7 @@ _WORDS = {
         "races": ("ms per call", "tvmlab / fastest other"),
         "measures": ("measure", "value", "bar"),
         "absent": "not installed",
+        "nothing": "*No run on a quiet machine is quoted yet.*",
     },
     "zh_CN": {
         "made": "测量于 {date}，提交 `{commit}`：{cpu}（LLVM：`{mcpu}`），"
@@ -121,6 +122,7 @@ _WORDS = {
         "races": ("每次调用的毫秒数", "tvmlab / 其余最快者"),
         "measures": ("度量", "值", "标准"),
         "absent": "未安装",
+        "nothing": "*这里还没有引用安静机器上的测量。*",
     },
 }
 
@@ -228,6 +230,8 @@ def quoted(report: Mapping[str, Any]) -> dict[str, Any]:
 def block(data: Mapping[str, Any], language: str) -> str:
     """Write README's block of figures, in Markdown, from the content of docs/bench.json."""
     words = _WORDS[language]
+    if not data:
+        return words["nothing"]
     versions = ", ".join(f"{name} {version}" for name, version in data["versions"].items())
     said = words["made"].format(**data | {"versions": versions})
     join = " " if language == "en" else ""

@@ -125,6 +125,18 @@ def test_the_block_of_readme(language: Any) -> None:
     assert f"| {SHARE} | 0.8 | >= 0.75 |" in text
 
 
+def test_noisy_figures_are_not_quoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(script, "OUTPUT", tmp_path / "bench.json")
+    monkeypatch.setattr(script, "QUOTED", tmp_path / "quoted.json")
+    monkeypatch.setattr(bench_report, "quoted", lambda _report: {"taken_by_others": 0.3})
+    script.OUTPUT.write_text("{}")
+    assert script.main(["--readme"]) == 1
+    assert "30% of the machine" in capsys.readouterr().err
+    assert not script.QUOTED.exists()
+
+
 @pytest.mark.parametrize(
     ("busy", "own", "share"), [(5.0, 1.0, 0.2), (5.0, 6.0, 0.0), (99.0, 0.0, 1.0)]
 )
