@@ -1,6 +1,6 @@
 # Every target does its own set-up; `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup lab lab-tools test tested cross test-all notebooks gallery bench referee records image image-test lock doctor clean
+.PHONY: help setup lab lab-tools test tested cross test-all notebooks gallery bench referee image image-test lock doctor clean
 
 ARGS ?=
 IMAGE ?= tvmlab
@@ -10,6 +10,9 @@ ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 NBVAL := PYTHONPATH="$(CURDIR)/tests/offline" $(PY) -m pytest --nbval --nbval-current-env \
   --nbval-sanitize-with tests/sanitize.cfg --nbval-cell-timeout 300 -p no:cacheprovider
+
+# What requirements.txt pins: all extras but `rivals`.
+EXTRAS := onnx torch tflite peers models plot tune relay build progress notebooks gallery test
 
 # The tests start a thousand processes, and each would compile all of tvmlab anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -57,14 +60,11 @@ notebooks: setup ## execute the notebooks and write their outputs (ARGS=... pick
 gallery: setup ## build the site from the notebooks' outputs and check it (build/gallery/html)
 	@$(PY) scripts/gallery.py
 
-bench: setup ## measure the models against their peers
+bench: setup ## race the models against other runtimes (.venv/bin/pip install openvino adds one)
 	@$(PY) scripts/bench.py $(ARGS)
 
 referee: setup ## hold quantized networks against LiteRT, ONNX Runtime, PyTorch and Relay
 	@$(PY) scripts/referee.py $(ARGS)
-
-records: setup ## tune the networks of the notebooks for the records that ship (hours; ARGS=...)
-	@$(PY) scripts/tune_shipped.py $(ARGS)
 
 image: ## build the Docker image (IMAGE=... names it)
 	docker build --tag $(IMAGE) $(ARGS) .
@@ -74,7 +74,7 @@ image-test: ## build the image with buildah and test what is inside (no Docker n
 
 lock: setup ## compile pyproject.toml into requirements.txt (ARGS=--upgrade: newer pins)
 	@$(PY) -m pip install --quiet --upgrade --target build/uv uv
-	@build/uv/bin/uv pip compile pyproject.toml --quiet --all-extras --universal \
+	@build/uv/bin/uv pip compile pyproject.toml --quiet $(EXTRAS:%=--extra %) --universal \
 	  --python-version 3.11 --custom-compile-command "make lock" $(ARGS) -o requirements.txt
 
 doctor: ## say what is wrong with this machine or with .venv, and what to do

@@ -1,10 +1,11 @@
-"""Bring the tables of both READMEs, and the figure, up to date with the notebooks.
+"""Bring the tables of both READMEs, and the figure, up to date with notebooks and measurements.
 
     python scripts/readme.py            # write README.md, README.zh-CN.md and the figure
     python scripts/readme.py --check    # write nothing, exit 1 on any difference
 
 The tables come from the notebooks' metadata, the Chinese titles from docs/zh/notebooks.toml. The
-figure is a committed output of a notebook, with the alt text that stands beside it there.
+figure is a committed output of a notebook, with the alt text that stands beside it there. The
+tables of speed come from docs/bench.json, which `scripts/bench.py --readme` writes.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ import re
 import sys
 from pathlib import Path
 
+from bench_report import block
 from languages import ENGLISH, SIMPLIFIED, Language
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 README_CHINESE = ROOT / "README.zh-CN.md"
 FIGURE = ROOT / "docs" / "ladder.png"
+MEASURED = ROOT / "docs" / "bench.json"
 FIGURE_FROM = ("notebooks/03_import_a_resnet.ipynb", "winograd-climb")
 
 
@@ -60,10 +63,12 @@ def main(check: bool) -> int:
     """Write, or check; return the exit code."""
     png, alt = figure()
     picture = FIGURE.relative_to(ROOT).as_posix()
-    new = between(README.read_text(encoding="utf-8"), "notebooks", table(ENGLISH))
-    texts = {README: between(new, "figure", f"![{alt}]({picture})")}
-    old = README_CHINESE.read_text(encoding="utf-8")
-    texts[README_CHINESE] = between(old, "notebooks", table(SIMPLIFIED))
+    measured = json.loads(MEASURED.read_text(encoding="utf-8"))
+    texts = {}
+    for path, language in ((README, ENGLISH), (README_CHINESE, SIMPLIFIED)):
+        new = between(path.read_text(encoding="utf-8"), "notebooks", table(language))
+        texts[path] = between(new, "bench", block(measured, language.code))
+    texts[README] = between(texts[README], "figure", f"![{alt}]({picture})")
     same = all(path.read_text(encoding="utf-8") == text for path, text in texts.items())
     same = same and FIGURE.is_file() and FIGURE.read_bytes() == png
     if check:

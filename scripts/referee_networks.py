@@ -79,7 +79,7 @@ def _network(
         )
     if not whole:
         return found
-    ours, theirs = tvmlab.compile(integer), bench.OnnxRuntime(proto, spinning=False)
+    ours, theirs = tvmlab.compile(integer), bench.OnnxRuntime(proto)
     errors, same = [], 0
     for picture in pictures(count):
         mine, other = np.asarray(ours(picture)), np.asarray(theirs(picture))

@@ -25,7 +25,7 @@ HEAD = """\
 # Written by scripts/translations.py PAGE --translated HEADING.
 """
 # Written by scripts/readme.py, in both languages.
-GENERATED = re.compile(r"<!-- notebooks: begin -->.*?<!-- notebooks: end -->", re.DOTALL)
+GENERATED = re.compile(r"<!-- (notebooks|bench): begin -->.*?<!-- \1: end -->", re.DOTALL)
 
 
 def mark(source: str) -> str:

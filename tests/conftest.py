@@ -78,7 +78,6 @@ LONG = (
     "test_site.py",
     "test_cli_commands.py",
     "test_tuning_real.py",
-    "test_tuning_shipped.py",
     "test_rpc.py",
     "test_cli_examples.py",
     "test_notebooks.py",

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
+import tvm
 from helpers_models import array, convolutional, dense, model, node, said, value
 from hypothesis import given
 from hypothesis import strategies as st
@@ -83,12 +85,31 @@ def test_a_function_that_costs_nothing_ends(clock: Clock) -> None:
     assert bench.compare({"f": lambda: None}, number=5, repeats=2).runs["f"].samples == (0, 0)
 
 
-def test_rivals_take_turns_and_rest_before_each(clock: Clock) -> None:
-    rivals = {"a": clock.costs("a", 1), "b": clock.costs("b", 2)}
-    found = bench.compare(rivals, warmup=1, repeats=3, number=2)
-    turns = ["settle", "a", "a", "settle", "b", "b"]
-    assert clock.log == ["settle", "a", "settle", "b", *turns * 3]
-    assert found.medians == {"a": 1, "b": 2}
+def test_each_round_begins_with_another_candidate_and_each_turn_with_a_rest(clock: Clock) -> None:
+    candidates = {
+        name: clock.costs(name, seconds) for name, seconds in zip("abc", (1, 2, 3), strict=True)
+    }
+    found = bench.compare(candidates, warmup=1, repeats=4, number=2)
+    order = clock.calls[3::2]
+    assert ["".join(order[at : at + 3]) for at in range(0, 12, 3)] == ["abc", "bca", "cab", "abc"]
+    assert clock.log == [entry for call in "abc" for entry in ("settle", call)] + [
+        entry for call in order for entry in ("settle", call, call)
+    ]
+    assert found.medians == {"a": 1, "b": 2, "c": 3}
+
+
+def test_every_candidate_gets_the_same_arrays_and_returns_arrays() -> None:
+    x, got = np.ones(3, "float32"), []
+    peer = bench.Torch(torch.nn.ReLU())
+    candidates = {"ours": lambda x: got.append(x) or x, "PyTorch": peer}
+    found = bench.compare(candidates, x, repeats=2, number=1)
+    assert str(found).splitlines()[0] == "every candidate takes and returns NumPy arrays"
+    assert len(got) == 4
+    assert all(each is x for each in got)
+    with pytest.raises(InputError, match="what tensors returns is a Tensor, not a NumPy array"):
+        bench.compare({"ours": lambda x: x, "tensors": torch.from_numpy}, x)
+    with pytest.raises(InputError, match="an input is a Tensor, not a NumPy array"):
+        bench.compare({"ours": lambda x: x}, tvm.runtime.tensor(x))
 
 
 def test_a_single_function_waits_for_nobody_but_whoever_ran_before(clock: Clock) -> None:
@@ -320,6 +341,10 @@ def test_threads_are_equal_on_all_sides() -> None:
         torch.set_num_threads(before)
     options = bench.OnnxRuntime(dense(), threads=1)._session.get_session_options()
     assert options.intra_op_num_threads == 1
+    defaults = onnxruntime.SessionOptions()
+    assert options.inter_op_num_threads == defaults.inter_op_num_threads
+    with pytest.raises(RuntimeError):  # no entry: idle threads spin, as is the default
+        options.get_session_config_entry("session.intra_op.allow_spinning")
 
 
 @pytest.mark.parametrize(

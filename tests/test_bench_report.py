@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 from typing import Any
 
 import bench as script
+import bench_process
 import bench_report
 import bench_sections
-import bench_tuned
+import bench_work
 import pytest
-from bench_race import ChildError
+from bench_process import ChildError, Noise
 from bench_report import BARS, Bar
-from bench_sections import SECTIONS, Effort, Found, plan
+from bench_sections import SECTIONS, Effort, Found
 from helpers_short import long
-
-from tvmlab import models
+from languages import ENGLISH, SIMPLIFIED
 
 RATIO = "digits_resnet: ours / ONNX Runtime"
-SHARE = "resnet50_v2: a convolution's share of the peak, median"
+SHARE = "resnet50_v2: a direct convolution's share of the peak, median"
 
 
 @pytest.mark.parametrize(
@@ -65,33 +66,92 @@ def test_all_is_well() -> None:
 
 
 def test_the_plan() -> None:
-    everything = plan(list(SECTIONS), [])
-    assert everything[:4] == [("networks", name) for name in bench_sections.NETWORKS]
-    assert everything[4:] == [(section, "resnet50_v2") for section in list(SECTIONS)[1:]]
-    assert plan(["batch"], ["digits_resnet"]) == [("batch", "digits_resnet")]
-    assert plan(["compile", "networks"], ["digits_resnet", "resnet18_v2"]) == [
-        ("networks", "resnet18_v2"),
-        ("networks", "digits_resnet"),
-        ("compile", "resnet18_v2"),
+    everything = script.plan(list(SECTIONS), [])
+    assert everything[:4] == [("networks", name) for name in bench_work.NETWORKS]
+    assert everything[4:8] == [("int8", name) for name in bench_work.NETWORKS]
+    assert everything[8:] == [(section, "resnet50_v2") for section in list(SECTIONS)[2:]]
+    assert script.plan(["batch"], ["digits_resnet"]) == [("batch", "digits_resnet")]
+
+
+def test_winograd_does_not_count_as_a_share_of_the_peak() -> None:
+    """Direct convolutions are judged by what they execute, each as often as it occurs."""
+    rows = [
+        {"winograd": False, "of_peak": 0.5, "times": 3},
+        {"winograd": False, "of_peak": 0.9, "times": 2},
+        {"winograd": True, "of_peak": 1.6, "times": 9},
     ]
-
-
-def test_every_bar_is_measured_by_some_section() -> None:
-    """A bar whose name no section writes would never be reported as missed."""
-    texts = (bench_report.RATIO, bench_report.ERROR), (bench_report.SHARE,)
-    texts += (bench_report.COMPILE,), (bench_report.MEMORY,), (bench_report.BATCH,)
-    relay = [getattr(bench_report, name) for name in vars(bench_report) if name[:6] == "RELAY_"]
-    texts += (relay, (bench_report.QUANTIZED_RATIO, bench_report.QUANTIZED_GAIN))
-    texts += (bench_report.TUNING,), (bench_report.RECORDS,)
-    texts += ([bench_report.PRODUCT.format(size) for size in bench_tuned.SIZES],)
-    texts += ((bench_report.PROFILE, bench_report.ROWS),)
-    texts += ((bench_report.COMMAND, bench_report.COMMAND_COMPILES),)
-    measured = {
-        text.format(name)
-        for section, name in plan(list(SECTIONS), [])
-        for text in dict(zip(SECTIONS, texts, strict=True))[section]
+    name = "resnet50_v2"
+    assert bench_sections.shares(name, rows) == {
+        bench_report.SHARE.format(name): 0.5,
+        bench_report.WINOGRAD.format(name): 1.6,
     }
-    assert set(BARS) == measured
+    assert bench_report.SHARE.format(name) in BARS
+    assert bench_report.WINOGRAD.format(name) not in BARS
+
+
+def test_a_runtime_that_is_not_installed_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    why = bench_sections.missing("OpenVINO")
+    assert why == "not installed (pip install 'tvmlab[rivals]')"
+    one = {"median_seconds": 1e-3, "spread": 0, "over": 1, "error": 0, "ready_seconds": 1}
+    rows = {"ONNX Runtime": one, "OpenVINO": {"absent": why}}
+    lines = bench_report.race_table("digits", rows, "ONNX Runtime").splitlines()
+    assert lines[-1] == f"  OpenVINO: {why}"
+    assert bench_sections.missing("tvmlab") == ""
+
+
+@pytest.mark.parametrize("language", [ENGLISH, SIMPLIFIED], ids=lambda one: one.code)
+def test_the_block_of_readme(language: Any) -> None:
+    report = {
+        "commit": "abc1234", "date": "2026-11-23", "cpu": "A processor", "mcpu": "znver4",
+        "threads": 2, "versions": {"torch": "2.13.0"}, "quick": False, "values": {SHARE: 0.8},
+        "sections": {"networks": {"a": {
+            "race": "a, float32", "taken_by_others": 0.2,
+            "candidates": {
+                "tvmlab": {"median_seconds": 1e-3},
+                "ONNX Runtime": {"median_seconds": 2e-3},
+                "OpenVINO": {"absent": "not installed (...)"},
+            },
+        }}},
+    }  # fmt: skip
+    text = bench_report.block(bench_report.quoted(report), language.code)
+    for fact in ("abc1234", "A processor", "znver4", "2", "torch 2.13.0", "20%"):
+        assert fact in text
+    (line,) = [line for line in text.splitlines() if line.startswith("| a, float32")]
+    absent = {"en": "not installed", "zh_CN": "未安装"}[language.code]
+    assert line == f"| a, float32 | 1 | 2 | {absent} |  |  | 0.50 |"
+    assert f"| {SHARE} | 0.8 | >= 0.75 |" in text
+
+
+def test_noisy_figures_are_not_quoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(script, "OUTPUT", tmp_path / "bench.json")
+    monkeypatch.setattr(script, "QUOTED", tmp_path / "quoted.json")
+    monkeypatch.setattr(bench_report, "quoted", lambda _report: {"taken_by_others": 0.3})
+    script.OUTPUT.write_text("{}")
+    assert script.main(["--readme"]) == 1
+    assert "30% of the machine" in capsys.readouterr().err
+    assert not script.QUOTED.exists()
+
+
+@pytest.mark.parametrize(
+    ("busy", "own", "share"), [(5.0, 1.0, 0.2), (5.0, 6.0, 0.0), (99.0, 0.0, 1.0)]
+)
+def test_what_others_take(
+    busy: float, own: float, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten seconds on two processors."""
+    now = {"seconds": 100.0, "busy": 7.0, "own": 3.0}
+    monkeypatch.setattr(bench_process.time, "perf_counter", lambda: now["seconds"])
+    monkeypatch.setattr(bench_process, "_busy_seconds", lambda: now["busy"])
+    monkeypatch.setattr(bench_process.os, "times", lambda: (now["own"], 0, 0, 0, 0))
+    monkeypatch.setattr(bench_process.os, "cpu_count", lambda: 2)
+    noise = Noise()
+    now.update(seconds=110.0, busy=7.0 + busy, own=3.0 + own)
+    assert noise.share() == pytest.approx(share)
 
 
 def test_a_section_that_fails_is_told_and_the_others_go_on(
@@ -100,32 +160,37 @@ def test_a_section_that_fails_is_told_and_the_others_go_on(
     def fails(_name: str, _effort: Effort) -> Found:
         raise ChildError("tvmlab ended: SIGSEGV\n    the last words", where="the process of tvmlab")
 
-    def measures(name: str, effort: Effort) -> Found:
-        assert effort == script.QUICK
-        return Found({f"{name}: ours / ONNX Runtime": 2.0}, {"work": 5}, 3e11)
+    def measures(_name: str, effort: Effort) -> Found:
+        assert effort.quick
+        return Found({RATIO: 2.0}, {"work": 5}, 3e11)
 
     monkeypatch.setitem(SECTIONS, "convolutions", fails)
     monkeypatch.setitem(SECTIONS, "networks", measures)
+    monkeypatch.setattr(script, "_changed", lambda: False)
     output = tmp_path / "new" / "bench.json"
-    arguments = ["digits_resnet", "--sections", "networks,convolutions", "--quick"]
-    assert script.main([*arguments, "--output", str(output)]) == 1
+    arguments = ["digits_resnet", "--quick", "--output", str(output), "--sections"]
+    assert script.main([*arguments, "networks,convolutions"]) == 1
     report: dict[str, Any] = json.loads(output.read_text())
-    assert report["networks"]["digits_resnet"]["work"] == 5
+    assert report["sections"]["networks"]["digits_resnet"]["work"] == 5
     assert report["peak_flops"] == 3e11
-    assert report["quick"] is True
-    assert report["threads"] == report["target"]["num-cores"]
     assert report["measures"][0] == {
         "measure": RATIO, "value": 2.0, "bar": 1.0, "aim": 0.7, "more": False, "met": "no",
     }  # fmt: skip
     [failure] = report["failures"]
     assert failure.startswith("convolutions, digits_resnet: tvmlab ended: SIGSEGV")
     said = capsys.readouterr()
+    assert f"{report['threads']} threads for each candidate: TVM_NUM_THREADS" in said.out
+    assert "records=False" in said.out
+    assert "takes and returns NumPy arrays" in said.out
     assert "the last words" in said.err
     assert f"missed: {RATIO}" in said.out
-    assert "the machine's peak: 300 GFLOP/s" in said.out
     assert said.out.splitlines()[-1] == "failed: " + failure.splitlines()[0]
-    monkeypatch.setitem(SECTIONS, "convolutions", measures)
-    assert script.main([*arguments, "--output", str(output)]) == 0  # a missed bar is no failure
+    # Another section of the same commit joins what was measured; a missed bar is no failure.
+    monkeypatch.setitem(SECTIONS, "convolutions", lambda _name, _effort: Found({SHARE: 0.8}))
+    assert script.main([*arguments, "convolutions"]) == 0
+    report = json.loads(output.read_text())
+    assert {row["measure"] for row in report["measures"]} == {RATIO, SHARE}
+    assert set(report["sections"]) == {"networks", "convolutions"}
 
 
 @pytest.mark.parametrize("arguments", [["resnet51"], ["--sections", "networks,nothing"]])
@@ -141,24 +206,21 @@ def test_the_digits_go_through_the_sections(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Real processes: PyTorch's compiler alone is left out, which takes half a minute."""
+    candidates = {
+        form: tuple(each for each in some if each != "PyTorch compiled")
+        for form, some in bench_sections.CANDIDATES.items()
+    }
+    monkeypatch.setattr(bench_sections, "CANDIDATES", candidates)
     monkeypatch.setattr(script, "QUICK", Effort(rounds=1, budget=1))
     output = tmp_path / "bench.json"
-    arguments = ["digits_resnet", "--sections", "memory,batch", "--quick", "--output", str(output)]
+    sections = "networks,int8,tflite,memory,batch"
+    arguments = ["digits_resnet", "--sections", sections, "--quick", "--output", str(output)]
     assert script.main(arguments) == 0
     report = json.loads(output.read_text())
-    names = [row["measure"] for row in report["measures"]]
-    assert names == [
-        "digits_resnet: memory of the running model / weights",
-        "digits_resnet: time per image, batch 16 / batch 1",
-    ]
-    running, batch = (row["value"] for row in report["measures"])
-    assert running >= 0  # what loading has left over can be all that running needs
-    assert batch > 0
-    memory = report["memory"]["digits_resnet"]
-    assert memory["weight_bytes"] == 4 * models.digits_resnet().parameter_count
-    # A third of a megabyte is less than what the allocator has at hand.
-    assert memory["bytes"]["loading"] > 0
-    runs = report["batch"]["digits_resnet"]["runs"]
-    assert set(runs) == {
-        f"{rival}, batch {size}" for rival in ("tvmlab", "ONNX Runtime") for size in (1, 16)
-    }
+    values = {row["measure"]: row["value"] for row in report["measures"]}
+    assert values[bench_report.ERROR.format("digits_resnet")] < 1e-4
+    assert values["resnet8 tflite int8: ours / LiteRT"] > 0
+    assert values["digits_resnet int8: ours / ONNX Runtime"] > 0
+    assert set(bench_report.quoted(report)["races"]) == {
+        "digits_resnet, float32", "digits_resnet, int8", "resnet8, tflite int8",
+    }  # fmt: skip

@@ -24,9 +24,10 @@ def project() -> dict[str, object]:
 
 
 def direct() -> list[tuple[str, Requirement]]:
-    """Return every direct requirement with the extra it belongs to ('' for the package's own)."""
+    """Return what is pinned, with the extra it belongs to ('' for the package's own)."""
     table = project()
-    extras: dict[str, list[str]] = table["optional-dependencies"]  # type: ignore[assignment]
+    extras: dict[str, list[str]] = dict(table["optional-dependencies"])  # type: ignore[call-overload]
+    extras.pop("rivals")
     own: list[str] = table["dependencies"]  # type: ignore[assignment]
     return [("", Requirement(line)) for line in own] + [
         (extra, Requirement(line)) for extra, lines in extras.items() for line in lines
@@ -96,6 +97,14 @@ def test_every_direct_dependency_has_one_pin_that_satisfies_it(where: dict[str, 
         found = pins.get(canonicalize_name(requirement.name), [])
         assert len(found) == 1, f"{requirement} of [{extra}]: pins {found}"
         assert requirement.specifier.contains(found[0], prereleases=True), (requirement, found)
+
+
+def test_the_heavy_extra_is_in_no_lock() -> None:
+    """OpenVINO, of 180 MB, is for those alone who ask for it."""
+    (extras,) = re.findall(r"^EXTRAS := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    declared: dict[str, list[str]] = project()["optional-dependencies"]  # type: ignore[assignment]
+    assert extras.split() == [extra for extra in declared if extra != "rivals"]
+    assert not [pin for pin in pinned() if pin.name == "openvino"]
 
 
 def test_requirements_name_no_machine_and_no_server() -> None:

@@ -1,16 +1,16 @@
-"""Timing that can be compared: warm-up, repeats, medians, and rivals interleaved in one run.
+"""Timing that can be compared: warm-up, repeats, medians, and candidates interleaved in one run.
 
-*Rivals* are the functions that `compare` times; *peers* are other runtimes to make rivals of,
-`OnnxRuntime` and `Torch`. `peak_flops` is the bound that none of them passes.
+`compare` times candidates against each other. `OnnxRuntime` and `Torch` make candidates of other
+runtimes, and `peak_flops` is the bound that no candidate passes.
 
-Machines drift: a laptop heats up, a neighbour starts a job. Two programs timed one after the other
-are then not comparable. `compare` runs the rivals in turn, round by round, and takes the ratio
-within each round.
+The speed of a machine drifts: a laptop heats up, a neighbour starts a job. Two programs timed one
+after the other are therefore not comparable. `compare` interleaves the candidates round by round,
+begins each round with another candidate, and takes the ratio within each round.
 
-Threads that have nothing to do spin before they sleep, in case work comes: those of TVM's pool
-(``TVM_THREAD_POOL_SPIN_COUNT``), of ONNX Runtime and of OpenBLAS do for tens of milliseconds. Every
-rival keeps its own default here, and none spins into another's time: before each turn `compare`
-waits until the process uses next to no processor time.
+Idle threads of TVM's pool (``TVM_THREAD_POOL_SPIN_COUNT``), of ONNX Runtime and of OpenBLAS spin
+for tens of milliseconds before they sleep. Each candidate keeps its runtime's default here, and
+`compare` waits before each turn until the process uses next to no processor time, so that no
+candidate spins into the time of another.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from . import plot
 from ._peak import PeakLoop, peak_flops
@@ -39,10 +42,12 @@ __all__ = [
     "PeakLoop",
     "Torch",
     "compare",
+    "interleave",
     "measure",
     "peak_flops",
 ]
 
+SAME_FORM = "every candidate takes and returns NumPy arrays"
 # A sample takes at least this long, so that the clock's resolution does not count.
 _SAMPLE_SECONDS = 2e-3
 # How long one look takes whether the process is idle, and how many looks are enough: a program
@@ -97,28 +102,31 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Times of several rivals, measured in turn in one run.
+    """Times of several candidates, interleaved in one run.
 
     Attributes
     ----------
     runs : dict of str to Measurement
-        One a rival; sample ``i`` of each was taken in round ``i``.
+        One measurement per candidate; sample ``i`` of each was taken in round ``i``.
+    heading : str
+        The line above the table; empty for none.
     """
 
     runs: dict[str, Measurement]
+    heading: str = ""
 
     @property
     def medians(self) -> dict[str, float]:
-        """Each rival's median, in seconds a call."""
+        """Each candidate's median, in seconds per call."""
         return {name: run.median for name, run in self.runs.items()}
 
     def ratio(self, name: str, to: str) -> float:
-        """Divide one rival's time by another's.
+        """Divide one candidate's time by another's.
 
         Parameters
         ----------
         name, to : str
-            Two of the rivals.
+            Two of the candidates.
 
         Returns
         -------
@@ -130,17 +138,18 @@ class Comparison:
         return statistics.median(a / b for a, b in pairs)
 
     def __str__(self) -> str:
-        """Lay the results out as a table: median, spread, and the ratio to the last rival."""
+        """Lay the results out as a table: median, spread, and the ratio to the last candidate."""
         last = list(self.runs)[-1]
         width = max(len(name) for name in self.runs)
-        lines = [f"{'':{width}}  {'median':>10}  {'spread':>6}  over {last}"]
+        lines = [self.heading] if self.heading else []
+        lines.append(f"{'':{width}}  {'median':>10}  {'spread':>6}  over {last}")
         for name, run in self.runs.items():
             ratio = self.ratio(name, last)
             lines.append(f"{name:{width}}  {_time(run.median):>10}  {run.spread:6.0%}  {ratio:.2f}")
         return "\n".join(lines)
 
     def plot(self, title: str = "") -> Figure:
-        """Draw every rival's samples, in milliseconds."""
+        """Draw every candidate's samples, in milliseconds."""
         runs = {name: [1e3 * s for s in run.samples] for name, run in self.runs.items()}
         return plot.samples(runs, unit="ms a call", title=title)
 
@@ -171,32 +180,45 @@ def measure(
 
 
 def compare(
-    rivals: Mapping[str, Callable[[], object]],
-    *,
+    candidates: Mapping[str, Callable[..., object]],
+    *inputs: np.ndarray,
     warmup: int = 1,
     repeats: int = 10,
     number: int | None = None,
 ) -> Comparison:
-    """Time several functions in turn: one sample of each, then the next round.
+    """Time several functions, interleaved: one sample of each per round.
+
+    Each round begins with another candidate, because the candidate that follows a rest can find a
+    faster clock.
 
     Parameters
     ----------
-    rivals : mapping of str to callable
-        Each is called without arguments. Give all of them the same number of threads.
+    candidates : mapping of str to callable
+        The functions. Give all of them the same number of threads.
+    *inputs : ndarray
+        What each candidate is called with. Every candidate gets these same NumPy arrays and has to
+        return NumPy arrays, so that what a runtime spends on its own tensors counts for all of
+        them or for none. Without inputs the candidates are called without arguments, and the
+        caller is responsible for giving all of them their operands in the same form.
     warmup : int
-        Calls of each rival that are not counted.
+        Calls of each candidate that are not counted.
     repeats : int
         Rounds.
     number : int, optional
-        Calls in a sample, the same for all; left out, each rival's is doubled until its calls
+        Calls per sample, the same for all; left out, each candidate's is doubled until its calls
         fill 2 ms.
 
     Returns
     -------
     Comparison
+
+    Raises
+    ------
+    InputError
+        An input is not a NumPy array, or a candidate returns something else for it.
     """
-    if not rivals:
-        raise TvmlabError("there is nothing to compare", fix="give at least one rival")
+    if not candidates:
+        raise TvmlabError("there is nothing to compare", fix="give at least one candidate")
     for label, value, least in (
         ("warmup", warmup, 0),
         ("repeats", repeats, 1),
@@ -204,23 +226,67 @@ def compare(
     ):
         if value is not None and value < least:
             raise TvmlabError(f"{label} is {value}", fix=f"give at least {least}")
-    for fn in rivals.values():
+    if inputs:
+        _expect_arrays("an input", inputs)
+        for name, fn in candidates.items():
+            _settle()
+            _expect_arrays(f"what {name} returns", fn(*inputs))
+    calls = {name: partial(fn, *inputs) if inputs else fn for name, fn in candidates.items()}
+    for fn in calls.values():
         _settle()
         for _ in range(warmup):
             fn()
     # Not taken from a warm-up call: the first call of a function often does more than the others.
-    numbers = dict.fromkeys(rivals, number or 1)
-    samples: dict[str, list[float]] = {name: [] for name in rivals}
-    for _ in range(repeats):
-        for name, fn in rivals.items():
-            if len(rivals) > 1:
-                _settle()
-            taken = _batch(fn, numbers[name])
-            while number is None and taken < _SAMPLE_SECONDS:
-                numbers[name] *= 2
-                taken = _batch(fn, numbers[name])
-            samples[name].append(taken / numbers[name])
+    numbers = dict.fromkeys(calls, number or 1)
+
+    def sample(name: str) -> float:
+        taken = _batch(calls[name], numbers[name])
+        while number is None and taken < _SAMPLE_SECONDS:
+            numbers[name] *= 2
+            taken = _batch(calls[name], numbers[name])
+        return taken / numbers[name]
+
+    turns = {name: partial(sample, name) for name in calls}
+    found = interleave(turns, repeats, _settle if len(calls) > 1 else lambda: None)
+    return replace(found, heading=SAME_FORM if inputs and len(calls) > 1 else "")
+
+
+def interleave(
+    turns: Mapping[str, Callable[[], float]], rounds: int, settle: Callable[[], object]
+) -> Comparison:
+    """Take one sample of each candidate per round, each round beginning with the next candidate.
+
+    Parameters
+    ----------
+    turns : mapping of str to callable
+        Each measures its candidate and returns the seconds per call.
+    rounds : int
+        How many samples of each.
+    settle : callable
+        Called before each sample, to wait until the machine is idle.
+
+    Returns
+    -------
+    Comparison
+    """
+    names = list(turns)
+    samples: dict[str, list[float]] = {name: [] for name in names}
+    for number in range(rounds):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            settle()
+            samples[name].append(turns[name]())
     return Comparison({name: Measurement(tuple(taken)) for name, taken in samples.items()})
+
+
+def _expect_arrays(what: str, values: object) -> None:
+    for value in values if isinstance(values, tuple) else (values,):
+        if not isinstance(value, np.ndarray):
+            raise InputError(
+                f"{what} is a {type(value).__name__}, not a NumPy array",
+                where="bench.compare",
+                fix="give every candidate NumPy arrays, and let it return NumPy arrays",
+            )
 
 
 def _batch(fn: Callable[[], object], number: int) -> float:
@@ -248,10 +314,8 @@ class OnnxRuntime:
     model : tvmlab.models.Model, onnx.ModelProto, bytes or path
         The model.
     threads : int, optional
-        Threads inside an operator; left out, TVM's number (`peer_threads`).
-    spinning : bool
-        Whether threads that wait for work keep their cores busy, as is ONNX Runtime's default. They
-        take these from whoever else is measured in the process.
+        Threads inside an operator; left out, TVM's number (`peer_threads`). All other settings are
+        ONNX Runtime's defaults: threads that wait for work spin.
 
     Raises
     ------
@@ -259,13 +323,10 @@ class OnnxRuntime:
         ONNX Runtime cannot read it.
     """
 
-    def __init__(self, model: Any, threads: int | None = None, *, spinning: bool = True) -> None:
+    def __init__(self, model: Any, threads: int | None = None) -> None:
         onnxruntime = need("onnxruntime", extra="peers")
         options = onnxruntime.SessionOptions()
-        if not spinning:
-            options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.intra_op_num_threads = threads or peer_threads()
-        options.inter_op_num_threads = 1
         options.log_severity_level = 3
         model = model.proto if isinstance(model, Model) else model
         source = model.SerializeToString() if hasattr(model, "SerializeToString") else model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import tvm
 from tvm import relax, tirx
@@ -32,7 +32,7 @@ def compile(
     mod: IRModule | tirx.PrimFunc,
     target: tvm.target.Target | Mapping[str, Any] | str | None = None,
     *,
-    records: Records | str | os.PathLike[str] | bool | None = None,
+    records: Records | str | os.PathLike[str] | Literal[False] | None = None,
     schedule: bool | str = True,
 ) -> Executable:
     """Compile a Relax module, or a TIR function.
@@ -52,11 +52,10 @@ def compile(
         composite such as ``"npu, llvm"`` lets `tvmlab.npu.partition` cut the module first for the
         default machine, unless it has regions already; what is left is compiled for what stands
         after the comma, or for the host with ``"npu"`` alone.
-    records : tvmlab.tuning.Records, path or bool, optional
-        A file of tuning records, made by `tvmlab.tune`: what it holds for this target goes before
-        the rules. Left out, or True, the records are taken that ship with the package for the
-        networks of the notebooks; False takes none. Only all steps of scheduling go with records;
-        who names the last one has to ask for them.
+    records : tvmlab.tuning.Records, path or False, optional
+        A file of tuning records, made by `tvmlab.tune`: the schedules that it holds for this target
+        replace those of the rules. None, the default, and False compile without records. Records
+        need all steps of scheduling.
     schedule : bool or str
         True takes all steps of `tvmlab.schedule.STEPS`; the name of a step stops after it; False
         is `tvm.compile` as upstream has it. For other kinds of target than ``llvm``, a GPU say, the
@@ -89,7 +88,7 @@ def compile(
             where="compile(schedule=...)",
             fix=f"give True, False or one of {', '.join(STEPS)}",
         )
-    if schedule not in (True, STEPS[-1]) and not isinstance(records, bool | None):
+    if schedule not in (True, STEPS[-1]) and records not in (None, False):
         raise CompileError(
             "records hold schedules of the last step of scheduling",
             where=f"compile(schedule={schedule!r}, records=...)",
@@ -101,8 +100,7 @@ def compile(
     try:
         mod, made = cut(mod, target)
         with made:
-            asked = schedule is True or (schedule == STEPS[-1] and records is not None)
-            tuned = _recorded(records, made) if asked else None
+            tuned = _recorded(records, made)
             prepared, pipeline = _prepare(mod, made, schedule, tuned)
             tally = Tally()
             whole = tvm.transform.Sequential([pipeline, tally])
@@ -227,17 +225,17 @@ def _no_code(target: tvm.target.Target, why: str) -> TargetError:
 
 
 def _recorded(
-    records: Records | str | os.PathLike[str] | bool | None, target: tvm.target.Target
+    records: Records | str | os.PathLike[str] | Literal[False] | None, target: tvm.target.Target
 ) -> Tuned | None:
-    """Find the records to compile with; tuning is imported only where there may be some."""
-    if target.kind.name != "llvm" and not isinstance(records, bool | None):
+    """Find the records to compile with; tuning is imported only where there are some."""
+    if records is None or records is False:
+        return None
+    if target.kind.name != "llvm":
         raise CompileError(
             f"records hold schedules for CPUs, and the target is of kind {target.kind.name}",
             where=f"target {spelled(target)}",
             fix="leave the records out",
         )
-    if records is False or target.kind.name != "llvm":
-        return None
     from .tuning.recorded import recorded
 
     return recorded(records, target)

@@ -51,7 +51,7 @@ def add(commands: arguments.Commands) -> None:
     parser.add_argument(
         "--tuning-records",
         metavar="FILE",
-        help="what `tvmlab tune` wrote; the package's own records if left out",
+        help="what `tvmlab tune` wrote",
     )
     parser.add_argument(
         "--desired-layout",

@@ -11,7 +11,6 @@ from ..._abilities import processor_name
 from ..._telling import several
 from ...target import physical_cores
 from ..measure import Measurer, Outcome, how
-from ..recorded import shipped
 from ..records.choosing import fits
 from ..records.records import Records
 from ..records.result import Result, now, target_data
@@ -73,8 +72,6 @@ class TaskSearch:
         self.tuner, self.trials, self.early_stopping = tuner, trials, early_stopping
         self.seed, self.watch = seed, watch or (lambda search: None)
         self._how = how(measurer.options)
-        # Who takes part in a compilation without records of the user's takes part here too.
-        self._sources = [(records, task.target), *shipped(task.target)]
         self.times: list[float] = []
         """The time of each candidate in the order of their trials; infinity where one failed."""
         self.predicted: list[float | None] = []
@@ -161,29 +158,26 @@ class TaskSearch:
     def promise(self, known: Known) -> float:
         """Say what is known of a variant: the fastest of it, in seconds a call."""
         times = [known.rule_time, *(one.time for one in known.tried)]
-        for records, target in self._sources:
-            found = records.best(known.workload, target)
-            if isinstance(found, Verdict):
-                times.append(found.ratio * self.rule_time)
+        found = self.records.best(known.workload, self.task.target)
+        if isinstance(found, Verdict):
+            times.append(found.ratio * self.rule_time)
         return min(times)
 
     def advised(self, known: Known, others: Sequence[Tried]) -> list[Tried]:
         """List what compilation takes so far of a variant, where it is none of some others.
 
-        It was decided on in another run, ships with the package, or was imported.
+        It was decided on in another run, or was imported.
         """
         rule = known.measured_rule
         if rule is None or not rule.outcome.times:
             return []
-        made = []
-        for records, target in self._sources:
-            found = records.best(known.workload, target)
-            if found is not None and found.trace is not None:
-                # How fast it is is to be seen; what it computes is what the rule does.
-                tried = Tried((known.variant.module, found), "search", rule.outcome)
-                if tried.schedule is not None and all(tried.trace != one.trace for one in others):
-                    made.append(tried)
-        return made
+        found = self.records.best(known.workload, self.task.target)
+        if found is None or found.trace is None:
+            return []
+        # How fast it is is to be seen; what it computes is what the rule does.
+        tried = Tried((known.variant.module, found), "search", rule.outcome)
+        new = tried.schedule is not None and all(tried.trace != one.trace for one in others)
+        return [tried] if new else []
 
     def choose(self, layout: str) -> None:
         """Search the variant of this layout, and no longer the fastest one's."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -10,9 +11,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import bench_race
+import bench_process
 import pytest
-from bench_race import Child, ChildError
+from bench_process import Child, ChildError
 
 START = "import json, os, sys, time\n"
 ECHO = """
@@ -93,11 +94,6 @@ def test_an_exception_comes_back_with_its_last_lines_and_the_child_lives(real: C
     assert real.do("forget", key="unknown") is None
 
 
-def test_a_job_that_is_none(real: Child) -> None:
-    with pytest.raises(ChildError, match="KeyError: 'dance'"):
-        real.do("dance")
-
-
 @pytest.mark.parametrize(
     ("code", "how"),
     [
@@ -126,21 +122,16 @@ def test_a_child_that_hangs_is_ended(start: Start) -> None:
     assert gone(child.pid)
 
 
-def test_an_answer_that_is_none(start: Start) -> None:
-    with pytest.raises(ChildError, match="answered 'hello"):
-        start("sys.stdin.readline(); print('hello', flush=True); time.sleep(9)").do("peak")
-
-
 def test_what_a_library_prints_is_no_answer(tmp_path: Path) -> None:
     """A child whose job writes to its standard output, from Python and from below it."""
     code = (
-        "import os, bench_child\n"
+        "import os, bench_process\n"
         "def noisy():\n"
         "    print('from Python', flush=True)\n"
         "    os.write(1, b'from C')\n"
         "    return 7\n"
-        "bench_child.JOBS['noisy'] = noisy\n"
-        "bench_child.serve()\n"
+        "bench_process.JOBS['noisy'] = noisy\n"
+        "bench_process.serve()\n"
     )
     (tmp_path / "child.py").write_text(f"import sys\nsys.path.insert(0, {str(SCRIPTS)!r})\n{code}")
     child = Child("noisy", [sys.executable, str(tmp_path / "child.py")])
@@ -152,13 +143,13 @@ def test_what_a_library_prints_is_no_answer(tmp_path: Path) -> None:
         child.close()
 
 
-SCRIPTS = Path(bench_race.__file__).parent
+SCRIPTS = Path(bench_process.__file__).parent
 
 
 def test_a_child_ends_with_its_parent_even_when_it_does_not_look() -> None:
     code = (
         f"import sys; sys.path.insert(0, {str(SCRIPTS)!r})\n"
-        "import os, signal\nfrom bench_race import Child\n"
+        "import os, signal\nfrom bench_process import Child\n"
         "child = Child('x')\nchild.do('forget', key='x')\n"
         "os.kill(child.pid, signal.SIGSTOP)\n"  # it cannot see that the requests end
         "print(child.pid, flush=True)\nsys.stdin.read()\n"
@@ -173,29 +164,13 @@ def test_a_child_ends_with_its_parent_even_when_it_does_not_look() -> None:
     assert gone(pid)
 
 
-def test_the_children_of_a_block_end_with_it() -> None:
-    pids: list[int] = []
-
-    def fail() -> None:
-        with bench_race.children(["a", "b"]) as crowd:
-            assert list(crowd) == ["a", "b"]
-            pids.extend(child.pid for child in crowd.values())
-            assert all(map(alive, pids))
-            raise RuntimeError("in the middle")
-
-    with pytest.raises(RuntimeError, match="in the middle"):
-        fail()
-    assert len(set(pids)) == 2
-    assert all(map(gone, pids))
-
-
 def test_settling_waits_for_a_busy_child(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     idle, busy = start(ECHO), start("print('{\"done\": 0}', flush=True)\nwhile True: pass")
     idle.do("turn"), busy.do("turn")
-    assert bench_race.settle([idle])
-    monkeypatch.setattr(bench_race, "_LOOKS", 3)
+    assert bench_process.settle([idle])
+    monkeypatch.setattr(bench_process, "_LOOKS", 3)
     # However little of a loaded machine the busy one gets: looks end when it has had some.
-    slept = bench_race.time.sleep
+    slept = bench_process.time.sleep
 
     def sleep(seconds: float) -> None:
         before = busy.cpu_seconds()
@@ -204,28 +179,28 @@ def test_settling_waits_for_a_busy_child(start: Start, monkeypatch: pytest.Monke
             slept(seconds)
 
     with monkeypatch.context() as patch:
-        patch.setattr(bench_race.time, "sleep", sleep)
-        assert not bench_race.settle([idle, busy])
+        patch.setattr(bench_process.time, "sleep", sleep)
+        assert not bench_process.settle([idle, busy])
     os.kill(busy.pid, signal.SIGSTOP)
-    assert bench_race.settle([idle, busy])
+    assert bench_process.settle([idle, busy])
 
 
 def racer(start: Start, log: Path, name: str, factor: float) -> Child:
     return start(f"LOG, NAME, FACTOR = {str(log)!r}, {name!r}, {factor}\n{TURNS}", name)
 
 
-def test_a_race_goes_round_by_round_and_leaves_the_first_round_out(
+def test_a_race_goes_round_by_round_and_leaves_the_first_two_out(
     start: Start, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
     hare, tortoise = (racer(start, log, *each) for each in (("hare", 1), ("tortoise", 10)))
-    found = bench_race.race(
+    found = bench_process.race(
         {"fast": (hare, "run"), "slow": (tortoise, "walk")}, rounds=2, budget=1e9
     )
     both = ["hare run", "tortoise walk"]
-    assert log.read_text().splitlines() == both + both + both[::-1]  # who begins takes turns
-    assert found.runs["fast"].samples == (2, 3)
-    assert found.runs["slow"].samples == (20, 30)
+    assert log.read_text().splitlines() == both * 3 + both[::-1]  # each begins a round
+    assert found.runs["fast"].samples == (3, 4)
+    assert found.runs["slow"].samples == (30, 40)
     assert found.ratio("slow", "fast") == 10
 
 
@@ -234,7 +209,7 @@ def test_a_slow_race_has_fewer_rounds(
     rounds: int, turns: int, start: Start, tmp_path: Path
 ) -> None:
     runner = racer(start, tmp_path / "log", "a", 1)
-    found = bench_race.race({"a": (runner, "x")}, rounds=rounds, budget=0)
+    found = bench_process.race({"a": (runner, "x")}, rounds=rounds, budget=0)
     assert len(found.runs["a"].samples) == turns
 
 
@@ -242,16 +217,37 @@ def test_a_race_names_the_child_that_dies_in_it(start: Start, tmp_path: Path) ->
     good = racer(start, tmp_path / "log", "good", 1)
     bad = start("sys.stdin.readline(); os.abort()", "bad")
     with pytest.raises(ChildError, match="bad ended: SIGABRT"):
-        bench_race.race({"good": (good, "x"), "bad": (bad, "x")}, rounds=3, budget=1)
+        bench_process.race({"good": (good, "x"), "bad": (bad, "x")}, rounds=3, budget=1)
 
 
-def test_processes_rest_before_each_turn_and_a_single_one_does_not(
-    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+class Clock:
+    """A clock that moves when the function under it is called."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *costs: float) -> None:
+        self.now, self.calls = 0.0, 0
+        self._costs = itertools.chain(costs, itertools.repeat(costs[-1]))
+        monkeypatch.setattr(bench_process.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(bench_process, "FUNCTIONS", {"f": self.call})
+        monkeypatch.setattr(bench_process, "NUMBERS", {})
+
+    def call(self) -> None:
+        self.calls += 1
+        self.now += next(self._costs)
+
+
+@pytest.mark.parametrize(("cost", "calls"), [(1.0, 1), (0.05, 1), (0.03, 2), (1e-3, 50)])
+def test_a_turn_is_as_many_calls_as_fill_it(
+    cost: float, calls: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waits: list[int] = []
-    monkeypatch.setattr(bench_race, "settle", lambda crowd: waits.append(len(crowd)))
-    a, b = (racer(start, tmp_path / "log", name, 1) for name in "ab")
-    bench_race.race({"a": (a, "x"), "b": (b, "x")}, rounds=2, budget=1)
-    assert waits == [2] * 6
-    bench_race.race({"a": (a, "x"), "b": (a, "y")}, rounds=2, budget=1)
-    assert len(waits) == 6
+    clock = Clock(monkeypatch, cost)
+    answer = bench_process.turn("f", 0.05)
+    assert answer == {"seconds": pytest.approx(cost), "calls": calls}
+    before = clock.calls
+    assert bench_process.turn("f", 0.05)["calls"] == calls  # found once
+    warmup = max(1, round(bench_process.WARMUP_SECONDS / cost))
+    assert warmup + calls <= clock.calls - before <= warmup + 1 + calls
+
+
+def test_the_first_call_of_a_turn_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    Clock(monkeypatch, 100.0, 1.0)
+    assert bench_process.turn("f", 0.05) == {"seconds": 1.0, "calls": 1}
