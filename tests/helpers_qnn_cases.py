@@ -21,7 +21,7 @@ WAYS = (
     *product(("UPWARD", "TONEAREST"), ("int64", "float32", "float64")),
     *(("TFLITE", "int64"), ("TFLITE", "float64"), ("ONNX", "float32")),
 )
-#: Functions of int32 that have the reference's bits; the last bit of the others in float32 is TVM's.
+#: Functions of int32 with the reference's bits; of the others, the last bit in float32 is TVM's.
 EXACT = ("abs", "sqrt", "rsqrt")
 IMAGES, WEIGHTS = ("NCHW", "NHWC", "HWCN"), ("OIHW", "OHWI", "HWIO", "IOHW")
 
