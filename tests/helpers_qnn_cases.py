@@ -84,7 +84,7 @@ class Draw:
 def configured(draw: Draw, way: tuple[str, str]) -> Iterator[Case]:
     """Make each operator that changes scales, in each dtype; half of them leave the way open."""
     constness = draw.whole(0, 3)
-    for i, (dtype, out) in enumerate(product((*QUANTIZED, "int64"), QUANTIZED)):
+    for i, (dtype, out) in enumerate((*product(QUANTIZED, QUANTIZED), ("int64", "int8"))):
         yield requantize(draw, way, dtype, out, ((), (2,), (4,), (2, 4))[(i + constness) % 4])
     for name, dtype in product(BINARY, QUANTIZED):
         if name == "mul" or dtype != "int32" or way[0] != "TFLITE":

@@ -98,7 +98,7 @@ def test_a_product_is_rounded_before_the_zero_point_is_added(schedule: bool) -> 
     n, k = np.mgrid[1:100, 1:100]
     ratios = ((k + 0.5) / n).astype("float32")
     product = n * ratios.astype("float64")
-    n, k, ratios = (a[(product.astype("float32") == k + 0.5) & (product > k + 0.5)][:8]
+    n, k, ratios = (a[(product.astype("float32") == k + 0.5) & (product > k + 0.5)][:3]
                     for a in (n, k, ratios))  # fmt: skip
     one, none = np.float32(1), np.int32(0)
     window = {"strides": [1, 1], "padding": [0], "dilation": [1, 1]}
@@ -113,5 +113,5 @@ def test_a_product_is_rounded_before_the_zero_point_is_added(schedule: bool) -> 
         for rounding in ("UPWARD", "TONEAREST"):
             more = {"rounding": rounding, "compute_dtype": "float32", "out_dtype": "int8"}
             cases.append(Case("requantize", [x.astype("int32"), *points], (0,), more))
-    assert len(cases) == 32
+    assert len(cases) == 12
     agree(cases, schedule)
