@@ -83,7 +83,7 @@ LONG = (
     "test_notebooks.py",
     "test_schedule_convolution.py",
     "test_tuning_local.py",
-    "test_qnn_legalize.py",
+    "test_qnn_property.py",
     "test_skip_ledger.py",
     "test_models_quantized.py",
     "test_qnn_compile.py",

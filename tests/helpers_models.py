@@ -10,16 +10,14 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
-import pytest
 import tvm
+from helpers_short import SHARED, beside
 from onnx import TensorProto, helper, numpy_helper
 from tvm import relax
 
 import tvmlab
 
 FLOAT = TensorProto.FLOAT
-# A folder beside the repository for models that are not part of it.
-MODELS = Path(__file__).parents[2] / "shared" / "models"
 
 node = helper.make_node
 value = helper.make_tensor_value_info
@@ -88,17 +86,14 @@ def convolutional() -> onnx.ModelProto:
 
 def at_hand(name: str) -> Path | None:
     """Where a file lies that `tvmlab.data` knows; None without it."""
-    places = [MODELS / name, tvmlab.data.cached(name)]
+    places = [SHARED / "models" / name, tvmlab.data.cached(name)]
     return next((place for place in places if place is not None and place.is_file()), None)
 
 
 @functools.cache
 def real_model(name: str) -> bytes:
-    """The content of a file that `tvmlab.data` knows; skip, by its name, without it."""
-    place = at_hand(name)
-    if place is None:
-        pytest.skip(f"{name} is not on this machine")
-    return place.read_bytes()
+    """The content of a file that `tvmlab.data` knows; see `helpers_short.absent` without it."""
+    return (at_hand(name) or beside(f"models/{name}")).read_bytes()
 
 
 def as_tuple(result: Any) -> tuple[np.ndarray, ...]:

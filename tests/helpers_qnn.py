@@ -30,12 +30,15 @@ class Case:
         The operands that are parameters of the function; the others are constants.
     attributes : dict
         What is passed by name.
+    within : float
+        By how much a result may differ, relative to its magnitude and a step; 0 compares bits.
     """
 
     name: str
     operands: list[Any]
     given: tuple[int, ...] = (0,)
     attributes: dict[str, Any] = field(default_factory=dict)
+    within: float = 0.0
 
     def parameters(self) -> list[Array]:
         """List the arrays that are given at run time."""
@@ -99,6 +102,14 @@ def module(cases: Sequence[Case]) -> tuple[tvm.IRModule, list[Array]]:
     return builder.get(), arrays
 
 
+def _wrong(found: Array, expected: Array, within: float) -> Array:
+    """Say which results differ by more than is allowed."""
+    if not within:
+        return np.asarray(found != expected)
+    real = expected.astype(np.float64)
+    return np.asarray(np.abs(found - real) > 1 + within * np.abs(real))
+
+
 def differences(cases: Sequence[Case], **options: Any) -> list[str]:
     """Compile operators and say which give other bits than the reference."""
     mod, arrays = module(cases)
@@ -110,8 +121,7 @@ def differences(cases: Sequence[Case], **options: Any) -> list[str]:
             troubles.append(
                 f"{result.dtype}{result.shape}, not {expected.dtype}{expected.shape}: {case}"
             )
-        elif not np.array_equal(result, expected):
-            wrong = result != expected
+        elif (wrong := _wrong(result, expected, case.within)).any():
             troubles.append(
                 f"{wrong.sum()} of {wrong.size}: {result[wrong][:3]}, not {expected[wrong][:3]}: "
                 f"{case}"

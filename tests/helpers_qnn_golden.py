@@ -16,8 +16,8 @@ from tvmlab.qnn import arithmetic, op
 from tvmlab.qnn.config import requantize_config
 
 HERE = Path(__file__).parent / "data" / "qnn"
-# All of the results, of which those here are a selection, beside the repository.
-WHOLE = Path(__file__).parents[2] / "shared" / "golden" / "qnn"
+# All of the results, of which those here are a selection, lie beside the repository.
+WHOLE = "golden/qnn"
 
 # Operators whose way of changing scales was configured rather than given.
 CONFIGURED = ("add", "subtract", "mul", "concatenate")
@@ -36,9 +36,8 @@ class Case:
 
 
 def names(folder: Path = HERE) -> list[str]:
-    """Name the cases in a folder; none where there is no such folder."""
-    path = folder / "cases.json"
-    return [row["file"] for row in json.loads(path.read_text())] if path.exists() else []
+    """Name the cases in a folder."""
+    return [row["file"] for row in json.loads((folder / "cases.json").read_text())]
 
 
 def read(name: str, folder: Path = HERE) -> Case:

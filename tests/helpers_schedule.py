@@ -135,6 +135,10 @@ def _troubles(cases: Sequence[Case], summary: Summary, results: Sequence[np.ndar
         if result.shape != expected.shape or result.dtype.kind != expected.dtype.kind:
             troubles.append(f"{result.dtype}{result.shape}, not {expected.dtype}{expected.shape}")
             continue
+        if not case.tolerance:
+            if not np.array_equal(result, expected):
+                troubles.append(f"{(result != expected).sum()} of {result.size} numbers differ")
+            continue
         error = np.abs(result - expected).max() / max(1.0, np.abs(expected).max())
         if not error <= case.tolerance:
             troubles.append(f"relative error {error}")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
 ALL = bool(os.environ.get("TVMLAB_TEST_ALL"))
+
+#: Data beside the repository, which is not part of it; tests/README.md says what lies there.
+SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 #: Marks what the short form leaves out: most of it is one of a kind of which another runs.
 long = pytest.mark.skipif(not ALL, reason="takes long: make test-all")
@@ -23,3 +27,11 @@ def absent(what: str) -> NoReturn:
     if ALL:
         pytest.fail(what, pytrace=False)
     pytest.skip(what)
+
+
+def beside(name: str) -> Path:
+    """Return the path of data beside the repository, see `absent` where they are missing."""
+    path = SHARED / name
+    if not path.exists():
+        absent(f"../shared/{name} is not here: tests/README.md says what it holds")
+    return path

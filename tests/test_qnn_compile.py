@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import helpers_qnn_golden as golden
 import numpy as np
 import pytest
 import tvm
-from helpers_short import long
+from helpers_litert import read
+from helpers_models import real_model
+from helpers_short import beside, long
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
@@ -18,7 +20,6 @@ from tvmlab import relay
 from tvmlab.qnn.config import requantize_config
 
 HERE = Path(__file__).parent / "data" / "relay" / "rewrite"
-SHARED = Path(__file__).parents[2] / "shared" / "golden"
 
 
 def agree(cases: Sequence[golden.Case], schedule: bool) -> None:
@@ -37,10 +38,7 @@ def test_relays_results_compiled(schedule: bool) -> None:
 
 @long
 def test_the_rest_of_relays_results_compiled() -> None:
-    groups = golden.by_configuration(golden.WHOLE, golden.names())
-    if not groups:
-        pytest.skip("the whole of Relay's results does not lie beside the repository")
-    for cases in groups:
+    for cases in golden.by_configuration(beside(golden.WHOLE), golden.names()):
         agree(cases, True)
 
 
@@ -51,10 +49,9 @@ def test_the_customers_convolution_gives_relays_bits(
     frontend: str, when: str, compute_dtype: str
 ) -> None:
     pytest.importorskip("lark", reason="reading Relay text needs lark")
-    if not (SHARED / "rewrite" / "io.npz").exists():
-        pytest.skip("Relay's outputs do not lie beside the repository")
+    outputs = beside("golden/rewrite/io.npz")
     mod = relay.fromtext((HERE / f"{frontend}_{when}.relay").read_text())
-    with np.load(SHARED / "rewrite" / "io.npz") as arrays:
+    with np.load(outputs) as arrays:
         data = arrays["in_input"]
         name = frontend if when == "before" else f"{frontend}_after"
         expected = arrays[f"{name}_{compute_dtype}"]
@@ -65,39 +62,34 @@ def test_the_customers_convolution_gives_relays_bits(
     assert "requantize" in kernel  # and the bias, all in one
 
 
-# The text of a network has its scales with six digits, its tables of scales by channel as they are.
-# What Relay computed from were these, which the text's digits are of: the first six are what makes
-# a table of the next requantization from one of the kernel; the rest were found by looking for
-# numbers in what six digits leave open that give Relay's outputs.
-SCALES = (
-    *(0.03939355, 0.076293156, 0.050945673, 0.04567283, 0.053236216, 0.02845018),
-    *(0.0038825197, 0.03055444, 0.044761445, 0.08385828, 0.10419507, 0.11311882),
-    *(0.12706909, 0.17185384, 0.2172439),
-)
-
-
 @mutator
 class Sharpened(PyExprMutator):  # type: ignore[misc]
-    """Puts scales of full precision in the places of those of six digits."""
+    """Puts a model's scales in the places of those that the text prints with six digits."""
+
+    def __init__(self, mod: tvm.IRModule, scales: Iterable[float]) -> None:
+        super().__init__(mod)
+        self.scales: dict[str, set[np.float32]] = {}
+        for scale in map(np.float32, scales):
+            self.scales.setdefault(f"{scale:.6g}", set()).add(scale)
 
     def visit_generic_const_(self, constant: tvm.ir.GenericConst) -> relax.Expr:
         value = constant.value.numpy()
-        if value.ndim == 0 and value.dtype == np.float32:
-            for scale in map(np.float32, SCALES):
-                if f"{value:.6g}" == f"{scale:.6g}":
-                    return relax.const(scale)
-        return constant
+        if value.ndim or value.dtype != np.float32:
+            return constant
+        (scale,) = self.scales[f"{value:.6g}"]
+        return relax.const(scale)
 
 
 def test_resnet8_as_relay_ran_it() -> None:
+    """Relay computed with the scales of the model file, of which its text has six digits."""
     pytest.importorskip("lark", reason="reading Relay text needs lark")
-    folder = SHARED / "tflite"
-    if not folder.exists():
-        pytest.skip("Relay's ResNet-8 does not lie beside the repository")
-    mod = relay.fromtext((folder / "resnet8_int8.relay").read_text())
-    main = Sharpened(mod).visit_expr(mod["main"])
+    pytest.importorskip("tflite", reason="tflite is not installed")
+    tensors, _ = read(real_model("resnet8_int8.tflite"))
+    mod = relay.fromtext(beside("golden/tflite/resnet8_int8.relay").read_text())
+    scales = [tensor.scales[0] for tensor in tensors if len(tensor.scales) == 1]
+    main = Sharpened(mod, scales).visit_expr(mod["main"])
     mod.update_func(mod.get_global_var("main"), main)
-    with np.load(folder / "resnet8_int8.npz") as arrays:
+    with np.load(beside("golden/tflite/resnet8_int8.npz")) as arrays:
         data, expected = arrays["in"], arrays["out_int64"]
     run = tvmlab.compile(mod)
     found = np.stack([run(one) for one in data])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import helpers_qnn_golden as golden
 import pytest
+from helpers_short import beside
 
 
 def agree(case: golden.Case) -> None:
@@ -16,11 +17,9 @@ def test_relay_s_results_bit_for_bit(name: str) -> None:
 
 
 def test_all_of_relay_s_results() -> None:
-    names = golden.names(golden.WHOLE)
-    if not names:
-        pytest.skip("the whole of Relay's results does not lie beside the repository")
-    for name in names:
-        agree(golden.read(name, golden.WHOLE))
+    folder = beside(golden.WHOLE)
+    for name in golden.names(folder):
+        agree(golden.read(name, folder))
 
 
 def test_the_cases_are_of_every_kind() -> None:

@@ -18,13 +18,16 @@ from helpers_litert import (
     Tensor,
     constant,
     read,
+    run,
     same_padding,
     write,
 )
 from helpers_models import real_model
+from helpers_qnn import Case, module
 from helpers_qnn_peers import noise, recorded
 from helpers_tflite_replay import OPERATORS, replay
 
+import tvmlab
 from tvmlab.qnn import arithmetic
 
 tflite = pytest.importorskip("tflite", reason="tflite is not installed")
@@ -249,6 +252,27 @@ def test_fully_connected_rounds_once() -> None:
     sums = arithmetic.dense(x, tensors[1].values, tensors[0].zero, 0, 0.5, 0.25) + tensors[2].values
     twice = arithmetic.requantize(sums, np.array(0.125), 0, 0.3, tensors[3].zero, rounding="TFLITE")
     assert (twice != Litert(content).run(x)).any()
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_fully_connected_adds_the_zero_point_after_rounding(dtype: str) -> None:
+    """Half-way sums, below the zero point too, in the reference and in the compiled kernels."""
+    cases, expected = [], []
+    sums = np.arange(-130, 130, dtype="int32")
+    for scale, out_scale, zero in ((0.5, 1.0, 3), (0.5, 1.0, 100), (0.25, 1.5, 7), (1.5, 1.0, 40)):
+        x, one = Tensor([1, 1], dtype, [scale]), np.ones([len(sums), 1], dtype)
+        y = Tensor([1, len(sums)], dtype, [out_scale], [zero])
+        weight, bias = constant(one, [1.0]), constant(sums, [scale])
+        model = Model("FULLY_CONNECTED", [x, weight, bias, y], "FullyConnectedOptions", {})
+        expected.append(run(model, np.zeros([1, 1], dtype)).ravel())
+        points = [np.array(scale), np.int32(0), np.float32(out_scale), np.int32(zero)]
+        way = {"rounding": "TFLITE", "compute_dtype": "float64", "out_dtype": dtype}
+        cases.append(Case("requantize", [sums, *map(np.asarray, points)], (0,), way))
+    mod, inputs = module(cases)
+    scheduled, plain = (tvmlab.compile(mod, schedule=each)(*inputs) for each in (True, False))
+    for case, *found, wanted in zip(cases, scheduled, plain, expected, strict=True):
+        for result in (case.expected(), *found):
+            np.testing.assert_array_equal(result, wanted, err_msg=str(case))
 
 
 def test_concatenation() -> None:

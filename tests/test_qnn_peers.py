@@ -24,7 +24,8 @@ from tvmlab.qnn.transform import FakeQuantizationToInteger
 SAME, CLOSE = 0.995, 0.003
 
 
-def test_resnet8_is_litert_to_the_bit() -> None:
+def test_resnet8s_probabilities_are_litert_but_for_a_step() -> None:
+    """Softmax is computed in floats, and may round otherwise."""
     pytest.importorskip("ai_edge_litert", reason="ai_edge_litert is not installed")
     from helpers_litert import Litert
 
@@ -34,7 +35,6 @@ def test_resnet8_is_litert_to_the_bit() -> None:
     ours, theirs = tvmlab.compile(mod), Litert(content)
     seen = set()
     for picture in (*noise(100), *structured(100)):
-        # The ten probabilities: softmax is computed in floats, and may round by one step.
         expected: Any = theirs.run(picture).astype(int)
         found: Any = np.asarray(ours(picture)).astype(int)
         assert abs(found - expected).max() <= 1

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import tvm
 from helpers_convolutions import Conv
 from helpers_models import array
@@ -109,6 +110,35 @@ class Either(Conv):
 @given(st.lists(squares(), min_size=5, max_size=5))
 def test_random_convolutions_equal_pytorchs(convs: list[Conv]) -> None:
     assert not wrong([Either(**vars(conv)) for conv in convs])
+
+
+#: By the size of squares: how far a result may be from float64's, relative to the largest one.
+BOUNDS = {2: 5e-6, 4: 5e-5}
+
+
+@pytest.mark.parametrize("size", BOUNDS)
+@pytest.mark.parametrize("channels", [16, 256, 2048])
+def test_the_error_is_within_what_compile_states(
+    size: int, channels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On normal numbers, without the negative ones, with a mean of 1, and with long tails."""
+    assert tvmlab.compile.__doc__
+    assert f"{BOUNDS[size]:.0e}".replace("e-0", "e-") in tvmlab.compile.__doc__
+    monkeypatch.setattr(Squares, "choose", lambda *given: Squares(size, *given[:3], *given[5:]))
+    x, weight = array(4, 14, 14, channels), array(16, 3, 3, channels, seed=1)
+    x = np.concatenate([x[:1], np.maximum(x[1:2], 0), x[2:3] + 1, x[3:] ** 3])
+    data = relax.Var("x", relax.TensorType(x.shape, "float32"))
+    layouts = {"data_layout": "NHWC", "kernel_layout": "OHWI"}
+    builder = relax.BlockBuilder()
+    with builder.function("main", [data]):
+        call = relax.op.nn.conv2d(data, relax.const(weight), padding=1, **layouts)
+        builder.emit_func_output(builder.emit(call))
+    run = tvmlab.compile(builder.get(), schedule="winograd")
+    assert "WinogradTransform" in rules(run)
+    wide = (torch.from_numpy(a.astype("float64")).permute(0, 3, 1, 2) for a in (x, weight))
+    exact = torch.nn.functional.conv2d(*wide, padding=1).permute(0, 2, 3, 1).numpy()
+    error, largest = (np.abs(a).max(axis=(1, 2, 3)) for a in (run(x) - exact, exact))
+    assert (error / largest).max() <= BOUNDS[size]
 
 
 def test_what_comes_before_and_a_batch_that_is_open() -> None:

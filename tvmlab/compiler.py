@@ -59,9 +59,12 @@ def compile(
     schedule : bool or str
         True takes all steps of `tvmlab.schedule.STEPS`; the name of a step stops after it; False
         is `tvm.compile` as upstream has it. For other kinds of target than ``llvm``, a GPU say, the
-        loops are upstream's in any case. The last step, ``"winograd"``, rounds more than the others
-        (about 5e-6 of the largest result), lets an infinite number spread to a square of results
-        as infinite or not a number, and overflows from some 1e36 on; ``"epilogue"`` leaves it out.
+        loops are upstream's in any case. The last step, ``"winograd"``, computes 3x3 convolutions
+        by minimal filtering where that takes less time, and rounds more than the others: on random
+        inputs of up to 2,048 channels, a result is at most 5e-5 of the largest one away from
+        float64's in squares of 4x4, and 5e-6 in squares of 2x2. It lets an infinite number spread
+        to a square of results as infinite or not a number, and overflows from some 1e36 on;
+        ``"epilogue"`` leaves it out.
 
     Returns
     -------

@@ -2,7 +2,8 @@
 
 The functions have the names and arguments of `tvmlab.qnn.op`, with arrays and numbers for
 expressions, and compute at once. They are the yardstick: legalization has to give the same bits,
-and each is held against those who defined it, Relay's own results and TFLite's reference kernels.
+and tests compare each with those who defined it: Relay's own results, TFLite's reference kernels
+and ONNX Runtime's kernels.
 """
 
 from .reference.binary import add, concatenate, mul, subtract

@@ -68,6 +68,8 @@ def astext(mod: Printable, show_meta_data: bool = True, types: bool = True) -> s
     -----
     It prints what `relay.astext` of TVM 0.18 would (`src/relay/printer/relay_text_printer.cc`),
     but for floating-point numbers, of which Relay prints six digits: here are as many as they need.
+    So the text that Relay printed of a quantized network holds rounded scales, from which other
+    integers can follow than Relay computed (see `tvmlab.relay.fromtext`); this text does not.
     """
     with no_collection():
         return _text(mod, show_meta_data, types)

@@ -60,6 +60,11 @@ def fromtext(
         there, or says what has no form in Relax.
     InputError
         It is no text at all.
+
+    Notes
+    -----
+    Relay printed scalar constants with six digits, and scales of a quantized network are such. What
+    is read from the text alone can therefore give other integers than the model that Relay printed.
     """
     text = _decoded(text)
     with no_collection():

@@ -53,12 +53,15 @@ class _Side:
         """Give the channel of a place of this side."""
         return place[self.axis] if self.shape else 0
 
-    def less_zero(self, tensor: te.Tensor, index: Sequence[Any]) -> tirx.PrimExpr:
-        """Read a number less its zero point, as int32; one that does not fit wraps."""
+    def less_zero(
+        self, tensor: te.Tensor, index: Sequence[Any], wraps: bool = True
+    ) -> tirx.PrimExpr:
+        """Read a number less its zero point, as int32; one that does not fit wraps or is int64."""
         place = self.at(index)
         kind = "int32" if fits(self.ends) else "int64"
         number, zero = tensor(*place).astype(kind), self.zero.read(self.channel(place))
-        return number - zero if kind == "int32" else wrapped(number - zero.astype(kind))
+        less = number - zero.astype(kind)
+        return wrapped(less) if kind == "int64" and wraps else less
 
 
 class _Both:
@@ -200,7 +203,10 @@ def _onnx_sum(both: _Both, sign: int) -> relax.Expr:
     def value(lhs: te.Tensor, rhs: te.Tensor, index: Sequence[Any]) -> tirx.PrimExpr:
         total: Any = tirx.const(fixed, "float64")
         for i, tensor in ((1, rhs), (0, lhs)):
-            number = tensor(*both.sides[i].at(index)).astype("float64")
+            number = tensor(*both.sides[i].at(index))
+            if both.dtype == "int32":
+                number = number.astype("float32")  # all of the narrower ones are such a number
+            number = number.astype("float64")
             # The product is exact; the sum rounds to float32, as an FMA's.
             total = number * tirx.const(float(ratios[i]), "float64") + total
             total = total.astype("float32").astype("float64")
@@ -216,11 +222,12 @@ def _onnx_difference(both: _Both) -> relax.Expr:
     def value(lhs: te.Tensor, rhs: te.Tensor, index: Sequence[Any]) -> tirx.PrimExpr:
         real = []
         for side, tensor, scale in zip(both.sides, (lhs, rhs), scales, strict=True):
-            number = side.less_zero(tensor, index).astype("float32").astype("float64")
-            # Rounded to float32 by a cast, so that no compiler fuses the product with what follows.
-            product = number * tirx.const(float(scale), "float64")
-            real.append(product.astype("float32").astype("float64"))
-        difference = (real[0] - real[1]).astype("float32")
+            number = side.less_zero(tensor, index, wraps=False).astype("float32")
+            product = number * tirx.const(float(scale), "float32")
+            # Limits that only an infinite product reaches keep it apart from the difference.
+            limit = min(2.0**33 * float(scale), float(np.finfo("float32").max))
+            real.append(fenced(product, limit))
+        difference = real[0] - real[1]
         even = half_even(difference / tirx.const(float(both.out_scale), "float32"))
         return saturate_float(even.astype("float64") + float(both.out_zero), both.dtype)
 

@@ -33,13 +33,13 @@ def half_away(x: tirx.PrimExpr) -> tirx.PrimExpr:
     return whole + up - down
 
 
-def fenced(x: tirx.PrimExpr) -> tirx.PrimExpr:
+def fenced(x: tirx.PrimExpr, beyond: float = _BEYOND) -> tirx.PrimExpr:
     """Keep a float product apart from the sum that follows.
 
-    By a limit that changes no result: a processor would else be given both as one operation, which
-    rounds once. What lies beyond 2**33 saturates, whatever zero point is added.
+    By limits that change no result, `beyond` and less it: LLVM would else contract both to one
+    operation, which rounds once. What lies beyond 2**33 saturates, whatever zero point is added.
     """
-    least, most = (tirx.const(end, str(x.ty)) for end in (-_BEYOND, _BEYOND))
+    least, most = (tirx.const(end, str(x.ty)) for end in (-beyond, beyond))
     return tirx.Max(tirx.Min(x, most), least)
 
 

@@ -10,7 +10,7 @@ from .. import config, windows
 from ..checks import limits
 from ..reference import tflite
 from ..reference.pooling import averages_once
-from .casts import half_even, saturate_float, saturate_int
+from .casts import fenced, half_even, saturate_float, saturate_int
 from .operands import Given, Row, call_te, known_shape
 from .scale import Scaling
 
@@ -126,7 +126,8 @@ def avg_pool2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
                 count = tirx.max(count, 1)
             if in_floats:
                 mean = number.astype("float32") * tirx.const(ratio, "float32")
-                moved = mean / count.astype("float32") + tirx.const(zero, "float32")
+                mean = fenced(mean / count.astype("float32"))  # a count of 1 leaves the product
+                moved = mean + tirx.const(zero, "float32")
                 return saturate_float(half_even(moved), dtype)
             if once:
                 number, count = number.astype("int64"), count.astype("int64")

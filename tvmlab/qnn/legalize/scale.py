@@ -148,8 +148,12 @@ class Scaling:
             found = found - self.zero.read(channel).astype(kind)
         if self._ratio is not None:
             found = fenced(found * self._ratio.read(channel))
+        if self.way.rounding == "TFLITE":  # rounds before it adds the zero point
+            found = half_away(found)
         if not self.out_zero.is_all(0):
             found = found + self.out_zero.read(channel).astype(kind)
+        if self.way.rounding == "TFLITE":
+            return saturate_float(found, self.out_dtype)
         if self.way.rounding == "UPWARD":
             return saturate_float(te.floor(found + tirx.const(0.5, kind)), self.out_dtype)
         return saturate_float(half_away(found), self.out_dtype)

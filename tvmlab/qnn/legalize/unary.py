@@ -12,11 +12,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from tvm import relax, te
+from tvm import relax, te, tirx
 
-from .. import arithmetic, op
+from .. import arithmetic, config, op
 from ..checks import limits
-from .operands import Given, call_te, narrow
+from ..reference.unary import scaled
+from .casts import saturate_int
+from .fixed_point import Multiplication
+from .operands import Given, Row, call_te, narrow
+from .scale import Scaling
 
 __all__ = ["FUNCTIONS", "leaky_relu", "unary"]
 
@@ -83,7 +87,36 @@ def leaky_relu(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         given.scale("output_scale"),
         given.zero_point("output_zero_point", dtype),
     )
+    if not narrow(dtype):
+        return _leaky_int32(given, alpha, *parameters)
     return _looked_up(given, lambda x: arithmetic.leaky_relu(x, alpha, *parameters))
+
+
+def _leaky_int32(
+    given: Given, alpha: float, scale: Array, zero: Array, out_scale: Array, out_zero: Array
+) -> relax.Expr:
+    """Compute `leaky_relu` number by number: int32 has too many values for a table."""
+    rows = [Row(point, dtype="int32") for point in (zero, out_zero)]
+    scaling = None
+    if (scale, zero) != (out_scale, out_zero):
+        way = config.resolve(given.name)
+        scaling = Scaling(scale, rows[0], out_scale, rows[1], "int32", "int32", way)
+    low, high = limits("int32")
+    product = Multiplication(np.asarray(abs(alpha)), "UPWARD", (low, high + 1))
+    fixed = int(scaled(out_zero, 1 - alpha))
+
+    def compute(x: te.Tensor) -> te.Tensor:
+        def value(*index: Any) -> tirx.PrimExpr:
+            number = x(*index)
+            q = (scaling.apply(number, 0) if scaling else number).astype("int64")
+            below = product.apply(q if alpha >= 0 else tirx.const(0, "int64") - q, 0)
+            below = below.astype("int64") + tirx.const(fixed, "int64")
+            return saturate_int(tirx.Select(number < int(zero), below, q), "int32")
+
+        return te.compute(given.shape("x"), value, name="leaky_relu")
+
+    read = [*(scaling.rows if scaling else ()), *product.rows]
+    return call_te(given.builder, compute, [given["x"]], read, "qnn_leaky_relu")
 
 
 def _looked_up(given: Given, compute: Callable[[Array], Array]) -> relax.Expr:

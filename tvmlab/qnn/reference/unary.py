@@ -176,11 +176,11 @@ def leaky_relu(
     out_zero = checks.zero_point(output_zero_point, call, "output_zero_point", x.dtype.name)
     way = config.resolve(call)
     q = requantize_or_widen(x, in_scale, in_zero, out_scale, out_zero, -1, way)
-    below = _scaled(q, alpha) + _scaled(out_zero, 1 - alpha)
+    below = scaled(q, alpha) + scaled(out_zero, 1 - alpha)
     return saturate(np.where(x.astype(np.int64) < in_zero, below, q), x.dtype.name)
 
 
-def _scaled(x: Array, factor: float) -> Array:
+def scaled(x: Array, factor: float) -> Array:
     """Multiply integers by a number of either sign, rounding half-way cases upward."""
     multiplier, shift = fixed_point_multiplier(math.fabs(factor))
     signed = multiplier if factor >= 0 else -multiplier
