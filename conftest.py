@@ -12,7 +12,6 @@ import sys
 import tempfile
 import tomllib
 from collections import Counter
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,6 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 try:
     from notebook_form import missing_needs, missing_tools
-    from notebook_turns import measures, turn
 except ModuleNotFoundError as error:
     pytest.exit(f"{error}: run `make setup`, then .venv/bin/python -m pytest", returncode=4)
 
@@ -83,15 +81,6 @@ def _minutes(item: pytest.Item) -> int:
     notebook = getattr(item.parent, "nb", None)
     # A notebook of the reader's own says nothing of itself.
     return int(notebook.metadata.get("tvmlab", {}).get("minutes", 0)) if notebook else 0
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Let notebooks run side by side, and nothing beside a cell that measures a time."""
-    if (cell := getattr(item, "cell", None)) is None:
-        return (yield)
-    with turn(alone=measures(item.path.name, cell)):
-        return (yield)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -1,4 +1,4 @@
-"""The canonical form of a notebook, what of an old file is kept, and what a notebook needs.
+"""The canonical form of a notebook, and what a notebook needs.
 
 `scripts/notebooks.py` writes with it, the tests compare with it.
 """
@@ -6,18 +6,15 @@
 from __future__ import annotations
 
 import copy
-import hashlib
-import math
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import nbformat
 from nbformat import NotebookNode
 
 IGNORED = "nbval-ignore-output"
-MEASURED = "measured_with"  # In an ignored cell's metadata: the code that made its output.
 TRANSLATED = ("zh",)  # Folders of notebooks/ that scripts/translations.py writes.
 TRANSLATES = "translates"  # In a translated cell's metadata: the English text that it says.
 FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)  # A block of code in Markdown.
@@ -91,9 +88,8 @@ def missing_tools(cell: NotebookNode) -> list[str]:
 def canonical(notebook: NotebookNode) -> NotebookNode:
     """Return a copy that holds only what belongs in the repository, in one form.
 
-    Kept are the sources, ids and tags of cells, the outputs without what changes from run to run,
-    the marks of the code that an ignored output belongs to and of the text that a translation says,
-    and the metadata under `tvmlab`.
+    Kept are the sources, ids and tags of cells, the outputs without what is bound to one run, the
+    marks of the text that a translation says, and the metadata under `tvmlab`.
     Execution counts run from 1 in the order of the code cells.
     """
     result = nbformat.v4.new_notebook()
@@ -106,9 +102,9 @@ def canonical(notebook: NotebookNode) -> NotebookNode:
     count = 0
     for cell in result.cells:
         tags = sorted(set(cell.metadata.get("tags", [])))
-        marked = [MEASURED] * (IGNORED in tags) + [TRANSLATES] * (cell.cell_type == "markdown")
-        marks = {name: cell.metadata[name] for name in marked if cell.metadata.get(name)}
-        cell.metadata = nbformat.from_dict(({"tags": tags} if tags else {}) | marks)
+        mark = cell.metadata.get(TRANSLATES) if cell.cell_type == "markdown" else None
+        kept = ({"tags": tags} if tags else {}) | ({TRANSLATES: mark} if mark else {})
+        cell.metadata = nbformat.from_dict(kept)
         cell.source = "\n".join(line.rstrip() for line in cell.source.strip("\n").split("\n"))
         if cell.cell_type != "code":
             continue
@@ -158,79 +154,3 @@ def load(path: Path) -> NotebookNode:
         # nbformat does not check what it reads before it works on it.
         raise NotebookError(f"{path}: not a notebook: {error}") from error
     return notebook
-
-
-# What of the old file stays.
-
-
-def mask(text: str) -> str:
-    """Reduce a text to its form: no numbers, no widths of columns, rules and bars.
-
-    Two runs of a timing cell have the same form when only the measured values differ.
-    """
-    text = re.sub(r"0x[0-9a-fA-F]+", "#", text)
-    text = re.sub(r"[-+]?\d+(?:[.,]\d+)*(?:[eE][-+]?\d+)?", "#", text)
-    # The unit goes with the value: 990 µs in one run are 1.01 ms in the next.
-    text = re.sub(r"#\s*(?:[nµμum]?s|min|[kKMG]i?B|[MGT](?:FLOP|OP|B)(?:/s|S)?)\b", "#", text)
-    text = re.sub(r"[-=_─━═*|█▉▊▋▌▍▎▏▁▂▃▄▅▆▇░▒▓■]{2,}|[█▉▊▋▌▍▎▏▁▂▃▄▅▆▇░▒▓■]", "", text)
-    return re.sub(r"[ \t]+", "", text)
-
-
-def form(outputs: Sequence[NotebookNode]) -> list[object]:
-    """Return what two runs of an ignored cell have in common."""
-    result: list[object] = []
-    for output in outputs:
-        if output.output_type == "stream":
-            result.append(("stream", output.name, mask(output.text)))
-        elif output.output_type == "error":
-            result.append(("error", output.ename))
-        else:
-            # A picture has no form beyond being there; its alt text is in text/plain.
-            parts = {
-                mime: mask(data) if mime.startswith("text/") else ""
-                for mime, data in output.data.items()
-            }
-            result.append((output.output_type, sorted(parts.items())))
-    return result
-
-
-def code_marks(notebook: NotebookNode) -> Iterator[tuple[NotebookNode, str]]:
-    """Yield each code cell with a short hash of its code and all code before it."""
-    digest = hashlib.sha256()
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            digest.update(cell.source.encode() + b"\0")
-            yield cell, digest.hexdigest()[:12]
-
-
-def settle(old: NotebookNode, new: NotebookNode, *, fresh: bool = False) -> NotebookNode:
-    """Return canonical `new`, with the old outputs of the ignored cells that still hold.
-
-    An output holds when it has the same form and was measured with the code that stands in its
-    cell and in the cells before it now: nobody compares these outputs, so a mark in the cell's
-    metadata says which code they belong to. With `fresh` none holds.
-    """
-    new = canonical(new)
-    kept = {cell.id: cell for cell in canonical(old).cells}
-    for cell, mark in code_marks(new):
-        if IGNORED not in cell.metadata.get("tags", []):
-            continue
-        cell.metadata[MEASURED] = mark
-        was = kept.get(cell.id)
-        if fresh or was is None or was.metadata.get(MEASURED) != mark:
-            continue
-        if form(was.outputs) == form(cell.outputs):
-            cell.outputs = was.outputs
-    return new
-
-
-def settle_minutes(old: NotebookNode, new: NotebookNode, seconds: float) -> None:
-    """Put the measured minutes, rounded up, into `new`, unless they only wobbled by one."""
-    minutes = max(1, math.ceil(seconds / 60))
-    about = new.metadata.setdefault("tvmlab", NotebookNode())
-    was = old.metadata.get("tvmlab", {}).get("minutes")
-    if isinstance(was, int) and abs(was - minutes) <= 1:
-        about.minutes = was
-        if dumps(old) == dumps(new):
-            return
-    about.minutes = minutes

@@ -2,15 +2,12 @@
 
     python scripts/notebooks.py                     # all of notebooks/
     python scripts/notebooks.py notebooks/02_*.ipynb
-    python scripts/notebooks.py --check             # write nothing, exit 1 on any difference
-    python scripts/notebooks.py --fresh             # new outputs of the ignored cells as well
     python scripts/notebooks.py --no-run            # only the canonical form
+    python scripts/notebooks.py --no-run --check    # write nothing, exit 1 on any difference
 
 Every notebook runs in a fresh kernel of this very interpreter, in its own folder, with the network
-closed (`tests/offline`). A notebook in which a cell raises is left as it is. Where nothing changed
-the file stays the same, byte by byte: the outputs of a cell tagged `nbval-ignore-output` (times,
-CPU names) are kept as long as they have the same form and no code up to that cell has changed; a
-mark in the cell's metadata remembers that code.
+closed (`tests/offline`). All outputs of a notebook are written, so that they come from one run. A
+notebook in which a cell raises is left as it is.
 
 Notebook 00 shows a table of all: it is executed as well where that is not theirs any more.
 """
@@ -42,8 +39,6 @@ from notebook_form import (
     load,
     missing_needs,
     missing_tools,
-    settle,
-    settle_minutes,
 )
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -154,10 +149,7 @@ def changes(before: str, after: str, path: Path, limit: int = 40) -> str:
 
 
 def find(paths: Sequence[str]) -> list[Path]:
-    """Return the notebooks under the given files and folders, without repeats, the contents last.
-
-    The table of contents shows the minutes of the others: it comes after they are measured.
-    """
+    """Return the notebooks under the given files and folders, in order and without repeats."""
     found: set[Path] = set()
     for path in [Path(name) for name in paths] or [NOTEBOOKS]:
         if path.is_dir():
@@ -176,9 +168,7 @@ def find(paths: Sequence[str]) -> list[Path]:
             found.add(path)
         else:
             raise NotebookError(f"{path}: no such file or folder")
-    return sorted(
-        {path.resolve() for path in found}, key=lambda path: (path.name == CONTENTS, path)
-    )
+    return sorted({path.resolve() for path in found})
 
 
 def with_contents(paths: Sequence[Path], *, run: bool) -> Iterator[Path]:
@@ -189,7 +179,7 @@ def with_contents(paths: Sequence[Path], *, run: bool) -> Iterator[Path]:
         yield from sorted(path for path in beside if path.is_file() and stale(path))
 
 
-def process(path: Path, *, run: bool, fresh: bool, check: bool) -> bool:
+def process(path: Path, *, run: bool, check: bool) -> bool:
     """Bring one notebook up to date; return whether its file is, or would be, another."""
     before = path.read_text(encoding="utf-8")
     old = load(path)
@@ -204,8 +194,6 @@ def process(path: Path, *, run: bool, fresh: bool, check: bool) -> bool:
     if run:
         seconds = execute(new, path.parent)
         took = f" ({seconds:.0f} s)"
-        new = settle(old, new, fresh=fresh)
-        settle_minutes(old, new, seconds)
     after = dumps(new)
     if after == before:
         print(f"{path.name}: unchanged{took}", flush=True)
@@ -217,20 +205,13 @@ def process(path: Path, *, run: bool, fresh: bool, check: bool) -> bool:
     if path.read_text(encoding="utf-8") != before:
         raise NotebookError("somebody saved the file while it was executed: run again")
     write(path, after)
-    if run and path.name == CONTENTS and _minutes(new) != _minutes(old):
-        process(path, run=True, fresh=False, check=False)  # It has printed its old minutes.
     return True
-
-
-def _minutes(notebook: NotebookNode) -> object:
-    return notebook.metadata.get("tvmlab", {}).get("minutes")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("paths", nargs="*", help="notebooks or folders; notebooks/ by default")
     parser.add_argument("--check", action="store_true", help="write nothing, exit 1 on a change")
-    parser.add_argument("--fresh", action="store_true", help="renew the ignored outputs as well")
     parser.add_argument("--no-run", action="store_true", help="do not execute, only canonicalize")
     options = parser.parse_args(arguments)
     count = changed = failed = 0
@@ -243,7 +224,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for path in with_contents(paths, run=run):
         count += 1
         try:
-            changed += process(path, run=run, fresh=options.fresh, check=options.check)
+            changed += process(path, run=run, check=options.check)
         except NotebookError as error:
             failed += 1
             print(f"{path.name}: FAILED, left as it is\n{error}", file=sys.stderr, flush=True)

@@ -66,7 +66,7 @@ def alive(pid: int) -> bool:
 
 def gone(pid: int) -> bool:
     """Wait until a process has ended."""
-    for _ in range(200):
+    for _ in range(1200):
         if not alive(pid):
             return True
         time.sleep(0.05)

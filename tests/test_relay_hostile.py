@@ -6,7 +6,6 @@ import json
 import random
 import re
 import resource
-import time
 from pathlib import Path
 
 import pytest
@@ -77,9 +76,7 @@ def test_damaged_text(part: int) -> None:
     names = sorted(TEXTS)
     for _ in range(MUTATIONS // 8):
         text = mutate(TEXTS[chance.choice(names)], chance)
-        began = time.monotonic()
         read(text)
-        assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize("name", ["let", "literals"])
@@ -140,10 +137,8 @@ DEEP = 10_000
     ids=lambda text: repr(text[:12]),
 )
 def test_deep_and_huge_text(text: str) -> None:
-    began = time.monotonic()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     read(text)
-    assert time.monotonic() - began < 10
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2 << 20  # KiB
 
 

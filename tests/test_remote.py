@@ -196,9 +196,8 @@ def call_for_ever(there: RemoteExecutable) -> None:
 
 
 def test_a_session_that_is_over(farm: str, saved: Path) -> None:
-    there = RemoteExecutable(saved, tracker=farm, key=KEY, session_seconds=3.0)
     with pytest.raises(RemoteError, match="lost to us") as caught:
-        call_for_ever(there)
+        call_for_ever(RemoteExecutable(saved, tracker=farm, key=KEY, session_seconds=3.0))
     said(caught.value)  # sometimes that it lasted too long, sometimes that the connection broke
     with RemoteExecutable(saved, tracker=farm, key=KEY) as again:
         assert again(X).shape == (2, 3)

@@ -51,7 +51,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def session(address: str, seconds: float = 20.0) -> Any:
+def session(address: str, seconds: float = 60.0) -> Any:
     taken = Tracker(address, KEY).request(20.0)
     assert taken is not None
     return tvm_rpc.connect(*taken, session_timeout=seconds)
@@ -83,7 +83,7 @@ def test_a_kernel_that_does_not_end(farm: tuple[str, Running], library: Path) ->
     with pytest.raises(RPCSessionTimeoutError, match="longer than 1 s"):
         call(session(farm[0], 1.0), library / "endless.so")
     assert call(session(farm[0]), library / "adds.so").all()
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while {child.pid for child in psutil.Process(farm[1].process.pid).children()} - before:
         assert time.monotonic() < end
         time.sleep(0.02)
@@ -95,7 +95,7 @@ def test_nothing_stays_of_a_session(farm: tuple[str, Running], library: Path) ->
     call(connected, library / "adds.so")
     assert [path.name for path in folder.iterdir()] == ["adds.so"]
     del connected
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while folder.exists():
         assert time.monotonic() < end
         time.sleep(0.02)
@@ -153,7 +153,7 @@ def test_a_tracker_bears_junk(length: int, farm: tuple[str, Running]) -> None:
 
 
 def poke(address: str, data: bytes) -> None:
-    with socket.create_connection(parse_address(address), timeout=5) as connection:
+    with socket.create_connection(parse_address(address), timeout=60) as connection:
         connection.sendall(data)
 
 
@@ -167,7 +167,7 @@ def test_a_server_that_nobody_fetches_is_offered_again(farm: tuple[str, Running]
     assert first[2] != second[2]
     # Who comes with the first offer now is not told to have a wrong key.
     late = f"client:{first[2]}".encode()
-    with socket.create_connection(first[:2], timeout=20) as connection:
+    with socket.create_connection(first[:2], timeout=60) as connection:
         connection.sendall(MAGIC + struct.pack("<i", len(late)) + late)
         assert connection.recv(4) == struct.pack("<i", _rpc.MISMATCH)
     assert "turned away" in farm[1].until("came late, to what was offered anew")
@@ -186,14 +186,14 @@ def test_a_slow_device_and_a_signal(library: Path) -> None:
         assert time.monotonic() - start >= 0.7
         (child,) = psutil.Process(server.process.pid).children()
         server.send(signal.SIGTERM)
-        assert server.process.wait(10) == 0
+        assert server.process.wait(60) == 0
         assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while Tracker(address, KEY).servers():
             assert time.monotonic() < end
             time.sleep(0.02)
         running.send(signal.SIGTERM)
-        assert running.process.wait(10) == 0
+        assert running.process.wait(60) == 0
     finally:
         server.end()
         running.end()
@@ -203,10 +203,10 @@ def test_a_server_without_a_tracker_and_ctrl_c(library: Path) -> None:
     server = farms.server(None)
     try:
         port = int(server.until("serving").rpartition(":")[2])
-        connected = tvm_rpc.connect("127.0.0.1", port, KEY, session_timeout=20)
+        connected = tvm_rpc.connect("127.0.0.1", port, KEY, session_timeout=60)
         assert call(connected, library / "adds.so").all()
         server.send(signal.SIGINT)
-        assert server.process.wait(10) == 0
+        assert server.process.wait(60) == 0
     finally:
         server.end()
 
@@ -243,7 +243,7 @@ def test_a_server_listens_where_it_is_told(host: str, told: str | None, library:
         taken = Tracker(address, KEY).request(20.0)
         assert taken is not None
         assert taken[:2] == (told or "127.0.0.1", port)
-        connected = tvm_rpc.connect(*taken, session_timeout=20)
+        connected = tvm_rpc.connect(*taken, session_timeout=60)
         assert call(connected, library / "adds.so").all()
         other = "127.0.0.1" if host == "127.0.0.2" else "127.0.0.2"
         with (
@@ -338,10 +338,10 @@ def test_the_program_itself_and_a_tracker_that_comes_and_goes() -> None:
         farms.known(server)
         assert Tracker(where, KEY).servers() == 1
         running.send(signal.SIGINT)
-        assert running.process.wait(10) == 0
+        assert running.process.wait(60) == 0
         server.until("no tracker, trying again")
         server.send(signal.SIGTERM)
-        assert server.process.wait(10) == 0
+        assert server.process.wait(60) == 0
     finally:
         server.end()
         running.end()

@@ -25,7 +25,7 @@ from tvmlab.tuning.measuring import process as process_module
 from tvmlab.tuning.measuring.local import LocalMeasurer, duel_seconds
 from tvmlab.tuning.measuring.process import KernelError, Process, WorkerLost
 
-QUICK = Measure(repeat=2, timeout=3.0)  # other tests want the processors, too
+QUICK = Measure(repeat=2, timeout=10.0)  # other tests want the processors, too
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def test_a_batch_with_all_that_goes_wrong(measurer: LocalMeasurer) -> None:
     assert sorted(found) == list(range(len(batch)))
     assert [place for place in found if good(found[place])] == [0, 4, 6]
     assert found[0].answer == found[6].answer != found[4].answer
-    for place, why in ((1, "SIGSEGV"), (2, "compiled: .*not impl"), (3, "3 s"), (5, "SIGABRT")):
+    for place, why in ((1, "SIGSEGV"), (2, "compiled: .*not impl"), (3, "10 s"), (5, "SIGABRT")):
         assert not found[place].times
         assert re.search(why, found[place].error)
 
@@ -103,10 +103,10 @@ def test_kernels_are_measured_one_at_a_time(
 
 def test_a_compiler_that_takes_too_long_takes_no_other_kernel_along(others: set[int]) -> None:
     batch = [kernels.adds(1.0), kernels.adds(2.0), kernels.Long, kernels.adds(3.0)]
-    with LocalMeasurer(host_target(), Measure(repeat=2, build_timeout=2.0), workers=1) as measurer:
+    with LocalMeasurer(host_target(), Measure(repeat=2, build_timeout=10.0), workers=1) as measurer:
         mine = workers() - others
         found = dict(measurer.measure(batch))
-        assert "compiler failed: it took longer than 2 s" in found[2].error
+        assert "compiler failed: it took longer than 10 s" in found[2].error
         assert [place for place in found if good(found[place])] == [0, 1, 3]
         assert not mine & workers()  # it was replaced
 

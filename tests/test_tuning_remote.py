@@ -34,7 +34,7 @@ from tvmlab.tuning.measuring.tracker import Tracker
 from tvmlab.tuning.search.answers import same_answer
 
 PATIENT = Measure(repeat=2, timeout=100.0)
-QUICK = Measure(repeat=2, timeout=3.0)  # other tests want the processors, too
+QUICK = Measure(repeat=2, timeout=10.0)  # other tests want the processors, too
 TWO = [kernels.adds(1.0), kernels.adds(2.0)]
 
 
@@ -66,7 +66,7 @@ def test_a_batch_with_all_that_goes_wrong(measurer: RemoteMeasurer) -> None:
     assert [place for place in sorted(found) if good(found[place])] == [0, 4]
     assert "cannot be run: the kernel ended its process with SIGSEGV" in found[1].error
     assert "cannot be compiled" in found[2].error
-    assert "cannot be run: it ran for longer than 3 s" in found[3].error
+    assert "cannot be run: it ran for longer than 10 s" in found[3].error
     assert not list(Path(measurer._folder.name).iterdir())
     with LocalMeasurer(host_target(), QUICK, workers=1) as local:
         ((_, here),) = local.measure([batch[0]])
@@ -203,7 +203,7 @@ def test_who_is_left_out_is_given_back(
         assert tracker.leave_out(refused, "so it is")
         assert not tracker.leave_out(refused, "so it is")
         assert tracker.request(20.0) == ("other", 1, "k:2")
-        assert heard.get(timeout=20) == "client:k:1"
+        assert heard.get(timeout=60) == "client:k:1"
     assert tracker.servers() == 3  # the one that is left out is none of the tracker's
 
 

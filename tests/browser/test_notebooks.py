@@ -29,7 +29,7 @@ FAILED = (ERROR, "application/vnd.jupyter.stderr")
 
 @pytest.fixture(params=PLACES)
 def place(request: pytest.FixtureRequest) -> str:
-    """The notebook's path in `notebooks/`, where this run has the time and the quiet for it."""
+    """The notebook's path in `notebooks/`, where this run has the time for it."""
     name = str(request.param)
     if name != SHORT:
         if not ALL:
@@ -37,7 +37,9 @@ def place(request: pytest.FixtureRequest) -> str:
                 "one notebook is run in the browser, all of them take minutes: make test-all"
             )
         if "PYTEST_XDIST_WORKER" in os.environ:
-            pytest.skip("notebooks measure times: in the browser they run when the other tests end")
+            pytest.skip(
+                "in the browser the notebooks run when the other tests have ended: make test-all"
+            )
     if missing := missing_needs(load(NOTEBOOKS / name)):
         pytest.skip(f"{Path(name).name} needs {', '.join(missing)}: not on this machine")
     return name

@@ -18,7 +18,7 @@ from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
-from notebook_form import FENCED, IGNORED, MEASURED, TOOL_TAG, code_marks, dumps, tools_of
+from notebook_form import FENCED, IGNORED, TOOL_TAG, dumps, tools_of
 
 from tvmlab import lab_tools
 
@@ -233,14 +233,6 @@ def ignored_then_compared(page: Page) -> Iterator[str]:
             yield f"{cell.id}: its output is ignored and no compared code cell follows"
         elif "assert" not in after.source and not any(text.strip() for text in texts(after)):
             yield f"{cell.id}: {after.id} follows, but neither asserts nor prints anything"
-
-
-@rule
-def measured_with_this_code(page: Page) -> Iterator[str]:
-    # nbval does not compare these outputs: only the mark ties them to the code.
-    for cell, mark in code_marks(page.nb):
-        if IGNORED in tags(cell) and cell.metadata.get(MEASURED) != mark:
-            yield f"{cell.id}: its output comes from other code, run `make notebooks`"
 
 
 @rule

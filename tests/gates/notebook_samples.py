@@ -8,7 +8,7 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
-from notebook_form import IGNORED, dumps, settle
+from notebook_form import IGNORED, canonical, dumps
 from notebook_rules import Page
 
 # The smallest PNG there is: one pixel.
@@ -57,8 +57,7 @@ display(data, metadata={{"image/png": {{"alt": ALT}}}}, raw=True)"""
 
 def good() -> NotebookNode:
     """Return a notebook that keeps every rule and whose outputs are what its code prints."""
-    notebook = _sample()
-    return settle(notebook, notebook)
+    return canonical(_sample())
 
 
 def _sample() -> NotebookNode:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import notebook_links  # noqa: F401  (enters its rules into RULES)
 import notebook_metadata  # noqa: F401  (as well)
-import notebook_numbers  # noqa: F401  (as well)
 import pytest
 from notebook_contents import CONTENTS, stale
 from notebook_form import load

@@ -1,30 +1,17 @@
-"""`scripts/notebooks.py`: what it writes, what it keeps, and when it keeps its hands off."""
+"""`scripts/notebooks.py`: what it writes, and when it keeps its hands off."""
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
 
 import nbformat
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from nbformat import NotebookNode
 from nbformat.v4 import new_notebook
 from notebook_contents import CONTENTS, stale
-from notebook_form import (
-    IGNORED,
-    NotebookError,
-    canonical,
-    dumps,
-    form,
-    load,
-    mask,
-    settle,
-    settle_minutes,
-)
+from notebook_form import IGNORED, NotebookError, canonical, dumps, load
 from notebook_samples import code, figure, good, markdown, result, stream
 
 import notebooks
@@ -79,127 +66,11 @@ def test_canonical_keeps_ids_tags_and_alt_text() -> None:
     assert figures == [figure()]
 
 
-# The form of an ignored output.
-
-SAME = [
-    ("took 1.5 ms", "took 12.25 ms"),
-    ("took 990 µs", "took 1.01 ms"),
-    ("|  1.0 |   2 |", "| 10.25 | 3 |"),
-    ("naive  ███▌ 3.5 GFLOP/s", "naive  ███████ 7 GFLOP/s"),
-    ("at 0x7f00ab12", "at 0x7fffb"),
-    ("error -1.2e-07", "error 3.4e-8"),
-    ("a\n------\nb", "a\n---\nb"),
-    ("1,024 points", "2 points"),
-    ("8.1 GB", "900 MB"),
-]
-OTHER = [
-    ("took 1.5 ms", "needed 1.5 ms"),
-    ("a\nb 1", "a\nc 1"),
-    ("one line 1", "one line 1\ntwo"),
-    ("no GPU", "GPU 1"),
-    ("fast", "slow"),
-]
-
-
-@pytest.mark.parametrize(("one", "other"), SAME)
-def test_measured_values_do_not_change_the_form(one: str, other: str) -> None:
-    assert mask(one) == mask(other)
-
-
-@pytest.mark.parametrize(("one", "other"), OTHER)
-def test_words_change_the_form(one: str, other: str) -> None:
-    assert mask(one) != mask(other)
-
-
-@settings(max_examples=50, deadline=None)  # Two cores, and other work on them.
-@given(st.text(), st.floats(allow_nan=False, allow_infinity=False), st.floats(0, 1e6))
-def test_any_two_numbers_in_one_place_have_one_form(text: str, one: float, other: float) -> None:
-    assert mask(f"{text} {one} s") == mask(f"{text} {other} s")
-
-
-def test_type_order_and_stream_name_belong_to_the_form() -> None:
-    assert form([stream("1")]) != form([stream("1", "stderr")])
-    assert form([stream("1"), result("2")]) != form([result("2"), stream("1")])
-    assert form([figure()]) != form([result("One grey pixel.")])
-    assert form([figure("It took 3 s.")]) == form([figure("It took 4 s.")])
-
-
-# What of the old file stays.
+# Files.
 
 
 def cell(notebook: NotebookNode, name: str) -> NotebookNode:
     return next(each for each in notebook.cells if each.id == name)
-
-
-def rerun(clock: str = "9.876 s\n") -> NotebookNode:
-    """Return the sample as another run leaves it: only the clock has moved on."""
-    notebook = good()
-    cell(notebook, "clock").outputs = [stream(clock)]
-    return notebook
-
-
-def test_an_ignored_output_of_the_same_form_stays() -> None:
-    assert dumps(settle(good(), rerun())) == dumps(good())
-
-
-def test_an_ignored_output_of_another_form_is_written() -> None:
-    assert dumps(settle(good(), rerun("no clock\n"))) == dumps(rerun("no clock\n"))
-
-
-@pytest.mark.parametrize("name", ["clock", "count"])
-def test_a_time_that_other_code_measured_is_not_kept(name: str) -> None:
-    new = rerun()
-    cell(new, name).source += "\n# changed"
-    assert "9.876" in dumps(settle(good(), new))
-
-
-@pytest.mark.parametrize("name", ["clock-runs", "title"])
-def test_later_code_and_prose_do_not_concern_it(name: str) -> None:
-    new = rerun()
-    cell(new, name).source += "\n# changed"
-    text = dumps(settle(good(), new))
-    assert "1.234" in text
-    assert "# changed" in text
-
-
-def test_a_compared_output_is_always_the_new_one() -> None:
-    new = good()
-    cell(new, "count").outputs = [stream("1\n2\n4\n")]
-    assert dumps(settle(good(), new)) == dumps(new)
-
-
-def test_a_new_picture_under_the_same_alt_text_is_written() -> None:
-    new = good()
-    cell(new, "figure").outputs[0].data["image/png"] = "AAAA"
-    assert dumps(settle(good(), new)) == dumps(new)
-    for notebook in (old := good(), new):
-        cell(notebook, "figure").metadata["tags"] = [IGNORED]
-    old = settle(old, old)
-    assert dumps(settle(old, new)) == dumps(old)
-
-
-@pytest.mark.parametrize(
-    ("was", "seconds", "changed", "want"),
-    [
-        (1, 3.0, False, 1),
-        (2, 59.0, False, 2),  # Within one: a wobble.
-        (2, 59.0, True, 1),
-        (3, 59.0, False, 1),
-        (None, 61.0, False, 2),
-        (1, 120.0, True, 2),
-    ],
-)
-def test_minutes(was: int | None, seconds: float, changed: bool, want: int) -> None:
-    old = good()
-    old.metadata.tvmlab.minutes = was
-    new = copy.deepcopy(old)
-    if changed:
-        cell(new, "count").source += "\n# changed"
-    settle_minutes(old, new, seconds)
-    assert new.metadata.tvmlab.minutes == want
-
-
-# Files.
 
 
 def test_write_replaces_whole_and_keeps_the_mode(tmp_path: Path) -> None:
@@ -227,9 +98,9 @@ def test_find_takes_files_and_folders(tmp_path: Path) -> None:
         (tmp_path / name).write_text("{}")
     found = find([str(tmp_path), str(tmp_path / "b.ipynb")])
     assert [path.relative_to(tmp_path).as_posix() for path in found] == [
+        "00_start_here.ipynb",
         "b.ipynb",
         "solutions/c.ipynb",
-        "00_start_here.ipynb",
     ]
     with pytest.raises(NotebookError, match="no such file"):
         find([str(tmp_path / "e.ipynb")])
@@ -265,7 +136,7 @@ def put(folder: Path, *cells: NotebookNode) -> Path:
     return path
 
 
-def test_check_then_write_then_nothing_left_to_do(
+def test_check_then_write_then_all_outputs_anew(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = put(
@@ -291,26 +162,14 @@ def test_check_then_write_then_nothing_left_to_do(
     assert count[1].data == {"text/plain": "2"}
     assert error[0].traceback == ["ZeroDivisionError: division by zero"]
     assert kernel[0].text.strip() == notebooks.sys.executable
-    assert notebook.metadata.tvmlab.minutes == 1
 
-    assert main(["--check", str(path)]) == 0
+    assert main(["--no-run", "--check", str(path)]) == 0
     assert main(["--no-run", str(path)]) == 0
     assert path.read_bytes() == written
-    assert main(["--fresh", str(path)]) == 0
+    assert main([str(path)]) == 0
     assert load(path).cells[2].outputs != clock
     assert load(path).cells[1].outputs == count
     assert [each.name for each in tmp_path.iterdir()] == ["x.ipynb"]
-
-
-def test_the_table_of_contents_is_run_until_it_shows_its_own_minutes(tmp_path: Path) -> None:
-    read = "import json\nnb = json.load(open('00_start_here.ipynb'))\n"
-    read += "print(nb['metadata']['tvmlab']['minutes'])"
-    path = put(tmp_path, code("table", read)).rename(tmp_path / "00_start_here.ipynb")
-    notebook = nbformat.read(path, as_version=4)
-    notebook.metadata["tvmlab"] = {"minutes": 7}
-    path.write_text(dumps(notebook), encoding="utf-8")
-    assert main([str(path)]) == 0
-    assert load(path).cells[0].outputs[0].text == "1\n"
 
 
 def test_the_table_of_contents_is_run_as_well_where_it_is_not_theirs_any_more(
