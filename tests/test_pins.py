@@ -98,6 +98,15 @@ def test_every_direct_dependency_has_one_pin_that_satisfies_it(where: dict[str, 
         assert requirement.specifier.contains(found[0], prereleases=True), (requirement, found)
 
 
+def test_nothing_of_cuda_is_pinned() -> None:
+    """With the CPU build of PyTorch, which asks for none of it, none is installed."""
+    cuda = re.compile("nvidia|cuda|triton")
+    assert [pin.name for pin in pinned() if cuda.search(pin.name)] == []
+    assert [
+        pin.name for pin in pinned() if pin.name == "xgboost" and holds(pin.marker, ENVIRONMENTS[0])
+    ] == []
+
+
 def test_requirements_name_no_machine_and_no_server() -> None:
     text = (ROOT / "requirements.txt").read_text(encoding="utf-8")
     assert "://" not in text
