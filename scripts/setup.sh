@@ -2,6 +2,7 @@
 # Make .venv: the pinned packages, this package (editable), and the tvm-ffi source for notebook 01.
 #
 #   PYTHON=python3.12 sh scripts/setup.sh     use this interpreter
+#   TORCH=cuda sh scripts/setup.sh            install PyPI's PyTorch, the CUDA build
 #   TVMLAB_DISK_MB=6000 sh scripts/setup.sh   ask for another amount of free disk
 #
 # Run it as often as you like: where nothing changed it ends in a moment. pip's own variables
@@ -13,7 +14,14 @@ venv=.venv
 python=$venv/bin/python
 stamp=$venv/tvmlab-setup        # what the finished environment was made from
 busy=$venv/tvmlab-unfinished    # there while pip changes files: a killed pip leaves it behind
-disk_mb=${TVMLAB_DISK_MB:-4000} # the environment, and pip's unpacked downloads beside it
+base=$python
+cpu_index=https://download.pytorch.org/whl/cpu
+# Read with a limit of two seconds that a slow name server cannot stretch, unlike urlopen's own.
+probe='import signal, sys, urllib.request; signal.alarm(2); urllib.request.urlopen(sys.argv[1])'
+# MB of the environment and of the wheels twice, because pip keeps them in its cache and in a
+# temporary folder. CPU: 2,650 + 2 * 650, measured. CUDA: 6,620 measured + 2 * 3,190 estimated.
+cpu_mb=4000
+cuda_mb=13000
 
 die() {
     echo "setup: $*" >&2
@@ -58,7 +66,7 @@ find_python() {
 # inputs VERSION: everything the environment depends on. The folder is part of it because
 # an environment that was moved has scripts that point to where it was.
 inputs() {
-    echo "python $1 in $(pwd -P)"
+    echo "python $1, torch $torch in $(pwd -P)"
     cat requirements.txt pyproject.toml scripts/tvm-ffi-source.txt
 }
 
@@ -67,6 +75,13 @@ if command -v flock >/dev/null 2>&1; then
     exec 9<requirements.txt
     flock 9
 fi
+
+# TORCH without a value keeps the build of the environment that is here.
+torch=${TORCH:-$(sed -n '1s/.*, torch \([a-z]*\) .*/\1/p' "$stamp" 2>/dev/null || :)}
+case ${torch:=cpu} in
+cpu | cuda) ;;
+*) die "TORCH=$torch is unknown; TORCH=cpu installs the CPU build of PyTorch, TORCH=cuda PyPI's build" ;;
+esac
 
 # Is the environment that is here sound, and is it the wanted one?
 have=$(version "$python") || have=
@@ -88,12 +103,28 @@ if [ -z "$have" ]; then
     find_python
     "$base" -c 'import ensurepip, venv' 2>/dev/null ||
         die "Python $base_version has no venv module; install it (Debian, Ubuntu: apt install python$base_version-venv)"
+fi
+
+set -- # the options of pip that offer it the CPU build
+disk_mb=$cuda_mb
+if [ "$torch" = cpu ]; then
+    # In braces, because some shells report the alarm that ends the probe.
+    if { "$base" -c "$probe" "$cpu_index/torch/"; } >/dev/null 2>&1; then
+        set -- --extra-index-url "$cpu_index"
+        disk_mb=$cpu_mb
+    else
+        echo "setup: cannot reach $cpu_index, so pip installs the PyTorch of its own indexes (PyPI has the CUDA build)"
+    fi
+fi
+
+if [ -z "$have" ]; then
+    disk_mb=${TVMLAB_DISK_MB:-$disk_mb}
     # An environment that does not work must not count against the space for the new one.
     where=.
     [ ! -d "$venv" ] || { where=$venv && rm -rf "$venv"/*; }
     free_kb=$(df -Pk "$where" | sed -n 's/.* \([0-9]\{1,\}\) \{1,\}[0-9]\{1,\}% .*/\1/p')
     [ "${free_kb:-999999999}" -ge $((disk_mb * 1000)) ] ||
-        die "too little disk space: $((free_kb / 1000)) MB free in $(pwd -P), $disk_mb MB needed; free some, or clone elsewhere"
+        die "too little disk space: $((free_kb / 1000)) MB free in $(pwd -P), $disk_mb MB needed; free some, clone elsewhere, or set TVMLAB_DISK_MB"
     echo "setup: making $venv with Python $base_version"
     "$base" -m venv --clear "$venv" || die "$base could not make $venv (its own message is above)"
     have=$base_version
@@ -120,7 +151,7 @@ pip_step() {
 # The first line of the stamp alone marks an environment of the right making that is not complete.
 inputs "$have" | head -n 1 >"$stamp"
 echo "setup: installing the packages of requirements.txt (some minutes the first time)"
-pip_step "install requirements.txt" install -r requirements.txt
+pip_step "install requirements.txt" install "$@" -r requirements.txt
 pip_step "install tvmlab" install --no-deps --no-build-isolation --editable .
 pip_step "fetch the source of tvm-ffi" download --no-deps --no-build-isolation \
     --dest "$venv/share/tvmlab" -r scripts/tvm-ffi-source.txt

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import inspect
 import os
+import secrets
 import signal
 from pathlib import Path
 from types import ModuleType
@@ -12,12 +13,28 @@ from types import ModuleType
 import pytest
 from helpers_cli import Program
 from helpers_profiling import BANDWIDTH, PEAK
+from helpers_short import ALL
 from hypothesis import settings
 
-# Examples are the same in every run, and no example is failed for being slow: a test fails because
-# of the code, not of the machine or of the day.
-settings.register_profile("tvmlab", deadline=None, derandomize=True)
+# No example is failed for being slow. In `make test` the examples are the same in every run.
+settings.register_profile("tvmlab", deadline=None, derandomize=not ALL)
 settings.load_profile("tvmlab")
+
+
+@pytest.hookimpl(tryfirst=True)  # before Hypothesis reads its option
+def pytest_configure(config: pytest.Config) -> None:
+    """In `make test-all` let Hypothesis and `helpers_short.fresh` draw from one new seed."""
+    if ALL:
+        seed = config.option.hypothesis_seed or os.environ.get("TVMLAB_TEST_SEED")
+        config.option.hypothesis_seed = seed or str(secrets.randbelow(2**31))
+        os.environ["TVMLAB_TEST_SEED"] = config.option.hypothesis_seed  # other processes' as well
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Print the seed, and how to draw from it again."""
+    seed = config.option.hypothesis_seed
+    return f"random cases: TVMLAB_TEST_ALL=1 pytest --hypothesis-seed={seed}" if ALL else None
+
 
 # Idle threads sleep here, as other test processes want the cores: by default those of a pool spin
 # for a while, in case that work comes. Programs that the tests start inherit it.

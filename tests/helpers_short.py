@@ -22,6 +22,11 @@ def examples(count: int) -> int:
     return count if ALL else max(2, count // 4)
 
 
+def fresh(seed: int) -> int:
+    """Return `seed` in `make test`, and a seed of this run's own in `make test-all`."""
+    return seed + int(os.environ["TVMLAB_TEST_SEED"]) if ALL else seed
+
+
 def absent(what: str) -> NoReturn:
     """Skip what cannot be tested on this machine; in `make test-all`, which tests all, fail."""
     if ALL:

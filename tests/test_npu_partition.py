@@ -10,6 +10,7 @@ import tvm_ffi
 from helpers_npu import Bytes, called, cut, drawn, execute, regions_of
 from helpers_qnn_graphs import scale, zero
 from helpers_qnn_run import run
+from helpers_short import fresh
 from tvm import ir, relax
 from tvm.relax import op
 
@@ -27,7 +28,7 @@ def upstream(mod: ir.IRModule) -> ir.IRModule:
 
 
 def network(seed: int) -> ir.IRModule:
-    choose = random.Random(seed)
+    choose = random.Random(fresh(seed))
     return drawn(choose.choice, choose.randrange(1, 16), choose.randrange(1, 4))
 
 

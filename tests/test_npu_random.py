@@ -9,7 +9,7 @@ import helpers_qnn_run
 import numpy as np
 import pytest
 from helpers_npu_run import run
-from helpers_short import examples
+from helpers_short import examples, fresh
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
@@ -27,7 +27,7 @@ def equal(found, wanted):
         np.testing.assert_array_equal(one, other)
 
 
-@seed(6)
+@seed(fresh(6))
 @settings(max_examples=examples(500), deadline=None)
 @given(number=st.integers(0, 2**32))
 def test_random_networks(number):
@@ -42,7 +42,7 @@ def test_most_of_them_go_to_the_accelerator():
     """Else the test above would compare the CPU with itself."""
     whole, count, tried = 0, 0, examples(200)
     for number in range(tried):
-        choose = random.Random(number)
+        choose = random.Random(fresh(number))
         drawn, config = graphs.Drawn(choose), graphs.config(choose)
         covered = npu.coverage(npu.partition(drawn.mod, config))
         whole += not covered.refused
@@ -53,7 +53,7 @@ def test_most_of_them_go_to_the_accelerator():
 
 @pytest.mark.parametrize("number", range(12))
 def test_compiled_as_users_do(number):
-    choose = random.Random(number)
+    choose = random.Random(fresh(number))
     drawn, config = graphs.Drawn(choose), graphs.config(choose)
     cut = npu.partition(drawn.mod, config)
     wanted = tvmlab.compile(drawn.mod)(*drawn.inputs)

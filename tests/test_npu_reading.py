@@ -11,7 +11,7 @@ import pytest
 from helpers_npu import called, execute, regions_of
 from helpers_qnn_graphs import Drawn, Network, scale, zero
 from helpers_qnn_run import run
-from helpers_short import examples
+from helpers_short import examples, fresh
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from tvm import relax
@@ -227,7 +227,7 @@ def test_random_networks(rounding, seeds):
     """Cut, read and computed layer by layer: what the whole gives."""
     regions = 0
     for seed in seeds:
-        network = Drawn(random.Random(seed), steps=5)
+        network = Drawn(random.Random(fresh(seed)), steps=5)
         mod = FakeQuantizationToInteger(rounding=rounding)(network.mod)
         parts = npu.partition(mod)
         np.testing.assert_array_equal(execute(parts, *network.inputs), run(mod, *network.inputs)[0])

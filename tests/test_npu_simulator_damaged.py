@@ -10,7 +10,7 @@ import helpers_npu_program as programs
 import numpy as np
 import pytest
 from helpers_npu_machine import Machine
-from helpers_short import examples, long
+from helpers_short import examples, fresh, long
 
 from tvmlab import toolchain
 from tvmlab.errors import InputError, SimulationError
@@ -26,7 +26,7 @@ def inputs():
 
 
 def damages(seed, mend):
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(fresh(seed))
     found = [programs.damaged(DATA, rng) for _ in range(COUNT)]
     return [programs.mended(data) for data in found] if mend else found
 

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 from helpers_deploy import refused
 from helpers_models import array, dense, said
-from helpers_short import examples
+from helpers_short import examples, fresh
 
 import tvmlab
 from tvmlab import deploy, package, toolchain
@@ -153,7 +153,7 @@ KINDS = (odd_metadata, odd_archive, flipped, moved)
 
 @pytest.fixture(scope="module")
 def mutated(saved: Path) -> list[Path]:
-    whole, files, rng = saved.read_bytes(), members(saved), np.random.default_rng(0)
+    whole, files, rng = saved.read_bytes(), members(saved), np.random.default_rng(fresh(0))
     paths = []
     for number in range(COUNT):
         paths.append(saved.with_name(f"{number}.tar"))

@@ -107,6 +107,15 @@ def test_the_heavy_extra_is_in_no_lock() -> None:
     assert not [pin for pin in pinned() if pin.name == "openvino"]
 
 
+def test_nothing_of_cuda_is_pinned() -> None:
+    """With the CPU build of PyTorch, which asks for none of it, none is installed."""
+    cuda = re.compile("nvidia|cuda|triton")
+    assert [pin.name for pin in pinned() if cuda.search(pin.name)] == []
+    assert [
+        pin.name for pin in pinned() if pin.name == "xgboost" and holds(pin.marker, ENVIRONMENTS[0])
+    ] == []
+
+
 def test_requirements_name_no_machine_and_no_server() -> None:
     text = (ROOT / "requirements.txt").read_text(encoding="utf-8")
     assert "://" not in text

@@ -11,6 +11,7 @@ import pytest
 from helpers_qnn_graphs import well_typed
 from helpers_qnn_onnx import DrawnOnnx
 from helpers_qnn_run import run
+from helpers_short import fresh
 
 import tvmlab
 from tvmlab.qnn import arithmetic
@@ -22,7 +23,7 @@ from tvmlab.qnn.transform import FakeQuantizationToInteger
 @pytest.mark.parametrize("group", range(4))
 def test_all_integers_are_onnx_runtimes(kind: str, group: int) -> None:
     for seed in range(8 * group, 8 * group + 8):
-        drawn = DrawnOnnx(seed, kind)
+        drawn = DrawnOnnx(fresh(seed), kind)
         session = onnxruntime.InferenceSession(drawn.model.SerializeToString())
         want = session.run(None, {"x": drawn.image})
         after = FakeQuantizationToInteger()(tvmlab.load(drawn.model))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import tvm
+from helpers_short import fresh
 
 from tvmlab.errors import RelayError, TvmlabError
 from tvmlab.relay.reader import fromtext
@@ -72,7 +73,7 @@ def mutate(text: str, chance: random.Random) -> str:
 
 @pytest.mark.parametrize("part", range(8))
 def test_damaged_text(part: int) -> None:
-    chance = random.Random(part)
+    chance = random.Random(fresh(part))
     names = sorted(TEXTS)
     for _ in range(MUTATIONS // 8):
         text = mutate(TEXTS[chance.choice(names)], chance)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 import shutil
 import signal
+import socket
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +22,16 @@ ROOT = Path(__file__).resolve().parent.parent
 PYTHONS = ("3.11", "3.12", "3.13")
 TOOLS = ("cat", "cmp", "cp", "df", "dirname", "find", "head", "mkdir", "mv", "rm", "sed", "sleep")
 
+INDEX = "https://download.pytorch.org/whl/cpu"
+OFFERED = f"--extra-index-url {INDEX}"
+
 # A Python for the tests. $FAKE holds the log, and files whose presence makes something fail.
 STUB = """#!/bin/sh
 version=@VERSION@
 case "$1 $2" in
 "-c "*version_info*) echo "$version" ;;
 "-c "*ensurepip*) [ ! -e "$FAKE/no-venv" ] ;;
+"-c "*urlopen*) [ "$3" = @INDEX@/torch/ ] && [ ! -e "$FAKE/no-cpu-index" ] ;;
 "-m venv")
     for target; do :; done
     echo "venv $version" >>"$FAKE/log"
@@ -56,7 +62,7 @@ class Checkout:
     def python(self, name: str, version: str) -> Path:
         """Put a stub interpreter on the PATH."""
         path = self.bin / name
-        path.write_text(STUB.replace("@VERSION@", version))
+        path.write_text(STUB.replace("@VERSION@", version).replace("@INDEX@", INDEX))
         path.chmod(0o755)
         return path
 
@@ -142,7 +148,7 @@ def test_a_first_call_installs_and_a_second_does_nothing(checkout: Checkout) -> 
     assert (first.returncode, first.stderr) == (0, "")
     venv, packages, package, source = checkout.log()
     assert venv == "venv 3.12"
-    assert packages.startswith("pip install -r requirements.txt")
+    assert packages.startswith(f"pip install {OFFERED} -r requirements.txt")
     assert re.match(r"pip install .*--no-deps .*--editable \.", package)
     assert re.match(r"pip download .*--dest \.venv/share/tvmlab .*tvm-ffi-source\.txt", source)
 
@@ -240,20 +246,61 @@ def test_no_venv_module_is_one_line_that_names_the_package(checkout: Checkout) -
     assert checkout.setup().returncode == 0
 
 
+@pytest.mark.parametrize("torch", ["", "cpu", "cuda"])
+@pytest.mark.parametrize("closed", [False, True])
+def test_pip_is_offered_the_cpu_build_where_its_index_answers(
+    checkout: Checkout, torch: str, closed: bool
+) -> None:
+    checkout.python("python3", "3.12")
+    if closed:
+        checkout.fails("no-cpu-index")
+    offered = not closed and torch != "cuda"
+    needed = 4000 if offered else 13000
+    checkout.tool("df", DF.format(free=needed * 1000 - 1))
+    assert f"{needed} MB needed" in one_line(checkout.setup(TORCH=torch))
+    assert checkout.log() == []
+    checkout.tool("df", DF.format(free=needed * 1000))
+    done = checkout.setup(TORCH=torch)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (OFFERED in checkout.log()[1]) == offered
+    assert ("cannot reach" in done.stdout) == (closed and torch != "cuda")
+
+
+def test_torch_is_kept_until_another_build_is_named(checkout: Checkout) -> None:
+    checkout.python("python3", "3.12")
+    checkout.setup(TORCH="cuda")
+    checkout.log()
+    assert checkout.setup().returncode == 0
+    assert checkout.log() == []
+    assert checkout.setup(TORCH="cpu").returncode == 0
+    assert checkout.log()[0] == "venv 3.12"  # pip alone would leave the CUDA build in place.
+    assert "TORCH=rocm is unknown" in one_line(checkout.setup(TORCH="rocm"))
+
+
+def test_an_index_that_does_not_answer_cannot_stop_the_set_up() -> None:
+    """The probe ends by itself: the connection is accepted, and no answer comes."""
+    text = (ROOT / "scripts" / "setup.sh").read_text(encoding="utf-8")
+    (probe,) = re.findall(r"^probe='(.*)'$", text, re.MULTILINE)
+    assert "signal.alarm(2)" in probe
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        done = subprocess.run([sys.executable, "-c", probe, url], check=False, timeout=300)
+    assert done.returncode == -signal.SIGALRM
+
+
 DF = """echo 'Filesystem 1024-blocks Used Available Capacity Mounted on'
 echo '/dev/a disk  100000000 90000000 {free} 90% /media/my disk 1'"""
 
 
 def test_too_little_disk_is_one_line_and_leaves_nothing(checkout: Checkout) -> None:
     checkout.python("python3", "3.12")
-    checkout.tool("df", DF.format(free=3_999_999))
-    line = one_line(checkout.setup())
-    assert "3999 MB free" in line
-    assert "4000 MB needed" in line
+    checkout.tool("df", DF.format(free=5_999_999))
+    line = one_line(checkout.setup(TVMLAB_DISK_MB="6000"))
+    assert "5999 MB free" in line
+    assert "6000 MB needed" in line
     assert str(checkout.folder) in line
     assert checkout.log() == []
-    checkout.tool("df", DF.format(free=4_000_000))
-    assert checkout.setup().returncode == 0
+    assert checkout.setup(TVMLAB_DISK_MB="5000").returncode == 0
 
 
 def test_no_network_is_pips_error_and_one_line_and_costs_nothing(checkout: Checkout) -> None:

@@ -234,6 +234,48 @@ def test_build_uses_the_cache_folder(tmp_path, recorder, monkeypatch):
     assert toolchain.build_extension([source]).is_relative_to(tmp_path / "cache/native")
 
 
+def widen(path, _):
+    path.chmod(path.stat().st_mode | 0o020)
+
+
+def give_away(path, monkeypatch):
+    """Let `path` belong to another user, as far as this process can see."""
+    stat = Path.stat
+
+    def of_another(self, **options):
+        found = list(stat(self, **options))
+        if self == path:
+            found[4] = os.geteuid() + 1
+        return os.stat_result(found)
+
+    monkeypatch.setattr(Path, "stat", of_another)
+
+
+@pytest.mark.parametrize("whose", ["library", "folder"])
+@pytest.mark.parametrize("change", [widen, give_away])
+def test_what_another_user_can_change_is_not_loaded(tmp_path, recorder, monkeypatch, whose, change):
+    source = tmp_path / "a.cc"
+    source.write_text(ADD)
+    mask = os.umask(0o002)  # Debian's for a user with a group of the same name
+    try:
+        library = toolchain.build_extension([source], folder=tmp_path / "cache")
+        assert toolchain.build_extension([source], folder=tmp_path / "cache") == library
+        assert len(recorder) == 1
+        change(library if whose == "library" else library.parent, monkeypatch)
+        if (whose, change) == ("folder", give_away):
+            with pytest.raises(ToolchainError, match="belongs to another user") as caught:
+                toolchain.build_extension([source], folder=tmp_path / "cache")
+            assert "TVMLAB_CACHE" in caught.value.fix
+        else:
+            assert toolchain.build_extension([source], folder=tmp_path / "cache") == library
+            assert len(recorder) == 2
+        monkeypatch.undo()
+        modes = library.stat().st_mode | library.parent.stat().st_mode
+        assert not modes & 0o022
+    finally:
+        os.umask(mask)
+
+
 def test_two_builds_at_once_both_succeed(tmp_path, recorder):
     source = tmp_path / "a.cc"
     source.write_text(ADD)

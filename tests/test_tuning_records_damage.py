@@ -14,7 +14,7 @@ from typing import Any
 import helpers_tuning_records as helpers
 import numpy as np
 import pytest
-from helpers_short import examples
+from helpers_short import examples, fresh
 from helpers_tuning_records import MODULE, TARGET, result
 
 from tvmlab.errors import RecordError
@@ -89,7 +89,7 @@ def test_two_processes_write_one_file(path):
 
 
 def test_who_is_killed_loses_what_he_was_writing_at_most(path):
-    chance = random.Random(3)
+    chance = random.Random(fresh(3))
     before = 0
     rounds = _write(path, *(chance.uniform(0, 0.02) for _ in range(examples(50))))
     assert len(rounds) == examples(50)
@@ -230,7 +230,7 @@ def _mutated(chance: random.Random, lines: list[bytes]) -> bytes:
 
 def test_a_thousand_mutations(path, lines):
     """Every one is read or refused; whatever schedule is taken computes what it should."""
-    chance = random.Random(SEED)
+    chance = random.Random(fresh(SEED))
     known = {json.dumps(decode(line).get("trace")) for line in lines}
     wanted, name = helpers.run(MODULE), decode(lines[0])["id"]
     refused = warned = computed = replayed = failed = 0

@@ -9,6 +9,16 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
+
+def only_own(path: Path) -> bool:
+    """Tell whether a file is there, and only this user and root can change or replace it."""
+    path = path.resolve()
+    if not path.is_file():
+        return False
+    found = [path.stat(), path.parent.stat()]
+    return all(each.st_uid in (os.geteuid(), 0) and not each.st_mode & 0o022 for each in found)
+
+
 NO_FILE = "A device or a pipe stands there"
 
 

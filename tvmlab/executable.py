@@ -212,6 +212,8 @@ class Executable:
     ) -> Path:
         """Write one file that `tvmlab.load_executable` reads in another process.
 
+        The file is code, so whoever loads it must trust its source.
+
         Parameters
         ----------
         path : path
@@ -331,6 +333,8 @@ class Executable:
 def load_executable(path: str | os.PathLike[str]) -> Executable:
     """Read what `Executable.save` wrote.
 
+    A saved package is code: load only packages whose source you trust.
+
     Parameters
     ----------
     path : path
@@ -343,8 +347,7 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
     Raises
     ------
     PackageError
-        The file is missing, damaged, of another format, or made for another machine. Like any
-        program, the library in it can run code: load only files whose source you trust.
+        The file is missing, damaged, of another format, or made for another machine.
     TargetError
         The file is whole, and this TVM does not know its target.
     ToolchainError

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from ._fetched import fetched, fetched_folder
-from ._files import whole
+from ._files import only_own, whole
 from ._machine import Machine, machine
 from ._process import Completed, Tool, compiler, environment, find_tool, run
 from .errors import ToolchainError
@@ -106,12 +106,15 @@ def build_extension(
     -------
     Path
         The shared library. Its folder is named after everything it was made from: contents, flags,
-        compiler, tvm-ffi. It appears in one step, so two processes may build at once.
+        compiler, tvm-ffi. It appears in one step, so two processes may build at once. A library
+        that another user owns or can change, or whose folder another user can change, is not
+        reused but built again.
 
     Raises
     ------
     ToolchainError
-        If a source or a compiler is missing, the folder cannot be written, or compiling fails.
+        If a source or a compiler is missing, the folder cannot be written or belongs to another
+        user, or compiling fails.
     """
     files = [Path(source).resolve() for source in sources]
     if not files:
@@ -121,7 +124,7 @@ def build_extension(
     compile_flags, link_flags = ffi_flags()
     told = (str(cxx.path), cxx.version, compile_flags)
     library = _library([*files, *sorted(headers)], [*FLAGS, *flags], told, folder, f"{name}.so")
-    if library.is_file():
+    if only_own(library):
         return library
     with _written(library) as part:
         run([cxx.path, *FLAGS, *flags, *compile_flags, *files, "-o", part, *link_flags])
@@ -162,7 +165,8 @@ def build_with_cmake(
     Raises
     ------
     ToolchainError
-        If a compiler, CMake or Ninja is missing, the folder cannot be written, or building fails.
+        If a compiler, CMake or Ninja is missing, the folder cannot be written or belongs to another
+        user, or building fails.
     """
     files = sorted(Path(source).resolve().glob("*"))
     file = name if program else f"{name}.so"
@@ -172,14 +176,14 @@ def build_with_cmake(
         # Without tools, what they made of the same sources and options serves: the newest.
         anyhow = _library(files, list(options), (), folder, file)
         made = anyhow.parent.parent.glob(f"{anyhow.parent.name.partition('-')[0]}-*/{file}")
-        newest = max(made, key=lambda path: path.stat().st_mtime, default=None)
+        newest = max(filter(only_own, made), key=lambda path: path.stat().st_mtime, default=None)
         if newest is None:
             raise
         return newest
     read = {flags: os.environ.get(flags, "") for flags in ("CXXFLAGS", "LDFLAGS")}
     told = (str(cxx.path), cxx.version, cmake.version, sys.prefix, read)
     library = _library(files, list(options), told, folder, file)
-    if library.is_file():
+    if only_own(library):
         return library
     with _written(library) as part, tempfile.TemporaryDirectory() as build:
         tools = [f"-DCMAKE_CXX_COMPILER={cxx.path}", f"-DCMAKE_MAKE_PROGRAM={ninja.path}"]
@@ -220,8 +224,19 @@ def _written(library: Path) -> Iterator[Path]:
     """Give a block the file to build, which becomes the library when the block ends."""
     try:
         library.parent.mkdir(parents=True, exist_ok=True)
+        if library.parent.stat().st_uid not in (os.geteuid(), 0):
+            raise ToolchainError(
+                "The folder for built libraries belongs to another user, who could change them.",
+                where=str(library.parent),
+                fix="Delete it, or set TVMLAB_CACHE to a folder of your own.",
+            )
+        # Some systems let the group of a new file write it.
+        library.parent.chmod(library.parent.stat().st_mode & 0o755)
         with whole(library) as part:
             yield part
+            if not only_own(library):  # else `whole` would copy its mode
+                library.unlink(missing_ok=True)
+            part.chmod(part.stat().st_mode & 0o755)
     except OSError as error:
         raise ToolchainError(
             f"The folder for built libraries cannot be written: {error.strerror}.",

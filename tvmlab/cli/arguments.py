@@ -135,7 +135,8 @@ def add_program(parser: argparse.ArgumentParser, nargs: str | None = None) -> No
         "program",
         metavar="PROGRAM",
         nargs=nargs,
-        help="a package that `tvmlab compile` wrote, or a model, which is compiled first",
+        help="a package that `tvmlab compile` wrote, or a model, which is compiled first; "
+        "a package is code, so load only what you trust",
     )
     _add_shapes(parser)
 

@@ -1,5 +1,8 @@
 """The C++ parts of the package, as sources; they are built on first use.
 
+A library that was built before is loaded only where no other user could have changed it
+(`tvmlab.toolchain.build_extension`).
+
 `quantizer` is the constant quantizer: the arithmetic of Relay's `qnn.quantize` in `quantize.cc`,
 its border to Python and TVM in `module.cc`.
 

@@ -121,7 +121,8 @@ def mean(
     multiplier, shift = fixed_point_multiplier(float(scales[0]) / float(scales[1]))
     more = min(count.bit_length() - 1, 32, 31 + shift)
     multiplier, shift = (multiplier << more) // count, shift - more
-    sums = x.astype(np.int64).sum(axes, keepdims=keepdims) - count * zeros[0]
+    sums = x.astype(np.int64).sum(axes, keepdims=True)
+    sums = (sums if keepdims else sums.squeeze(axes)) - count * zeros[0]
     tables = np.asarray(multiplier, np.int64), np.asarray(shift, np.int64)
     return saturate(multiply_tflite(sums, *tables) + zeros[1], x.dtype.name)
 

@@ -177,8 +177,7 @@ def _numpy(dtype: str) -> Any:
 
 @functools.lru_cache(maxsize=4)
 def _signs(size: int) -> NDArray[np.float64]:
-    signs: NDArray[np.float64] = np.random.default_rng(size).choice([-1.0, 1.0], size)
-    return signs
+    return np.random.default_rng(size).choice(np.array([-1.0, 1.0]), size)
 
 
 def fingerprint(outputs: Sequence[NDArray[Any]]) -> list[float]:
