@@ -9,6 +9,7 @@ from tvm.ir import IRModule
 
 from .._telling import telling
 from ..errors import ModelError, ShapeError, UnsupportedOperatorError
+from ..indices import NormalizeIndices
 from ..signature import OUTPUT_NAMES
 from . import pt2e
 from .shapes import Shapes
@@ -66,6 +67,7 @@ def import_program(program: Any, shapes: Shapes | None, *, keep_params: bool = F
                     custom_convert_map=pt2e.converters(program),
                 )
             )
+            mod = NormalizeIndices()(mod)
             if all(isinstance(name, str) for name in names):  # else some are constants, or None
                 mod["main"] = mod["main"].with_attr(OUTPUT_NAMES, list(names))
             return mod
