@@ -22,9 +22,9 @@ from tvm.relax import op
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from .errors import CompileError
+from .errors import CompileError, ModelError, TvmlabError
 
-__all__ = ["CheckIndices", "NormalizeIndices"]
+__all__ = ["CheckIndices", "NormalizeIndices", "not_below_zero"]
 
 _ANALYZER = tvm.sym.Analyzer()
 #: Sizes of which the first must not be larger than the second.
@@ -35,17 +35,26 @@ Fits = Sequence[tuple[Any, Any]]
 class NormalizeIndices:
     """Make constant indices below zero positive, as upstream's loops need them.
 
-    Upstream's ONNX importer writes the same as operators, for constants too; they are removed.
+    Upstream's importers write operators around indices, which are removed: the ONNX importer adds
+    the size of the axis to indices below zero, and the TensorFlow Lite importer casts to int32.
+
+    Parameters
+    ----------
+    from_end : bool
+        Whether indices below zero count from the end. Otherwise they are errors.
 
     Raises
     ------
-    CompileError
+    ModelError
         A constant index is outside of its axis.
     """
 
+    def __init__(self, from_end: bool = True) -> None:
+        self.from_end = from_end
+
     def transform_module(self, mod: ir.IRModule, _: tvm.transform.PassContext) -> ir.IRModule:
         """Rewrite a module, called by TVM's pass infrastructure."""
-        return _rewritten(mod, check=False)
+        return _rewritten(mod, check=False, from_end=self.from_end)
 
 
 @tvm.transform.module_pass(opt_level=0)
@@ -65,8 +74,34 @@ class CheckIndices:
         return _rewritten(mod, check=True)
 
 
-def _rewritten(mod: ir.IRModule, *, check: bool) -> ir.IRModule:
-    rewriter = _Rewriter(mod, check)
+def not_below_zero(
+    indices: relax.Expr, emit: Callable[[relax.Expr], relax.Var]
+) -> relax.Expr:
+    """Make indices below zero as large as can be, where the source refuses them, too.
+
+    Parameters
+    ----------
+    indices : tvm.relax.Expr
+        A tensor of integers.
+    emit : callable
+        Binds an expression to a variable, such as ``BlockBuilder.emit``.
+
+    Returns
+    -------
+    tvm.relax.Expr
+        The indices, which `CheckIndices` refuses where they were below zero.
+    """
+    kind = str(indices.ty.dtype)
+    if kind.startswith("u"):
+        return indices
+    if isinstance(indices, ir.GenericConst) and not np.any(indices.value.numpy() < 0):
+        return indices
+    below = emit(op.less(indices, relax.const(0, kind)))
+    return emit(op.where(below, relax.const(np.iinfo(kind).max, kind), indices))
+
+
+def _rewritten(mod: ir.IRModule, *, check: bool, from_end: bool = True) -> ir.IRModule:
+    rewriter = _Rewriter(mod, check, from_end)
     for name, function in mod.functions_items():
         if isinstance(function, relax.Function) and _indexes(function):
             rewriter.builder_.update_func(name, rewriter.visit_expr(function))
@@ -88,9 +123,9 @@ def _indexes(function: relax.Function) -> bool:
 class _Rewriter(relax.PyExprMutator):  # type: ignore[misc]
     """Rewrites the operators of `_OPERATORS`."""
 
-    def __init__(self, mod: ir.IRModule, check: bool) -> None:
+    def __init__(self, mod: ir.IRModule, check: bool, from_end: bool) -> None:
         super().__init__(mod)
-        self.check = check
+        self.check, self.from_end = check, from_end
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         """Rewrite one call, called by TVM's visitor."""
@@ -117,11 +152,13 @@ class _Rewriter(relax.PyExprMutator):  # type: ignore[misc]
         With several extents, the last axis of the indices runs over them. The modes are those of
         ``take`` that leave no index outside, save of an axis without elements.
         """
-        indices = self.unmoved(indices, extents)
-        fits = [pair for pair in fits if not _fit(*pair, where)]
+        indices = self.unmoved(self.uncast(indices), extents)
+        fits = [pair for pair in fits if not self.fit(*pair, where)]
         sizes = [_static(extent) for extent in extents]
         if isinstance(indices, ir.GenericConst) and None not in sizes and not fits and not mode:
-            return _constant(indices, sizes, where)
+            return self.constant(indices, sizes, where)
+        if not self.from_end:
+            indices = not_below_zero(indices, self.builder_.emit)
         if not self.check or indices.ty.shape is None:
             return indices
         target = tvm.target.Target.current(allow_none=True)
@@ -134,6 +171,41 @@ class _Rewriter(relax.PyExprMutator):  # type: ignore[misc]
             primfunc_name_hint="check_indices",
         )
         return self.builder_.emit(made)
+
+    def constant(self, indices: ir.GenericConst, sizes: Sequence[Any], where: str) -> relax.Expr:
+        """Count constant indices below zero from the end."""
+        values = indices.value.numpy()
+        high = np.array(sizes if len(sizes) > 1 else sizes[0])
+        low = -high if self.from_end and values.dtype.kind == "i" else 0
+        outside = (values >= high) | (values < low)
+        if np.any(outside):
+            raise self.refused(
+                f"the index {values[outside].flat[0]} is out of range", where, _advice(sizes)
+            )
+        if not np.any(values < 0):
+            return indices
+        return relax.const(np.where(values < 0, values + high, values), "int64")
+
+    def fit(self, small: Any, large: Any, where: str) -> bool:
+        """Say whether sizes are known to fit; refuse those that cannot."""
+        small, large = (tirx.const(0, "int64") + size for size in (small, large))
+        if _ANALYZER.can_prove(small > large):
+            said = f"shapes do not fit: {small} elements for {large}"
+            raise self.refused(said, where, "correct the operands' shapes")
+        return bool(_ANALYZER.can_prove(small <= large))
+
+    def refused(self, what: str, where: str, fix: str) -> TvmlabError:
+        """Make the error of what never can be right."""
+        return (CompileError if self.check else ModelError)(what, where=where, fix=fix)
+
+    def uncast(self, indices: relax.Expr) -> relax.Expr:
+        """See through a cast of integers to fewer bits, which makes other indices of large ones."""
+        cast = self.value(indices)
+        if not _calls(cast, "astype"):
+            return indices
+        before, after = (tvm.DataType(str(one.ty.dtype)) for one in (cast.args[0], cast))
+        integers = str(before).startswith("int") and str(after).startswith("int")
+        return cast.args[0] if integers and before.bits > after.bits else indices
 
     def unmoved(self, indices: relax.Expr, extents: Sequence[Any]) -> relax.Expr:
         """See through ``where(i < 0, i + extent, i)``, which lets through twice the range."""
@@ -187,19 +259,6 @@ class _Rewriter(relax.PyExprMutator):  # type: ignore[misc]
 
 
 # What becomes of indices
-
-
-def _constant(indices: ir.GenericConst, sizes: Sequence[Any], where: str) -> relax.Expr:
-    values = indices.value.numpy()
-    whole, high = values.astype("int64"), np.array(sizes if len(sizes) > 1 else sizes[0])
-    outside = (values >= high) | (values < -high if values.dtype.kind == "i" else False)
-    if np.any(outside):
-        raise CompileError(
-            f"the index {values[outside].flat[0]} is out of range", where=where, fix=_advice(sizes)
-        )
-    if not np.any(whole < 0):
-        return indices
-    return relax.const(np.where(whole < 0, whole + high, whole), "int64")
 
 
 def _checked(
@@ -273,18 +332,6 @@ def _advice(extents: Sequence[Any]) -> str:
     last = [_ANALYZER.simplify(tirx.const(0, "int64") + extent - 1) for extent in extents]
     ranges = [f"-{extent} to {end}" for extent, end in zip(extents, last, strict=True)]
     return f"give indices from {' and from '.join(dict.fromkeys(ranges))}"
-
-
-def _fit(small: Any, large: Any, where: str) -> bool:
-    """Say whether sizes are known to fit; refuse those that cannot."""
-    small, large = (tirx.const(0, "int64") + size for size in (small, large))
-    if _ANALYZER.can_prove(small > large):
-        raise CompileError(
-            f"shapes do not fit: {small} elements for {large}",
-            where=where,
-            fix="correct the operands' shapes",
-        )
-    return bool(_ANALYZER.can_prove(small <= large))
 
 
 def _static(size: Any) -> int | None:
@@ -412,12 +459,17 @@ def _index_tensor(rewriter: _Rewriter, call: relax.Call) -> relax.Expr:
 def _index_put(rewriter: _Rewriter, call: relax.Call) -> relax.Expr:
     (data, _, values), found = call.args, _fields(rewriter, call)
     shapes = _dims(data, *found)
-    if shapes is None:
+    if shapes is None or not rewriter.check:
         return call
-    checked = _each(rewriter, found, shapes, "index_put")
-    # Upstream's loop reads one value for each index.
-    values = rewriter.builder_.emit(op.broadcast_to(values, _broadcast(shapes[1:])))
-    return op.index_put(data, relax.Tuple(checked), values, bool(call.attrs.accumulate))
+    emit, whole = rewriter.builder_.emit, _broadcast(shapes[1:])
+    # Upstream's loop reads one value for each index, and its threads add to one element at once.
+    places = [
+        emit(op.broadcast_to(indices, whole))
+        for indices in _each(rewriter, found, shapes, "index_put")
+    ]
+    values = emit(op.broadcast_to(values, whole))
+    reduction = "add" if call.attrs.accumulate else "update"
+    return op.scatter_nd(data, emit(op.stack(places, -1)), values, reduction)
 
 
 def _fields(rewriter: _Rewriter, call: relax.Call) -> list[relax.Expr]:
@@ -480,7 +532,7 @@ def _nll_loss(rewriter: _Rewriter, call: relax.Call) -> relax.Expr:
     looked = emit(op.where(spared, relax.const(0, kind), targets))
     axis = min(len(shapes[0]) - 1, 1)
     where = f"nll_loss, axis {axis} of {shapes[0]}"
-    checked = rewriter.within(_not_below_zero(rewriter, looked), [shapes[0][axis]], where)
+    checked = rewriter.within(not_below_zero(looked, emit), [shapes[0][axis]], where)
     targets = emit(op.where(spared, targets, emit(op.astype(checked, kind))))
     return relax.Call(call.op, [data, targets, *rest], call.attrs)
 
@@ -492,7 +544,7 @@ def _reverse_sequence(rewriter: _Rewriter, call: relax.Call) -> relax.Expr:
         return call
     axis = int(call.attrs.seq_axis)
     where, kind = f"reverse_sequence, axis {axis} of {shapes[0]}", str(lengths.ty.dtype)
-    lengths = rewriter.within(_not_below_zero(rewriter, lengths), [shapes[0][axis] + 1], where)
+    lengths = rewriter.within(not_below_zero(lengths, rewriter.builder_.emit), [shapes[0][axis] + 1], where)
     lengths = rewriter.builder_.emit(op.astype(lengths, kind))
     return relax.Call(call.op, [data, lengths], call.attrs)
 
@@ -508,19 +560,9 @@ def _regions(rewriter: _Rewriter, call: relax.Call) -> relax.Expr:
         emit(op.strided_slice(regions, [1], [start], [end])) for start, end in ((0, 1), (1, 5))
     )
     where = f"{call.op.name.removeprefix('relax.')}, pictures of {shapes[0]}"
-    numbers = _not_below_zero(rewriter, emit(op.astype(batch, "int64")))
+    numbers = not_below_zero(emit(op.astype(batch, "int64")), emit)
     checked = emit(op.astype(rewriter.within(numbers, [shapes[0][0]], where), kind))
     return relax.Call(call.op, [data, emit(op.concat([checked, corners], 1))], call.attrs)
-
-
-def _not_below_zero(rewriter: _Rewriter, indices: relax.Expr) -> relax.Expr:
-    """Make indices below zero as large as can be, so that the check refuses them."""
-    kind = str(indices.ty.dtype)
-    if kind.startswith("u"):
-        return indices
-    emit = rewriter.builder_.emit
-    below = emit(op.less(indices, relax.const(0, kind)))
-    return emit(op.where(below, relax.const(np.iinfo(kind).max, kind), indices))
 
 
 _OPERATORS: dict[str, Callable[[_Rewriter, relax.Call], relax.Expr]] = {

@@ -13,6 +13,7 @@ from ..indices import NormalizeIndices
 from ..signature import OUTPUT_NAMES
 from . import pt2e
 from .shapes import Shapes
+from .torch_indices import CONVERTERS
 
 __all__ = ["import_program"]
 
@@ -64,7 +65,7 @@ def import_program(program: Any, shapes: Shapes | None, *, keep_params: bool = F
                     program,
                     keep_params_as_input=keep_params,
                     unwrap_unit_return_tuple=True,
-                    custom_convert_map=pt2e.converters(program),
+                    custom_convert_map={**CONVERTERS, **pt2e.converters(program)},
                 )
             )
             mod = NormalizeIndices()(mod)
