@@ -74,9 +74,7 @@ class CheckIndices:
         return _rewritten(mod, check=True)
 
 
-def not_below_zero(
-    indices: relax.Expr, emit: Callable[[relax.Expr], relax.Var]
-) -> relax.Expr:
+def not_below_zero(indices: relax.Expr, emit: Callable[[relax.Expr], relax.Var]) -> relax.Expr:
     """Make indices below zero as large as can be, where the source refuses them, too.
 
     Parameters
@@ -161,8 +159,7 @@ class _Rewriter(relax.PyExprMutator):  # type: ignore[misc]
             indices = not_below_zero(indices, self.builder_.emit)
         if not self.check or indices.ty.shape is None:
             return indices
-        target = tvm.target.Target.current(allow_none=True)
-        make = _checked if target is None or "cpu" in target.keys else _clipped
+        make = _checked if _on_cpu() else _clipped
         made = self.builder_.call_te(
             lambda values, extents, fits: make(values, extents, fits, where, mode),
             indices,
@@ -190,7 +187,7 @@ class _Rewriter(relax.PyExprMutator):  # type: ignore[misc]
         """Say whether sizes are known to fit; refuse those that cannot."""
         small, large = (tirx.const(0, "int64") + size for size in (small, large))
         if _ANALYZER.can_prove(small > large):
-            said = f"shapes do not fit: {small} elements for {large}"
+            said = f"shapes do not fit: {_said(small)} elements for {_said(large)}"
             raise self.refused(said, where, "correct the operands' shapes")
         return bool(_ANALYZER.can_prove(small <= large))
 
@@ -329,13 +326,26 @@ def _error(what: str, where: str, extents: Sequence[Any] = ()) -> tuple[list[str
 
 
 def _advice(extents: Sequence[Any]) -> str:
-    last = [_ANALYZER.simplify(tirx.const(0, "int64") + extent - 1) for extent in extents]
-    ranges = [f"-{extent} to {end}" for extent, end in zip(extents, last, strict=True)]
+    names = [(_static(extent), _said(extent)) for extent in extents]
+    ranges = [f"-{name} to {name + ' - 1' if n is None else n - 1}" for n, name in names]
     return f"give indices from {' and from '.join(dict.fromkeys(ranges))}"
 
 
 def _static(size: Any) -> int | None:
     return int(size) if isinstance(size, (int, tirx.IntImm)) else None
+
+
+def _plain(sizes: Sequence[Any]) -> str:
+    return f"[{', '.join(map(_said, sizes))}]"
+
+
+def _said(size: Any) -> str:
+    return str(size if _static(size) is None else _static(size))
+
+
+def _on_cpu() -> bool:
+    target = tvm.target.Target.current(allow_none=True)
+    return target is None or "cpu" in target.keys
 
 
 def _calls(expr: Any, name: str) -> bool:
@@ -375,7 +385,7 @@ def _take(rewriter: _Rewriter, call: relax.Call) -> relax.Expr:
     if shapes is None or mode == "nan":
         return call
     axis = 0 if call.attrs.axis is None else int(call.attrs.axis)
-    extent, where = shapes[0][axis], f"take, axis {axis} of {shapes[0]}"
+    extent, where = shapes[0][axis], f"take, axis {axis} of {_plain(shapes[0])}"
     if mode in ("clip", "wrap"):
         if not rewriter.check or _ANALYZER.can_prove(extent >= 1):
             return call
@@ -403,7 +413,7 @@ def _gather_elements(rewriter: _Rewriter, call: relax.Call) -> relax.Expr:
         return call
     axis = int(call.attrs.axis) % len(shapes[0])
     fits = [(b, a) for k, (a, b) in enumerate(zip(*shapes, strict=True)) if k != axis]
-    where = f"gather_elements, axis {axis} of {shapes[0]}"
+    where = f"gather_elements, axis {axis} of {_plain(shapes[0])}"
     checked = rewriter.within(indices, [shapes[0][axis]], where, fits)
     return op.gather_elements(data, checked, axis)
 
@@ -415,7 +425,7 @@ def _gather_nd(rewriter: _Rewriter, call: relax.Call) -> relax.Expr:
         return call
     of, by = shapes
     extents = of[batch : batch + int(by[-1])]
-    where = f"gather_nd of {of}, {batch} axes of batches"
+    where = f"gather_nd of {_plain(of)}, {batch} axes of batches"
     checked = rewriter.within(indices, extents, where, _equal(by[:batch], of[:batch]))
     return op.gather_nd(data, checked, batch)
 
@@ -430,7 +440,7 @@ def _scatter_elements(rewriter: _Rewriter, call: relax.Call) -> relax.Expr:
     fits = [(by[k], of[k]) for k in range(len(of)) if k != axis]
     # Upstream's loop over the other axes takes the places of those that are larger in the data.
     fits += [(of[k], by[k]) for k in range(1, len(of)) if k not in (axis, axis + 1)]
-    where = f"scatter_elements, axis {axis} of {of}"
+    where = f"scatter_elements, axis {axis} of {_plain(of)}"
     checked = rewriter.within(indices, [of[axis]], where, fits + _equal(by, new))
     return op.scatter_elements(data, checked, updates, axis, str(call.attrs.reduction))
 
@@ -442,7 +452,7 @@ def _scatter_nd(rewriter: _Rewriter, call: relax.Call) -> relax.Expr:
         return call
     of, by, new = shapes
     many = int(by[-1])
-    where = f"scatter_nd of {of}"
+    where = f"scatter_nd of {_plain(of)}"
     fits = _equal([*by[:-1], *of[many:]], new)
     checked = rewriter.within(indices, of[:many], where, fits)
     return op.scatter_nd(data, checked, updates, str(call.attrs.reduction))
@@ -494,7 +504,7 @@ def _each(
         pairs = zip(reversed(shape), reversed(whole), strict=False)
         fits = [pair for pair in pairs if _static(pair[0]) != 1]
         fits += [(b, a) for a, b in fits]
-        where = f"{name}, axis {axis} of {of}"
+        where = f"{name}, axis {axis} of {_plain(of)}"
         checked.append(rewriter.within(indices, [of[axis]], where, fits))
     return checked
 
@@ -509,17 +519,70 @@ def _broadcast(shapes: Sequence[Sequence[Any]]) -> list[Any]:
 
 
 def _dynamic_strided_slice(rewriter: _Rewriter, call: relax.Call) -> relax.Expr:
-    """Move where a slice begins into the tensor: upstream limits one side alone."""
-    data, begin, end, strides = call.args
-    if not rewriter.check:
+    """Slice as ONNX does; upstream's loop makes shapes below zero and divides by zero."""
+    data, builder = call.args[0], rewriter.builder_
+    shapes = _dims(data)
+    if shapes is None or not rewriter.check or not _on_cpu():
         return call
-    emit, zero = rewriter.builder_.emit, relax.const(0, "int64")
-    sizes = emit(op.shape_to_tensor(emit(op.shape_of(data))))
-    from_end = emit(op.add(begin, emit(op.where(emit(op.less(begin, zero)), sizes, zero))))
-    # What begins before the first element of a slice backwards is empty, and is to stay so.
-    first = emit(op.where(emit(op.less(strides, zero)), begin, zero))
-    begin = emit(op.where(emit(op.less(from_end, zero)), first, from_end))
-    return op.dynamic_strided_slice(data, begin, end, strides)
+    ndim, where = len(shapes[0]), f"dynamic_strided_slice of {_plain(shapes[0])}"
+    places = builder.emit(
+        builder.call_te(
+            lambda sizes, *given: _slices(sizes, given, where),
+            list(shapes[0]),
+            *call.args[1:],
+            primfunc_name_hint="slice_places",
+        )
+    )
+    sizes = builder.emit(op.squeeze(builder.emit(op.strided_slice(places, [0], [2], [3])), [0]))
+    shape = builder.emit(op.tensor_to_shape(sizes))
+    new = [tirx.Var(f"size_{k}", "int64") for k in range(ndim)]
+    builder.match_cast(shape, relax.ShapeType(new))
+
+    def sliced(values: te.Tensor, places: te.Tensor, sizes: Sequence[Any]) -> te.Tensor:
+        def pick(*at: Any) -> Any:
+            return values(*(places(0, k) + places(1, k) * i for k, i in enumerate(at)))
+
+        return te.compute(sizes, pick, name="dynamic_strided_slice")
+
+    return builder.call_te(sliced, data, places, new, primfunc_name_hint="dynamic_strided_slice")
+
+
+def _slices(sizes: Sequence[Any], given: Sequence[te.Tensor], where: str) -> te.Tensor:
+    """Compute the beginning, the stride and the length of a slice of each axis."""
+
+    def body(inputs: Any, outputs: Any) -> Any:
+        begins, ends, strides = inputs
+        with IRBuilder() as builder:
+            with T.serial(0, 1):
+                for axis, size in enumerate(sizes):
+                    size, most = tirx.Cast("int64", size), tirx.const(1 << 62, "int64")
+                    begin, end, stride = (
+                        tirx.BufferLoad(one, [axis]) for one in (begins, ends, strides)
+                    )
+                    with T.Assert(stride != 0, *_error("a slice has the step 0", where)):
+                        pass
+                    begin, end = (_moved(one, size, "") for one in (begin, end))
+                    last = size - 1
+                    forwards = stride > 0
+                    begin = tirx.Select(
+                        forwards, _limited(begin, 0, size), _limited(begin, 0, last)
+                    )
+                    end = tirx.Select(forwards, _limited(end, 0, size), _limited(end, -1, last))
+                    stride = tirx.max(tirx.min(stride, most), -most)
+                    span = tirx.Select(forwards, end - begin, begin - end)
+                    step = tirx.Select(forwards, stride, -stride)
+                    length = tirx.max(tirx.floordiv(span + step - 1, step), tirx.const(0, "int64"))
+                    for row, value in enumerate((begin, stride, length)):
+                        T.buffer_store(outputs[0], value, [row, axis])
+            return builder.get()
+
+    shape = (3, len(sizes))
+    out = tirx.decl_buffer(shape, "int64", "places", layout=None)
+    return te.extern([shape], list(given), body, "slice_places", "int64", out_buffers=[out])
+
+
+def _limited(value: Any, low: int, high: Any) -> Any:
+    return tirx.min(tirx.max(value, tirx.const(low, "int64")), high)
 
 
 def _nll_loss(rewriter: _Rewriter, call: relax.Call) -> relax.Expr:
@@ -531,7 +594,7 @@ def _nll_loss(rewriter: _Rewriter, call: relax.Call) -> relax.Expr:
     spared = emit(op.equal(targets, relax.const(int(call.attrs.ignore_index), kind)))
     looked = emit(op.where(spared, relax.const(0, kind), targets))
     axis = min(len(shapes[0]) - 1, 1)
-    where = f"nll_loss, axis {axis} of {shapes[0]}"
+    where = f"nll_loss, axis {axis} of {_plain(shapes[0])}"
     checked = rewriter.within(not_below_zero(looked, emit), [shapes[0][axis]], where)
     targets = emit(op.where(spared, targets, emit(op.astype(checked, kind))))
     return relax.Call(call.op, [data, targets, *rest], call.attrs)
@@ -543,8 +606,10 @@ def _reverse_sequence(rewriter: _Rewriter, call: relax.Call) -> relax.Expr:
     if shapes is None or not rewriter.check:
         return call
     axis = int(call.attrs.seq_axis)
-    where, kind = f"reverse_sequence, axis {axis} of {shapes[0]}", str(lengths.ty.dtype)
-    lengths = rewriter.within(not_below_zero(lengths, rewriter.builder_.emit), [shapes[0][axis] + 1], where)
+    where, kind = f"reverse_sequence, axis {axis} of {_plain(shapes[0])}", str(lengths.ty.dtype)
+    lengths = rewriter.within(
+        not_below_zero(lengths, rewriter.builder_.emit), [shapes[0][axis] + 1], where
+    )
     lengths = rewriter.builder_.emit(op.astype(lengths, kind))
     return relax.Call(call.op, [data, lengths], call.attrs)
 
@@ -559,7 +624,7 @@ def _regions(rewriter: _Rewriter, call: relax.Call) -> relax.Expr:
     batch, corners = (
         emit(op.strided_slice(regions, [1], [start], [end])) for start, end in ((0, 1), (1, 5))
     )
-    where = f"{call.op.name.removeprefix('relax.')}, pictures of {shapes[0]}"
+    where = f"{call.op.name.removeprefix('relax.')}, pictures of {_plain(shapes[0])}"
     numbers = not_below_zero(emit(op.astype(batch, "int64")), emit)
     checked = emit(op.astype(rewriter.within(numbers, [shapes[0][0]], where), kind))
     return relax.Call(call.op, [data, emit(op.concat([checked, corners], 1))], call.attrs)

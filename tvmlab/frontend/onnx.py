@@ -124,7 +124,9 @@ def import_proto(
             imported = from_onnx(
                 onnx_pads.explicit(model, sizes), shape_dict=sizes, keep_params_in_input=keep_params
             )
-            imported = tvm.transform.Sequential([RaiseLimits(), RaisePads(), NormalizeIndices()])(imported)
+            imported = tvm.transform.Sequential([RaiseLimits(), RaisePads(), NormalizeIndices()])(
+                imported
+            )
             names = [value.name for value in model.graph.output]
             imported["main"] = imported["main"].with_attr(OUTPUT_NAMES, names)
             if qdq.quantized(model):
