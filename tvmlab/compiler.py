@@ -318,7 +318,7 @@ def checked(mod: IRModule) -> IRModule:
     tvm.ir.IRModule
         Relay's operators expanded into Relax's, and `tvmlab.indices.CheckIndices` applied.
     """
-    passes = [CheckIndices()]
+    passes: list[Any] = [CheckIndices()]
     if dialect.any_expansion():  # else no module can hold one, and Relay's layer stays unloaded
         from .relay.expand import ExpandRelayOperators, has_relay_operators
 

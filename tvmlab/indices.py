@@ -353,7 +353,7 @@ def _calls(expr: Any, name: str) -> bool:
 
 
 def _same(one: Any, other: Any) -> bool:
-    return one.same_as(other) or tvm_ffi.structural_equal(one, other)
+    return bool(one.same_as(other) or tvm_ffi.structural_equal(one, other))
 
 
 def _number(expr: Any) -> int | None:

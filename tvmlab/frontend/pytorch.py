@@ -68,7 +68,8 @@ def import_program(program: Any, shapes: Shapes | None, *, keep_params: bool = F
                     custom_convert_map={**CONVERTERS, **pt2e.converters(program)},
                 )
             )
-            mod = NormalizeIndices()(mod)
+            normalize: Any = NormalizeIndices()
+            mod = normalize(mod)
             if all(isinstance(name, str) for name in names):  # else some are constants, or None
                 mod["main"] = mod["main"].with_attr(OUTPUT_NAMES, list(names))
             return mod
