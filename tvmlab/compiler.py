@@ -17,6 +17,7 @@ from .batch_norm import FoldBatchNorm
 from .entry import with_main
 from .errors import CompileError, TargetError, TvmlabError
 from .executable import Executable
+from .indices import CheckIndices
 from .schedule import STEPS, Summary, Tally, Tuned, schedule_passes
 from .signature import Signature
 from .target import as_target, split_target
@@ -25,7 +26,7 @@ from .target_text import spelled
 if TYPE_CHECKING:
     from .tuning.records.records import Records
 
-__all__ = ["compile", "cut", "simplify", "upstream", "with_public_main"]
+__all__ = ["checked", "compile", "cut", "simplify", "upstream", "with_public_main"]
 
 
 def compile(
@@ -184,7 +185,7 @@ def _prepare(
 ) -> tuple[IRModule, tvm.transform.Pass]:
     """Take a module to where the rest of the way is upstream's; name that rest."""
     if not schedule:
-        return mod, relax.pipeline.default_build_pipeline()
+        return checked(mod), relax.pipeline.default_build_pipeline()
     mod = simplify(mod)
     if target.kind.name != "llvm":
         return mod, upstream(target)
@@ -268,8 +269,8 @@ def simplify(mod: IRModule) -> IRModule:
     Returns
     -------
     tvm.ir.IRModule
-        Relay's operators expanded into Relax's, batch normalization folded, constant expressions
-        computed, dead bindings removed.
+        Relay's operators expanded into Relax's, indices checked, batch normalization folded,
+        constant expressions computed, dead bindings removed.
     """
     passes = [
         relax.transform.CanonicalizeBindings(),
@@ -277,6 +278,23 @@ def simplify(mod: IRModule) -> IRModule:
         relax.transform.FoldConstant(),
         relax.transform.DeadCodeElimination(),
     ]
+    return tvm.transform.Sequential(passes)(checked(mod))
+
+
+def checked(mod: IRModule) -> IRModule:
+    """Check the indices of a module: no index that a call brings leaves its tensor.
+
+    Parameters
+    ----------
+    mod : tvm.ir.IRModule
+        Any module.
+
+    Returns
+    -------
+    tvm.ir.IRModule
+        Relay's operators expanded into Relax's, and `tvmlab.indices.CheckIndices` applied.
+    """
+    passes: list[Any] = [CheckIndices()]
     if dialect.any_expansion():  # else no module can hold one, and Relay's layer stays unloaded
         from .relay.expand import ExpandRelayOperators, has_relay_operators
 

@@ -17,6 +17,7 @@ __all__ = [
     "DataError",
     "InputError",
     "ModelError",
+    "OutOfRangeError",
     "PackageError",
     "RecordError",
     "RelayError",
@@ -100,6 +101,10 @@ class RelayError(ModelError):
 
 class InputError(TvmlabError):
     """A call's inputs do not fit the function: name, count, shape or dtype."""
+
+
+class OutOfRangeError(InputError, IndexError):
+    """An index in a call's inputs is outside the axis that it indexes."""
 
 
 class TargetError(TvmlabError):

@@ -20,6 +20,7 @@ from tvm.ir import IRModule
 from .._telling import telling
 from ..errors import ModelError, ShapeError, UnsupportedOperatorError
 from ..extras import need
+from ..indices import NormalizeIndices
 from ..signature import OUTPUT_NAMES
 from . import onnx_pads, qdq, qoperator
 from .limits import RaiseLimits
@@ -123,7 +124,9 @@ def import_proto(
             imported = from_onnx(
                 onnx_pads.explicit(model, sizes), shape_dict=sizes, keep_params_in_input=keep_params
             )
-            imported = tvm.transform.Sequential([RaiseLimits(), RaisePads()])(imported)
+            imported = tvm.transform.Sequential([RaiseLimits(), RaisePads(), NormalizeIndices()])(
+                imported
+            )
             names = [value.name for value in model.graph.output]
             imported["main"] = imported["main"].with_attr(OUTPUT_NAMES, names)
             if qdq.quantized(model):

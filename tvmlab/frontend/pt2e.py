@@ -21,7 +21,7 @@ from tvm import relax
 
 from ..errors import ModelError, UnsupportedOperatorError
 
-__all__ = ["LIBRARY", "SUPPORTED", "converters"]
+__all__ = ["LIBRARY", "SUPPORTED", "arguments", "converters"]
 
 LIBRARY = "quantized_decomposed"
 #: What is imported, for errors.
@@ -81,7 +81,7 @@ class _Converter:
 
     def __call__(self, node: Any, importer: Any) -> Any:
         """Emit the operator of a node, called by upstream's importer."""
-        given = _arguments(node)
+        given = arguments(node)
         dtype = str(given["dtype"]).removeprefix("torch.")
         scale, zero = self.parameters(node, given, dtype)
         axis = self.axis(node, given, scale, zero)
@@ -185,8 +185,8 @@ class _Converter:
         return bool(data.size and made.min() >= low and made.max() <= high)
 
 
-def _arguments(node: Any) -> dict[str, Any]:
-    """Give a node's arguments by the names of its operator's schema."""
+def arguments(node: Any) -> dict[str, Any]:
+    """Return a node's arguments by the names of its operator's schema."""
     names = [argument.name for argument in node.target._schema.arguments]
     return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
 

@@ -9,9 +9,11 @@ from tvm.ir import IRModule
 
 from .._telling import telling
 from ..errors import ModelError, ShapeError, UnsupportedOperatorError
+from ..indices import NormalizeIndices
 from ..signature import OUTPUT_NAMES
 from . import pt2e
 from .shapes import Shapes
+from .torch_indices import CONVERTERS
 
 __all__ = ["import_program"]
 
@@ -63,9 +65,11 @@ def import_program(program: Any, shapes: Shapes | None, *, keep_params: bool = F
                     program,
                     keep_params_as_input=keep_params,
                     unwrap_unit_return_tuple=True,
-                    custom_convert_map=pt2e.converters(program),
+                    custom_convert_map={**CONVERTERS, **pt2e.converters(program)},
                 )
             )
+            normalize: Any = NormalizeIndices()
+            mod = normalize(mod)
             if all(isinstance(name, str) for name in names):  # else some are constants, or None
                 mod["main"] = mod["main"].with_attr(OUTPUT_NAMES, list(names))
             return mod

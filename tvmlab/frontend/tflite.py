@@ -9,6 +9,7 @@ from tvm.ir import IRModule
 
 from ..errors import ModelError, ShapeError, UnsupportedOperatorError
 from ..extras import need
+from ..indices import NormalizeIndices
 from ..signature import OUTPUT_NAMES
 from .shapes import Shapes
 
@@ -61,7 +62,8 @@ def import_bytes(data: bytes, shapes: Shapes | None, *, where: str) -> IRModule:
             if quantized(model):
                 main = main.with_attr("qnn.rounding", "TFLITE")
             mod["main"] = main
-            return mod
+            normalize: Any = NormalizeIndices(from_end=False)
+            return normalize(mod)
     except ModelError as error:
         place = f"{where}: {error.where}" if error.where else where
         raise type(error)(error.what, where=place, fix=error.fix) from error.__cause__

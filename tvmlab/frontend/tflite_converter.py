@@ -72,6 +72,16 @@ class QuantizedConverter(OperatorConverter):  # type: ignore[misc]
             kind: self._named(kind, convert) for kind, convert in self.convert_map.items()
         }
 
+    def convert_gather_nd(self, op: Any) -> relax.Expr:
+        """Convert GATHER_ND; upstream transposes the coordinates, as Relay had them."""
+        data, indices = map(self.get_tensor_expr, self.get_input_tensors(op))
+        return relax.op.gather_nd(data, relax.op.astype(indices, "int64"))
+
+    def convert_embedding_lookup(self, op: Any) -> relax.Expr:
+        """Convert EMBEDDING_LOOKUP; upstream takes the two operands for each other."""
+        indices, data = map(self.get_tensor_expr, self.get_input_tensors(op))
+        return relax.op.take(data, indices, 0)
+
     def _named(self, kind: str, convert: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a conversion so that whatever goes wrong in it names the operator."""
 
