@@ -370,7 +370,7 @@ def relay(call: str) -> tvm.IRModule:
 
 BY_RELAY: dict[str, tuple[str, Call]] = {
     "clip": ("take(%x, %i, axis=0)", lambda x, i: np.take(x, i, 0, mode="clip")),
-    "wrap": ('take(%x, %i, axis=0, mode="wrap")', lambda x, i: np.take(x, i, 0, mode="wrap")),
+    "wrap": ('take(%x, %i, axis=0, mode="wrap")', lambda x, i: x[i % len(x)]),
     "fast": ('take(%x, %i, axis=0, mode="fast")', lambda x, i: np.take(x, i, 0)),
     "flat": ('take(%x, %i, mode="fast")', np.take),
     "gather": ("gather(%x, %i, axis=0)", lambda x, i: np.take_along_axis(x, i, 0)),

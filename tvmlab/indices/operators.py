@@ -1,0 +1,308 @@
+"""The operators that index, each with a function that checks its indices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import tvm
+from tvm import ir, relax, te, tirx
+from tvm.relax import op
+
+from .loops import ANALYZER, plain, slice_places, static
+
+__all__ = ["OPERATORS", "Fits", "not_below_zero", "on_cpu"]
+
+#: Sizes of which the first must not be larger than the second.
+Fits = Sequence[tuple[Any, Any]]
+
+
+class Rewriter(Protocol):
+    """What a function of the table may ask of the rewriter of the graph."""
+
+    check: bool
+    builder_: relax.BlockBuilder
+
+    def value(self, expr: Any) -> Any: ...
+
+    def within(
+        self,
+        indices: relax.Expr,
+        extents: Sequence[Any],
+        where: str,
+        fits: Fits = (),
+        mode: str = "",
+    ) -> relax.Expr: ...
+
+
+def not_below_zero(indices: relax.Expr, emit: Callable[[relax.Expr], relax.Var]) -> relax.Expr:
+    """Make indices below zero as large as can be, where the source refuses them, too.
+
+    Parameters
+    ----------
+    indices : tvm.relax.Expr
+        A tensor of integers.
+    emit : callable
+        Binds an expression to a variable, such as ``BlockBuilder.emit``.
+
+    Returns
+    -------
+    tvm.relax.Expr
+        The indices, which `CheckIndices` refuses where they were below zero.
+    """
+    kind = str(indices.ty.dtype)
+    if kind.startswith("u"):
+        return indices
+    if isinstance(indices, ir.GenericConst) and not np.any(indices.value.numpy() < 0):
+        return indices
+    below = emit(op.less(indices, relax.const(0, kind)))
+    return emit(op.where(below, relax.const(np.iinfo(kind).max, kind), indices))
+
+
+def on_cpu() -> bool:
+    """Say whether the current target is a CPU, whose kernels can raise errors."""
+    target = tvm.target.Target.current(allow_none=True)
+    return target is None or "cpu" in target.keys
+
+
+def _dims(*values: relax.Expr) -> list[list[Any]] | None:
+    """Give shapes; None where one is not known, so that no loop can be made of the operator."""
+    shapes = [value.ty.shape for value in values]
+    if not all(isinstance(shape, relax.ShapeExpr) for shape in shapes):
+        return None
+    return [list(shape.values) for shape in shapes]
+
+
+def _equal(one: Sequence[Any], other: Sequence[Any]) -> list[tuple[Any, Any]]:
+    pairs = list(zip(one, other, strict=True))
+    return [*pairs, *((b, a) for a, b in pairs)]
+
+
+def _take(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
+    (data, indices), mode = call.args, str(call.attrs.mode)
+    shapes = _dims(data)
+    if shapes is None or mode == "nan":
+        return call
+    axis = 0 if call.attrs.axis is None else int(call.attrs.axis)
+    extent, where = shapes[0][axis], f"take, axis {axis} of {plain(shapes[0])}"
+    if mode in ("clip", "wrap"):
+        if not rewriter.check or ANALYZER.can_prove(extent >= 1):
+            return call
+    else:
+        mode = ""
+    if ir.is_prim_expr(indices):
+        indices = _scalar(rewriter, indices)
+    checked = rewriter.within(indices, [extent], where, mode=mode)
+    # Every index is inside now. Upstream warns of the mode "fast".
+    kept = str(call.attrs.mode) if not rewriter.check else "clip"
+    return op.take(data, checked, call.attrs.axis, kept)
+
+
+def _scalar(rewriter: Rewriter, number: Any) -> relax.Expr:
+    if isinstance(number, tirx.IntImm):
+        return relax.const(int(number), "int64")
+    tensor = rewriter.builder_.emit(op.shape_to_tensor(relax.ShapeExpr([number])))
+    return rewriter.builder_.emit(op.reshape(tensor, []))
+
+
+def _gather_elements(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
+    data, indices = call.args
+    shapes = _dims(data, indices)
+    if shapes is None:
+        return call
+    axis = int(call.attrs.axis) % len(shapes[0])
+    fits = [(b, a) for k, (a, b) in enumerate(zip(*shapes, strict=True)) if k != axis]
+    where = f"gather_elements, axis {axis} of {plain(shapes[0])}"
+    checked = rewriter.within(indices, [shapes[0][axis]], where, fits)
+    return op.gather_elements(data, checked, axis)
+
+
+def _gather_nd(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
+    (data, indices), batch = call.args, int(call.attrs.batch_dims)
+    shapes = _dims(data, indices)
+    if shapes is None:
+        return call
+    of, by = shapes
+    extents = of[batch : batch + int(by[-1])]
+    where = f"gather_nd of {plain(of)}, {batch} axes of batches"
+    checked = rewriter.within(indices, extents, where, _equal(by[:batch], of[:batch]))
+    return op.gather_nd(data, checked, batch)
+
+
+def _scatter_elements(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
+    data, indices, updates = call.args
+    shapes = _dims(data, indices, updates)
+    if shapes is None:
+        return call
+    of, by, new = shapes
+    axis = int(call.attrs.axis) % len(of)
+    fits = [(by[k], of[k]) for k in range(len(of)) if k != axis]
+    # Upstream's loop over the other axes takes the places of those that are larger in the data.
+    fits += [(of[k], by[k]) for k in range(1, len(of)) if k not in (axis, axis + 1)]
+    where = f"scatter_elements, axis {axis} of {plain(of)}"
+    checked = rewriter.within(indices, [of[axis]], where, fits + _equal(by, new))
+    return op.scatter_elements(data, checked, updates, axis, str(call.attrs.reduction))
+
+
+def _scatter_nd(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
+    data, indices, updates = call.args
+    shapes = _dims(data, indices, updates)
+    if shapes is None:
+        return call
+    of, by, new = shapes
+    many = int(by[-1])
+    where = f"scatter_nd of {plain(of)}"
+    fits = _equal([*by[:-1], *of[many:]], new)
+    checked = rewriter.within(indices, of[:many], where, fits)
+    return op.scatter_nd(data, checked, updates, str(call.attrs.reduction))
+
+
+def _index_tensor(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
+    data, found = call.args[0], _fields(rewriter, call)
+    shapes = _dims(data, *found)
+    if shapes is None:
+        return call
+    return op.index_tensor(data, _each(rewriter, found, shapes, "index_tensor"))
+
+
+def _index_put(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
+    (data, _, values), found = call.args, _fields(rewriter, call)
+    shapes = _dims(data, *found)
+    if shapes is None or not rewriter.check:
+        return call
+    emit, whole = rewriter.builder_.emit, _broadcast(shapes[1:])
+    # Upstream's loop reads one value for each index, and its threads add to one element at once.
+    places = [
+        emit(op.broadcast_to(indices, whole))
+        for indices in _each(rewriter, found, shapes, "index_put")
+    ]
+    values = emit(op.broadcast_to(values, whole))
+    reduction = "add" if call.attrs.accumulate else "update"
+    return op.scatter_nd(data, emit(op.stack(places, -1)), values, reduction)
+
+
+def _fields(rewriter: Rewriter, call: relax.Call) -> list[relax.Expr]:
+    """Give the tensors of indices of a call, one for each axis."""
+    indices = call.args[1]
+    if not isinstance(indices.ty, relax.TupleType):
+        return [indices]
+    written = rewriter.value(indices)
+    if isinstance(written, relax.Tuple):
+        return list(written.fields)
+    many = range(len(indices.ty.fields))
+    return [rewriter.builder_.emit(relax.TupleGetItem(indices, k)) for k in many]
+
+
+def _each(
+    rewriter: Rewriter, found: Sequence[relax.Expr], shapes: Sequence[Any], name: str
+) -> list[relax.Expr]:
+    of, *by = shapes
+    whole = _broadcast(by)
+    checked = []
+    for axis, (indices, shape) in enumerate(zip(found, by, strict=True)):
+        pairs = zip(reversed(shape), reversed(whole), strict=False)
+        fits = [pair for pair in pairs if static(pair[0]) != 1]
+        fits += [(b, a) for a, b in fits]
+        where = f"{name}, axis {axis} of {plain(of)}"
+        checked.append(rewriter.within(indices, [of[axis]], where, fits))
+    return checked
+
+
+def _broadcast(shapes: Sequence[Sequence[Any]]) -> list[Any]:
+    made: list[Any] = [1] * max(map(len, shapes))
+    for shape in shapes:
+        for k, size in enumerate(reversed(shape), 1):
+            if static(made[-k]) == 1:
+                made[-k] = size
+    return made
+
+
+def _dynamic_strided_slice(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
+    """Slice as ONNX does; upstream's loop makes shapes below zero and divides by zero."""
+    data, builder = call.args[0], rewriter.builder_
+    shapes = _dims(data)
+    if shapes is None or not rewriter.check or not on_cpu():
+        return call
+    ndim, where = len(shapes[0]), f"dynamic_strided_slice of {plain(shapes[0])}"
+    places = builder.emit(
+        builder.call_te(
+            lambda sizes, *given: slice_places(sizes, given, where),
+            list(shapes[0]),
+            *call.args[1:],
+            primfunc_name_hint="slice_places",
+        )
+    )
+    sizes = builder.emit(op.squeeze(builder.emit(op.strided_slice(places, [0], [2], [3])), [0]))
+    shape = builder.emit(op.tensor_to_shape(sizes))
+    new = [tirx.Var(f"size_{k}", "int64") for k in range(ndim)]
+    builder.match_cast(shape, relax.ShapeType(new))
+
+    def sliced(values: te.Tensor, places: te.Tensor, sizes: Sequence[Any]) -> te.Tensor:
+        def pick(*at: Any) -> Any:
+            return values(*(places(0, k) + places(1, k) * i for k, i in enumerate(at)))
+
+        return te.compute(sizes, pick, name="dynamic_strided_slice")
+
+    return builder.call_te(sliced, data, places, new, primfunc_name_hint="dynamic_strided_slice")
+
+
+def _nll_loss(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
+    data, targets, *rest = call.args
+    shapes = _dims(data)
+    if shapes is None or not rewriter.check:
+        return call
+    emit, kind = rewriter.builder_.emit, str(targets.ty.dtype)
+    spared = emit(op.equal(targets, relax.const(int(call.attrs.ignore_index), kind)))
+    looked = emit(op.where(spared, relax.const(0, kind), targets))
+    axis = min(len(shapes[0]) - 1, 1)
+    where = f"nll_loss, axis {axis} of {plain(shapes[0])}"
+    checked = rewriter.within(not_below_zero(looked, emit), [shapes[0][axis]], where)
+    targets = emit(op.where(spared, targets, emit(op.astype(checked, kind))))
+    return relax.Call(call.op, [data, targets, *rest], call.attrs)
+
+
+def _reverse_sequence(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
+    data, lengths = call.args
+    shapes = _dims(data)
+    if shapes is None or not rewriter.check:
+        return call
+    axis = int(call.attrs.seq_axis)
+    where, kind = f"reverse_sequence, axis {axis} of {plain(shapes[0])}", str(lengths.ty.dtype)
+    lengths = rewriter.within(
+        not_below_zero(lengths, rewriter.builder_.emit), [shapes[0][axis] + 1], where
+    )
+    lengths = rewriter.builder_.emit(op.astype(lengths, kind))
+    return relax.Call(call.op, [data, lengths], call.attrs)
+
+
+def _regions(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
+    """Check the first column of regions, the number of the picture; it is a float."""
+    data, regions = call.args
+    shapes = _dims(data)
+    if shapes is None or not rewriter.check:
+        return call
+    emit, kind = rewriter.builder_.emit, str(regions.ty.dtype)
+    batch, corners = (
+        emit(op.strided_slice(regions, [1], [start], [end])) for start, end in ((0, 1), (1, 5))
+    )
+    where = f"{call.op.name.removeprefix('relax.')}, pictures of {plain(shapes[0])}"
+    numbers = not_below_zero(emit(op.astype(batch, "int64")), emit)
+    checked = emit(op.astype(rewriter.within(numbers, [shapes[0][0]], where), kind))
+    return relax.Call(call.op, [data, emit(op.concat([checked, corners], 1))], call.attrs)
+
+
+OPERATORS: dict[str, Callable[[Rewriter, relax.Call], relax.Expr]] = {
+    "relax.take": _take,
+    "relax.gather_elements": _gather_elements,
+    "relax.gather_nd": _gather_nd,
+    "relax.index_tensor": _index_tensor,
+    "relax.index_put": _index_put,
+    "relax.scatter_elements": _scatter_elements,
+    "relax.scatter_nd": _scatter_nd,
+    "relax.dynamic_strided_slice": _dynamic_strided_slice,
+    "relax.nn.nll_loss": _nll_loss,
+    "relax.reverse_sequence": _reverse_sequence,
+    "relax.vision.roi_align": _regions,
+    "relax.vision.roi_pool": _regions,
+}
