@@ -1,0 +1,83 @@
+"""Average pooling against ONNX Runtime, bit for bit, in many windows, paddings and scales.
+
+ONNX Runtime's optimizations make QLinearAveragePool of each pool. It adds rounded real numbers, so
+that the order of the sum shows in the integers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from helpers_qnn_run import run
+from helpers_short import fresh
+from onnx import ModelProto, TensorProto, helper, numpy_helper, shape_inference
+
+import tvmlab
+from tvmlab.qnn.analysis import float_operators
+from tvmlab.qnn.transform import FakeQuantizationToInteger
+
+SIZE = (9, 32)  # a row is two vectors wide
+
+
+def pools(rng: np.random.Generator, kind: str, channels: int, count: int) -> ModelProto:
+    """Make a model of pools side by side, each between a dequantize and a quantize of its own."""
+    ends, nodes, constants, results = np.iinfo(kind), [], [], []
+    dtype = getattr(TensorProto, kind.upper())
+
+    def points(name: str) -> list[str]:
+        scale = rng.uniform(0.02, 0.1)
+        if rng.random() < 0.4:  # half-way cases abound
+            scale = 2.0 ** rng.integers(-6, -3) * rng.choice((1, 0.75, 1.25))
+        zero = rng.integers(ends.min, ends.max, dtype=kind, endpoint=True)
+        for part, value in (("s", np.float32(scale)), ("z", np.asarray(zero))):
+            constants.append(numpy_helper.from_array(np.asarray(value), f"{name}_{part}"))
+        return [f"{name}_s", f"{name}_z"]
+
+    for i in range(count):
+        window = [int(rng.integers(1, 6)), int(rng.choice((1, 2, 3, 4, 5, SIZE[1])))]
+        window = list(SIZE) if rng.random() < 0.05 else window
+        pads = [int(rng.integers(0, min(n, 4))) for n in (*window, *window)]
+        pads = [0] * 4 if rng.random() < 0.4 else pads
+        counted = int(rng.integers(2))
+        attributes: dict[str, Any] = {
+            "kernel_shape": window,
+            "strides": [int(n) for n in rng.integers(1, 4, 2)],
+            "pads": pads,
+            "count_include_pad": counted,
+            # QLinearAveragePool counts places beyond the padding, unlike ONNX.
+            "ceil_mode": 0 if counted else int(rng.integers(2)),
+        }
+        names = [f"{part}{i}" for part in ("real", "mean", "result")]
+        nodes += [
+            helper.make_node("DequantizeLinear", ["x", *points(f"x{i}")], [names[0]]),
+            helper.make_node("AveragePool", [names[0]], [names[1]], **attributes),
+            helper.make_node("QuantizeLinear", [names[1], *points(f"y{i}")], [names[2]]),
+        ]
+        results.append(helper.make_tensor_value_info(names[2], dtype, None))
+    image = helper.make_tensor_value_info("x", dtype, (1, channels, *SIZE))
+    graph = helper.make_graph(nodes, "pools", [image], results, constants)
+    sets = [helper.make_opsetid("", 17)]
+    model = helper.make_model(graph, opset_imports=sets, ir_version=8)
+    return shape_inference.infer_shapes(model)
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int8"])
+@pytest.mark.parametrize(("channels", "count", "compiled"), [(3, 120, False), (16, 24, True)])
+def test_windows_are_averaged_as_onnx_runtime_does(
+    kind: str, channels: int, count: int, compiled: bool
+) -> None:
+    rng = np.random.default_rng([fresh(0), channels, kind == "int8"])
+    model, ends = pools(rng, kind, channels, count), np.iinfo(kind)
+    image = rng.integers(ends.min, ends.max, (1, channels, *SIZE), kind, endpoint=True)
+    wanted = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": image})
+    integer = FakeQuantizationToInteger()(tvmlab.load(model))
+    assert not float_operators(integer)
+    found = [run(integer, image)[0]]
+    if compiled:
+        found += [tvmlab.compile(integer, schedule=schedule)(image) for schedule in (True, False)]
+    for each in found:
+        for node, one, other in zip(model.graph.node[1::3], each, wanted, strict=True):
+            assert np.array_equal(one, other), node
