@@ -82,7 +82,7 @@ def _rows(sch: s_tir.Schedule, block: Any, lanes: int, work: int | None) -> None
     many = any(loops.extent(sch, loop) != 1 for loop in spatial)
     if many and isinstance(size, int) and size % lanes == 0 and size > lanes:
         _, lane = sch.split(last, [None, lanes * loops.divisor(size // lanes, _VECTORS)])
-        with suppress(s_tir.ScheduleError):  # what no plain sum combines keeps its order
+        with suppress(s_tir.ScheduleError):  # a reducer that TVM does not know keeps its order
             partial = sch.rfactor(lane, rank)
     together = sch.fuse(*sch.get_loops(block)[:rank])
     if work is None or work >= loops.PARALLEL:

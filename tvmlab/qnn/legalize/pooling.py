@@ -18,9 +18,10 @@ from .scale import Scaling
 __all__ = ["avg_pool2d"]
 
 
-# A float sum depends on its order. Because the combiner is not a plain sum, `rfactor` refuses it.
+# A float sum depends on its order. TVM knows no combiner that has the new value on its left, so
+# `rfactor` refuses to sum parts first.
 _IN_ORDER = te.comm_reducer(
-    lambda x, y: x + fenced(y, float(np.finfo("float32").max)),
+    lambda x, y: fenced(y, float(np.finfo("float32").max)) + x,
     lambda dtype: tirx.const(0, dtype),
     name="sum_in_order",
 )
