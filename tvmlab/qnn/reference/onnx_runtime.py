@@ -2,8 +2,8 @@
 
 They are those of its CPU provider on x86 with FMA (MLAS). Its kernels for ARM add in fixed point.
 The tests compare bits on x86-64 with VNNI: sums and products of all pairs of uint8, differences of
-int8, uint8 and int16, quantize, matrix products, and random networks of convolutions, element-wise
-operators and pooling.
+int8, uint8 and int16, quantize, matrix products, average pools, and random networks of
+convolutions, element-wise operators and pooling.
 """
 
 from __future__ import annotations
@@ -191,7 +191,8 @@ def average(sums: Array, counts: Array, out_scale: Array, out_zero: Array) -> Ar
       Runtime's float kernel count the places up to the end of the padding, and so does
       `tvmlab.qnn.reference.pooling.avg_pool2d`. `QLinearAveragePool` counts all of the window.
     - 16 bits stay in float: the kernel depends on the processor and on the shapes and may add
-      columns first. Results can differ from these by one step.
+      columns first, and the zero point is added after the rounding. In the tests, results differ
+      from these by one step at most.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         mean = sums / counts.astype(np.float32) / out_scale

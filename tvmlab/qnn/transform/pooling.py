@@ -114,7 +114,7 @@ def _avg_pool2d(ctx: Context, call: relax.Call, var: relax.Var, asked: Asked) ->
     shape = sizes(operand.ty)
     covers = shape is not None and [shape[axis] for axis in axes] == attributes["pool_size"]
     plain = attributes["dilation"] == [1, 1] and not any(attributes["padding"])
-    narrow = ctx.stored(operand).dtype in ("int8", "uint8")
+    narrow = ctx.natural(operand).dtype in ("int8", "uint8")
     if ctx.rounding == "ONNX" and covers and plain and narrow and not attributes["out_layout"]:
         _whole(ctx, operand, axes, True, var, asked)
         return
