@@ -293,8 +293,8 @@ def pools(draw, kind):
         factor = draw(st.integers(1 << 30, HIGH) | st.sampled_from([0, 1 << 30]))
         shift = draw(st.integers(1, 41 if dtype.bytes == 1 else 49))
     elif kind == PoolKind.AVERAGE_ONNX:
-        ratio = draw(st.floats(0, 4, width=32) | st.sampled_from([0.5, 1.0, np.inf, np.nan]))
-        factor = int(np.float32(ratio).view(np.int32))
+        scale = st.floats(0, 4, width=32) | st.sampled_from([0.5, 1.0, np.inf, np.nan])
+        factor, shift = (int(np.float32(draw(scale)).view(np.int32)) for _ in range(2))
     pads = [draw(st.integers(-1, 4)) for _ in range(4)]
     image = space.image(rows, cols, channels, dtype)
     one = Pool(

@@ -269,8 +269,12 @@ class Machine:
             elif way is PoolKind.AVERAGE_TFLITE:
                 found = tflite.average(sums, counts, one.multiplier, one.shift) + one.out_zero
             else:
-                ratio = np.array(one.multiplier, np.int32).view(np.float32)
-                mean = sums.astype(np.float32) * ratio / counts.astype(np.float32)
+                scales = np.array([one.multiplier, one.shift], np.int32).view(np.float32)
+                real = np.where(inside[..., None], seen - zero, 0).astype(np.float32) * scales[0]
+                total = np.zeros(real.shape[:2] + real.shape[4:], np.float32)
+                for tap in np.ndindex(real.shape[2:4]):
+                    total = total + real[:, :, tap[0], tap[1]]
+                mean = total / counts.astype(np.float32) / scales[1]
                 found = np.rint(mean + np.float32(one.out_zero))
             found = np.where(empty, one.out_zero, found)
         found = np.clip(found, info.min, info.max).astype(np.int64)

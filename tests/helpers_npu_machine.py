@@ -181,10 +181,12 @@ class Machine:
             return np.max(inside, axis=0, initial=np.iinfo(dtype).min)
         count = padded if one.count_pad else len(inside)
         if one.kind == PoolKind.AVERAGE_ONNX:
-            sums = np.sum(inside - one.in_zero, axis=0)
-            zero, ratio = np.asarray(one.out_zero), bits(one.multiplier)
+            zero, total = np.asarray(one.out_zero), np.zeros(one.channels, np.float32)
             with np.errstate(all="ignore"):
-                return onnx_runtime.average(sums, np.asarray(max(count, 1)), ratio, zero)
+                for pixel in inside - one.in_zero:
+                    total = total + onnx_runtime.real(pixel, bits(one.multiplier))
+                counts = np.asarray(max(count, 1))
+                return onnx_runtime.average(total, counts, bits(one.shift), zero)
         if one.kind == PoolKind.AVERAGE_TFLITE:
             sums = np.sum(inside - one.in_zero, axis=0)
             found = tflite.average(sums, np.asarray(max(count, 1)), one.multiplier, one.shift)

@@ -121,8 +121,11 @@ def averaged(layer: layers.Pool, taps: list[Array], count: int) -> Array:
         counts = np.full(total.shape, count)
         return tflite.average(total, counts, layer.multiplier, layer.shift) + layer.out_zero
     if layer.kind is PoolKind.AVERAGE_ONNX:
-        ratio = np.array(layer.multiplier, np.int32).view(np.float32)
-        mean = total.astype(np.float32) * ratio / np.float32(count)
+        scales = np.array([layer.multiplier, layer.shift], np.int32).view(np.float32)
+        mean = np.float32(0)
+        for tap in taps:
+            mean = mean + (tap - layer.in_zero).astype(np.float32) * scales[0]
+        mean = mean / np.float32(count) / scales[1]
         return np.rint(mean + np.float32(layer.out_zero)).astype(np.int64)
     total = total + (count - len(taps)) * layer.out_zero
     half = count // 2 if layer.kind is PoolKind.AVERAGE_HALF else 0

@@ -157,11 +157,10 @@ class Builder:
         ]
         name = self.value((n, *size, c), self.values[source].dtype, layout)
         ratio = float(self.rng.uniform(0.5, 1.5))
-        multiplier, shift = (
-            (int(np.array(ratio, np.float32).view(np.int32)), 0)
-            if kind is PoolKind.AVERAGE_ONNX
-            else (int(ratio * 2**30), 30)
-        )
+        multiplier, shift = int(ratio * 2**30), 30
+        if kind is PoolKind.AVERAGE_ONNX:
+            scales = np.float32([ratio * 0.3, 0.3])
+            multiplier, shift = map(int, scales.view(np.int32))
         zeros = [int(z) for z in self.rng.integers(0, 9, 2)]
         self.layers.append(
             layers.Pool(

@@ -58,7 +58,8 @@ class PoolKind(IntEnum):
 
     `AVERAGE` divides the sum of the stored integers, cutting the fraction off; `AVERAGE_HALF`
     rounds it, half away from zero. `AVERAGE_TFLITE` and `AVERAGE_ONNX` average between two scales
-    (`average` in `tvmlab.qnn.reference.tflite` and `tvmlab.qnn.reference.onnx_runtime`).
+    (`average` in `tvmlab.qnn.reference.tflite` and `tvmlab.qnn.reference.onnx_runtime`);
+    `AVERAGE_ONNX` sums float32, row by row.
     """
 
     MAX = 0

@@ -302,7 +302,8 @@ class Pool(Instruction):
     ----------
     in_zero, multiplier, shift : int
         `AVERAGE_TFLITE`: the data's zero point, `multiplier` and `exponent` of
-        `tflite.average_parts`. `AVERAGE_ONNX`: the zero point, and the bits of the ratio (float32).
+        `tflite.average_parts`. `AVERAGE_ONNX`: the zero point, and the bits of the data's scale and
+        of the result's (float32).
     """
 
     kind: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import tvm
@@ -81,7 +82,8 @@ def _rows(sch: s_tir.Schedule, block: Any, lanes: int, work: int | None) -> None
     many = any(loops.extent(sch, loop) != 1 for loop in spatial)
     if many and isinstance(size, int) and size % lanes == 0 and size > lanes:
         _, lane = sch.split(last, [None, lanes * loops.divisor(size // lanes, _VECTORS)])
-        partial = sch.rfactor(lane, rank)
+        with suppress(s_tir.ScheduleError):  # a reducer that TVM does not know keeps its order
+            partial = sch.rfactor(lane, rank)
     together = sch.fuse(*sch.get_loops(block)[:rank])
     if work is None or work >= loops.PARALLEL:
         sch.parallel(together)

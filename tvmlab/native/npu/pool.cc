@@ -41,15 +41,15 @@ class Average {
     const int64_t counted = pool.count_pad ? padded : inside;
     padding_ = counted > 0 ? counted - inside : 1;  // a window of nothing averages to the padding
     count_ = std::max<int64_t>(counted, 1);
-    ratio_ = FloatOf(pool.multiplier);
+    out_scale_ = FloatOf(pool.shift);
+  }
+
+  double operator()(float sum) const {
+    const float mean = sum / static_cast<float>(count_) / out_scale_;
+    return __builtin_rintf(mean + static_cast<float>(pool_.out_zero));
   }
 
   double operator()(int64_t sum) const {
-    if (kind_ == PoolKind::kAverageOnnx) {
-      const float mean =
-          static_cast<float>(sum - inside_ * pool_.in_zero) * ratio_ / static_cast<float>(count_);
-      return __builtin_rintf(mean + static_cast<float>(pool_.out_zero));
-    }
     if (kind_ == PoolKind::kAverageTflite) {
       const int64_t over = count_ << pool_.shift, less = sum - inside_ * pool_.in_zero;
       const int64_t magnitude = (std::abs(less) * pool_.multiplier + over / 2) / over;
@@ -65,7 +65,7 @@ class Average {
   const Pool& pool_;
   PoolKind kind_;
   int64_t inside_, padding_, count_;
-  float ratio_;
+  float out_scale_;
 };
 
 }  // namespace
@@ -74,22 +74,31 @@ void Machine::Execute(const Pool& pool) {
   const View in = Input(pool), out = Output(pool);
   const Axis rows = npu::Rows(pool), cols = npu::Cols(pool);
   const bool max = static_cast<PoolKind>(pool.kind) == PoolKind::kMax;
+  const bool real = static_cast<PoolKind>(pool.kind) == PoolKind::kAverageOnnx;
+  const float scale = FloatOf(pool.multiplier), most = std::numeric_limits<float>::max();
   const auto channels = static_cast<size_t>(pool.channels);
   const auto low = static_cast<double>(Lowest(in.dtype));
   const double high = low + std::ldexp(1.0, static_cast<int>(8 * Bytes(in.dtype))) - 1;
   std::vector<int32_t> pixel(channels), result(channels);
   std::vector<int64_t> sums(channels);
+  std::vector<float> reals(channels);  // rounded at each addition, as ONNX Runtime's sums
   for (int64_t y = 0; y < out.rows; ++y) {
     const Taps down(rows, y, pool.pad_bottom);
     for (int64_t x = 0; x < out.cols; ++x) {
       const Taps across(cols, x, pool.pad_right);
       std::fill(sums.begin(), sums.end(), 0);
+      std::fill(reals.begin(), reals.end(), 0.0F);
       std::fill(result.begin(), result.end(), static_cast<int32_t>(Lowest(in.dtype)));
       for (int64_t i = down.first; i < down.end; ++i) {
         for (int64_t j = across.first; j < across.end; ++j) {
           Widen(Pixel(in, rows.At(y, i), cols.At(x, j)), in.dtype, pool.channels, pixel.data());
           if (max) {
             for (size_t c = 0; c < channels; ++c) result[c] = std::max(result[c], pixel[c]);
+          } else if (real) {
+            for (size_t c = 0; c < channels; ++c) {
+              const auto number = static_cast<float>(int64_t{pixel[c]} - pool.in_zero);
+              reals[c] += std::clamp(number * scale, -most, most);
+            }
           } else {
             for (size_t c = 0; c < channels; ++c) sums[c] += pixel[c];
           }
@@ -97,7 +106,9 @@ void Machine::Execute(const Pool& pool) {
       }
       if (!max) {
         const Average average(pool, down.inside() * across.inside(), down.padded * across.padded);
-        for (size_t c = 0; c < channels; ++c) result[c] = Clip(average(sums[c]), low, high);
+        for (size_t c = 0; c < channels; ++c) {
+          result[c] = Clip(real ? average(reals[c]) : average(sums[c]), low, high);
+        }
       }
       Narrow(result.data(), out.dtype, pool.channels, Pixel(out, y, x));
     }

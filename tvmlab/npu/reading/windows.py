@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 from tvm import ir, relax
 
 from ... import dialect
@@ -25,7 +24,6 @@ from .scales import (
     bits,
     clips,
     constant,
-    finite,
     is_call,
     rescale,
     tensor,
@@ -65,9 +63,7 @@ def _average(
     """Choose how windows are averaged, and with which numbers, as the reference does."""
     in_zero, out_zero = map(int, zeros)
     if rounding == "ONNX":
-        with np.errstate(over="ignore", under="ignore"):
-            ratio = finite(np.asarray(scales[0] / scales[1]))
-        return PoolKind.AVERAGE_ONNX, in_zero, out_zero, bits(ratio), 0
+        return PoolKind.AVERAGE_ONNX, in_zero, out_zero, bits(scales[0]), bits(scales[1])
     if averages_once(rounding, dtype, scales, taps):
         parts = tflite.average_parts(float(scales[0]) / float(scales[1]), dtype)
         return PoolKind.AVERAGE_TFLITE, in_zero, out_zero, *parts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from tvm import relax, te, tirx
 
 from .. import config, windows
@@ -15,6 +16,15 @@ from .operands import Given, Row, call_te, known_shape
 from .scale import Scaling
 
 __all__ = ["avg_pool2d"]
+
+
+# A float sum depends on its order. TVM knows no combiner that has the new value on its left, so
+# `rfactor` refuses to sum parts first.
+_IN_ORDER = te.comm_reducer(
+    lambda x, y: fenced(y, float(np.finfo("float32").max)) + x,
+    lambda dtype: tirx.const(0, dtype),
+    name="sum_in_order",
+)
 
 
 class _Axis:
@@ -84,7 +94,7 @@ def avg_pool2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         move, ends = 0, scaling.ends if scaling else limits(dtype)
     largest = max(move - ends[0], ends[1] - move)
     kind = "int32" if (largest + 1) * taps < 1 << 31 else "int64"
-    zero, ratio = int(zeros[1]), float(scales[0] / scales[1])
+    zero, (in_scale, out_scale) = int(zeros[1]), map(float, scales)
     multiplier, exponent = 0, 0
     if once:
         multiplier, exponent = tflite.average_parts(float(scales[0]) / float(scales[1]), dtype)
@@ -106,6 +116,9 @@ def avg_pool2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
                 inside = [at["H"] >= 0, at["H"] < rows.length]
                 inside += [at["W"] >= 0, at["W"] < columns.length]
                 number = tirx.if_then_else(tirx.all(*inside), number, tirx.const(0, kind))
+            if in_floats:
+                real = number.astype("float32") * tirx.const(in_scale, "float32")
+                return _IN_ORDER(real, axis=[y, x])
             return te.sum(number, axis=[y, x])
 
         sums = te.compute(shape, total, name="qnn_avg_pool2d")
@@ -125,8 +138,7 @@ def avg_pool2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
                     number = number + some * zero
                 count = tirx.max(count, 1)
             if in_floats:
-                mean = number.astype("float32") * tirx.const(ratio, "float32")
-                mean = fenced(mean / count.astype("float32"))  # a count of 1 leaves the product
+                mean = number / count.astype("float32") / tirx.const(out_scale, "float32")
                 moved = mean + tirx.const(zero, "float32")
                 return saturate_float(half_even(moved), dtype)
             if once:

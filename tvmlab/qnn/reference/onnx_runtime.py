@@ -2,8 +2,8 @@
 
 They are those of its CPU provider on x86 with FMA (MLAS). Its kernels for ARM add in fixed point.
 The tests compare bits on x86-64 with VNNI: sums and products of all pairs of uint8, differences of
-int8, uint8 and int16, quantize, matrix products, and random networks of convolutions, element-wise
-operators and pooling.
+int8, uint8 and int16, quantize, matrix products, average pools, and random networks of
+convolutions, element-wise operators and pooling.
 """
 
 from __future__ import annotations
@@ -14,7 +14,16 @@ import numpy as np
 
 from ..checks import Array
 
-__all__ = ["add", "average", "fixed_part", "mean_scale", "product", "ratios", "subtract"]
+__all__ = [
+    "add",
+    "average",
+    "fixed_part",
+    "mean_scale",
+    "product",
+    "ratios",
+    "real",
+    "subtract",
+]
 
 
 def ratios(scales: Sequence[Array], out_scale: Array) -> list[Array]:
@@ -73,6 +82,27 @@ def add(
     return whole
 
 
+def real(data: Array, scale: Array) -> Array:
+    """Dequantize values less their zero points, cut to float32's range.
+
+    Parameters
+    ----------
+    data : numpy.ndarray
+        Integers.
+    scale : numpy.ndarray
+        float32, one value.
+
+    Returns
+    -------
+    numpy.ndarray
+        float32.
+    """
+    most = np.finfo(np.float32).max
+    with np.errstate(over="ignore"):
+        found: Array = np.clip(data.astype(np.float32) * scale, -most, most)
+    return found
+
+
 def subtract(
     lhs: Array, rhs: Array, scales: Sequence[Array], out_scale: Array, out_zero: Array
 ) -> Array:
@@ -98,12 +128,8 @@ def subtract(
     quantizes (`MlasQuantizeLinear`, core/mlas/lib/quantize.cpp). Real numbers beyond float32's
     range, which int32 with scales above 1e28 has alone, are cut to it here.
     """
-    most, sides = np.finfo(np.float32).max, (lhs, rhs)
+    left, right = (real(x, s) for x, s in zip((lhs, rhs), scales, strict=True))
     with np.errstate(over="ignore"):
-        left, right = (
-            np.clip(x.astype(np.float32) * s, -most, most)
-            for x, s in zip(sides, scales, strict=True)
-        )
         whole: Array = np.rint((left - right) / out_scale).astype(np.float64) + out_zero
     return whole
 
@@ -133,15 +159,17 @@ def product(products: Array, ratio: Array, out_zero: Array) -> Array:
     return whole
 
 
-def average(sums: Array, counts: Array, ratio: Array, out_zero: Array) -> Array:
-    """Average sums of values less their zero points, at the result's scale and zero point, not cut.
+def average(sums: Array, counts: Array, out_scale: Array, out_zero: Array) -> Array:
+    """Divide sums of real numbers, at the result's scale and zero point, not yet cut.
 
     Parameters
     ----------
-    sums, counts : numpy.ndarray
-        Integers, shapes that broadcast: of each window.
-    ratio : numpy.ndarray
-        float32: the data's scale over the result's.
+    sums : numpy.ndarray
+        float32: the `real` numbers of each window, added one by one, row by row.
+    counts : numpy.ndarray
+        Integers, a shape that broadcasts: the places of each window.
+    out_scale : numpy.ndarray
+        The result's scale, float32.
     out_zero : numpy.ndarray
         The result's zero point.
 
@@ -152,12 +180,23 @@ def average(sums: Array, counts: Array, ratio: Array, out_zero: Array) -> Array:
 
     Notes
     -----
-    The zero point is added before the rounding, so that half-way cases go where the stored integer
-    is even (`quantize_value`, contrib_ops/cpu/quantization/qlinear_pool.cc). ONNX Runtime takes the
-    values to float32 first and sums there, so its sums are rounded on the way; these are not.
+    `QLinearAveragePool` (contrib_ops/cpu/quantization/qlinear_pool.cc), which ONNX Runtime makes of
+    an AveragePool between 8-bit quantizes: plain C++, so the same on every processor. The zero
+    point is added before the rounding, so that half-way cases go where the stored integer is even.
+
+    ONNX Runtime computes otherwise in three cases:
+
+    - A window that covers the whole image without padding is a sum in int32 (`mean_scale`).
+    - Where padding counts, `ceil_mode` lets the last window reach beyond it. ONNX and ONNX
+      Runtime's float kernel count the places up to the end of the padding, and so does
+      `tvmlab.qnn.reference.pooling.avg_pool2d`. `QLinearAveragePool` counts all of the window.
+    - 16 bits stay in float: the kernel depends on the processor and on the shapes and may add
+      columns first, and the zero point is added after the rounding. In the tests, results differ
+      from these by one step at most.
     """
-    mean = sums.astype(np.float32) * ratio / counts.astype(np.float32)
-    whole: Array = np.rint(mean + out_zero.astype(np.float32))
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = sums / counts.astype(np.float32) / out_scale
+        whole: Array = np.rint(mean + out_zero.astype(np.float32))
     return whole
 
 

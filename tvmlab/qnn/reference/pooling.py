@@ -84,7 +84,9 @@ def avg_pool2d(
     )
     in_floats = way.rounding == "ONNX"
     once = averages_once(way.rounding, dtype, scales, int(np.prod(list(pool_size))))
-    if in_floats or once:
+    if in_floats:
+        values = onnx_runtime.real(x.astype(np.int64) - zeros[0], scales[0])
+    elif once:
         values = x.astype(np.int64) - zeros[0]
     else:
         values = requantize_or_widen(x, scales[0], zeros[0], scales[1], zeros[1], -1, way)
@@ -98,8 +100,7 @@ def avg_pool2d(
     if not count_include_pad:
         counts = inside
     if in_floats:
-        ratio = scales[0] / scales[1]
-        found = onnx_runtime.average(sums, np.maximum(counts, 1), ratio, zeros[1])
+        found = onnx_runtime.average(sums, np.maximum(counts, 1), scales[1], zeros[1])
         return arranged(saturate(found, dtype), out_layout or layout)
     if once:
         parts = tflite.average_parts(float(scales[0]) / float(scales[1]), dtype)
@@ -148,11 +149,13 @@ def _sums(x: Array, window: Window, ceil_mode: bool) -> tuple[Array, Array, Arra
     counts, inside = (
         np.outer(places[0][i].sum(1), places[1][i].sum(1))[None, :, :, None] for i in (2, 1)
     )
-    sums: Any = np.zeros((n, *out, c), np.int64)
+    zero = x.dtype.type(0)
+    sums: Any = np.zeros((n, *out, c), np.float32 if x.dtype == np.float32 else np.int64)
     (rows, row_inside, _), (columns, column_inside, _) = places
     for i in range(pool[0]):
         for j in range(pool[1]):
             part = x[:, np.where(row_inside[:, i], rows[:, i], 0)]
             part = part[:, :, np.where(column_inside[:, j], columns[:, j], 0)]
-            sums = sums + part * np.outer(row_inside[:, i], column_inside[:, j])[None, :, :, None]
+            both = np.outer(row_inside[:, i], column_inside[:, j])[None, :, :, None]
+            sums = sums + np.where(both, part, zero)
     return sums, counts, inside

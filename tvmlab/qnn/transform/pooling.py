@@ -108,8 +108,17 @@ def _adaptive(ctx: Context, call: relax.Call, var: relax.Var, asked: Asked) -> N
 
 
 def _avg_pool2d(ctx: Context, call: relax.Call, var: relax.Var, asked: Asked) -> None:
-    """Make ``qnn.avg_pool2d``."""
-    _windows(ctx, call.args[0], pooling_attributes(call), var, asked)
+    """Make ``qnn.avg_pool2d``, or a mean where ONNX Runtime does."""
+    attributes, operand = pooling_attributes(call), call.args[0]
+    axes = [attributes["layout"].index(letter) for letter in "HW"]
+    shape = sizes(operand.ty)
+    covers = shape is not None and [shape[axis] for axis in axes] == attributes["pool_size"]
+    plain = attributes["dilation"] == [1, 1] and not any(attributes["padding"])
+    narrow = ctx.natural(operand).dtype in ("int8", "uint8")
+    if ctx.rounding == "ONNX" and covers and plain and narrow and not attributes["out_layout"]:
+        _whole(ctx, operand, axes, True, var, asked)
+        return
+    _windows(ctx, operand, attributes, var, asked)
 
 
 def pooling_attributes(call: relax.Call) -> dict[str, Any]:
