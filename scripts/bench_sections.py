@@ -192,9 +192,8 @@ def tflite(_name: str, effort: Effort) -> Found:
 def convolutions(name: str, effort: Effort) -> Found:
     """Measure each convolution of a network on its own, beside the machine's peak.
 
-    A direct convolution executes the operations that it is defined by: they are its share of the
-    peak. A Winograd convolution executes fewer, so what it is defined by over its time is no share
-    but an effective rate, which can exceed the peak: it is told apart.
+    A direct convolution executes the operations that define it, so their rate is a share of the
+    peak. Winograd executes fewer, so the same rate can exceed the peak; a separate row reports it.
     """
     rows, peak = [], 0.0
     lines = [(f"{name}, a convolution", "times", "us", "spread", "GFLOP/s", "of the peak", "")]

@@ -1,4 +1,8 @@
-"""Every quantized operator, rounding, dtype and constness, compiled, has the reference's bits.
+"""Every quantized operator, rounding, dtype and constness: compiled result against the reference.
+
+The results are equal bit for bit, except for functions of int32 that go through floats (`exp`,
+`tanh` and the like), which have a tolerance. `make test` compiles every second operator of a draw
+with the schedules and the others without; `make test-all` compiles all of them both ways.
 
 Whose bits the reference has is in test_qnn_golden (Relay), test_qnn_litert and
 test_qnn_onnx_rounding. Small operators go into one module, because compiling one with many of them

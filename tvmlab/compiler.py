@@ -282,7 +282,7 @@ def simplify(mod: IRModule) -> IRModule:
 
 
 def checked(mod: IRModule) -> IRModule:
-    """Check the indices of a module: no index that a call brings leaves its tensor.
+    """Add the run-time checks of `tvmlab.indices` to a module.
 
     Parameters
     ----------

@@ -1,12 +1,13 @@
-"""Indices that are known at run time only: checked before anything is read or written by them.
+"""Run-time checks of the indices of the operators in `tvmlab.indices.operators`.
 
-Upstream's loops use an index as it comes, so that one outside of its axis, or below zero, reads or
-writes other memory. `CheckIndices` puts a small function before each such operator. It counts
-indices below zero from the end of the axis, like Python, and ends the call with
-`tvmlab.errors.OutOfRangeError` where an index is outside. The check is an assertion of TIR: it
-holds in a saved executable and in C++, too.
+Upstream's kernels do not check indices, so an index that is negative or too large accesses memory
+outside the tensor. `CheckIndices` puts a small function before each operator of the table. The
+function counts negative indices from the end of the axis, as Python does, and raises
+`tvmlab.errors.OutOfRangeError` where an index is outside. The check is an assertion in TIR, so it
+also holds in a saved executable and in C++.
 
-No kernel on a GPU can raise an error. For such targets indices are clipped to the axis instead.
+A kernel on a GPU cannot raise an error. For such targets indices are clipped to the axis instead,
+and a slice with run-time bounds stays unchecked.
 """
 
 from __future__ import annotations
@@ -116,10 +117,10 @@ class Rewriter(relax.PyExprMutator):  # type: ignore[misc]
         fits: Fits = (),
         mode: str = "",
     ) -> relax.Expr:
-        """Give indices that are not below zero, and make sure that they are in their axes.
+        """Return non-negative indices, and emit a check that each lies inside its axis.
 
-        With several extents, the last axis of the indices runs over them. The modes are those of
-        ``take`` that leave no index outside, save of an axis without elements.
+        With several extents, the last axis of the indices runs over them. With `mode` ("clip" or
+        "wrap", those of ``take``), only an empty axis can fail the check.
         """
         indices = self.unmoved(self.uncast(indices), extents)
         fits = [pair for pair in fits if not self.fit(*pair, where)]
@@ -155,7 +156,7 @@ class Rewriter(relax.PyExprMutator):  # type: ignore[misc]
         return relax.const(np.where(values < 0, values + high, values), "int64")
 
     def fit(self, small: Any, large: Any, where: str) -> bool:
-        """Say whether sizes are known to fit; refuse those that cannot."""
+        """Return whether sizes are known to fit; refuse those that cannot."""
         small, large = (tirx.const(0, "int64") + size for size in (small, large))
         if ANALYZER.can_prove(small > large):
             said = f"shapes do not fit: {size_text(small)} elements for {size_text(large)}"
@@ -163,7 +164,7 @@ class Rewriter(relax.PyExprMutator):  # type: ignore[misc]
         return bool(ANALYZER.can_prove(small <= large))
 
     def refused(self, what: str, where: str, fix: str) -> TvmlabError:
-        """Make the error of what never can be right."""
+        """Return the error for an index that is invalid at compile time."""
         return (CompileError if self.check else ModelError)(what, where=where, fix=fix)
 
     def uncast(self, indices: relax.Expr) -> relax.Expr:
@@ -193,7 +194,7 @@ class Rewriter(relax.PyExprMutator):  # type: ignore[misc]
         return indices
 
     def are(self, value: relax.Expr, extents: Sequence[Any]) -> bool:
-        """Say whether a value is known to hold the extents, as upstream's importer reads them."""
+        """Return whether a value is known to hold the extents."""
         value = self.value(value)
         if _calls(value, "astype"):
             value = self.value(value.args[0])
@@ -216,7 +217,7 @@ class Rewriter(relax.PyExprMutator):  # type: ignore[misc]
         )
 
     def dims(self, value: relax.Expr) -> list[Any] | None:
-        """Give the sizes that a tensor made by ``shape_to_tensor`` holds."""
+        """Return the sizes that a tensor made by ``shape_to_tensor`` holds."""
         value = self.value(value)
         if not _calls(value, "shape_to_tensor"):
             return None
@@ -235,7 +236,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _number(expr: Any) -> int | None:
-    """Give what a constant of one element holds."""
+    """Return the value of a constant of one element."""
     if not isinstance(expr, ir.GenericConst) or expr.value.numpy().size != 1:
         return None
     return int(expr.value.numpy().item())

@@ -77,7 +77,7 @@ def clipped_indices(
 
 
 def _moved(index: Any, size: Any, mode: str) -> Any:
-    """Give an index as int64; below zero, it counts from the end."""
+    """Return an index as int64, with negative ones counted from the end."""
     if str(index.ty.dtype) == "uint64":  # TVM takes a cast of one for at least 0
         if mode == "wrap":
             index = tirx.truncmod(index, tirx.Cast("uint64", tirx.max(size, 1)))

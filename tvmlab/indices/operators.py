@@ -37,7 +37,9 @@ class Rewriter(Protocol):
 
 
 def not_below_zero(indices: relax.Expr, emit: Callable[[relax.Expr], relax.Var]) -> relax.Expr:
-    """Make indices below zero as large as can be, where the source refuses them, too.
+    """Replace negative indices with the largest integer.
+
+    The range check then rejects them, as the source framework does.
 
     Parameters
     ----------
@@ -61,13 +63,13 @@ def not_below_zero(indices: relax.Expr, emit: Callable[[relax.Expr], relax.Var])
 
 
 def on_cpu() -> bool:
-    """Say whether the current target is a CPU, whose kernels can raise errors."""
+    """Return whether the current target is a CPU, whose kernels can raise errors."""
     target = tvm.target.Target.current(allow_none=True)
     return target is None or "cpu" in target.keys
 
 
 def _dims(*values: relax.Expr) -> list[list[Any]] | None:
-    """Give shapes; None where one is not known, so that no loop can be made of the operator."""
+    """Return the shapes, or None where one is unknown."""
     shapes = [value.ty.shape for value in values]
     if not all(isinstance(shape, relax.ShapeExpr) for shape in shapes):
         return None
@@ -138,7 +140,7 @@ def _scatter_elements(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
     of, by, new = shapes
     axis = int(call.attrs.axis) % len(of)
     fits = [(by[k], of[k]) for k in range(len(of)) if k != axis]
-    # Upstream's loop over the other axes takes the places of those that are larger in the data.
+    # Upstream computes offsets with the strides of the indices: these axes must have equal sizes.
     fits += [(of[k], by[k]) for k in range(1, len(of)) if k not in (axis, axis + 1)]
     where = f"scatter_elements, axis {axis} of {plain(of)}"
     checked = rewriter.within(indices, [of[axis]], where, fits + _equal(by, new))
@@ -183,7 +185,7 @@ def _index_put(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
 
 
 def _fields(rewriter: Rewriter, call: relax.Call) -> list[relax.Expr]:
-    """Give the tensors of indices of a call, one for each axis."""
+    """Return the index tensors of a call, one for each axis."""
     indices = call.args[1]
     if not isinstance(indices.ty, relax.TupleType):
         return [indices]

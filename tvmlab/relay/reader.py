@@ -64,7 +64,7 @@ def fromtext(
     Notes
     -----
     Relay printed scalar constants with six digits, and scales of a quantized network are such. What
-    is read from the text alone can therefore give other integers than the model that Relay printed.
+    is read from the text alone can therefore compute other integers than the model that Relay printed.
     """
     text = _decoded(text)
     with no_collection():

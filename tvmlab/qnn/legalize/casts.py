@@ -34,10 +34,10 @@ def half_away(x: tirx.PrimExpr) -> tirx.PrimExpr:
 
 
 def fenced(x: tirx.PrimExpr, beyond: float = _BEYOND) -> tirx.PrimExpr:
-    """Keep a float product apart from the sum that follows.
+    """Keep LLVM from contracting a float product and the sum that follows into one FMA.
 
-    By limits that change no result, `beyond` and less it: LLVM would else contract both to one
-    operation, which rounds once. What lies beyond 2**33 saturates, whatever zero point is added.
+    The product is clamped to ±`beyond`, which changes no result: a number above 2**33 saturates,
+    whatever zero point is added.
     """
     least, most = (tirx.const(end, str(x.ty)) for end in (-beyond, beyond))
     return tirx.Max(tirx.Min(x, most), least)

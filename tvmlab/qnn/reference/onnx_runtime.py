@@ -125,8 +125,8 @@ def subtract(
     Notes
     -----
     ONNX Runtime has no kernel for it: it dequantizes both sides, subtracts in float32 and
-    quantizes (`MlasQuantizeLinear`, core/mlas/lib/quantize.cpp). Real numbers beyond float32's
-    range, which int32 with scales above 1e28 has alone, are cut to it here.
+    quantizes (`MlasQuantizeLinear`, core/mlas/lib/quantize.cpp). Products that overflow
+    float32 are clamped here; only int32 with scales above 1e28 can overflow.
     """
     left, right = (real(x, s) for x, s in zip((lhs, rhs), scales, strict=True))
     with np.errstate(over="ignore"):
