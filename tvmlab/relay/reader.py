@@ -63,8 +63,8 @@ def fromtext(
 
     Notes
     -----
-    Relay printed scalar constants with six digits, and scales of a quantized network are such. What
-    is read from the text alone can therefore compute other integers than the model that Relay printed.
+    Relay printed scalar constants with six digits, so the scales of a quantized network are
+    rounded. Its text alone can therefore compute other integers than the model that was printed.
     """
     text = _decoded(text)
     with no_collection():
