@@ -129,7 +129,7 @@ def test_nobody_is_there(saved: Path, tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         nowhere = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(RemoteError, match="lost to us"):
+        with pytest.raises(RemoteError, match="lost the connection"):
             RemoteExecutable(saved, server=nowhere)
         with pytest.raises(TuningError, match="does not answer"):
             RemoteExecutable(saved, tracker=nowhere)
@@ -196,7 +196,7 @@ def call_for_ever(there: RemoteExecutable) -> None:
 
 
 def test_a_session_that_is_over(farm: str, saved: Path) -> None:
-    with pytest.raises(RemoteError, match="lost to us") as caught:
+    with pytest.raises(RemoteError, match="lost the connection") as caught:
         call_for_ever(RemoteExecutable(saved, tracker=farm, key=KEY, session_seconds=3.0))
     said(caught.value)  # sometimes that it lasted too long, sometimes that the connection broke
     with RemoteExecutable(saved, tracker=farm, key=KEY) as again:
@@ -215,7 +215,7 @@ def test_a_server_that_is_ended(ended: tuple[RemoteExecutable, Running]) -> None
     there, running = ended
     running.send(signal.SIGKILL)
     running.process.wait()
-    with pytest.raises(RemoteError, match="lost to us") as caught:
+    with pytest.raises(RemoteError, match="lost the connection") as caught:
         call_for_ever(there)
     assert "Check failed" not in said(caught.value)
     with pytest.raises(RemoteError, match="it was closed"):

@@ -310,7 +310,7 @@ class RemoteExecutable:
 
     def _lost(self, why: str) -> RemoteError:
         return RemoteError(
-            f"the server is lost to us: {why}",
+            f"lost the connection to the server: {why}",
             where=self._where,
             fix="look at what the server printed; then make a new RemoteExecutable",
         )
@@ -321,7 +321,8 @@ def _words(error: Exception) -> str:
     text = str(error).strip()
     if isinstance(error, RPCSessionTimeoutError):
         return text.rpartition("RPCSessionTimeoutError: ")[2]
-    if "kShutdown" in text:
+    # Which of TVM's checks fails depends on what was under way when the connection ended.
+    if "kShutdown" in text or "RPCCode::kReturn" in text:
         return "it ended the connection"
     if isinstance(error, RPCError):
         return text.partition("Error caught from RPC call:")[2].strip() or text
