@@ -253,7 +253,8 @@ def block(data: Mapping[str, Any], language: str) -> str:
         ]
         ratio = f"{ours / min(known):.2f}" if known else ""
         lines.append(f"| {name} | {' | '.join(cells)} | {ratio} |")
-    lines += ["", f"| {' | '.join(words['measures'])} |", "|---|---:|---:|"]
+    if data["measures"]:
+        lines += ["", f"| {' | '.join(words['measures'])} |", "|---|---:|---:|"]
     for row in data["measures"]:
         lines.append(f"| {row['measure']} | {number(row['value'])} | {_limit(row)} |")
     return "\n".join(lines)
