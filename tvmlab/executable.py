@@ -212,7 +212,7 @@ class Executable:
     ) -> Path:
         """Write one file that `tvmlab.load_executable` reads in another process.
 
-        The file is code, so whoever loads it must trust its source.
+        The file is code: load it only if you trust its source.
 
         Parameters
         ----------
