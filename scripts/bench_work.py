@@ -39,21 +39,21 @@ NETWORKS: dict[str, tuple[Callable[..., models.Model], Callable[[], Any]]] = {
 }
 
 
-# What each runtime makes of a model file: a function from arrays to arrays. All settings but the
-# number of threads are the runtime's defaults, except those that `bench_report.SETTINGS` names.
+# What each runtime makes of a model file: a function from arrays to arrays. All settings are the
+# runtime's defaults, except those that `bench_report.SETTINGS` names.
 
 
 def _tvmlab(path: str, _name: str) -> Any:
     import tvmlab
 
-    return tvmlab.compile(tvmlab.load(path), records=False)
+    return tvmlab.compile(tvmlab.load(path))
 
 
 def _tvmlab_int8(path: str, _name: str) -> Any:
     import tvmlab
     from tvmlab.qnn.transform import FakeQuantizationToInteger
 
-    return tvmlab.compile(FakeQuantizationToInteger()(tvmlab.load(path)), records=False)
+    return tvmlab.compile(FakeQuantizationToInteger()(tvmlab.load(path)))
 
 
 def _onnxruntime(path: str, _name: str) -> Any:
@@ -222,7 +222,7 @@ def convolution(**sizes: int) -> tuple[Callable[[], Any], dict[str, Any]]:
 
     import tvmlab
 
-    executable = tvmlab.compile(module(**sizes), records=False)
+    executable = tvmlab.compile(module(**sizes))
     [value] = executable.signature.inputs
     main = relax.VirtualMachine(executable.vm_executable, tvm.cpu())["main"]
     data = tvm.runtime.tensor(np.random.default_rng(1).random(value.shape, dtype=np.float32))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import tvm
 from tvm import relax, tirx
@@ -33,7 +33,7 @@ def compile(
     mod: IRModule | tirx.PrimFunc,
     target: tvm.target.Target | Mapping[str, Any] | str | None = None,
     *,
-    records: Records | str | os.PathLike[str] | Literal[False] | None = None,
+    records: Records | str | os.PathLike[str] | None = None,
     schedule: bool | str = True,
 ) -> Executable:
     """Compile a Relax module, or a TIR function.
@@ -53,19 +53,19 @@ def compile(
         composite such as ``"npu, llvm"`` lets `tvmlab.npu.partition` cut the module first for the
         default machine, unless it has regions already; what is left is compiled for what stands
         after the comma, or for the host with ``"npu"`` alone.
-    records : tvmlab.tuning.Records, path or False, optional
+    records : tvmlab.tuning.Records or path, optional
         A file of tuning records, made by `tvmlab.tune`: the schedules that it holds for this target
-        replace those of the rules. None, the default, and False compile without records. Records
-        need all steps of scheduling.
+        replace those of the rules. None, the default, compiles without records. Records need all
+        steps of scheduling.
     schedule : bool or str
         True takes all steps of `tvmlab.schedule.STEPS`; the name of a step stops after it; False
         is `tvm.compile` as upstream has it. For other kinds of target than ``llvm``, a GPU say, the
         loops are upstream's in any case. The last step, ``"winograd"``, computes 3x3 convolutions
-        by minimal filtering where that takes less time, and rounds more than the others: on random
-        inputs of up to 2,048 channels, a result is at most 5e-5 of the largest one away from
-        float64's in squares of 4x4, and 5e-6 in squares of 2x2. It lets an infinite number spread
-        to a square of results as infinite or not a number, and overflows from some 1e36 on;
-        ``"epilogue"`` leaves it out.
+        by minimal filtering where a cost model expects fewer cycles, and rounds more than the
+        others: on random inputs of up to 2,048 channels, a result is at most 5e-5 of the largest
+        one away from float64's in squares of 4x4, and 5e-6 in squares of 2x2. It lets an infinite
+        number spread to a square of results as infinite or not a number, and overflows from some
+        1e36 on; ``"epilogue"`` leaves it out.
 
     Returns
     -------
@@ -92,7 +92,7 @@ def compile(
             where="compile(schedule=...)",
             fix=f"give True, False or one of {', '.join(STEPS)}",
         )
-    if schedule not in (True, STEPS[-1]) and records not in (None, False):
+    if schedule not in (True, STEPS[-1]) and records is not None:
         raise CompileError(
             "records hold schedules of the last step of scheduling",
             where=f"compile(schedule={schedule!r}, records=...)",
@@ -229,10 +229,10 @@ def _no_code(target: tvm.target.Target, why: str) -> TargetError:
 
 
 def _recorded(
-    records: Records | str | os.PathLike[str] | Literal[False] | None, target: tvm.target.Target
+    records: Records | str | os.PathLike[str] | None, target: tvm.target.Target
 ) -> Tuned | None:
     """Find the records to compile with; tuning is imported only where there are some."""
-    if records is None or records is False:
+    if records is None:
         return None
     if target.kind.name != "llvm":
         raise CompileError(
