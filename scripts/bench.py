@@ -69,6 +69,7 @@ def machine(quick: bool) -> dict[str, Any]:
         "cpu": cpu[1] if cpu else platform.machine(),
         "mcpu": target.get("mcpu", ""),
         "threads": bench.peer_threads(),
+        "onnxruntime_threads": bench.onnxruntime_threads(),
         "versions": {
             "Python": platform.python_version(),
             **{name: metadata.version(name) for name in PACKAGES if name in installed},
@@ -124,7 +125,7 @@ def main(arguments: list[str]) -> int:
     kept = old if same else {"sections": {}, "values": {}, "peak_flops": 0.0, "seconds": 0.0}
     report: dict[str, Any] = kept | facts | {"date": time.strftime("%Y-%m-%d")}
     print(f"{report['cpu']} (LLVM: {report['mcpu']}), commit {report['commit']}")
-    print(report_.SETTINGS.format(report["threads"]), flush=True)
+    print(report_.settings(report["threads"], report["onnxruntime_threads"]), flush=True)
     failures, start = [], time.perf_counter()
     for section, name in plan(sections, options.names):
         print(f"\n{section}, {name}", flush=True)

@@ -6,15 +6,35 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-#: Above every table of a race. ``{}`` is the number of threads.
+#: Above the tables. ``onnxruntime`` is one of the texts below.
 SETTINGS = """\
-{} threads for each candidate: TVM_NUM_THREADS, ONNX Runtime's intra_op_num_threads, OpenVINO's
-INFERENCE_NUM_THREADS, PyTorch's set_num_threads, LiteRT's num_threads. OpenVINO has its latency
-hint, and float32 for what is not quantized: PERFORMANCE_HINT=LATENCY, INFERENCE_PRECISION_HINT=f32.
+{threads} threads for each candidate.
+{onnxruntime}
+This number is set: TVM_NUM_THREADS (by tvmlab), OpenVINO's INFERENCE_NUM_THREADS, PyTorch's
+set_num_threads, LiteRT's num_threads. Also set are OpenVINO's PERFORMANCE_HINT=LATENCY and
+INFERENCE_PRECISION_HINT=f32, which is for what is not quantized.
 All other settings are the runtimes' defaults, so idle threads spin where that is the default.
 Each candidate has a process of its own, only one computes at a time, and each round begins with
-another one. Every candidate takes and returns NumPy arrays. tvmlab compiles with records=False: no
-section but products tunes anything first."""
+another one. Every candidate takes and returns NumPy arrays. No section but products tunes anything
+first."""
+_ONNXRUNTIME = {
+    True: "ONNX Runtime has its default, intra_op_num_threads=0, which binds its workers to cores.",
+    False: "ONNX Runtime would take another number by default: intra_op_num_threads={} is set.",
+}
+
+
+def settings(threads: int, onnxruntime: int) -> str:
+    """Say which settings of the runtimes are set, and which are their defaults.
+
+    Parameters
+    ----------
+    threads : int
+        Threads of each candidate.
+    onnxruntime : int
+        ONNX Runtime's ``intra_op_num_threads``; 0 is its default.
+    """
+    said = _ONNXRUNTIME[onnxruntime == 0].format(onnxruntime)
+    return SETTINGS.format(threads=threads, onnxruntime=said)
 
 
 @dataclass(frozen=True)
@@ -94,7 +114,7 @@ COLUMNS = {
     "tvmlab": ("tvmlab int8", "tvmlab"),
     "ONNX Runtime": ("ONNX Runtime",),
     "OpenVINO": ("OpenVINO",),
-    "PyTorch": ("PyTorch compiled",),
+    "PyTorch compiled": ("PyTorch compiled",),
     "LiteRT": ("LiteRT",),
 }
 #: The measures that README quotes beside the races.
@@ -106,7 +126,10 @@ QUOTED = tuple(
 _WORDS = {
     "en": {
         "made": "Measured at commit `{commit}` on {date}: {cpu} (LLVM: `{mcpu}`), {threads} "
-        "threads for each candidate. Versions: {versions}.",
+        "threads for each candidate: {onnxruntime}, and set for TVM, OpenVINO, PyTorch and LiteRT. "
+        "Versions: {versions}.",
+        "default": "ONNX Runtime's default (`intra_op_num_threads=0`)",
+        "set": "set for ONNX Runtime (`intra_op_num_threads={}`)",
         "noisy": "Other programs took up to {noise:.0%} of the machine meanwhile.",
         "quick": "This was a quick run of few rounds.",
         "races": ("ms per call", "tvmlab / fastest other"),
@@ -116,7 +139,10 @@ _WORDS = {
     },
     "zh_CN": {
         "made": "测量于 {date}，提交 `{commit}`：{cpu}（LLVM：`{mcpu}`），"
-        "每个候选 {threads} 个线程。版本：{versions}。",
+        "每个候选 {threads} 个线程：{onnxruntime}，TVM、OpenVINO、PyTorch 和 LiteRT "
+        "的线程数由测量程序设定。版本：{versions}。",
+        "default": "ONNX Runtime 用其默认值（`intra_op_num_threads=0`）",
+        "set": "ONNX Runtime 的由测量程序设定（`intra_op_num_threads={}`）",
         "noisy": "期间其他程序最多占用了机器的 {noise:.0%}。",
         "quick": "这是一次轮数很少的快速测量。",
         "races": ("每次调用的毫秒数", "tvmlab / 其余最快者"),
@@ -142,6 +168,10 @@ def number(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}"
 
 
+# Of the operations that define a network: Winograd, which some runtimes use, executes fewer.
+_EFFECTIVE = ("effective GFLOP/s", "over the peak")
+
+
 def race_table(title: str, candidates: Mapping[str, Mapping[str, Any]], over: str) -> str:
     """Lay a race out as a table: a candidate that is absent says why.
 
@@ -154,9 +184,7 @@ def race_table(title: str, candidates: Mapping[str, Mapping[str, Any]], over: st
     over : str
         The candidate that the ratios are over.
     """
-    rows = [
-        (title, "ms", "spread", f"over {over}", "error", "ready in s", "GFLOP/s", "of the peak")
-    ]
+    rows = [(title, "ms", "spread", f"over {over}", "error", "ready in s", *_EFFECTIVE)]
     absent = []
     for name, one in candidates.items():
         if "absent" in one:
@@ -210,7 +238,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def quoted(report: Mapping[str, Any]) -> dict[str, Any]:
     """Take from a report of `make bench` what README quotes: the content of docs/bench.json."""
-    facts = ("commit", "date", "cpu", "mcpu", "threads", "versions", "quick")
+    facts = ("commit", "date", "cpu", "mcpu", "threads", "onnxruntime_threads", "versions", "quick")
     races, noise = {}, 0.0
     for section in ("networks", "int8", "tflite"):
         for found in report["sections"].get(section, {}).values():
@@ -233,18 +261,22 @@ def block(data: Mapping[str, Any], language: str) -> str:
     if not data:
         return words["nothing"]
     versions = ", ".join(f"{name} {version}" for name, version in data["versions"].items())
-    said = words["made"].format(**data | {"versions": versions})
+    number_set = data["onnxruntime_threads"]
+    told = words["set" if number_set else "default"].format(number_set)
+    said = words["made"].format(**data | {"versions": versions, "onnxruntime": told})
     join = " " if language == "en" else ""
     if data["taken_by_others"] > 0.05:
         said += join + words["noisy"].format(noise=data["taken_by_others"])
     if data["quick"]:
         said += join + words["quick"]
-    lines = [said, "", f"| {words['races'][0]} | {' | '.join(COLUMNS)} | {words['races'][1]} |"]
-    lines.append("|---|" + "---:|" * (len(COLUMNS) + 1))
+    raced = {one for times in data["races"].values() for one in times}
+    shown_columns = {name: some for name, some in COLUMNS.items() if raced & {*some}}
+    heads = " | ".join((words["races"][0], *shown_columns, words["races"][1]))
+    lines = [said, "", f"| {heads} |", "|---|" + "---:|" * (len(shown_columns) + 1)]
     for name, times in data["races"].items():
         shown = [
             next((times[one] for one in candidates if one in times), "")
-            for candidates in COLUMNS.values()
+            for candidates in shown_columns.values()
         ]
         ours, *others = shown
         known = [other for other in others if isinstance(other, float)]

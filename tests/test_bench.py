@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import statistics
 import warnings
 from collections.abc import Iterator
@@ -329,8 +330,6 @@ def test_pytorch_takes_read_only_arrays_and_leaves_them_as_they_are() -> None:
 def test_threads_are_equal_on_all_sides() -> None:
     cores = int(tvmlab.host_target().attrs["num-cores"])
     assert bench.peer_threads() == cores
-    session = bench.OnnxRuntime(dense())._session
-    assert session.get_session_options().intra_op_num_threads == cores
     before = torch.get_num_threads()
     try:
         bench.Torch(torch.nn.ReLU())
@@ -339,12 +338,31 @@ def test_threads_are_equal_on_all_sides() -> None:
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
+    started = os.listdir("/proc/self/task")
+    session = bench.OnnxRuntime(dense())._session
+    workers = set(os.listdir("/proc/self/task")) - set(started)
+    assert len(workers) == cores - 1  # the calling thread computes too
     options = bench.OnnxRuntime(dense(), threads=1)._session.get_session_options()
     assert options.intra_op_num_threads == 1
+    options = session.get_session_options()
     defaults = onnxruntime.SessionOptions()
     assert options.inter_op_num_threads == defaults.inter_op_num_threads
     with pytest.raises(RuntimeError):  # no entry: idle threads spin, as is the default
         options.get_session_config_entry("session.intra_op.allow_spinning")
+
+
+def test_onnx_runtime_keeps_its_default_threads_where_they_are_as_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bench, "peer_threads", lambda: 1000)
+    assert bench.onnxruntime_threads() == 1000
+    started = set(os.listdir("/proc/self/task"))
+    session = onnxruntime.InferenceSession(dense().SerializeToString())  # its defaults
+    default = 1 + len(set(os.listdir("/proc/self/task")) - started)
+    monkeypatch.setattr(bench, "peer_threads", lambda: default)
+    assert bench.onnxruntime_threads() == 0
+    options = bench.OnnxRuntime(dense())._session.get_session_options()
+    assert options.intra_op_num_threads == session.get_session_options().intra_op_num_threads == 0
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ after the other are therefore not comparable. `compare` interleaves the candidat
 begins each round with another candidate, and takes the ratio within each round.
 
 Idle threads of TVM's pool (``TVM_THREAD_POOL_SPIN_COUNT``), of ONNX Runtime and of OpenBLAS spin
-for tens of milliseconds before they sleep. Each candidate keeps its runtime's default here, and
+before they sleep. Each candidate keeps its runtime's default here, and
 `compare` waits before each turn until the process uses next to no processor time, so that no
 candidate spins into the time of another.
 """
@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -314,8 +315,9 @@ class OnnxRuntime:
     model : tvmlab.models.Model, onnx.ModelProto, bytes or path
         The model.
     threads : int, optional
-        Threads inside an operator; left out, TVM's number (`peer_threads`). All other settings are
-        ONNX Runtime's defaults: threads that wait for work spin.
+        Threads inside an operator; left out, TVM's number (`peer_threads`): ONNX Runtime's default
+        settings where its default number is the same, because then it also binds its worker threads
+        to cores. All other settings are ONNX Runtime's defaults: threads that wait for work spin.
 
     Raises
     ------
@@ -326,7 +328,7 @@ class OnnxRuntime:
     def __init__(self, model: Any, threads: int | None = None) -> None:
         onnxruntime = need("onnxruntime", extra="peers")
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads or peer_threads()
+        options.intra_op_num_threads = threads or onnxruntime_threads()
         options.log_severity_level = 3
         model = model.proto if isinstance(model, Model) else model
         source = model.SerializeToString() if hasattr(model, "SerializeToString") else model
@@ -404,6 +406,23 @@ def peer_threads() -> int:
     from .target import host_target
 
     return int(host_target().attrs["num-cores"])
+
+
+def onnxruntime_threads() -> int:
+    """Return the ``intra_op_num_threads`` that gives ONNX Runtime `peer_threads` threads.
+
+    Returns
+    -------
+    int
+        0, ONNX Runtime's default, where that is as many: a thread per physical core of the machine,
+        also of those that this process may not use. Otherwise the number.
+    """
+    from .target import _core_of
+
+    folders = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/topology")
+    cores = {_core_of(int(folder.parent.name.removeprefix("cpu"))) for folder in folders}
+    number = peer_threads()
+    return 0 if number == len(cores) else number
 
 
 def _time(seconds: float) -> str:
