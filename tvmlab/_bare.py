@@ -1,7 +1,7 @@
 """Programs of this package that start without all of it.
 
 `import tvmlab` imports tvm with everything that it finds installed, PyTorch too, and the whole
-package: ten seconds. A process that only compiles or runs kernels needs two.
+package. A process that only compiles or runs kernels needs TVM and NumPy alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 __all__ = ["command", "environment"]
 
 # Empty packages with the right folders: what the real ones import at their top is not imported.
-# tvm-ffi imports PyTorch where it is installed, for four seconds; no kernel needs it. Garbage is
+# tvm-ffi imports PyTorch where it is installed, which takes long; no kernel needs it. Garbage is
 # looked for later, and not among what was imported: each fork would have to copy all of that.
 _START = """
 import gc, importlib, sys, types

@@ -24,12 +24,12 @@ _left_out = False
 
 
 def leave_pytorch_out() -> None:
-    """Have TVM imported without PyTorch, which takes longer than all the rest of it.
+    """Have TVM imported without PyTorch, so that the import takes less time.
 
     ``tvm_ffi/__init__.py`` imports PyTorch wherever it is installed, to take its tensors as they
-    are. That is for the user's own processes: a command and the reader of records take none, and
-    are there in half of the time without (workers and servers, in `_bare`, never have it). PyTorch
-    can still be imported after TVM, and its tensors go through DLPack.
+    are. That is for the user's own processes: a command and the reader of records take none
+    (workers and servers, in `_bare`, never have it). PyTorch can still be imported after TVM, and
+    its tensors go through DLPack.
     """
     global _left_out
     _left_out = True

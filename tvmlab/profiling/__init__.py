@@ -61,12 +61,11 @@ def profile(executable: Executable, /, *inputs: Any, repeats: int = 10, **named:
 
     Notes
     -----
-    The machine's limits are measured when a process profiles for the first time, in a second or
-    two. Being watched costs 0.3 microseconds for each call of the virtual machine, in no row; only
-    in networks that take less than a millisecond is that to be seen (`Profile.overhead`). Medians
-    of rows add up to less than the median of the whole where others disturb now this function, now
-    that one (`Profile.covered`): on a quiet machine they do not differ by a twentieth. Where they
-    do, or other numbers contradict each other, `Profile.note` says so.
+    The machine's limits are measured when a process profiles for the first time. Recording costs
+    time for each call of the virtual machine, in no row: `Profile.overhead` says how much. Medians
+    of rows add up to less than the median of the whole where other programs disturb now this
+    function, now that one (`Profile.covered`). Where they differ by more than a twentieth, or other
+    numbers contradict each other, `Profile.note` says so.
     """
     if repeats < 1:
         raise InputError(f"repeats is {repeats}", where="profile", fix="give at least 1")

@@ -3,13 +3,13 @@
 TVM 0.27's machine has no profiler of its own any more. It offers an *instrument*: a function that
 it calls before and after each of its calls. Three ways were weighed:
 
-- An instrument in Python: each of its calls turns all arguments into Python objects, some 3 us, in
-  part within the time that is measured. ResNet-50 makes about 400 calls: a tenth of its time.
+- An instrument in Python: each of its calls turns all arguments into Python objects, in part
+  within the time that is measured.
 - Timing the functions one by one: each finds its inputs and weights in the caches, where the
   function before it in the network would have left others. Sums of such times are too small.
-- An instrument in C++ (`tvmlab/native/recorder`): 0.3 us a call of the machine, most of it the
-  machine's own, in front of the clock. Nothing sleeps meanwhile, so the threads of TVM's pool are
-  as awake as without it. That is what is done here; it needs a C++ compiler once.
+- An instrument in C++ (`tvmlab/native/recorder`): `Profile.overhead` says what it costs, and the
+  section "profiling" of `make bench` holds that to a bar. Nothing sleeps meanwhile, so the threads
+  of TVM's pool are as awake as without it. That is what is done here; it needs a C++ compiler once.
 """
 
 from __future__ import annotations

@@ -11,10 +11,7 @@ __all__ = ["no_collection"]
 
 @contextlib.contextmanager
 def no_collection() -> Iterator[None]:
-    """Hold the collector back: it walks again and again what only grows, and finds nothing.
-
-    Without this, a call of ten thousand takes twice the time of a call of one thousand.
-    """
+    """Hold the collector back: it walks again and again what only grows, and finds nothing."""
     was = gc.isenabled()
     gc.disable()
     try:

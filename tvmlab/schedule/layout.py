@@ -25,10 +25,7 @@ _CONSTANT = tvm.ir.GenericConst
 
 @relax.transform.function_pass(opt_level=0)
 class FoldTransposes:
-    """Compute transposes of constants in NumPy.
-
-    `FoldConstant` does it as well, by compiling a function for each: seconds for a network.
-    """
+    """Compute transposes of constants in NumPy; `FoldConstant` compiles a function for each."""
 
     def transform_function(
         self, func: relax.Function, mod: tvm.ir.IRModule, ctx: tvm.transform.PassContext

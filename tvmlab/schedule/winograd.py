@@ -112,7 +112,7 @@ class Squares:
         machine: Machine,
         layouts: Layouts | None = None,
     ) -> Squares | None:
-        """Take the size that needs the fewest cycles; None where the convolution itself does.
+        """Take the size with the fewest estimated cycles; None where that is direct convolution.
 
         Parameters
         ----------

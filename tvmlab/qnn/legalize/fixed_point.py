@@ -16,9 +16,10 @@ bits, ``(h + 2**(e - 1) - (h < 0)) >> e``: a floor of a quotient of a floor, whi
 the whole. That h < 0 can be read as x < 0: where h is 0 for a negative x, one less changes nothing,
 as ``2**(e - 1) - 1`` is not negative. (e = 0 rounds once: half = 2**30, down = 0.)
 
-Processors multiply vectors of 32 bits to 64 quickly, but many lack what follows: 64-bit shifts to
-the right that keep the sign, by another amount in each lane, are missing before AVX-512. So where n
-is 33 or more, only the upper halves of sums are kept. With ``half = 2**32 * h + l``,
+Processors have an instruction that multiplies vectors of 32 bits to 64, but many lack what follows:
+64-bit shifts to the right that keep the sign, by another amount in each lane, are missing before
+AVX-512. So where n is 33 or more, only the upper halves of sums are kept. With
+``half = 2**32 * h + l``,
 
     high = (x * m + l - down) >> 32
     (x * m + half - down) >> n  ==  (high + h) >> (n - 32)

@@ -1,7 +1,6 @@
 """Kernels as a worker holds them: compiled in memory, run on seeded inputs, timed.
 
-Only tvm and numpy are imported here: a worker starts in two seconds with them, and in ten with the
-rest of the package.
+Only tvm and numpy are imported here, so that a worker starts without the rest of the package.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """MetaSchedule's tuning context, without what its Python constructor costs.
 
-``TuneContext.__init__`` imports all of TVM's tensor intrinsics, which takes many seconds on a busy
-machine and serves nothing here: layouts and instructions are the business of `tvmlab.schedule`. The
-constructor below calls the same registered C++ functions and leaves that import out.
+``TuneContext.__init__`` imports all of TVM's tensor intrinsics, which serves nothing here: layouts
+and instructions are the business of `tvmlab.schedule`. The constructor below calls the same
+registered C++ functions and leaves that import out.
 """
 
 from __future__ import annotations
@@ -165,8 +165,7 @@ def make_context(
     Notes
     -----
     It works with one thread. With more, MetaSchedule deals candidates to whichever thread is free,
-    each of which draws its own random numbers, so a seed does not decide what comes out; and on two
-    cores the second thread made batches no faster.
+    each of which draws its own random numbers, so a seed does not decide what comes out.
     """
     if [name.name_hint for name in module.get_global_vars()] != ["main"]:
         raise TuningError(

@@ -27,13 +27,13 @@ FLOOR = 1e-3
 
 @derived_object
 class Learned(XGBModel._cls):  # type: ignore[misc, name-defined]
-    """MetaSchedule's XGBoost model, trained in a tenth of a second and not in five.
+    """MetaSchedule's XGBoost model, with a fixed number of trees.
 
     The features are MetaSchedule's, one vector for each store of the lowered function, and so is
     the form: the sum over a function's stores is its throughput relative to the best known.
     Upstream trains until fifty trees in a row bring nothing, up to ten thousand, and evaluates two
-    metrics in Python after each; on the small data of one task that costs seconds a batch. Here
-    the number of trees is fixed. Upstream weighs a candidate by its throughput, so that those that
+    metrics in Python after each. The data of one task is small, so here the number of trees is
+    fixed. Upstream weighs a candidate by its throughput, so that those that
     failed, with none, are not learnt at all; here they weigh something.
 
     Parameters

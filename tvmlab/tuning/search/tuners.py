@@ -44,8 +44,8 @@ class Tuner:
 def _xgb() -> Any:
     """Evolve from the best for three generations, guided by the model: ``XGBTuner``.
 
-    Upstream evolves 512 candidates four times for each batch, which costs many seconds on two
-    cores, most of them spent on features of candidates that nobody measures.
+    Upstream evolves 512 candidates four times for each batch, and computes features of all of them.
+    Most are never measured, so here the population is smaller.
     """
     return ms.search_strategy.EvolutionarySearch(
         population_size=40,
