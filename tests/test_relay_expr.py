@@ -92,6 +92,7 @@ def test_arguments_are_relays() -> None:
         str(inspect.signature(relay.nn.pad))
         == "(data, pad_width, pad_value=0, pad_mode='constant')"
     )
+    assert str(inspect.signature(relay.gather)) == "(data, axis, indices)"
     assert list(inspect.signature(relay.qnn.op.requantize).parameters)[:5] == [
         *("data", "input_scale", "input_zero_point", "output_scale", "output_zero_point"),
     ]

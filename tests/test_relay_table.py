@@ -250,7 +250,6 @@ def test_operands_of_unknown_type_give_a_call_or_an_error_of_ours(
         ("strided_slice", [X], {"begin": [0], "end": [1], "slice_mode": "x"}, "no mode 'x'"),
         ("take", [X, X], {"batch_dims": 1}, "batch_dims=0 only"),
         ("take", [X, X], {"mode": "nan"}, "no mode 'nan'"),
-        ("gather", [X, X], {}, "needs an axis"),
         ("sum", [X], {"exclude": True}, "cannot exclude"),
         ("sum", [NOTHING], {"axis": [1], "exclude": True}, "the shape of sum data must be known"),
         ("argmax", [X], {"axis": [5]}, "axis 5 of argmax data"),

@@ -176,8 +176,6 @@ two_forms(
 
 
 def _gather(operands: Operands, a: Values) -> relax.Expr:
-    if a["axis"] is None:
-        raise RelayError("gather needs an axis", where="gather", fix="give axis=...")
     return op.gather_elements(*operands, a["axis"])
 
 
@@ -190,7 +188,7 @@ add(
         "gather",
         "relax.gather_elements",
         ("data", "indices"),
-        (Attribute("axis", "int", None),),
+        (Attribute("axis", "int"),),
         _gather,
         _gather_back,
         signature=("data", "axis", "indices"),
