@@ -309,6 +309,12 @@ class RemoteExecutable:
             )
 
     def _lost(self, why: str) -> RemoteError:
+        if "sock.Connect" in why:
+            return RemoteError(
+                "no server answers at this address",
+                where=self._where,
+                fix="start one with tvmlab rpc-server, and check its address and port",
+            )
         return RemoteError(
             f"lost the connection to the server: {why}",
             where=self._where,
