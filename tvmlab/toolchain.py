@@ -238,8 +238,8 @@ def _written(library: Path) -> Iterator[Path]:
         raise ToolchainError(
             f"The folder for built libraries cannot be written: {error.strerror}.",
             where=str(library.parent),
-            fix=f"Make it writable (`sudo chown -R $USER {library.parent}` if sudo made it), or set "
-            "TVMLAB_CACHE to another folder.",
+            fix=f"Make it writable (`sudo chown -R $USER {library.parent}` if sudo made it), or "
+            "set TVMLAB_CACHE to another folder.",
         ) from error
 
 
