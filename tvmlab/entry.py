@@ -143,7 +143,7 @@ class _Unit:
 
 
 def _among(one: Any, others: Iterable[Any]) -> bool:
-    return any(one.same_as(other) for other in others)
+    return any(other.same_as(one) for other in others)
 
 
 def _is(call: ir.Call, *names: str) -> bool:
