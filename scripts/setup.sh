@@ -3,7 +3,7 @@
 #
 #   PYTHON=python3.12 sh scripts/setup.sh     use this interpreter
 #   TORCH=cuda sh scripts/setup.sh            install PyPI's PyTorch, the CUDA build
-#   TVMLAB_DISK_MB=6000 sh scripts/setup.sh   ask for another amount of free disk
+#   TVMLAB_DISK_MB=6000 sh scripts/setup.sh   ask for another amount of disk
 #
 # Run it as often as you like: where nothing changed it ends in a moment. pip's own variables
 # and files (PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS, pip.conf) are obeyed.
@@ -117,14 +117,21 @@ if [ "$torch" = cpu ]; then
     fi
 fi
 
-if [ -z "$have" ]; then
-    disk_mb=${TVMLAB_DISK_MB:-$disk_mb}
+disk_mb=${TVMLAB_DISK_MB:-$disk_mb}
+where=.
+if [ -d "$venv" ]; then
+    where=$venv
     # An environment that does not work must not count against the space for the new one.
-    where=.
-    [ ! -d "$venv" ] || { where=$venv && rm -rf "$venv"/*; }
-    free_kb=$(df -Pk "$where" | sed -n 's/.* \([0-9]\{1,\}\) \{1,\}[0-9]\{1,\}% .*/\1/p')
-    [ "${free_kb:-999999999}" -ge $((disk_mb * 1000)) ] ||
-        die "too little disk space: $((free_kb / 1000)) MB free in $(pwd -P), $disk_mb MB needed; free some, clone elsewhere, or set TVMLAB_DISK_MB"
+    [ -n "$have" ] || rm -rf "$venv"/*
+    # What is installed needs no more space, because pip replaces it.
+    there_kb=$(du -sk "$venv" | sed 's/[^0-9].*//')
+    disk_mb=$((disk_mb - ${there_kb:-0} / 1000))
+fi
+free_kb=$(df -Pk "$where" | sed -n 's/.* \([0-9]\{1,\}\) \{1,\}[0-9]\{1,\}% .*/\1/p')
+[ "${free_kb:-999999999}" -ge $((disk_mb * 1000)) ] ||
+    die "too little disk space: $((free_kb / 1000)) MB free in $(pwd -P), $disk_mb MB needed; free some, clone elsewhere, or set TVMLAB_DISK_MB"
+
+if [ -z "$have" ]; then
     echo "setup: making $venv with Python $base_version"
     "$base" -m venv --clear "$venv" || die "$base could not make $venv (its own message is above)"
     have=$base_version

@@ -127,6 +127,49 @@ def loops(x: T.Buffer((8,)), y: T.Buffer((8,))):
         y[i] = x[i]
 
 
+@T.prim_func
+def given_away(x: T.Buffer((8,)), y: T.Buffer((8,)), z: T.Buffer((8,))):
+    T.evaluate(T.call_extern("int32", "f", T.address_of(y[0])))
+    for i in range(8):
+        z[i] = x[i] + y[i]
+
+
+@T.prim_func(s_tir=True)
+def given_away_in_a_block(x: T.Buffer((8,)), y: T.Buffer((8,)), z: T.Buffer((8,))):
+    for i in range(8):
+        with T.sblock("z"):
+            v = T.axis.spatial(8, i)
+            T.evaluate(T.call_packed("f", x[v], T.address_of(y[v])))
+            z[v] = x[v] + y[v]
+
+
+@T.prim_func(s_tir=True)
+def given_away_by_another_name(x: T.Buffer((8,)), y: T.Buffer((8,)), z: T.Buffer((8,))):
+    for i in range(8):
+        with T.sblock("z"):
+            v = T.axis.spatial(8, i)
+            part = T.match_buffer(y[v : v + 1], (1,), offset_factor=1)
+            T.evaluate(T.call_extern("int32", "f", T.address_of(part[0])))
+            z[v] = x[v] + y[v]
+
+
+@T.prim_func
+def given_away_under_a_condition(x: T.Buffer((8,)), y: T.Buffer((8,)), z: T.Buffer((8,))):
+    for i in range(8):
+        z[i] = x[i]
+    if x[0] < y[0]:
+        T.evaluate(T.call_extern("int32", "f", y.data))
+
+
+@T.prim_func(s_tir=True)
+def fetched(x: T.Buffer((8,)), y: T.Buffer((8,)), z: T.Buffer((8,))):
+    for i in range(8):
+        with T.sblock("z"):
+            v = T.axis.spatial(8, i)
+            T.evaluate(T.call_llvm_intrin("void", "llvm.prefetch", T.address_of(y[v]), 0, 2, 1))
+            z[v] = x[v] + y[v]
+
+
 X, N = te.placeholder((8,), name="x"), te.var("n")
 CALLED = te.extern((8,), [X], lambda i, o: tirx.call_packed("f", i[0], o[0]), "y")
 
@@ -138,6 +181,10 @@ CALLED = te.extern((8,), [X], lambda i, o: tirx.call_packed("f", i[0], o[0]), "y
         (inner, "a part of 'y' unwritten"),
         (guarded, "a part of 'y' unwritten"),
         (too_early, "may read 'y' before"),
+        (given_away, "cannot determine whether the function writes 'y'"),
+        (given_away_in_a_block, "cannot determine whether the function writes 'y'"),
+        (given_away_by_another_name, "cannot determine whether the function writes 'y'"),
+        (given_away_under_a_condition, "cannot determine whether the function writes 'y'"),
         (te.create_prim_func([X, CALLED]), "cannot determine whether the function writes 'x'"),
         (te.create_prim_func([X, N, te.compute((8,), lambda i: X[i] + N)]), "'n' .* not a buffer"),
         (te.create_prim_func([te.compute((N,), lambda i: i)]), "no input has the size 'n'"),
@@ -153,3 +200,8 @@ def test_unknown_outputs_are_refused(given: Any, what: str) -> None:
 def test_loops_without_blocks_are_kept() -> None:
     x = RNG.random(8, "float32")
     np.testing.assert_array_equal(tvmlab.compile(loops)(x), x)
+
+
+def test_an_address_that_is_only_read_is_an_input() -> None:
+    x, y = RNG.random((2, 8), "float32")
+    np.testing.assert_array_equal(tvmlab.compile(fetched)(x, y), x + y)

@@ -5,17 +5,16 @@ Its kernels for x86 are meant; those for ARM add in fixed point.
 
 from __future__ import annotations
 
-import functools
-import platform
 from typing import Any
 
 import numpy as np
 import pytest
 from helpers_qnn import Case, module
+from helpers_qnn_onnx import exact_products, x86
 from helpers_short import long
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, parser
 
 import tvmlab
 from tvmlab.bench import OnnxRuntime
@@ -29,9 +28,7 @@ from tvmlab.qnn.analysis import float_operators
 from tvmlab.qnn.transform import FakeQuantizationToInteger
 from tvmlab.qnn.transform.fake_quantization import rounding_of
 
-pytestmark = pytest.mark.skipif(
-    platform.machine() != "x86_64", reason="ONNX Runtime's kernels round otherwise here"
-)
+pytestmark = x86
 Points = tuple[float, int, float, int, float, int]
 scales = st.floats(1 / 256, 0.25, width=32)
 zeros = st.integers(0, 255)
@@ -129,19 +126,6 @@ def test_products_summed_and_requantized(points: Any, seed: int) -> None:
     np.testing.assert_array_equal(made, wanted)
 
 
-@functools.cache
-def exact_products() -> None:
-    """Skip where ONNX Runtime's own sums of uint8 times int8 saturate, on this processor."""
-    x, w = np.full((1, 64), 255, np.uint8), np.full((64, 16), 127, np.int8)
-    node = helper.make_node("MatMulInteger", ["x", "w"], ["y"])
-    inputs = [helper.make_tensor_value_info("x", TensorProto.UINT8, x.shape)]
-    output = helper.make_tensor_value_info("y", TensorProto.INT32, None)
-    graph = helper.make_graph([node], "g", inputs, [output], [numpy_helper.from_array(w, "w")])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    if (OnnxRuntime(model)(x) != 255 * 127 * 64).any():
-        pytest.skip("ONNX Runtime's sums of uint8 times int8 are not exact on this processor")
-
-
 @given(scale=scales, zero=zeros)
 @settings(max_examples=12)
 def test_quantize_rounds_halves_to_even(scale: float, zero: int) -> None:
@@ -188,3 +172,29 @@ def test_sums_take_one_scale_a_tensor() -> None:
     for given_ in ([0.1, 0.2, 0.3], 0), (0.1, [1, 2, 3]):
         with pytest.raises(InputError, match='"ONNX" takes one scale a tensor'):
             arithmetic.add(x, x, *given_, 0.1, 0, 0.2, 0, rounding="ONNX")
+
+
+def test_a_layer_has_its_bits_with_its_rounding_alone() -> None:
+    """Notebook 04 shows how many of them differ, on the machine where it runs."""
+    exact_products()
+    model = parser.parse_model("""<ir_version: 8, opset_import: ["": 13]>
+    layer (uint8[1, 1024, 14, 14] x) => (uint8[1, 256, 14, 14] y)
+    <float s = {0.015625}, uint8 z = {128}, float v = {0.00390625}, int8 o = {0},
+     float t = {0.125}> {
+      data = DequantizeLinear(x, s, z)
+      weight = DequantizeLinear(w, v, o)
+      sums = Conv(data, weight)
+      y = QuantizeLinear(sums, t, z)
+    }""")
+    rng = np.random.default_rng(5)
+    weight = rng.integers(-63, 64, (256, 1024, 1, 1), np.int8)
+    image = rng.integers(0, 256, (1, 1024, 14, 14), np.uint8)
+    model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    wanted = OnnxRuntime(model)(image)
+    off = {}
+    for rounding in ("UPWARD", "TONEAREST", "TFLITE", "ONNX"):
+        found = tvmlab.compile(FakeQuantizationToInteger(rounding)(tvmlab.load(model)))(image)
+        off[rounding] = int((found != wanted).sum())
+        assert np.abs(found.astype(int) - wanted).max() <= 1
+    assert off.pop("ONNX") == 0
+    assert all(off.values()), off

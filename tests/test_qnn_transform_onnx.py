@@ -9,7 +9,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from helpers_qnn_graphs import well_typed
-from helpers_qnn_onnx import DrawnOnnx
+from helpers_qnn_onnx import DrawnOnnx, exact_products, x86
 from helpers_qnn_run import run
 from helpers_short import fresh
 
@@ -19,9 +19,11 @@ from tvmlab.qnn.analysis import float_operators
 from tvmlab.qnn.transform import FakeQuantizationToInteger
 
 
+@x86
 @pytest.mark.parametrize("kind", ["uint8", "int8"])
 @pytest.mark.parametrize("group", range(4))
 def test_all_integers_are_onnx_runtimes(kind: str, group: int) -> None:
+    exact_products()
     for seed in range(8 * group, 8 * group + 8):
         drawn = DrawnOnnx(fresh(seed), kind)
         session = onnxruntime.InferenceSession(drawn.model.SerializeToString())

@@ -20,7 +20,21 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHONS = ("3.11", "3.12", "3.13")
-TOOLS = ("cat", "cmp", "cp", "df", "dirname", "find", "head", "mkdir", "mv", "rm", "sed", "sleep")
+TOOLS = (
+    "cat",
+    "cmp",
+    "cp",
+    "df",
+    "dirname",
+    "du",
+    "find",
+    "head",
+    "mkdir",
+    "mv",
+    "rm",
+    "sed",
+    "sleep",
+)
 
 INDEX = "https://download.pytorch.org/whl/cpu"
 OFFERED = f"--extra-index-url {INDEX}"
@@ -301,6 +315,29 @@ def test_too_little_disk_is_one_line_and_leaves_nothing(checkout: Checkout) -> N
     assert str(checkout.folder) in line
     assert checkout.log() == []
     assert checkout.setup(TVMLAB_DISK_MB="5000").returncode == 0
+
+
+@pytest.mark.parametrize(("torch", "needed"), [("cpu", 1350), ("cuda", 10350)])
+def test_too_little_disk_for_changed_requirements_leaves_the_environment(
+    checkout: Checkout, torch: str, needed: int
+) -> None:
+    """What is installed counts: pip replaces it."""
+    checkout.python("python3", "3.12")
+    checkout.setup(TORCH=torch)
+    checkout.log()
+    with (checkout.folder / "requirements.txt").open("a") as file:
+        file.write("# changed\n")
+    checkout.tool("du", "echo '2650000\t.venv'")
+    checkout.tool("df", DF.format(free=49_999))
+    assert f"{needed} MB needed" in one_line(checkout.setup())
+    assert "50 MB needed" in one_line(checkout.setup(TVMLAB_DISK_MB="2700"))
+    assert checkout.log() == []
+    assert (checkout.folder / ".venv" / "bin" / "python").exists()
+    checkout.tool("df", DF.format(free=needed * 1000 - 1))
+    assert f"{needed} MB needed" in one_line(checkout.setup())
+    checkout.tool("df", DF.format(free=needed * 1000))
+    assert checkout.setup().returncode == 0
+    assert [line.split()[0] for line in checkout.log()] == ["pip"] * 3  # The same environment.
 
 
 def test_no_network_is_pips_error_and_one_line_and_costs_nothing(checkout: Checkout) -> None:

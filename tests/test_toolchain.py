@@ -276,6 +276,29 @@ def test_what_another_user_can_change_is_not_loaded(tmp_path, recorder, monkeypa
         os.umask(mask)
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_folder_above_that_another_user_can_change(tmp_path, recorder, monkeypatch, depth):
+    source, folder = tmp_path / "a.cc", tmp_path / "outer" / "cache"
+    source.write_text(ADD)
+    folder.mkdir(parents=True)
+    library = toolchain.build_extension([source], folder=folder)
+    above = library.parents[depth]
+    above.chmod(0o775)
+    with pytest.raises(ToolchainError, match="can be written by other users") as caught:
+        toolchain.build_extension([source], folder=folder)
+    assert caught.value.where == str(above)
+    assert caught.value.fix.startswith(f"Run `chmod go-w {above}`, or set TVMLAB_CACHE")
+    above.chmod(0o1777)
+    assert toolchain.build_extension([source], folder=folder) == library
+    above.chmod(0o755)
+    give_away(above, monkeypatch)
+    with pytest.raises(ToolchainError, match="belongs to another user") as caught:
+        toolchain.build_extension([source], folder=folder)
+    assert "without sudo" in caught.value.fix
+    assert f"sudo chown $USER {above}" in caught.value.fix
+    assert len(recorder) == 1
+
+
 def test_two_builds_at_once_both_succeed(tmp_path, recorder):
     source = tmp_path / "a.cc"
     source.write_text(ADD)
@@ -317,6 +340,7 @@ def test_build_into_a_folder_that_cannot_be(tmp_path):
     blocked.write_text("")
     with pytest.raises(ToolchainError, match="cannot be written") as caught:
         toolchain.build_extension([source], folder=blocked)
+    assert "sudo chown" in caught.value.fix
     assert "TVMLAB_CACHE" in caught.value.fix
 
 

@@ -1,4 +1,4 @@
-"""Writing files that appear whole or not at all."""
+"""Writing files that appear whole or not at all, and who else can write them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,36 @@ import contextlib
 import errno
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 
 def only_own(path: Path) -> bool:
     """Tell whether a file is there, and only this user and root can change or replace it."""
+    return path.is_file() and changeable(path) is None
+
+
+def changeable(path: Path) -> Path | None:
+    """Return what lets another user change or replace a path, of it and all folders above it.
+
+    A sticky folder such as ``/tmp`` lets nobody replace what belongs to another user.
+    """
     path = path.resolve()
-    if not path.is_file():
-        return False
-    found = [path.stat(), path.parent.stat()]
-    return all(each.st_uid in (os.geteuid(), 0) and not each.st_mode & 0o022 for each in found)
+    trusted = (os.geteuid(), 0, Path("/").stat().st_uid)  # not 0 in a namespace without root
+    for each in (path, *path.parents):
+        found = each.stat()
+        sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
+        if found.st_uid not in trusted or (found.st_mode & 0o022 and not sticky):
+            return each
+    return None
+
+
+def make_own(folder: Path) -> None:
+    """Make a folder and those above it, none of which the user's group can write."""
+    for each in reversed((folder, *folder.parents)):
+        if each == folder or not each.exists():
+            each.mkdir(mode=0o755, exist_ok=True)
 
 
 NO_FILE = "A device or a pipe stands there"

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ._download import LOOPBACK, Broken, Unreachable, download
+from ._files import make_own
 from .errors import ChecksumError, DataError
 
 __all__ = ["REGISTRY", "Entry", "cache_dir", "cached", "fetch", "offline"]
@@ -214,7 +215,7 @@ def fetch(name: str | Entry) -> Path:
     if complaint is None:
         return path
     with _cache_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        make_own(folder)  # built libraries are kept below it
         with _lock(folder / f"{entry.name}.lock"):
             complaint = _complaint(path, entry)  # another process may have brought it meanwhile
             if complaint is None:

@@ -17,6 +17,7 @@ from .signature import OUTPUT_NAMES
 __all__ = ["with_main"]
 
 _SCHEDULED = "tirx.is_scheduled"  # TVM's name for a function that no rule may change
+_READERS = ("tirx.call_pure_extern", "tirx.call_llvm_pure_intrin", "tirx.prefetch")
 
 
 def with_main(given: object) -> IRModule:
@@ -130,9 +131,38 @@ class _Unit:
         known = _among(buffer, self.writes) or (not stored and _among(buffer, self.reads))
         return (stored or passed) and not known
 
+    def passes(self, buffer: tirx.Var) -> bool:
+        """Return whether a call gets a pointer to a buffer through which it can write."""
+        names = [buffer]  # and those that a block gives to a part of it
+        for block in _all(self.node, s_tir.SBlock):
+            names += [one.buffer for one in block.match_buffers if _among(one.source.source, names)]
+        calls = _all(self.node, ir.Call)
+        harmless = [arg for call in calls if _only_reads(call) for arg in call.args]
+        shown = [arg for call in calls if not _among(call, harmless) for arg in _shown(call)]
+        return any(_among(arg, names) for arg in shown)
 
-def _among(buffer: tirx.Var, others: Iterable[tirx.Var]) -> bool:
-    return any(buffer.same_as(one) for one in others)
+
+def _among(one: Any, others: Iterable[Any]) -> bool:
+    return any(one.same_as(other) for other in others)
+
+
+def _is(call: ir.Call, *names: str) -> bool:
+    return isinstance(call.op, ir.Op) and call.op.name in names
+
+
+def _shown(call: ir.Call) -> list[Any]:
+    """Return the arguments of a call, and of ``address_of`` the buffer instead of its element."""
+    address = _is(call, "tirx.address_of")
+    return [arg.source if address and isinstance(arg, ir.TensorLoad) else arg for arg in call.args]
+
+
+def _only_reads(call: ir.Call) -> bool:
+    """Return whether a call cannot write through the pointers among its arguments."""
+    if _is(call, "tirx.tvm_access_ptr"):
+        return isinstance(mask := call.args[4], tirx.IntImm) and mask == 1
+    if _is(call, "tirx.call_llvm_intrin"):
+        return "llvm.prefetch" in str(call)
+    return _is(call, *_READERS)
 
 
 def _units(node: Any, loops: dict[tirx.Var, tirx.For]) -> Iterator[_Unit]:
@@ -161,12 +191,12 @@ def _all(node: Any, kind: Any) -> list[Any]:
 
 def _is_output(func: tirx.PrimFunc, units: list[_Unit], buffer: tirx.Var, name: str) -> bool:
     """Return whether a buffer is an output; refuse one that is read first or written in part."""
-    if any(unit.touches(buffer) for unit in units):
+    reads = [unit for unit in units if _among(buffer, unit.reads)]
+    writes = [unit for unit in units if _among(buffer, unit.writes)]
+    if any(unit.touches(buffer) or (not writes and unit.passes(buffer)) for unit in units):
         raise _error(
             f"the analysis cannot determine whether the function writes {buffer.name!r}", name
         )
-    reads = [unit for unit in units if _among(buffer, unit.reads)]
-    writes = [unit for unit in units if _among(buffer, unit.writes)]
     if not writes:
         return False
     for unit in reads:

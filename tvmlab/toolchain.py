@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from ._fetched import fetched, fetched_folder
-from ._files import only_own, whole
+from ._files import changeable, make_own, only_own, whole
 from ._machine import Machine, machine
 from ._process import Completed, Tool, compiler, environment, find_tool, run
 from .errors import ToolchainError
@@ -107,14 +107,13 @@ def build_extension(
     Path
         The shared library. Its folder is named after everything it was made from: contents, flags,
         compiler, tvm-ffi. It appears in one step, so two processes may build at once. A library
-        that another user owns or can change, or whose folder another user can change, is not
-        reused but built again.
+        that another user owns or can change is not reused but built again.
 
     Raises
     ------
     ToolchainError
-        If a source or a compiler is missing, the folder cannot be written or belongs to another
-        user, or compiling fails.
+        If a source or a compiler is missing, the folder cannot be written, another user can
+        change it or a folder above it, or compiling fails.
     """
     files = [Path(source).resolve() for source in sources]
     if not files:
@@ -165,8 +164,8 @@ def build_with_cmake(
     Raises
     ------
     ToolchainError
-        If a compiler, CMake or Ninja is missing, the folder cannot be written or belongs to another
-        user, or building fails.
+        If a compiler, CMake or Ninja is missing, the folder cannot be written, another user can
+        change it or a folder above it, or building fails.
     """
     files = sorted(Path(source).resolve().glob("*"))
     file = name if program else f"{name}.so"
@@ -215,6 +214,7 @@ def _library(
         from .data import cache_dir
 
         folder = cache_dir() / "native"
+    folder = os.path.realpath(folder)  # so that no link can be changed after the check
     tools = hashlib.sha256(repr(told).encode()).hexdigest()[:8]
     return Path(folder) / f"{digest.hexdigest()[:16]}-{tools}" / file
 
@@ -223,15 +223,12 @@ def _library(
 def _written(library: Path) -> Iterator[Path]:
     """Give a block the file to build, which becomes the library when the block ends."""
     try:
-        library.parent.mkdir(parents=True, exist_ok=True)
-        if library.parent.stat().st_uid not in (os.geteuid(), 0):
-            raise ToolchainError(
-                "The folder for built libraries belongs to another user, who could change them.",
-                where=str(library.parent),
-                fix="Delete it, or set TVMLAB_CACHE to a folder of your own.",
-            )
-        # Some systems let the group of a new file write it.
-        library.parent.chmod(library.parent.stat().st_mode & 0o755)
+        make_own(library.parent)
+        if library.parent.stat().st_uid == os.geteuid():
+            # Some systems let the group of a new folder write it.
+            library.parent.chmod(library.parent.stat().st_mode & 0o755)
+        if (other := changeable(library.parent)) is not None:
+            raise _not_own(other)
         with whole(library) as part:
             yield part
             if not only_own(library):  # else `whole` would copy its mode
@@ -241,8 +238,25 @@ def _written(library: Path) -> Iterator[Path]:
         raise ToolchainError(
             f"The folder for built libraries cannot be written: {error.strerror}.",
             where=str(library.parent),
-            fix="Make it writable, or set TVMLAB_CACHE to another folder.",
+            fix=f"Make it writable (`sudo chown -R $USER {library.parent}` if sudo made it), or "
+            "set TVMLAB_CACHE to another folder.",
         ) from error
+
+
+def _not_own(folder: Path) -> ToolchainError:
+    """Return the error about a folder through which another user could change a library."""
+    found = folder.stat()
+    if found.st_mode & 0o022:
+        sudo = "" if found.st_uid == os.geteuid() else "sudo "
+        what, fix = "can be written by other users", f"Run `{sudo}chmod go-w {folder}`"
+    else:
+        what = "belongs to another user"
+        fix = f"Run without sudo if you used it, or run `sudo chown $USER {folder}` if it is yours"
+    return ToolchainError(
+        f"A folder that holds built libraries {what}, who could change them.",
+        where=str(folder),
+        fix=f"{fix}, or set TVMLAB_CACHE to a folder of your own.",
+    )
 
 
 def load_extension(path: Path | str) -> Any:
