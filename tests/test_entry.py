@@ -170,7 +170,89 @@ def fetched(x: T.Buffer((8,)), y: T.Buffer((8,)), z: T.Buffer((8,))):
             z[v] = x[v] + y[v]
 
 
+@T.prim_func(s_tir=True)
+def in_place_unlisted(x: T.Buffer((8,)), y: T.Buffer((8,))):
+    for i in range(8):
+        with T.sblock("y"):
+            v = T.axis.spatial(8, i)
+            T.reads(x[v])
+            T.writes(y[v])
+            y[v] = y[v] + x[v]
+
+
+@T.prim_func(s_tir=True)
+def in_place_listed_inside(x: T.Buffer((8,)), y: T.Buffer((8,))):
+    with T.sblock("outer"):
+        T.reads(x[0:8])
+        T.writes(y[0:8])
+        for i in range(8):
+            with T.sblock("y"):
+                v = T.axis.spatial(8, i)
+                y[v] = y[v] + x[v]
+
+
+@T.prim_func(s_tir=True)
+def in_place_by_another_name(x: T.Buffer((8,)), y: T.Buffer((8,))):
+    for i in range(8):
+        with T.sblock("y"):
+            v = T.axis.spatial(8, i)
+            T.reads(x[v])
+            T.writes(y[v])
+            part = T.match_buffer(y[v], ())
+            y[v] = part[()] + x[v]
+
+
+@T.prim_func(s_tir=True)
+def beyond_its_init(x: T.Buffer((8, 4)), y: T.Buffer((8,))):
+    for i, j in T.grid(8, 4):
+        with T.sblock("y"):
+            v, r = T.axis.remap("SR", [i, j])
+            with T.init():
+                y[v] = T.float32(0)
+            y[v] = y[(v + 1) % 8] + x[v, r]
+
+
+@T.prim_func(s_tir=True)
+def strided(x: T.Buffer((4, 2), strides=(3, 1)), y: T.Buffer((4, 2))):
+    for i, j in T.grid(4, 2):
+        with T.sblock("y"):
+            v, w = T.axis.remap("SS", [i, j])
+            y[v, w] = x[v, w]
+
+
+@T.prim_func(s_tir=True)
+def compact(x: T.Buffer((4, 2), strides=(2, 1)), y: T.Buffer((4, 2), strides=("s", 1))):
+    for i, j in T.grid(4, 2):
+        with T.sblock("y"):
+            v, w = T.axis.remap("SS", [i, j])
+            y[v, w] = x[v, w]
+
+
+@T.prim_func(s_tir=True)
+def later(x: T.Buffer((8,)), y: T.Buffer((8,), elem_offset=4)):
+    for i in range(8):
+        with T.sblock("y"):
+            v = T.axis.spatial(8, i)
+            y[v] = x[v]
+
+
+def blockized(func: tirx.PrimFunc) -> IRModule:
+    """Put a block around the reduction, whose ``init`` then has other variables."""
+    schedule = s_tir.Schedule(func)
+    schedule.blockize(schedule.get_loops(schedule.get_sblock("C"))[1])
+    return schedule.mod
+
+
+def factored(func: tirx.PrimFunc) -> IRModule:
+    """Split the reduction into partial sums."""
+    schedule = s_tir.Schedule(func)
+    outer, _ = schedule.split(schedule.get_loops(schedule.get_sblock("C"))[2], [None, 4])
+    schedule.rfactor(outer, 2)
+    return schedule.mod
+
+
 X, N = te.placeholder((8,), name="x"), te.var("n")
+TWICE = te.placeholder((N * 2,), name="x")
 CALLED = te.extern((8,), [X], lambda i, o: tirx.call_packed("f", i[0], o[0]), "y")
 
 
@@ -188,6 +270,11 @@ CALLED = te.extern((8,), [X], lambda i, o: tirx.call_packed("f", i[0], o[0]), "y
         (te.create_prim_func([X, CALLED]), "cannot determine whether the function writes 'x'"),
         (te.create_prim_func([X, N, te.compute((8,), lambda i: X[i] + N)]), "'n' .* not a buffer"),
         (te.create_prim_func([te.compute((N,), lambda i: i)]), "no input has the size 'n'"),
+        (te.create_prim_func([TWICE, te.compute((N,), lambda i: TWICE[i])]), "the size 'n'"),
+        (in_place_unlisted, "may read 'y' before"),
+        (in_place_listed_inside, "may read 'y' before"),
+        (in_place_by_another_name, "may read 'y' before"),
+        (beyond_its_init, "may read 'y' before"),
         (IRModule({"one": inner, "two": loops}), "no Relax function named main"),
     ],
 )
@@ -195,6 +282,25 @@ def test_unknown_outputs_are_refused(given: Any, what: str) -> None:
     with pytest.raises(CompileError, match=what) as caught:
         tvmlab.load(given)
     assert "Relax main that calls" in said(caught.value)
+
+
+@pytest.mark.parametrize(("given", "name"), [(strided, "x"), (later, "y")])
+def test_what_an_array_cannot_be_is_refused(given: Any, name: str) -> None:
+    with pytest.raises(CompileError, match=f"'{name}' has strides or an offset") as caught:
+        tvmlab.compile(given)
+    assert "declare the buffer without" in said(caught.value)
+
+
+def test_strides_of_an_array_are_taken() -> None:
+    x = RNG.random((4, 2), "float32")
+    np.testing.assert_array_equal(tvmlab.compile(compact)(x), x)
+
+
+@pytest.mark.parametrize("form", [blockized, factored])
+def test_a_sum_may_read_what_its_init_writes(form: Callable[[Any], Any]) -> None:
+    a, b = RNG.random((7, 12), "float32"), RNG.random((12, 20), "float32")
+    made = tvmlab.compile(form(matmul(7, "float32")))
+    np.testing.assert_allclose(made(a, b), a @ b, rtol=1e-5)
 
 
 def test_loops_without_blocks_are_kept() -> None:

@@ -221,6 +221,26 @@ except ValueError:
 """
 
 
+MODULES = """
+backend.aot backend.executor_factory backend.graph_executor_codegen backend.interpreter
+backend.name_transforms backend.utils backend.vm analysis.annotated_regions op.op_attrs
+qnn.op._qnn qnn.op.canonicalizations qnn.op.layout_conversions qnn.strategy
+transform.infer_layout_utils transform.mixed_precision no_such_module
+"""
+
+
+def test_modules_that_are_not_carried_say_so(tmp_path: Path) -> None:
+    code = (
+        f"import importlib\nfor name in {MODULES.split()!r}:\n"
+        "    try:\n        importlib.import_module('tvm.relay.' + name)\n"
+        "    except ModuleNotFoundError as error:\n        print(error.what, error.fix)\n"
+    )
+    lines = script(tmp_path, code).stdout.splitlines()
+    for name, line in zip(MODULES.split(), lines, strict=True):
+        assert f"does not carry the module tvm.relay.{name} " in line
+        assert "notebook 10" in line
+
+
 def test_imports_and_names(tmp_path: Path) -> None:
     lines = script(tmp_path, IMPORTS).stdout.splitlines()
     assert "no_such_name" in lines[-1]

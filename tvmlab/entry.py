@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -83,8 +84,9 @@ def _wrapped(mod: IRModule, func: tirx.PrimFunc, name: str) -> IRModule:
         for place in order
         if not written[place]
     ]
-    inner = set(sizes)
     outputs = [_type(buffers[place], sizes, name) for place in order if written[place]]
+    # Relax reads a size from a dimension that is that size, and does not solve n * 2 for n.
+    inner = {size for place in order if not written[place] for size in buffers[place].shape}
     if free := set(sizes) - inner:
         raise _error(f"no input has the size {min(var.name for var in free)!r}", name)
     params = [func.params[place] for place in order]
@@ -131,11 +133,37 @@ class _Unit:
         known = _among(buffer, self.writes) or (not stored and _among(buffer, self.reads))
         return (stored or passed) and not known
 
-    def passes(self, buffer: tirx.Var) -> bool:
-        """Return whether a call gets a pointer to a buffer through which it can write."""
-        names = [buffer]  # and those that a block gives to a part of it
+    def loads(self, buffer: tirx.Var) -> bool:
+        """Return whether the unit loads elements of a buffer that it does not declare to read.
+
+        A reduction need not declare the elements that its ``init`` writes.
+        """
+        if _among(buffer, self.reads):
+            return False
+        listed: list[Any] = []
+        for block in _all(self.node, s_tir.SBlock):
+            stores = _all(block.init, tirx.BufferStore) if block.init else []
+            places = [one.indices for one in stores if one.buffer.same_as(buffer)]
+            for load in _all(block.body, ir.TensorLoad) if places else []:
+                if any(tvm_ffi.structural_equal(load.indices, place) for place in places):
+                    listed.append(load)
+            for inner in _all(block.body, s_tir.SBlock) if places else []:
+                if _among(buffer, [one.source for one in inner.reads]):
+                    listed += _all(inner.body, ir.TensorLoad)
+        names = self.names(buffer)
+        found = [one for one in _all(self.node, ir.TensorLoad) if _among(one.source, names)]
+        return any(not _among(one, listed) for one in found)
+
+    def names(self, buffer: tirx.Var) -> list[tirx.Var]:
+        """Return a buffer and the names that blocks give to a part of it."""
+        names = [buffer]
         for block in _all(self.node, s_tir.SBlock):
             names += [one.buffer for one in block.match_buffers if _among(one.source.source, names)]
+        return names
+
+    def passes(self, buffer: tirx.Var) -> bool:
+        """Return whether a call gets a pointer to a buffer through which it can write."""
+        names = self.names(buffer)
         calls = _all(self.node, ir.Call)
         harmless = [arg for call in calls if _only_reads(call) for arg in call.args]
         shown = [arg for call in calls if not _among(call, harmless) for arg in _shown(call)]
@@ -199,6 +227,8 @@ def _is_output(func: tirx.PrimFunc, units: list[_Unit], buffer: tirx.Var, name: 
         )
     if not writes:
         return False
+    if any(unit.loads(buffer) for unit in units):
+        raise _error(f"the function may read {buffer.name!r} before it writes it", name)
     for unit in reads:
         if units.index(unit) <= units.index(writes[0]) or not _covered(func, unit.node):
             raise _error(f"the function may read {buffer.name!r} before it writes it", name)
@@ -280,6 +310,16 @@ def _untouched(units: list[_Unit]) -> bool:
     )
 
 
+def _same(given: Any, needed: Any, buffer: tirx.Var, name: str) -> None:
+    """Refuse a stride or an offset that no array of Relax has."""
+    if sym.Analyzer().can_prove(tirx.const(0) + given != needed):
+        raise CompileError(
+            f"{buffer.name!r} has strides or an offset, but tvmlab passes compact arrays",
+            where=f"the TIR function {name!r}",
+            fix="declare the buffer without strides and elem_offset",
+        )
+
+
 def _type(buffer: tirx.Var, sizes: dict[tirx.Var, tirx.Var], name: str) -> relax.TensorType:
     """Return the type of a buffer in Relax, where sizes are int64."""
 
@@ -292,4 +332,7 @@ def _type(buffer: tirx.Var, sizes: dict[tirx.Var, tirx.Var], name: str) -> relax
             raise _error(f"the shape of {buffer.name!r} has a size that is not arithmetic", name)
         return type(size)(wide(size.a), wide(size.b))
 
+    for axis, stride in enumerate(buffer.strides):
+        _same(stride, math.prod(buffer.shape[axis + 1 :]), buffer, name)
+    _same(buffer.elem_offset, 0, buffer, name)
     return relax.TensorType([wide(size) for size in buffer.shape], buffer.dtype)

@@ -99,7 +99,8 @@ def load(model: Any, *, shapes: Mapping[str, Sequence[int | str]] | None = None)
     raise ModelError(
         "this is not a model that tvmlab can read",
         where=kind,
-        fix="give a path, bytes, an onnx.ModelProto or a torch.export.ExportedProgram",
+        fix="give a path, bytes, an onnx.ModelProto, a torch.export.ExportedProgram, "
+        "a tvm.ir.IRModule or a tvm.tirx.PrimFunc",
     )
 
 

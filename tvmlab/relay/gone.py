@@ -37,8 +37,8 @@ class RelayNameError(RelayError, AttributeError):
     """A module has no such name: what ``hasattr`` and ``getattr`` with a default understand."""
 
 
-class RelayImportError(RelayError, ImportError):
-    """The same, of ``from module import name``: Python would put words of its own in the place."""
+class RelayImportError(RelayError, ModuleNotFoundError):
+    """The same, of an import: Python would put words of its own in the place."""
 
 
 class Row(NamedTuple):

@@ -189,6 +189,12 @@ class Finder(MetaPathFinder, Loader):
         """Say whether something stands for a module."""
         outer = name.partition(".")[0]
         found = find(name) if outer == "tvm" else None
+        if found is None and name.startswith("tvm.relay."):
+            raise gone.RelayImportError(
+                f"tvmlab does not carry the module {name}",
+                where=name,
+                fix="take the import out; notebook 10 has what took the place of Relay's names",
+            )
         return None if found is None else ModuleSpec(name, self, loader_state=found)
 
     def exec_module(self, module: ModuleType) -> None:
