@@ -3,69 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
-import tvm
 from tvm import ir, relax, te, tirx
 from tvm.relax import op
 
 from .loops import ANALYZER, plain, slice_places, static
+from .rewriter import Rewriter, not_below_zero, on_cpu
 
-__all__ = ["OPERATORS", "Fits", "not_below_zero", "on_cpu"]
-
-#: Sizes of which the first must not be larger than the second.
-Fits = Sequence[tuple[Any, Any]]
-
-
-class Rewriter(Protocol):
-    """What a function of the table may ask of the rewriter of the graph."""
-
-    check: bool
-    builder_: relax.BlockBuilder
-
-    def value(self, expr: Any) -> Any: ...
-
-    def within(
-        self,
-        indices: relax.Expr,
-        extents: Sequence[Any],
-        where: str,
-        fits: Fits = (),
-        mode: str = "",
-    ) -> relax.Expr: ...
-
-
-def not_below_zero(indices: relax.Expr, emit: Callable[[relax.Expr], relax.Var]) -> relax.Expr:
-    """Replace negative indices with the largest integer.
-
-    The range check then rejects them, as the source framework does.
-
-    Parameters
-    ----------
-    indices : tvm.relax.Expr
-        A tensor of integers.
-    emit : callable
-        Binds an expression to a variable, such as ``BlockBuilder.emit``.
-
-    Returns
-    -------
-    tvm.relax.Expr
-        The indices, which `CheckIndices` refuses where they were below zero.
-    """
-    kind = str(indices.ty.dtype)
-    if kind.startswith("u"):
-        return indices
-    if isinstance(indices, ir.GenericConst) and not np.any(indices.value.numpy() < 0):
-        return indices
-    below = emit(op.less(indices, relax.const(0, kind)))
-    return emit(op.where(below, relax.const(np.iinfo(kind).max, kind), indices))
-
-
-def on_cpu() -> bool:
-    """Return whether the current target is a CPU, whose kernels can raise errors."""
-    target = tvm.target.Target.current(allow_none=True)
-    return target is None or "cpu" in target.keys
+__all__ = ["OPERATORS"]
 
 
 def _dims(*values: relax.Expr) -> list[list[Any]] | None:
