@@ -27,8 +27,8 @@ __all__ = ["CheckIndices", "NormalizeIndices", "not_below_zero"]
 class NormalizeIndices:
     """Make constant indices below zero positive, as upstream's loops need them.
 
-    Upstream's importers write operators around indices, which are removed: the ONNX importer adds
-    the size of the axis to indices below zero, and the TensorFlow Lite importer casts to int32.
+    Upstream's ONNX importer adds the size of the axis to indices below zero, by operators that let
+    twice the range through. They are removed, and `CheckIndices` counts from the end instead.
 
     Parameters
     ----------

@@ -9,7 +9,7 @@ from tvm import ir, relax, te, tirx
 from tvm.relax import op
 
 from .loops import ANALYZER, plain, slice_places, static
-from .rewriter import Rewriter, not_below_zero, on_cpu
+from .rewriter import Fits, Rewriter, on_cpu
 
 __all__ = ["OPERATORS"]
 
@@ -197,17 +197,28 @@ def _dynamic_strided_slice(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
 
 def _nll_loss(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
     data, targets, *rest = call.args
-    shapes = _dims(data)
+    shapes = _dims(*call.args)
     if shapes is None or not rewriter.check:
         return call
-    emit, kind = rewriter.builder_.emit, str(targets.ty.dtype)
-    spared = emit(op.equal(targets, relax.const(int(call.attrs.ignore_index), kind)))
-    looked = emit(op.where(spared, relax.const(0, kind), targets))
     axis = min(len(shapes[0]) - 1, 1)
-    where = f"nll_loss, axis {axis} of {plain(shapes[0])}"
-    checked = rewriter.within(not_below_zero(looked, emit), [shapes[0][axis]], where)
-    targets = emit(op.where(spared, targets, emit(op.astype(checked, kind))))
-    return relax.Call(call.op, [data, targets, *rest], call.attrs)
+    checked = _classes(rewriter, call, targets, shapes[0], shapes[1], shapes[0][axis])
+    return relax.Call(call.op, [data, checked, *rest], call.attrs)
+
+
+def _classes(
+    rewriter: Rewriter,
+    call: relax.Call,
+    targets: relax.Expr,
+    of: Sequence[Any],
+    by: Sequence[Any],
+    classes: Any,
+    fits: Fits = (),
+) -> relax.Expr:
+    axis = min(len(of) - 1, 1)
+    where = f"{call.op.name.split('.')[-1]}, axis {axis} of {plain(of)}"
+    fits = [*_equal([*of[:axis], *of[axis + 1 :]], by), (of[axis], classes), *fits]
+    ignored = int(call.attrs.ignore_index)
+    return rewriter.within(targets, [classes], where, fits, from_end=False, spared=ignored)
 
 
 def _reverse_sequence(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
@@ -216,11 +227,8 @@ def _reverse_sequence(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
     if shapes is None or not rewriter.check:
         return call
     axis = int(call.attrs.seq_axis)
-    where, kind = f"reverse_sequence, axis {axis} of {plain(shapes[0])}", str(lengths.ty.dtype)
-    lengths = rewriter.within(
-        not_below_zero(lengths, rewriter.builder_.emit), [shapes[0][axis] + 1], where
-    )
-    lengths = rewriter.builder_.emit(op.astype(lengths, kind))
+    where = f"reverse_sequence, axis {axis} of {plain(shapes[0])}"
+    lengths = rewriter.within(lengths, [shapes[0][axis] + 1], where, from_end=False)
     return relax.Call(call.op, [data, lengths], call.attrs)
 
 
@@ -235,8 +243,9 @@ def _regions(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
         emit(op.strided_slice(regions, [1], [start], [end])) for start, end in ((0, 1), (1, 5))
     )
     where = f"{call.op.name.removeprefix('relax.')}, pictures of {plain(shapes[0])}"
-    numbers = not_below_zero(emit(op.astype(batch, "int64")), emit)
-    checked = emit(op.astype(rewriter.within(numbers, [shapes[0][0]], where), kind))
+    numbers = emit(op.astype(batch, "int64"))
+    checked = rewriter.within(numbers, [shapes[0][0]], where, from_end=False)
+    checked = emit(op.astype(checked, kind))
     return relax.Call(call.op, [data, emit(op.concat([checked, corners], 1))], call.attrs)
 
 

@@ -86,42 +86,67 @@ class Rewriter(relax.PyExprMutator):  # type: ignore[misc]
         where: str,
         fits: Fits = (),
         mode: str = "",
+        *,
+        from_end: bool = True,
+        spared: int | None = None,
     ) -> relax.Expr:
         """Return non-negative indices, and emit a check that each lies inside its axis.
 
         With several extents, the last axis of the indices runs over them. With `mode` ("clip" or
-        "wrap", those of ``take``), only an empty axis can fail the check.
+        "wrap", those of ``take``), only an empty axis can fail the check. Without `from_end`,
+        indices below zero fail it. Indices that are `spared` pass as they are.
         """
-        indices = self.unmoved(self.uncast(indices), extents)
+        if not self.check and self.from_end:
+            indices = self.unmoved(indices, extents)
+        plain = self.guarded(indices)
+        signed = not str(indices.ty.dtype).startswith("u")
+        from_end = from_end and self.from_end and signed and plain is indices
         fits = [pair for pair in fits if not self.fit(*pair, where)]
         sizes = [static(extent) for extent in extents]
-        if isinstance(indices, ir.GenericConst) and None not in sizes and not fits and not mode:
-            return self.constant(indices, sizes, where)
-        if not self.from_end:
-            indices = not_below_zero(indices, self.builder_.emit)
-        if not self.check or indices.ty.shape is None:
-            return indices
+        if isinstance(plain, ir.GenericConst) and None not in sizes and not fits and not mode:
+            return self.constant(plain, sizes, where, from_end, spared)
+        if not self.check or plain.ty.shape is None:
+            guarded = from_end or plain is not indices
+            return indices if guarded else not_below_zero(indices, self.builder_.emit)
         make = checked_indices if on_cpu() else clipped_indices
-        made = self.builder_.call_te(
-            lambda values, extents, fits: make(values, extents, fits, where, mode),
-            indices,
-            list(extents),
-            [size for pair in fits for size in pair],
-            primfunc_name_hint="check_indices",
-        )
-        return self.builder_.emit(made)
 
-    def constant(self, indices: ir.GenericConst, sizes: Sequence[Any], where: str) -> relax.Expr:
-        """Count constant indices below zero from the end."""
+        def checked(indices: relax.Expr, mode: str, from_end: bool) -> relax.Call:
+            made = self.builder_.call_te(
+                lambda values, extents, fits: make(
+                    values, extents, fits, where, mode, from_end, spared
+                ),
+                indices,
+                list(extents),
+                [size for pair in fits for size in pair],
+                primfunc_name_hint="check_indices",
+            )
+            return self.builder_.normalize(made)
+
+        written = self.value(plain)
+        if _calls(written, "call_tir") and written.args[0].name_hint.startswith("check_indices"):
+            before = written.args[1][0]
+            kinds = [(one, end) for one in dict.fromkeys(("", mode)) for end in (True, False)]
+            if any(_same(checked(before, *kind), written) for kind in kinds):
+                return plain  # an earlier run of this pass made the same check
+        return self.builder_.emit(checked(plain, mode, from_end))
+
+    def constant(
+        self,
+        indices: ir.GenericConst,
+        sizes: Sequence[Any],
+        where: str,
+        from_end: bool,
+        spared: int | None,
+    ) -> relax.Expr:
+        """Check constant indices, and count those below zero from the end."""
         values = indices.value.numpy()
         high = np.array(sizes if len(sizes) > 1 else sizes[0])
-        low = -high if self.from_end and values.dtype.kind == "i" else 0
-        outside = (values >= high) | (values < low)
+        outside = (values >= high) | (values < (-high if from_end else 0))
+        outside &= True if spared is None else values != spared
         if np.any(outside):
-            raise self.refused(
-                f"the index {values[outside].flat[0]} is out of range", where, advice(sizes)
-            )
-        if not np.any(values < 0):
+            found = values[outside].flat[0]
+            raise self.refused(f"the index {found} is out of range", where, advice(sizes, from_end))
+        if not from_end or not np.any(values < 0):
             return indices
         return relax.const(np.where(values < 0, values + high, values), "int64")
 
@@ -137,51 +162,52 @@ class Rewriter(relax.PyExprMutator):  # type: ignore[misc]
         """Return the error for an index that is invalid at compile time."""
         return (CompileError if self.check else ModelError)(what, where=where, fix=fix)
 
-    def uncast(self, indices: relax.Expr) -> relax.Expr:
-        """See through a cast of integers to fewer bits, which makes other indices of large ones."""
-        cast = self.value(indices)
-        if not _calls(cast, "astype"):
+    def guarded(self, indices: relax.Expr) -> relax.Expr:
+        """See through `not_below_zero`."""
+        found = self.chosen(indices)
+        if found is None or _number(found[0]) != np.iinfo(str(indices.ty.dtype)).max:
             return indices
-        before, after = (tvm.DataType(str(one.ty.dtype)) for one in (cast.args[0], cast))
-        integers = str(before).startswith("int") and str(after).startswith("int")
-        return cast.args[0] if integers and before.bits > after.bits else indices
+        return found[1]
 
     def unmoved(self, indices: relax.Expr, extents: Sequence[Any]) -> relax.Expr:
-        """See through ``where(i < 0, i + extent, i)``, which lets through twice the range."""
+        """See through ``where(i < 0, i + extent, i)``, which lets through twice the range.
+
+        Upstream's ONNX importer writes it around the indices of a model. A model's own is inside.
+        """
+        found = self.chosen(indices)
+        if found is None:
+            return indices
+        moved, first = self.value(found[0]), found[1]
+        if not _calls(moved, "add") or not _same(first, moved.args[0]):
+            return indices
+        return first if self.are(moved.args[1], extents) else indices
+
+    def chosen(self, indices: relax.Expr) -> tuple[relax.Expr, relax.Expr] | None:
+        """Return x and i of ``where(i < 0, x, i)``."""
         choice = self.value(indices)
         if not _calls(choice, "where"):
-            return indices
-        test, moved = self.value(choice.args[0]), self.value(choice.args[1])
-        first = choice.args[2]
-        if (
-            _calls(test, "less")
-            and _calls(moved, "add")
-            and all(_same(first, other) for other in (test.args[0], moved.args[0]))
-            and _number(test.args[1]) == 0
-            and self.are(moved.args[1], extents)
-        ):
-            return first
-        return indices
+            return None
+        test = self.value(choice.args[0])
+        other, first = choice.args[1:]
+        below = _calls(test, "less") and _same(first, test.args[0]) and _number(test.args[1]) == 0
+        return (other, first) if below else None
 
     def are(self, value: relax.Expr, extents: Sequence[Any]) -> bool:
         """Return whether a value is known to hold the extents."""
         value = self.value(value)
         if _calls(value, "astype"):
             value = self.value(value.args[0])
-        if isinstance(value, ir.GenericConst):
-            found = value.value.numpy().reshape(-1).tolist()
-        elif _calls(value, "take") or _calls(value, "strided_slice"):
-            dims = self.dims(value.args[0])
-            if dims is None:
-                return False
-            if _calls(value, "take"):
-                axis = _number(value.args[1])
-                found = [] if axis is None else [dims[axis]]
-            else:
-                begin, end = (value.args[k] for k in (2, 3))
-                found = dims[int(begin[0]) : int(end[0])]
-        else:
+        if not _calls(value, "take") and not _calls(value, "strided_slice"):
             return False
+        dims = self.dims(value.args[0])
+        if dims is None:
+            return False
+        if _calls(value, "take"):
+            axis = _number(value.args[1])
+            found = [] if axis is None else [dims[axis]]
+        else:
+            begin, end = (value.args[k] for k in (2, 3))
+            found = dims[int(begin[0]) : int(end[0])]
         return len(found) == len(extents) and all(
             ANALYZER.can_prove_equal(*pair) for pair in zip(found, extents, strict=True)
         )
