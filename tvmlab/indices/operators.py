@@ -86,11 +86,27 @@ def _scatter_elements(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
     of, by, new = shapes
     axis = int(call.attrs.axis) % len(of)
     fits = [(by[k], of[k]) for k in range(len(of)) if k != axis]
-    # Upstream computes offsets with the strides of the indices: these axes must have equal sizes.
-    fits += [(of[k], by[k]) for k in range(1, len(of)) if k not in (axis, axis + 1)]
     where = f"scatter_elements, axis {axis} of {plain(of)}"
     checked = rewriter.within(indices, [of[axis]], where, fits + _equal(by, new))
-    return op.scatter_elements(data, checked, updates, axis, str(call.attrs.reduction))
+    reduction = str(call.attrs.reduction)
+    # Upstream computes offsets with the strides of the indices: these axes must have equal sizes.
+    alike = [k for k in range(1, len(of)) if k not in (axis, axis + 1)]
+    if not rewriter.check or all(ANALYZER.can_prove_equal(of[k], by[k]) for k in alike):
+        return op.scatter_elements(data, checked, updates, axis, reduction)
+
+    def places(indices: te.Tensor) -> te.Tensor:
+        def place(*at: Any) -> Any:
+            found = tirx.Cast("int64", indices(*at[:-1]))
+            for k, position in enumerate(at[:-1]):
+                if k != axis:
+                    found = tirx.Select(at[-1] == k, tirx.Cast("int64", position), found)
+            return found
+
+        return te.compute([*indices.shape, len(of)], place, name="scatter_places")
+
+    builder = rewriter.builder_
+    made = builder.emit(builder.call_te(places, checked, primfunc_name_hint="scatter_places"))
+    return op.scatter_nd(data, made, updates, reduction)
 
 
 def _scatter_nd(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
