@@ -47,6 +47,20 @@ def _take(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
     return op.take(data, checked, call.attrs.axis, kept)
 
 
+def _take_backward(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
+    grad, data, indices = call.args
+    shapes = _dims(*call.args)
+    if shapes is None or not rewriter.check:
+        return call
+    new, of, by = shapes
+    # Upstream's loop counts no axis from the end. Without an axis, the data has one.
+    axis = 0 if call.attrs.axis is None else int(call.attrs.axis) % len(of)
+    where = f"take_backward, axis {axis} of {plain(of)}"
+    fits = _equal(new, [*of[:axis], *by, *of[axis + 1 :]])
+    checked = rewriter.within(indices, [of[axis]], where, fits)
+    return op.grad.take_backward(grad, data, checked, axis)
+
+
 def _scalar(rewriter: Rewriter, number: Any) -> relax.Expr:
     if isinstance(number, tirx.IntImm):
         return relax.const(int(number), "int64")
@@ -221,6 +235,25 @@ def _nll_loss(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
     return relax.Call(call.op, [data, checked, *rest], call.attrs)
 
 
+def _nll_loss_backward(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
+    """Check the classes; upstream's loop reads the weights of those to ignore, too."""
+    grad, data, targets, *rest = call.args
+    shapes = _dims(*call.args)
+    if shapes is None or not rewriter.check:
+        return call
+    new, of, by, *more = shapes
+    emit, kind = rewriter.builder_.emit, str(data.ty.dtype)
+    classes = more[0][0] if more else of[min(len(of) - 1, 1)]
+    fits = _equal(new, by) if call.attrs.reduction == "none" else []
+    checked = _classes(rewriter, call, targets, of, by, classes, fits)
+    # Targets to ignore become one more class, whose weight is 0.
+    weights = rest[0] if rest else emit(op.ones([classes], kind))
+    weights = emit(op.concat([weights, emit(op.zeros([1], kind))], 0))
+    ignored = emit(op.equal(checked, relax.const(int(call.attrs.ignore_index), "int64")))
+    targets = emit(op.where(ignored, _scalar(rewriter, classes), checked))
+    return relax.Call(call.op, [grad, data, targets, weights], call.attrs)
+
+
 def _classes(
     rewriter: Rewriter,
     call: relax.Call,
@@ -275,6 +308,8 @@ OPERATORS: dict[str, Callable[[Rewriter, relax.Call], relax.Expr]] = {
     "relax.scatter_nd": _scatter_nd,
     "relax.dynamic_strided_slice": _dynamic_strided_slice,
     "relax.nn.nll_loss": _nll_loss,
+    "relax.grad.nll_loss_backward": _nll_loss_backward,
+    "relax.grad.take_backward": _take_backward,
     "relax.reverse_sequence": _reverse_sequence,
     "relax.vision.roi_align": _regions,
     "relax.vision.roi_pool": _regions,
