@@ -311,7 +311,7 @@ BY_ONNX: dict[str, tuple[tuple[int, ...], Any]] = {
         functools.partial(onnx_model, "ScatterElements", axis=1, extra=(2, 3, 2), reduction="add"),
     ),
     "ScatterND": ((3, 2), functools.partial(onnx_model, "ScatterND", extra=(3, 4))),
-    "Cast": ((4,), lambda **_: casting()),
+    "cast": ((4,), lambda **_: casting()),
     "counted by itself": ((4,), lambda **_: counting()),
 }
 OPENED = ("Gather", "GatherND", "ScatterND")
@@ -371,6 +371,19 @@ def test_what_upstream_writes_around_indices_is_removed(name: str, opened: bool)
     relax.analysis.post_order_visit(mod["main"], look)
     (call,) = calls
     assert call.args[1].same_as(i)
+
+
+@pytest.mark.parametrize("pair", [pytorch, functools.partial(onnx_pair, opened=False)])
+@pytest.mark.parametrize(
+    ("kind", "indices"),
+    [("cast", [2**32 + 1, 2**32 - 1, 0, 2]), ("counted by itself", [-6, -4, 0, 2])],
+)
+def test_a_model_keeps_its_own_operators_on_indices(
+    pair: Call, kind: str, indices: list[int]
+) -> None:
+    ours, theirs = pair(kind, schedule=True)
+    wanted = theirs(X, np.array(indices))
+    assert np.array_equal(ours(X, np.array(indices)), wanted)
 
 
 def test_constant_indices_of_onnx() -> None:
