@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,7 @@ from tvm import relax
 from tvm.relax.frontend.onnx import from_onnx
 
 import tvmlab
+from tvmlab.compiler import simplify
 from tvmlab.errors import CompileError, ModelError, OutOfRangeError
 from tvmlab.indices import CheckIndices, NormalizeIndices
 
@@ -132,6 +134,13 @@ BY_PYTORCH: dict[str, tuple[Call, list[tuple[int, ...]]]] = {
     "scatter a value": (lambda x, i: x.scatter(1, i, 2.5), [(3, 1, 4)]),
     "index_put": (lambda x, i, j, k: x.index_put((i, j, k), x[0, 0, :3]), [(3,)] * 3),
     "index_put a value": (lambda x, i: x[0, 0].index_put((i,), torch.tensor(7.0)), [(1,)]),
+    "gather with a smaller index": (lambda x, i: torch.gather(x, 1, i), [(2, 3, 2)]),
+    "cast": (lambda x, i: x[i.to(torch.int32)], [(4,)]),
+    "cast before embedding": (
+        lambda x, i: torch.nn.functional.embedding(i.to(torch.int32), x[0]),
+        [(2, 3)],
+    ),
+    "counted by itself": (lambda x, i: x[torch.where(i < 0, i + x.shape[0], i)], [(4,)]),
     "nll_loss": (
         lambda x, i: torch.nn.functional.nll_loss(x[:, :, 0], i, reduction="none"),
         [(3,)],
@@ -165,6 +174,30 @@ def test_indices_of_pytorch(name: str, schedule: bool, data: st.DataObject) -> N
     if name.startswith("scatter") and np.any(np.diff(np.sort(indices[0] % 5, axis=1), axis=1) == 0):
         return
     agree(*pytorch(name, schedule), X, *indices)
+
+
+SMALLER = [(2, 3, 2), (1, 5, 3), (3, 1, 4), (3, 5, 1), (2, 2, 4), (3, 4, 3)]
+
+
+def permuted(shape: tuple[int, ...], axis: int) -> np.ndarray:
+    """Make an index that repeats no place of the axis."""
+    drawn = np.random.default_rng(0).random([SHAPE[axis], *np.delete(shape, axis)])
+    return np.moveaxis(drawn.argsort(0)[: shape[axis]], 0, axis)
+
+
+@pytest.mark.parametrize("axis", range(3))
+@pytest.mark.parametrize("shape", SMALLER)
+def test_a_scatter_with_a_smaller_index(shape: tuple[int, ...], axis: int) -> None:
+    program = Program(lambda x, i, u: x.scatter(axis, i, u))
+    index, updates = permuted(shape, axis), array(*shape)
+    ours = tvmlab.compile(exported(program, X, index, updates))
+    agree(ours, lambda *given: program(*map(torch.from_numpy, given)).numpy(), X, index, updates)
+    constant = Program(lambda x, u: x.scatter(axis, torch.tensor(index), u))
+    found = tvmlab.compile(exported(constant, X, updates))(X, updates)
+    assert np.array_equal(found, ours(X, index, updates))
+    index[0, 0, 0] = SHAPE[axis]
+    with pytest.raises(OutOfRangeError, match=f"from 0 to {SHAPE[axis] - 1}$"):
+        ours(X, index, updates)
 
 
 @SCHEDULES
@@ -234,6 +267,32 @@ def runtime(proto: Any) -> Call:
     return lambda *inputs: session.run(None, dict(zip(names, inputs, strict=True)))[0]
 
 
+def casting() -> Any:
+    """A model that casts the indices of a Gather to int32, where large ones become others."""
+    return model(
+        [node("Cast", ["i"], ["j"], to=TensorProto.INT32), node("Gather", ["x", "j"], ["y"])],
+        [value("x", TensorProto.FLOAT, SHAPE), value("i", INT64, (4,))],
+        [value("y", TensorProto.FLOAT, None)],
+    )
+
+
+def counting() -> Any:
+    """A model that adds the size of the axis itself, as upstream's importer does."""
+    return model(
+        [
+            node("Less", ["i", "zero"], ["below"]),
+            node("Shape", ["x"], ["shape"]),
+            node("Gather", ["shape", "zero"], ["size"]),
+            node("Add", ["i", "size"], ["moved"]),
+            node("Where", ["below", "moved", "i"], ["j"]),
+            node("Gather", ["x", "j"], ["y"]),
+        ],
+        [value("x", TensorProto.FLOAT, SHAPE), value("i", INT64, (4,))],
+        [value("y", TensorProto.FLOAT, None)],
+        [weight("zero", np.array(0))],
+    )
+
+
 BY_ONNX: dict[str, tuple[tuple[int, ...], Any]] = {
     "Gather": ((2, 2), functools.partial(onnx_model, "Gather", axis=1)),
     "GatherElements": ((3, 2, 4), functools.partial(onnx_model, "GatherElements", axis=1)),
@@ -247,19 +306,27 @@ BY_ONNX: dict[str, tuple[tuple[int, ...], Any]] = {
         (3, 2, 4),
         functools.partial(onnx_model, "ScatterElements", axis=1, extra=(3, 2, 4), reduction="add"),
     ),
+    "ScatterElements with a smaller index": (
+        (2, 3, 2),
+        functools.partial(onnx_model, "ScatterElements", axis=1, extra=(2, 3, 2), reduction="add"),
+    ),
     "ScatterND": ((3, 2), functools.partial(onnx_model, "ScatterND", extra=(3, 4))),
+    "cast": ((4,), lambda **_: casting()),
+    "counted by itself": ((4,), lambda **_: counting()),
 }
 OPENED = ("Gather", "GatherND", "ScatterND")
+
+
+def open_sizes(name: str, shape: tuple[int, ...]) -> dict[str, Any]:
+    sizes: dict[str, Any] = {"x": ("a", "b", "c"), "i": ("d", *shape[1:])}
+    return {**sizes, "u": ("d", "c")} if name.startswith("Scatter") else sizes
 
 
 @functools.cache
 def onnx_pair(name: str, schedule: bool, opened: bool) -> tuple[Call, Call]:
     shape, make = BY_ONNX[name]
     proto = make(indices=shape, opened=opened)
-    sizes: dict[str, Any] = {"x": ("a", "b", "c"), "i": ("d", *shape[1:])}
-    if name.startswith("Scatter"):
-        sizes["u"] = ("d", "c")
-    mod = tvmlab.load(proto, shapes=sizes if opened else None)
+    mod = tvmlab.load(proto, shapes=open_sizes(name, shape) if opened else None)
     return tvmlab.compile(mod, schedule=schedule), runtime(proto)
 
 
@@ -277,6 +344,46 @@ def test_indices_of_onnx(name: str, opened: bool, schedule: bool, data: st.DataO
         if name == "ScatterND" and not unique(tuple(inputs[1].T)):
             return
     agree(*onnx_pair(name, schedule, opened), *inputs)
+
+
+@pytest.mark.parametrize(
+    ("name", "opened"),
+    [
+        *(("Gather", opened) for opened in (False, True)),
+        *(("GatherElements", False), ("GatherND of batches", False)),
+        *((name, opened) for name in ("GatherND", "ScatterND") for opened in (False, True)),
+        *(("Gather of int32", opened) for opened in (False, True)),
+    ],
+)
+def test_what_upstream_writes_around_indices_is_removed(name: str, opened: bool) -> None:
+    shape, make = BY_ONNX[name.removesuffix(" of int32")]
+    proto = make(indices=shape, opened=opened)
+    if "int32" in name:
+        proto.graph.input[1].type.tensor_type.elem_type = TensorProto.INT32
+    mod = tvmlab.load(proto, shapes=open_sizes(name, shape) if opened else None)
+    calls: list[relax.Call] = []
+
+    def look(expr: Any) -> None:
+        if isinstance(expr, relax.Call) and expr.args[0].same_as(x) and len(expr.args) > 1:
+            calls.append(expr)
+
+    x, i = mod["main"].params[:2]
+    relax.analysis.post_order_visit(mod["main"], look)
+    (call,) = calls
+    assert call.args[1].same_as(i)
+
+
+@pytest.mark.parametrize("pair", [pytorch, functools.partial(onnx_pair, opened=False)])
+@pytest.mark.parametrize(
+    ("kind", "indices"),
+    [("cast", [2**32 + 1, 2**32 - 1, 0, 2]), ("counted by itself", [-6, -4, 0, 2])],
+)
+def test_a_model_keeps_its_own_operators_on_indices(
+    pair: Call, kind: str, indices: list[int]
+) -> None:
+    ours, theirs = pair(kind, schedule=True)
+    wanted = theirs(X, np.array(indices))
+    assert np.array_equal(ours(X, np.array(indices)), wanted)
 
 
 def test_constant_indices_of_onnx() -> None:
@@ -330,6 +437,15 @@ BY_TFLITE: dict[str, tuple[helpers_litert.Model, tuple[int, ...]]] = {
         ),
         (3, 2),
     ),
+    "GATHER of int64": (
+        helpers_litert.Model(
+            "GATHER",
+            [FLOATS, Tensor((2,), "int64"), Tensor((3, 2, 4), "float32")],
+            "GatherOptions",
+            {"Axis": 1},
+        ),
+        (2,),
+    ),
     "EMBEDDING_LOOKUP": (
         helpers_litert.Model(
             "EMBEDDING_LOOKUP",
@@ -354,7 +470,9 @@ def tflite_pair(name: str, schedule: bool) -> tuple[Call, Call]:
 @settings(max_examples=30)
 @given(data=st.data())
 def test_indices_of_tflite(name: str, schedule: bool, data: st.DataObject) -> None:
-    indices = np.clip(drawn(data, BY_TFLITE[name][1]), -(2**31), 2**31 - 1).astype("int32")
+    indices = drawn(data, BY_TFLITE[name][1])
+    if "int64" not in name:
+        indices = np.clip(indices, -(2**31), 2**31 - 1).astype("int32")
     agree(*tflite_pair(name, schedule), *([X] if name.startswith("GATHER") else []), indices)
 
 
@@ -391,6 +509,114 @@ def test_indices_of_relay(name: str, schedule: bool, data: st.DataObject) -> Non
     agree(relay_executable(name, schedule), BY_RELAY[name][1], X[0], drawn(data, (2, 4)))
 
 
+# What an error advises is what the framework takes
+
+
+PAIRS: list[tuple[str, Call, str, tuple[int, ...]]] = [
+    *(("pytorch", pytorch, n, s[0]) for n, (_, s) in BY_PYTORCH.items() if len(s) == 1),
+    *(("onnx", functools.partial(onnx_pair, opened=False), n, s) for n, (s, _) in BY_ONNX.items()),
+    *(("tflite", tflite_pair, n, s) for n, (_, s) in BY_TFLITE.items()),
+]
+
+
+@pytest.mark.parametrize(
+    ("pair", "name", "shape"),
+    [pytest.param(*one, id=f"{kind} {one[1]}") for kind, *one in PAIRS if "itself" not in one[1]],
+)
+def test_an_error_advises_what_the_framework_takes(
+    pair: Call, name: str, shape: tuple[int, ...]
+) -> None:
+    ours, theirs = pair(name, schedule=True)
+
+    def tried(call: Call, number: int) -> str:
+        inputs = []
+        for one in ours.signature.inputs:
+            indices = one.dtype != "float32"
+            inputs.append(np.zeros(shape if indices else one.shape, one.dtype))
+            if indices:
+                inputs[-1].flat[0] = number
+        try:
+            call(*inputs)
+        except Exception as error:
+            return str(error)
+        return ""
+
+    found = re.search(r"give indices from (-?\d+) to (\d+)", tried(ours, 10**6))
+    assert found
+    low, high = map(int, found.groups())
+    for call in (ours, theirs):
+        failed = [bool(tried(call, number)) for number in (low - 1, low, high, high + 1)]
+        assert failed == [True, False, False, True]
+
+
+# Gradients
+
+
+def test_the_gradient_of_take() -> None:
+    for axis in (0, 1, -1, -3):
+        builder = relax.BlockBuilder()
+        count = 6
+        shape = [*SHAPE]
+        shape[axis] = count
+        x = relax.Var("x", relax.TensorType(SHAPE, "float32"))
+        i = relax.Var("i", relax.TensorType((count,), "int64"))
+        g = relax.Var("g", relax.TensorType(shape, "float32"))
+        with builder.function("main", [g, x, i]):
+            made = builder.emit(relax.op.grad.take_backward(g, x, i, axis))
+            builder.emit_func_output(made)
+        ours = tvmlab.compile(builder.get())
+        size, grad = SHAPE[axis], array(*shape)
+        index = np.array([0, size - 1, -1, -size, 1, 1])
+        data = torch.zeros(SHAPE, requires_grad=True)
+        data.movedim(axis, 0)[torch.from_numpy(index)].movedim(0, axis).backward(
+            torch.from_numpy(grad)
+        )
+        assert np.allclose(ours(grad, X, index), data.grad)
+        for outside in (size, -size - 1, *EXTREMES):
+            index[2] = outside
+            with pytest.raises(OutOfRangeError, match=f"from -{size} to {size - 1}"):
+                ours(grad, X, index)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+@pytest.mark.parametrize("shape", [(3, 5, 4), (3, 5), (5,)])
+@pytest.mark.parametrize("ignore", [-100, 2, 10**9])
+def test_the_gradient_of_nll_loss(
+    ignore: int, shape: tuple[int, ...], reduction: str, weighted: bool
+) -> None:
+    x, w = array(*shape), np.abs(array(5))
+    by = shape[:1] + shape[2:] if len(shape) > 1 else ()
+    i = np.asarray(np.arange(np.prod(by, dtype=int)).reshape(by) % 5)
+    i.flat[-1] = ignore if by else 3
+    data = torch.tensor(x, requires_grad=True)
+    loss = torch.nn.functional.nll_loss(
+        data,
+        torch.from_numpy(i),
+        torch.from_numpy(w) if weighted else None,
+        ignore_index=ignore,
+        reduction=reduction,
+    )
+    grad = np.asarray(array(*by) if reduction == "none" else 1.5, "float32")
+    loss.backward(torch.from_numpy(grad))
+    first = i.flat[0]
+    builder = relax.BlockBuilder()
+    given = {"g": grad, "x": x, "i": i, **({"w": w} if weighted else {})}
+    params = [relax.Var(n, relax.TensorType(a.shape, str(a.dtype))) for n, a in given.items()]
+    with builder.function("main", params):
+        made = relax.op.grad.nll_loss_backward(*params, reduction=reduction, ignore_index=ignore)
+        builder.emit_func_output(builder.emit(made))
+    for mod in (builder.get(), simplify(builder.get())):
+        ours = tvmlab.compile(mod)
+        i.flat[0] = first
+        assert np.allclose(ours(*given.values()), data.grad, rtol=1e-5)
+        for outside in (5, -1, *EXTREMES):
+            i.flat[0] = outside
+            if outside != ignore:
+                with pytest.raises(OutOfRangeError):
+                    ours(*given.values())
+
+
 # The pass itself, and where the check goes
 
 
@@ -423,8 +649,43 @@ def test_indices_of_other_types(dtype: str) -> None:
 def test_modules_of_upstreams_importer_are_checked() -> None:
     proto = onnx_model("Gather", (2,), axis=1)
     ours = tvmlab.compile(from_onnx(proto))
-    for last in (4, -5, 5, -6, -10):
+    # Of indices from -10 to -6, upstream's operators make those from -5 to -1.
+    for last in (4, -5, 5, -11):
         agree(ours, runtime(proto), X, np.array([0, last]))
+
+
+def test_indices_are_checked_once() -> None:
+    mods = [
+        tvmlab.load(make(indices=shape))
+        for n, (shape, make) in BY_ONNX.items()
+        if "smaller" not in n
+    ]
+    for function, shapes in (BY_PYTORCH[name] for name in ("embedding", "index pairs", "nll_loss")):
+        indices = (np.zeros(shape, "int64") for shape in shapes)
+        mods.append(exported(Program(function), X, *indices))
+    mods += [taking(), taking(extent=tvm.tirx.Var("n", "int64"))]
+    for mod in mods:
+        once = simplify(mod)
+        assert "check_indices" in once.script()
+        assert tvm_ffi.structural_equal(simplify(once), once)
+
+
+def test_checked_indices_are_checked_for_another_axis() -> None:
+    mod = simplify(taking())
+    builder = relax.BlockBuilder(mod)
+    x = relax.Var("x", relax.TensorType((3, 4), "float32"))
+    i = relax.Var("i", relax.TensorType((2,), "int64"))
+    with builder.function("other", [x, i]):
+        check = mod.get_global_var("check_indices")
+        checked = builder.emit(relax.call_tir(check, [i], i.ty))
+        builder.emit_func_output(builder.emit(relax.op.take(x, checked, 0)))
+    mod = builder.get()
+    mod["main"] = mod["other"].with_attr("global_symbol", "main")
+    del mod["other"]
+    ours = tvmlab.compile(mod)
+    assert np.array_equal(ours(X[0, :3], np.array([2, 0])), X[0, [2, 0]])
+    with pytest.raises(OutOfRangeError, match="from -3 to 2"):
+        ours(X[0, :3], np.array([3, 0]))
 
 
 def test_what_fits_in_no_way_is_no_module() -> None:

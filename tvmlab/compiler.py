@@ -26,7 +26,7 @@ from .target_text import spelled
 if TYPE_CHECKING:
     from .tuning.records.records import Records
 
-__all__ = ["checked", "compile", "cut", "simplify", "upstream", "with_public_main"]
+__all__ = ["compile", "cut", "simplify", "upstream", "with_public_main"]
 
 
 def compile(
@@ -185,7 +185,7 @@ def _prepare(
 ) -> tuple[IRModule, tvm.transform.Pass]:
     """Take a module to where the rest of the way is upstream's; name that rest."""
     if not schedule:
-        return checked(mod), relax.pipeline.default_build_pipeline()
+        return _checked(mod), relax.pipeline.default_build_pipeline()
     mod = simplify(mod)
     if target.kind.name != "llvm":
         return mod, upstream(target)
@@ -278,22 +278,11 @@ def simplify(mod: IRModule) -> IRModule:
         relax.transform.FoldConstant(),
         relax.transform.DeadCodeElimination(),
     ]
-    return tvm.transform.Sequential(passes)(checked(mod))
+    return tvm.transform.Sequential(passes)(_checked(mod))
 
 
-def checked(mod: IRModule) -> IRModule:
-    """Add the run-time checks of `tvmlab.indices` to a module.
-
-    Parameters
-    ----------
-    mod : tvm.ir.IRModule
-        Any module.
-
-    Returns
-    -------
-    tvm.ir.IRModule
-        Relay's operators expanded into Relax's, and `tvmlab.indices.CheckIndices` applied.
-    """
+def _checked(mod: IRModule) -> IRModule:
+    """Expand Relay's operators into Relax's, and add the run-time checks of `tvmlab.indices`."""
     passes: list[Any] = [CheckIndices()]
     if dialect.any_expansion():  # else no module can hold one, and Relay's layer stays unloaded
         from .relay.expand import ExpandRelayOperators, has_relay_operators

@@ -72,6 +72,14 @@ class QuantizedConverter(OperatorConverter):  # type: ignore[misc]
             kind: self._named(kind, convert) for kind, convert in self.convert_map.items()
         }
 
+    def convert_gather(self, op: Any) -> relax.Expr:
+        """Convert GATHER; upstream reads indices as int32, so that a large one becomes another."""
+        taken = super().convert_gather(op)
+        place = self.get_input_tensors(op)[1].tensor_idx
+        if not self.has_expr(place):
+            return taken
+        return relax.op.take(taken.args[0], self.get_expr(place), taken.attrs.axis)
+
     def convert_gather_nd(self, op: Any) -> relax.Expr:
         """Convert GATHER_ND; upstream transposes the coordinates, as Relay had them."""
         data, indices = map(self.get_tensor_expr, self.get_input_tensors(op))

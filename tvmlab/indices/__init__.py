@@ -12,17 +12,13 @@ and a slice with run-time bounds stays unchecked.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import tvm
-import tvm_ffi
-from tvm import ir, relax, tirx
+from tvm import ir, relax
 
-from ..errors import CompileError, ModelError, TvmlabError
-from .loops import ANALYZER, advice, checked_indices, clipped_indices, size_text, static
-from .operators import OPERATORS, Fits, not_below_zero, on_cpu
+from .operators import OPERATORS
+from .rewriter import Rewriter, not_below_zero
 
 __all__ = ["CheckIndices", "NormalizeIndices", "not_below_zero"]
 
@@ -31,8 +27,8 @@ __all__ = ["CheckIndices", "NormalizeIndices", "not_below_zero"]
 class NormalizeIndices:
     """Make constant indices below zero positive, as upstream's loops need them.
 
-    Upstream's importers write operators around indices, which are removed: the ONNX importer adds
-    the size of the axis to indices below zero, and the TensorFlow Lite importer casts to int32.
+    Upstream's ONNX importer adds the size of the axis to indices below zero, by operators that let
+    twice the range through. They are removed, and `CheckIndices` counts from the end instead.
 
     Parameters
     ----------
@@ -71,7 +67,7 @@ class CheckIndices:
 
 
 def _rewritten(mod: ir.IRModule, *, check: bool, from_end: bool = True) -> ir.IRModule:
-    rewriter = Rewriter(mod, check, from_end)
+    rewriter = Rewriter(mod, OPERATORS, check=check, from_end=from_end)
     for name, function in mod.functions_items():
         if isinstance(function, relax.Function) and _indexes(function):
             rewriter.builder_.update_func(name, rewriter.visit_expr(function))
@@ -87,156 +83,3 @@ def _indexes(function: relax.Function) -> bool:
 
     relax.analysis.post_order_visit(function, look)
     return any(found)
-
-
-@relax.expr_functor.mutator
-class Rewriter(relax.PyExprMutator):  # type: ignore[misc]
-    """Rewrites the operators of `OPERATORS`."""
-
-    def __init__(self, mod: ir.IRModule, check: bool, from_end: bool) -> None:
-        super().__init__(mod)
-        self.check, self.from_end = check, from_end
-
-    def visit_call_(self, call: relax.Call) -> relax.Expr:
-        """Rewrite one call, called by TVM's visitor."""
-        call = self.visit_expr_post_order(call)
-        rewrite = OPERATORS.get(getattr(call.op, "name", ""))
-        return call if rewrite is None else rewrite(self, call)
-
-    def value(self, expr: Any) -> Any:
-        """See what a variable is bound to."""
-        while isinstance(expr, relax.Var) and (bound := self.lookup_binding(expr)) is not None:
-            expr = bound
-        return expr
-
-    def within(
-        self,
-        indices: relax.Expr,
-        extents: Sequence[Any],
-        where: str,
-        fits: Fits = (),
-        mode: str = "",
-    ) -> relax.Expr:
-        """Return non-negative indices, and emit a check that each lies inside its axis.
-
-        With several extents, the last axis of the indices runs over them. With `mode` ("clip" or
-        "wrap", those of ``take``), only an empty axis can fail the check.
-        """
-        indices = self.unmoved(self.uncast(indices), extents)
-        fits = [pair for pair in fits if not self.fit(*pair, where)]
-        sizes = [static(extent) for extent in extents]
-        if isinstance(indices, ir.GenericConst) and None not in sizes and not fits and not mode:
-            return self.constant(indices, sizes, where)
-        if not self.from_end:
-            indices = not_below_zero(indices, self.builder_.emit)
-        if not self.check or indices.ty.shape is None:
-            return indices
-        make = checked_indices if on_cpu() else clipped_indices
-        made = self.builder_.call_te(
-            lambda values, extents, fits: make(values, extents, fits, where, mode),
-            indices,
-            list(extents),
-            [size for pair in fits for size in pair],
-            primfunc_name_hint="check_indices",
-        )
-        return self.builder_.emit(made)
-
-    def constant(self, indices: ir.GenericConst, sizes: Sequence[Any], where: str) -> relax.Expr:
-        """Count constant indices below zero from the end."""
-        values = indices.value.numpy()
-        high = np.array(sizes if len(sizes) > 1 else sizes[0])
-        low = -high if self.from_end and values.dtype.kind == "i" else 0
-        outside = (values >= high) | (values < low)
-        if np.any(outside):
-            raise self.refused(
-                f"the index {values[outside].flat[0]} is out of range", where, advice(sizes)
-            )
-        if not np.any(values < 0):
-            return indices
-        return relax.const(np.where(values < 0, values + high, values), "int64")
-
-    def fit(self, small: Any, large: Any, where: str) -> bool:
-        """Return whether sizes are known to fit; refuse those that cannot."""
-        small, large = (tirx.const(0, "int64") + size for size in (small, large))
-        if ANALYZER.can_prove(small > large):
-            said = f"shapes do not fit: {size_text(small)} elements for {size_text(large)}"
-            raise self.refused(said, where, "correct the operands' shapes")
-        return bool(ANALYZER.can_prove(small <= large))
-
-    def refused(self, what: str, where: str, fix: str) -> TvmlabError:
-        """Return the error for an index that is invalid at compile time."""
-        return (CompileError if self.check else ModelError)(what, where=where, fix=fix)
-
-    def uncast(self, indices: relax.Expr) -> relax.Expr:
-        """See through a cast of integers to fewer bits, which makes other indices of large ones."""
-        cast = self.value(indices)
-        if not _calls(cast, "astype"):
-            return indices
-        before, after = (tvm.DataType(str(one.ty.dtype)) for one in (cast.args[0], cast))
-        integers = str(before).startswith("int") and str(after).startswith("int")
-        return cast.args[0] if integers and before.bits > after.bits else indices
-
-    def unmoved(self, indices: relax.Expr, extents: Sequence[Any]) -> relax.Expr:
-        """See through ``where(i < 0, i + extent, i)``, which lets through twice the range."""
-        choice = self.value(indices)
-        if not _calls(choice, "where"):
-            return indices
-        test, moved = self.value(choice.args[0]), self.value(choice.args[1])
-        first = choice.args[2]
-        if (
-            _calls(test, "less")
-            and _calls(moved, "add")
-            and all(_same(first, other) for other in (test.args[0], moved.args[0]))
-            and _number(test.args[1]) == 0
-            and self.are(moved.args[1], extents)
-        ):
-            return first
-        return indices
-
-    def are(self, value: relax.Expr, extents: Sequence[Any]) -> bool:
-        """Return whether a value is known to hold the extents."""
-        value = self.value(value)
-        if _calls(value, "astype"):
-            value = self.value(value.args[0])
-        if isinstance(value, ir.GenericConst):
-            found = value.value.numpy().reshape(-1).tolist()
-        elif _calls(value, "take") or _calls(value, "strided_slice"):
-            dims = self.dims(value.args[0])
-            if dims is None:
-                return False
-            if _calls(value, "take"):
-                axis = _number(value.args[1])
-                found = [] if axis is None else [dims[axis]]
-            else:
-                begin, end = (value.args[k] for k in (2, 3))
-                found = dims[int(begin[0]) : int(end[0])]
-        else:
-            return False
-        return len(found) == len(extents) and all(
-            ANALYZER.can_prove_equal(*pair) for pair in zip(found, extents, strict=True)
-        )
-
-    def dims(self, value: relax.Expr) -> list[Any] | None:
-        """Return the sizes that a tensor made by ``shape_to_tensor`` holds."""
-        value = self.value(value)
-        if not _calls(value, "shape_to_tensor"):
-            return None
-        shape = self.value(value.args[0])
-        if _calls(shape, "shape_of"):
-            shape = shape.args[0].ty.shape
-        return list(shape.values) if isinstance(shape, relax.ShapeExpr) else None
-
-
-def _calls(expr: Any, name: str) -> bool:
-    return isinstance(expr, relax.Call) and getattr(expr.op, "name", "") == f"relax.{name}"
-
-
-def _same(one: Any, other: Any) -> bool:
-    return bool(one.same_as(other) or tvm_ffi.structural_equal(one, other))
-
-
-def _number(expr: Any) -> int | None:
-    """Return the value of a constant of one element."""
-    if not isinstance(expr, ir.GenericConst) or expr.value.numpy().size != 1:
-        return None
-    return int(expr.value.numpy().item())

@@ -27,9 +27,18 @@ ANALYZER = tvm.sym.Analyzer()
 
 
 def checked_indices(
-    indices: te.Tensor, extents: Sequence[Any], fits: Sequence[Any], where: str, mode: str
+    indices: te.Tensor,
+    extents: Sequence[Any],
+    fits: Sequence[Any],
+    where: str,
+    mode: str,
+    from_end: bool,
+    spared: int | None,
 ) -> te.Tensor:
-    """Copy indices as int64, those below zero counted from the end; assert that all are inside."""
+    """Copy indices as int64 and assert that all are inside.
+
+    With `from_end`, indices below zero count from the end. Those that are `spared` stay unchecked.
+    """
     loops = indices.shape if len(extents) == 1 else indices.shape[:-1]
 
     def body(inputs: Any, outputs: Any) -> Any:
@@ -48,12 +57,15 @@ def checked_indices(
                     for j, extent in enumerate(extents):
                         place = [*at, j] if len(extents) > 1 else at[: len(loops)]
                         size = tirx.Cast("int64", extent)
-                        value = _moved(tirx.BufferLoad(given, place), size, mode)
-                        beyond = tirx.Cast("int32", tirx.any(value < 0, value >= size))
-                        T.buffer_store(outside, outside[0] | beyond, [0])
+                        value = _moved(tirx.BufferLoad(given, place), size, mode, from_end)
+                        beyond = tirx.any(value < 0, value >= size)
+                        if spared is not None:
+                            beyond = tirx.all(beyond, value != tirx.const(spared, "int64"))
+                        T.buffer_store(outside, outside[0] | tirx.Cast("int32", beyond), [0])
                         T.buffer_store(made, value, place)
                 inside = outside[0] == tirx.const(0, "int32")
-                with T.Assert(inside, *_error("an index is out of range", where, extents)):
+                fix = advice(extents, from_end)
+                with T.Assert(inside, *_error("an index is out of range", where, fix)):
                     pass
             return builder.get()
 
@@ -62,22 +74,29 @@ def checked_indices(
 
 
 def clipped_indices(
-    indices: te.Tensor, extents: Sequence[Any], fits: Sequence[Any], where: str, mode: str
+    indices: te.Tensor,
+    extents: Sequence[Any],
+    fits: Sequence[Any],
+    where: str,
+    mode: str,
+    from_end: bool,
+    spared: int | None,
 ) -> te.Tensor:
-    """Copy indices as int64, those below zero counted from the end, clipped to their axes."""
+    """Copy indices as int64, clipped to their axes; the arguments are `checked_indices`'s."""
 
     def clip(*at: Any) -> Any:
         size = tirx.Cast("int64", extents[-1])
         for j, extent in enumerate(extents[:-1]):
             size = tirx.Select(at[-1] == j, tirx.Cast("int64", extent), size)
-        value = _moved(indices(*at), size, mode)
-        return tirx.max(tirx.min(value, size - 1), tirx.const(0, "int64"))
+        value = _moved(indices(*at), size, mode, from_end)
+        inside = tirx.max(tirx.min(value, size - 1), tirx.const(0, "int64"))
+        return inside if spared is None else tirx.Select(value == spared, value, inside)
 
     return te.compute(indices.shape, clip, name="clip_indices")
 
 
-def _moved(index: Any, size: Any, mode: str) -> Any:
-    """Return an index as int64, with negative ones counted from the end."""
+def _moved(index: Any, size: Any, mode: str, from_end: bool = True) -> Any:
+    """Return an index as int64, with `from_end` negative ones counted from the end."""
     if str(index.ty.dtype) == "uint64":  # TVM takes a cast of one for at least 0
         if mode == "wrap":
             index = tirx.truncmod(index, tirx.Cast("uint64", tirx.max(size, 1)))
@@ -87,20 +106,24 @@ def _moved(index: Any, size: Any, mode: str) -> Any:
         return tirx.max(tirx.min(value, size - 1), tirx.const(0, "int64"))
     if mode == "wrap":
         return tirx.floormod(value, tirx.max(size, tirx.const(1, "int64")))
-    if str(index.ty.dtype).startswith("u"):
+    if not from_end:
         return value
     return tirx.if_then_else(value < 0, value + size, value)
 
 
-def _error(what: str, where: str, extents: Sequence[Any] = ()) -> tuple[list[str], str]:
-    fix = advice(extents) if extents else "correct the operands' shapes"
+def _error(
+    what: str, where: str, fix: str = "correct the operands' shapes"
+) -> tuple[list[str], str]:
     return [str(CompileError(what, where=where, fix=fix))], "tvmlab.OutOfRangeError"
 
 
-def advice(extents: Sequence[Any]) -> str:
+def advice(extents: Sequence[Any], from_end: bool) -> str:
     """Return the ranges of valid indices in words."""
     names = [(static(extent), size_text(extent)) for extent in extents]
-    ranges = [f"-{name} to {name + ' - 1' if n is None else n - 1}" for n, name in names]
+    ranges = [
+        f"{f'-{name}' if from_end else 0} to {name + ' - 1' if n is None else n - 1}"
+        for n, name in names
+    ]
     return f"give indices from {' and from '.join(dict.fromkeys(ranges))}"
 
 

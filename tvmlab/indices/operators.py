@@ -3,69 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
-import tvm
 from tvm import ir, relax, te, tirx
 from tvm.relax import op
 
 from .loops import ANALYZER, plain, slice_places, static
+from .rewriter import Fits, Rewriter, on_cpu
 
-__all__ = ["OPERATORS", "Fits", "not_below_zero", "on_cpu"]
-
-#: Sizes of which the first must not be larger than the second.
-Fits = Sequence[tuple[Any, Any]]
-
-
-class Rewriter(Protocol):
-    """What a function of the table may ask of the rewriter of the graph."""
-
-    check: bool
-    builder_: relax.BlockBuilder
-
-    def value(self, expr: Any) -> Any: ...
-
-    def within(
-        self,
-        indices: relax.Expr,
-        extents: Sequence[Any],
-        where: str,
-        fits: Fits = (),
-        mode: str = "",
-    ) -> relax.Expr: ...
-
-
-def not_below_zero(indices: relax.Expr, emit: Callable[[relax.Expr], relax.Var]) -> relax.Expr:
-    """Replace negative indices with the largest integer.
-
-    The range check then rejects them, as the source framework does.
-
-    Parameters
-    ----------
-    indices : tvm.relax.Expr
-        A tensor of integers.
-    emit : callable
-        Binds an expression to a variable, such as ``BlockBuilder.emit``.
-
-    Returns
-    -------
-    tvm.relax.Expr
-        The indices, which `CheckIndices` refuses where they were below zero.
-    """
-    kind = str(indices.ty.dtype)
-    if kind.startswith("u"):
-        return indices
-    if isinstance(indices, ir.GenericConst) and not np.any(indices.value.numpy() < 0):
-        return indices
-    below = emit(op.less(indices, relax.const(0, kind)))
-    return emit(op.where(below, relax.const(np.iinfo(kind).max, kind), indices))
-
-
-def on_cpu() -> bool:
-    """Return whether the current target is a CPU, whose kernels can raise errors."""
-    target = tvm.target.Target.current(allow_none=True)
-    return target is None or "cpu" in target.keys
+__all__ = ["OPERATORS"]
 
 
 def _dims(*values: relax.Expr) -> list[list[Any]] | None:
@@ -99,6 +45,20 @@ def _take(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
     # Every index is inside now. Upstream warns of the mode "fast".
     kept = str(call.attrs.mode) if not rewriter.check else "clip"
     return op.take(data, checked, call.attrs.axis, kept)
+
+
+def _take_backward(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
+    grad, data, indices = call.args
+    shapes = _dims(*call.args)
+    if shapes is None or not rewriter.check:
+        return call
+    new, of, by = shapes
+    # Upstream's loop counts no axis from the end. Without an axis, the data has one.
+    axis = 0 if call.attrs.axis is None else int(call.attrs.axis) % len(of)
+    where = f"take_backward, axis {axis} of {plain(of)}"
+    fits = _equal(new, [*of[:axis], *by, *of[axis + 1 :]])
+    checked = rewriter.within(indices, [of[axis]], where, fits)
+    return op.grad.take_backward(grad, data, checked, axis)
 
 
 def _scalar(rewriter: Rewriter, number: Any) -> relax.Expr:
@@ -140,11 +100,27 @@ def _scatter_elements(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
     of, by, new = shapes
     axis = int(call.attrs.axis) % len(of)
     fits = [(by[k], of[k]) for k in range(len(of)) if k != axis]
-    # Upstream computes offsets with the strides of the indices: these axes must have equal sizes.
-    fits += [(of[k], by[k]) for k in range(1, len(of)) if k not in (axis, axis + 1)]
     where = f"scatter_elements, axis {axis} of {plain(of)}"
     checked = rewriter.within(indices, [of[axis]], where, fits + _equal(by, new))
-    return op.scatter_elements(data, checked, updates, axis, str(call.attrs.reduction))
+    reduction = str(call.attrs.reduction)
+    # Upstream computes offsets with the strides of the indices: these axes must have equal sizes.
+    alike = [k for k in range(1, len(of)) if k not in (axis, axis + 1)]
+    if not rewriter.check or all(ANALYZER.can_prove_equal(of[k], by[k]) for k in alike):
+        return op.scatter_elements(data, checked, updates, axis, reduction)
+
+    def places(indices: te.Tensor) -> te.Tensor:
+        def place(*at: Any) -> Any:
+            found = tirx.Cast("int64", indices(*at[:-1]))
+            for k, position in enumerate(at[:-1]):
+                if k != axis:
+                    found = tirx.Select(at[-1] == k, tirx.Cast("int64", position), found)
+            return found
+
+        return te.compute([*indices.shape, len(of)], place, name="scatter_places")
+
+    builder = rewriter.builder_
+    made = builder.emit(builder.call_te(places, checked, primfunc_name_hint="scatter_places"))
+    return op.scatter_nd(data, made, updates, reduction)
 
 
 def _scatter_nd(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
@@ -251,17 +227,47 @@ def _dynamic_strided_slice(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
 
 def _nll_loss(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
     data, targets, *rest = call.args
-    shapes = _dims(data)
+    shapes = _dims(*call.args)
     if shapes is None or not rewriter.check:
         return call
-    emit, kind = rewriter.builder_.emit, str(targets.ty.dtype)
-    spared = emit(op.equal(targets, relax.const(int(call.attrs.ignore_index), kind)))
-    looked = emit(op.where(spared, relax.const(0, kind), targets))
     axis = min(len(shapes[0]) - 1, 1)
-    where = f"nll_loss, axis {axis} of {plain(shapes[0])}"
-    checked = rewriter.within(not_below_zero(looked, emit), [shapes[0][axis]], where)
-    targets = emit(op.where(spared, targets, emit(op.astype(checked, kind))))
-    return relax.Call(call.op, [data, targets, *rest], call.attrs)
+    checked = _classes(rewriter, call, targets, shapes[0], shapes[1], shapes[0][axis])
+    return relax.Call(call.op, [data, checked, *rest], call.attrs)
+
+
+def _nll_loss_backward(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
+    """Check the classes; upstream's loop reads the weights of those to ignore, too."""
+    grad, data, targets, *rest = call.args
+    shapes = _dims(*call.args)
+    if shapes is None or not rewriter.check:
+        return call
+    new, of, by, *more = shapes
+    emit, kind = rewriter.builder_.emit, str(data.ty.dtype)
+    classes = more[0][0] if more else of[min(len(of) - 1, 1)]
+    fits = _equal(new, by) if call.attrs.reduction == "none" else []
+    checked = _classes(rewriter, call, targets, of, by, classes, fits)
+    # Targets to ignore become one more class, whose weight is 0.
+    weights = rest[0] if rest else emit(op.ones([classes], kind))
+    weights = emit(op.concat([weights, emit(op.zeros([1], kind))], 0))
+    ignored = emit(op.equal(checked, relax.const(int(call.attrs.ignore_index), "int64")))
+    targets = emit(op.where(ignored, _scalar(rewriter, classes), checked))
+    return relax.Call(call.op, [grad, data, targets, weights], call.attrs)
+
+
+def _classes(
+    rewriter: Rewriter,
+    call: relax.Call,
+    targets: relax.Expr,
+    of: Sequence[Any],
+    by: Sequence[Any],
+    classes: Any,
+    fits: Fits = (),
+) -> relax.Expr:
+    axis = min(len(of) - 1, 1)
+    where = f"{call.op.name.split('.')[-1]}, axis {axis} of {plain(of)}"
+    fits = [*_equal([*of[:axis], *of[axis + 1 :]], by), (of[axis], classes), *fits]
+    ignored = int(call.attrs.ignore_index)
+    return rewriter.within(targets, [classes], where, fits, from_end=False, spared=ignored)
 
 
 def _reverse_sequence(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
@@ -270,11 +276,8 @@ def _reverse_sequence(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
     if shapes is None or not rewriter.check:
         return call
     axis = int(call.attrs.seq_axis)
-    where, kind = f"reverse_sequence, axis {axis} of {plain(shapes[0])}", str(lengths.ty.dtype)
-    lengths = rewriter.within(
-        not_below_zero(lengths, rewriter.builder_.emit), [shapes[0][axis] + 1], where
-    )
-    lengths = rewriter.builder_.emit(op.astype(lengths, kind))
+    where = f"reverse_sequence, axis {axis} of {plain(shapes[0])}"
+    lengths = rewriter.within(lengths, [shapes[0][axis] + 1], where, from_end=False)
     return relax.Call(call.op, [data, lengths], call.attrs)
 
 
@@ -289,8 +292,9 @@ def _regions(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
         emit(op.strided_slice(regions, [1], [start], [end])) for start, end in ((0, 1), (1, 5))
     )
     where = f"{call.op.name.removeprefix('relax.')}, pictures of {plain(shapes[0])}"
-    numbers = not_below_zero(emit(op.astype(batch, "int64")), emit)
-    checked = emit(op.astype(rewriter.within(numbers, [shapes[0][0]], where), kind))
+    numbers = emit(op.astype(batch, "int64"))
+    checked = rewriter.within(numbers, [shapes[0][0]], where, from_end=False)
+    checked = emit(op.astype(checked, kind))
     return relax.Call(call.op, [data, emit(op.concat([checked, corners], 1))], call.attrs)
 
 
@@ -304,6 +308,8 @@ OPERATORS: dict[str, Callable[[Rewriter, relax.Call], relax.Expr]] = {
     "relax.scatter_nd": _scatter_nd,
     "relax.dynamic_strided_slice": _dynamic_strided_slice,
     "relax.nn.nll_loss": _nll_loss,
+    "relax.grad.nll_loss_backward": _nll_loss_backward,
+    "relax.grad.take_backward": _take_backward,
     "relax.reverse_sequence": _reverse_sequence,
     "relax.vision.roi_align": _regions,
     "relax.vision.roi_pool": _regions,
