@@ -42,7 +42,8 @@ def with_main(given: object) -> IRModule:
     ------
     CompileError
         The argument is neither, the module has no ``main`` and not exactly one TIR function, or the
-        analysis cannot determine the outputs of that function.
+        analysis cannot determine the outputs of that function, or a buffer has strides or an offset
+        that no compact array has.
     """
     mod = IRModule({"main": given}) if isinstance(given, tirx.PrimFunc) else given
     if not isinstance(mod, IRModule):
