@@ -6,8 +6,11 @@ function counts negative indices from the end of the axis, as Python does, and r
 `tvmlab.errors.OutOfRangeError` where an index is outside. The check is an assertion in TIR, so it
 also holds in a saved executable and in C++.
 
+`CheckIndices` also clamps slices whose bounds are symbolic sizes, and checks the sizes that an
+importer assumed, see `tvmlab.indices.sizes`.
+
 A kernel on a GPU cannot raise an error. For such targets indices are clipped to the axis instead,
-and a slice with run-time bounds stays unchecked.
+and a slice whose bounds are in tensors, or whose steps are negative, stays unchecked.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from tvm import ir, relax
 
 from .operators import OPERATORS
 from .rewriter import Rewriter, not_below_zero
+from .sizes import SIZED, Sizes, sized
 
 __all__ = ["CheckIndices", "NormalizeIndices", "not_below_zero"]
 
@@ -53,7 +57,8 @@ class NormalizeIndices:
 class CheckIndices:
     """Check every index of a module at run time, and normalize the constant ones now.
 
-    For a target that is no CPU, indices at run time are clipped, and nothing is raised.
+    Slices with symbolic bounds are clamped to their axes, and sizes that an importer assumed are
+    checked. For a target that is no CPU, indices at run time are clipped, and nothing is raised.
 
     Raises
     ------
@@ -67,19 +72,38 @@ class CheckIndices:
 
 
 def _rewritten(mod: ir.IRModule, *, check: bool, from_end: bool = True) -> ir.IRModule:
-    rewriter = Rewriter(mod, OPERATORS, check=check, from_end=from_end)
+    rewriter = Rewriter(mod, {**OPERATORS, **SIZED}, check=check, from_end=from_end)
+    called = _called(mod)
     for name, function in mod.functions_items():
-        if isinstance(function, relax.Function) and _indexes(function):
-            rewriter.builder_.update_func(name, rewriter.visit_expr(function))
+        if isinstance(function, relax.Function) and _indexes(function, check):
+            rewriter.sizes, rewriter.strict = Sizes(function), name.name_hint in called
+            made = rewriter.visit_expr(function)
+            # A slice can have another size than the one that the importer assumed.
+            made = relax.Function(made.params, made.body, None, made.is_pure, made.attrs)
+            rewriter.builder_.update_func(name, made)
     return rewriter.builder_.get()
 
 
-def _indexes(function: relax.Function) -> bool:
+def _called(mod: ir.IRModule) -> set[str]:
+    """Return the names of the functions that others call, or that hold others."""
+    found: set[str] = set()
+    for name, function in mod.functions_items():
+        if not isinstance(function, relax.Function):
+            continue
+        within: list[Any] = []
+        relax.analysis.post_order_visit(function, within.append)
+        found.update(one.name_hint for one in within if isinstance(one, ir.GlobalVar))
+        if sum(isinstance(one, relax.Function) for one in within) > 1:
+            found.add(name.name_hint)
+    return found
+
+
+def _indexes(function: relax.Function, check: bool) -> bool:
     found: list[bool] = []
 
     def look(expr: Any) -> None:
         if isinstance(expr, relax.Call) and isinstance(expr.op, ir.Op):
-            found.append(expr.op.name in OPERATORS)
+            found.append(expr.op.name in OPERATORS or (check and sized(expr)))
 
     relax.analysis.post_order_visit(function, look)
     return any(found)

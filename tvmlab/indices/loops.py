@@ -16,6 +16,7 @@ __all__ = [
     "ANALYZER",
     "advice",
     "checked_indices",
+    "checked_sizes",
     "clipped_indices",
     "plain",
     "size_text",
@@ -178,3 +179,19 @@ def slice_places(sizes: Sequence[Any], given: Sequence[te.Tensor], where: str) -
 
 def _limited(value: Any, low: int, high: Any) -> Any:
     return tirx.min(tirx.max(value, tirx.const(low, "int64")), high)
+
+
+def checked_sizes(conditions: Sequence[Any], where: str) -> te.Tensor:
+    """Return one zero, and assert conditions about sizes."""
+
+    def body(_: Any, outputs: Any) -> Any:
+        with IRBuilder() as builder:
+            with T.serial(0, 1):
+                for condition in conditions:
+                    with T.Assert(condition, *_error("shapes do not fit", where)):
+                        pass
+                T.buffer_store(outputs[0], tirx.const(0, "int64"), [0])
+            return builder.get()
+
+    out = tirx.decl_buffer((1,), "int64", "checked", layout=None)
+    return te.extern([(1,)], [], body, "check_sizes", "int64", out_buffers=[out])

@@ -13,6 +13,7 @@ from tvm.relax import op
 
 from ..errors import CompileError, ModelError, TvmlabError
 from .loops import ANALYZER, advice, checked_indices, clipped_indices, size_text, static
+from .sizes import Sizes, divided, fitted
 
 __all__ = ["Fits", "Rewriter", "not_below_zero", "on_cpu"]
 
@@ -54,7 +55,18 @@ def on_cpu() -> bool:
 
 @relax.expr_functor.mutator
 class Rewriter(relax.PyExprMutator):  # type: ignore[misc]
-    """Rewrites the operators of a table, each by its function of the rewriter and the call."""
+    """Rewrites the operators of a table, each by its function of the rewriter and the call.
+
+    Attributes
+    ----------
+    sizes : Sizes
+        What is known about the symbolic sizes of the function.
+    strict : bool
+        Whether every tensor must have the sizes that the importer assumed.
+    """
+
+    sizes: Sizes
+    strict: bool
 
     def __init__(
         self,
@@ -66,12 +78,24 @@ class Rewriter(relax.PyExprMutator):  # type: ignore[misc]
     ) -> None:
         super().__init__(mod)
         self.operators, self.check, self.from_end = operators, check, from_end
+        self.cpu = on_cpu()
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         """Rewrite one call, called by TVM's visitor."""
-        call = self.visit_expr_post_order(call)
+        call = fitted(self, call)
         rewrite = self.operators.get(getattr(call.op, "name", ""))
         return call if rewrite is None else rewrite(self, call)
+
+    def visit_shape_expr_(self, shape: relax.ShapeExpr) -> relax.Expr:
+        """Rewrite one shape, called by TVM's visitor."""
+        return divided(self, shape) if self.check else shape
+
+    def visit_if_(self, choice: relax.If) -> relax.Expr:
+        """Rewrite branches, which must return equal sizes; called by TVM's visitor."""
+        outer, self.strict = self.strict, True
+        made = self.visit_expr_post_order(choice)
+        self.strict = outer
+        return made
 
     def value(self, expr: Any) -> Any:
         """See what a variable is bound to."""
