@@ -58,6 +58,17 @@ def test_grids_of_pytorch(mode: str, height: int, schedule: bool) -> None:
     close(program, schedule, array(2, 3, 5, 4), grid)
 
 
+@pytest.mark.parametrize("padding", ["zeros", "border"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_places_far_outside_of_pytorch(mode: str, padding: str) -> None:
+    """ONNX Runtime takes other pixels from 1e20 on; PyTorch does not."""
+    program = Program(lambda x, grid: functional.grid_sample(x, grid, mode, padding, False))
+    places = np.array([1e3, 1e5, 1e9, 1e20, -1e3, -1e5, -1e9, -1e20], "float32")
+    grid = np.zeros((1, 8, 2, 2), "float32")
+    grid[0, :, 0, 0] = grid[0, :, 1, 1] = places
+    close(program, True, array(1, 2, 5, 4), grid)
+
+
 def test_affine_grids_of_pytorch() -> None:
     program = Program(
         lambda x, by: functional.grid_sample(

@@ -315,6 +315,15 @@ def _every(truths: relax.Expr, emit: Callable[[relax.Expr], relax.Var]) -> relax
     return emit(op.astype(least, "bool"))
 
 
+def _grid_sample(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
+    """Move places far outside of a picture nearer; upstream converts them to int32 and weighs."""
+    far = call.attrs.method == "bicubic" and call.attrs.padding_mode != "reflection"
+    if not rewriter.check or not far:
+        return call
+    data, grid = call.args
+    return relax.Call(call.op, [data, rewriter.builder_.emit(op.clip(grid, -1e3, 1e3))], call.attrs)
+
+
 def _multinomial(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
     """Check the rows of probabilities that are sampled from."""
     probabilities, samples, rows = call.args
@@ -354,6 +363,7 @@ OPERATORS: dict[str, Callable[[Rewriter, relax.Call], relax.Expr]] = {
     "relax.reverse_sequence": _reverse_sequence,
     "relax.vision.roi_align": _regions,
     "relax.vision.roi_pool": _regions,
+    "relax.image.grid_sample": _grid_sample,
     "relax.multinomial_from_uniform": _multinomial,
     "relax.vision.non_max_suppression": _non_max_suppression,
 }
