@@ -27,7 +27,7 @@ from tvm.relax.frontend.onnx import from_onnx
 
 import tvmlab
 from tvmlab.compiler import simplify
-from tvmlab.errors import CompileError, ModelError, OutOfRangeError
+from tvmlab.errors import CompileError, ModelError, OutOfRangeError, UnsupportedOperatorError
 from tvmlab.indices import CheckIndices, NormalizeIndices
 
 SHAPE = (3, 5, 4)
@@ -453,6 +453,52 @@ BY_TFLITE: dict[str, tuple[helpers_litert.Model, tuple[int, ...]]] = {
         ),
         (2,),
     ),
+    "GATHER of batches": (
+        helpers_litert.Model(
+            "GATHER",
+            [FLOATS, Tensor((3, 2), "int32"), Tensor((3, 2, 4), "float32")],
+            "GatherOptions",
+            {"Axis": 1, "BatchDims": 1},
+        ),
+        (3, 2),
+    ),
+    "GATHER of batches, of a later axis": (
+        helpers_litert.Model(
+            "GATHER",
+            [FLOATS, Tensor((3, 2), "int32"), Tensor((3, 5, 2), "float32")],
+            "GatherOptions",
+            {"Axis": -1, "BatchDims": -1},
+        ),
+        (3, 2),
+    ),
+    "SCATTER_ND": (
+        helpers_litert.Model(
+            "SCATTER_ND",
+            [
+                Tensor((3, 2), "int32"),
+                helpers_litert.constant(np.arange(12, dtype="float32").reshape(3, 4)),
+                helpers_litert.constant(np.array([3, 5, 4], "int32")),
+                Tensor((3, 5, 4), "float32"),
+            ],
+        ),
+        (3, 2),
+    ),
+    **{
+        f"UNSORTED_SEGMENT_{kind.upper()}": (
+            helpers_litert.Model(
+                f"UNSORTED_SEGMENT_{kind.upper()}",
+                [
+                    helpers_litert.constant(np.arange(12, dtype="float32").reshape(3, 4)),
+                    Tensor((3,), "int32"),
+                    helpers_litert.constant(np.array([3], "int32")),
+                    Tensor((3, 4), "float32"),
+                ],
+                f"UnsortedSegment{kind}Options",
+            ),
+            (3,),
+        )
+        for kind in ("Sum", "Min")
+    },
 }
 
 
@@ -474,6 +520,14 @@ def test_indices_of_tflite(name: str, schedule: bool, data: st.DataObject) -> No
     if "int64" not in name:
         indices = np.clip(indices, -(2**31), 2**31 - 1).astype("int32")
     agree(*tflite_pair(name, schedule), *([X] if name.startswith("GATHER") else []), indices)
+
+
+def test_what_no_function_makes_dense_is_refused() -> None:
+    floats = [Tensor((2,), "float32"), helpers_litert.constant(np.array(0, "float32"))]
+    shape = helpers_litert.constant(np.array([5], "int32"))
+    tensors = [Tensor((2, 1), "int32"), shape, *floats, Tensor((5,), "float32")]
+    with pytest.raises(UnsupportedOperatorError, match="SPARSE_TO_DENSE"):
+        tvmlab.load(helpers_litert.write(helpers_litert.Model("SPARSE_TO_DENSE", tensors)))
 
 
 # Relay, whose text says what becomes of an index out of range

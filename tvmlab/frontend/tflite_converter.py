@@ -17,6 +17,9 @@ reference kernels:
 - Some operators on integers are something else in LiteRT than upstream makes of them: NEG, SUM and
   REDUCE_PROD compute with the integers as they stand, whatever their zero points; MAXIMUM, MINIMUM
   and EQUAL compare integers of two scales; others have no kernel. These are refused.
+- SCATTER_ND and GATHER_ND get their indices transposed, GATHER loses its batch axes, and operators
+  on segments refuse ids below zero, whose rows LiteRT leaves out.
+- SPARSE_TO_DENSE becomes a call that fails when it runs; refused.
 - TRANSPOSE_CONV becomes a convolution in NHWC, which no pass of TVM's lowers; refused as well.
 """
 
@@ -72,18 +75,63 @@ class QuantizedConverter(OperatorConverter):  # type: ignore[misc]
             kind: self._named(kind, convert) for kind, convert in self.convert_map.items()
         }
 
-    def convert_gather(self, op: Any) -> relax.Expr:
-        """Convert GATHER; upstream reads indices as int32, so that a large one becomes another."""
-        taken = super().convert_gather(op)
-        place = self.get_input_tensors(op)[1].tensor_idx
-        if not self.has_expr(place):
-            return taken
-        return relax.op.take(taken.args[0], self.get_expr(place), taken.attrs.axis)
-
     def convert_gather_nd(self, op: Any) -> relax.Expr:
         """Convert GATHER_ND; upstream transposes the coordinates, as Relay had them."""
         data, indices = map(self.get_tensor_expr, self.get_input_tensors(op))
         return relax.op.gather_nd(data, relax.op.astype(indices, "int64"))
+
+    def convert_scatter_nd(self, op: Any) -> relax.Expr:
+        """Convert SCATTER_ND, which adds at repeated indices; upstream transposes the indices."""
+        indices, updates, shape = self.get_input_tensors(op)
+        if self.has_expr(shape.tensor_idx):
+            raise tvm.error.OpNotImplemented("its shape is not constant")
+        into = relax.op.zeros(
+            self.get_tensor_value(shape).tolist(), self.get_tensor_type_str(updates.tensor.Type())
+        )
+        places = relax.op.astype(self.get_tensor_expr(indices), "int64")
+        return relax.op.scatter_nd(into, places, self.get_tensor_expr(updates), "add")
+
+    def convert_sparse_to_dense(self, op: Any) -> Any:
+        """Refuse SPARSE_TO_DENSE, of which upstream makes a call that fails when it runs."""
+        raise tvm.error.OpNotImplemented("TVM has no function for it")
+
+    def convert_gather(self, op: Any) -> relax.Expr:
+        """Convert GATHER; upstream ignores its batch axes, and reads its indices as int32."""
+        options = _options(op, "GatherOptions")
+        if not options.BatchDims():
+            taken = super().convert_gather(op)
+            place = self.get_input_tensors(op)[1].tensor_idx
+            if not self.has_expr(place):
+                return taken
+            return relax.op.take(taken.args[0], self.get_expr(place), taken.attrs.axis)
+        data, indices = map(self.get_tensor_expr, self.get_input_tensors(op))
+        rank, more = data.ty.ndim, indices.ty.ndim
+        axis, batch = options.Axis() % rank, options.BatchDims() % more
+        between, rest = list(range(batch, axis)), list(range(axis + 1, rank))
+        data = relax.op.permute_dims(data, [*range(batch), axis, *between, *rest])
+        places = relax.op.expand_dims(relax.op.astype(indices, "int64"), [more])
+        made = relax.op.gather_nd(data, places, batch)
+        # The axes of the indices stand where the indexed one did.
+        moved = range(more, more + len(between))
+        last = range(more + len(between), more + len(between) + len(rest))
+        return relax.op.permute_dims(made, [*range(batch), *moved, *range(batch, more), *last])
+
+    def _convert_segment_op(self, op: Any, op_name: str, reduction: str) -> relax.Expr:
+        """Convert an operator on segments; rows whose segment is below zero are left out."""
+        made = super()._convert_segment_op(op, op_name, reduction)
+        _, segments, data = made.args
+        result = self.get_output_tensors(op)[0].tensor
+        count, *row = map(int, result.ShapeAsNumpy())
+        base = self._get_segment_scatter_base(
+            [count + 1, *row], self.get_tensor_type_str(result.Type()), reduction
+        )
+        below = relax.const(-1, "int64")
+        moved = relax.op.subtract(
+            relax.op.maximum(relax.op.astype(segments, "int64"), below), below
+        )
+        return relax.op.strided_slice(
+            relax.op.scatter_nd(base, moved, data, reduction), [0], [1], [count + 1]
+        )
 
     def convert_embedding_lookup(self, op: Any) -> relax.Expr:
         """Convert EMBEDDING_LOOKUP; upstream takes the two operands for each other."""

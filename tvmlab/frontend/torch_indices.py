@@ -1,8 +1,9 @@
 """PyTorch's operators that index: converters in place of those of upstream's importer.
 
-Upstream's converters lose three things. `embedding`, `gather`, `index_select` and `scatter` refuse
+Upstream's converters lose four things. `embedding`, `gather`, `index_select` and `scatter` refuse
 indices below zero, which `x[i]` counts from the end. Upstream reads ids of an embedding as int32,
-so that a large one becomes another. And it takes ``x[:, i, j]`` for an outer product.
+so that a large one becomes another. It takes ``x[:, i, j]`` for an outer product. And it passes the
+grid of `grid_sample` with the axis of coordinates last, where Relax has it second.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from tvm.relax import op
 
 from ..errors import UnsupportedOperatorError
 from ..indices import not_below_zero
+from ..indices.loops import static
 from .pt2e import arguments
 
 __all__ = ["CONVERTERS"]
@@ -76,6 +78,20 @@ def _index(given: dict[str, Any], emit: Emit) -> relax.Var:
     return emit(op.permute_dims(made, order))
 
 
+def _grid_sample(given: dict[str, Any], emit: Emit) -> relax.Var:
+    data, aligned = given["input"], bool(given["align_corners"])
+    method = ("bilinear", "nearest", "bicubic")[given["interpolation_mode"]]
+    padding = ("zeros", "border", "reflection")[given["padding_mode"]]
+    if padding == "reflection" and aligned and 1 in [static(n) for n in data.ty.shape.values[2:]]:
+        raise UnsupportedOperatorError(
+            "TVM divides by zero where it reflects in a picture of one row or column",
+            where="the exported program, operator aten.grid_sampler_2d",
+            fix="use align_corners=False, or another padding_mode",
+        )
+    grid = emit(op.permute_dims(given["grid"], [0, 3, 1, 2]))
+    return emit(op.image.grid_sample(data, grid, method, "NCHW", padding, aligned))
+
+
 def _converter(convert: Callable[[dict[str, Any], Emit], relax.Var]) -> Callable[..., relax.Var]:
     def converted(node: Any, importer: Any) -> relax.Var:
         given = {name: importer._retrieve_args(value) for name, value in arguments(node).items()}
@@ -92,4 +108,5 @@ CONVERTERS = {
     "scatter.src": _converter(_scatter),
     "scatter.value": _converter(_scatter),
     "index.Tensor": _converter(_index),
+    "grid_sampler_2d.default": _converter(_grid_sample),
 }

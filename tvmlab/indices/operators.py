@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from tvm import ir, relax, te, tirx
 from tvm.relax import op
 
@@ -282,20 +283,76 @@ def _reverse_sequence(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
 
 
 def _regions(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
-    """Check the first column of regions, the number of the picture; it is a float."""
+    """Check regions' first column, the number of the picture, and their corners; all are floats."""
     data, regions = call.args
     shapes = _dims(data)
     if shapes is None or not rewriter.check:
         return call
     emit, kind = rewriter.builder_.emit, str(regions.ty.dtype)
-    batch, corners = (
-        emit(op.strided_slice(regions, [1], [start], [end])) for start, end in ((0, 1), (1, 5))
+    batch, corners, first, last = (
+        emit(op.strided_slice(regions, [1], [start], [end]))
+        for start, end in ((0, 1), (1, 5), (1, 3), (3, 5))
     )
-    where = f"{call.op.name.removeprefix('relax.')}, pictures of {plain(shapes[0])}"
+    name = call.op.name.removeprefix("relax.")
+    where = f"{name}, pictures of {plain(shapes[0])}, or a corner that is not finite or too large"
     numbers = emit(op.astype(batch, "int64"))
+    # Upstream converts the corners to int32.
+    scale = relax.const(call.attrs.spatial_scale, kind)
+    most = relax.const(2.0**15 if kind == "float16" else 2.0**30, kind)
+    known = emit(op.less(emit(op.abs(emit(op.multiply(corners, scale)))), most))
+    outside = relax.const(np.iinfo("int64").max, "int64")
+    numbers = emit(op.where(_every(known, emit), numbers, outside))
     checked = rewriter.within(numbers, [shapes[0][0]], where, from_end=False)
     checked = emit(op.astype(checked, kind))
-    return relax.Call(call.op, [data, emit(op.concat([checked, corners], 1))], call.attrs)
+    made = relax.Call(call.op, [data, emit(op.concat([checked, corners], 1))], call.attrs)
+    if name != "vision.roi_align" or int(call.attrs.sample_ratio) > 0 or not call.attrs.aligned:
+        return made
+    # A region without extent has no samples, and upstream's loop writes no result for it.
+    extents = emit(op.subtract(emit(op.multiply(last, scale)), emit(op.multiply(first, scale))))
+    some = _every(emit(op.greater(extents, relax.const(0, kind))), emit)
+    some = emit(op.reshape(some, [-1, 1, 1, 1]))
+    return op.where(some, emit(made), relax.const(0, str(data.ty.dtype)))
+
+
+def _every(truths: relax.Expr, emit: Callable[[relax.Expr], relax.Var]) -> relax.Expr:
+    """Return for each row, kept as an axis of one, whether it is true everywhere."""
+    least = emit(op.min(emit(op.astype(truths, "int32")), [1], True))
+    return emit(op.astype(least, "bool"))
+
+
+def _grid_sample(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
+    """Move places far outside of a picture nearer; upstream converts them to int32 and weighs."""
+    far = call.attrs.method == "bicubic" and call.attrs.padding_mode != "reflection"
+    if not rewriter.check or not far:
+        return call
+    data, grid = call.args
+    return relax.Call(call.op, [data, rewriter.builder_.emit(op.clip(grid, -1e3, 1e3))], call.attrs)
+
+
+def _multinomial(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
+    """Check the rows of probabilities that are sampled from."""
+    probabilities, samples, rows = call.args
+    shapes = _dims(probabilities)
+    if shapes is None or not rewriter.check:
+        return call
+    emit, kind = rewriter.builder_.emit, str(rows.ty.dtype)
+    where = f"multinomial_from_uniform, axis 0 of {plain(shapes[0])}"
+    checked = rewriter.within(rows, [shapes[0][0]], where, from_end=False)
+    checked = emit(op.astype(checked, kind))
+    return relax.Call(call.op, [probabilities, samples, checked], call.attrs)
+
+
+def _non_max_suppression(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
+    """Check the numbers of valid boxes; upstream's sort goes as far as they say."""
+    data, counts, *rest = call.args
+    shapes = _dims(data)
+    if shapes is None or not rewriter.check:
+        return call
+    emit, kind = rewriter.builder_.emit, str(counts.ty.dtype)
+    where = f"non_max_suppression, numbers of boxes of {plain(shapes[0])}"
+    checked = rewriter.within(counts, [shapes[0][1] + 1], where, from_end=False)
+    checked = emit(op.astype(checked, kind))
+    return relax.Call(call.op, [data, checked, *rest], call.attrs)
 
 
 OPERATORS: dict[str, Callable[[Rewriter, relax.Call], relax.Expr]] = {
@@ -313,4 +370,7 @@ OPERATORS: dict[str, Callable[[Rewriter, relax.Call], relax.Expr]] = {
     "relax.reverse_sequence": _reverse_sequence,
     "relax.vision.roi_align": _regions,
     "relax.vision.roi_pool": _regions,
+    "relax.image.grid_sample": _grid_sample,
+    "relax.multinomial_from_uniform": _multinomial,
+    "relax.vision.non_max_suppression": _non_max_suppression,
 }
