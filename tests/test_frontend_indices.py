@@ -483,28 +483,12 @@ BY_TFLITE: dict[str, tuple[helpers_litert.Model, tuple[int, ...]]] = {
         ),
         (3, 2),
     ),
-    **{
-        f"UNSORTED_SEGMENT_{kind.upper()}": (
-            helpers_litert.Model(
-                f"UNSORTED_SEGMENT_{kind.upper()}",
-                [
-                    helpers_litert.constant(np.arange(12, dtype="float32").reshape(3, 4)),
-                    Tensor((3,), "int32"),
-                    helpers_litert.constant(np.array([3], "int32")),
-                    Tensor((3, 4), "float32"),
-                ],
-                f"UnsortedSegment{kind}Options",
-            ),
-            (3,),
-        )
-        for kind in ("Sum", "Min")
-    },
 }
 
 
 @functools.cache
 def tflite_pair(name: str, schedule: bool) -> tuple[Call, Call]:
-    content = helpers_litert.write(BY_TFLITE[name][0])
+    content = helpers_litert.write((BY_TFLITE | SEGMENTS)[name][0])
     # LiteRT is started again each time: after an error it remembers it.
     return tvmlab.compile(tvmlab.load(content), schedule=schedule), lambda *inputs: Litert(
         content
@@ -520,6 +504,34 @@ def test_indices_of_tflite(name: str, schedule: bool, data: st.DataObject) -> No
     if "int64" not in name:
         indices = np.clip(indices, -(2**31), 2**31 - 1).astype("int32")
     agree(*tflite_pair(name, schedule), *([X] if name.startswith("GATHER") else []), indices)
+
+
+SEGMENTS = {
+    f"UNSORTED_SEGMENT_{kind.upper()}": (
+        helpers_litert.Model(
+            f"UNSORTED_SEGMENT_{kind.upper()}",
+            [
+                helpers_litert.constant(np.arange(12, dtype="float32").reshape(3, 4)),
+                Tensor((3,), "int32"),
+                helpers_litert.constant(np.array([3], "int32")),
+                Tensor((3, 4), "float32"),
+            ],
+            f"UnsortedSegment{kind}Options",
+        ),
+        (3,),
+    )
+    for kind in ("Sum", "Min")
+}
+
+
+@SCHEDULES
+@pytest.mark.parametrize("name", SEGMENTS)
+@settings(max_examples=30)
+@given(data=st.data())
+def test_segments_of_tflite(name: str, schedule: bool, data: st.DataObject) -> None:
+    """Rows whose segment is below zero are left out."""
+    indices = np.clip(drawn(data, (3,)), -(2**31), 2**31 - 1).astype("int32")
+    agree(*tflite_pair(name, schedule), indices)
 
 
 def test_what_no_function_makes_dense_is_refused() -> None:
