@@ -78,7 +78,12 @@ def test_what_is_left_for_the_processor_is_tuned(tmp_path):
     assert len(left) < len(whole)
     assert not any("conv2d" in name for name in left)
     records = tmp_path / "records.jsonl"
-    how = {"total_trials": 4, "tuner": "random", "measure": Measure(repeat=2), "progress": False}
+    how = {
+        "total_trials": 4,
+        "tuner": "random",
+        "measure": Measure(repeat=2, timeout=60, build_timeout=60),
+        "progress": False,
+    }
     report = tvmlab.tune(mod, "npu", records=records, **how)
     assert {task.name for task in report.tasks} == left
     compiled = tvmlab.compile(mod, "npu", records=records)

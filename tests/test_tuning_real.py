@@ -127,7 +127,7 @@ def test_tuning_a_module_for_real(tmp_path):
         records=path,
         total_trials=16,
         tuner="random",
-        measure=Measure(repeat=2),
+        measure=Measure(repeat=2, timeout=60, build_timeout=60),
         layouts=False,
         progress=False,
     )
@@ -155,7 +155,7 @@ class Telling(Records):
 if __name__ == "__main__":
     tvmlab.tune(
         small_module(), records=Telling({path!r}), trials=500, tuner="random", layouts=False,
-        measure=Measure(repeat=2), progress=False,
+        measure=Measure(repeat=2, timeout=60, build_timeout=60), progress=False,
     )
 """
 

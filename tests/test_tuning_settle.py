@@ -277,7 +277,12 @@ def test_what_is_no_number_is_compared_too(tmp_path):
     x = relax.Var("x", relax.TensorType((16, 16), "float32"))
     with build.function("main", [x]):
         build.emit_func_output(build.emit(relax.op.log(x)))
-    how = {"trials": 6, "tuner": "random", "measure": Measure(repeat=2), "progress": False}
+    how = {
+        "trials": 6,
+        "tuner": "random",
+        "measure": Measure(repeat=2, timeout=60, build_timeout=60),
+        "progress": False,
+    }
     report = tvmlab.tune(build.finalize(), records=tmp_path / "r", **how)
     assert report.tasks[0].errors == ()
 
