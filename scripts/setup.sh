@@ -113,6 +113,9 @@ if [ "$torch" = cpu ]; then
         set -- --extra-index-url "$cpu_index"
         disk_mb=$cpu_mb
     else
+        for installed in "$venv"/lib/python*/site-packages/torch; do
+            [ -z "$have" ] || [ ! -d "$installed" ] || disk_mb=$cpu_mb
+        done
         echo "setup: cannot reach $cpu_index, so pip installs the PyTorch of its own indexes (PyPI has the CUDA build)"
     fi
 fi
@@ -123,7 +126,7 @@ if [ -d "$venv" ]; then
     where=$venv
     # An environment that does not work must not count against the space for the new one.
     [ -n "$have" ] || rm -rf "$venv"/*
-    # What is installed needs no more space, because pip replaces it.
+    # Of what is installed pip replaces a part.
     there_kb=$(du -sk "$venv" | sed 's/[^0-9].*//')
     disk_mb=$((disk_mb - ${there_kb:-0} / 1000))
 fi

@@ -283,7 +283,7 @@ def test_a_folder_above_that_another_user_can_change(tmp_path, recorder, monkeyp
     folder.mkdir(parents=True)
     library = toolchain.build_extension([source], folder=folder)
     above = library.parents[depth]
-    above.chmod(0o775)
+    above.chmod(0o777)
     with pytest.raises(ToolchainError, match="can be written by other users") as caught:
         toolchain.build_extension([source], folder=folder)
     assert caught.value.where == str(above)
@@ -295,7 +295,6 @@ def test_a_folder_above_that_another_user_can_change(tmp_path, recorder, monkeyp
     with pytest.raises(ToolchainError, match="belongs to another user") as caught:
         toolchain.build_extension([source], folder=folder)
     assert "without sudo" in caught.value.fix
-    assert f"sudo chown $USER {above}" in caught.value.fix
     assert len(recorder) == 1
 
 
@@ -340,7 +339,7 @@ def test_build_into_a_folder_that_cannot_be(tmp_path):
     blocked.write_text("")
     with pytest.raises(ToolchainError, match="cannot be written") as caught:
         toolchain.build_extension([source], folder=blocked)
-    assert "sudo chown" in caught.value.fix
+    assert caught.value.fix.startswith(f"Make {blocked} writable, or set TVMLAB_CACHE")
     assert "TVMLAB_CACHE" in caught.value.fix
 
 

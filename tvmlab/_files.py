@@ -17,16 +17,22 @@ def only_own(path: Path) -> bool:
 
 
 def changeable(path: Path) -> Path | None:
-    """Return what lets another user change or replace a path, of it and all folders above it.
+    """Return the first of a path and the folders above it that another user can change, or None.
 
-    A sticky folder such as ``/tmp`` lets nobody replace what belongs to another user.
+    Root trusts the owner of its home, which in a container may be another user. The owner of a
+    folder further up may let a group write it. In a sticky folder such as ``/tmp`` no user can
+    replace what belongs to another one.
     """
     path = path.resolve()
-    trusted = (os.geteuid(), 0, Path("/").stat().st_uid)  # not 0 in a namespace without root
+    trusted = {os.geteuid(), 0, Path("/").stat().st_uid}  # root is not 0 in a user namespace
+    if os.geteuid() == 0 and Path.home().is_dir():
+        trusted.add(Path.home().stat().st_uid)
+    strict = (path, path.parent) if path.is_file() else (path,)
     for each in (path, *path.parents):
         found = each.stat()
         sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
-        if found.st_uid not in trusted or (found.st_mode & 0o022 and not sticky):
+        writers = found.st_mode & (0o022 if each in strict else 0o002)
+        if found.st_uid not in trusted or (writers and not sticky):
             return each
     return None
 

@@ -109,11 +109,11 @@ def _wrapped(mod: IRModule, func: tirx.PrimFunc, name: str) -> IRModule:
     return made
 
 
-def _error(what: str, name: str) -> CompileError:
+def _error(what: str, name: str, or_else: str = "") -> CompileError:
     return CompileError(
         what,
         where=f"the TIR function {name!r}",
-        fix="write a Relax main that calls it with R.call_tir or R.call_tir_inplace",
+        fix=f"write a Relax main that calls it with R.call_tir or R.call_tir_inplace{or_else}",
     )
 
 
@@ -224,7 +224,9 @@ def _is_output(func: tirx.PrimFunc, units: list[_Unit], buffer: tirx.Var, name: 
     writes = [unit for unit in units if _among(buffer, unit.writes)]
     if any(unit.touches(buffer) or (not writes and unit.passes(buffer)) for unit in units):
         raise _error(
-            f"the analysis cannot determine whether the function writes {buffer.name!r}", name
+            f"the analysis cannot determine whether the function writes {buffer.name!r}",
+            name,
+            f'; what a call only reads can be passed as {buffer.name}.access_ptr("r")',
         )
     if not writes:
         return False

@@ -8,6 +8,7 @@ are looked for beside the running Python first, then on PATH: a virtual environm
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
@@ -235,23 +236,22 @@ def _written(library: Path) -> Iterator[Path]:
                 library.unlink(missing_ok=True)
             part.chmod(part.stat().st_mode & 0o755)
     except OSError as error:
+        made = next(each for each in library.parents if each.exists())
+        refused = error.errno in (errno.EACCES, errno.EPERM)
+        sudo = f" (`sudo chown -R $USER {made}` if sudo made it)" if refused else ""
         raise ToolchainError(
             f"The folder for built libraries cannot be written: {error.strerror}.",
             where=str(library.parent),
-            fix=f"Make it writable (`sudo chown -R $USER {library.parent}` if sudo made it), or "
-            "set TVMLAB_CACHE to another folder.",
+            fix=f"Make {made} writable{sudo}, or set TVMLAB_CACHE to another folder.",
         ) from error
 
 
 def _not_own(folder: Path) -> ToolchainError:
     """Return the error about a folder through which another user could change a library."""
-    found = folder.stat()
-    if found.st_mode & 0o022:
-        sudo = "" if found.st_uid == os.geteuid() else "sudo "
-        what, fix = "can be written by other users", f"Run `{sudo}chmod go-w {folder}`"
+    if folder.stat().st_uid in (os.geteuid(), 0):
+        what, fix = "can be written by other users", f"Run `chmod go-w {folder}`"
     else:
-        what = "belongs to another user"
-        fix = f"Run without sudo if you used it, or run `sudo chown $USER {folder}` if it is yours"
+        what, fix = "belongs to another user", "Run without sudo if you used it"
     return ToolchainError(
         f"A folder that holds built libraries {what}, who could change them.",
         where=str(folder),

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 from contract_networks import INT8, network
+from helpers_short import long
 
 from tvmlab import npu
 
 
+@long
 @pytest.mark.parametrize("sram", [32 << 10, 256 << 10])
 @pytest.mark.parametrize("name", INT8)
 def test_cycles_are_within_a_percent(name: str, sram: int, kept: Callable[..., Any]) -> None:

@@ -9,6 +9,7 @@ import pytest
 import tvm
 import tvm_ffi
 from contract_networks import FLOAT, INT8, network
+from helpers_short import long
 
 from tvmlab.compiler import simplify
 from tvmlab.schedule import schedule_passes
@@ -27,6 +28,7 @@ CASES = [
 ]
 
 
+@long
 @pytest.mark.parametrize(("name", "mcpu"), CASES)
 def test_kernels_are_the_same(name: str, mcpu: str, kept: Callable[..., Any]) -> None:
     target = tvm.target.Target(TARGETS[mcpu])

@@ -92,7 +92,7 @@ class QuantizedConverter(OperatorConverter):  # type: ignore[misc]
         return relax.op.scatter_nd(into, places, self.get_tensor_expr(updates), "add")
 
     def convert_sparse_to_dense(self, op: Any) -> Any:
-        """Refuse SPARSE_TO_DENSE, of which upstream makes a call that fails when it runs."""
+        """Refuse SPARSE_TO_DENSE, because what upstream makes of it fails at run time."""
         raise tvm.error.OpNotImplemented("TVM has no function for it")
 
     def convert_gather(self, op: Any) -> relax.Expr:

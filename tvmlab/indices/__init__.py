@@ -10,7 +10,8 @@ also holds in a saved executable and in C++.
 importer assumed, see `tvmlab.indices.sizes`.
 
 A kernel on a GPU cannot raise an error. For such targets indices are clipped to the axis instead,
-and a slice whose bounds are in tensors, or whose steps are negative, stays unchecked.
+and what follows stays unchecked: slices with bounds in tensors or negative steps, and sizes that
+only run time tells, of reshapes, concatenations, matrix products and convolutions.
 """
 
 from __future__ import annotations

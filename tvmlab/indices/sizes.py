@@ -248,10 +248,10 @@ def _checked(rewriter: Rewriter, conditions: Sequence[Any], where: str) -> relax
         return None
     if any(rewriter.sizes.proves(tirx.Not(one)) for one in unknown):
         raise rewriter.refused("shapes do not fit", where, "correct the operands' shapes")
+    if not rewriter.cpu:  # which would store the zero from the host
+        return relax.const([0], "int64")
     made = rewriter.builder_.call_te(
-        lambda conditions: checked_sizes(conditions if rewriter.cpu else (), where),
-        unknown,
-        primfunc_name_hint="check_sizes",
+        checked_sizes, unknown, where, primfunc_name_hint="check_sizes"
     )
     return rewriter.builder_.emit(made)
 
@@ -424,7 +424,9 @@ def _convolution(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
 
 
 def _dependent(rewriter: Rewriter, value: relax.Expr, flag: relax.Expr) -> relax.Expr:
-    """Return a copy of a tensor that depends on a check."""
+    """Return a copy of a tensor that depends on a check; a GPU checks nothing."""
+    if not rewriter.cpu:
+        return value
 
     def same(values: te.Tensor, flag: te.Tensor) -> te.Tensor:
         shape = values.shape

@@ -62,10 +62,10 @@ def profile(executable: Executable, /, *inputs: Any, repeats: int = 10, **named:
     Notes
     -----
     The machine's limits are measured when a process profiles for the first time. Recording costs
-    time for each call of the virtual machine, in no row: `Profile.overhead` says how much. Medians
-    of rows add up to less than the median of the whole where other programs disturb now this
-    function, now that one (`Profile.covered`). Where they differ by more than a twentieth, or other
-    numbers contradict each other, `Profile.note` says so.
+    time for each call of the virtual machine, which no row includes: `Profile.overhead` says how
+    much. Medians of rows add up to less than the median of the whole where other programs disturb
+    now this function, now that one (`Profile.covered`). Where they differ by more than a twentieth,
+    or other numbers contradict each other, `Profile.note` says so.
     """
     if repeats < 1:
         raise InputError(f"repeats is {repeats}", where="profile", fix="give at least 1")

@@ -8,7 +8,7 @@ parallel   the outer loops of every function are spread over the threads
 tile       NHWC; sums stay in a tile of registers, whose channels are vectors
 pack       constant weights are stored in the order in which the tiles read them
 epilogue   what fusion attached to a sum is computed in the tile, before it is written
-winograd   3x3 convolutions are computed with fewer multiplications, where `Squares.choose` does
+winograd   3x3 convolutions are computed with fewer multiplications, if `Squares.choose` says so
 ========== =====================================================================================
 """
 
