@@ -246,7 +246,7 @@ def test_a_reader_that_has_enough() -> None:
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.close()
-        assert process.wait(60) == 1
+        assert process.wait(300) == 1
         assert process.stderr is not None
         assert process.stderr.read() == b""
 

@@ -71,7 +71,7 @@ def test_the_examples_of_rpc_run() -> None:
             started[-1].until(word)
         for running in reversed(started):
             running.send(signal.SIGTERM)
-            assert running.process.wait(60) == 0
+            assert running.process.wait(300) == 0
     finally:
         for running in started:
             running.end()

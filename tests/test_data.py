@@ -133,7 +133,7 @@ def test_processes_at_once_wait_for_one_another(server: Server, cache: Path) -> 
         subprocess.Popen([sys.executable, "-c", light + code], stdout=subprocess.PIPE, text=True)
         for _ in range(4)
     ]
-    assert [worker.communicate(timeout=60)[0].strip() for worker in workers] == [wanted.sha256] * 4
+    assert [worker.communicate(timeout=300)[0].strip() for worker in workers] == [wanted.sha256] * 4
     assert server.ranges == [None]
     assert left_in(cache) == {"file.bin"}
 

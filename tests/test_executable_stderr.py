@@ -28,12 +28,12 @@ def test_standard_error_is_put_back_when_threads_overlap() -> None:
     def use(is_in: threading.Event, may_go: threading.Event) -> None:
         with library._without_scope_lines():
             is_in.set()
-            may_go.wait(60)
+            may_go.wait(300)
 
     first = threading.Thread(target=use, args=(first_is_in, first_may_go))
     second = threading.Thread(target=use, args=(second_is_in, second_may_go))
     first.start()
-    assert first_is_in.wait(60)
+    assert first_is_in.wait(300)
     second.start()
     overlapped = second_is_in.wait(0.3)  # time enough to do harm where nothing prevents it
     first_may_go.set()

@@ -129,7 +129,7 @@ def test_many_writers_at_once_leave_one_whole_file(tmp_path: Path) -> None:
     def write(content: str) -> None:
         with whole(path) as part:
             part.write_text(content)
-            together.wait(60)
+            together.wait(300)
 
     writers = [threading.Thread(target=write, args=(content,)) for content in contents]
     for writer in writers:

@@ -297,6 +297,6 @@ def test_a_real_terminal(tmp_path):
         while more := terminal.read(4096):  # ends with an error when the child has closed it
             shown += more
     text = shown.decode()
-    assert child.wait(timeout=60) == 0, text
+    assert child.wait(timeout=300) == 0, text
     assert "1 task: 100%" in text
     assert "best " in text

@@ -69,7 +69,7 @@ def python(source: str, folder: Path, **environment: str) -> subprocess.Complete
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
 
 
