@@ -47,6 +47,8 @@ _TALK_SECONDS = 5.0
 # How often the tracker is asked whether the server is still on offer, and how often it may say
 # that somebody took it who does not come.
 _LOOK_SECONDS, _LOOKS = 2.0, 3
+#: The signals that end the server.
+_ENDS = {signal.SIGINT, signal.SIGTERM}
 
 
 class Offer:
@@ -200,9 +202,12 @@ class Server:
         closed, open_ = os.pipe()  # the end that only the child has closes when it ends
         server = os.getpid()
         with tempfile.TemporaryDirectory(prefix="tvmlab-rpc-") as folder:
+            # An exception in what Python does after a fork, as SIGTERM raises it, would be lost.
+            signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
             pid = os.fork()
             if pid == 0:
                 try:
+                    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
                     os.setpgid(0, 0)
                     os.close(closed)
                     self._close()
@@ -214,6 +219,7 @@ class Server:
                 os.setpgid(pid, pid)
             os.close(open_)
             try:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
                 ended, _, _ = select.select([closed], [], [], seconds or None)
             finally:
                 os.close(closed)
