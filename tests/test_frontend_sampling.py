@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import functools
-import warnings
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
 import torch
 import tvm
+from helpers_indices import Call, Program, exported
 from helpers_models import array, model, node, value
 from onnx import TensorProto
 from torch.nn import functional
@@ -22,22 +20,6 @@ from tvmlab.errors import OutOfRangeError, UnsupportedOperatorError
 
 SCHEDULES = pytest.mark.parametrize("schedule", [True, False])
 PADDINGS = ("zeros", "border", "reflection")
-Call = Callable[..., Any]
-
-
-class Program(torch.nn.Module):
-    def __init__(self, function: Call) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
-        return self.function(*inputs)
-
-
-def exported(program: Program, *inputs: np.ndarray) -> tvm.IRModule:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return tvmlab.load(torch.export.export(program, tuple(map(torch.from_numpy, inputs))))
 
 
 def close(program: Program, schedule: bool, *inputs: np.ndarray) -> None:

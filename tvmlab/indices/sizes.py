@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import tvm
 import tvm_ffi
 from tvm import ir, relax, te, tirx
 from tvm.relax import op
 
-from ..errors import TvmlabError
 from .loops import checked_sizes, plain, static
+
+if TYPE_CHECKING:
+    from .rewriter import Rewriter
 
 __all__ = ["SIZED", "Sizes", "divided", "fitted", "sized"]
 
@@ -25,21 +27,6 @@ _MOST = 1 << 62
 #: Operators of several tensors whose inferred shape is unknown where the operands may not fit.
 _BROADCASTING = {f"relax.{name}" for name in (*vars(op.binary), "where")}
 _DIVISIONS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
-
-
-class Rewriter(Protocol):
-    """What these functions use of the rewriter of the graph."""
-
-    check: bool
-    cpu: bool
-    sizes: Sizes
-    strict: bool
-    builder_: relax.BlockBuilder
-
-    def value(self, expr: Any) -> Any: ...
-    def visit_expr(self, expr: relax.Expr) -> relax.Expr: ...
-    def visit_expr_post_order(self, expr: relax.Expr) -> relax.Expr: ...
-    def refused(self, what: str, where: str, fix: str) -> TvmlabError: ...
 
 
 class Sizes:
@@ -309,7 +296,7 @@ def _dynamic(
             values[axis] = number
         tensors.append(rewriter.builder_.emit(op.shape_to_tensor(relax.ShapeExpr(values))))
     call = op.dynamic_strided_slice(data, *tensors)
-    return OPERATORS["relax.dynamic_strided_slice"](rewriter, call)  # type: ignore[arg-type]
+    return OPERATORS["relax.dynamic_strided_slice"](rewriter, call)
 
 
 def _broadcast_to(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
