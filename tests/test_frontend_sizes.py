@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import torch
 import tvm
+from helpers_indices import SCHEDULES, Program, agree, exported
 from helpers_models import array, model, node, said, value, weight
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
-from test_frontend_indices import SCHEDULES, Program, agree, exported, runtime
+from test_frontend_indices import runtime
 from tvm import relax, tirx
 from tvm.relax import op
 
