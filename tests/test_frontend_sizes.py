@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -20,12 +21,13 @@ from tvm import relax, tirx
 from tvm.relax import op
 
 import tvmlab
-from tvmlab.errors import OutOfRangeError
+from tvmlab.errors import CompileError, OutOfRangeError
 from tvmlab.indices import CheckIndices
 
 Call = Callable[..., Any]
 SIZES = st.integers(0, 8)
 NUMBERS = {"zero": 0, "two": 2, "three": 3, "back": -1, "far": 2**31, "end": 2**63 - 1, "axes": 0}
+WIDTHS = {"around": [2, 3], "across": [-2, 1], "fewer": [-2, -1]}
 
 
 def slices(*inputs: str) -> Any:
@@ -46,7 +48,10 @@ def sized(nodes: list[Any]) -> Any:
         [node("Shape", ["y"], ["m"]), *nodes],
         [value(one, TensorProto.FLOAT, [size]) for one, size in zip(names, "nk", strict=True)],
         [value("o", TensorProto.FLOAT, None)],
-        [weight(one, np.array([number])) for one, number in NUMBERS.items()],
+        [
+            *(weight(one, np.array([number])) for one, number in NUMBERS.items()),
+            *(weight(one, np.array(widths)) for one, widths in WIDTHS.items()),
+        ],
         opset=18,
     )
 
@@ -65,6 +70,11 @@ EXACT: dict[str, list[Any]] = {
     "x[:m] @ y": using("MatMul", "t", "y"),
     "x @ y": [node("MatMul", ["x", "y"], ["o"])],
     "x expanded to y": [node("Expand", ["x", "m"], ["o"])],
+    "x in a mirror": [node("Pad", ["x", "around"], ["o"], mode="reflect")],
+    "x cut, in a mirror": [node("Pad", ["x", "across"], ["o"], mode="reflect")],
+    "x with wide edges": [node("Pad", ["x", "around"], ["o"], mode="edge")],
+    "x without three": [node("Pad", ["x", "fewer"], ["o"])],
+    "the three largest of x": [node("TopK", ["x", "three"], ["o", "places"])],
 }
 #: The importer has assumed sizes: any other is an error.
 ASSUMED: dict[str, list[Any]] = {
@@ -78,6 +88,8 @@ ASSUMED: dict[str, list[Any]] = {
         node("Concat", ["m", "back"], ["s"], axis=0),
         node("Reshape", ["x", "s"], ["o"]),
     ],
+    "x * y": [node("Einsum", ["x", "y"], ["o"], equation="i,i->i")],
+    "dot(x, y)": [node("Einsum", ["x", "y"], ["o"], equation="i,i")],
 }
 
 
@@ -119,8 +131,10 @@ def right_or_refused(ours: Call, theirs: Call, *inputs: np.ndarray) -> bool:
 @given(n=st.integers(1, 8), m=SIZES)
 def test_sizes_that_the_importer_assumes(name: str, schedule: bool, n: int, m: int) -> None:
     found = right_or_refused(*onnx_pair(name, schedule), counted(n), counted(m))
-    # A size of 1 fits any other in a sum, and a 0 in a shape stands for the input's own size.
-    if "reshaped" in name:
+    # A 0 in a shape stands for the input's own size.
+    if name in ("x * y", "dot(x, y)"):
+        assert found == (m == n)
+    elif "reshaped" in name:
         assert found == (m == n if name.endswith("y") else m > 0 and n % m == 0)
     else:
         assert found == (m <= n)
@@ -276,6 +290,67 @@ def test_expand_to_a_shape_at_run_time(
     target = data.draw(st.tuples(*fitting) | st.tuples(*sizes))
     x = np.arange(np.prod(shape), dtype="float32").reshape(shape)
     agree(*expanding(shape, rank, opened, schedule), x, np.array(target, "int64"))
+
+
+def attention(queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    size = (1, -1, 1, 3)
+    x, y = (torch.from_numpy(one).reshape(size).transpose(1, 2) for one in (queries, keys))
+    found = torch.nn.functional.scaled_dot_product_attention(x, y, y)
+    return found.transpose(1, 2).numpy()
+
+
+def attended(x: relax.Expr, y: relax.Expr, n: Any, m: Any) -> relax.Expr:
+    keys = op.reshape(y, [1, tirx.floordiv(m, 3), 1, 3])
+    return op.nn.attention(op.reshape(x, [1, n, 1, 3]), keys, op.reshape(y, [1, n, 1, 3]))
+
+
+def enlarged(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    picture = torch.from_numpy(x).reshape(1, 1, -1, 3)
+    return torch.nn.functional.interpolate(picture, (4, 3), mode="bilinear").numpy()
+
+
+#: What x and y must hold in each, whose errors come from no importer.
+BY_HAND: dict[str, tuple[Call, Call, Callable[[int, int], bool]]] = {
+    "squeeze": (
+        lambda x, y, n, m: op.squeeze(x, [0]),
+        lambda x, y: np.squeeze(x, 0),
+        lambda n, m: n == 1,
+    ),
+    "resize": (
+        lambda x, y, n, m: op.image.resize2d(op.reshape(x, [1, 1, n, 3]), (4, 3)),
+        enlarged,
+        lambda n, m: n > 0,
+    ),
+    "attention": (attended, attention, lambda n, m: m == 3 * n and n > 0),
+    "cross entropy": (
+        lambda x, y, n, m: op.nn.cross_entropy_with_logits(op.reshape(x, [n * 3]), y),
+        lambda x, y: -np.sum(x.ravel() * y),
+        lambda n, m: m == 3 * n,
+    ),
+}
+
+
+@SCHEDULES
+@pytest.mark.parametrize("name", BY_HAND)
+def test_operators_refuse_sizes_that_do_not_fit(name: str, schedule: bool) -> None:
+    make, theirs, fits = BY_HAND[name]
+    ours = tvmlab.compile(built(make), schedule=schedule)
+    for n, m in itertools.product((0, 1, 2, 3), (0, 1, 3, 6, 9)):
+        x, y = counted(3 * n).reshape(n, 3), counted(m)
+        if fits(n, m):
+            assert np.allclose(ours(x, y), theirs(x, y), rtol=1e-5)
+        elif n or m:
+            with pytest.raises(OutOfRangeError, match="give inputs with"):
+                ours(x, y)
+
+
+def test_known_sizes_that_do_not_fit() -> None:
+    for make in (
+        lambda x, y, n, m: op.topk(x, 4, 1)[0],
+        lambda x, y, n, m: op.nn.pad(x, [0, 0, 3, 0], "reflect"),
+    ):
+        with pytest.raises(CompileError, match="do not fit"):
+            tvmlab.compile(built(make))
 
 
 def test_known_sizes_are_not_checked() -> None:

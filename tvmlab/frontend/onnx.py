@@ -25,7 +25,6 @@ from ..signature import OUTPUT_NAMES
 from . import onnx_pads, qdq, qoperator
 from .limits import RaiseLimits
 from .onnx_values import nodes
-from .pads import RaisePads
 from .shapes import Shapes, resolve
 
 __all__ = ["import_proto", "parse"]
@@ -109,7 +108,7 @@ def import_proto(
         See `tvmlab.load`.
     """
     onnx = need("onnx", extra="onnx")
-    from tvm.relax.frontend.onnx import from_onnx
+    from .onnx_operators import Importer
 
     model = _with_external_data(model, folder, where)
     printed = io.StringIO()
@@ -121,12 +120,11 @@ def import_proto(
             model = qoperator.rewrite(model, where)
             qdq.check(model, where)
             sizes = resolve(dict(_inputs(model.graph)), shapes, where=where)
-            imported = from_onnx(
-                onnx_pads.explicit(model, sizes), shape_dict=sizes, keep_params_in_input=keep_params
-            )
-            imported = tvm.transform.Sequential([RaiseLimits(), RaisePads(), NormalizeIndices()])(
-                imported
-            )
+            importer = Importer(sizes, "float32", keep_params)
+            graph = onnx_pads.explicit(model, sizes).graph
+            opset = next((o.version for o in model.opset_import if o.domain in _ONNX), 1)
+            imported = importer.from_onnx(graph, opset)
+            imported = tvm.transform.Sequential([RaiseLimits(), NormalizeIndices()])(imported)
             names = [value.name for value in model.graph.output]
             imported["main"] = imported["main"].with_attr(OUTPUT_NAMES, names)
             if qdq.quantized(model):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -139,8 +140,8 @@ def plain(sizes: Sequence[Any]) -> str:
 
 
 def size_text(size: Any) -> str:
-    """Return one size as text."""
-    return str(size if static(size) is None else static(size))
+    """Return one size, or a condition of sizes, as text."""
+    return re.sub(r"T\.(int64\((-?\d+)\))?", r"\2", str(size)).replace("+ -", "- ")
 
 
 def slice_places(sizes: Sequence[Any], given: Sequence[te.Tensor], where: str) -> te.Tensor:
@@ -188,7 +189,8 @@ def checked_sizes(conditions: Sequence[Any], where: str) -> te.Tensor:
         with IRBuilder() as builder:
             with T.serial(0, 1):
                 for condition in conditions:
-                    with T.Assert(condition, *_error("shapes do not fit", where)):
+                    fix = f"give inputs with {size_text(condition)}"
+                    with T.Assert(condition, *_error("shapes do not fit", where, fix)):
                         pass
                 T.buffer_store(outputs[0], tirx.const(0, "int64"), [0])
             return builder.get()

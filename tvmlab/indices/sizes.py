@@ -16,6 +16,7 @@ import tvm_ffi
 from tvm import ir, relax, te, tirx
 from tvm.relax import op
 
+from .fitting import FITTING, equal
 from .loops import checked_sizes, plain, static
 
 if TYPE_CHECKING:
@@ -26,6 +27,10 @@ __all__ = ["SIZED", "Sizes", "divided", "fitted", "sized"]
 _MOST = 1 << 62
 #: Operators of several tensors whose inferred shape is unknown where the operands may not fit.
 _BROADCASTING = {f"relax.{name}" for name in (*vars(op.binary), "where")}
+#: Operators whose errors tell the shape of the result.
+_TOLD = ("reshape", "pad", "topk")
+#: Operators that can have sizes that do not fit although all are known.
+_UNCHECKED = ("relax.nn.pad", "relax.topk")
 _DIVISIONS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
 
 
@@ -72,11 +77,14 @@ class Sizes:
 
 def sized(call: relax.Call) -> bool:
     """Return whether a function of `SIZED` has anything to do for a call."""
-    if getattr(call.op, "name", "") not in SIZED:
+    name = getattr(call.op, "name", "")
+    if name not in SIZED:
         return False
     known = [one.ty for one in (call, *call.args)]
-    return getattr(call.attrs, "assume_inbound", False) or any(
-        relax.analysis.tir_vars_in_type(ty) for ty in known
+    return (
+        name in _UNCHECKED
+        or getattr(call.attrs, "assume_inbound", False)
+        or any(relax.analysis.tir_vars_in_type(ty) for ty in known)
     )
 
 
@@ -111,10 +119,6 @@ def _written(call: relax.Call) -> set[Any]:
         look(expr)
         look(getattr(expr, "shape", None))
     return found
-
-
-def _equal(one: Any, other: Any) -> Any:
-    return tirx.EQ(*(tirx.const(0, "int64") + size for size in (one, other)))
 
 
 def _shape(ty: Any) -> list[Any] | None:
@@ -202,8 +206,8 @@ def _asserted(
     """Return a tensor with the sizes assumed, and assert that these are its sizes."""
     found = _shape(value.ty)
     assert found is not None
-    equal = [_equal(a, b) for a, b in zip(found, assumed, strict=True)]
-    flag = _checked(rewriter, equal, f"{where} of shape {plain(assumed)}")
+    wanted = [equal(a, b) for a, b in zip(found, assumed, strict=True)]
+    flag = _checked(rewriter, wanted, f"{where} of shape {plain(assumed)}")
     if flag is None:
         return value
 
@@ -310,11 +314,11 @@ def _broadcast_to(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
     ones = len(target) - len(sizes)
     conditions, whole = [], target[:ones]
     for size, wanted in zip(sizes, target[ones:], strict=True):
-        if static(size) == 1 or rewriter.sizes.proves(_equal(size, wanted)):
+        if static(size) == 1 or rewriter.sizes.proves(equal(size, wanted)):
             whole.append(wanted)
         else:
-            conditions.append(tirx.any(_equal(size, wanted), _equal(size, 1), _equal(wanted, 1)))
-            either = tirx.Select(_equal(size, 1), wanted, size)
+            conditions.append(tirx.any(equal(size, wanted), equal(size, 1), equal(wanted, 1)))
+            either = tirx.Select(equal(size, 1), wanted, size)
             whole.append(rewriter.sizes.analyzer.simplify(either))
     conditions += [wanted >= 0 for wanted in target]
     where = f"broadcast_to of {plain(sizes)} to {plain(target)}"
@@ -325,7 +329,7 @@ def _broadcast_to(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
     def spread(values: te.Tensor, flag: te.Tensor, whole: Sequence[Any]) -> te.Tensor:
         def pick(*at: Any) -> Any:
             places = [
-                one if static(size) not in (1, None) else tirx.Select(_equal(size, 1), 0 * one, one)
+                one if static(size) not in (1, None) else tirx.Select(equal(size, 1), 0 * one, one)
                 for one, size in zip(at[ones:], values.shape, strict=True)
             ]
             return values(*_within(rewriter, places, flag, values.shape))
@@ -338,76 +342,30 @@ def _broadcast_to(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
     return made
 
 
-def _reshape(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
-    """Check that a tensor has as many elements as its new shape."""
-    data = call.args[0]
-    sizes, target = _shape(data.ty), _shape(call.ty)
-    if sizes is None or target is None or not rewriter.check:
+def _fitting(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
+    """Check that sizes fit an operator, and let its first tensor depend on the check."""
+    given = rewriter.value(call.args[0])
+    several = isinstance(given, relax.Tuple)
+    tensors = list(given.fields) if several else [call.args[0]]
+    tensors += [one for one in call.args[1:] if isinstance(one.ty, relax.TensorType)]
+    known = [shape for one in tensors if (shape := _shape(one.ty)) is not None]
+    made = [shape for ty in _tensors([call.ty]) if (shape := _shape(ty)) is not None]
+    if not rewriter.check or len(known) < len(tensors) or not made:
         return call
-    many, new = tirx.const(1, "int64"), tirx.const(1, "int64")
-    for size in sizes:
-        many = many * size
-    for size in target:
-        new = new * size
-    where = f"reshape of {plain(sizes)} to {plain(target)}"
-    flag = _checked(rewriter, [_equal(many, new), *(size >= 0 for size in target)], where)
+    name = call.op.name.removeprefix("relax.").removeprefix("nn.")
+    where = f"{name} of {' and '.join(map(plain, known))}"
+    if name in _TOLD:
+        where += f" to {plain(made[0])}"
+    flag = _checked(rewriter, FITTING[call.op.name](call, known, made[0]), where)
     if flag is None:
         return call
-    if not sizes:  # no place in a scalar could depend on the check
-        data = rewriter.builder_.emit(op.reshape(data, [1]))
-    same = _dependent(rewriter, data, flag)
-    return relax.Call(call.op, [same, *call.args[1:]], call.attrs)
-
-
-def _concat(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
-    """Check that tensors have equal sizes on all axes but one."""
-    tensors: Any = rewriter.value(call.args[0])
-    if not isinstance(tensors, relax.Tuple) or not rewriter.check:
-        return call
-    shapes = [shape for one in tensors.fields if (shape := _shape(one.ty))]
-    if len(shapes) < len(tensors.fields) or call.attrs.axis is None:
-        return call
-    first, axis = shapes[0], int(call.attrs.axis) % len(shapes[0])
-    others = [shape[:axis] + shape[axis + 1 :] for shape in shapes]
-    conditions = [_equal(*pair) for one in others[1:] for pair in zip(others[0], one, strict=True)]
-    flag = _checked(rewriter, conditions, f"concat, axis {axis} of {plain(first)}")
-    if flag is None:
-        return call
-    same = _dependent(rewriter, tensors.fields[0], flag)
-    return op.concat(relax.Tuple([same, *list(tensors.fields)[1:]]), axis)
-
-
-def _matmul(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
-    """Check that the axis of the sum has one size."""
-    one, other = (_shape(arg.ty) for arg in call.args)
-    if not one or not other or not rewriter.check:
-        return call
-    where = f"matmul of {plain(one)} and {plain(other)}"
-    inner = _equal(one[-1], other[max(len(other) - 2, 0)])
-    flag = _checked(rewriter, [inner], where)
-    if flag is None:
-        return call
-    same = _dependent(rewriter, call.args[0], flag)
-    return relax.Call(call.op, [same, call.args[1]], call.attrs)
-
-
-def _convolution(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
-    """Check that a tensor has the channels that the weights are for."""
-    data, weights = (_shape(arg.ty) for arg in call.args)
-    if data is None or weights is None or not rewriter.check:
-        return call
-    attrs = call.attrs
-    channels = data[str(attrs.data_layout).index("C")]
-    wanted = weights[str(attrs.kernel_layout).index("I")]
-    if not call.op.name.endswith("_transpose"):
-        wanted = wanted * int(attrs.groups)
-    name = call.op.name.removeprefix("relax.nn.")
-    where = f"{name} of {plain(data)} and weights {plain(weights)}"
-    flag = _checked(rewriter, [_equal(channels, wanted)], where)
-    if flag is None:
-        return call
-    same = _dependent(rewriter, call.args[0], flag)
-    return relax.Call(call.op, [same, call.args[1]], attrs)
+    first, *others = tensors
+    if not known[0]:  # no place in a scalar could depend on the check
+        first = rewriter.builder_.emit(op.reshape(first, [1]))
+    first = _dependent(rewriter, first, flag)
+    if several:
+        return relax.Call(call.op, [relax.Tuple([first, *others])], call.attrs)
+    return relax.Call(call.op, [first, *call.args[1:]], call.attrs)
 
 
 def _dependent(rewriter: Rewriter, value: relax.Expr, flag: relax.Expr) -> relax.Expr:
@@ -425,12 +383,5 @@ def _dependent(rewriter: Rewriter, value: relax.Expr, flag: relax.Expr) -> relax
 SIZED: dict[str, Callable[[Any, relax.Call], relax.Expr]] = {
     "relax.strided_slice": _strided_slice,
     "relax.broadcast_to": _broadcast_to,
-    "relax.reshape": _reshape,
-    "relax.concat": _concat,
-    "relax.matmul": _matmul,
-    **{
-        f"relax.nn.conv{rank}d{kind}": _convolution
-        for rank in (1, 2, 3)
-        for kind in ("", "_transpose")
-    },
+    **dict.fromkeys(FITTING, _fitting),
 }
