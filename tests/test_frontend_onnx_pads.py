@@ -35,6 +35,7 @@ def padded(mode: str = "constant", by: Any = None, kind: int = TensorProto.FLOAT
         [value("x", kind, (1, 3, 6, 6))],
         [value("y", kind, None)],
         parts,
+        opset=19,  # the first that knows "wrap"
     )
 
 
@@ -57,12 +58,26 @@ def test_widths_that_cut_and_batches_of_any_size() -> None:
     agree_with_onnx_runtime(proto, array(2, 3, 6, 6), shapes=shapes)
 
 
-def test_a_pad_that_mirrors_stays_a_loop() -> None:
-    proto = padded("reflect")
-    text = tvmlab.load(proto).script()
-    assert "R.call_tir(" in text
-    assert "R.nn.pad(" not in text
+@pytest.mark.parametrize("mode", ["reflect", "edge", "wrap"])
+def test_other_pads_are_operators(mode: str) -> None:
+    proto = padded(mode)
+    assert "R.nn.pad(" in tvmlab.load(proto).script()
     agree_with_onnx_runtime(proto, array(1, 3, 6, 6))
+
+
+@pytest.mark.parametrize("mode", ["reflect", "edge"])
+def test_a_quantized_mirror(mode: str) -> None:
+    nodes = [
+        node("QuantizeLinear", ["x", "a_s", "a_z"], ["q"]),
+        node("DequantizeLinear", ["q", "a_s", "a_z"], ["d"]),
+        node("Pad", ["d", "widths"], ["p"], mode=mode),
+        node("QuantizeLinear", ["p", "a_s", "a_z"], ["r"]),
+        node("DequantizeLinear", ["r", "a_s", "a_z"], ["y"]),
+    ]
+    parts = [WIDTHS, *parameters("a", 0.02, 3, "uint8")]
+    proto, x = model(nodes, {"x": (1, 3, 6, 6)}, ["y"], parts), array(1, 3, 6, 6)
+    mod = to_integer(tvmlab.load(proto))
+    np.testing.assert_array_equal(quickly(mod, x)[0], by_onnx_runtime(proto, x)[0])
 
 
 @pytest.mark.parametrize("quantize", [False, True])

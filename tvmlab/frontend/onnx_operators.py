@@ -56,4 +56,4 @@ class _Einsum(upstream.Einsum):  # type: ignore[misc]
         return relax.op.einsum(tuple(inputs), attr["equation"].decode())
 
 
-_CONVERTERS = {"Pad": _Pad, "Einsum": _Einsum}
+_CONVERTERS: dict[str, Any] = {"Pad": _Pad, "Einsum": _Einsum}
