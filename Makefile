@@ -9,7 +9,7 @@ PY := .venv/bin/python
 ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 NBVAL := PYTHONPATH="$(CURDIR)/tests/offline" $(PY) -m pytest --nbval --nbval-current-env \
-  --nbval-sanitize-with tests/sanitize.cfg --nbval-cell-timeout 300 -p no:cacheprovider
+  --nbval-sanitize-with tests/sanitize.cfg --nbval-cell-timeout 900 -p no:cacheprovider
 
 # What requirements.txt pins: all extras but `rivals`.
 EXTRAS := onnx torch tflite peers models plot tune relay build progress notebooks gallery test

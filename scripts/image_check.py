@@ -190,7 +190,7 @@ def check_notebooks(image: Image) -> None:
         started = time.monotonic()
         done = image.run(
             *("python", "-m", "pytest", "--nbval", "--nbval-current-env"),
-            *("--nbval-sanitize-with", "tests/sanitize.cfg", "--nbval-cell-timeout", "300"),
+            *("--nbval-sanitize-with", "tests/sanitize.cfg", "--nbval-cell-timeout", "900"),
             *("-p", "no:cacheprovider", "-q", book),
         )
         if done.returncode:

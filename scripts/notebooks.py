@@ -44,7 +44,7 @@ from notebook_form import (
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
 OFFLINE = ROOT / "tests" / "offline"
-CELL_TIMEOUT = 300  # seconds
+CELL_TIMEOUT = 900  # seconds
 
 
 def write(path: Path, text: str) -> None:
