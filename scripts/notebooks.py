@@ -48,7 +48,7 @@ CELL_TIMEOUT = 900  # seconds
 
 
 def write(path: Path, text: str) -> None:
-    """Replace the file in one step, so that nobody ever reads half of it."""
+    """Replace the file in one step: a reader sees the old one or the new one."""
     from tvmlab._files import whole  # Here, for it brings TVM in, and most runs write nothing.
 
     with whole(path) as part:
