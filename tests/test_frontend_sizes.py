@@ -348,6 +348,8 @@ def test_known_sizes_that_do_not_fit() -> None:
     for make in (
         lambda x, y, n, m: op.topk(x, 4, 1)[0],
         lambda x, y, n, m: op.nn.pad(x, [0, 0, 3, 0], "reflect"),
+        # The result's shape is unknown: the batches may differ.
+        lambda x, y, n, m: op.matmul(op.reshape(x, [n, 1, 3]), op.reshape(y, [m // 2, 2, 1])),
     ):
         with pytest.raises(CompileError, match="do not fit"):
             tvmlab.compile(built(make))

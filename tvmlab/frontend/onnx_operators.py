@@ -1,7 +1,7 @@
-"""ONNX operators that upstream's importer makes loops of, imported as operators instead.
+"""Converters for ONNX operators that upstream's importer turns into TIR loops.
 
-No pass on operators sees what a loop does: not which layout it has, not whether it has an integer
-form, and not whether it reads outside its tensor.
+Here they become Relax operators. No pass can tell the layout of a loop, whether it has an integer
+form, or whether it reads outside its tensor.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Pad(upstream.Pad):  # type: ignore[misc]
         before, after, value = cls._parse_pads_and_axes(inputs, params)
         mode, number = attr.get("mode", b"constant").decode(), float(value)
         exact = number == value or value != value
-        if mode not in allowed_modes or not exact:  # an attribute is a float64
+        if mode not in allowed_modes or not exact:  # the attribute of `nn.pad` is a float64
             return super()._lower_pad(bb, inputs, attr, params, allowed_modes)
         widths = [width for pair in zip(before, after, strict=True) for width in pair]
         return relax.op.nn.pad(inputs[0], widths, _MODES.get(mode, mode), number)

@@ -1,4 +1,4 @@
-"""Which sizes fit the operators that read outside their tensors where sizes do not fit."""
+"""Conditions on sizes, of operators whose loops would otherwise read outside their tensors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def _equal(one: Shape, other: Shape) -> list[Any]:
     return [equal(*pair) for pair in zip(one, other, strict=True)]
 
 
-def _reshape(_: relax.Call, shapes: Shapes, made: Shape) -> list[Any]:
+def _reshape(_: relax.Call, shapes: Shapes, made: Shape | None) -> list[Any]:
+    if made is None:
+        return []
     whole, new = (_product(sizes) for sizes in (shapes[0], made))
     return [equal(whole, new), *(_at_least(size, 0) for size in made)]
 
@@ -41,18 +43,18 @@ def _product(sizes: Shape) -> Any:
     return math.prod(factors, start=tirx.const(1, "int64"))
 
 
-def _concat(call: relax.Call, shapes: Shapes, _: Shape) -> list[Any]:
+def _concat(call: relax.Call, shapes: Shapes, _: Shape | None) -> list[Any]:
     axis = int(call.attrs.axis or 0) % len(shapes[0])
     first, *others = [[*shape[:axis], *shape[axis + 1 :]] for shape in shapes]
     return [condition for other in others for condition in _equal(first, other)]
 
 
-def _matmul(_: relax.Call, shapes: Shapes, __: Shape) -> list[Any]:
+def _matmul(_: relax.Call, shapes: Shapes, __: Shape | None) -> list[Any]:
     one, other = shapes
     return [equal(one[-1], other[max(len(other) - 2, 0)])]
 
 
-def _convolution(call: relax.Call, shapes: Shapes, _: Shape) -> list[Any]:
+def _convolution(call: relax.Call, shapes: Shapes, _: Shape | None) -> list[Any]:
     (data, weights), attrs = shapes, call.attrs
     wanted = weights[str(attrs.kernel_layout).index("I")]
     if not call.op.name.endswith("_transpose"):
@@ -60,8 +62,8 @@ def _convolution(call: relax.Call, shapes: Shapes, _: Shape) -> list[Any]:
     return [equal(data[str(attrs.data_layout).index("C")], wanted)]
 
 
-def _pad(call: relax.Call, shapes: Shapes, _: Shape) -> list[Any]:
-    """A mirror repeats no element, so it is wider than it reaches; other modes repeat some."""
+def _pad(call: relax.Call, shapes: Shapes, _: Shape | None) -> list[Any]:
+    """A reflection needs more elements than its width; edge and wrap need one."""
     widths, mode = list(map(int, call.attrs.pad_width)), str(call.attrs.pad_mode)
     conditions = []
     for size, before, after in zip(shapes[0], widths[::2], widths[1::2], strict=True):
@@ -71,23 +73,23 @@ def _pad(call: relax.Call, shapes: Shapes, _: Shape) -> list[Any]:
     return conditions
 
 
-def _topk(call: relax.Call, shapes: Shapes, _: Shape) -> list[Any]:
+def _topk(call: relax.Call, shapes: Shapes, _: Shape | None) -> list[Any]:
     most = shapes[0][int(call.attrs.axis)]
     return [_at_least(most, int(call.attrs.k))]
 
 
-def _squeeze(call: relax.Call, shapes: Shapes, _: Shape) -> list[Any]:
+def _squeeze(call: relax.Call, shapes: Shapes, _: Shape | None) -> list[Any]:
     axes = call.attrs.axis
     return [] if axes is None else [equal(shapes[0][int(axis)], 1) for axis in axes]
 
 
-def _resize(call: relax.Call, shapes: Shapes, _: Shape) -> list[Any]:
+def _resize(call: relax.Call, shapes: Shapes, _: Shape | None) -> list[Any]:
     layout = str(call.attrs.layout)
     sizes = [size for size, axis in zip(shapes[0], layout, strict=True) if axis in "DHW"]
     return [_at_least(size, 1) for size in sizes]
 
 
-def _attention(_: relax.Call, shapes: Shapes, __: Shape) -> list[Any]:
+def _attention(_: relax.Call, shapes: Shapes, __: Shape | None) -> list[Any]:
     queries, keys, values, *bias = shapes
     conditions = _equal([queries[0], *queries[2:]], [keys[0], *keys[2:]])
     conditions += _equal(keys[:3], values[:3])
@@ -103,11 +105,11 @@ def _attention(_: relax.Call, shapes: Shapes, __: Shape) -> list[Any]:
     ]
 
 
-def _cross_entropy(_: relax.Call, shapes: Shapes, __: Shape) -> list[Any]:
+def _cross_entropy(_: relax.Call, shapes: Shapes, __: Shape | None) -> list[Any]:
     return _equal(*shapes)
 
 
-def _einsum(call: relax.Call, shapes: Shapes, _: Shape) -> list[Any]:
+def _einsum(call: relax.Call, shapes: Shapes, _: Shape | None) -> list[Any]:
     operands = str(call.attrs.subscripts).replace(" ", "").split("->")[0].split(",")
     sizes: dict[str, Any] = {}
     conditions = []
@@ -122,8 +124,8 @@ def _einsum(call: relax.Call, shapes: Shapes, _: Shape) -> list[Any]:
     return conditions
 
 
-#: For each operator, a function of the call, its tensors' shapes and the shape of its result.
-FITTING: dict[str, Callable[[relax.Call, Shapes, Shape], list[Any]]] = {
+#: For each operator, a function of the call, its tensors' shapes and its result's, if known.
+FITTING: dict[str, Callable[[relax.Call, Shapes, Shape | None], list[Any]]] = {
     "relax.reshape": _reshape,
     "relax.concat": _concat,
     "relax.matmul": _matmul,

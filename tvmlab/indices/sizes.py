@@ -349,14 +349,14 @@ def _fitting(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
     tensors = list(given.fields) if several else [call.args[0]]
     tensors += [one for one in call.args[1:] if isinstance(one.ty, relax.TensorType)]
     known = [shape for one in tensors if (shape := _shape(one.ty)) is not None]
-    made = [shape for ty in _tensors([call.ty]) if (shape := _shape(ty)) is not None]
-    if not rewriter.check or len(known) < len(tensors) or not made:
+    made = next((shape for ty in _tensors([call.ty]) if (shape := _shape(ty)) is not None), None)
+    if not rewriter.check or len(known) < len(tensors):
         return call
     name = call.op.name.removeprefix("relax.").removeprefix("nn.")
     where = f"{name} of {' and '.join(map(plain, known))}"
-    if name in _TOLD:
-        where += f" to {plain(made[0])}"
-    flag = _checked(rewriter, FITTING[call.op.name](call, known, made[0]), where)
+    if name in _TOLD and made is not None:
+        where += f" to {plain(made)}"
+    flag = _checked(rewriter, FITTING[call.op.name](call, known, made), where)
     if flag is None:
         return call
     first, *others = tensors
