@@ -1,6 +1,6 @@
 # Every target does its own set-up; `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup lab lab-tools test tested cross test-all notebooks gallery bench referee image image-test lock doctor clean
+.PHONY: help setup lab lab-tools test tested cross test-all notebooks gallery bench referee image image-test lock clean
 
 ARGS ?=
 IMAGE ?= tvmlab
@@ -34,6 +34,7 @@ test: setup ## lint, type check, unit tests, and every notebook compared, offlin
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
 	$(PY) -m mypy
+	.venv/bin/lint-imports --no-cache
 	.venv/bin/hadolint Dockerfile
 	PYTHONPATH="$(CURDIR)/tests/offline" $(PY) -m pytest tests \
 	  -n auto --dist loadfile --no-loadscope-reorder --junitxml=build/tests.xml
@@ -55,16 +56,15 @@ test-all: cross ## make test in full, other processors emulated, all pages and n
 
 notebooks: setup ## execute the notebooks and write their outputs (ARGS=... picks some)
 	@$(PY) scripts/notebooks.py $(ARGS)
-	@$(PY) scripts/translations.py
 
-gallery: setup ## build the site from the notebooks' outputs and check it (build/gallery/html)
+gallery: setup ## build the site from the committed outputs: build/gallery/html
 	@$(PY) scripts/gallery.py
 
 bench: setup ## race the models against other runtimes (.venv/bin/pip install openvino adds one)
 	@$(PY) scripts/bench.py $(ARGS)
 
-referee: setup ## hold quantized networks against LiteRT, ONNX Runtime, PyTorch and Relay
-	@$(PY) scripts/referee.py $(ARGS)
+referee: setup ## hold quantized networks in full size against LiteRT, ONNX Runtime and Relay
+	$(PY) -m pytest tests/referee --junitxml=build/referee.xml $(ARGS)
 
 image: ## build the Docker image (IMAGE=... names it)
 	docker build --tag $(IMAGE) $(ARGS) .
@@ -76,9 +76,6 @@ lock: setup ## compile pyproject.toml into requirements.txt (ARGS=--upgrade: new
 	@$(PY) -m pip install --quiet --upgrade --target build/uv uv
 	@build/uv/bin/uv pip compile pyproject.toml --quiet $(EXTRAS:%=--extra %) --universal \
 	  --python-version 3.11 --custom-compile-command "make lock" $(ARGS) -o requirements.txt
-
-doctor: ## say what is wrong with this machine or with .venv, and what to do
-	@python3 scripts/doctor.py
 
 clean: ## remove the environment and everything built
 	rm -rf .venv build dist *.egg-info notebooks/build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "scripts"))
 
 try:
-    from notebook_form import missing_needs, missing_tools
+    from notebooks import missing_needs, missing_tools
 except ModuleNotFoundError as error:
     pytest.exit(f"{error}: run `make setup`, then .venv/bin/python -m pytest", returncode=4)
 

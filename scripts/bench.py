@@ -9,94 +9,731 @@
 The figures go to build/bench.json, beside those of other sections that were measured at the same
 commit on the same machine. `--readme` takes from there what README quotes to docs/bench.json, and
 writes it into README. The exit status is 1 where something failed; to miss a bar is no failure.
+
+Idle threads spin before they sleep, in case work comes. In one process, or in two that run at once,
+they take the cores of the candidate that is being measured. Here each candidate has a process and
+its runtime's own default, and a race waits before each turn until all processes are idle.
 """
 
 from __future__ import annotations
 
 import argparse
+import atexit
+import ctypes
+import functools
 import json
+import math
+import multiprocessing
+import os
 import platform
+import random
 import re
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+import traceback
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, NamedTuple
 
-import bench_report as report_
-from bench_process import ChildError, Noise
-from bench_sections import QUICK, SECTIONS, Effort
-from bench_work import NETWORKS
+import bench_report
+import numpy as np
 
 import tvmlab
-from tvmlab import bench
-from tvmlab._files import whole
+from tvmlab import bench, deploy, models
+from tvmlab.bench import Comparison
+from tvmlab.extras import need
+from tvmlab.models.cost import ARCHITECTURES, LayerCost, layer_costs
 
 ROOT = Path(__file__).resolve().parent.parent
 OUTPUT, QUOTED = ROOT / "build" / "bench.json", ROOT / "docs" / "bench.json"
-# The part of the machine that other programs can take before the section says so, and before README
+PACKAGES = ("apache-tvm", "numpy", "onnxruntime", "openvino", "torch", "ai-edge-litert")
+# The part of the machine that other programs can take before a section says so, and before README
 # does not quote the figures.
 NOISY, TOO_NOISY = 0.05, 0.2
-PACKAGES = ("apache-tvm", "numpy", "onnxruntime", "openvino", "torch", "ai-edge-litert")
-#: The sections that run over every network; the others run over one.
-_EVERY = ("networks", "int8")
+# The rounds of a race.
+ROUNDS, QUICK_ROUNDS = 15, 3
+# A turn lasts at least this long, so that what happens once in a while happens in each. Turns of
+# single convolutions are many and short, so that the clock cannot drift between them and the peak.
+TURN_SECONDS, CONVOLUTION_SECONDS = 0.05, 0.01
+# Before the calls of a turn are timed, calls run for so long, at least one: the threads are awake
+# then, and the caches are warm, as they are where one image follows another.
+WARMUP_SECONDS = 0.005
+# No job takes longer: `torch.compile` is the slowest, with half a minute.
+TIMEOUT = 900.0
+# MetaSchedule's default limit, 30 s, can end before its workers have imported TVM.
+UPSTREAM_SECONDS = 300.0
+# The same work as `tvmlab compile`, and as the C++ program that runs a package.
+COMPILE = """
+import sys, tvmlab
+mod = tvmlab.load(getattr(tvmlab.models, sys.argv[1])())
+tvmlab.compile(mod).save(sys.argv[2])
+"""
+RUN = """
+import sys, numpy as np, tvmlab
+run = tvmlab.load_executable(sys.argv[1])
+found = run.time(np.load(sys.argv[2]), repeats=int(sys.argv[4]), number=1)
+print(f"{1e3 * found.median} ms a call")
+"""
+
+#: The networks, the largest first.
+NETWORKS = ("resnet50_v2", "resnet18_v2", "mobilenet_v2", "digits_resnet")
+# Without these words ResNet-50 v2 has the zoo's weights, where they can be had.
+SEEDED = {"resnet50_v2": ["seeded"]}
+#: The candidates of each form of model; the last is the one that the ratios and errors are over.
+CANDIDATES = {
+    "float32": ("tvmlab", "PyTorch compiled", "OpenVINO", "ONNX Runtime"),
+    "int8": ("tvmlab int8", "tvmlab float32", "OpenVINO", "ONNX Runtime"),
+    "tflite int8": ("tvmlab int8", "OpenVINO", "LiteRT"),
+}
+#: The values of a section by the names of the measures; of a race, the candidates' figures.
+Found = dict[str, Any]
 
 
-def plan(sections: Sequence[str], names: Sequence[str]) -> list[tuple[str, str]]:
-    """List what to measure, a section and a network each.
+class Process(ProcessPoolExecutor):
+    """A process for one candidate, which ends with this one; errors in it have its name."""
 
-    Sections about a single network take the first of `names` in the order of NETWORKS, which is the
-    largest; no names are all of them.
+    def __init__(self, name: str) -> None:
+        super().__init__(1, multiprocessing.get_context("spawn"), _prepare_child)
+        self.name = name
+        self.pid: int = self.submit(os.getpid).result()
+
+    def do(self, job: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """Run a function in the process and return its result."""
+        try:
+            return self.submit(job, *arguments, **named).result(TIMEOUT)
+        except Exception as error:
+            if isinstance(error, TimeoutError):
+                os.kill(self.pid, signal.SIGKILL)
+            error.add_note(f"in the process of {self.name}, at {job.__name__}")
+            raise
+
+
+def _prepare_child() -> None:
+    """Let the kernel end this process with its parent, and set what PyTorch reads."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    parent = multiprocessing.parent_process()
+    if parent is None or not parent.is_alive():  # it has ended before
+        os._exit(1)
+    # PyTorch would start a process for each core to compile in, which outlives a killed one.
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+
+
+def settle(*processes: Process, look: float = 0.01, looks: int = 50) -> bool:
+    """Wait until the processes use next to no processor time; False if they always do."""
+    # Linux's numbers of the clocks of other processes (clock_getcpuclockid). /proc has the same
+    # times in steps of 10 ms, too coarse for a look that takes as long.
+    clocks = [(~each.pid << 3) | 2 for each in processes]
+    for _ in range(looks):
+        before = sum(map(time.clock_gettime, clocks))
+        time.sleep(look)
+        if sum(map(time.clock_gettime, clocks)) - before < 0.2 * look:
+            return True
+    return False
+
+
+def timed(function: Callable[[], object], seconds: float = TURN_SECONDS) -> Callable[[], float]:
+    """Return a function that warms up, then times as many calls as fill these seconds."""
+    once = bench.measure(function, repeats=3).median
+    warmup, number = math.ceil(WARMUP_SECONDS / once), math.ceil(seconds / once)
+    return lambda: bench.measure(function, warmup=warmup, repeats=1, number=number).median
+
+
+def race(turns: dict[str, Callable[[], float]], rounds: int, *processes: Process) -> Comparison:
+    """Interleave turns, which return seconds per call, after a round that does not count.
+
+    The processes are idle before each turn.
     """
-    chosen = [name for name in NETWORKS if name in names or not names]
-    return [
-        (section, name)
-        for section in SECTIONS
-        if section in sections
-        for name in (chosen if section in _EVERY else chosen[:1])
-    ]
+    wait = partial(settle, *processes) if processes else lambda: True
+    bench.interleave(turns, 1, wait)
+    return bench.interleave(turns, rounds, wait)
 
 
-def machine(quick: bool) -> dict[str, Any]:
-    """Say what is measured, and on what."""
-    target = json.loads(str(tvmlab.host_target()))
-    cpu = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    installed = {each.metadata["Name"] for each in metadata.distributions()}
+def foreign_seconds() -> float:
+    """Return the processor time that other programs, and a host, have used until now.
+
+    Linux adds the time of children to ours when they have ended.
+    """
+    fields = [int(n) for n in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    del fields[3:5]  # idle, and waiting for a disk
+    return sum(fields) / os.sysconf("SC_CLK_TCK") - sum(os.times()[:4])
+
+
+# Models on every runtime.
+
+#: The functions that take turns in this process, and the network that it compiled.
+TURNS: dict[str, Callable[[], float]] = {}
+COMPILED: list[Any] = []
+
+
+class File(NamedTuple):
+    """A model file, and the input that it takes."""
+
+    network: str
+    path: str
+    shape: list[int]
+    dtype: str
+    weight_bytes: int
+
+    def input(self) -> np.ndarray:
+        """Return a random input."""
+        rng = np.random.default_rng(0)
+        if self.dtype == "int8":
+            return rng.integers(-128, 128, self.shape, "int8")
+        return rng.random(self.shape, "f")
+
+
+@functools.cache
+def folder() -> Path:
+    """Return the folder for the files of this run."""
+    path = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, path)
+    return path
+
+
+@functools.cache
+def written(name: str, form: str = "float32", batch: int = 1) -> File:
+    """Write a network as a model file of a form, in a process whose threads do not stay."""
+    path = folder() / f"{name}-{form}-{batch}.{'tflite' if 'tflite' in form else 'onnx'}"
+    with Process("the writer of models") as writer:
+        file: File = writer.do(write, name, form, batch, path)
+    return file
+
+
+def write(name: str, form: str, batch: int, path: Path) -> File:
+    """Write a network as a model file of a form, with seeded weights."""
+    if form == "tflite int8":
+        from tvmlab.models.resnet8 import resnet8_tflite
+
+        path.write_bytes(resnet8_tflite())
+        return File(name, str(path), [1, 32, 32, 3], "int8", 0)
+    import onnx
+
+    from tvmlab.models.quantized import quantized_onnx
+
+    model = getattr(models, name)(*SEEDED.get(name, []), batch=batch)
+    onnx.save(quantized_onnx(model) if form == "int8" else model.proto, path)
+    weights = sum(onnx.numpy_helper.to_array(t).nbytes for t in model.proto.graph.initializer)
+    return File(name, str(path), [int(size) for size in model.input_shape], "float32", weights)
+
+
+def compiled(runtime: str, model: File) -> Any:
+    """Return what a runtime makes of a model file: a function from arrays to arrays.
+
+    The settings are the runtime's defaults, except those that `bench_report.SETTINGS` names.
+    """
+    match runtime:
+        case "tvmlab" | "tvmlab float32":
+            return tvmlab.compile(tvmlab.load(model.path))
+        case "tvmlab int8":
+            from tvmlab.qnn.transform import FakeQuantizationToInteger
+
+            return tvmlab.compile(FakeQuantizationToInteger()(tvmlab.load(model.path)))
+        case "ONNX Runtime":
+            return bench.OnnxRuntime(model.path)
+        case "PyTorch compiled":
+            torch = need("torch", extra="torch")
+            tvmlab.toolchain.compiler()  # without one, PyTorch fails after half a minute
+            network = getattr(models, f"torch_{model.network}")(*SEEDED.get(model.network, []))
+            return bench.Torch(torch.compile(network))
+        case "OpenVINO":
+            settings = {
+                "PERFORMANCE_HINT": "LATENCY",
+                "INFERENCE_PRECISION_HINT": "f32",
+                "INFERENCE_NUM_THREADS": bench.peer_threads(),
+            }
+            core = need("openvino", extra="rivals").Core()
+            network = core.compile_model(model.path, "CPU", settings)
+            return lambda x: network(x)[0]
+    litert = need("ai_edge_litert.interpreter", extra="tflite")
+    interpreter = litert.Interpreter(model.path, num_threads=bench.peer_threads())
+    interpreter.allocate_tensors()
+    (data,), (result,) = interpreter.get_input_details(), interpreter.get_output_details()
+
+    def call(x: np.ndarray) -> np.ndarray:
+        interpreter.set_tensor(data["index"], x)
+        interpreter.invoke()
+        output: np.ndarray = interpreter.get_tensor(result["index"])
+        return output
+
+    return call
+
+
+def ready(runtime: str, model: File, key: str = "call") -> tuple[np.ndarray, float]:
+    """Get a model ready on a runtime; return its first result, and the seconds until then."""
+    x = model.input()
+    start = time.perf_counter()
+    run = compiled(runtime, model)
+    result = run(x)  # torch.compile compiles here
+    seconds = time.perf_counter() - start
+    assert isinstance(result, np.ndarray), "every candidate takes and returns NumPy arrays"
+    TURNS[key] = timed(lambda: run(x))
+    COMPILED[:] = [run]
+    return result, seconds
+
+
+def turn(key: str = "call") -> float:
+    """Take a turn of a function of this process."""
+    return TURNS[key]()
+
+
+def method(name: str, *arguments: Any, **named: Any) -> Any:
+    """Call a method of the network that this process compiled."""
+    return getattr(COMPILED[0], name)(*arguments, **named)
+
+
+def raced(name: str, rounds: int, form: str) -> Found:
+    """Race the candidates on a model of a form.
+
+    int8 is what ONNX Runtime's quantizer makes: static QDQ, a scale per channel.
+    """
+    ours, *_, over = CANDIDATES[form]
+    outputs, figures, processes = {}, {}, {}
+    with ExitStack() as stack:
+        for each in CANDIDATES[form]:
+            model = written(name, "float32" if each == "tvmlab float32" else form)
+            process = stack.enter_context(Process(each))
+            try:
+                outputs[each], _ = process.do(ready, each, model)
+                processes[each] = process
+            except Exception as error:
+                # Without us or the reference there is nothing to measure.
+                if each == over or each.startswith("tvmlab"):
+                    raise
+                figures[each] = {"absent": " ".join(str(error).split())}
+        turns = {each: partial(process.do, turn) for each, process in processes.items()}
+        found = race(turns, rounds, *processes.values())
+    expected = outputs[over].astype(float)
+    for each, run in found.runs.items():
+        figures[each] = {
+            "ms": 1e3 * run.median,
+            "spread": run.spread,
+            "over": found.ratio(each, over),
+            "error": float(np.abs(outputs[each] - expected).max() / np.abs(expected).max()),
+        }
+    print(bench_report.race_table(f"{name}, {form}", figures, over), flush=True)
+    label = name if form == "float32" else f"{name} {form}"
+    others = [each for each in turns if not each.startswith("tvmlab")]
+    values: Found = {f"{label}: ours / {each}": found.ratio(ours, each) for each in others}
+    values[f"{label}: relative error"] = figures[ours]["error"]
+    if form == "int8":
+        values[f"{name}, ours: int8 / float32"] = found.ratio(ours, "tvmlab float32")
+    return values | {f"{name}, {form}": figures}
+
+
+def batch(name: str, rounds: int) -> Found:
+    """Measure the time per image in a batch of 16, over that of a single image."""
+    turns = {}
+    with Process("tvmlab") as process:
+        for size in ("1", "16"):
+            process.do(ready, "tvmlab", written(name, batch=int(size)), size)
+            turns[size] = partial(process.do, turn, size)
+        found = race(turns, rounds)
+    return {f"{name}: time per image, batch 16 / batch 1": found.ratio("16", "1") / 16}
+
+
+def compilation(name: str, rounds: int) -> Found:
+    """Compile a network in fresh processes."""
+    seconds = []
+    for _ in range(min(3, rounds)):
+        with Process("tvmlab") as process:
+            seconds.append(process.do(ready, "tvmlab", written(name))[1])
+    return {f"{name}: seconds from the model file to the first result": median(seconds)}
+
+
+@functools.cache
+def package(name: str) -> str:
+    """Compile a network and save it; return the package."""
+    path = str(folder() / f"{name}.tar")
+    with Process("tvmlab") as process:
+        process.do(ready, "tvmlab", written(name))
+        process.do(method, "save", path)
+    return path
+
+
+def memory(name: str, _rounds: int) -> Found:
+    """Measure what a process grows by that loads a network and runs it."""
+    model = written(name)
+    with Process("a loaded network") as process:
+        grown = process.do(loaded, package(name), model)
+    return {f"{name}: memory of the running model / weights": grown / model.weight_bytes}
+
+
+def loaded(path: str, model: File) -> int:
+    """Load a package and run it; return the bytes that this process grew by.
+
+    TVM is imported and its threads have started before.
+    """
+    x = model.input()
+    bench.PeakLoop()()  # code generation and threads are TVM's own, whatever the network is
+    before = peak_memory(forget=True)
+    executable = tvmlab.load_executable(path)
+    peak_memory(forget=True)  # loading has a peak of its own
+    for _ in range(3):
+        executable(x)
+    return peak_memory() - before
+
+
+def peak_memory(*, forget: bool = False) -> int:
+    """Return the most bytes that this process has had; now, or since the last was forgotten."""
+    if forget:
+        Path("/proc/self/clear_refs").write_text("5")
+    (kib,) = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return 1024 * int(kib)
+
+
+def profiling(name: str, rounds: int) -> Found:
+    """Profile a network: what that costs, and whether its rows are the whole."""
+    model = written(name)
+    with Process("tvmlab") as process:
+        process.do(ready, "tvmlab", model)
+        found = process.do(method, "profile", model.input(), repeats=2 * rounds)
+    print(found, flush=True)
     return {
-        "commit": _git("rev-parse", "--short", "HEAD") + (" with changes" if _changed() else ""),
+        f"{name}: time when it is profiled / time when it is not": 1 + found.overhead,
+        f"{name}: the rows of its profile / the whole, how far from 1": abs(found.covered - 1),
+    }
+
+
+def command(name: str, rounds: int) -> Found:
+    """Start the command, and compile a network by it and by the functions, alternately."""
+    python, path = [sys.executable, "-m", "tvmlab"], str(folder() / "by-command.tar")
+    starts = [_seconds([*python, "--help"]) for _ in range(11)]
+    ours = [*python, "compile", name, "-o", path]
+    functions = [sys.executable, "-c", COMPILE, name, path]
+    ratios = [_seconds(ours) / _seconds(functions) for _ in range(min(3, rounds))]
+    return {
+        "tvmlab --help: seconds": median(starts),
+        f"{name}: tvmlab compile / the same by the functions": median(ratios),
+    }
+
+
+def deployment(name: str, rounds: int) -> Found:
+    """Run a package in the C++ program and in Python, alternately."""
+    x = str(folder() / "x.npy")
+    np.save(x, written(name).input())
+    cpp = [str(deploy.program()), package(name), x, "--repeats"]
+    lines = [cpp, [sys.executable, "-c", RUN, *cpp[1:]]]
+    ratios = []
+    for _ in range(rounds):
+        texts = [_output([*line, "50"]) for line in lines]
+        ours, theirs = re.findall(r"^([\d.]+) ms a call", "\n".join(texts), re.MULTILINE)
+        ratios.append(float(ours) / float(theirs))
+    starts = [_seconds([*cpp, "0"]) for _ in range(rounds)]
+    return {
+        f"{name}: a call in the C++ program / in Python": median(ratios),
+        f"{name}: seconds from the start of the C++ program to its first result": median(starts),
+    }
+
+
+def _seconds(line: Sequence[str]) -> float:
+    start = time.perf_counter()
+    _output(line)
+    return time.perf_counter() - start
+
+
+def _output(line: Sequence[str]) -> str:
+    return subprocess.run(line, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+# Single convolutions, matrix products, Relay text, and candidates of the tuner.
+
+
+def convolutions(name: str, rounds: int) -> Found:
+    """Measure each convolution of a network on its own, beside the machine's peak.
+
+    A direct convolution executes the operations that define it, so their rate is a share of the
+    peak. Winograd executes fewer, so the same rate can exceed the peak; it has a measure apart.
+    """
+    shares: dict[bool, list[float]] = {False: [], True: []}
+    kinds = Counter(
+        replace(cost, layer=replace(cost.layer, name="", inputs=()))
+        for cost in layer_costs(ARCHITECTURES[name])
+        if cost.layer.op == "conv"
+    )
+    with Process("tvmlab") as process:
+        for cost, times in kinds.items():
+            microseconds, share, winograd = process.do(convolution, cost, 2 * rounds)
+            shares[winograd] += [share] * times
+            how = f"{microseconds:.0f} us, {share:.0%} of the peak" + ", Winograd" * winograd
+            print(f"{times} x {cost.in_size}, {cost.layer}: {how}", flush=True)
+    measures = {
+        f"{name}: a direct convolution's share of the peak, median": shares[False],
+        f"{name}: a Winograd convolution's effective rate / the peak, median": shares[True],
+    }
+    return {measure: median(values) for measure, values in measures.items() if values}
+
+
+def convolution(cost: LayerCost, rounds: int) -> tuple[float, float, bool]:
+    """Race a convolution, its bias and a ReLU, compiled, with the machine's peak.
+
+    Its data lies channels last, as it does inside a compiled network: channels first would add two
+    transposes to what is measured. Returns the microseconds, the rate over the peak, and whether
+    the convolution is Winograd's.
+    """
+    from tvm import relax
+
+    rng, layer = np.random.default_rng(0), cost.layer
+    x = rng.random((1, *cost.in_size, layer.channels[0]), "f")
+    filters = (layer.channels[1], layer.kernel, layer.kernel, layer.channels[0] // layer.groups)
+    weight = relax.const(rng.random(filters, "f") - np.float32(0.5))
+    bias = relax.const(rng.random((1, 1, 1, layer.channels[1]), "f"))
+    how = {"strides": layer.stride, "padding": layer.padding, "groups": layer.groups}
+    layouts = {"data_layout": "NHWC", "kernel_layout": "OHWI"}
+
+    def result(data: Any) -> Any:
+        sums = relax.op.nn.conv2d(data, weight, **how, **layouts)
+        return relax.op.nn.relu(relax.op.add(sums, bias))
+
+    executable = tvmlab.compile(_module(result, x.shape))
+    loop = bench.PeakLoop()
+    turns = {
+        "convolution": timed(_in_place(executable, x), CONVOLUTION_SECONDS),
+        "peak": timed(loop, CONVOLUTION_SECONDS),
+    }
+    found = race(turns, rounds)
+    share = cost.flops / loop.flops * found.ratio("peak", "convolution")
+    winograd = any(kernel.rule == "WinogradTransform" for kernel in executable.summary().kernels)
+    return 1e6 * found.medians["convolution"], share, winograd
+
+
+def _module(result: Callable[..., Any], *inputs: tuple[int, ...]) -> Any:
+    """Build a function over float32 inputs of these shapes."""
+    from tvm import relax
+
+    builder = relax.BlockBuilder()
+    types = [relax.TensorType(shape, "float32") for shape in inputs]
+    values = [relax.Var(f"x{number}", type_) for number, type_ in enumerate(types)]
+    with builder.function("main", values):
+        with builder.dataflow():
+            output = builder.emit_output(result(*values))
+        builder.emit_func_output(output)
+    return builder.get()
+
+
+def _in_place(executable: Any, *arrays: np.ndarray) -> Callable[[], object]:
+    """Return a call of a compiled function whose operands are tensors of TVM's already."""
+    import tvm
+
+    main = tvm.relax.VirtualMachine(executable.vm_executable, tvm.cpu())["main"]
+    tensors = [tvm.runtime.tensor(array) for array in arrays]
+    return lambda: main(*tensors)
+
+
+def products(_name: str, rounds: int) -> Found:
+    """Tune matrix products from nothing, and race them against NumPy's BLAS."""
+    shares = {}
+    for size in (512, 1024):
+        with Process("tvmlab") as ours, Process("NumPy's BLAS") as theirs:
+            for process in (ours, theirs):
+                process.do(product, process.name, size)
+            turns = {each.name: partial(each.do, turn) for each in (ours, theirs)}
+            found = race(turns, 2 * rounds, ours, theirs)
+        measure = f"a product of {size}x{size} matrices after 64 candidates: share of BLAS"
+        shares[measure] = found.ratio("NumPy's BLAS", "tvmlab")
+    return shares
+
+
+def product(runtime: str, size: int, trials: int = 64) -> None:
+    """Get a product of square matrices ready; each runtime's operands are its own tensors."""
+    x, y = np.random.default_rng(0).standard_normal((2, size, size), "f")
+    out = np.empty_like(x)
+    if runtime != "tvmlab":
+        TURNS["call"] = timed(lambda: np.matmul(x, y, out=out))
+        return
+    from tvm import relax
+
+    mod = _module(relax.op.matmul, x.shape, y.shape)
+    with tempfile.TemporaryDirectory() as records:
+        path = Path(records) / "records.jsonl"
+        tvmlab.tune(mod, records=path, trials=trials, progress=False)
+        tuned = tvmlab.compile(mod, records=path)
+    np.testing.assert_allclose(tuned(x, y), x @ y, rtol=1e-3, atol=1e-3)
+    TURNS["call"] = timed(_in_place(tuned, x, y))
+
+
+def relay_text(name: str, rounds: int) -> Found:
+    """Read and print Relay text: calls, and a network with its weights."""
+    with Process("tvmlab") as process:
+        process.do(relay_calls, 100)  # the grammar is compiled here
+        few, many = (
+            np.median([process.do(relay_calls, count) for _ in range(min(5, rounds))], axis=0)
+            for count in (1_000, 10_000)
+        )
+    path = folder() / "network.relay"
+    mod = tvmlab.load(written(name).path)
+    path.write_text(tvmlab.relay.astext(mod), encoding="utf-8")
+    with Process("tvmlab") as process:
+        seconds, grown = process.do(relay_network, path)
+    return {
+        "Relay text, 10,000 calls: seconds to read": many[0],
+        "Relay text, 10,000 calls: seconds to print": many[1],
+        "Relay text read: a call of 10,000 / a call of 1,000": many[0] / few[0] / 10,
+        "Relay text printed: a call of 10,000 / a call of 1,000": many[1] / few[1] / 10,
+        f"{name} as Relay text: seconds to read": seconds,
+        f"{name} as Relay text: memory to read it, GB": grown / 1e9,
+    }
+
+
+def relay_calls(count: int) -> tuple[float, float]:
+    """Read and print a function of so many calls as Relay text; return the seconds of each."""
+    calls = (
+        "nn.conv2d({}, %w, padding=[1, 1, 1, 1], channels=8, kernel_size=[3, 3])",
+        "nn.bias_add({}, %b)",
+        "add({}, %x)",
+        "nn.relu({})",
+    )
+    lines = [
+        f"  %{number} = {calls[number % 4].format(f'%{number - 1}' if number else '%x')};"
+        for number in range(count)
+    ]
+    types = "%x: Tensor[(1, 8, 6, 6), float32], %w: Tensor[(8, 8, 3, 3), float32]"
+    head = f'#[version = "0.0.5"]\ndef @main({types}, %b: Tensor[(8), float32]) {{'
+    text = "\n".join([head, *lines, f"  %{count - 1}", "}"])
+    start = time.perf_counter()
+    mod = tvmlab.relay.fromtext(text)
+    read = time.perf_counter()
+    assert tvmlab.relay.astext(mod).count(";") >= count - 1
+    return read - start, time.perf_counter() - read
+
+
+def relay_network(path: Path) -> tuple[float, int]:
+    """Read a network's Relay text; return the seconds, and the bytes that this process grew by."""
+    tvmlab.relay.fromtext("1 + 1")
+    before, start = peak_memory(forget=True), time.perf_counter()
+    tvmlab.relay.fromtext(path.read_text(encoding="utf-8"))
+    return time.perf_counter() - start, peak_memory() - before
+
+
+def tuning(_name: str, rounds: int) -> Found:
+    """Compile and measure candidates of a matrix product, by us and by MetaSchedule."""
+    rates = []
+    for name in ("tvmlab", "MetaSchedule"):
+        with Process(name) as process:
+            count, seconds = process.do(candidates, name, min(64, 5 * rounds))
+        print(f"{name}: {count} in {seconds:.1f} s", flush=True)
+        rates.append(count / seconds)
+    return {"candidates measured per minute: ours / MetaSchedule": rates[0] / max(rates[1], 1e-9)}
+
+
+def candidates(runtime: str, count: int) -> tuple[int, float]:
+    """Compile and measure schedules by our tuner or MetaSchedule's builder and runner.
+
+    Returns how many ran, and the seconds.
+    """
+    from tvm.s_tir.meta_schedule import arg_info, builder, runner
+
+    from tvmlab.tuning.measure import Measure
+    from tvmlab.tuning.measuring.local import LocalMeasurer
+
+    kernels, how, target = scheduled(count), Measure(), tvmlab.host_target()
+    start = time.perf_counter()
+    if runtime == "tvmlab":
+        with LocalMeasurer(target, how) as measurer:
+            measured = [outcome for _, outcome in measurer.measure(kernels) if outcome.times]
+    else:
+        built = builder.LocalBuilder(timeout_sec=UPSTREAM_SECONDS).build(
+            [builder.BuilderInput(mod, target) for mod in kernels]
+        )
+        types = [arg_info.ArgInfo.from_entry_func(mod, True) for mod in kernels]
+        inputs = [
+            runner.RunnerInput(one.artifact_path, "cpu", type_)
+            for type_, one in zip(types, built, strict=True)
+            if one.artifact_path is not None
+        ]
+        config = runner.EvaluatorConfig(how.number, how.repeat, how.min_repeat_ms, how.cache_flush)
+        local = runner.LocalRunner(timeout_sec=UPSTREAM_SECONDS, evaluator_config=config)
+        found = [future.result() for future in local.run(inputs)]
+        measured = [result for result in found if result.run_secs is not None]
+    return len(measured), time.perf_counter() - start
+
+
+def scheduled(count: int, size: int = 512) -> list[Any]:
+    """Schedule a matrix product in different ways, always the same ones.
+
+    Two levels of tiles, the rows in parallel, the innermost columns as vectors.
+    """
+    import tvm
+    from tvm import s_tir, te
+
+    a, b = (te.placeholder((size, size), name=name) for name in "AB")
+    k = te.reduce_axis((0, size), name="k")
+    result = te.compute((size, size), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    function = te.create_prim_func([a, b, result]).with_attr("global_symbol", "main")
+    rng = random.Random(0)
+    kernels = []
+    for _ in range(count):
+        sch = s_tir.Schedule(tvm.IRModule({"main": function}))
+        block = sch.get_sblock("C")
+        i, j, k_ = sch.get_loops(block)
+        rows = sch.split(i, [None, rng.choice([1, 2, 4, 8]), rng.choice([1, 2, 4, 8])])
+        columns = sch.split(j, [None, rng.choice([1, 2, 4]), rng.choice([16, 32, 64])])
+        depth = sch.split(k_, [None, rng.choice([4, 8, 16, 32])])
+        sch.reorder(rows[0], columns[0], rows[1], columns[1], *depth, rows[2], columns[2])
+        sch.parallel(rows[0])
+        sch.vectorize(columns[2])
+        sch.decompose_reduction(block, depth[0])
+        kernels.append(sch.mod)
+    return kernels
+
+
+#: The sections in their order. The first two run over every network, the others over one.
+SECTIONS: dict[str, Callable[[str, int], Found]] = {
+    "networks": partial(raced, form="float32"),
+    "int8": partial(raced, form="int8"),
+    # MLPerf Tiny's ResNet-8.
+    "tflite": lambda _, rounds: raced("resnet8", rounds, "tflite int8"),
+    "convolutions": convolutions,
+    "compile": compilation,
+    "memory": memory,
+    "batch": batch,
+    "relay": relay_text,
+    "tuning": tuning,
+    "products": products,
+    "profiling": profiling,
+    "command": command,
+    "deploy": deployment,
+}
+
+
+def machine() -> dict[str, Any]:
+    """Return what is measured, and on what."""
+    cpu = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    installed = {each.metadata["Name"]: each.version for each in metadata.distributions()}
+    # Figures and prose may change.
+    changed = _git("status", "--porcelain", "--", "tvmlab", "scripts", "pyproject.toml")
+    return {
+        "commit": _git("rev-parse", "--short", "HEAD") + " with changes" * bool(changed),
         "cpu": cpu[1] if cpu else platform.machine(),
-        "mcpu": target.get("mcpu", ""),
+        "mcpu": json.loads(str(tvmlab.host_target())).get("mcpu", ""),
         "threads": bench.peer_threads(),
         "onnxruntime_threads": bench.onnxruntime_threads(),
-        "versions": {
-            "Python": platform.python_version(),
-            **{name: metadata.version(name) for name in PACKAGES if name in installed},
-        },
-        "quick": quick,
+        "versions": {"Python": platform.python_version()}
+        | {name: installed[name] for name in PACKAGES if name in installed},
     }
 
 
 def _git(*words: str) -> str:
-    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)
-    return done.stdout.strip() or "unknown"
-
-
-def _changed() -> bool:
-    """Whether something is changed that is measured: figures and prose are not."""
-    said = _git("status", "--porcelain", "--", "tvmlab", "scripts", "pyproject.toml")
-    return said not in ("", "unknown")
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True).stdout.strip()
 
 
 def quote() -> int:
     """Take what README quotes from the last figures, and write it there; the exit status."""
     import readme
 
-    data = report_.quoted(json.loads(OUTPUT.read_text(encoding="utf-8")))
-    if data["taken_by_others"] > TOO_NOISY:
-        taken = f"other programs took {data['taken_by_others']:.0%} of the machine"
-        print(f"not quoted: {taken}. Run `make bench` on a quiet machine.", file=sys.stderr)
+    data = bench_report.quoted(json.loads(OUTPUT.read_text(encoding="utf-8")))
+    if data["quick"] or data["taken_by_others"] > TOO_NOISY:
+        print("not quoted: other programs took too much of the machine, or it was a quick run")
         return 1
     text = json.dumps(data, indent=1, ensure_ascii=False)
     QUOTED.write_text(text + "\n", encoding="utf-8")
@@ -119,45 +756,44 @@ def main(arguments: list[str]) -> int:
         if unknown := [name for name in given if name not in known]:
             parser.error(f"no {' or '.join(unknown)}; there are {', '.join(known)}")
     # This sets the number of threads in the environment, which the children inherit.
-    facts = machine(options.quick)
+    facts = machine() | {"quick": options.quick}
     old = json.loads(options.output.read_text()) if options.output.is_file() else {}
-    same = not _changed() and all(old.get(name) == value for name, value in facts.items())
-    kept = old if same else {"sections": {}, "values": {}, "peak_flops": 0.0, "seconds": 0.0}
-    report: dict[str, Any] = kept | facts | {"date": time.strftime("%Y-%m-%d")}
+    changed = "changes" in facts["commit"] or any(old.get(name) != facts[name] for name in facts)
+    kept = {"values": {}, "races": {}, "noise": {}} if changed else old
+    report: dict[str, Any] = kept | facts | {"date": time.strftime("%Y-%m-%d"), "failures": []}
     print(f"{report['cpu']} (LLVM: {report['mcpu']}), commit {report['commit']}")
-    print(report_.settings(report["threads"], report["onnxruntime_threads"]), flush=True)
-    failures, start = [], time.perf_counter()
-    for section, name in plan(sections, options.names):
-        print(f"\n{section}, {name}", flush=True)
-        began, noise = time.perf_counter(), Noise()
-        try:
-            found = SECTIONS[section](name, QUICK if options.quick else Effort())
-        except ChildError as error:
-            failures.append(f"{section}, {name}: {error}")
-            print(f"failed: {error}", file=sys.stderr, flush=True)
-            continue
-        others = noise.share()
-        if others > NOISY:
-            print(f"noisy: other processes took {others:.0%} of the machine", flush=True)
-        report["values"] |= found.values
-        report["sections"].setdefault(section, {})[name] = found.figures | {
-            "measured_in_seconds": time.perf_counter() - began,
-            "taken_by_others": others,
-        }
-        report["peak_flops"] = max(report["peak_flops"], found.peak)
-    report["measures"] = report_.verdicts(report["values"])
-    report["failures"] = failures
-    report["seconds"] += time.perf_counter() - start
+    print(bench_report.SETTINGS.format(**report), flush=True)
+    chosen = [name for name in NETWORKS if name in options.names or not options.names]
+    for section in [each for each in SECTIONS if each in sections]:
+        # A section about a single network takes the largest.
+        for name in chosen if section in ("networks", "int8") else chosen[:1]:
+            measure(section, name, report)
     options.output.parent.mkdir(parents=True, exist_ok=True)
-    with whole(options.output) as part:
-        part.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    if report["peak_flops"]:
-        print(f"\nthe machine's peak: {report['peak_flops'] / 1e9:.0f} GFLOP/s")
-    print(f"\n{report_.table(report['measures'])}")
-    print(f"{time.perf_counter() - start:.0f} s; everything is in {options.output}")
-    for failure in failures:
+    options.output.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    print(f"\n{bench_report.table(report['values'])}\neverything is in {options.output}")
+    for failure in report["failures"]:
         print(f"failed: {failure.splitlines()[0]}")
-    return 1 if failures else 0
+    return 1 if report["failures"] else 0
+
+
+def measure(section: str, name: str, report: dict[str, Any]) -> None:
+    """Enter in the report what a section finds on a network."""
+    print(f"\n{section}, {name}", flush=True)
+    before, start = foreign_seconds(), time.perf_counter()
+    try:
+        found = SECTIONS[section](name, QUICK_ROUNDS if report["quick"] else ROUNDS)
+    except Exception as error:  # the other sections run
+        traceback.print_exc()
+        report["failures"].append(f"{section}, {name}: {error}")
+        return
+    seconds = time.perf_counter() - start
+    others = max(0.0, (foreign_seconds() - before) / seconds / (os.cpu_count() or 1))
+    if others > NOISY:
+        print(f"noisy: other processes took {others:.0%} of the machine", flush=True)
+    for key, value in found.items():
+        kind = "races" if isinstance(value, dict) else "values"
+        report[kind][key] = value
+    report["noise"][f"{section}, {name}"] = others
 
 
 if __name__ == "__main__":

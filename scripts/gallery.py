@@ -1,91 +1,136 @@
-"""Build the site of the workbook, offline, and check it.
+"""Build the site of the workbook, offline: build/gallery/html/index.html.
 
-    python scripts/gallery.py              # to build/gallery/html/index.html
+    python scripts/gallery.py
 
-Sphinx's warnings are errors. Then every link, anchor and asset of every page is looked up on disk,
-and the sizes are held to their limits (scripts/gallery_check.py).
+docs/conf.py configures Sphinx, whose warnings, as for a link that leads nowhere, are errors. This
+script prepares what Sphinx reads: docs/, the notebooks with their committed outputs, and a card for
+each notebook.
 """
 
 from __future__ import annotations
 
-import argparse
+import base64
+import json
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
+from typing import Any
 
-from gallery_check import first_page_bytes, problems, site_bytes
-from gallery_errors import GalleryError
-from gallery_source import stage
-from languages import LANGUAGES
+from readme import ROOT, WORDS, Entry, entries
 
-ROOT = Path(__file__).resolve().parent.parent
 SITE = ROOT / "build" / "gallery" / "html"
+IMPORTED = f"{ROOT}{os.pathsep}{ROOT / 'scripts'}"  # by docs/conf.py and by autodoc
+INDEXES = {"en": "index.md", "zh_CN": "zh/index.md"}
+CARDS = "<!-- cards -->"  # their place on a first page
+SUFFIXES = {"image/png": ".png", "image/svg+xml": ".svg"}
+# Only their notebook links to the solutions, and the search leaves them out.
+HIDDEN = "---\norphan: true\nnosearch: true\n---\n\n"
 
 
-def build(root: Path, site: Path) -> None:
-    """Build the site of the repository `root` into the folder `site`, which is replaced.
+def heading_anchor(heading: str) -> str:
+    """Return the anchor that JupyterLab gives to a heading, so that links work in both."""
+    return heading.replace(" ", "-")
+
+
+def build(site: Path) -> None:
+    """Build the site into the folder `site`, which is replaced.
 
     Raises
     ------
-    GalleryError
-        Something in the notebooks or in `docs/` is wrong; Sphinx has said what. Or the folder
-        cannot be replaced.
+    subprocess.CalledProcessError
+        Sphinx found something wrong and has printed what it is.
     """
     site.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="gallery-", dir=site.parent) as work:
-        whole = Path(work) / "html"
-        for language in LANGUAGES:  # English first: it is the folder around
-            source, made = Path(work) / language.code, Path(work) / f"html-{language.code}"
-            stage(root, source, language)
-            sphinx(root / "docs", source, made, language.code)
-            made.rename(whole / language.folder)
-        try:
-            if site.exists():
-                shutil.rmtree(site)
-            whole.rename(site)
-        except OSError as error:
-            raise GalleryError(
-                f"the site that is there cannot be replaced: {error}: remove {site} by hand"
-            ) from error
+        source, made = Path(work) / "source", Path(work) / "html"
+        stage(source)
+        command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going"]
+        command += ["-d", f"{work}/doctrees", str(source), str(made)]
+        subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": IMPORTED})
+        if site.exists():
+            shutil.rmtree(site)
+        made.rename(site)
 
 
-def sphinx(configuration: Path, source: Path, made: Path, language: str) -> None:
-    """Build one language's pages from `source` to `made`; `configuration` has conf.py."""
-    doctrees = source.with_name(f"doctrees-{language}")
-    options = ["-q", "-W", "--keep-going", "-b", "html", "-c", str(configuration)]
-    options += ["-d", str(doctrees), "-D", f"language={language}"]
-    # These paths are relative to conf.py, and the cards' pictures are only in `source`.
-    options += ["-D", f"html_static_path={source / '_static'}"]
-    # In a process of its own: autodoc imports the package, and Sphinx keeps much in globals.
-    command = [sys.executable, "-m", "sphinx", *options, str(source), str(made)]
-    if subprocess.run(command, check=False).returncode:
-        raise GalleryError("Sphinx had something to say (see above): its warnings are errors")
-    (made / ".buildinfo").unlink(missing_ok=True)
-    (made / "_sources").rmdir()  # empty, by conf.py's html_copy_source, and made all the same
+def stage(source: Path) -> None:
+    """Write everything that Sphinx reads to the new folder `source`."""
+    shutil.copytree(ROOT / "docs", source)
+    notebooks = source / "notebooks"
+    (notebooks / "zh").mkdir(parents=True)
+    (notebooks / "solutions").mkdir()
+    for path in (ROOT / "notebooks" / "solutions").glob("*.md"):
+        text = HIDDEN + path.read_text(encoding="utf-8")
+        (notebooks / "solutions" / path.name).write_text(text, encoding="utf-8")
+    # Targets of links: files of the package, and the notebooks as they are committed.
+    (source / "tvmlab").symlink_to(ROOT / "tvmlab")
+    (source / "committed").symlink_to(ROOT / "notebooks")
+    (source / "cards").mkdir()
+    for language, name in INDEXES.items():
+        words, cards = WORDS[language], []
+        for entry in entries(language):
+            facts = words["facts"].format(**vars(entry))
+            notebook = json.loads(entry.path.read_text(encoding="utf-8"))
+            texts = (words["card"].format(**vars(entry)), facts)
+            cards.append(card(entry, texts, notebook, source))
+            page = source / entry.path.relative_to(ROOT)
+            if not page.exists():  # the Chinese list has English notebooks too
+                committed = f"/committed/{entry.path.relative_to(ROOT / 'notebooks')}"
+                line = f"{facts} · {{download}}`{words['file']} <{committed}>`"
+                page.write_text(json.dumps(for_sphinx(notebook, line)), encoding="utf-8")
+        grid = "\n".join([":::::{grid} 1 2 2 3", ":gutter: 3", "", *cards, ":::::"])
+        text = (source / name).read_text(encoding="utf-8").replace(CARDS, grid)
+        (source / name).write_text(text, encoding="utf-8")
+
+
+def figures(cell: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Return the figures under a cell: MIME type, data and alt text of each."""
+    return [
+        (kind, "".join(output["data"][kind]), output["metadata"][kind]["alt"])
+        for output in cell.get("outputs", [])
+        for kind in SUFFIXES
+        if kind in output.get("data", {})
+    ]
+
+
+def for_sphinx(notebook: dict[str, Any], line: str) -> dict[str, Any]:
+    """Return a notebook with a line under its title, and alt texts where MyST-NB reads them."""
+    for cell in notebook["cells"]:
+        for *_, alt in figures(cell):
+            # With a width, Sphinx links a figure to its file; gallery.css restores the size.
+            cell["metadata"]["mystnb"] = {"image": {"alt": alt, "width": "100%"}}
+    title, _, rest = "".join(notebook["cells"][0]["source"]).partition("\n")
+    notebook["cells"][0]["source"] = f"{title}\n\n{{.facts}}\n{line}\n{rest}"
+    return notebook
+
+
+def card(entry: Entry, texts: tuple[str, str], notebook: dict[str, Any], source: Path) -> str:
+    """Return a notebook's card with two texts; write its picture, which the notebook can name."""
+    number, page = entry.path.name[:2], entry.path.relative_to(ROOT).with_suffix("")
+    lines = [f"::::{{grid-item-card}} {number} {entry.title}", f":link: /{page}"]
+    lines += [":link-type: doc"]
+    named = notebook["metadata"]["tvmlab"].get("thumbnail")
+    shown = [cell for cell in notebook["cells"] if figures(cell)]
+    if shown:
+        chosen = next((cell for cell in shown if cell["id"] == named), shown[-1])
+        kind, data, alt = figures(chosen)[0]
+        picture = source / "cards" / f"{number}{SUFFIXES[kind]}"
+        picture.write_bytes(base64.b64decode(data) if kind == "image/png" else data.encode())
+        lines += [f":img-top: /cards/{picture.name}", f":img-alt: {alt}"]
+    return "\n".join([*lines, "", texts[0], ":::{card-footer}", texts[1], ":::", "::::", ""])
 
 
 def main() -> int:
-    """Build, check, say where it is; return the exit code."""
-    argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    ).parse_args()
-    start = time.monotonic()
+    """Build the site, print where it is, and return the exit code."""
     try:
-        build(ROOT, SITE)
-    except GalleryError as error:
-        print(f"gallery: {error}", file=sys.stderr)
+        build(SITE)
+    except subprocess.CalledProcessError:
+        print("gallery: not built; every warning of Sphinx is an error", file=sys.stderr)
         return 1
-    found = problems(SITE)
-    for problem in found:
-        print(f"gallery: {problem}", file=sys.stderr)
-    print(
-        f"{time.monotonic() - start:.0f} s, site {site_bytes(SITE) / 1e6:.1f} MB, "
-        f"first page {first_page_bytes(SITE) / 1e3:.0f} kB: {SITE / 'index.html'}"
-    )
-    return 1 if found else 0
+    print(SITE / "index.html")
+    return 0
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 # check without and with JupyterLab, and the notebooks compared. Needs root and about 20 GB.
 #
 #   KEEP=1 make image-test     keep the base and the image below build/image for the next time
+#   TVMLAB_MIRROR=http://mirror.example/debian make image-test   take the packages from there
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -45,10 +46,65 @@ step() {
     echo "image-test: $*"
 }
 
+# A Debian bookworm root in $root, to stand in for debian:bookworm-slim where no registry and no Docker
+# is at hand. It carries what this machine needs to reach its package servers (certificates, apt's and
+# pip's settings), so that the Dockerfile need not.
+make_base() {
+    # Without a mirror debootstrap takes Debian's own.
+    debootstrap --variant=minbase bookworm "$root" ${TVMLAB_MIRROR:+"$TVMLAB_MIRROR"} \
+        >"$root.log" 2>&1 || {
+        tail -n 5 "$root.log" >&2
+        die "debootstrap could not fetch Debian (TVMLAB_MIRROR names another mirror)"
+    }
+
+    # As in the slim images: no manuals, no translations, and none of apt's caches.
+    cat >"$root/etc/dpkg/dpkg.cfg.d/slim" <<'END'
+path-exclude=/usr/share/doc/*
+path-include=/usr/share/doc/*/copyright
+path-exclude=/usr/share/info/*
+path-exclude=/usr/share/locale/*
+path-exclude=/usr/share/man/*
+END
+    cat >"$root/etc/apt/apt.conf.d/90slim" <<'END'
+DPkg::Post-Invoke { "rm -f /var/cache/apt/archives/*.deb"; };
+Dir::Cache::pkgcache "";
+Dir::Cache::srcpkgcache "";
+END
+    rm -rf "$root"/var/cache/apt/*.bin "$root"/var/cache/apt/archives/*.deb \
+        "$root"/var/lib/apt/lists/* \
+        "$root"/usr/share/doc "$root"/usr/share/info "$root"/usr/share/locale "$root"/usr/share/man
+
+    # Certificates: the host's bundle under a name of its own, because the package ca-certificates,
+    # which the Dockerfile installs, writes the usual one anew.
+    bundle=${PIP_CERT:-${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}}
+    [ -s "$bundle" ] || die "no certificates in $bundle; install ca-certificates"
+    mkdir -p "$root/etc/ssl"
+    cp -L "$bundle" "$root/etc/ssl/host-certificates.crt"
+
+    # apt: how the host reaches its servers (proxies, what it thinks of their clocks).
+    apt-config dump Acquire | grep -E 'Proxy|Check-Date|Check-Valid-Until' \
+        >"$root/etc/apt/apt.conf.d/90host" || :
+
+    # pip: its settings as the host's pip sees them, wherever they come from.
+    python3 -m pip config list 2>/dev/null | python3 -c '
+import ast, sys
+settings = {}
+for line in sys.stdin:
+    name, _, value = line.strip().partition("=")
+    scope, _, key = name.rpartition(".")
+    if scope in ("global", ":env:"):
+        settings[key] = ast.literal_eval(value).strip() # The environment comes last and wins.
+settings["cert"] = "/etc/ssl/host-certificates.crt"
+print("[global]")
+for key, value in settings.items():
+    print(f"{key} = " + "\n    ".join(value.split()))
+' >"$root/etc/pip.conf"
+}
+
 if ! bud inspect --type image tvmlab-base >/dev/null 2>&1; then
     step "making the base by debootstrap"
     root=$(mktemp -d /var/tmp/tvmlab-base.XXXXXX) # debootstrap breaks on a path with a space.
-    sh scripts/image-base.sh "$root"
+    make_base
     base=$(bud from scratch)
     bud add --quiet "$base" "$root" / >/dev/null
     bud commit --quiet --rm "$base" tvmlab-base >/dev/null

@@ -2,75 +2,140 @@
 
     python scripts/notebooks.py                     # all of notebooks/
     python scripts/notebooks.py notebooks/02_*.ipynb
-    python scripts/notebooks.py --no-run            # only the canonical form
-    python scripts/notebooks.py --no-run --check    # write nothing, exit 1 on any difference
+    python scripts/notebooks.py --no-run            # only the canonical form and the translations
 
-Every notebook runs in a fresh kernel of this very interpreter, in its own folder, with the network
-closed (`tests/offline`). All outputs of a notebook are written, so that they come from one run. A
-notebook in which a cell raises is left as it is.
-
-Notebook 00 shows a table of all: it is executed as well where that is not theirs any more.
+Every notebook runs in a fresh kernel, in its own folder, with the network closed (tests/offline).
+All outputs of a notebook are written, so that they come from one run. A notebook in which a cell
+raises is left as it is. A translation in notebooks/zh takes its code, outputs and metadata from the
+English notebook, and keeps its prose.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
-import difflib
 import os
 import re
+import shutil
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from ipykernel.kernelspec import RESOURCES, get_kernel_dict
-from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
-from jupyter_client.manager import AsyncKernelManager
-from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+import nbformat
 from nbformat import NotebookNode
-from notebook_contents import CONTENTS, stale
-from notebook_form import (
-    TRANSLATED,
-    NotebookError,
-    dumps,
-    load,
-    missing_needs,
-    missing_tools,
-)
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
-OFFLINE = ROOT / "tests" / "offline"
+TRANSLATIONS = NOTEBOOKS / "zh"
 CELL_TIMEOUT = 900  # seconds
+TOOL_TAG = "needs-"  # A cell that uses a tool of `make lab-tools` has a tag for the tool.
+LINK = re.compile(r"(?<=\]\()(?!https?:|#)([^)\s]+)(?=\))")
+
+KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+# Without the Python version, because the same notebook runs on several.
+LANGUAGE_INFO = {
+    "codemirror_mode": {"name": "ipython", "version": 3},
+    "file_extension": ".py",
+    "mimetype": "text/x-python",
+    "name": "python",
+    "nbconvert_exporter": "python",
+    "pygments_lexer": "ipython3",
+}
 
 
-def write(path: Path, text: str) -> None:
-    """Replace the file in one step: a reader sees the old one or the new one."""
-    from tvmlab._files import whole  # Here, for it brings TVM in, and most runs write nothing.
-
-    with whole(path) as part:
-        part.write_text(text, encoding="utf-8", newline="\n")
+def missing_needs(notebook: NotebookNode) -> list[str]:
+    """Return the programs that the notebook's metadata asks for and this machine lacks."""
+    needs = notebook.metadata.get("tvmlab", {}).get("needs", [])
+    return [name for name in needs if shutil.which(name) is None]
 
 
-# Execution.
+def missing_tools(cell: NotebookNode) -> list[str]:
+    """Return a sentence for each tool in a cell's tags that cannot be used on this machine."""
+    tags = cell.metadata.get("tags", [])
+    tools = [tag.removeprefix(TOOL_TAG) for tag in tags if tag.startswith(TOOL_TAG)]
+    if not tools:
+        return []
+    from tvmlab import lab_tools  # Slow, and most cells need no tools.
+
+    return [reason for tool in tools if (reason := lab_tools.missing(tool)) is not None]
 
 
-class _ThisInterpreter(KernelSpecManager):
-    """Whatever a notebook calls its kernel, and whatever is installed: this interpreter."""
+def canonical(notebook: NotebookNode) -> NotebookNode:
+    """Return a copy in the form of the repository, without everything that is bound to one run.
 
-    def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
-        return KernelSpec(resource_dir=str(RESOURCES), **get_kernel_dict(["--log-level=40"]))
+    The copy keeps the sources, ids, tags and outputs of the cells and the metadata under `tvmlab`.
+    Execution counts run from 1 in the order of the code cells.
+    """
+    metadata = {"kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO}
+    if "tvmlab" in notebook.metadata:
+        metadata["tvmlab"] = notebook.metadata.tvmlab
+    cells = copy.deepcopy(notebook.cells)
+    count = 0
+    for cell in cells:
+        tags = sorted(set(cell.metadata.get("tags", [])))
+        cell.metadata = nbformat.from_dict({"tags": tags} if tags else {})
+        cell.source = "\n".join(line.rstrip() for line in cell.source.strip("\n").split("\n"))
+        if cell.cell_type == "code":
+            count += 1
+            cell.execution_count = count
+            cell.outputs = _canonical_outputs(cell.outputs, count)
+    result = nbformat.v4.new_notebook(metadata=nbformat.from_dict(metadata), cells=cells)
+    result.nbformat_minor = 5
+    return result
 
 
-class _Client(NotebookClient):
-    def create_kernel_manager(self) -> AsyncKernelManager:
-        self.km = AsyncKernelManager(
-            kernel_name="python3", kernel_spec_manager=_ThisInterpreter(parent=self)
-        )
-        return self.km
+def _canonical_outputs(outputs: Sequence[NotebookNode], count: int) -> list[NotebookNode]:
+    """Join neighbouring chunks of one stream, because the clock decides where a stream is cut."""
+    result: list[NotebookNode] = []
+    for output in outputs:
+        output.pop("transient", None)
+        last = result[-1] if result else None
+        if last is not None and output.get("name") and last.get("name") == output.name:
+            last.text += output.text
+            continue
+        if output.output_type == "execute_result":
+            output.execution_count = count
+        elif output.output_type == "error":
+            # Frames have paths and line numbers of this machine's packages.
+            output.traceback = [f"{output.ename}: {output.evalue}"]
+        result.append(output)
+    return result
+
+
+def dumps(notebook: NotebookNode) -> str:
+    """Return the canonical text of a notebook's file."""
+    text: str = nbformat.writes(
+        canonical(notebook), version=4, indent=1, sort_keys=True, ensure_ascii=False
+    )
+    return text.rstrip("\n") + "\n"
+
+
+def load(path: Path) -> NotebookNode:
+    """Read a notebook."""
+    return nbformat.read(path, as_version=4)
+
+
+def translated(english: NotebookNode, chinese: NotebookNode) -> NotebookNode:
+    """Return the English notebook with the prose of its translation.
+
+    A cell without a translation stays English. Links in outputs are adapted to the translation's
+    folder, which is one level deeper.
+    """
+    prose = {cell.id: cell for cell in chinese.cells if cell.cell_type == "markdown"}
+    result = copy.deepcopy(english)
+    result.cells = [prose.get(cell.id, cell) for cell in result.cells]
+    for cell in result.cells:
+        for output in cell.get("outputs", []):
+            if "text/markdown" in output.get("data", {}):
+                data = output.data
+                data["text/markdown"] = LINK.sub(_from_translation, data["text/markdown"])
+    return result
+
+
+def _from_translation(link: re.Match[str]) -> str:
+    """Return a link of an English notebook as the translations need it."""
+    return link[0] if (TRANSLATIONS / link[0]).is_file() else f"../{link[0]}"
 
 
 def offline_environment(profile: str | None = None) -> dict[str, str]:
@@ -79,157 +144,73 @@ def offline_environment(profile: str | None = None) -> dict[str, str]:
     Parameters
     ----------
     profile : str, optional
-        A folder that stands in for the user's IPython folder, whose start-up files could change
-        what a cell prints.
+        A folder in place of the user's IPython folder, whose start-up files could change outputs.
     """
-    environment = dict(os.environ)
-    paths = [str(OFFLINE), environment.get("PYTHONPATH", "")]
-    environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
-    if profile is not None:
-        environment["IPYTHONDIR"] = profile
-    return environment
+    paths = [str(ROOT / "tests" / "offline"), os.environ.get("PYTHONPATH", "")]
+    changes = {"PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+    return os.environ | changes | ({"IPYTHONDIR": profile} if profile else {})
 
 
-def execute(notebook: NotebookNode, folder: Path, *, timeout: int = CELL_TIMEOUT) -> float:
-    """Run all code cells in a fresh kernel, outputs into `notebook`; return the seconds it took.
+def execute(notebook: NotebookNode, folder: Path, *, timeout: int = CELL_TIMEOUT) -> None:
+    """Run all code cells in a fresh kernel; the outputs go into `notebook`.
 
     Raises
     ------
-    NotebookError
-        A cell raised, took longer than `timeout` seconds or killed the kernel; names the cell.
+    nbclient.exceptions.CellExecutionError
+        A cell raised.
+    nbclient.exceptions.CellTimeoutError
+        A cell took longer than `timeout` seconds.
+    nbclient.exceptions.DeadKernelError
+        The kernel died.
     """
-    client = _Client(
+    from nbclient import NotebookClient  # Slow, and the tests import this file in every process.
+
+    client = NotebookClient(
         notebook,
         timeout=timeout,
+        kernel_name="python3",
         record_timing=False,
         resources={"metadata": {"path": str(folder)}},
     )
-    start = time.monotonic()
-    where = "start of the kernel"
-    try:
-        with (
-            tempfile.TemporaryDirectory(prefix="notebooks-") as profile,
-            client.setup_kernel(env=offline_environment(profile)),
-        ):
-            count = 0
-            for index, cell in enumerate(notebook.cells):
-                if cell.cell_type != "code":
-                    continue
-                count += 1
-                where = f"cell {cell.id}"
-                cell.outputs = []
-                client.execute_cell(cell, index, execution_count=count)
-    except CellExecutionError as error:
-        raise NotebookError(f"{where}: {_plain(str(error)).strip()}") from error
-    except CellTimeoutError as error:
-        raise NotebookError(f"{where}: still running after {timeout} s") from error
-    except (DeadKernelError, RuntimeError) as error:
-        raise NotebookError(f"{where}: the kernel died: {error}") from error
-    return time.monotonic() - start
+    with tempfile.TemporaryDirectory(prefix="notebooks-") as profile:
+        client.execute(env=offline_environment(profile))
 
 
-def _plain(text: str) -> str:
-    return re.sub(r"\x1b\[[0-9;]*m", "", text)
-
-
-def changes(before: str, after: str, path: Path, limit: int = 40) -> str:
-    """Return the first lines of a diff between two texts of a notebook, pictures shortened."""
-    lines = list(
-        difflib.unified_diff(
-            before.splitlines(), after.splitlines(), f"{path} (now)", f"{path} (new)", "", "", 1, ""
-        )
-    )
-    shown = [line if len(line) <= 160 else line[:157] + "..." for line in lines[:limit]]
-    if len(lines) > limit:
-        shown.append(f"... and {len(lines) - limit} more lines")
-    return "\n".join(shown)
-
-
-# The command.
-
-
-def find(paths: Sequence[str]) -> list[Path]:
-    """Return the notebooks under the given files and folders, in order and without repeats."""
-    found: set[Path] = set()
-    for path in [Path(name) for name in paths] or [NOTEBOOKS]:
-        if path.is_dir():
-            found.update(
-                file
-                for file in path.rglob("*.ipynb")
-                if not {".ipynb_checkpoints", "build", *TRANSLATED}
-                & set(file.relative_to(path).parts)
-            )
-        elif path.is_file() and path.resolve().parent.name in TRANSLATED:
-            raise NotebookError(
-                f"{path}: its code and outputs are copies: execute the English notebook, then run "
-                "scripts/translations.py"
-            )
-        elif path.is_file():
-            found.add(path)
-        else:
-            raise NotebookError(f"{path}: no such file or folder")
-    return sorted({path.resolve() for path in found})
-
-
-def with_contents(paths: Sequence[Path], *, run: bool) -> Iterator[Path]:
-    """Yield the notebooks, and then the tables of contents beside them that are theirs no more."""
-    yield from paths
-    if run:  # What came before has been written by now.
-        beside = {path.parent / CONTENTS for path in paths}.difference(paths)
-        yield from sorted(path for path in beside if path.is_file() and stale(path))
-
-
-def process(path: Path, *, run: bool, check: bool) -> bool:
-    """Bring one notebook up to date; return whether its file is, or would be, another."""
+def process(path: Path, *, run: bool) -> None:
+    """Bring one notebook, or one translation, up to date and write it where it has changed."""
     before = path.read_text(encoding="utf-8")
-    old = load(path)
-    if run and (missing := missing_needs(old)):
-        print(f"{path.name}: skipped, this machine lacks {', '.join(missing)}", flush=True)
-        return False
-    # Outputs are written by a machine that has all the tools, or the file would be of two runs.
-    if run and (reasons := dict.fromkeys(r for cell in old.cells for r in missing_tools(cell))):
-        print(f"{path.name}: skipped, {'; '.join(reasons)}", flush=True)
-        return False
-    new, took = copy.deepcopy(old), ""
-    if run:
-        seconds = execute(new, path.parent)
-        took = f" ({seconds:.0f} s)"
-    after = dumps(new)
-    if after == before:
-        print(f"{path.name}: unchanged{took}", flush=True)
-        return False
-    print(f"{path.name}: {'would change' if check else 'written'}{took}")
-    print(changes(before, after, path.name), flush=True)
-    if check:
-        return True
-    if path.read_text(encoding="utf-8") != before:
-        raise NotebookError("somebody saved the file while it was executed: run again")
-    write(path, after)
-    return True
+    notebook = nbformat.reads(before, as_version=4)
+    if path.parent == TRANSLATIONS:
+        notebook = translated(load(NOTEBOOKS / path.name), notebook)
+    elif run:
+        absent = missing_needs(notebook)
+        absent += [reason for cell in notebook.cells for reason in missing_tools(cell)]
+        if absent:
+            print(f"{path}: skipped, this machine lacks: {', '.join(absent)}")
+            return
+        execute(notebook, path.parent)
+    after = dumps(notebook)
+    if after != before:
+        path.write_text(after, encoding="utf-8", newline="\n")
+    print(f"{path}: {'unchanged' if after == before else 'written'}", flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Process the notebooks and their translations; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("paths", nargs="*", help="notebooks or folders; notebooks/ by default")
-    parser.add_argument("--check", action="store_true", help="write nothing, exit 1 on a change")
-    parser.add_argument("--no-run", action="store_true", help="do not execute, only canonicalize")
+    parser.add_argument("paths", nargs="*", type=Path, help="notebooks; all by default")
+    parser.add_argument("--no-run", action="store_true", help="write the canonical form only")
     options = parser.parse_args(arguments)
-    count = changed = failed = 0
-    try:
-        paths = find(options.paths)
-    except NotebookError as error:
-        print(error, file=sys.stderr)
-        return 2
-    run = not options.no_run
-    for path in with_contents(paths, run=run):
-        count += 1
+    chosen = [path.resolve() for path in options.paths] or sorted(NOTEBOOKS.glob("*.ipynb"))
+    copies = [TRANSLATIONS / path.name for path in chosen if path.parent == NOTEBOOKS]
+    failed = 0
+    for path in [*chosen, *(path for path in copies if path.is_file())]:
         try:
-            changed += process(path, run=run, check=options.check)
-        except NotebookError as error:
+            process(path, run=not options.no_run)
+        except Exception as error:  # A cell can raise anything; the other notebooks still run.
             failed += 1
-            print(f"{path.name}: FAILED, left as it is\n{error}", file=sys.stderr, flush=True)
-    print(f"{count} notebooks, {changed} changed, {failed} failed")
-    return 1 if failed or (options.check and changed) else 0
+            print(f"{path}: failed and left as it is\n{error}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
     python scripts/readme.py            # write README.md, README.zh-CN.md and the figure
     python scripts/readme.py --check    # write nothing, exit 1 on any difference
 
-The tables come from the notebooks' metadata, the Chinese titles from docs/zh/notebooks.toml. The
-figure is a committed output of a notebook, with the alt text that stands beside it there. The
-tables of speed come from docs/bench.json, which `scripts/bench.py --readme` writes.
+The tables of notebooks come from the notebooks' metadata; their Chinese titles and summaries are in
+docs/zh/notebooks.toml. The figure is a committed output of a notebook. The tables of speed come
+from docs/bench.json, which `scripts/bench.py --readme` writes.
 """
 
 from __future__ import annotations
@@ -14,29 +14,66 @@ import base64
 import json
 import re
 import sys
+import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench_report import block
-from languages import ENGLISH, SIMPLIFIED, Language
 
 ROOT = Path(__file__).resolve().parent.parent
-README = ROOT / "README.md"
-README_CHINESE = ROOT / "README.zh-CN.md"
 FIGURE = ROOT / "docs" / "ladder.png"
 MEASURED = ROOT / "docs" / "bench.json"
 FIGURE_FROM = ("notebooks/03_import_a_resnet.ipynb", "winograd-climb")
+CHINESE = tomllib.loads((ROOT / "docs" / "zh" / "notebooks.toml").read_text(encoding="utf-8"))
+# The words around what the metadata say, by language.
+WORDS = {
+    "en": {
+        "head": "| | Notebook | You will | Level | Minutes | Needs |",
+        "card": "You {summary}.",
+        "facts": "{level} · {minutes} min · needs {needs}",
+        "comma": ", ",
+        "nothing": "nothing more",
+        "file": "download the notebook",
+    },
+    "zh_CN": CHINESE["words"],
+}
+READMES = {"en": ROOT / "README.md", "zh_CN": ROOT / "README.zh-CN.md"}
 
 
-def table(language: Language) -> str:
-    """Return the table of notebooks, in Markdown."""
-    rows = [language.head, "|---|---|---|---|---|---|"]
+@dataclass(frozen=True)
+class Entry:
+    """A notebook as a list shows it; `path` is the translation where there is one."""
+
+    path: Path
+    title: str
+    summary: str
+    level: str
+    minutes: int
+    needs: str
+
+
+def entries(language: str) -> list[Entry]:
+    """Return the notebooks in reading order, in a language of `WORDS`."""
+    found, words = [], WORDS[language]
     for path in sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")):
-        about = language.about(path.stem, json.loads(path.read_text(encoding="utf-8")))
-        own = language.notebook(path).relative_to(ROOT).as_posix()
-        rows.append(
-            f"| {path.name[:2]} | [{about['title']}]({own}) | {about['summary']} "
-            f"| {language.levels[about['level']]} | {about['minutes']} | {language.needed(about)} |"
-        )
+        about = json.loads(path.read_text(encoding="utf-8"))["metadata"]["tvmlab"]
+        if language != "en":
+            about |= CHINESE[path.stem]
+            translation = path.parent / "zh" / path.name
+            path = translation if translation.is_file() else path
+        level, minutes = words.get(about["level"], about["level"]), about["minutes"]
+        needs = words["comma"].join(about["needs"]) or words["nothing"]
+        found.append(Entry(path, about["title"], about["summary"], level, minutes, needs))
+    return found
+
+
+def table(language: str) -> str:
+    """Return the table of notebooks, in Markdown."""
+    rows = [WORDS[language]["head"], "|---|---|---|---|---|---|"]
+    for one in entries(language):
+        link = f"[{one.title}]({one.path.relative_to(ROOT).as_posix()})"
+        row = (one.path.name[:2], link, one.summary, one.level, str(one.minutes), one.needs)
+        rows.append(f"| {' | '.join(row)} |")
     return "\n".join(rows)
 
 
@@ -51,7 +88,7 @@ def figure() -> tuple[bytes, str]:
 
 
 def between(text: str, mark: str, content: str) -> str:
-    """Replace what stands between a pair of marks."""
+    """Replace the text between a pair of marks."""
     begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
     pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
     if not pattern.search(text):
@@ -62,22 +99,22 @@ def between(text: str, mark: str, content: str) -> str:
 def main(check: bool) -> int:
     """Write, or check; return the exit code."""
     png, alt = figure()
-    picture = FIGURE.relative_to(ROOT).as_posix()
     measured = json.loads(MEASURED.read_text(encoding="utf-8"))
-    texts = {}
-    for path, language in ((README, ENGLISH), (README_CHINESE, SIMPLIFIED)):
-        new = between(path.read_text(encoding="utf-8"), "notebooks", table(language))
-        texts[path] = between(new, "bench", block(measured, language.code))
-    texts[README] = between(texts[README], "figure", f"![{alt}]({picture})")
-    same = all(path.read_text(encoding="utf-8") == text for path, text in texts.items())
-    same = same and FIGURE.is_file() and FIGURE.read_bytes() == png
+    new = {FIGURE: png}
+    for language, path in READMES.items():
+        text = between(path.read_text(encoding="utf-8"), "notebooks", table(language))
+        text = between(text, "bench", block(measured, language))
+        if language == "en":
+            text = between(text, "figure", f"![{alt}]({FIGURE.relative_to(ROOT).as_posix()})")
+        new[path] = text.encode()
+    stale = [path for path, content in new.items() if path.read_bytes() != content]
     if check:
-        print("README is up to date" if same else "README is not up to date: run scripts/readme.py")
-        return 0 if same else 1
-    FIGURE.parent.mkdir(exist_ok=True)
-    FIGURE.write_bytes(png)
-    for path, text in texts.items():
-        path.write_text(text, encoding="utf-8")
+        print(
+            "README is not up to date: run scripts/readme.py" if stale else "README is up to date"
+        )
+        return 1 if stale else 0
+    for path in stale:
+        path.write_bytes(new[path])
     return 0
 
 

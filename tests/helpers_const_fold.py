@@ -8,9 +8,9 @@ import tvm_ffi
 from tvm import relax
 
 from tvmlab import native
+from tvmlab.ir import graph
 from tvmlab.qnn import op
 from tvmlab.qnn.transform import QnnQuantizeConstFold
-from tvmlab.relay import graph
 
 DTYPES = ("int8", "uint8", "int16", "int32")
 FOUR = [1.0, -2.0, 3.25, 0.5]

@@ -10,10 +10,9 @@ from helpers_qnn_graphs import LIMITS, Network, scale, zero
 from tvm import relax
 from tvm.relax import op
 
-from tvmlab import dialect
+from tvmlab.ir import dialect, operators
 from tvmlab.npu.config import Config
 from tvmlab.qnn import op as qnn
-from tvmlab.relay import operators
 
 assert operators.__all__, "bias_add is registered by importing the rows"
 

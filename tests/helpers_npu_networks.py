@@ -5,17 +5,13 @@ from __future__ import annotations
 from typing import Literal
 
 import tvm
-from helpers_models import at_hand
+from helpers_models import real_model
 from tvm import relax
 
 import tvmlab
 from tvmlab import models
-from tvmlab.errors import DataError
 from tvmlab.models.quantized import quantized_onnx, quantized_torch
 from tvmlab.qnn.transform import FakeQuantizationToInteger
-
-RESNET8 = "resnet8_int8.tflite"
-
 
 Form = Literal["QDQ", "QOperator", "PT2E"]
 
@@ -38,13 +34,9 @@ def resnet50(form: Form) -> tvm.IRModule:
     return FakeQuantizationToInteger()(mod)
 
 
-def resnet8() -> tvm.IRModule | None:
-    """Give MLPerf Tiny's ResNet-8; None where the file is neither here nor to be had."""
-    try:
-        place = at_hand(RESNET8) or tvmlab.data.fetch(RESNET8)
-    except DataError:
-        return None
-    return FakeQuantizationToInteger()(tvmlab.load(place))
+def resnet8() -> tvm.IRModule:
+    """Give MLPerf Tiny's ResNet-8."""
+    return FakeQuantizationToInteger()(tvmlab.load(real_model("resnet8_int8.tflite")))
 
 
 def integers_out(mod: tvm.IRModule) -> tvm.IRModule:

@@ -10,8 +10,8 @@ import tvm
 import tvm_ffi
 from tvm import ir, relax
 
-from tvmlab.relay import graph
-from tvmlab.relay.partition import compiler_begin, compiler_end
+from tvmlab.ir import graph
+from tvmlab.ir.partition import compiler_begin, compiler_end
 
 SHAPE = (10, 10)
 LEVEL = itertools.count(11)

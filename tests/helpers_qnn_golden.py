@@ -119,10 +119,10 @@ def compiled(cases: Sequence[Case], schedule: bool) -> tuple[np.ndarray, ...]:
     return found
 
 
-def by_configuration(folder: Path, without: Sequence[str] = ()) -> list[list[Case]]:
+def by_configuration(folder: Path) -> list[list[Case]]:
     """Read the cases of a folder in lists of those that are configured alike."""
     groups: dict[str, list[Case]] = {}
-    for name in sorted(set(names(folder)).difference(without)):
+    for name in sorted(names(folder)):
         case = read(name, folder)
         groups.setdefault(str(case.config), []).append(case)
     return list(groups.values())

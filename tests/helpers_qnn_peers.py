@@ -1,4 +1,4 @@
-"""Quantized networks and inputs for them, as `scripts/referee.py` and the tests compare them."""
+"""Quantized networks and inputs for them, as the tests and the referee compare them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from helpers_networks import by_torch
 import tvmlab
 from tvmlab import models
 from tvmlab.models.quantized import quantized_onnx, quantized_torch
+from tvmlab.models.samples import preprocess, sample_image
 from tvmlab.qnn.transform import FakeQuantizationToInteger
 
 Array = np.ndarray
@@ -43,6 +44,18 @@ def structured(count: int) -> Iterator[Array]:
             np.clip(random.normal(i % 100 - 50, 5, (32, 32)), -128, 127),
         )[i % 5]
         yield np.repeat(made.astype("int8")[None, :, :, None], 3, axis=3)
+
+
+def pictures(count: int) -> Iterator[Array]:
+    """Give parts of scikit-learn's two photographs, of several sizes, mirrored and not."""
+    photographs = [sample_image(name) for name in ("china", "flower")]
+    random = np.random.default_rng(0)
+    for i in range(count):
+        whole = photographs[i % 2]
+        side = int(random.integers(180, 427))
+        y, x = (int(random.integers(0, length - side + 1)) for length in whole.shape[:2])
+        part = whole[y : y + side, x : x + side]
+        yield preprocess(np.ascontiguousarray(part[:, ::-1] if i % 4 > 1 else part))
 
 
 def recorded(

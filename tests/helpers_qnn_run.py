@@ -11,8 +11,8 @@ import torch
 import tvm
 from tvm import relax
 
-from tvmlab import dialect
-from tvmlab.qnn import arithmetic, checks
+from tvmlab.ir import checks, dialect
+from tvmlab.qnn import arithmetic
 
 
 def run(mod, *inputs, forced=None, name="main", functions=None):

@@ -14,7 +14,7 @@ import tvm
 from hypothesis import strategies as st
 from tvm import relax
 
-from tvmlab.relay import graph, table
+from tvmlab.ir import graph, table
 
 FLOATS = ("float32", "float64", "float16")
 SIGNED = ("int32", "int64", "int8", "int16")

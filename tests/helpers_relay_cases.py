@@ -10,8 +10,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
-import tvmlab.relay.operators  # noqa: F401  (fills the table)
-from tvmlab.relay import graph, table
+import tvmlab.ir.operators  # noqa: F401  (fills the table)
+from tvmlab.ir import graph, table
 
 
 @dataclass(eq=False)

@@ -1,4 +1,4 @@
-"""Random calls of the rows in `tvmlab.relay.operators.further`."""
+"""Random calls of the rows in `tvmlab.ir.operators.further`."""
 
 from __future__ import annotations
 

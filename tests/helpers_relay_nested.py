@@ -9,7 +9,7 @@ from helpers_relay import Draw, modules
 from hypothesis import strategies as st
 from tvm import ir, relax
 
-from tvmlab.relay import graph
+from tvmlab.ir import graph
 
 ATTRIBUTES: tuple[dict[str, Any], ...] = (
     {},

@@ -10,8 +10,8 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-import tvmlab.relay.operators  # noqa: F401  fills the table
-from tvmlab.relay import graph, table
+import tvmlab.ir.operators  # noqa: F401  fills the table
+from tvmlab.ir import graph, table
 
 
 def var(*shape: Any, dtype: str = "float32", name: str = "x") -> relax.Var:

@@ -6,9 +6,9 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-import tvmlab.relay.operators  # noqa: F401 (fills the operator table)
-from tvmlab.relay import graph, table
-from tvmlab.relay.dataflow_pattern import is_constant, is_op, wildcard
+import tvmlab.ir.operators  # noqa: F401 (fills the operator table)
+from tvmlab.ir import graph, table
+from tvmlab.ir.patterns import is_constant, is_op, wildcard
 
 ELEMENTWISE, BROADCAST = 0, 1
 

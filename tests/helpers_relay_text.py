@@ -9,8 +9,8 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from tvmlab.relay.printer import astext
-from tvmlab.relay.reader import fromtext
+from tvmlab.ir.text.printer import astext
+from tvmlab.ir.text.reader import fromtext
 
 MATRIX = relax.TensorType([2, 4], "float32")
 

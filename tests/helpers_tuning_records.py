@@ -11,10 +11,10 @@ import tvm
 from tvm import s_tir
 from tvm.script import tirx as T
 
-from tvmlab.tuning.records.records import Records
-from tvmlab.tuning.records.result import Result, target_data
-from tvmlab.tuning.records.traces import as_data
-from tvmlab.tuning.records.verdict import Verdict
+from tvmlab.records.records import Records
+from tvmlab.records.result import Result, target_data
+from tvmlab.records.traces import as_data
+from tvmlab.records.verdict import Verdict
 
 TARGET = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2})
 OTHER = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v4", "num-cores": 2})

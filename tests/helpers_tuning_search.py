@@ -13,9 +13,9 @@ import tvm_ffi
 from tvm import s_tir, te, tirx
 from tvm.ir import IRModule
 
+from tvmlab.records.records import Records
 from tvmlab.tuning.api import tune_tasks
 from tvmlab.tuning.measure import Measure, Outcome
-from tvmlab.tuning.records.records import Records
 from tvmlab.tuning.report import Report
 from tvmlab.tuning.search.spaces import metaschedule_spaces
 from tvmlab.tuning.task import Task, Variant

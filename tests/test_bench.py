@@ -174,9 +174,9 @@ def test_the_table() -> None:
         {"ours": bench.Measurement((1e-3, 1e-3)), "the peer": bench.Measurement((2e-3, 2e-3))}
     )
     assert str(found).splitlines() == [
-        "              median  spread  over the peer",
-        "ours            1 ms      0%  0.50",
-        "the peer        2 ms      0%  1.00",
+        "          median  spread  over the peer",
+        "ours        1 ms      0%  0.50",
+        "the peer    2 ms      0%  1.00",
     ]
 
 

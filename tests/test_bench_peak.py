@@ -64,15 +64,3 @@ def test_a_processor_without_dot_products(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(_peak.Machine, "of", lambda target: plain)
     with pytest.raises(InputError, match="no peak loop for 'int8'"):
         bench.PeakLoop("int8")
-
-
-def test_of_the_samples_the_shortest_counts_and_no_warm_up(monkeypatch):
-    seconds = iter([1.0, 5.0, 3.0, 4.0])  # of each call
-    now = 0.0
-
-    def loop() -> None:
-        nonlocal now
-        now += next(seconds)
-
-    monkeypatch.setattr(_peak.time, "perf_counter", lambda: now)
-    assert _peak.shortest(loop, warmup=1, samples=3) == 3.0

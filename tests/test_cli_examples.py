@@ -29,7 +29,7 @@ LINES = {name: examples(name) for name in sorted(set(commands()) - set(FOREVER))
 LINES["README"] = re.findall(r"^tvmlab .*", README.read_text(encoding="utf-8"), re.MULTILINE)
 
 
-# What these two do, test_cli_commands does as well.
+# `test_cli_measure.py` runs these two as well.
 NAMES = [pytest.param(x, marks=long) if x in ("bench", "tune") else x for x in LINES]
 
 

@@ -6,7 +6,6 @@ import re
 import tomllib
 from pathlib import Path
 
-import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -64,30 +63,6 @@ def test_hooks_run_what_is_installed_and_download_nothing() -> None:
             assert hook["entry"].startswith(".venv/bin/python ")
             for word in hook["entry"].split():
                 assert not word.startswith(("tests/", "scripts/")) or (ROOT / word).exists()
-
-
-NOTEBOOK, TITLES = "notebooks/zh/00_start_here.ipynb", "docs/zh/notebooks.toml"
-READMES = ("README.md", "README.zh-CN.md")
-
-
-@pytest.mark.parametrize(
-    ("name", "changed"),
-    [
-        ("readme", (NOTEBOOK, TITLES, *READMES, "docs/ladder.png")),
-        ("notebooks", (NOTEBOOK, TITLES, *READMES, "docs/zh/index.md")),
-        ("notebooks", ("notebooks/solutions/00_start_here.md", "tvmlab/exercises/__init__.py")),
-    ],
-)
-def test_a_hook_runs_whichever_of_the_files_that_it_compares_is_changed(
-    name: str, changed: tuple[str, ...]
-) -> None:
-    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
-    [hook] = [each for each in config["repos"][0]["hooks"] if each["id"] == name]
-    assert not {"types", "types_or", "exclude"} & set(hook)
-    for path in changed:
-        assert (ROOT / path).is_file()
-        assert re.search(hook["files"], path), path
-    assert not re.search(hook["files"], "tvmlab/npu/patterns.py")
 
 
 def test_the_newest_change_is_of_this_version() -> None:

@@ -1,51 +1,105 @@
-"""The cache, the registry, and what is said where a file cannot be had."""
+"""The cache folder, the registry, and the errors when a file cannot be downloaded."""
 
 from __future__ import annotations
 
 import hashlib
-import subprocess
-import sys
+import http.server
+import socket
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from helpers_server import (
-    CONTENT,
-    OTHER,
-    Server,
-    cache_fixture,  # noqa: F401
-    closed_port,
-    entry,
-    left_in,
-    server_fixture,  # noqa: F401
-)
 
 from tvmlab import data
 from tvmlab.data import Entry
 from tvmlab.errors import ChecksumError, DataError
 
+CONTENT = bytes(range(256)) * 4096
+OTHER = CONTENT[::-1]
 
-def test_a_file_is_downloaded_once(server: Server, cache: Path) -> None:
+
+class Server(http.server.ThreadingHTTPServer):
+    """An HTTP server with one file, which counts its requests."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.content, self.length, self.status, self.requests = CONTENT, len(CONTENT), 200, 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/file"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        self.server.requests += 1
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", str(self.server.length))
+        self.end_headers()
+        self.wfile.write(self.server.content)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as it:
+        thread = threading.Thread(target=it.serve_forever, args=(0.01,))
+        thread.start()
+        yield it
+        it.shutdown()
+        thread.join()
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("TVMLAB_CACHE", str(folder))
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.delenv("TVMLAB_OFFLINE", raising=False)
+    return folder
+
+
+def entry(url: str, mirrors: tuple[str, ...] = ()) -> Entry:
+    digest = hashlib.sha256(CONTENT).hexdigest()
+    return Entry("file.bin", url, len(CONTENT), digest, "CC0-1.0", mirrors)
+
+
+def closed_port() -> str:
+    with socket.socket() as it:
+        it.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{it.getsockname()[1]}/file"
+
+
+def test_a_file_is_downloaded_once(
+    server: Server, cache: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert data.cached(entry(server.url)) is None
     path = data.fetch(entry(server.url))
     assert path == cache / "file.bin"
     assert path.read_bytes() == CONTENT
     assert data.fetch(entry(server.url)) == data.cached(entry(server.url)) == path
-    assert server.ranges == [None]
-    assert left_in(cache) == {"file.bin"}
+    assert server.requests == 1
+    assert list(cache.iterdir()) == [path]
+    assert capfd.readouterr() == ("", "")
 
 
-def test_what_is_not_there_is_not_cached(server: Server, cache: Path) -> None:
-    assert data.cached(entry(server.url)) is None
-    assert not cache.exists()
-
-
-def test_wrong_content_is_deleted_and_said(server: Server, cache: Path) -> None:
+def test_wrong_content_is_refused_and_deleted(server: Server, cache: Path) -> None:
     server.content = OTHER
-    with pytest.raises(ChecksumError, match="could not be downloaded: wrong content") as caught:
+    with pytest.raises(ChecksumError, match="sent wrong content, which is deleted"):
         data.fetch(entry(server.url))
-    assert hashlib.sha256(OTHER).hexdigest() in str(caught.value)
-    assert "deleted" in str(caught.value)
-    assert left_in(cache) == set()
-    assert len(server.ranges) == 1  # the whole file came from one answer: no use in asking again
+    assert list(cache.iterdir()) == []
+
+
+def test_a_short_transfer_is_refused(server: Server, cache: Path) -> None:
+    server.content = CONTENT[:1000]
+    with pytest.raises(DataError, match=r"file\.bin could not be downloaded"):
+        data.fetch(entry(server.url))
+    assert list(cache.iterdir()) == []
 
 
 @pytest.mark.parametrize("wrong", [OTHER, CONTENT[:-1], b""])
@@ -56,86 +110,48 @@ def test_a_damaged_file_in_the_cache_is_replaced(server: Server, cache: Path, wr
     assert data.fetch(entry(server.url)).read_bytes() == CONTENT
 
 
-def test_a_damaged_file_is_said_when_it_cannot_be_replaced(cache: Path) -> None:
-    cache.mkdir()
-    (cache / "file.bin").write_bytes(OTHER)
-    with pytest.raises(DataError, match=r"the cache was wrong .* and is deleted"):
-        data.fetch(entry(closed_port()))
-    assert left_in(cache) == set()
-
-
-def test_offline_says_what_to_put_where(cache: Path) -> None:
+def test_without_a_network_the_error_says_what_to_put_where(cache: Path) -> None:
     wanted = entry(closed_port())
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError, match=r"127\.0\.0\.1 cannot be reached") as caught:
         data.fetch(wanted)
-    said = str(caught.value)
-    assert "cannot be reached" in said
     for part in (wanted.url, wanted.sha256, str(wanted.size), str(cache / "file.bin")):
-        assert part in said
+        assert part in str(caught.value)
 
 
 def test_the_variable_closes_the_network(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TVMLAB_OFFLINE", "1")
     with pytest.raises(DataError, match="TVMLAB_OFFLINE"):
         data.fetch(entry(server.url))
-    assert server.ranges == []
+    assert server.requests == 0
     monkeypatch.setenv("TVMLAB_OFFLINE", "0")
     assert data.fetch(entry(server.url)).read_bytes() == CONTENT
 
 
-@pytest.mark.parametrize("place", ["/proc/tvmlab", "regular file"])
+def test_a_refusal_is_named(server: Server) -> None:
+    server.status = 404
+    with pytest.raises(DataError, match="HTTP 404"):
+        data.fetch(entry(server.url))
+
+
+def test_a_mirror_takes_over(server: Server) -> None:
+    path = data.fetch(entry(closed_port(), mirrors=(server.url,)))
+    assert path.read_bytes() == CONTENT
+
+
 def test_a_cache_that_cannot_be_written(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if place == "regular file":
-        (tmp_path / "file").write_text("in the way")
-        place = str(tmp_path / "file" / "cache")
-    monkeypatch.setenv("TVMLAB_CACHE", place)
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("TVMLAB_CACHE", str(tmp_path / "file" / "cache"))
     with pytest.raises(DataError, match="cannot be written") as caught:
         data.fetch(entry(server.url))
     assert "TVMLAB_CACHE" in str(caught.value)
-    assert isinstance(caught.value.__cause__, OSError)
 
 
 def test_a_folder_in_the_files_place_is_an_error(server: Server, cache: Path) -> None:
     (cache / "file.bin").mkdir(parents=True)
-    with pytest.raises(DataError, match="cannot be"):
+    with pytest.raises(DataError, match="cannot be read"):
         data.fetch(entry(server.url))
-
-
-def test_a_whole_file_in_a_read_only_cache_serves(
-    server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = data.fetch(entry(server.url))
-
-    def refuse(*_: object, **__: object) -> None:
-        raise PermissionError(13, "read-only")
-
-    monkeypatch.setattr(Path, "mkdir", refuse)
-    assert data.fetch(entry(server.url)) == path
-
-
-def test_processes_at_once_wait_for_one_another(server: Server, cache: Path) -> None:
-    wanted = entry(server.url)
-    code = (
-        "from tvmlab.data import Entry, fetch; import hashlib;"
-        f"path = fetch({wanted!r});"
-        "print(hashlib.sha256(path.read_bytes()).hexdigest())"
-    )
-    server.stalls = 0.3  # long enough for the others to arrive at the lock
-    # `fetch` alone, without TVM: four imports of TVM at once would take longer than the test.
-    light = (
-        "import sys, types; package = types.ModuleType('tvmlab');"
-        f"package.__path__ = [{str(Path(data.__file__).parent)!r}];"
-        "sys.modules['tvmlab'] = package;"
-    )
-    workers = [
-        subprocess.Popen([sys.executable, "-c", light + code], stdout=subprocess.PIPE, text=True)
-        for _ in range(4)
-    ]
-    assert [worker.communicate(timeout=300)[0].strip() for worker in workers] == [wanted.sha256] * 4
-    assert server.ranges == [None]
-    assert left_in(cache) == {"file.bin"}
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
@@ -143,33 +159,7 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
         data.fetch("resnet51.onnx")
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"name": "../evil"},
-        {"name": "a/b"},
-        {"name": ""},
-        {"url": "http://example.org/x"},
-        {"url": "file:///etc/passwd"},
-        {"mirrors": ("ftp://example.org/x",)},
-        {"sha256": "abc"},
-        {"size": 0},
-    ],
-)
-def test_an_entry_that_cannot_be_right_is_refused(change: dict[str, object]) -> None:
-    fields: dict[str, object] = {
-        "name": "x",
-        "url": "https://example.org/x",
-        "size": 1,
-        "sha256": "0" * 64,
-        "licence": "CC0-1.0",
-    }
-    Entry(**fields)  # type: ignore[arg-type]
-    with pytest.raises(DataError):
-        Entry(**{**fields, **change})  # type: ignore[arg-type]
-
-
-def test_the_registry_is_complete_and_pinned() -> None:
+def test_the_registry_is_pinned() -> None:
     assert set(data.REGISTRY) == {
         "resnet50-v2-7.onnx",
         "resnet8_float.tflite",
@@ -177,18 +167,15 @@ def test_the_registry_is_complete_and_pinned() -> None:
     }
     for name, item in data.REGISTRY.items():
         assert item.name == name
-        assert item.url.startswith("https://")
         # A moving branch would break the checksum one day; a commit does not.
         assert any(len(part) == 40 and int(part, 16) for part in item.url.split("/"))
         assert item.licence == "Apache-2.0"
-    zoo = data.REGISTRY["resnet50-v2-7.onnx"]
-    assert (zoo.size, zoo.sha256[:8]) == (102_442_450, "1e80e8a7")
 
 
 def test_the_cache_folder_follows_the_environment(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, cache: Path
 ) -> None:
-    assert data.cache_dir() == tmp_path / "cache"
+    assert data.cache_dir() == cache
     monkeypatch.delenv("TVMLAB_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", "/x")
     assert data.cache_dir() == Path("/x/tvmlab")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tvmlab._files import changeable, make_own, only_own, whole
+from tvmlab._files import whole
 
 
 def mode(path: Path) -> int:
@@ -138,57 +138,3 @@ def test_many_writers_at_once_leave_one_whole_file(tmp_path: Path) -> None:
         writer.join()
     assert path.read_text() in contents
     assert list(tmp_path.iterdir()) == [path]
-
-
-@pytest.fixture
-def nested(tmp_path: Path) -> Path:
-    path = tmp_path / "a" / "b" / "file"
-    path.parent.mkdir(parents=True)
-    path.touch()
-    for each in (path, path.parent, path.parent.parent):
-        each.chmod(0o755)
-    return path
-
-
-@pytest.mark.parametrize("depth", [0, 1, 2])
-@pytest.mark.parametrize("bits", [0o775, 0o757, 0o777])
-def test_every_folder_above_a_file_counts(nested: Path, depth: int, bits: int) -> None:
-    assert only_own(nested)
-    wide = (nested, *nested.parents)[depth]
-    wide.chmod(bits)
-    if (depth, bits) == (2, 0o775):  # its owner trusts the group
-        assert only_own(nested)
-        return
-    assert changeable(nested) == wide
-    assert not only_own(nested)
-    (nested.parents[2] / "link").symlink_to(nested.parents[1])
-    assert not only_own(nested.parents[2] / "link" / "b" / "file")
-    wide.chmod(bits | 0o1000)
-    assert only_own(nested) == (depth > 0)  # a sticky file is nothing special
-
-
-def test_in_a_sticky_folder_the_next_one_has_to_be_ones_own(
-    nested: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nested.parents[1].chmod(0o1777)
-    assert only_own(nested)
-    plain = Path.stat
-
-    def of_another(path: Path, **options: bool) -> os.stat_result:
-        found = list(plain(path, **options))
-        found[4] += path == nested.parent
-        return os.stat_result(found)
-
-    monkeypatch.setattr(Path, "stat", of_another)
-    assert changeable(nested) == nested.parent
-
-
-def test_a_folder_is_made_that_the_group_cannot_write(tmp_path: Path, umask: int) -> None:
-    folder = tmp_path / "a" / "b"
-    make_own(folder)
-    make_own(folder)
-    assert mode(folder) == mode(folder.parent) == 0o755 & ~umask
-    assert changeable(folder) is None
-    (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="exists"):
-        make_own(tmp_path / "file")

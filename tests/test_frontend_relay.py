@@ -9,7 +9,7 @@ import tvm
 
 import tvmlab
 from tvmlab.errors import ModelError, RelayError, ShapeError
-from tvmlab.relay.reader import fromtext
+from tvmlab.ir.text.reader import fromtext
 
 DATA = Path(__file__).parent / "data" / "relay"
 

@@ -22,7 +22,7 @@ from tvm.relax import op
 
 import tvmlab
 from tvmlab.errors import CompileError, OutOfRangeError
-from tvmlab.indices import CheckIndices
+from tvmlab.ir.indices import CheckIndices
 
 Call = Callable[..., Any]
 SIZES = st.integers(0, 8)

@@ -17,7 +17,7 @@ from tvm import relax
 import tvmlab
 from tvmlab.compiler import simplify
 from tvmlab.errors import CompileError, OutOfRangeError
-from tvmlab.indices import CheckIndices, NormalizeIndices
+from tvmlab.ir.indices import CheckIndices, NormalizeIndices
 
 # Gradients
 

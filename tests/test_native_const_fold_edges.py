@@ -22,8 +22,9 @@ from helpers_const_fold import (
 from helpers_short import long
 from tvm import relax
 
-from tvmlab import dialect, native, toolchain
+from tvmlab import native, toolchain
 from tvmlab.errors import InputError
+from tvmlab.ir import dialect
 from tvmlab.qnn import op
 
 # ---- a pass among passes ----

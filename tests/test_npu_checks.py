@@ -10,11 +10,11 @@ from helpers_qnn_graphs import Network, scale, zero
 from tvm import relax, tirx
 from tvm.relax import op as plain
 
-from tvmlab import dialect, npu
+from tvmlab import npu
+from tvmlab.ir import dialect, graph
 from tvmlab.npu import reading
 from tvmlab.npu.config import Config
 from tvmlab.qnn import op as q
-from tvmlab.relay import graph
 from tvmlab.relay import op as relay_op
 
 

@@ -16,9 +16,9 @@ from tvm.relax import op
 
 from tvmlab import npu, qnn
 from tvmlab.errors import InputError
+from tvmlab.ir.patterns import is_constant, is_op, wildcard
 from tvmlab.npu import merge
 from tvmlab.npu.config import Config
-from tvmlab.relay.dataflow_pattern import is_constant, is_op, wildcard
 
 
 def upstream(mod: ir.IRModule) -> ir.IRModule:

@@ -9,9 +9,9 @@ from tvm import relax
 
 from tvmlab import npu
 from tvmlab.errors import CompileError, InputError, RelayError
+from tvmlab.ir.patterns import DFPattern, is_constant, is_op, wildcard
 from tvmlab.npu.reading import KINDS
 from tvmlab.qnn import op as q
-from tvmlab.relay.dataflow_pattern import DFPattern, is_constant, is_op, wildcard
 from tvmlab.relay.transform import (
     AnnotateTarget,
     MergeCompilerRegions,

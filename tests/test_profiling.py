@@ -16,7 +16,7 @@ from tvm.script import relax as R
 
 import tvmlab
 from tvmlab import profiling, toolchain
-from tvmlab._bandwidth import TriadLoop
+from tvmlab._peak import StreamTriad
 from tvmlab.errors import InputError, PackageError, TargetError, ToolchainError
 from tvmlab.profiling import limits, recorder
 from tvmlab.schedule import Work
@@ -309,7 +309,7 @@ def test_the_limits_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_triad_computes_what_it_says() -> None:
-    loop = TriadLoop()
+    loop = StreamTriad()
     loop()
     a, b, c = (tensor.numpy() for tensor in loop._arrays)
     np.testing.assert_array_equal(c, a + 2 * b)

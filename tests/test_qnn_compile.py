@@ -36,12 +36,6 @@ def test_relays_results_compiled(schedule: bool) -> None:
         agree(cases, schedule)
 
 
-@long
-def test_the_rest_of_relays_results_compiled() -> None:
-    for cases in golden.by_configuration(beside(golden.WHOLE), golden.names()):
-        agree(cases, True)
-
-
 @pytest.mark.parametrize("compute_dtype", ["int64", "float32"])
 @pytest.mark.parametrize("frontend", ["torch", "tflite"])
 @pytest.mark.parametrize("when", ["before", "after"])

@@ -11,8 +11,8 @@ from tvm.relax import op
 from tvm.script import ir as I
 from tvm.script import relax as R
 
-import tvmlab.relay.operators  # noqa: F401 (registers bias_add)
-from tvmlab import dialect
+import tvmlab.ir.operators  # noqa: F401 (registers bias_add)
+from tvmlab.ir import dialect
 from tvmlab.qnn import op as qnn
 from tvmlab.qnn.analysis import float_operators
 from tvmlab.qnn.transform import FakeQuantizationToInteger

@@ -18,8 +18,8 @@ from helpers_qnn_cases import EVERY_ROUNDING, ROUNDINGS
 from tvm import relax, tirx
 
 import tvmlab
-from tvmlab import dialect
 from tvmlab.errors import CompileError, InputError, TvmlabError
+from tvmlab.ir import dialect
 from tvmlab.qnn import arithmetic, elementwise, op, products, scaling
 from tvmlab.qnn.config import requantize_config
 from tvmlab.qnn.legalize import LEGALIZATIONS

@@ -14,10 +14,10 @@ from helpers_relay_operators import back_and_forth, made, unknown, var
 from tvm import relax, tirx
 
 from tvmlab.errors import InputError, RelayError, ShapeError, TvmlabError
+from tvmlab.ir import graph, table
+from tvmlab.ir.text.printer import astext
+from tvmlab.ir.text.reader import fromtext
 from tvmlab.qnn import arithmetic, op
-from tvmlab.relay import graph, table
-from tvmlab.relay.printer import astext
-from tvmlab.relay.reader import fromtext
 
 DATA = Path(__file__).parent / "data" / "relay"
 

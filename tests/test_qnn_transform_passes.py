@@ -12,8 +12,9 @@ from helpers_qnn_run import run
 from tvm import relax
 from tvm.relax import op
 
-from tvmlab import dialect, relay
+from tvmlab import relay
 from tvmlab.errors import InputError
+from tvmlab.ir import dialect
 from tvmlab.qnn import arithmetic
 from tvmlab.qnn import op as qnn
 from tvmlab.qnn.transform import QnnQuantizeConstFold, RemoveClipAfterRequantize

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from helpers_forked import forked
 from helpers_short import long
-from languages import chinese
 
 import tvmlab
 
@@ -121,12 +120,3 @@ def test_messages_are_those_of_the_set_up(message: str) -> None:
     text = (ROOT / "scripts/setup.sh").read_text(encoding="utf-8")
     # The interpreter's version is filled in when the script runs.
     assert message.replace("Python 3.11 has", "Python $base_version has") in text
-
-
-@pytest.mark.parametrize(
-    "path", sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")), ids=lambda path: path.stem
-)
-def test_the_chinese_titles_are_those_of_todays_notebooks(path: Path) -> None:
-    about = json.loads(path.read_text(encoding="utf-8"))["metadata"]["tvmlab"]
-    translated = chinese()[path.stem]
-    assert translated["of"] == f"{about['title']}: {about['summary']}"

@@ -9,7 +9,7 @@ from test_relay_standin import script
 
 from tvmlab import relay
 from tvmlab.errors import RelayError
-from tvmlab.relay import gone
+from tvmlab.ir import gone
 
 
 @pytest.mark.parametrize(

@@ -18,15 +18,15 @@ from helpers_partition import (
 )
 from tvm import ir, relax
 
-from tvmlab.relay import graph
-from tvmlab.relay.partition import (
+from tvmlab.ir import graph
+from tvmlab.ir.partition import (
     AnnotateTarget,
     MergeCompilerRegions,
     PartitionGraph,
     compiler_begin,
     compiler_end,
 )
-from tvmlab.relay.partition.annotation import is_begin, is_end
+from tvmlab.ir.partition.annotation import is_begin, is_end
 
 both = pytest.mark.parametrize("non_calls", [False, True])
 

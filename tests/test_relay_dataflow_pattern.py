@@ -19,9 +19,9 @@ from tvm import ir, relax
 from tvm.relax import dpl
 
 from tvmlab import errors
-from tvmlab.relay import dataflow_pattern as dp
-from tvmlab.relay import graph
-from tvmlab.relay.dataflow_pattern import (
+from tvmlab.ir import graph
+from tvmlab.ir import patterns as dp
+from tvmlab.ir.patterns import (
     FunctionPattern,
     dominates,
     has_attr,

@@ -10,7 +10,7 @@ from tvm import relax
 
 from tvmlab import relay
 from tvmlab.errors import RelayError
-from tvmlab.relay import depth
+from tvmlab.ir import depth
 
 X = relay.var("x", shape=(2,))
 C = relay.var("c", shape=(), dtype="bool")

@@ -16,9 +16,9 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 import tvmlab
-from tvmlab import compiler, dialect
-from tvmlab.relay import graph, table
-from tvmlab.relay.expand import ExpandRelayOperators, has_relay_operators
+from tvmlab import compiler
+from tvmlab.ir import dialect, graph, table
+from tvmlab.ir.expand import ExpandRelayOperators, has_relay_operators
 
 
 def read(name: str, *operands: relax.Expr, **given: object) -> relax.Expr:

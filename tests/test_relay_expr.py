@@ -16,7 +16,7 @@ from tvmlab.relay.op.annotation import __name__ as annotation_name
 
 from tvmlab import relay
 from tvmlab.errors import RelayError
-from tvmlab.relay import gone, table
+from tvmlab.ir import gone, table
 
 X = (1, 3, 8, 8)
 

@@ -13,7 +13,7 @@ import tvm
 from helpers_short import fresh
 
 from tvmlab.errors import RelayError, TvmlabError
-from tvmlab.relay.reader import fromtext
+from tvmlab.ir.text.reader import fromtext
 
 DATA = Path(__file__).parent / "data" / "relay"
 TEXTS = {

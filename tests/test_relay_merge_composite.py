@@ -7,20 +7,15 @@ from helpers_partition import called, module, op, same, var, variables
 from tvm import ir, relax
 
 from tvmlab.errors import RelayError
-from tvmlab.relay import graph
-from tvmlab.relay.dataflow_pattern import (
+from tvmlab.ir import graph
+from tvmlab.ir.partition import AnnotateTarget, MergeCompilerRegions, MergeComposite, PartitionGraph
+from tvmlab.ir.patterns import (
     TupleGetItemPattern,
     TuplePattern,
     is_constant,
     is_op,
     is_tuple_get_item,
     wildcard,
-)
-from tvmlab.relay.partition import (
-    AnnotateTarget,
-    MergeCompilerRegions,
-    MergeComposite,
-    PartitionGraph,
 )
 
 

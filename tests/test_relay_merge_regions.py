@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tvm import relax
 
 from tvmlab.errors import RelayError
-from tvmlab.relay import graph
-from tvmlab.relay.partition import (
+from tvmlab.ir import graph
+from tvmlab.ir.partition import (
     AnnotateTarget,
     InlineRegions,
     MergeCompilerRegions,

@@ -14,8 +14,8 @@ import pytest
 import tvm
 
 from tvmlab.errors import RelayError
-from tvmlab.relay import metadata
-from tvmlab.relay.metadata import Section, decode
+from tvmlab.ir.text import metadata
+from tvmlab.ir.text.metadata import Section, decode
 
 DATA = Path(__file__).parent / "data" / "relay"
 MARK = "#[metadata]\n"

@@ -11,7 +11,7 @@ from tvm import relax
 
 from tvmlab import relay
 from tvmlab.errors import RelayError
-from tvmlab.relay import table
+from tvmlab.ir import table
 from tvmlab.relay.module import bind_params_by_name, normalize
 
 X = (1, 3, 8, 8)

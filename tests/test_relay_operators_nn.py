@@ -12,7 +12,7 @@ from helpers_relay_operators import back_and_forth, made, run, unknown, var
 from tvm import relax, tirx
 
 from tvmlab.errors import RelayError, TvmlabError
-from tvmlab.relay import graph, table
+from tvmlab.ir import graph, table
 
 RNG = np.random.default_rng(0)
 

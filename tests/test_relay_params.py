@@ -12,7 +12,7 @@ import pytest
 import tvm
 
 from tvmlab.errors import RelayError
-from tvmlab.relay import params
+from tvmlab.ir.text import params
 
 PARAMS = {
     "weight": np.arange(6, dtype=np.float32).reshape(2, 3),

@@ -27,9 +27,8 @@ from helpers_partition import (
 from tvm import ir, relax, tirx
 
 from tvmlab.errors import RelayError
-from tvmlab.relay import graph
-from tvmlab.relay.dataflow_pattern import is_constant, is_op, wildcard
-from tvmlab.relay.partition import (
+from tvmlab.ir import graph
+from tvmlab.ir.partition import (
     AnnotateTarget,
     MergeCompilerRegions,
     MergeComposite,
@@ -37,7 +36,8 @@ from tvmlab.relay.partition import (
     compiler_begin,
     compiler_end,
 )
-from tvmlab.relay.reader import fromtext
+from tvmlab.ir.patterns import is_constant, is_op, wildcard
+from tvmlab.ir.text.reader import fromtext
 from tvmlab.relay.transform import InferType
 
 

@@ -9,7 +9,7 @@ import tvm_ffi
 from helpers_partition import called, composite, module, names, op, run, same, supports, variables
 from tvm import ir, relax, te, tirx
 
-from tvmlab.relay.partition import (
+from tvmlab.ir.partition import (
     AnnotateTarget,
     InlineRegions,
     LowerRegions,

@@ -23,8 +23,8 @@ from helpers_relay_patterns import (
 )
 from tvm import relax
 
-from tvmlab.relay import graph
-from tvmlab.relay.dataflow_pattern import (
+from tvmlab.ir import graph
+from tvmlab.ir.patterns import (
     FunctionPattern,
     dominates,
     is_constant,

@@ -21,9 +21,9 @@ from helpers_relay_patterns import (
 from tvm import relax
 
 from tvmlab import errors
-from tvmlab.relay import dataflow_pattern as dp
-from tvmlab.relay import graph
-from tvmlab.relay.dataflow_pattern import (
+from tvmlab.ir import graph
+from tvmlab.ir import patterns as dp
+from tvmlab.ir.patterns import (
     FunctionPattern,
     dominates,
     is_if,

@@ -12,9 +12,9 @@ from helpers_relay_text import MATRIX, body, equal, module, same_again, var
 from tvm import relax, tirx
 
 from tvmlab.errors import RelayError
-from tvmlab.relay import graph
-from tvmlab.relay.printer import astext
-from tvmlab.relay.reader import fromtext
+from tvmlab.ir import graph
+from tvmlab.ir.text.printer import astext
+from tvmlab.ir.text.reader import fromtext
 
 DATA = Path(__file__).parent / "data" / "relay"
 TEXTS = sorted(DATA.rglob("*.relay"))

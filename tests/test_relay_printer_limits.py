@@ -12,9 +12,9 @@ from helpers_relay_text import MATRIX, body, module, same_again, var
 from tvm import relax
 
 from tvmlab.errors import RelayError
-from tvmlab.relay import graph
-from tvmlab.relay.printer import astext
-from tvmlab.relay.reader import fromtext
+from tvmlab.ir import graph
+from tvmlab.ir.text.printer import astext
+from tvmlab.ir.text.reader import fromtext
 
 MARK = "\n#[metadata]\n"
 op = relax.op

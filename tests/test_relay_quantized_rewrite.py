@@ -14,13 +14,7 @@ from helpers_relay_patterns import equal, quantized_convolution
 from tvm import relax
 
 from tvmlab import relay
-from tvmlab.relay.dataflow_pattern import (
-    DFPatternCallback,
-    FunctionPattern,
-    is_constant,
-    is_op,
-    rewrite,
-)
+from tvmlab.ir.patterns import DFPatternCallback, FunctionPattern, is_constant, is_op, rewrite
 
 pytest.importorskip("lark", reason="reading Relay text needs lark")
 REWRITE = Path(__file__).parent / "data" / "relay" / "rewrite"

@@ -12,8 +12,8 @@ from tvm import ir, relax
 
 import tvmlab
 from tvmlab.errors import InputError, RelayError
-from tvmlab.relay import table
-from tvmlab.relay.reader import fromtext
+from tvmlab.ir import table
+from tvmlab.ir.text.reader import fromtext
 
 DATA = Path(__file__).parent / "data" / "relay"
 TEXTS = sorted(path.stem for path in DATA.glob("*.relay"))

@@ -9,8 +9,8 @@ from helpers_relay_patterns import call, conv, diamond, equal, leaky, nested, re
 from tvm import relax
 
 from tvmlab import errors
-from tvmlab.relay import graph
-from tvmlab.relay.dataflow_pattern import (
+from tvmlab.ir import graph
+from tvmlab.ir.patterns import (
     DFPatternCallback,
     FunctionPattern,
     dominates,
@@ -21,7 +21,7 @@ from tvmlab.relay.dataflow_pattern import (
     rewrite,
     wildcard,
 )
-from tvmlab.relay.dataflow_pattern.rewriter import same_graph
+from tvmlab.ir.patterns.rewriter import same_graph
 
 
 def rule(pattern, change, **options):

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tvmlab import relay
+from tvmlab.ir.patterns import is_constant, is_op, wildcard
 from tvmlab.relay import testing, transform
-from tvmlab.relay.dataflow_pattern import is_constant, is_op, wildcard
 
 X = (1, 4, 6, 6)
 SEED = np.random.default_rng(7)

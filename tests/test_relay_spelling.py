@@ -12,9 +12,9 @@ from tvm import relax
 from tvm.relax import op
 
 import tvmlab
-from tvmlab.relay.graph import from_graph, typed
-from tvmlab.relay.printer import astext
-from tvmlab.relay.reader import fromtext
+from tvmlab.ir.graph import from_graph, typed
+from tvmlab.ir.text.printer import astext
+from tvmlab.ir.text.reader import fromtext
 
 CASES: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
     "gelu": (op.nn.gelu, [(3, 5)]),

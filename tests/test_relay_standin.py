@@ -16,7 +16,7 @@ from helpers_short import long
 
 import tvmlab
 from tvmlab import models
-from tvmlab.relay.reader import fromtext
+from tvmlab.ir.text.reader import fromtext
 
 DATA = Path(__file__).parent / "data" / "relay"
 SCRIPTS = DATA / "scripts"

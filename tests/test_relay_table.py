@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from tvm import relax, tirx
 from tvm.relax import op
 
-import tvmlab.relay.operators  # noqa: F401  (fills the table)
-from tvmlab import dialect
+import tvmlab.ir.operators  # noqa: F401  (fills the table)
 from tvmlab.errors import RelayError, TvmlabError
-from tvmlab.relay import graph, table
+from tvmlab.ir import dialect, graph, table
 
 FEW = settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 N = tirx.Var("n", "int64")

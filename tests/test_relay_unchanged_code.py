@@ -12,9 +12,10 @@ from tvm import ir, relax
 
 from tvmlab import relay
 from tvmlab.errors import RelayError
-from tvmlab.relay import graph, transform
+from tvmlab.ir import graph
+from tvmlab.ir.patterns import DFPatternCallback, is_constant, is_op, rewrite, wildcard
+from tvmlab.relay import transform
 from tvmlab.relay.build_module import bind_params_by_name
-from tvmlab.relay.dataflow_pattern import DFPatternCallback, is_constant, is_op, rewrite, wildcard
 from tvmlab.relay.testing import run_opt_pass
 
 

@@ -27,9 +27,9 @@ from tvm import rpc as tvm_rpc
 from tvm.error import RPCError, RPCSessionTimeoutError
 
 from tvmlab import _rpc, cli, rpc, rpc_server
-from tvmlab._abilities import Abilities, abilities
 from tvmlab._rpc import parse_address
 from tvmlab.errors import TuningError
+from tvmlab.target import Abilities, abilities
 from tvmlab.tuning.measuring.tracker import Tracker
 
 MAGIC = struct.pack("<i", _rpc.MAGIC)
@@ -293,7 +293,7 @@ def test_help_says_who_may_reach_a_port(capsys: pytest.CaptureFixture[str]) -> N
         with pytest.raises(SystemExit):
             cli.main([command, "--help"])
         said = " ".join(capsys.readouterr().out.split())
-        assert "runs whatever it is sent" in said
+        assert "runs whatever it receives" in said
         assert "127.0.0.1" in said
 
 
@@ -301,7 +301,7 @@ def test_what_a_command_line_gets_wrong(capsys: pytest.CaptureFixture[str]) -> N
     assert cli.main(["rpc-server", "--key", "k", "--tracker", "nowhere"]) == 1
     assert "host and its port" in capsys.readouterr().err
     assert cli.main(["rpc-server", "--key", "a b", "--tracker", "h:1"]) == 1
-    assert "A key is a word" in capsys.readouterr().err
+    assert "a key is one word" in capsys.readouterr().err
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert cli.main(["rpc-tracker", "--port", str(taken.getsockname()[1])]) == 1
     assert "cannot listen" in capsys.readouterr().err

@@ -15,7 +15,8 @@ from helpers_short import long
 from tvm import relax
 
 import tvmlab
-from tvmlab import dialect, models, script
+from tvmlab import models
+from tvmlab.ir import dialect, script
 from tvmlab.qnn import elementwise, op
 from tvmlab.qnn.transform import FakeQuantizationToInteger
 

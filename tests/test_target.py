@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tvmlab
-from tvmlab import _processors, target
+from tvmlab import _with_tvm, target
 from tvmlab.errors import TargetError
-from tvmlab.target_text import spelled
 
 AARCH64 = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72"}
 
@@ -61,9 +60,6 @@ TWO_BY_TWO: list[tuple[int, int] | None] = [(0, 0), (0, 1), (0, 0), (0, 1)]
         (TWO_BY_TWO, {"cpu.max": "1000 100000\n"}, 1),  # never none
         (TWO_BY_TWO, {"cpu.max": ""}, 2),
         (TWO_BY_TWO, {"cpu.max": "100000 0"}, 2),
-        (TWO_BY_TWO, {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000"}, 2),
-        (TWO_BY_TWO, {"cpu/cpu.cfs_quota_us": "100000", "cpu/cpu.cfs_period_us": "100000"}, 1),
-        (TWO_BY_TWO, {"cpu/cpu.cfs_quota_us": "100000"}, 2),
     ],
 )
 def test_physical_cores(
@@ -81,17 +77,17 @@ def test_the_affinity_mask_is_heeded(
 ) -> None:
     machine(TWO_BY_TWO)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 1}, raising=False)
-    assert _processors.allowed() == (1, 3)
-    monkeypatch.setattr(target, "_PROCESSORS", _processors.allowed())
+    assert _with_tvm.usable() == (1, 3)
+    monkeypatch.setattr(target, "_PROCESSORS", _with_tvm.usable())
     assert target.physical_cores() == 1
 
 
 def test_without_affinity_every_processor_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
-    assert _processors.allowed() == (0, 1, 2, 3)
+    assert _with_tvm.usable() == (0, 1, 2, 3)
     monkeypatch.setattr(os, "cpu_count", lambda: None)
-    assert _processors.allowed() == (0,)
+    assert _with_tvm.usable() == (0,)
 
 
 def test_host_target_describes_this_machine() -> None:
@@ -178,7 +174,7 @@ def test_a_number_of_threads_that_is_none_is_refused(
     assert threads_of[case] == [
         f"{name}_NUM_THREADS is 'x', not a positive number",
         "the environment",
-        "unset it, or set it to the number of threads TVM shall use",
+        "unset it, or set it to the number of threads for TVM",
     ]
 
 
@@ -287,7 +283,7 @@ def test_what_this_machine_cannot_run_is_refused(beyond: dict[str, object]) -> N
     for use in (executable, executable.time):
         with pytest.raises(TargetError, match="this machine cannot run the module") as caught:
             use(array(2, 4))
-        assert caught.value.where == spelled(executable.target)
+        assert caught.value.where == target.spelled(executable.target)
         assert "leaving the target out" in said(caught.value)
 
 

@@ -1,4 +1,4 @@
-"""The one line of an error of TVM's, PyTorch's or ONNX's that says what is wrong; plurals."""
+"""One line of the errors of other libraries, plurals, and tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from helpers_models import said
 from tvm import relax
 
 import tvmlab
-from tvmlab._telling import several, telling
+from tvmlab._telling import several, table, telling
 from tvmlab.errors import CompileError
 
 
@@ -48,3 +48,8 @@ def test_what_cannot_be_compiled_is_named() -> None:
 @pytest.mark.parametrize(("number", "words"), [(0, "0 trials"), (1, "1 trial"), (2, "2 trials")])
 def test_nouns_agree_with_their_numbers(number: int, words: str) -> None:
     assert several(number, "trial") == words
+
+
+def test_a_table() -> None:
+    rows = [("long", 1, "x"), ("y", 22, "zz")]
+    assert table(("a", "bc", "d"), rows, left=(0, 2)) == "a     bc  d\nlong   1  x\ny     22  zz"

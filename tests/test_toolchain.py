@@ -13,7 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tvmlab import _machine, toolchain
+from tvmlab import toolchain
+from tvmlab._files import only_own
 from tvmlab.errors import ToolchainError
 
 ADD = """
@@ -163,11 +164,6 @@ def test_ffi_flags_are_those_of_the_config_tool():
     assert "-ltvm_ffi" in link_flags
 
 
-def test_a_folder_of_tvm_ffi_may_have_a_space():
-    line = "-I/a b/include -I/a b/dlpack -std=c++17"
-    assert toolchain._flags(line) == ["-I/a b/include", "-I/a b/dlpack", "-std=c++17"]
-
-
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     """One extension, built once for all tests that need one."""
@@ -234,26 +230,8 @@ def test_build_uses_the_cache_folder(tmp_path, recorder, monkeypatch):
     assert toolchain.build_extension([source]).is_relative_to(tmp_path / "cache/native")
 
 
-def widen(path, _):
-    path.chmod(path.stat().st_mode | 0o020)
-
-
-def give_away(path, monkeypatch):
-    """Let `path` belong to another user, as far as this process can see."""
-    stat = Path.stat
-
-    def of_another(self, **options):
-        found = list(stat(self, **options))
-        if self == path:
-            found[4] = os.geteuid() + 1
-        return os.stat_result(found)
-
-    monkeypatch.setattr(Path, "stat", of_another)
-
-
 @pytest.mark.parametrize("whose", ["library", "folder"])
-@pytest.mark.parametrize("change", [widen, give_away])
-def test_what_another_user_can_change_is_not_loaded(tmp_path, recorder, monkeypatch, whose, change):
+def test_what_others_can_write_is_not_loaded(tmp_path, recorder, whose):
     source = tmp_path / "a.cc"
     source.write_text(ADD)
     mask = os.umask(0o002)  # Debian's for a user with a group of the same name
@@ -261,41 +239,25 @@ def test_what_another_user_can_change_is_not_loaded(tmp_path, recorder, monkeypa
         library = toolchain.build_extension([source], folder=tmp_path / "cache")
         assert toolchain.build_extension([source], folder=tmp_path / "cache") == library
         assert len(recorder) == 1
-        change(library if whose == "library" else library.parent, monkeypatch)
-        if (whose, change) == ("folder", give_away):
-            with pytest.raises(ToolchainError, match="belongs to another user") as caught:
-                toolchain.build_extension([source], folder=tmp_path / "cache")
-            assert "TVMLAB_CACHE" in caught.value.fix
-        else:
-            assert toolchain.build_extension([source], folder=tmp_path / "cache") == library
-            assert len(recorder) == 2
-        monkeypatch.undo()
+        changed = library if whose == "library" else library.parent
+        changed.chmod(0o775)
+        assert toolchain.build_extension([source], folder=tmp_path / "cache") == library
+        assert len(recorder) == 2
         modes = library.stat().st_mode | library.parent.stat().st_mode
         assert not modes & 0o022
     finally:
         os.umask(mask)
 
 
-@pytest.mark.parametrize("depth", [1, 2])
-def test_a_folder_above_that_another_user_can_change(tmp_path, recorder, monkeypatch, depth):
-    source, folder = tmp_path / "a.cc", tmp_path / "outer" / "cache"
-    source.write_text(ADD)
-    folder.mkdir(parents=True)
-    library = toolchain.build_extension([source], folder=folder)
-    above = library.parents[depth]
-    above.chmod(0o777)
-    with pytest.raises(ToolchainError, match="can be written by other users") as caught:
-        toolchain.build_extension([source], folder=folder)
-    assert caught.value.where == str(above)
-    assert caught.value.fix.startswith(f"Run `chmod go-w {above}`, or set TVMLAB_CACHE")
-    above.chmod(0o1777)
-    assert toolchain.build_extension([source], folder=folder) == library
-    above.chmod(0o755)
-    give_away(above, monkeypatch)
-    with pytest.raises(ToolchainError, match="belongs to another user") as caught:
-        toolchain.build_extension([source], folder=folder)
-    assert "without sudo" in caught.value.fix
-    assert len(recorder) == 1
+def test_a_library_of_another_user_is_not_loaded(tmp_path, monkeypatch):
+    file = tmp_path / "a.so"
+    file.write_bytes(b"")
+    file.chmod(0o755)
+    tmp_path.chmod(0o755)
+    assert only_own(file)
+    user = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: user + 1)
+    assert only_own(file) == (user == 0)  # all trust root
 
 
 def test_two_builds_at_once_both_succeed(tmp_path, recorder):
@@ -339,16 +301,15 @@ def test_build_into_a_folder_that_cannot_be(tmp_path):
     blocked.write_text("")
     with pytest.raises(ToolchainError, match="cannot be written") as caught:
         toolchain.build_extension([source], folder=blocked)
-    assert caught.value.fix.startswith(f"Make {blocked} writable, or set TVMLAB_CACHE")
+    assert str(blocked) in caught.value.where
     assert "TVMLAB_CACHE" in caught.value.fix
 
 
-def test_load_errors(tmp_path, built):
+def test_load_errors(tmp_path):
     with pytest.raises(ToolchainError, match="no such library"):
         toolchain.load_extension(tmp_path / "gone.so")
     damaged = tmp_path / "damaged.so"
-    whole = built[2].read_bytes()
-    for content in (b"", b"no library", whole[:40], whole[:1000], whole[:-1]):
+    for content in (b"", b"no library"):
         damaged.write_bytes(content)
         with pytest.raises(ToolchainError, match="cannot be loaded"):
             toolchain.load_extension(damaged)
@@ -391,79 +352,31 @@ def test_unpack(tmp_path):
     assert (top / "y/z").read_text() == "hi"
 
 
-@pytest.mark.parametrize("member", ["../evil", "top/../../evil", "/abs"])
-def test_unpack_never_leaves_the_folder(tmp_path, member):
-    inside = tmp_path / "inside"
-    inside.mkdir()
-    with pytest.raises(ToolchainError):
-        toolchain.unpack(archive(tmp_path / "a.tar.gz", "top/x", member), inside)
+def test_unpack_stays_in_the_folder(tmp_path):
+    with pytest.raises(ToolchainError, match="cannot be unpacked"):
+        toolchain.unpack(archive(tmp_path / "a.tar.gz", "top/x", "../evil"), tmp_path / "inside")
     assert not (tmp_path / "evil").exists()
 
 
-@pytest.mark.parametrize("filtered", [True, False])
-@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE])
-def test_unpack_refuses_what_is_not_a_file_by_every_python(tmp_path, monkeypatch, kind, filtered):
-    if not filtered:
-        monkeypatch.delattr(tarfile, "data_filter", raising=False)
-    path = archive(tmp_path / "a.tar", "top/x")
-    with tarfile.open(path, "w") as tar:
-        info = tarfile.TarInfo("top/odd")
-        info.type, info.linkname = kind, "../../etc"
-        tar.addfile(info)
-    with pytest.raises(ToolchainError, match="'top/odd' is refused"):
-        toolchain.unpack(path, tmp_path / "out")
-
-
-def test_unpack_by_a_python_before_3_11_4(tmp_path, monkeypatch):
-    """Debian 12's Python has no filters: they must not be asked for."""
-
-    def extractall(self, path=".", members=None):
-        seen.append([member.name for member in members])
-
-    seen = []
-    monkeypatch.delattr(tarfile, "data_filter", raising=False)
-    monkeypatch.setattr(tarfile.TarFile, "extractall", extractall)
-    toolchain.unpack(archive(tmp_path / "a.tar.gz", "top/x"), tmp_path)
-    assert seen == [["top/x"]]
-
-
-def test_unpack_refuses_damaged_and_odd_archives(tmp_path):
-    good = archive(tmp_path / "good.tar.gz", *[f"top/{i}" for i in range(50)])
-    cut = tmp_path / "cut.tar.gz"
-    cut.write_bytes(good.read_bytes()[:-40])
-    empty = archive(tmp_path / "empty.tar.gz")
+def test_unpack_refuses_damaged_archives(tmp_path):
     text = tmp_path / "text.tar.gz"
     text.write_text("no archive")
-    for path in (cut, empty, text, archive(tmp_path / "two.tar.gz", "a/x", "b/x")):
+    for path in (text, archive(tmp_path / "empty.tar.gz")):
         with pytest.raises(ToolchainError):
             toolchain.unpack(path, tmp_path / "out")
 
 
 def test_machine_report():
     report = toolchain.machine()
-    assert report.cores >= 1
-    assert report.memory is None or report.memory > 2**26
-    assert report.packages["apache-tvm"] == "0.27.0.post1"
-    assert set(report.tools) == {"g++", "make", "cmake", "ninja"}
-    text = str(report)
-    assert (
-        len(
-            {
-                line.index(value)
-                for line, (_, value) in zip(text.splitlines(), report.rows(), strict=True)
-            }
-        )
-        == 1
-    )
-    assert f"{report.cores} core" in text
+    assert report["apache-tvm"] == "0.27.0.post1"
+    assert {"system", "processor", "memory", "GPU", "g++", "make", "cmake", "ninja"} <= set(report)
+    lines = str(report).splitlines()
+    columns = {line.index(text) for line, text in zip(lines, report.values(), strict=True)}
+    assert len(columns) == 1
 
 
-def test_machine_report_says_what_is_missing(own_path, monkeypatch):
+def test_machine_report_says_what_is_missing(own_path):
     script(own_path / "cmake", "echo cmake version 3.20.0")
-    assert _machine._tool("cmake", (3, 26)).startswith("cmake is too old: 3.26 is needed. Install")
-    assert _machine._tool("ninja", ()).startswith("ninja is not installed. Install it")
-    assert _machine._package("no-such-package") == "not installed"
-    report = _machine.Machine("s", "c", 1, None, 2**30, (), {}, {})
-    assert dict(report.rows())["memory"] == "unknown"
-    assert dict(report.rows())["processor"] == "c, 1 core"
-    assert "none" in dict(report.rows())["GPU"]
+    report = toolchain.machine()
+    assert report["cmake"].startswith("cmake is too old: 3.26 is needed. Install")
+    assert report["ninja"].startswith("ninja is not installed. Install it")

@@ -11,11 +11,11 @@ from helpers_tuning_records import MODULE, OTHER, TARGET, result, verdict
 from tvm.s_tir import meta_schedule
 
 from tvmlab.errors import RecordError
-from tvmlab.tuning.records.database import best_of, export_database, import_database, merge
-from tvmlab.tuning.records.lines import encode
-from tvmlab.tuning.records.records import Records
-from tvmlab.tuning.records.result import target_data
-from tvmlab.tuning.records.traces import replay
+from tvmlab.records.database import best_of, export_database, import_database, merge
+from tvmlab.records.lines import encode
+from tvmlab.records.records import Records
+from tvmlab.records.result import target_data
+from tvmlab.records.traces import replay
 
 
 @pytest.fixture

@@ -188,12 +188,12 @@ def test_as_many_workers_as_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(local, "Process", Fake)
     monkeypatch.setattr(local, "physical_cores", lambda: 3)
-    monkeypatch.setattr(local, "_memory", lambda: 30 << 30)
+    monkeypatch.setattr(local, "main_memory", lambda: 30 << 30)
     target = tvm.target.Target({"kind": "llvm", "num-cores": 1})
     LocalMeasurer(target).close()
     assert started == [(1, 8 << 30)] * 3
     started.clear()
-    monkeypatch.setattr(local, "_memory", lambda: 3 << 30)
+    monkeypatch.setattr(local, "main_memory", lambda: 3 << 30)
     LocalMeasurer(tvm.target.Target("llvm"), workers=2).close()
     assert started == [(3, 2 << 30)] * 2
 

@@ -16,10 +16,10 @@ import pytest
 from helpers_tuning_search import FakeMeasurer, task
 from tqdm import tqdm
 
+from tvmlab.records.records import Records
 from tvmlab.tuning import progress
 from tvmlab.tuning.api import tune_tasks
 from tvmlab.tuning.progress import Bars, Lines, NotebookLine, Progress, make_progress
-from tvmlab.tuning.records.records import Records
 
 
 class Clock:
@@ -249,7 +249,7 @@ NOTEBOOK = """
 import sys
 sys.path.insert(0, {tests!r})
 from helpers_tuning_search import FakeMeasurer, task
-from tvmlab.tuning.records.records import Records
+from tvmlab.records.records import Records
 from tvmlab.tuning.api import tune_tasks
 report = tune_tasks([task()], FakeMeasurer(), Records({path!r}), trials=12, tuner="ga",
                     progress={how!r})

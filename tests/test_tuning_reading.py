@@ -11,11 +11,11 @@ import tvm_ffi
 from helpers_tuning_records import MODULE
 
 from tvmlab.errors import RecordError
-from tvmlab.tuning.records.lines import encode
-from tvmlab.tuning.records.reading import read_modules
-from tvmlab.tuning.records.records import Records
-from tvmlab.tuning.records.result import Workload
-from tvmlab.tuning.records.workloads import normalized, to_text, workload_id
+from tvmlab.records.lines import encode
+from tvmlab.records.reading import read_modules
+from tvmlab.records.records import Records
+from tvmlab.records.result import Workload
+from tvmlab.records.workloads import normalized, to_text, workload_id
 
 TEXT = to_text(normalized(MODULE))
 

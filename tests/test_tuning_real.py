@@ -14,14 +14,14 @@ from tvm import relax
 from tvm.ir import IRModule
 
 import tvmlab
+from tvmlab.records.records import Records
 from tvmlab.tuning.measure import Measure
-from tvmlab.tuning.records.records import Records
 
 CHILD = """
 import os, signal, sys, time
 sys.path.insert(0, {tests!r})
 from helpers_tuning_search import FakeMeasurer, task
-from tvmlab.tuning.records.records import Records
+from tvmlab.records.records import Records
 from tvmlab.tuning.api import tune_tasks
 
 class Telling(FakeMeasurer):
@@ -145,7 +145,7 @@ sys.path.insert(0, {tests!r})
 import tvmlab
 from test_tuning_real import small_module
 from tvmlab.tuning.measure import Measure
-from tvmlab.tuning.records.records import Records
+from tvmlab.records.records import Records
 
 class Telling(Records):
     def append(self, result):

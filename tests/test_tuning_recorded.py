@@ -12,12 +12,12 @@ from tvm.ir import IRModule
 
 import tvmlab
 from tvmlab.errors import CompileError, RecordError
+from tvmlab.records.apply import Recorded
+from tvmlab.records.result import target_data
+from tvmlab.records.traces import as_data
+from tvmlab.records.verdict import Verdict
 from tvmlab.target import host_target
 from tvmlab.tuning import Records, tasks
-from tvmlab.tuning.recorded import Recorded
-from tvmlab.tuning.records.result import target_data
-from tvmlab.tuning.records.traces import as_data
-from tvmlab.tuning.records.verdict import Verdict
 from tvmlab.tuning.task import Task, Variant
 
 

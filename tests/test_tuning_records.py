@@ -13,10 +13,10 @@ import tvm
 from helpers_tuning_records import MODULE, OTHER, TARGET, result, verdict
 
 from tvmlab.errors import RecordError
-from tvmlab.tuning.records.choosing import fits
-from tvmlab.tuning.records.records import Records
-from tvmlab.tuning.records.result import target_data
-from tvmlab.tuning.records.workloads import workload_id
+from tvmlab.records.choosing import fits
+from tvmlab.records.records import Records
+from tvmlab.records.result import target_data
+from tvmlab.records.workloads import workload_id
 
 
 @pytest.fixture

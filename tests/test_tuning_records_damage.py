@@ -18,17 +18,17 @@ from helpers_short import examples, fresh
 from helpers_tuning_records import MODULE, TARGET, result
 
 from tvmlab.errors import RecordError
-from tvmlab.tuning.records.lines import decode, encode
-from tvmlab.tuning.records.records import Records
-from tvmlab.tuning.records.traces import replay
+from tvmlab.records.lines import decode, encode
+from tvmlab.records.records import Records
+from tvmlab.records.traces import replay
 
 SEED = 7
 # Forks processes that append to a file and tell of each line when it is written. With pauses, each
 # one is killed after its pause, when it has told of a line; else two write at once.
 WRITERS = """
 import os, signal, sys, time
-from tvmlab.tuning.records.records import Records
-from tvmlab.tuning.records.result import Result
+from tvmlab.records.records import Records
+from tvmlab.records.result import Result
 
 def start(path, name, count):
     told, tell = os.pipe()

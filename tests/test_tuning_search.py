@@ -22,10 +22,10 @@ from tvm import te, tirx
 from tvm.ir import IRModule
 
 from tvmlab.errors import RecordError, TuningError
+from tvmlab.records.records import Records
+from tvmlab.records.workloads import workload_id
 from tvmlab.tuning.gain import expected_gain, kind_of
 from tvmlab.tuning.measure import Measure, Outcome
-from tvmlab.tuning.records.records import Records
-from tvmlab.tuning.records.workloads import workload_id
 from tvmlab.tuning.search.answers import FLIPS, ROUNDING, same_answer, tolerances
 from tvmlab.tuning.search.context import identity
 from tvmlab.tuning.task import Variant

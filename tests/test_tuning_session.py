@@ -17,8 +17,8 @@ from helpers_tuning_search import (
 )
 
 from tvmlab.errors import TuningError
-from tvmlab.tuning.records.records import Records
-from tvmlab.tuning.records.workloads import workload_id
+from tvmlab.records.records import Records
+from tvmlab.records.workloads import workload_id
 from tvmlab.tuning.report import Report, TaskReport
 from tvmlab.tuning.session import Limits
 from tvmlab.tuning.task import Task

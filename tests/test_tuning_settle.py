@@ -24,10 +24,10 @@ from tvm.ir import IRModule
 
 import tvmlab
 from tvmlab.errors import RecordError, TuningError
+from tvmlab.records.traces import as_data
+from tvmlab.records.workloads import workload_id
 from tvmlab.tuning import Measure, Outcome, Records, tasks
 from tvmlab.tuning.measuring.kernels import fingerprint
-from tvmlab.tuning.records.traces import as_data
-from tvmlab.tuning.records.workloads import workload_id
 from tvmlab.tuning.search.known import whole
 from tvmlab.tuning.session import Limits
 from tvmlab.tuning.task import Task, Variant

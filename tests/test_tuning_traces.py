@@ -15,9 +15,9 @@ from tvm import s_tir
 from tvm.script import tirx as T
 
 from tvmlab.errors import RecordError
+from tvmlab.records.instructions import INSTRUCTIONS
+from tvmlab.records.traces import as_data, replay
 from tvmlab.schedule.machine import DOTS
-from tvmlab.tuning.records.instructions import INSTRUCTIONS
-from tvmlab.tuning.records.traces import as_data, replay
 
 
 @T.prim_func(s_tir=True)

@@ -17,8 +17,8 @@ from helpers_tuning_search import (
 from tvm.s_tir import meta_schedule as ms
 
 from tvmlab.errors import ToolchainError, TuningError
+from tvmlab.records.records import Records
 from tvmlab.tuning.api import tune_tasks
-from tvmlab.tuning.records.records import Records
 from tvmlab.tuning.search.context import identity, make_context
 from tvmlab.tuning.search.model import Learned, Measured
 from tvmlab.tuning.search.tuners import TUNERS, find_tuner

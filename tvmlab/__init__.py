@@ -10,7 +10,6 @@ the package's own programs start in the time that Python takes.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from . import _processors  # noqa: F401 (asks for the processors before TVM can tie threads to some)
 from ._with_tvm import follow
 
 if TYPE_CHECKING:

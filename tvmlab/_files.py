@@ -6,42 +6,16 @@ import contextlib
 import errno
 import os
 import secrets
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 
 def only_own(path: Path) -> bool:
-    """Tell whether a file is there, and only this user and root can change or replace it."""
-    return path.is_file() and changeable(path) is None
-
-
-def changeable(path: Path) -> Path | None:
-    """Return the first of a path and the folders above it that another user can change, or None.
-
-    Root trusts the owner of its home, which in a container may be another user. The owner of a
-    folder further up may let a group write it. In a sticky folder such as ``/tmp`` no user can
-    replace what belongs to another one.
-    """
-    path = path.resolve()
-    trusted = {os.geteuid(), 0, Path("/").stat().st_uid}  # root is not 0 in a user namespace
-    if os.geteuid() == 0 and Path.home().is_dir():
-        trusted.add(Path.home().stat().st_uid)
-    strict = (path, path.parent) if path.is_file() else (path,)
-    for each in (path, *path.parents):
-        found = each.stat()
-        sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
-        writers = found.st_mode & (0o022 if each in strict else 0o002)
-        if found.st_uid not in trusted or (writers and not sticky):
-            return each
-    return None
-
-
-def make_own(folder: Path) -> None:
-    """Make a folder and those above it, none of which the user's group can write."""
-    for each in reversed((folder, *folder.parents)):
-        if each == folder or not each.exists():
-            each.mkdir(mode=0o755, exist_ok=True)
+    """Return whether a file is there that no user but this one and root can write or replace."""
+    if not path.is_file():
+        return False
+    found = (path.stat(), path.parent.stat())
+    return all(one.st_uid in (os.geteuid(), 0) and not one.st_mode & 0o022 for one in found)
 
 
 NO_FILE = "A device or a pipe stands there"

@@ -1,4 +1,4 @@
-"""The machine's peak: what the arithmetic units do when nothing else limits them."""
+"""Loops that measure the peak arithmetic rate and the peak memory bandwidth of the machine."""
 
 from __future__ import annotations
 
@@ -17,36 +17,33 @@ from .schedule.dot_intrinsics import Dot
 from .schedule.machine import Machine
 from .target import host_target, runtime_threads
 
-# About the length of one call: long beside the few microseconds that waking the threads takes, and
-# short enough that some of the samples fall between whatever else the machine does.
+# It makes a call long compared with the microseconds that waking the threads takes, and short
+# enough that some samples are not interrupted by other programs.
 _STEPS = 100_000
-# What the loop of dot products multiplies with.
-_WEIGHT = 3
-_WARMUP, _SAMPLES = 5, 50
+_WEIGHT = 3  # the constant factor in the loop of dot products
+_FLOATS = 1 << 24  # 64 MiB for each array, more than the caches of most processors hold
 
 
 class PeakLoop:
-    """A compiled loop of nothing but multiply-adds on registers; calling it runs it once.
+    """A compiled loop of multiply-adds on registers; a call runs the loop once.
 
-    Each thread of TVM's pool holds some vectors in registers and replaces each by its half plus a
-    half, over and over: memory is not touched. A fused multiply-add takes about four cycles and two
-    can begin in each, on some processors four, so that eight or sixteen independent ones keep the
-    units busy. There are 12 vectors where the processor has 16 vector registers, and 24 where it
-    has 32.
+    Each thread of TVM's pool holds vectors in registers and computes ``x * 0.5 + 0.5`` for each,
+    again and again, without access to memory. A fused multiply-add takes about four cycles, and two
+    to four can start in each cycle, so that eight to sixteen independent ones keep the units busy.
+    The loop has 12 vectors on a processor with 16 vector registers, and 24 on one with 32.
 
-    Of narrow integers the vectors hold int32 sums, to which the processor's dot product adds the
-    products of their own bytes with a constant: the instruction that the schedules use
-    (`tvmlab.schedule`), for int8 that of int16 where there is no other.
+    For narrow integers the vectors hold int32 sums, and the loop uses the dot-product instruction
+    of the schedules (`tvmlab.schedule`); for int8 that of int16 if there is no other.
 
     Parameters
     ----------
     dtype : {"float32", "float64", "int8", "int16"}, optional
-        What is multiplied.
+        The type of the factors.
 
     Attributes
     ----------
     flops : int
-        Operations of one call, all threads together; a multiply-add is two.
+        Operations per call, all threads together; a multiply-add counts as two.
 
     Raises
     ------
@@ -64,7 +61,7 @@ class PeakLoop:
                 fix='use "float32" or "float64"',
             )
         held = "int32" if dot else dtype
-        # The pool has the threads that it started with, whatever the target says.
+        # The number of threads is fixed when the pool starts, whatever the target says.
         lanes = dot.lanes if dot else machine.lanes(dtype)
         shape = (runtime_threads(), machine.registers // 4 * 3, lanes)
         made = _products(shape, dot) if dot else _halves(shape, dtype)
@@ -80,7 +77,7 @@ class PeakLoop:
 
 
 def _halves(shape: tuple[int, int, int], dtype: str) -> tirx.PrimFunc:
-    """Write the loop of fused multiply-adds."""
+    """Return the loop of fused multiply-adds."""
     (threads, chains, lanes), steps = shape, _STEPS
 
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
@@ -107,10 +104,9 @@ def _halves(shape: tuple[int, int, int], dtype: str) -> tirx.PrimFunc:
 
 
 def _products(shape: tuple[int, int, int], dot: Dot) -> tirx.PrimFunc:
-    """Write the loop of dot products.
+    """Return the loop of dot products, which multiplies the sums themselves.
 
-    What is multiplied are the sums themselves: products that stay the same would be taken out of
-    the loop.
+    The compiler would move products that stay the same out of the loop.
     """
     (threads, chains, lanes), steps = shape, _STEPS
     number = T.llvm_lookup_intrinsic_id(dot.llvm)
@@ -150,14 +146,14 @@ def peak_flops(dtype: str = "float32") -> float:
     Parameters
     ----------
     dtype : {"float32", "float64", "int8", "int16"}, optional
-        What is multiplied.
+        The type of the factors.
 
     Returns
     -------
     float
-        Operations a second, of the best of many samples of about a millisecond. A
-        machine's clock drifts: for a share of the peak, time `PeakLoop` in turn with what is to be
-        compared.
+        Operations per second, of the fastest of 50 calls of about a millisecond. The clock of a
+        machine drifts: for a share of the peak, interleave calls of `PeakLoop` with the calls of
+        the function to compare.
 
     Raises
     ------
@@ -165,30 +161,69 @@ def peak_flops(dtype: str = "float32") -> float:
         The dtype is another one, or the processor has no instruction for it.
     """
     loop = PeakLoop(dtype)
-    return loop.flops / shortest(loop, warmup=_WARMUP, samples=_SAMPLES)
+    return loop.flops / _shortest(loop, warmup=5, samples=50)
 
 
-def shortest(loop: Callable[[], None], *, warmup: int, samples: int) -> float:
-    """Time a loop, and give the seconds of its fastest call.
+class StreamTriad:
+    """A compiled loop that reads two long arrays and writes a third; a call runs the loop once.
 
-    Parameters
+    It computes ``c = a + 2 b``, the triad of the STREAM benchmark (McCalpin, 1995), on float32 with
+    all threads of TVM's pool.
+
+    Attributes
     ----------
-    loop : callable
-        Called without arguments.
-    warmup, samples : int
-        Calls that are not counted, and those after them that are.
+    bytes : int
+        Bytes that a call reads and writes. Processors that read a cache line before they write to
+        it move a third more, which is not counted.
+    """
+
+    def __init__(self) -> None:
+        target = host_target()
+        threads, lanes = runtime_threads(), Machine.of(target).lanes("float32")
+        steps = _FLOATS // (threads * lanes)
+        shape = (threads, steps, lanes)
+
+        @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+        def triad(
+            a: T.Buffer(shape, "float32"),  # type: ignore[valid-type]
+            b: T.Buffer(shape, "float32"),  # type: ignore[valid-type]
+            c: T.Buffer(shape, "float32"),  # type: ignore[valid-type]
+        ) -> None:
+            for thread in T.parallel(threads):
+                for step in range(steps):
+                    for lane in T.vectorized(lanes):
+                        c[thread, step, lane] = (
+                            a[thread, step, lane] + T.float32(2.0) * (b[thread, step, lane])
+                        )
+
+        self.bytes = 3 * 4 * threads * steps * lanes
+        # Ones, because all pages of zeros can be one page of memory.
+        self._arrays = [tvm.runtime.tensor(np.ones(shape, "float32")) for _ in "abc"]
+        self._triad = tvm.compile(triad, target)["triad"]
+
+    def __call__(self) -> None:
+        """Run the loop once."""
+        self._triad(*self._arrays)
+
+
+def peak_bandwidth() -> float:
+    """Measure the memory bandwidth with all of TVM's threads.
 
     Returns
     -------
     float
-        Seconds. Whatever else the machine does makes a call longer: for a bound the best one
-        counts.
+        Bytes per second, of the fastest of 20 calls.
     """
+    loop = StreamTriad()
+    return loop.bytes / _shortest(loop, warmup=2, samples=20)
+
+
+def _shortest(loop: Callable[[], None], *, warmup: int, samples: int) -> float:
+    """Return the seconds of the fastest call: other programs only make calls longer."""
     best = float("inf")
     for sample in range(warmup + samples):
         start = time.perf_counter()
         loop()
-        taken = time.perf_counter() - start
         if sample >= warmup:
-            best = min(best, taken)
+            best = min(best, time.perf_counter() - start)
     return best

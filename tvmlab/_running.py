@@ -9,7 +9,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from . import dialect as _dialect  # noqa: F401  It registers the errors that compiled code raises.
+from .ir import dialect as _dialect  # noqa: F401  It registers the errors that compiled code raises.
 from .signature import Signature
 
 __all__ = ["Running", "give_memory_back"]

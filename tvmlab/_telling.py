@@ -1,8 +1,10 @@
-"""Words for messages: what another library's error says in one line, and nouns with numbers."""
+"""Text for messages: tables, nouns with numbers, and one line of another library's error."""
 
 from __future__ import annotations
 
-__all__ = ["several", "telling"]
+from collections.abc import Iterable, Sequence
+
+__all__ = ["several", "table", "telling"]
 
 _SCHEDULES = "Error message: "  # what TVM's errors of a schedule put before what is wrong
 
@@ -10,6 +12,34 @@ _SCHEDULES = "Error message: "  # what TVM's errors of a schedule put before wha
 def several(number: int, noun: str) -> str:
     """Count things in words: "1 trial", "2 trials"."""
     return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]], left: Sequence[int] = (0,)) -> str:
+    """Format rows as a table.
+
+    Parameters
+    ----------
+    head : sequence of str
+        The heading of each column.
+    rows : iterable of sequence
+        The cells of each row, which are formatted by `str`.
+    left : sequence of int
+        The columns that are aligned to the left; the others are aligned to the right.
+
+    Returns
+    -------
+    str
+        One line for the heading and one for each row.
+    """
+    lines = [list(head), *([str(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    aligned = ["<" if place in left else ">" for place in range(len(head))]
+    return "\n".join(
+        "  ".join(
+            f"{cell:{side}{width}}" for cell, side, width in zip(line, aligned, widths, strict=True)
+        ).rstrip()
+        for line in lines
+    )
 
 
 def telling(error: BaseException) -> str:

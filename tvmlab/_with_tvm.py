@@ -1,42 +1,50 @@
-"""What comes with TVM: TVMScript reads operators of ours from the moment that both are imported.
+"""What `import tvmlab` reads before TVM is imported, and what it does when TVM is imported.
 
-A module that was printed with ``R.qnn.conv2d(...)`` is read again by a process that has imported
-`tvm` and `tvmlab`, whichever came first, and neither has to wait for the other.
-
-And what need not come with it: PyTorch.
+TVMScript can read ``R.qnn.conv2d(...)`` as soon as a process has imported `tvm` and `tvmlab`, in
+either order. This module imports our operators right after TVM, so that `import tvmlab`
+alone stays fast.
 """
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import importlib.util
+import os
 import sys
-from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-__all__ = ["follow", "leave_pytorch_out"]
+__all__ = ["PROCESSORS", "follow", "leave_pytorch_out", "usable"]
 
-_DIALECT = f"{__package__}.dialect"
+_DIALECT = "tvmlab.ir.dialect"
 _left_out = False
 
 
-def leave_pytorch_out() -> None:
-    """Have TVM imported without PyTorch, so that the import takes less time.
+def usable() -> tuple[int, ...]:
+    """Return the numbers of the logical processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))  # macOS and Windows have no affinity
 
-    ``tvm_ffi/__init__.py`` imports PyTorch wherever it is installed, to take its tensors as they
-    are. That is for the user's own processes: a command and the reader of records take none
-    (workers and servers, in `_bare`, never have it). PyTorch can still be imported after TVM, and
-    its tensors go through DLPack.
+
+#: Read at import, because TVM's thread pool ties the main thread to some of them when it starts.
+PROCESSORS = usable()
+
+
+def leave_pytorch_out() -> None:
+    """Import TVM without PyTorch, which saves about three seconds.
+
+    ``tvm_ffi/__init__.py`` imports PyTorch if it is installed, so that TVM takes its tensors
+    directly. The command and the reader of records take no such tensors. PyTorch can still be
+    imported after TVM; its tensors then go through DLPack.
     """
     global _left_out
     _left_out = True
 
 
 def follow() -> None:
-    """Import our operators' dialect: now if TVM is there, else when TVM has been imported."""
+    """Import our operators' dialect, now or when TVM is imported."""
     if sys.modules.get("tvm"):
         importlib.import_module(_DIALECT)
     else:
@@ -44,7 +52,7 @@ def follow() -> None:
 
 
 class _Finder:
-    """Finds TVM where the others find it, once, and has the dialect follow."""
+    """Finds TVM once, and imports the dialect after it."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if name != "tvm":
@@ -55,34 +63,19 @@ class _Finder:
             execute = spec.loader.exec_module
 
             def execute_both(module: ModuleType) -> None:
-                with _pytorch_hidden(), _nothing_collected():
+                hidden = _left_out and "torch" not in sys.modules
+                if hidden:
+                    sys.modules["torch"] = None  # type: ignore[assignment]  # `import` then fails
+                collects = gc.isenabled()
+                gc.disable()  # Collecting garbage takes a sixth of the time of the import.
+                try:
                     execute(module)
+                finally:
+                    if collects:
+                        gc.enable()
+                    if hidden:
+                        del sys.modules["torch"]
                 importlib.import_module(_DIALECT)
 
             spec.loader.exec_module = execute_both  # type: ignore[method-assign]
         return spec
-
-
-@contextlib.contextmanager
-def _nothing_collected() -> Iterator[None]:
-    """Look for no garbage in the block: an import makes little, and a sixth of its time is that."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-@contextlib.contextmanager
-def _pytorch_hidden() -> Iterator[None]:
-    """Have ``import torch`` fail in the block, if it is to be left out and is not there."""
-    if not _left_out or "torch" in sys.modules:
-        yield
-        return
-    sys.modules["torch"] = None  # type: ignore[assignment]  # what Python has for such a module
-    try:
-        yield
-    finally:
-        del sys.modules["torch"]

@@ -28,7 +28,7 @@ import numpy as np
 
 from . import plot
 from ._peak import PeakLoop, peak_flops
-from ._telling import telling
+from ._telling import table, telling
 from .errors import InputError, ModelError, TvmlabError
 from .extras import need
 from .models import Model
@@ -141,13 +141,12 @@ class Comparison:
     def __str__(self) -> str:
         """Lay the results out as a table: median, spread, and the ratio to the last candidate."""
         last = list(self.runs)[-1]
-        width = max(len(name) for name in self.runs)
-        lines = [self.heading] if self.heading else []
-        lines.append(f"{'':{width}}  {'median':>10}  {'spread':>6}  over {last}")
-        for name, run in self.runs.items():
-            ratio = self.ratio(name, last)
-            lines.append(f"{name:{width}}  {_time(run.median):>10}  {run.spread:6.0%}  {ratio:.2f}")
-        return "\n".join(lines)
+        rows = [
+            (name, _time(run.median), f"{run.spread:.0%}", f"{self.ratio(name, last):.2f}")
+            for name, run in self.runs.items()
+        ]
+        found = table(("", "median", "spread", f"over {last}"), rows, left=(0, 3))
+        return f"{self.heading}\n{found}" if self.heading else found
 
     def plot(self, title: str = "") -> Figure:
         """Draw every candidate's samples, in milliseconds."""

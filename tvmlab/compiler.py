@@ -11,20 +11,19 @@ from tvm import relax, tirx
 from tvm.ir import IRModule
 from tvm.relax.backend.cpu_generic import pipeline as cpu_generic
 
-from . import dialect
 from ._telling import telling
 from .batch_norm import FoldBatchNorm
-from .entry import with_main
 from .errors import CompileError, TargetError, TvmlabError
 from .executable import Executable
-from .indices import CheckIndices
+from .ir import dialect
+from .ir.entry import with_main
+from .ir.indices import CheckIndices
 from .schedule import STEPS, Summary, Tally, Tuned, schedule_passes
 from .signature import Signature
-from .target import as_target, split_target
-from .target_text import spelled
+from .target import as_target, spelled, split_target
 
 if TYPE_CHECKING:
-    from .tuning.records.records import Records
+    from .records.records import Records
 
 __all__ = ["compile", "cut", "simplify", "upstream", "with_public_main"]
 
@@ -47,7 +46,7 @@ def compile(
     mod : tvm.ir.IRModule or tvm.tirx.PrimFunc
         A module with a Relax function ``main``; it is left unchanged. Further Relax functions,
         TIR functions and external modules may be in it. A TIR function, or a module of one, gets a
-        ``main`` that allocates its outputs (`tvmlab.entry.with_main`).
+        ``main`` that allocates its outputs (`tvmlab.ir.entry.with_main`).
     target : tvm.target.Target, mapping or str, optional
         What to compile for, see `tvmlab.target.as_target`; the host where it is left out. A
         composite such as ``"npu, llvm"`` lets `tvmlab.npu.partition` cut the module first for the
@@ -145,8 +144,8 @@ def cut(
             mod = _partitioned(mod)
         mod = with_public_main(mod)
         if _has_regions(mod):
+            from .ir.partition import LowerRegions
             from .npu import codegen  # noqa: F401 (registers the accelerator's code generator)
-            from .relay.partition import LowerRegions
 
             mod = LowerRegions()(mod)
     return mod, made
@@ -240,7 +239,7 @@ def _recorded(
             where=f"target {spelled(target)}",
             fix="leave the records out",
         )
-    from .tuning.recorded import recorded
+    from .records.apply import recorded
 
     return recorded(records, target)
 
@@ -282,10 +281,10 @@ def simplify(mod: IRModule) -> IRModule:
 
 
 def _checked(mod: IRModule) -> IRModule:
-    """Expand Relay's operators into Relax's, and add the run-time checks of `tvmlab.indices`."""
+    """Expand Relay's operators into Relax's, and add the run-time checks of `tvmlab.ir.indices`."""
     passes: list[Any] = [CheckIndices()]
     if dialect.any_expansion():  # else no module can hold one, and Relay's layer stays unloaded
-        from .relay.expand import ExpandRelayOperators, has_relay_operators
+        from .ir.expand import ExpandRelayOperators, has_relay_operators
 
         if has_relay_operators(mod):
             passes.insert(0, ExpandRelayOperators())

@@ -1,28 +1,26 @@
-"""Checked downloads with a cache.
+"""Files that are downloaded or fetched beforehand: checked by SHA-256, kept in a folder.
 
-`fetch(name)` gives the path of a file that is known to be right: its size and its SHA-256 stand in
-the registry below, and nothing that differs from them is ever handed out. A transfer that breaks is
-taken up again where it stopped. Two processes that want the same file wait for one another.
+`fetch` returns the path of a file in `REGISTRY` and downloads it to the cache folder first if
+needed. `fetched` returns the path of a file that `make` put beside the running Python.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
-import re
-import urllib.parse
-from collections.abc import Iterator, Sequence
+import sys
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
+from urllib.parse import urlsplit
 
-from ._download import LOOPBACK, Broken, Unreachable, download
-from ._files import make_own
-from .errors import ChecksumError, DataError
+from .errors import ChecksumError, DataError, ToolchainError
 
-__all__ = ["REGISTRY", "Entry", "cache_dir", "cached", "fetch", "offline"]
+__all__ = ["REGISTRY", "Entry", "cache_dir", "cached", "fetch", "fetched", "fetched_folder"]
 
+# Seconds to wait for a connection, and for the next bytes of a transfer.
+_TIMEOUT = (3.0, 15.0)
 _TINY = (
     "https://raw.githubusercontent.com/mlcommons/tiny/25ecd962b8ba901a2f93af10697a359758f5b4ca"
     "/benchmark/training/image_classification/trained_models"
@@ -31,27 +29,22 @@ _TINY = (
 
 @dataclass(frozen=True)
 class Entry:
-    """One file that `fetch` knows.
+    """A file that `fetch` can download.
 
     Parameters
     ----------
     name : str
-        The file's name in the cache; no folders.
+        The name of the file in the cache folder.
     url : str
-        Where it comes from. Only https, or plain http from this machine itself (for tests).
+        The address.
     size : int
-        Its length in bytes.
+        The length in bytes.
     sha256 : str
-        Its SHA-256, 64 hexadecimal digits.
+        The SHA-256, 64 hexadecimal digits.
     licence : str
-        The licence its owner gives it, as an SPDX identifier.
+        The licence, as an SPDX identifier.
     mirrors : tuple of str
-        Other addresses of the same bytes, tried in order when the first one fails.
-
-    Raises
-    ------
-    DataError
-        If a field cannot be right: a name with a folder in it, an address that is not https.
+        Other addresses of the same bytes, tried in order if the first address fails.
     """
 
     name: str
@@ -60,26 +53,6 @@ class Entry:
     sha256: str
     licence: str
     mirrors: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", self.name):
-            raise DataError("A file's name in the registry is not a plain name.", where=self.name)
-        if not re.fullmatch(r"[0-9a-f]{64}", self.sha256) or self.size <= 0:
-            raise DataError("A registry entry lacks its size or SHA-256.", where=self.name)
-        for url in self.urls:
-            parts = urllib.parse.urlsplit(url)
-            local = parts.scheme == "http" and parts.hostname in LOOPBACK
-            if parts.scheme != "https" and not local:
-                raise DataError(
-                    "An address in the registry is not https.",
-                    where=f"{self.name}: {url}",
-                    fix="Use an https address.",
-                )
-
-    @property
-    def urls(self) -> tuple[str, ...]:
-        """Every address of the file, the first choice first."""
-        return (self.url, *self.mirrors)
 
 
 #: Every file that `fetch` knows, by name.
@@ -119,114 +92,153 @@ REGISTRY: MappingProxyType[str, Entry] = MappingProxyType(
 )
 
 
-def offline() -> bool:
-    """Whether TVMLAB_OFFLINE closes the network to this package.
-
-    Returns
-    -------
-    bool
-        True when the variable is set to anything but nothing or 0.
-    """
-    return os.environ.get("TVMLAB_OFFLINE", "") not in ("", "0")
-
-
 def cache_dir() -> Path:
-    """The folder that downloads are kept in.
+    """Return the folder of the downloads.
 
     Returns
     -------
     Path
-        TVMLAB_CACHE where it is set; else `tvmlab` under XDG_CACHE_HOME or `~/.cache`. It need not
-        exist yet.
-
-    Raises
-    ------
-    DataError
-        If neither variable is set and there is no home folder.
+        TVMLAB_CACHE if it is set, else `tvmlab` in XDG_CACHE_HOME or `~/.cache`. The folder may
+        not exist yet.
     """
     if own := os.environ.get("TVMLAB_CACHE"):
         return Path(own).expanduser()
-    if base := os.environ.get("XDG_CACHE_HOME"):
-        return Path(base) / "tvmlab"
-    try:
-        return Path.home() / ".cache" / "tvmlab"
-    except RuntimeError as error:
-        raise DataError(
-            "There is no home folder to keep downloads in.",
-            fix="Set TVMLAB_CACHE to a folder that can be written.",
-        ) from error
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "tvmlab").expanduser()
 
 
 def cached(name: str | Entry) -> Path | None:
-    """The file's path where the cache holds it whole and right, else None.
+    """Return the path of a file if the cache folder holds it with the right content.
 
     Parameters
     ----------
     name : str or Entry
-        A name in `REGISTRY`, or an entry of one's own.
+        A name in `REGISTRY`, or an entry.
 
     Returns
     -------
     Path or None
-        The path, its size and SHA-256 checked just now. A file with the wrong content counts as
-        missing here; `fetch` replaces it.
+        The path, whose SHA-256 was compared by this call, or None.
 
     Raises
     ------
     DataError
-        If the name is unknown, or the file is there and cannot be read.
+        If the name is unknown, or the file cannot be read.
     """
     entry = _entry(name)
     path = cache_dir() / entry.name
-    return path if _complaint(path, entry) is None else None
+    try:
+        return path if _sha256(path) == entry.sha256 else None
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise DataError(
+            f"The file in the cache cannot be read: {error.strerror}.",
+            where=str(path),
+            fix="Make it readable, or set TVMLAB_CACHE to another folder.",
+        ) from error
 
 
 def fetch(name: str | Entry) -> Path:
-    """Give the path of a registered file, downloading it first where needed.
+    """Return the path of a file, and download the file first if needed.
 
     Parameters
     ----------
     name : str or Entry
-        A name in `REGISTRY`, or an entry of one's own.
+        A name in `REGISTRY`, or an entry.
 
     Returns
     -------
     Path
-        A file whose size and SHA-256 are those of the registry.
+        A file with the SHA-256 of the entry.
 
     Raises
     ------
     ChecksumError
-        If an address gave other bytes, and no other one the right ones; they are deleted.
+        If an address returned other bytes, and no address the right ones. The bytes are deleted.
     DataError
-        If the name is unknown, the network is closed or fails, or the cache cannot be written.
-        The message says which file to put where.
-
-    Notes
-    -----
-    A download is written to `NAME.part` and renamed when it is right, so a file under its own name
-    is never half a file. Progress goes to standard error.
+        If the name is unknown, TVMLAB_OFFLINE is set, no address can be reached, or the cache
+        folder cannot be written. The message says where to put the file.
     """
     entry = _entry(name)
-    folder = cache_dir()
-    path = folder / entry.name
-    # Without the lock first: a cache that is complete may well be read-only.
-    complaint = _complaint(path, entry)
-    if complaint is None:
+    if (path := cached(entry)) is not None:
         return path
-    with _cache_errors(folder):
-        make_own(folder)  # built libraries are kept below it
-        with _lock(folder / f"{entry.name}.lock"):
-            complaint = _complaint(path, entry)  # another process may have brought it meanwhile
-            if complaint is None:
-                return path
-            said = ""
-            if complaint != "missing":
-                path.unlink()
-                said = f" The file in the cache was wrong ({complaint}) and is deleted."
-            if offline():
-                raise _advice(entry, path, f"The network is closed by TVMLAB_OFFLINE.{said}")
-            _download_checked(entry, path, said)
+    path = cache_dir() / entry.name
+    if os.environ.get("TVMLAB_OFFLINE", "") not in ("", "0"):
+        wrong = " The file in the cache has a wrong SHA-256." if path.exists() else ""
+        raise _failure(DataError, entry, path, f"The network is closed by TVMLAB_OFFLINE.{wrong}")
+    import pooch  # Here, because most processes download nothing.
+    import requests
+
+    pooch.get_logger().setLevel("WARNING")  # else it writes a line for each attempt
+    kind: type[DataError] = DataError
+    reasons = []
+    bar = sys.stderr.isatty() and find_spec("tqdm") is not None
+    for url in (entry.url, *entry.mirrors):
+        downloader = pooch.HTTPDownloader(bar, chunk_size=1 << 18, timeout=_TIMEOUT)
+        try:
+            # It writes to a temporary file, which becomes `path` if the SHA-256 is right.
+            pooch.retrieve(url, entry.sha256, entry.name, path.parent, downloader=downloader)
+            return path
+        except requests.HTTPError as error:
+            reasons.append(f"{urlsplit(url).hostname}: HTTP {error.response.status_code}")
+        except requests.ConnectionError:
+            reasons.append(f"{urlsplit(url).hostname} cannot be reached")
+        except requests.RequestException as error:
+            reasons.append(f"the transfer from {urlsplit(url).hostname} failed: {error}")
+        except ValueError:
+            kind = ChecksumError
+            reasons.append(f"{urlsplit(url).hostname} sent wrong content, which is deleted")
+        except OSError as error:
+            raise DataError(
+                f"The cache folder cannot be written: {error.strerror or error}.",
+                where=str(error.filename or path.parent),
+                fix="Free space or rights there, or set TVMLAB_CACHE to a folder that can be "
+                "written.",
+            ) from error
+    what = f"{entry.name} could not be downloaded: {'; '.join(reasons)}."
+    raise _failure(kind, entry, path, what)
+
+
+def fetched_folder() -> Path:
+    """Return the folder of the files that `make` fetched beforehand."""
+    return Path(sys.prefix) / "share" / "tvmlab"
+
+
+def fetched(name: str, sha256: str, *, what: str, fix: str) -> Path:
+    """Return the path of a file that `make` fetched beforehand.
+
+    Parameters
+    ----------
+    name : str
+        The name of the file in `fetched_folder`.
+    sha256 : str
+        The SHA-256, 64 hexadecimal digits.
+    what : str
+        The subject of an error message, such as ``"The source of tvm-ffi"``.
+    fix : str
+        A sentence that says how to get the file.
+
+    Returns
+    -------
+    pathlib.Path
+        The path, whose SHA-256 was compared by this call.
+
+    Raises
+    ------
+    ToolchainError
+        If the file is missing or has another SHA-256.
+    """
+    path = fetched_folder() / name
+    try:
+        digest = _sha256(path)
+    except OSError as error:
+        raise ToolchainError(f"{what} is not here.", where=str(path), fix=fix) from error
+    if digest != sha256:
+        raise ToolchainError(
+            f"{what} is not the file that it should be.",
+            where=f"{path}: its SHA-256 is {digest}, not {sha256}",
+            fix=f"Delete it. {fix}",
+        )
     return path
 
 
@@ -242,89 +254,16 @@ def _entry(name: str | Entry) -> Entry:
     return REGISTRY[name]
 
 
-def _complaint(path: Path, entry: Entry) -> str | None:
-    """Say what is wrong with the file at `path`; None where nothing is."""
-    try:
-        size = path.stat().st_size
-        if size != entry.size:
-            return f"{size} bytes instead of {entry.size}"
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-    except (FileNotFoundError, NotADirectoryError):
-        return "missing"
-    except OSError as error:
-        raise DataError(
-            f"The file in the cache cannot be read: {error.strerror}.",
-            where=str(path),
-            fix="Make it readable, or set TVMLAB_CACHE to another folder.",
-        ) from error
-    return None if digest == entry.sha256 else f"its SHA-256 is {digest}, not {entry.sha256}"
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _download_checked(entry: Entry, path: Path, said: str) -> None:
-    """Bring `path` from the first address that has the right bytes."""
-    part = path.with_name(f"{path.name}.part")
-    troubles: list[str] = []
-    reason, kind = "", DataError
-    for url in entry.urls:
-        try:
-            # A wrong sum after a resumed transfer may only mean that two halves of different
-            # files met, so such a part gets a second chance from its first byte.
-            for _ in range(2):
-                resumed = download(url, part, entry.size, label=entry.name)
-                complaint = _complaint(part, entry)
-                if complaint is None:
-                    os.replace(part, path)
-                    return
-                part.unlink()
-                if not resumed:
-                    break
-            reason, kind = "wrong content", ChecksumError
-            troubles.append(f"{url}: wrong content ({complaint}); what came is deleted")
-        except (Unreachable, Broken) as error:
-            reason = reason or str(error)
-            troubles.append(f"{url}: {error}")
-    what = f"{entry.name} could not be downloaded: {reason}.{said}"
-    raise _advice(entry, path, what, troubles, kind)
-
-
-def _advice(
-    entry: Entry,
-    path: Path,
-    what: str,
-    troubles: Sequence[str] = (),
-    kind: type[DataError] = DataError,
-) -> DataError:
-    """Build the error that tells a reader without network what to put where."""
-    reasons = "".join(f"\n    {line}" for line in troubles)
+def _failure(kind: type[DataError], entry: Entry, path: Path, what: str) -> DataError:
+    """Return the error that says which file to put where."""
     return kind(
-        what + reasons,
+        what,
         where=str(path),
-        fix=(
-            f"Bring the file by other means: from {entry.url}, {entry.size} bytes, sha256 "
-            f"{entry.sha256}, to {path}; or try again with a network."
-        ),
+        fix=f"Bring the file by other means: from {entry.url}, {entry.size} bytes, sha256 "
+        f"{entry.sha256}, to {path}; or try again with a network.",
     )
-
-
-@contextlib.contextmanager
-def _cache_errors(folder: Path) -> Iterator[None]:
-    """Say in words what the operating system refuses in the cache folder."""
-    try:
-        yield
-    except OSError as error:
-        raise DataError(
-            f"The cache folder cannot be written: {error.strerror or error}.",
-            where=str(error.filename or folder),
-            fix="Free space or rights there, or set TVMLAB_CACHE to a folder that can be written.",
-        ) from error
-
-
-@contextlib.contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    """Hold `path` as a lock. The kernel lets go of it when the process dies."""
-    import fcntl
-
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

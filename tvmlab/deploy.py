@@ -9,14 +9,12 @@ from __future__ import annotations
 import hashlib
 import platform
 import shlex
-import shutil
 import zipfile
 from pathlib import Path
 
 from . import toolchain
-from ._fetched import fetched, fetched_folder
-from ._files import whole
 from ._process import find_tool
+from .data import cache_dir, fetched, fetched_folder
 from .errors import ToolchainError
 
 __all__ = ["NATIVE", "packages", "program"]
@@ -116,8 +114,6 @@ def packages(processor: str, *, folder: Path | str | None = None) -> Path:
             "is installed.",
         )
     if folder is None:
-        from .data import cache_dir
-
         folder = cache_dir() / "runtime"
     # Named after what is in it: unpacked once.
     digest = hashlib.sha256(repr((WHEELS[processor], _WANTED)).encode()).hexdigest()[:16]
@@ -144,12 +140,7 @@ def packages(processor: str, *, folder: Path | str | None = None) -> Path:
 
 
 def _unpack(wheel: Path, place: Path) -> None:
-    """Unpack what is wanted of a wheel whose checksum is right."""
+    """Unpack the wanted files of a wheel."""
     with zipfile.ZipFile(wheel) as archive:
-        for name in archive.namelist():
-            if name.endswith("/") or not name.startswith(_WANTED):
-                continue
-            to = place / name
-            to.parent.mkdir(parents=True, exist_ok=True)
-            with archive.open(name) as source, whole(to) as part, part.open("wb") as sink:
-                shutil.copyfileobj(source, sink)
+        wanted = [name for name in archive.namelist() if name.startswith(_WANTED)]
+        archive.extractall(place, wanted)

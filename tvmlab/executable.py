@@ -24,8 +24,14 @@ from ._telling import telling
 from .errors import PackageError, TargetError, ToolchainError
 from .schedule import Summary, Work
 from .signature import Signature
-from .target import as_target, host_target, missing_features, other_processor, system_triple
-from .target_text import spelled
+from .target import (
+    as_target,
+    host_target,
+    missing_features,
+    other_processor,
+    spelled,
+    system_triple,
+)
 
 if TYPE_CHECKING:
     from .profiling import Profile

@@ -1,23 +1,29 @@
-"""The tools of notebook 09, which Debian's packages bring and `make lab-tools` installs.
+"""The Debian tools of notebook 09, which `make lab-tools` installs.
 
-Which tool is in which package stands in `assets/lab-tools.txt` and nowhere else.
+`assets/lab-tools.txt` lists each tool with its package.
 """
 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 from ._process import environment, find_tool
-from .errors import InputError, ToolchainError
+from .errors import ToolchainError
 
 __all__ = ["PACKAGES", "here", "missing"]
 
-_LIST = Path(__file__).parent / "assets" / "lab-tools.txt"
+_LIST = (Path(__file__).parent / "assets" / "lab-tools.txt").read_text(encoding="utf-8")
 
-# What a tool can do only where the kernel lets it: containers and hardened systems often do not.
+#: The Debian package of each tool.
+PACKAGES: dict[str, str] = {
+    line.split()[0]: line.split()[1]
+    for line in _LIST.splitlines()
+    if line and not line.startswith("#")
+}
+
+# Commands that fail if the kernel forbids to trace processes, as in many containers.
 _TRIALS = {
     "perf": ("record", "--quiet", "--event=cpu-clock", "--output=/dev/null", "true"),
     "strace": ("-o", "/dev/null", "true"),
@@ -25,20 +31,9 @@ _TRIALS = {
 }
 
 
-def _packages() -> Iterator[tuple[str, str]]:
-    for line in _LIST.read_text(encoding="utf-8").splitlines():
-        if line and not line.startswith("#"):
-            program, package = line.split()
-            yield program, package
-
-
-#: The Debian package of each tool.
-PACKAGES = dict(_packages())
-
-
 @cache
 def missing(tool: str) -> str | None:
-    """Say what is to be done before a tool can be used.
+    """Return what is missing for a tool to work.
 
     Parameters
     ----------
@@ -48,19 +43,8 @@ def missing(tool: str) -> str | None:
     Returns
     -------
     str or None
-        A line; None where the tool is here and works. It is looked for once in a process.
-
-    Raises
-    ------
-    InputError
-        Nobody knows the tool.
+        A line for the reader, or None if the tool works. A process looks for a tool once.
     """
-    if tool not in PACKAGES:
-        raise InputError(
-            f"there is no tool {tool!r}",
-            where="tvmlab.lab_tools",
-            fix=f"choose one of {', '.join(PACKAGES)}",
-        )
     try:
         path = find_tool(tool).path
     except ToolchainError:
@@ -81,22 +65,12 @@ def missing(tool: str) -> str | None:
 
 
 def here(*tools: str) -> bool:
-    """Tell whether tools can be used, and print what to do where one cannot.
+    """Return whether tools can be used, and print what to do if one cannot.
 
     Parameters
     ----------
     *tools : str
-        Programs, of `PACKAGES`.
-
-    Returns
-    -------
-    bool
-        Whether all of them can.
-
-    Raises
-    ------
-    InputError
-        Nobody knows a tool.
+        Programs, each one of `PACKAGES`.
     """
     reasons = [reason for tool in tools if (reason := missing(tool)) is not None]
     for reason in reasons:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from tvm import ir, relax
 
+from ._telling import table
+
 __all__ = ["Operators", "Row", "operators"]
 
 
@@ -44,12 +46,11 @@ class Operators:
     def __str__(self) -> str:
         """Lay them out as a table, with their sum."""
         calls, macs = (sum(getattr(row, name) for row in self.rows) for name in ("calls", "macs"))
-        lines = [("operator", "calls", "multiply-accumulates", "share")]
-        for row in (*self.rows, Row("all", calls, macs)):
-            share = f"{row.macs / max(macs, 1):.1%}"
-            lines.append((row.operator, str(row.calls), f"{row.macs:,}", share))
-        width = max(len(name) for name, *_ in lines)
-        return "\n".join(f"{a:{width}}  {b:>5}  {c:>20}  {d:>6}" for a, b, c, d in lines)
+        rows = [
+            (row.operator, row.calls, f"{row.macs:,}", f"{row.macs / max(macs, 1):.1%}")
+            for row in (*self.rows, Row("all", calls, macs))
+        ]
+        return table(("operator", "calls", "multiply-accumulates", "share"), rows)
 
 
 def operators(mod: ir.IRModule) -> Operators:

@@ -30,7 +30,6 @@ __all__ = [
     "figure",
     "graphs",
     "pictures",
-    "placed",
     "roofline",
     "samples",
     "show",
@@ -339,7 +338,7 @@ def graphs(drawn: Mapping[str, Mapping[str, Box]], *, kinds: Sequence[str]) -> F
     matplotlib.figure.Figure
     """
     patches = need("matplotlib.patches", extra="plot")
-    places = {title: placed(boxes) for title, boxes in drawn.items()}
+    places = {title: _placed(boxes) for title, boxes in drawn.items()}
     rows = 1 + max(row for where in places.values() for _, row in where.values())
     widths = [1.25 + max(column for column, _ in where.values()) for where in places.values()]
     fig, axes = figure(1.2 * sum(widths), 0.62 * rows + 1)
@@ -366,7 +365,7 @@ def graphs(drawn: Mapping[str, Mapping[str, Box]], *, kinds: Sequence[str]) -> F
     return fig
 
 
-def placed(boxes: Mapping[str, Box]) -> dict[str, tuple[int, int]]:
+def _placed(boxes: Mapping[str, Box]) -> dict[str, tuple[int, int]]:
     """Give each box a column and a row; rows count up from the result, over the longest way."""
     rows = dict.fromkeys(boxes, 0)
     for name in reversed(list(boxes)):  # users come before their operands

@@ -20,11 +20,10 @@ from tvm import relax, rpc
 from tvm.error import RPCError, RPCSessionTimeoutError
 
 from . import bench, package
-from ._abilities import FUNCTION, Abilities
 from ._rpc import LOAD_PACKAGE, parse_address
 from .errors import InputError, RemoteError, TargetError
 from .signature import Signature
-from .target import as_target
+from .target import ABILITIES, Abilities, as_target
 from .tuning.measuring.tracker import Tracker
 
 __all__ = ["RemoteExecutable"]
@@ -237,7 +236,7 @@ class RemoteExecutable:
         def ask() -> Abilities | None:
             try:
                 session.get_function(LOAD_PACKAGE)
-                return Abilities.read(str(session.get_function(FUNCTION)()))
+                return Abilities.read(str(session.get_function(ABILITIES)()))
             except AttributeError:  # there is no such function
                 return None
 
@@ -248,7 +247,7 @@ class RemoteExecutable:
                 where=self._where,
                 fix="start one there: tvmlab rpc-server",
             )
-        if why := able.refusal(self.target):
+        if why := able.why_unsupported(self.target):
             raise TargetError(
                 f"the server cannot run the module: {why}",
                 where=f"{self._where}: {able.cpu}",

@@ -249,7 +249,7 @@ def _session(connection: socket.socket, folder: Path, device_seconds: float) -> 
     import tvm
     import tvm_ffi
 
-    from ._abilities import FUNCTION, abilities
+    from .target import ABILITIES, abilities
 
     os.chdir(folder)
 
@@ -273,7 +273,7 @@ def _session(connection: socket.socket, folder: Path, device_seconds: float) -> 
         "tvm.rpc.server.workpath": workpath,
         "tvm.rpc.server.load_module": load,
         LOAD_PACKAGE: load_package,
-        FUNCTION: lambda: abilities().text(),
+        ABILITIES: lambda: abilities().text(),
     }
     for name, function in functions.items():
         tvm_ffi.register_global_func(name, function, override=True)
@@ -302,7 +302,7 @@ def main(arguments: list[str]) -> int:
         parser.add_argument(name)
     told = parser.parse_args(["--", *arguments])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    from ._abilities import abilities  # imports tvm, once, before any process is forked off
+    from .target import abilities  # imports tvm, once, before any process is forked off
 
     abilities()
 

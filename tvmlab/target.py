@@ -1,56 +1,78 @@
-"""The host target: LLVM's name of this processor, its cores, and TVM's threads.
+"""Compilation targets, and what this machine and others can run.
 
-TVM's thread pool takes ``TVM_NUM_THREADS``, then ``OMP_NUM_THREADS``, and else half of the
-processors it sees, on the assumption that they are hyperthreads (TVM's
-``src/runtime/threading_backend.cc``). On a two-core machine without hyperthreads that is one
-thread. The pool reads the variable once, when it first starts, so it has to be set before the
-first kernel runs: `host_target` does it.
+TVM's thread pool takes the number of its threads from ``TVM_NUM_THREADS`` or ``OMP_NUM_THREADS``,
+and else uses half of the processors, on the assumption that they are hyperthreads (TVM's
+``src/runtime/threading_backend.cc``). On a machine with two cores and no hyperthreads that is one
+thread. The pool reads the variable once, when it starts, so that `host_target` has to set the
+variable before the first kernel runs.
+
+A target is a dictionary in today's TVM. Until 2025 it was one string with a kind and options, such
+as ``"llvm -mcpu=skylake-avx512"``; `parse` reads such strings. TVM 0.18 defines the options in
+``src/target/target_kind.cc``, and tvmc's lists of targets in ``python/tvm/driver/tvmc/target.py``.
 """
 
 from __future__ import annotations
 
+import difflib
+import json
 import math
 import os
+import platform
+import re
+import shlex
 import warnings
 from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import tvm
 
-from . import target_text
-from ._processors import PROCESSORS as _PROCESSORS
-from ._telling import telling
+from ._telling import several, telling
+from ._with_tvm import PROCESSORS as _PROCESSORS
 from .errors import TargetError
 
 __all__ = [
+    "ABILITIES",
+    "Abilities",
+    "abilities",
     "as_target",
     "cpu_features",
+    "expect_processor",
     "host_target",
-    "lacking",
+    "main_memory",
     "missing_features",
+    "missing_isa",
     "other_processor",
+    "parse",
     "physical_cores",
+    "processor_name",
     "runtime_threads",
+    "spelled",
     "split_target",
+    "system_processor",
     "system_triple",
     "usable_processors",
 ]
 
+#: Names that can stand before the comma of a composite target.
 PARTITIONERS = ("npu",)
-"""What may stand before the comma of a composite target."""
+
+#: The name of the function by which an RPC server returns its `Abilities` as JSON.
+ABILITIES = "tvmlab.abilities"
 
 
 def usable_processors() -> int:
-    """Count the logical processors that this process may use."""
+    """Return the number of logical processors that this process may use."""
     return len(_PROCESSORS)
 
 
 def physical_cores() -> int:
-    """Count the physical cores that this process may use.
+    """Return the number of physical cores that this process may use.
 
-    Hyperthreads of one core count once; a CPU affinity mask and a container's CPU quota
-    (cgroup v2 ``cpu.max``, v1 ``cpu.cfs_quota_us``) are respected.
+    Hyperthreads of one core count once. The CPU affinity mask and the CPU quota of a container
+    (cgroup v2, ``cpu.max``) limit the number.
 
     Returns
     -------
@@ -58,13 +80,16 @@ def physical_cores() -> int:
         At least 1.
     """
     cores = {_core_of(cpu) for cpu in _PROCESSORS}
-    quota = _cgroup_quota(Path("/sys/fs/cgroup"))
-    limit = len(cores) if quota is None else math.ceil(quota)
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        limit = math.ceil(int(quota) / int(period))
+    except (OSError, ValueError, ZeroDivisionError):  # no container; the quota is "max"
+        limit = len(cores)
     return max(1, min(len(cores), limit))
 
 
 def _core_of(cpu: int) -> tuple[str, str]:
-    """Name the physical core under a logical processor: (package, core)."""
+    """Return the package and the core of a logical processor."""
     topology = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology")
     try:
         package = (topology / "physical_package_id").read_text().strip()
@@ -74,43 +99,47 @@ def _core_of(cpu: int) -> tuple[str, str]:
     return (package, core)
 
 
-def _cgroup_quota(root: Path) -> float | None:
-    """Read a container's CPU quota in processors, None where there is none."""
+def main_memory() -> int | None:
+    """Return the bytes of main memory, or the limit of a container (cgroup v2) if that is less.
+
+    Returns
+    -------
+    int or None
+        None if the system does not tell.
+    """
     try:
-        quota, period = (root / "cpu.max").read_text().split()
-    except (OSError, ValueError):
-        try:
-            quota = (root / "cpu" / "cpu.cfs_quota_us").read_text().strip()
-            period = (root / "cpu" / "cpu.cfs_period_us").read_text().strip()
-        except OSError:
-            return None
-    if not quota.isdigit() or not period.isdigit() or int(period) == 0:
-        return None  # "max" or -1: no limit
-    return int(quota) / int(period)
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+    except OSError:
+        return total
+    return min(total, int(limit)) if limit.isdigit() else total
 
 
 def host_target() -> tvm.target.Target:
-    """Describe this machine to TVM, and make TVM's thread pool use its cores.
+    """Return the target of this machine, and make TVM's thread pool use its cores.
 
     Returns
     -------
     tvm.target.Target
-        Kind ``llvm``, with ``mcpu`` as LLVM names this processor and ``num-cores`` the
-        physical cores; ``TVM_NUM_THREADS``, or else ``OMP_NUM_THREADS``, wins over the count
-        where the user has set it.
+        Kind ``llvm``, with LLVM's name of this processor as ``mcpu`` and the number of physical
+        cores as ``num-cores``. ``TVM_NUM_THREADS``, or else ``OMP_NUM_THREADS``, replaces the
+        number if it is set.
 
     Raises
     ------
     TargetError
-        The variable is set to something that is not a positive number.
+        The variable is not a positive number.
 
     Notes
     -----
-    Where ``TVM_NUM_THREADS`` is not set, this sets it in the environment of the process:
-    processes that it starts inherit the number.
+    If ``TVM_NUM_THREADS`` is not set, this function sets it in the environment of the process, so
+    that child processes inherit the number.
 
-    Call it before the first kernel runs: once the pool has started, its size is fixed for the
-    process, and a warning says so when it is smaller than the machine.
+    Call it before the first kernel runs: the size of the pool is fixed once the pool has started,
+    and a warning tells if it is smaller than the machine.
     """
     asked = _asked_threads()
     # The pool never has more threads than processors.
@@ -124,15 +153,11 @@ def host_target() -> tvm.target.Target:
             RuntimeWarning,
             stacklevel=2,
         )
-    return tvm.target.Target({"kind": "llvm", "mcpu": _system_cpu(), "num-cores": cores})
-
-
-def _system_cpu() -> str:
-    return str(tvm.get_global_func("target.llvm_get_system_cpu")())
+    return tvm.target.Target({"kind": "llvm", "mcpu": system_processor(), "num-cores": cores})
 
 
 def _asked_threads() -> int | None:
-    """Read the number of threads that the user has set, None where there is none."""
+    """Return the number of threads that the user has set, or None."""
     for name in ("TVM_NUM_THREADS", "OMP_NUM_THREADS"):
         text = os.environ.get(name)
         if text is None:
@@ -144,35 +169,46 @@ def _asked_threads() -> int | None:
         raise TargetError(
             f"{name} is {text!r}, not a positive number",
             where="the environment",
-            fix="unset it, or set it to the number of threads TVM shall use",
+            fix="unset it, or set it to the number of threads for TVM",
         )
     return None
 
 
 def runtime_threads() -> int:
-    """Tell how many threads TVM's pool has; asking starts the pool."""
+    """Return the number of threads of TVM's pool; the call starts the pool."""
     return int(tvm.get_global_func("runtime.NumThreads")())
 
 
-def _triple(made: tvm.target.Target) -> str:
-    return str(made.attrs.get("mtriple", system_triple()))
+def system_processor() -> str:
+    """Return LLVM's name of this processor."""
+    return str(tvm.get_global_func("target.llvm_get_system_cpu")())
 
 
 def system_triple() -> str:
-    """Give LLVM's triple of this machine, the architecture first."""
+    """Return LLVM's triple of this machine, with the architecture first."""
     return str(tvm.get_global_func("target.llvm_get_system_triple")())
 
 
+@cache
+def processor_name() -> str:
+    """Return the maker's name of this machine's processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    except OSError:  # not Linux
+        lines = []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.processor() or platform.machine()
+
+
 def as_target(target: tvm.target.Target | Mapping[str, Any] | str | None) -> tvm.target.Target:
-    """Turn what a user wrote into a target that TVM accepts.
+    """Return the TVM target for what a user wrote.
 
     Parameters
     ----------
     target : tvm.target.Target, mapping, str or None
         None is the host. A string is a kind or a tag (``"llvm"``, ``"cuda"``,
-        ``"nvidia/nvidia-a100"``), or a kind and options as in Relay's time (``"llvm
-        -mcpu=x86-64-v3 -num-cores=4"``, see `tvmlab.target_text`); a mapping has a ``"kind"`` and
-        its attributes.
+        ``"nvidia/nvidia-a100"``), or a kind and options as for Relay (``"llvm -mcpu=x86-64-v3
+        -num-cores=4"``); a mapping has a ``"kind"`` and its attributes.
 
     Returns
     -------
@@ -190,67 +226,75 @@ def as_target(target: tvm.target.Target | Mapping[str, Any] | str | None) -> tvm
     else:
         spec = dict(target) if isinstance(target, Mapping) else target
         if isinstance(spec, str) and len(spec.split()) > 1 and not spec.lstrip().startswith("{"):
-            spec = target_text.parse(spec)
+            spec = parse(spec)
         try:
             made = tvm.target.Target(spec)
-        except Exception as error:
-            # TVM raises ValueError, TypeError or InternalError here, by what is wrong.
+        except Exception as error:  # ValueError, TypeError or InternalError
             raise TargetError(
                 f"TVM does not know this target: {telling(error)}",
                 where=repr(target),
                 fix='give a kind such as "llvm" or a dictionary such as '
                 '{"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 4}; leave it out for the host',
             ) from error
-    if made.kind.name != "llvm":
-        return made
-    mcpu, triple = str(made.attrs.get("mcpu", "")), _triple(made)
+    if made.kind.name == "llvm":
+        _check_llvm(made)
+    return made
+
+
+def _check_llvm(target: tvm.target.Target) -> None:
+    """Refuse values of an LLVM target that TVM accepts, and LLVM or the thread pool does not."""
+    mcpu, triple = str(target.attrs.get("mcpu", "")), _triple(target)
     known = tvm.get_global_func("target.llvm_is_valid_cpu")
     if not known("generic", triple):
-        # Asked for its instruction sets, TVM would read through a null pointer.
+        # TVM reads through a null pointer for the instruction sets of such a triple.
         raise TargetError(
             f"LLVM cannot compile for the triple {triple!r}",
-            where=str(made),
+            where=str(target),
             fix="leave mtriple out, or use one such as x86_64-linux-gnu or aarch64-linux-gnu",
         )
     if mcpu and not known(mcpu, triple):
         raise TargetError(
             f"LLVM does not know a processor named {mcpu!r} for {triple}",
-            where=str(made),
+            where=str(target),
             fix="leave mcpu out, or use a name of LLVM's such as x86-64-v3, skylake-avx512, "
             "or cortex-a72 with the mtriple aarch64-linux-gnu",
         )
-    _expect_options(made, triple)
-    return made
-
-
-def _expect_options(made: tvm.target.Target, triple: str) -> None:
-    """Refuse option values of an LLVM target that TVM takes, and LLVM or the threads cannot."""
-    cores = made.attrs.get("num-cores")
+    cores = target.attrs.get("num-cores")
     if cores is not None and int(cores) < 1:
         raise TargetError(
             f"no machine has {int(cores)} cores",
-            where=str(made),
+            where=str(target),
             fix="give the number of threads to use as num-cores, from 1 on, or leave it out",
         )
     has = tvm.get_global_func("target.llvm_cpu_has_feature")
-    for feature in map(str, made.attrs.get("mattr", ())):
+    for feature in map(str, target.attrs.get("mattr", ())):
         sign, name = feature[:1], feature[1:]
         with_it = {"kind": "llvm", "mtriple": triple, "mattr": [f"+{name}"]}
         if sign not in ("+", "-") or not has(name, tvm.target.Target(with_it)):
             raise TargetError(
                 f"LLVM knows no instruction set {feature!r} for {triple}",
-                where=str(made),
+                where=str(target),
                 fix='write mattr as "+avx2,+fma" or "-avx512f", by the names of LLVM for the '
                 "processor",
             )
-    if made.host is not None:
-        as_target(made.host)
+    if target.host is not None:
+        as_target(target.host)
+
+
+def _triple(target: tvm.target.Target) -> str:
+    return str(target.attrs.get("mtriple", system_triple()))
+
+
+# A list of targets. A comma before + or - belongs to a list of instruction sets.
+_COMPOSITE = re.compile(
+    r"\s*([A-Za-z][\w-]*)(?:\s*,|((?:\s+-\S+)+?)\s*,(?=\s|$)(?!\s*[+-]))(.*)", re.DOTALL
+)
 
 
 def split_target(
     target: tvm.target.Target | Mapping[str, Any] | str | None,
 ) -> tuple[str | None, tvm.target.Target | Mapping[str, Any] | str | None]:
-    """Take a composite target such as ``"npu, llvm"`` apart.
+    """Split a composite target such as ``"npu, llvm"``.
 
     Parameters
     ----------
@@ -260,30 +304,29 @@ def split_target(
     Returns
     -------
     tuple of (str or None, target)
-        Who takes parts of a module (None where nobody does), and the target for the rest: None,
-        which is the host, where a partitioner stands alone.
+        The name of the partitioner, or None, and the target for the rest of the module; the target
+        is None, which is the host, if the partitioner stands alone.
 
     Raises
     ------
     TargetError
-        Nobody of that name is known, it has options, or there is no target for the rest.
+        The partitioner is unknown or has options, or there is no target for the rest.
     """
     if not isinstance(target, str):
         return None, target
-    if target.strip() in PARTITIONERS:  # alone, it leaves the rest to the host
+    if target.strip() in PARTITIONERS:
         return target.strip(), None
-    if (parts := target_text.split(target)) is None:
+    if (found := _COMPOSITE.fullmatch(target)) is None:
         return None, target
-    first, options, rest = parts
+    first, options, rest = found[1], (found[2] or "").strip(), found[3].strip()
     if first not in PARTITIONERS:
-        turned = rest in PARTITIONERS
-        wanted = f"{rest}, {first}" if turned else f"{PARTITIONERS[0]}, {rest}"
-        other = rest if turned else first
+        swapped = rest in PARTITIONERS
+        wanted = f"{rest}, {first}" if swapped else f"{PARTITIONERS[0]}, {rest}"
         raise TargetError(
             f"{first!r} is not known before a comma; known: {', '.join(PARTITIONERS)}",
             where=repr(target),
             fix=f"what takes parts of a module comes first: {wanted!r}; to compile all of it, "
-            f"leave out {other!r} and the comma",
+            f"leave out {rest if swapped else first!r} and the comma",
         )
     if options:
         raise TargetError(
@@ -295,12 +338,125 @@ def split_target(
         raise TargetError(
             f"{first!r} takes parts of a module; there is no target for the rest",
             where=repr(target),
-            fix=f'say what compiles what is left: "{first}, llvm"',
+            fix=f'add the target for the rest: "{first}, llvm"',
         )
     return first, rest
 
 
-# Prefixes of the feature names of LLVM that are instructions; the others tell it what is fast.
+# Names of options before TVM 0.7.
+_RENAMED = {"target": "mtriple", "mfloat_abi": "mfloat-abi"}
+# Options, with or without a value, that today's TVM does not need, and why.
+_IDLE = {
+    "link-params": "weights are always in what is compiled",
+    "runtime=c++": "there is no other runtime",
+    "runtime=cpp": "there is no other runtime",
+    "executor=graph": "Relax's virtual machine is what runs a module",
+    "executor=vm": "it is what runs a module",
+    "model=unknown": "it says nothing",
+}
+
+
+def parse(text: str) -> dict[str, Any]:
+    """Read a target string as TVM took it until 2025.
+
+    Parameters
+    ----------
+    text : str
+        A kind and options: ``"llvm -mcpu=x86-64-v3 -num-cores=4"``. ``--`` is as good as ``-``, a
+        space as good as ``=``, and an option without a value is true.
+
+    Returns
+    -------
+    dict
+        The argument of today's `tvm.target.Target`. Options that have no effect today are left out,
+        with a warning that says why.
+
+    Raises
+    ------
+    TargetError
+        A word is not an option, a value does not fit its option, the kind does not have such an
+        option (any more), or the string has no kind or several targets.
+    """
+    if _COMPOSITE.fullmatch(text):
+        raise _unreadable("several targets were given where one is taken", text, "name one kind")
+    try:
+        kind, *words = shlex.split(text) or [""]
+    except ValueError as error:
+        raise _unreadable(
+            f"the target cannot be read: {error}", text, "close the quotation mark"
+        ) from error
+    if not kind or kind.startswith("-"):
+        fix = "begin with a kind: 'llvm -mcpu=x86-64-v3'"
+        raise _unreadable("the target names no kind of device", text, fix)
+    kinds = tvm.target.Target.list_kinds()
+    known = tvm.target.TargetKind.options_from_name(kind) if kind in kinds else {}
+    spec: dict[str, Any] = {"kind": kind}
+    while words:
+        option = words.pop(0)
+        name, given, value = option.lstrip("-").partition("=")
+        if not option.startswith("-") or not name:
+            fix = "write options as -name=value, and lists without spaces: -mattr=+avx2,+fma"
+            raise _unreadable(f"{option!r} is no option of a target", text, fix)
+        name = _RENAMED.get(name, name)
+        if not given and str(known.get(name)) != "bool" and words and words[0][:1] != "-":
+            value = words.pop(0)
+        why = _IDLE.get(name) or _IDLE.get(f"{name}={value}")
+        if kind == "llvm" and name == "libs":
+            why = "libraries compute what a partitioner gives them, no more what a target names"
+        if why:
+            said = f"{name}={value}" if value else name
+            warnings.warn(f"the target's option -{said} changes nothing today: {why}", stacklevel=2)
+        elif known and name not in known:
+            names = sorted(map(str, known))
+            near = difflib.get_close_matches(name, names, 1)
+            fix = f"did you mean -{near[0]}?" if near else f"it has {', '.join(names)}"
+            raise _unreadable(f"a target of kind {kind!r} has no option -{name}", text, fix)
+        elif name in spec:
+            fix = "leave one of them out"
+            raise _unreadable(f"the target's option -{name} is there twice", text, fix)
+        else:
+            spec[name] = _value(name, str(known.get(name, "")), value, text)
+    return spec
+
+
+def _unreadable(what: str, text: str, fix: str) -> TargetError:
+    return TargetError(what, where=repr(text), fix=fix)
+
+
+def _value(name: str, kind: str, value: str, text: str) -> Any:
+    """Return the value of an option in the type that TVM declares for it."""
+    if kind == "Array<str>":
+        return [part.strip() for part in value.split(",") if part.strip()]
+    whole = value.removeprefix("-").isdecimal() and value.isascii()
+    if kind == "bool" and value.lower() in ("", "0", "1", "true", "false"):
+        return value.lower() in ("", "1", "true")
+    if kind in ("int", "") and whole:
+        return int(value)
+    if kind == "":  # TVM will refuse the unknown kind of device
+        return value or True
+    if kind in ("int", "bool") or not value:
+        wants = {"int": "a whole number", "bool": "true or false"}.get(kind, "a value")
+        what = f"the target's option -{name} takes {wants}, not {value!r}"
+        raise _unreadable(what, text, f"write it as -{name}=VALUE")
+    return parse(value) if kind == "target.Target" else value
+
+
+def spelled(target: tvm.target.Target) -> str:
+    """Return a target as a short string, such as ``"llvm -mcpu=cortex-a72 -mattr=+neon"``.
+
+    Parameters
+    ----------
+    target : tvm.target.Target
+        The string has its kind and the options that select a processor.
+    """
+    words = [str(target.kind.name)]
+    for name in ("mtriple", "mcpu", "mattr"):
+        if value := target.attrs.get(name):
+            words.append(f"-{name}={value if isinstance(value, str) else ','.join(value)}")
+    return " ".join(words)
+
+
+# Prefixes of those names of LLVM's features that stand for instructions; the others tune.
 _INSTRUCTIONS = (
     *("adx", "aes", "amx", "avx", "bf16", "bmi", "crc", "dotprod", "f16c", "fma", "fp-armv8"),
     *("fullfp16", "gfni", "i8mm", "lse", "lzcnt", "movbe", "neon", "pclmul", "popcnt", "sha"),
@@ -319,15 +475,15 @@ def missing_features(target: tvm.target.Target) -> str:
     Returns
     -------
     str
-        Another architecture, or instruction sets by LLVM's names; empty where the code can run
-        here. Running it all the same would end the process with an illegal instruction.
+        Another architecture, or instruction sets by LLVM's names; empty if the code can run here.
+        Other code would end the process with an illegal instruction.
     """
     if target.kind.name != "llvm":
         return ""
-    return lacking(target, system_triple(), cpu_features())
+    return missing_isa(target, system_triple(), cpu_features())
 
 
-def lacking(target: tvm.target.Target, triple: str, features: Collection[str]) -> str:
+def missing_isa(target: tvm.target.Target, triple: str, features: Collection[str]) -> str:
     """Name what a CPU target uses and a machine lacks.
 
     Parameters
@@ -335,7 +491,7 @@ def lacking(target: tvm.target.Target, triple: str, features: Collection[str]) -
     target : tvm.target.Target
         Of kind ``llvm``.
     triple : str
-        The machine's, the architecture first.
+        The triple of the machine, with the architecture first.
     features : collection of str
         The machine's instruction sets, by LLVM's names.
 
@@ -353,12 +509,12 @@ def lacking(target: tvm.target.Target, triple: str, features: Collection[str]) -
 
 
 def other_processor(target: tvm.target.Target, triple: str) -> str:
-    """Name what a CPU target is for where that is another kind of processor; else nothing.
+    """Name the processor of a CPU target if its architecture is not that of a triple.
 
     Parameters
     ----------
     target, triple
-        As of `lacking`.
+        As of `missing_isa`.
     """
     wanted = _triple(target)
     same = wanted.partition("-")[0] == triple.partition("-")[0]
@@ -366,9 +522,95 @@ def other_processor(target: tvm.target.Target, triple: str) -> str:
 
 
 def cpu_features() -> set[str]:
-    """List this machine's instruction sets, by LLVM's names."""
-    return _features(tvm.target.Target({"kind": "llvm", "mcpu": _system_cpu()}))
+    """Return this machine's instruction sets, by LLVM's names."""
+    return _features(tvm.target.Target({"kind": "llvm", "mcpu": system_processor()}))
 
 
 def _features(target: tvm.target.Target) -> set[str]:
     return {str(name) for name in tvm.get_global_func("target.llvm_get_cpu_features")(target)}
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What a machine can run.
+
+    Attributes
+    ----------
+    cpu : str
+        The maker's name of the processor.
+    triple : str
+        LLVM's triple, with the architecture first.
+    features : tuple of str
+        The instruction sets, by LLVM's names.
+    cores : int
+        The number of physical cores that may be used.
+    processors : int
+        The number of logical processors that may be used.
+    """
+
+    cpu: str
+    triple: str
+    features: tuple[str, ...]
+    cores: int
+    processors: int
+
+    def text(self) -> str:
+        """Return it as JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def read(cls, text: str) -> Abilities:
+        """Read the JSON of `text`."""
+        told = json.loads(text)
+        return cls(**{**told, "features": tuple(told["features"])})
+
+    def why_unsupported(self, target: tvm.target.Target) -> str:
+        """Return the reason why the machine cannot run code for a target.
+
+        Parameters
+        ----------
+        target : tvm.target.Target
+            Of kind ``llvm``.
+
+        Returns
+        -------
+        str
+            A clause about the machine; empty if it can run the code.
+        """
+        if missing := missing_isa(target, self.triple, self.features):
+            return f"it lacks {missing}"
+        threads = int(target.attrs.get("num-cores", 1))
+        if threads > self.processors:
+            return (
+                f"the target's num-cores is {threads}, and it has "
+                f"{several(self.processors, 'processor')} to use"
+            )
+        return ""
+
+
+@cache
+def abilities() -> Abilities:
+    """Return what this machine can run."""
+    return Abilities(
+        cpu=processor_name(),
+        triple=system_triple(),
+        features=tuple(sorted(cpu_features())),
+        cores=physical_cores(),
+        processors=usable_processors(),
+    )
+
+
+def expect_processor(target: tvm.target.Target) -> None:
+    """Check that kernels for a target can be measured.
+
+    Raises
+    ------
+    TargetError
+        The target is not a processor.
+    """
+    if target.kind.name != "llvm":
+        raise TargetError(
+            f"Kernels are measured on processors, not on {target.kind.name}.",
+            where=spelled(target),
+            fix='tune for a target of kind "llvm"',
+        )

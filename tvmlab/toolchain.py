@@ -8,26 +8,24 @@ are looked for beside the running Python first, then on PATH: a virtual environm
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import os
+import platform
 import re
 import shlex
 import shutil
-import struct
 import sys
 import tarfile
 import tempfile
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from ._fetched import fetched, fetched_folder
-from ._files import changeable, make_own, only_own, whole
-from ._machine import Machine, machine
+from ._files import only_own, whole
 from ._process import Completed, Tool, compiler, environment, find_tool, run
+from ._telling import several
+from .data import cache_dir, fetched, fetched_folder
 from .errors import ToolchainError
 
 __all__ = [
@@ -50,6 +48,11 @@ __all__ = [
 #: Flags of every extension.
 FLAGS = ("-shared", "-fPIC", "-O2")
 
+# Tools that notebooks need, with the oldest version that is new enough.
+_TOOLS: dict[str, tuple[int, ...]] = {"g++": (), "make": (), "cmake": (3, 26), "ninja": ()}
+_PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "onnx", "onnxruntime", "torch")
+_DEVICES = ("cuda", "rocm", "opencl", "metal", "vulkan")
+
 #: tvm-ffi's source package, the version that the wheel of TVM is pinned to.
 FFI_SOURCE = "apache_tvm_ffi-0.1.14.post1.tar.gz"
 FFI_SHA256 = "8ebd92dc97cdcb22ab494aa252c868ddd6a9b6c89be69188562e0f236652429f"
@@ -71,14 +74,11 @@ def ffi_flags() -> tuple[list[str], list[str]]:
     """
     tool = str(find_tool("tvm-ffi-config").path)
     compile_line, link_line = (
-        run([tool, *options]).output for options in (["--cxxflags"], ["--ldflags", "--libs"])
+        run([tool, *options]).output.strip()
+        for options in (["--cxxflags"], ["--ldflags", "--libs"])
     )
-    return _flags(compile_line), _flags(link_line)
-
-
-def _flags(line: str) -> list[str]:
-    """Split what the tool prints; it quotes nothing, so a space may belong to a folder's name."""
-    return re.split(r"\s+(?=-)", line.strip())
+    # The tool quotes nothing, so a space can belong to the name of a folder.
+    return re.split(r"\s+(?=-)", compile_line), re.split(r"\s+(?=-)", link_line)
 
 
 def build_extension(
@@ -107,14 +107,12 @@ def build_extension(
     -------
     Path
         The shared library. Its folder is named after everything it was made from: contents, flags,
-        compiler, tvm-ffi. It appears in one step, so two processes may build at once. A library
-        that another user owns or can change is not reused but built again.
+        compiler, tvm-ffi. It appears in one step, so two processes may build at once.
 
     Raises
     ------
     ToolchainError
-        If a source or a compiler is missing, the folder cannot be written, another user can
-        change it or a folder above it, or compiling fails.
+        If a source or a compiler is missing, the folder cannot be written, or compiling fails.
     """
     files = [Path(source).resolve() for source in sources]
     if not files:
@@ -165,8 +163,7 @@ def build_with_cmake(
     Raises
     ------
     ToolchainError
-        If a compiler, CMake or Ninja is missing, the folder cannot be written, another user can
-        change it or a folder above it, or building fails.
+        If a compiler, CMake or Ninja is missing, the folder cannot be written, or building fails.
     """
     files = sorted(Path(source).resolve().glob("*"))
     file = name if program else f"{name}.so"
@@ -212,51 +209,28 @@ def _library(
             raise ToolchainError("A source cannot be read.", where=str(source)) from error
         digest.update(f"{source.name} {len(content)} ".encode() + content)
     if folder is None:
-        from .data import cache_dir
-
         folder = cache_dir() / "native"
-    folder = os.path.realpath(folder)  # so that no link can be changed after the check
     tools = hashlib.sha256(repr(told).encode()).hexdigest()[:8]
     return Path(folder) / f"{digest.hexdigest()[:16]}-{tools}" / file
 
 
 @contextlib.contextmanager
 def _written(library: Path) -> Iterator[Path]:
-    """Give a block the file to build, which becomes the library when the block ends."""
+    """Yield the path to build at, which becomes the library when the block ends."""
     try:
-        make_own(library.parent)
-        if library.parent.stat().st_uid == os.geteuid():
-            # Some systems let the group of a new folder write it.
-            library.parent.chmod(library.parent.stat().st_mode & 0o755)
-        if (other := changeable(library.parent)) is not None:
-            raise _not_own(other)
+        library.parent.mkdir(parents=True, exist_ok=True)
+        library.parent.chmod(0o755)  # a new folder can be one that the group may write
+        if library.exists() and not only_own(library):
+            library.unlink()  # `whole` would give the new file the permissions of the old one
         with whole(library) as part:
             yield part
-            if not only_own(library):  # else `whole` would copy its mode
-                library.unlink(missing_ok=True)
-            part.chmod(part.stat().st_mode & 0o755)
+            part.chmod(0o755)
     except OSError as error:
-        made = next(each for each in library.parents if each.exists())
-        refused = error.errno in (errno.EACCES, errno.EPERM)
-        sudo = f" (`sudo chown -R $USER {made}` if sudo made it)" if refused else ""
         raise ToolchainError(
             f"The folder for built libraries cannot be written: {error.strerror}.",
             where=str(library.parent),
-            fix=f"Make {made} writable{sudo}, or set TVMLAB_CACHE to another folder.",
+            fix="Make it writable, or set TVMLAB_CACHE to another folder.",
         ) from error
-
-
-def _not_own(folder: Path) -> ToolchainError:
-    """Return the error about a folder through which another user could change a library."""
-    if folder.stat().st_uid in (os.geteuid(), 0):
-        what, fix = "can be written by other users", f"Run `chmod go-w {folder}`"
-    else:
-        what, fix = "belongs to another user", "Run without sudo if you used it"
-    return ToolchainError(
-        f"A folder that holds built libraries {what}, who could change them.",
-        where=str(folder),
-        fix=f"{fix}, or set TVMLAB_CACHE to a folder of your own.",
-    )
 
 
 def load_extension(path: Path | str) -> Any:
@@ -281,12 +255,6 @@ def load_extension(path: Path | str) -> Any:
     path = Path(path).resolve()
     if not path.is_file():
         raise ToolchainError("There is no such library.", where=str(path), fix="Build it first.")
-    if _is_cut(path):
-        raise ToolchainError(
-            "The library cannot be loaded: its end is missing.",
-            where=str(path),
-            fix="Build it again, or copy it again.",
-        )
     import tvm_ffi
 
     try:
@@ -298,21 +266,6 @@ def load_extension(path: Path | str) -> Any:
             where=str(path),
             fix="Build it again, for this machine and this tvm-ffi.",
         ) from error
-
-
-def _is_cut(path: Path) -> bool:
-    """Tell whether an ELF file is shorter than its header says.
-
-    The system's loader maps such a file and then dies of a bus error, and the process with it. The
-    table of sections is at the end of the files that linkers write.
-    """
-    with path.open("rb") as file:
-        head = file.read(64)
-    if len(head) < 64 or head[:6] != b"\x7fELF\x02\x01":  # not ELF, 64 bits, little-endian
-        return False
-    (offset,) = struct.unpack_from("<Q", head, 40)
-    size, count = struct.unpack_from("<HH", head, 58)
-    return bool(offset + size * count > path.stat().st_size)
 
 
 def tvm_ffi_source() -> Path:
@@ -344,8 +297,7 @@ def unpack(archive: Path | str, folder: Path | str) -> Path:
     Parameters
     ----------
     archive : path
-        A tar file, compressed or not, with one folder at its top. Members that would land outside
-        of it, links and devices are refused.
+        A tar file, compressed or not, with one folder at its top.
     folder : path
         Where the top folder goes.
 
@@ -357,32 +309,67 @@ def unpack(archive: Path | str, folder: Path | str) -> Path:
     Raises
     ------
     ToolchainError
-        If the archive is damaged or refused, has not one top folder, or cannot be written.
+        If the archive is damaged, or the folder cannot be written.
     """
     try:
         with tarfile.open(archive) as tar:
-            members = [member for member in tar.getmembers() if member.name]
-            tops = {Path(member.name).parts[0] for member in members}
-            if len(tops) != 1:
-                raise ToolchainError(
-                    f"A source archive has one folder at its top; this one has {len(tops)} names.",
-                    where=str(archive),
-                )
-            # Python knows how to refuse these since 3.11.4 only, and Debian 12 has 3.11.2.
-            for member in members:
-                path = Path(member.name)
-                if (
-                    path.is_absolute()
-                    or ".." in path.parts
-                    or not (member.isreg() or member.isdir())
-                ):
-                    raise tarfile.TarError(f"{member.name!r} is refused")
-            if hasattr(tarfile, "data_filter"):
-                tar.extractall(folder, members, filter="data")
-            else:
-                tar.extractall(folder, members)
-    except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
+            # Python 3.11.2, which Debian 12 has, knows no filters.
+            tar.extraction_filter = getattr(tarfile, "data_filter", None)
+            top = Path(tar.getnames()[0]).parts[0]
+            tar.extractall(folder)
+    except (OSError, EOFError, IndexError, tarfile.TarError) as error:
         raise ToolchainError(
             f"The archive cannot be unpacked: {error}", where=str(archive), fix="Fetch it again."
         ) from error
-    return Path(folder) / tops.pop()
+    return Path(folder) / top
+
+
+class Machine(dict[str, str]):
+    """A report about a machine, one entry for each property; `print` it for a table."""
+
+    def __str__(self) -> str:
+        """Lay the entries out in two columns."""
+        width = max(map(len, self))
+        return "\n".join(f"{name:<{width}}  {value}" for name, value in self.items())
+
+
+def machine() -> Machine:
+    """Report the processor, the memory, the GPUs, the build tools and the packages.
+
+    Returns
+    -------
+    Machine
+        The report. A missing tool or package is an entry of the report, not an error.
+    """
+    import tvm  # Here and below, because the rest of this module works without TVM.
+
+    from .target import main_memory, physical_cores, system_processor
+
+    cores, memory = physical_cores(), main_memory()
+    gpus = [name for name in _DEVICES if tvm.device(name, 0).exist]
+    return Machine(
+        {
+            "system": f"{platform.system()} {platform.machine()}, "
+            f"Python {platform.python_version()}",
+            "processor": f"{system_processor()}, {several(cores, 'core')}",
+            "memory": "unknown" if memory is None else f"{memory / 2**30:.1f} GiB",
+            "free disk": f"{shutil.disk_usage(tempfile.gettempdir()).free / 2**30:.1f} GiB",
+            "GPU": ", ".join(gpus) or "none that TVM can use",
+            **{name: _tool(name, minimum) for name, minimum in _TOOLS.items()},
+            **{name: _package(name) for name in _PACKAGES},
+        }
+    )
+
+
+def _tool(name: str, minimum: tuple[int, ...]) -> str:
+    try:
+        return ".".join(map(str, find_tool(name, minimum=minimum).version))
+    except ToolchainError as error:
+        return f"{error.what} {error.fix}"
+
+
+def _package(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"

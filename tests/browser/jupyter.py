@@ -57,7 +57,7 @@ class Notebook:
         ]
 
     def figures(self) -> list[Locator]:
-        """Return the pictures under the cells, without those of a choice."""
+        """Return the pictures under the cells."""
         images = ".jp-OutputArea-output:is([data-mime-type^='image/']) :is(img, svg)"
         return self.page.locator(f"{CODE} {images}").all()
 

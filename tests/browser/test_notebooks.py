@@ -1,4 +1,4 @@
-"""Run All in the real JupyterLab: nothing fails, every figure is to be seen, choices answer."""
+"""Run All in the real JupyterLab: nothing fails, and every figure is to be seen."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from choices import CHOICE, answers, picture
 from helpers_lab import running
-from helpers_short import ALL, long
+from helpers_short import ALL
 from jupyter import ERROR, Notebook, empty
-from notebook_form import load, missing_needs, missing_tools
 from watched import watched
+
+from notebooks import load, missing_needs, missing_tools
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator
@@ -72,38 +72,7 @@ def test_run_all(place: str, chromium: Browser, tmp_path: Path, screenshots: Pat
         for number, figure in enumerate(notebook.figures()):
             is_seen(figure)
             figure.screenshot(path=kept / f"figure-{number:02d}.png")
-        choices = page.locator(f".{CHOICE}").all()
-        assert len(choices) == sum(CHOICE in str(cell.outputs) for cell in cells)
-        for number, choice in enumerate(choices):
-            answers(page, choice)
-            choice.screenshot(path=kept / f"choice-{number}.png")
         assert errors == []
-
-
-@long
-def test_a_choice_before_the_notebook_is_trusted(
-    chromium: Browser, tmp_path: Path, screenshots: Path
-) -> None:
-    """JupyterLab takes the style away: one picture is shown, and the others are there to open."""
-    name = "05_match_and_rewrite.ipynb"
-    folder = tmp_path / "workbook" / NOTEBOOKS.name
-    shutil.copytree(NOTEBOOKS, folder, ignore=shutil.ignore_patterns(".*", "build"))
-    (tmp_path / "own").mkdir()
-    with (
-        running(folder.parent, tmp_path / "own") as (_, address),
-        watched(chromium, "desktop") as (page, _),
-    ):
-        Notebook(page, address, folder / name, f"{NOTEBOOKS.name}/{name}")
-        choice = page.locator(f".{CHOICE}")
-        choice.scroll_into_view_if_needed()
-        assert choice.locator("fieldset:visible").count() == 0
-        first = picture(choice)
-        folded = choice.locator("details:not([open])")
-        assert folded.count() > 1
-        choice.locator("details[open] summary").click()
-        folded.nth(1).locator("summary").click()
-        assert picture(choice) != first
-        choice.screenshot(path=screenshots / "jupyterlab" / "untrusted.png")
 
 
 def figures(cell: Any) -> list[str]:

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nbformat import NotebookNode
-from notebook_rules import ROOT
+
+from notebooks import ROOT
 
 SOLUTIONS = ROOT / "notebooks" / "solutions"
 # What a check needs of the cells before, by notebook and exercise: ids of cells, or code (which has

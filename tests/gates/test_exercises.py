@@ -2,47 +2,26 @@
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 
 import pytest
-from exercise_answers import (
-    Answer,
-    Exercise,
-    answered,
-    checks,
-    exercises_of,
-    sections,
-    titles,
-)
-from nbformat import NotebookNode
+from exercise_answers import Exercise, answered, exercises_of, sections, titles
+from helpers_notebooks import PATHS, texts
 from nbformat.v4 import new_code_cell, new_notebook
-from notebook_form import load, missing_needs
-from notebook_rules import Page, exercises, texts
-from notebook_samples import good
 
-from notebooks import execute, find
-
-NOTEBOOKS = sorted(find([]))
+from notebooks import execute, load, missing_needs
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_every_exercise_has_its_answers(path: Path) -> None:
-    page = Page(path, path.read_text(encoding="utf-8"))
-    found = exercises_of(page.nb, path)
-    assert sorted(one.name for one in found) == sorted(exercises(page))
-    assert all(len(one.answers) > 2 for one in found)  # The stub, the right one, and more.
-
-
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_the_exercises_keep_their_form(path: Path) -> None:
     notebook = load(path)
     named = titles(notebook)
     assert len(named) >= 2
     for name in named:
         [cell] = [cell for cell in notebook.cells if cell.id == name]
-        # An import, what the reader replaces, and one call.
+        # An import, the stub that the reader replaces, and one call.
         assert answered(cell.source, "pass").count("check_") == 2, name
+        assert "not yet" in "".join(texts(cell)), name
     text = (path.parent / "solutions" / f"{path.stem}.md").read_text(encoding="utf-8")
     solved = sections(text)
     assert list(solved) == list(named.values())
@@ -89,16 +68,16 @@ def _begins(text: str, start: str) -> bool:
 
 @pytest.fixture(scope="module")
 def verdicts() -> dict[str, Verdict]:
-    notebooks = {path: load(path) for path in NOTEBOOKS}
+    notebooks = {path: load(path) for path in PATHS}
     possible = {
         path.stem: exercises_of(notebook, path)
         for path, notebook in notebooks.items()
         if not missing_needs(notebook)
     }
-    return judged(possible, NOTEBOOKS[0].parent)
+    return judged(possible, PATHS[0].parent)
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_right_answers_are_taken_and_wrong_ones_explained(
     path: Path, verdicts: dict[str, Verdict]
 ) -> None:
@@ -109,115 +88,3 @@ def test_right_answers_are_taken_and_wrong_ones_explained(
     assert not wrongly, f"{path.name}: these checks say the wrong thing: {wrongly}"
     committed = {cell.id: "".join(texts(cell)) for cell in notebook.cells if "outputs" in cell}
     assert stubs == {name: committed[name] for name in titles(notebook)}
-
-
-# The gate itself.
-
-CELL = "from tvmlab.exercises import check_four\n\nanswer = 0\n\ncheck_four(answer)"
-SECTION = """
-## 1. Four
-
-Count.
-
-```python
-answer = 4
-```
-
-```text
-done: four
-```
-
-### Too far
-
-```python
-answer = 5
-```
-
-```text
-not yet: one too many
-```
-"""
-
-
-def test_a_check_that_judges_wrongly_is_found(tmp_path: Path) -> None:
-    def cell(check: str, value: int) -> str:
-        return f"answer = {value}\nprint('done: so' if {check} else 'not yet: less')"
-
-    def tried(name: str, check: str, before: list[str], hint: str) -> Exercise:
-        says = {0: "not yet", 5: f"not yet: {hint}", 4: "done: so"}
-        answers = [Answer(str(value), cell(check, value), text) for value, text in says.items()]
-        return Exercise(name, before, answers)
-
-    found = [
-        tried("four", "answer > 3", [], "less"),
-        tried("five", "answer == limit", ["limit = 5"], "less"),
-        tried("three", "answer == 4", [], "more"),
-        tried("cut", "answer == 4", [], "le"),
-    ]
-    stubs, wrongly = judged({"99_samples": found}, tmp_path)["99_samples"]
-    assert stubs == dict.fromkeys(["four", "five", "three", "cut"], "not yet: less\n")
-    assert wrongly == {
-        "four, 5": "done: so\n",
-        "five, 5": "done: so\n",
-        "five, 4": "not yet: less\n",
-        "three, 5": "not yet: less\n",
-        "cut, 5": "not yet: less\n",
-    }
-
-
-def test_a_file_of_solutions_is_read() -> None:
-    assert sections(SECTION) == {
-        "1. Four": [
-            Answer("the right answer", "answer = 4\n", "done: four"),
-            Answer("Too far", "answer = 5\n", "not yet: one too many"),
-        ]
-    }
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("done: four", "four"),
-        ("not yet: one", "one"),
-        ("```text\nnot yet: one too many\n```", ""),
-        ("```python\nanswer = 5\n```", ""),
-    ],
-)
-def test_an_answer_without_its_check_is_refused(old: str, new: str) -> None:
-    assert old in SECTION
-    with pytest.raises(AssertionError, match=r"Four|Too far"):
-        sections(SECTION.replace(old, new))
-
-
-def test_an_answer_takes_the_place_of_the_stub() -> None:
-    cell = answered(CELL, "\nanswer = 4\n")
-    assert cell == CELL.replace("= 0", "= 4")
-    assert ast.parse(cell)
-
-
-@pytest.mark.parametrize("tail", ["", "answer", "print(answer)", "check_four(answer)\nanswer = 1"])
-def test_a_cell_that_does_not_end_in_its_check_is_refused(tail: str) -> None:
-    with pytest.raises(AssertionError, match="does not call check_four"):
-        answered(CELL.replace("check_four(answer)", tail), "answer = 4")
-
-
-def _notebook(*sources: str) -> NotebookNode:
-    notebook = good()
-    cells = [cell for cell in notebook.cells if cell.id.startswith("exercise-")]
-    for cell, source in zip(cells, sources, strict=True):
-        cell.source = source
-    own = next(cell for cell in notebook.cells if cell.id == "own")
-    own.source += "\n\n**1. Count.** To four.\n\nSo.\n\n**2. Who has five?** Count."
-    return notebook
-
-
-def test_a_check_belongs_to_the_title_above_it() -> None:
-    notebook = _notebook("print(1)", CELL)
-    assert titles(notebook) == {"exercise-five": "2. Who has five?"}
-    assert checks(CELL)
-    assert not checks("print(1)")
-
-
-def test_two_checks_under_one_title_are_refused() -> None:
-    with pytest.raises(AssertionError, match="a second check under '2"):
-        titles(_notebook(CELL, CELL))

@@ -9,14 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers_notebooks import code, copy_notebooks, run_nbval
 from helpers_short import long
 from nbformat.v4 import new_notebook
-from notebook_form import load, missing_needs
-from notebook_rules import ROOT
-from notebook_runs import copy_notebooks, run_nbval
-from notebook_samples import code
 
-from notebooks import execute, offline_environment
+from notebooks import ROOT, execute, load, missing_needs, offline_environment
 
 CLOSED = "network closed by the tests"
 # 192.0.2.0/24 and 2001:db8::/32 are set aside for documentation: no host ever has one.

@@ -1,53 +1,59 @@
-"""The program `tvmlab`: its commands, a module each, over the package's public functions.
+"""The command `tvmlab`: subcommands over the package's public functions.
 
-Exit codes: 0 where it is done, 1 where something is wrong (a line on standard error says what,
-``--verbose`` says the rest), 2 where the command line is, 130 where the user interrupted it.
+The exit codes are 0 for success, 1 for an error (one line on standard error, with a traceback for
+``--verbose``), 2 for a wrong command line, and 130 after an interruption by the user.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import os
-import re
 import sys
-import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .._with_tvm import leave_pytorch_out
-from ..errors import InputError, TvmlabError
-from . import bench, compile, completion, partition, profile, rpc, run, show, tune
-from .advice import for_the_shell
-from .answer import Answer, one_line
-from .parsing import Parser
+from ..errors import TvmlabError
+from . import measure, model, options
 
 __all__ = ["main", "parser"]
 
-COMMANDS = (compile, run, tune, bench, profile, show, partition, rpc, completion)
+COMPLETION = """Print a script with which a shell completes command lines.
+
+In ~/.bashrc or ~/.zshrc:  eval "$(tvmlab completion bash)" """
+COMPLETION_EXAMPLE = """tvmlab completion bash > tvmlab.bash
+tvmlab completion zsh > _tvmlab"""
 
 
 def parser() -> argparse.ArgumentParser:
-    """Make the parser of the whole command line."""
+    """Make the parser of the whole command line.
+
+    Returns
+    -------
+    argparse.ArgumentParser
+        ``parse_args`` of it raises SystemExit for a wrong command line.
+    """
     made = argparse.ArgumentParser(
         "tvmlab",
         description="Compile, run and measure machine-learning models with Apache TVM.",
-        epilog="Each command's --help ends in an example.",
-        formatter_class=_wide,
+        epilog="The --help of each command ends with an example.",
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=20),
         allow_abbrev=False,
     )
     made.add_argument("--version", action=_Version, nargs=0, help="print versions, and exit")
     commands = made.add_subparsers(
-        required=True, metavar="COMMAND", title="commands", parser_class=Parser
+        required=True, metavar="COMMAND", title="commands", parser_class=options.Parser
     )
-    for module in COMMANDS:
-        module.add(commands)
+    model.add(commands)
+    measure.add(commands)
+    completion = options.add_command(
+        commands, "completion", _completion, COMPLETION.rstrip(), COMPLETION_EXAMPLE
+    )
+    completion.add_argument("shell", choices=("bash", "zsh"), metavar="SHELL", help="bash or zsh")
     return made
-
-
-def _wide(prog: str) -> argparse.HelpFormatter:
-    return argparse.HelpFormatter(prog, max_help_position=20)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     arguments : sequence of str, optional
-        What follows the program's name; the process's own if not given.
+        The words after the program's name; those of this process if left out.
 
     Returns
     -------
@@ -66,25 +72,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Raises
     ------
     SystemExit
-        With 2 where the command line is wrong, with 0 after ``--help``.
+        With 2 if the command line is wrong, and with 0 after ``--help``.
     """
-    if sys.stderr is None:  # it was closed: 2>&-
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  (to the end)
-    told = parser().parse_args(arguments)
+    args = parser().parse_args(arguments)
     leave_pytorch_out()
     try:
-        with _interruptions(), _notes(), _only_the_answer(told.json):
-            answer: Answer | None = told.run(told)
+        # With --json, standard output carries the answer alone.
+        output = contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext()
+        with _warnings_as_notes(), output:
+            answer: options.Answer | None = args.run(args)
         if answer is not None:
-            _print(answer.json() if told.json else answer.text)
-    except KeyboardInterrupt as stopped:
-        print(": ".join(["tvmlab: interrupted", *map(str, stopped.args)]), file=sys.stderr)
-        return 130
-    except BrokenPipeError:  # who read the answer, such as `head`, has enough
+            text, data = answer
+            _print(_strict_json(data) if args.json else text)
+    except BrokenPipeError:  # the reader, such as `head`, has enough
         return 1
-    except Exception as error:
-        print(f"tvmlab: {_said(error)}", file=sys.stderr)
-        if told.verbose:
+    except (Exception, KeyboardInterrupt) as error:
+        if _interrupted(error):
+            print("tvmlab: interrupted", file=sys.stderr)
+            return 130
+        print(f"tvmlab: {_one_line(error)}", file=sys.stderr)
+        if args.verbose:
             import traceback
 
             traceback.print_exception(error)
@@ -92,122 +99,83 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _said(error: Exception) -> str:
-    """Say an error in one line: one of ours has all in words, another one is a fault of ours."""
-    if isinstance(error, FileNotFoundError):
-        error = _no_temporary_folder() or error
+def _interrupted(error: BaseException | None) -> bool:
+    """Return whether the cause is Ctrl-C; a library that it stops can raise an error of its own."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
+
+
+def _one_line(error: BaseException) -> str:
+    """Return an error as one line; any error but ours and the system's is a defect of tvmlab."""
     if isinstance(error, TvmlabError):
-        where = f" ({error.where})" if error.where else ""
-        fix = f"; to do: {for_the_shell(error.fix)}" if error.fix else ""
-        # A sentence's full stop stands at its end, and it goes on.
-        what = re.sub(r"(?<!\.)\.$", "", error.what) if where or fix else error.what
-        return one_line(f"{what}{where}{fix}")
-    from .._telling import telling
+        text = error.what
+        if error.where or error.fix:  # the sentence goes on
+            text = text.removesuffix(".")
+        text += f" ({error.where})" if error.where else ""
+        text += f"; to do: {error.fix}" if error.fix else ""
+    elif isinstance(error, OSError):
+        text = str(error)
+    else:
+        from .._telling import telling
 
-    return one_line(
-        f"a fault of its own: {type(error).__name__}: {telling(error)}; to do: --verbose says where"
-    )
+        kind = type(error).__name__
+        text = f"internal error: {kind}: {telling(error)}; to do: --verbose prints the traceback"
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
-def _no_temporary_folder() -> InputError | None:
-    """Ask for the folder that temporary files go to; say in words that none takes them."""
-    import tempfile
+def _strict_json(data: dict[str, Any]) -> str:
+    """Write JSON with null in place of infinity and NaN, which JSON does not have."""
+    import json
 
-    try:
-        tempfile.gettempdir()
-    except FileNotFoundError as error:
-        return InputError(
-            f"temporary files cannot be written: {error.strerror}",
-            fix="let TMPDIR name a folder that you may write to and that has space",
-        )
-    return None
+    text = json.dumps(data, default=float)  # NumPy's numbers
+    return json.dumps(json.loads(text, parse_constant=lambda name: None), indent=1)
 
 
 def _print(text: str) -> None:
-    """Print the answer; signs that the encoding of standard output lacks become escapes."""
-    import io
-
-    if sys.stdout is None:  # >&-
-        raise _unprinted("it is closed")
+    """Print the answer; characters that the encoding lacks become escapes."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         print(text, flush=True)
-    except OSError as error:
-        # Python tries once more to write when it ends, and would complain.
+    except OSError:
+        # Python writes the rest when it ends, and would complain a second time.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(error, BrokenPipeError):
-            raise
-        raise _unprinted(error.strerror) from error
-
-
-def _unprinted(why: str | None) -> InputError:
-    return InputError(
-        f"the answer cannot be printed: {why}",
-        where="standard output",
-        fix="let it go to a file or a program that takes it",
-    )
-
-
-@contextlib.contextmanager
-def _interruptions() -> Iterator[None]:
-    """Raise KeyboardInterrupt after Ctrl-C, whatever a library makes of it meanwhile.
-
-    One that is interrupted while it is imported may fail with an error of its own.
-    """
-    import signal
-
-    interrupted = False
-
-    def interrupt(*signalled: Any) -> None:
-        nonlocal interrupted
-        interrupted = True
-        signal.default_int_handler(*signalled)
-
-    # In a background job the signal is ignored, and only the main thread may say what it does.
-    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    ours = ours and threading.current_thread() is threading.main_thread()
-    if ours:
-        signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield
-    except Exception as error:
-        if interrupted:
-            raise KeyboardInterrupt from error
         raise
-    finally:
-        if ours:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextlib.contextmanager
-def _notes() -> Iterator[None]:
-    """Print warnings as lines, without the place in our code that they come from."""
+def _warnings_as_notes() -> Iterator[None]:
+    """Print warnings as lines, without the place in our code."""
 
     def note(message: Warning | str, *_: Any, **__: Any) -> None:
-        print(f"tvmlab: note: {one_line(str(message))}", file=sys.stderr)
+        print(f"tvmlab: note: {' '.join(str(message).split())}", file=sys.stderr)
 
     with warnings.catch_warnings():
         warnings.showwarning = note  # type: ignore[assignment]
         yield
 
 
-@contextlib.contextmanager
-def _only_the_answer(json: bool) -> Iterator[None]:
-    """Keep everything but the answer away from standard output where a program reads it."""
-    with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
-        yield
+def _completion(args: argparse.Namespace) -> options.Answer:
+    """Generate the script for a shell."""
+    import shtab
+
+    made = parser()
+    commands = next(a for a in made._actions if isinstance(a, argparse._SubParsersAction))
+    for command in commands.choices.values():
+        for action in command._actions:
+            if action.metavar in ("FILE", "MODEL", "PROGRAM"):
+                action.complete = shtab.FILE  # type: ignore[attr-defined]
+    text = shtab.complete(made, args.shell)
+    return text, {"shell": args.shell, "text": text}
 
 
 class _Version(argparse.Action):
-    """Prints versions: found in what is installed, for importing TVM would take seconds."""
+    """Prints the versions of installed packages, because importing TVM would take seconds."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         from importlib.metadata import version
 
         names = ("tvmlab", "apache-tvm", "apache-tvm-ffi", "numpy")
-        try:
-            _print(", ".join(f"{name} {version(name)}" for name in names))
-        except InputError as error:
-            parser.exit(1, f"tvmlab: {_said(error)}\n")
+        print(", ".join(f"{name} {version(name)}" for name in names))
         parser.exit()

@@ -9,7 +9,7 @@ from types import FunctionType
 
 import tvm
 
-from ..relay.dataflow_pattern import DFPattern
+from ..ir.patterns import DFPattern
 from .verdict import NotYet, call, of_type
 
 __all__ = ["LINES", "changed", "difference", "relay_pattern", "with_main"]

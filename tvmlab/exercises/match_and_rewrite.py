@@ -11,7 +11,7 @@ from tvm import relax
 from tvm.relax import dpl
 
 from .. import relay
-from ..relay.dataflow_pattern import DFPattern, DFPatternCallback, is_op, rewrite
+from ..ir.patterns import DFPattern, DFPatternCallback, is_op, rewrite
 from .ir import changed, difference, relay_pattern
 from .verdict import NotYet, asking, exercise
 
@@ -72,7 +72,7 @@ out_dtype="int32")
 @exercise
 def check_pad_stops(
     broken: Callable[[], Any],
-    best: Callable[..., tuple[list[relax.Expr], dict[relax.Expr, str]]],
+    best: Callable[..., tuple[list[relax.Expr], dict[relax.Expr, str], list[str]]],
     padded: tvm.IRModule,
     bare: tvm.IRModule,
 ) -> str:
@@ -83,8 +83,8 @@ def check_pad_stops(
     broken : callable
         Returns the pattern.
     best : callable
-        The notebook's: takes a pattern and a module; returns the expressions of the module, and
-        for those of the pattern's best attempt how far it came.
+        The notebook's function: takes a pattern and a module, and returns the expressions of the
+        module, how far the pattern's best attempt came at each, and why it stopped.
     padded, bare : tvm.IRModule
         The convolution with a pad, and without.
     """

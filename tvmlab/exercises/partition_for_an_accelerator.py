@@ -12,10 +12,10 @@ from tvm import relax
 
 from .. import npu, relay
 from ..errors import TvmlabError
+from ..ir.patterns import DFPattern
 from ..npu.codegen import regions
 from ..npu.isa import Instruction
 from ..npu.patterns import Entry
-from ..relay.dataflow_pattern import DFPattern
 from .arrays import same_values
 from .ir import relay_pattern
 from .verdict import NotYet, asking, exercise, listed

@@ -20,10 +20,10 @@ from tvm.ir import IRModule
 from .._telling import telling
 from ..errors import ModelError, ShapeError, UnsupportedOperatorError
 from ..extras import need
-from ..indices import NormalizeIndices
+from ..ir.indices import NormalizeIndices
+from ..ir.limits import RaiseLimits
 from ..signature import OUTPUT_NAMES
 from . import onnx_pads, qdq, qoperator
-from .limits import RaiseLimits
 from .onnx_values import nodes
 from .shapes import Shapes, resolve
 

@@ -9,7 +9,7 @@ from tvm.ir import IRModule
 
 from .._telling import telling
 from ..errors import ModelError, ShapeError, UnsupportedOperatorError
-from ..indices import NormalizeIndices
+from ..ir.indices import NormalizeIndices
 from ..signature import OUTPUT_NAMES
 from . import pt2e
 from .shapes import Shapes

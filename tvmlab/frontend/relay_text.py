@@ -35,7 +35,8 @@ def import_text(data: bytes, shapes: Shapes | None, *, where: str) -> IRModule:
         Shapes are given.
     """
     need("lark", extra="relay")
-    from ..relay.reader import fromtext
+    from ..ir.text.reader import fromtext
+    from ..qnn import rows  # noqa: F401 (fills the table with the quantized operators)
 
     if shapes:
         raise ShapeError(

@@ -9,7 +9,7 @@ from tvm.ir import IRModule
 
 from ..errors import ModelError, ShapeError, UnsupportedOperatorError
 from ..extras import need
-from ..indices import NormalizeIndices
+from ..ir.indices import NormalizeIndices
 from ..signature import OUTPUT_NAMES
 from .shapes import Shapes
 

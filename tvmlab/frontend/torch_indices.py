@@ -16,8 +16,8 @@ from tvm import relax
 from tvm.relax import op
 
 from ..errors import UnsupportedOperatorError
-from ..indices import not_below_zero
-from ..indices.loops import static
+from ..ir.indices import not_below_zero
+from ..ir.indices.loops import static
 from .pt2e import arguments
 
 __all__ = ["CONVERTERS"]

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from tvm import ir, relax, tirx
 
-from .. import dialect
 from ..errors import InputError
-from ..relay.graph import key
+from ..ir import dialect
+from ..ir.graph import key
 from .checks import Check
 from .config import Config, machine
 from .partition import layout_of

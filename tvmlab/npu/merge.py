@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from tvm import ir, relax
 
-from ..relay.graph import key
+from ..ir.graph import key
 
 __all__ = ["Group", "groups"]
 

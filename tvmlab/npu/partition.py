@@ -8,16 +8,16 @@ from typing import Any
 import tvm
 from tvm import ir, relax
 
-from .. import dialect
 from ..errors import InputError
-from ..relay.dataflow_pattern import to_dpl
-from ..relay.partition.functions import attribute
-from ..relay.transform import (
+from ..ir import dialect
+from ..ir.partition import (
     AnnotateTarget,
     MergeCompilerRegions,
     MergeComposite,
     PartitionGraph,
 )
+from ..ir.partition.functions import attribute
+from ..ir.patterns import to_dpl
 from .config import COMPILER, Config, machine
 from .patterns import Entry, pattern_table
 from .reading import config_of, regions

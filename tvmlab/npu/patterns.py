@@ -13,11 +13,14 @@ from typing import Any
 from tvm import relax
 
 from ..errors import InputError
-from ..relay.dataflow_pattern import DFPattern, is_constant, is_op, wildcard
+from ..ir.patterns import DFPattern, is_constant, is_op, wildcard
+from ..qnn import rows as quantized
 from .checks import Check
 from .config import COMPILER, Config, machine
 
 __all__ = ["Entry", "pattern_table"]
+
+assert quantized, "importing it fills the table with the quantized operators"
 
 Entry = tuple[str, DFPattern, Callable[[relax.Expr], Any]]
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from tvm import ir, relax
 
-from ..relay.graph import key
-from ..relay.partition.functions import attribute
+from ..ir.graph import key
+from ..ir.partition.functions import attribute
 from .config import COMPILER, Config
 from .merge import Group, groups, variables
 

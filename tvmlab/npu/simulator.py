@@ -16,10 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from .. import (
-    dialect,  # noqa: F401  (so that errors keep their classes when they cross TVM)
-    toolchain,
-)
+from .. import toolchain
 from ..errors import InputError, ToolchainError
 from .program import Kind, Program
 

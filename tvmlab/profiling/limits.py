@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from .._bandwidth import peak_bandwidth
-from .._peak import peak_flops
+from .._peak import peak_bandwidth, peak_flops
 from ..errors import InputError
 
 __all__ = ["bandwidth", "peak"]

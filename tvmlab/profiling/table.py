@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .._telling import table
 from ._units import SIZES, TIMES, fitting
 
 if TYPE_CHECKING:
@@ -20,20 +21,12 @@ def text(profile: Profile) -> str:
     time = fitting(profile.seconds, TIMES)
     size = fitting(max(row.bytes for row in profile.rows), SIZES)
     heads = ["output", "calls", time[1], "share", "GFLOP/s", "of peak", size[1], "GB/s", "of mem."]
-    lines = [["function", *heads, *(["cycles"] if cycles else [])]]
-    lines += [
+    rows = [
         [_cut(row.name), *_cells(row, time[0], size[0]), *_cycles(row, cycles)]
         for row in profile.rows
     ]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    laid = [
-        "  ".join(
-            [cells[0].ljust(widths[0])]
-            + [cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True)]
-        ).rstrip()
-        for cells in lines
-    ]
-    return "\n".join([*laid, *_below(profile)])
+    head = ["function", *heads, *(["cycles"] if cycles else [])]
+    return "\n".join([table(head, rows), *_below(profile)])
 
 
 def _cells(row: Row, time: float, size: float) -> list[str]:

@@ -16,7 +16,7 @@ __all__ = ["analysis", "arithmetic", "config", "layout", "legalize", "op", "tran
 
 
 def __getattr__(name: str) -> ModuleType:
-    # These two are written with `tvmlab.relay`, whose operators are in part those of this package.
+    # Imported late: these load the pattern matcher, which `import tvmlab` does without.
     if name in ("analysis", "transform"):
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

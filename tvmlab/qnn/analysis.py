@@ -8,7 +8,7 @@ from typing import NamedTuple
 import tvm
 from tvm import ir, relax
 
-from ..relay.collector import no_collection
+from ..ir.collector import no_collection
 from .transform.demand import leaves, nested
 from .transform.fake_quantization import rounding_of
 from .transform.reading import DEQUANTIZES, QUANTIZES, operator, spoken

@@ -12,10 +12,9 @@ from typing import Any
 
 from tvm import ir, relax
 
-from .. import dialect
 from ..errors import InputError, ShapeError
-from .config import ROUNDINGS, one_of
-from .types import (
+from ..ir import dialect
+from ..ir.types import (
     Tensor,
     broadcast,
     checked_call,
@@ -26,6 +25,7 @@ from .types import (
     view,
     views,
 )
+from .config import ROUNDINGS, one_of
 
 BINARY_OPERANDS = (
     "lhs",

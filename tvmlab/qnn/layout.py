@@ -19,7 +19,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, relax
 
-from .. import dialect
+from ..ir import dialect
 from .elementwise import BINARY, UNARY
 
 __all__ = ["LAYOUTS"]

@@ -10,12 +10,12 @@ from typing import Any
 
 from tvm import ir, relax
 
-from .. import dialect
+from ..ir import dialect
+from ..ir.types import checked_call, result, views
+from ..ir.windows import pooling
 from .config import ROUNDINGS, one_of
 from .elementwise import pairs
 from .scaling import QUANTIZED
-from .types import checked_call, result, views
-from .windows import pooling
 
 POOL_OPERANDS = (
     "data",

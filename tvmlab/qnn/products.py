@@ -12,12 +12,12 @@ from typing import Any
 
 from tvm import ir, relax
 
-from .. import dialect
-from ..errors import ShapeError
+from ..ir import dialect
+from ..ir.products import batch_matmul_shape, dense_shape
+from ..ir.types import Tensor, checked_call, parameter, result, views
+from ..ir.windows import convolution, transposed
+from ..ir.windows import padding as sides
 from .config import one_of
-from .types import Tensor, checked_call, differ, parameter, result, views
-from .windows import convolution, transposed
-from .windows import padding as sides
 
 OPERANDS = (
     "data",
@@ -63,86 +63,12 @@ def _conv2d_transpose_type(types: Sequence[ir.Type], a: dict[str, Any]) -> ir.Ty
     return result(shape, a["out_dtype"], 4)
 
 
-def dense_shape(data: Tensor, weight: Tensor, units: int | None) -> tuple[list[Any] | None, Any]:
-    """Infer the shape of ``data @ weight.T`` and how many units it has.
-
-    Parameters
-    ----------
-    data : Tensor
-        Shape (..., k).
-    weight : Tensor
-        Shape (units, k).
-    units : int, optional
-        The attribute.
-
-    Raises
-    ------
-    ShapeError
-        If the operands do not fit each other, or ``units`` the weight.
-
-    Notes
-    -----
-    Relay's `DenseRel` (src/relay/op/nn/nn.h).
-    """
-    weight.rank(2)
-    if data.ndim == 0:
-        data.rank(1, 2)
-    if differ(data.size(-1), weight.size(1)):
-        raise ShapeError(
-            f"weight has {weight.size(1)} inputs; the data of shape {data.shape} has "
-            f"{data.size(-1)}",
-            where=weight.where,
-        )
-    made = weight.size(0)
-    if units is not None and differ(made, units):
-        raise ShapeError(
-            f"units is {units}; the weight of shape {weight.shape} makes {made}",
-            where=f"{data.call}, attribute units",
-        )
-    made = units if made is None else made
-    known = data.shape is not None and made is not None
-    return [*data.shape[:-1], made] if known and data.shape else None, made
-
-
 def _dense_type(types: Sequence[ir.Type], a: dict[str, Any]) -> ir.Type:
     data, weight, *rest = views("qnn.dense", OPERANDS, types)
     _dtypes("qnn.dense", data, weight, a)
     shape, units = dense_shape(data, weight, a["units"])
     _parameters(rest, units)
     return result(shape, a["out_dtype"], data.ndim)
-
-
-def batch_matmul_shape(x: Tensor, y: Tensor, a: dict[str, Any]) -> list[Any] | None:
-    """Infer the shape of a product of batches of matrices, either transposed if so asked.
-
-    Raises
-    ------
-    ShapeError
-        If the matrices, or the batches (the same size, or 1), do not fit each other.
-
-    Notes
-    -----
-    Relay's `BatchMatmulRel` (src/relay/op/nn/nn.h).
-    """
-    x.rank(3)
-    y.rank(3)
-    if x.shape is None or y.shape is None:
-        return None
-    rows, inner = x.shape[:0:-1] if a["transpose_a"] else x.shape[1:]
-    other, columns = y.shape[:0:-1] if a["transpose_b"] else y.shape[1:]
-    if differ(inner, other):
-        raise ShapeError(
-            f"{x.name} of shape {x.shape} and {y.name} of shape {y.shape} have inner sizes "
-            f"{inner} and {other}",
-            where=y.where,
-        )
-    batches = x.shape[0], y.shape[0]
-    if differ(*batches) and 1 not in batches:
-        raise ShapeError(
-            f"{x.name} has {batches[0]} matrices, {y.name} {batches[1]}", where=y.where
-        )
-    one = isinstance(batches[0], int) and batches[0] == 1
-    return [batches[1] if one else batches[0], rows, columns]
 
 
 def _batch_matmul_type(types: Sequence[ir.Type], a: dict[str, Any]) -> ir.Type:

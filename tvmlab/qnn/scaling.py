@@ -12,9 +12,9 @@ from typing import Any
 
 from tvm import ir, relax
 
-from .. import dialect
+from ..ir import dialect
+from ..ir.types import checked_call, parameter, result, views
 from .config import COMPUTE_DTYPES, QUANTIZE_ROUNDINGS, ROUNDINGS, one_of
-from .types import checked_call, parameter, result, views
 
 QUANTIZED = ("int8", "uint8", "int16", "int32")
 FLOATS = ("float32", "float16")

@@ -10,7 +10,9 @@ import importlib
 import sys
 from typing import TYPE_CHECKING
 
-from . import aliases, analysis, expr, expr_functor, function, gone, op, transform, ty
+from ..ir import gone
+from ..qnn import rows as _  # noqa: F401 (fills the table with the quantized operators)
+from . import aliases, analysis, expr, expr_functor, function, op, transform, ty
 from .expr import (
     Call,
     Constant,
@@ -44,18 +46,11 @@ from .ty import FuncType, TensorType, TupleType, Type, is_dynamic, scalar_type
 if TYPE_CHECKING:
     import typing
 
-    from . import (
-        backend,
-        build_module,
-        dataflow_pattern,
-        frontend,
-        graph_executor,
-        testing,
-    )
+    from ..ir.text.printer import astext
+    from ..ir.text.reader import fromtext
+    from . import backend, build_module, dataflow_pattern, frontend, graph_executor, testing
     from .build_module import build, create_executor, load_module, optimize
     from .graph_executor import GraphModule
-    from .printer import astext
-    from .reader import fromtext
 
 __all__ = [
     "Any",
@@ -122,21 +117,21 @@ aliases.install()
 
 # What is imported when it is asked for, and from where.
 _LATER = {
-    "build": "build_module",
-    "create_executor": "build_module",
-    "load_module": "build_module",
-    "optimize": "build_module",
-    "GraphModule": "graph_executor",
-    "astext": "printer",
-    "fromtext": "reader",
-    "parse": "standin.parser",
-    "parse_expr": "standin.parser",
+    "build": ".build_module",
+    "create_executor": ".build_module",
+    "load_module": ".build_module",
+    "optimize": ".build_module",
+    "GraphModule": ".graph_executor",
+    "astext": "..ir.text.printer",
+    "fromtext": "..ir.text.reader",
+    "parse": ".standin.parser",
+    "parse_expr": ".standin.parser",
     "load_param_dict": "",
     "save_param_dict": "",
 }
 _MODULES = {
     *("backend", "build_module", "dataflow_pattern", "frontend", "graph_executor"),
-    *("printer", "reader", "testing"),
+    "testing",
 }
 
 
@@ -147,7 +142,7 @@ def __getattr__(name: str) -> typing.Any:
 
         return getattr(tvm.runtime, name)
     if name in _LATER:
-        module = importlib.import_module(f"{__name__}.{_LATER[name]}")
+        module = importlib.import_module(_LATER[name], __name__)
         found = getattr(module, name)
     elif name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")

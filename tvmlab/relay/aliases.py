@@ -15,7 +15,7 @@ import tvm
 from tvm import ir, relax
 
 from ..errors import RelayError
-from . import graph
+from ..ir import graph
 
 __all__ = ["install"]
 
@@ -47,7 +47,7 @@ def _astext(
     self: Any, show_meta_data: bool = True, annotate: Any = None, show_info: bool = True
 ) -> str:
     """Print as Relay text; what Relay could not have held, as TVMScript."""
-    from .printer import astext
+    from ..ir.text.printer import astext
 
     try:
         return astext(self, show_meta_data)

@@ -12,9 +12,9 @@ from typing import Any
 from tvm import ir, relax
 
 from ..errors import RelayError
-from . import gone, graph, table
+from ..ir import gone, graph, table
+from ..ir.flatten import flat
 from .expr import as_expr
-from .module import flat
 
 __all__ = [
     "all_vars",

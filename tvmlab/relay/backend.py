@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import RelayError
-from . import gone
+from ..ir import gone
 
 __all__ = ["Executor", "Runtime"]
 

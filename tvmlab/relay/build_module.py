@@ -17,10 +17,11 @@ from ..compiler import compile as compile_module
 from ..compiler import simplify
 from ..errors import CompileError, RelayError
 from ..executable import Executable, load_executable
+from ..ir.module import normalize
 from .backend import Executor, Runtime
 from .expr import Function, as_expr
 from .graph_executor import GraphModule, Session
-from .module import bind_params_by_name, from_expr, normalize
+from .module import bind_params_by_name, from_expr
 from .target import read
 
 __all__ = [

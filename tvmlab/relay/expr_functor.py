@@ -13,9 +13,9 @@ from typing import Any
 from tvm import ir, relax
 
 from ..errors import RelayError
-from . import graph
+from ..ir import graph
+from ..ir.flatten import flat
 from .expr import Call, Function, If, Tuple, TupleGetItem, as_expr
-from .module import flat
 
 __all__ = ["ExprFunctor", "ExprMutator", "ExprVisitor"]
 

@@ -17,11 +17,11 @@ from tvm import ir, relax, tirx
 
 from ..errors import ModelError, RelayError, ShapeError
 from ..extras import need
+from ..ir import gone, graph
+from ..ir.flatten import flat, substitute
+from ..ir.module import normal
 from ..signature import OUTPUT_NAMES
-from . import gone, graph
 from .expr import Function
-from .flatten import flat, substitute
-from .module import normal
 
 __all__ = ["from_onnx", "from_pytorch", "from_tflite"]
 

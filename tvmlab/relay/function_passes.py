@@ -11,7 +11,7 @@ from tvm import ir, relax
 from tvm.ir.transform import Pass, PassContext, module_pass
 
 from ..errors import RelayError
-from .module import normal, normalize
+from ..ir.module import normal, normalize
 
 __all__ = ["each", "function_pass"]
 

@@ -12,7 +12,7 @@ import numpy as np
 from tvm import ir, relax
 from tvm.relax import op
 
-from . import graph, table
+from ..ir import graph, table
 
 __all__ = ["is_call", "one_by_one", "unpacked"]
 

@@ -14,13 +14,13 @@ import numpy as np
 import tvm
 from tvm import ir, relax, tirx
 
-from .._telling import telling
 from ..errors import RelayError
-from . import depth, graph, table
-from .expr import Call, Function, as_expr, const, infer
-from .flatten import flat, substitute
+from ..ir import graph
+from ..ir.flatten import substitute
+from ..ir.module import is_normal, normal, normalize
+from .expr import Function, as_expr, const
 
-__all__ = ["IRModule", "bind", "bind_params_by_name", "flat", "from_expr", "normal", "normalize"]
+__all__ = ["IRModule", "bind", "bind_params_by_name", "from_expr"]
 
 
 class _ModuleKind(type):
@@ -82,206 +82,6 @@ def from_expr(
     return normalize(ir.IRModule({**(functions or {}), str(name): expr}))
 
 
-def normalize(mod: ir.IRModule) -> ir.IRModule:
-    """Turn the graphs in a module's functions into bindings, with all types inferred.
-
-    ``main`` gets the symbol by which TVM knows what may be called from outside; Relay's attribute
-    ``Compiler`` of a function gets Relax's ``Codegen`` beside it, and numbers in attributes become
-    plain, as the reader of the text form has them.
-
-    Parameters
-    ----------
-    mod : tvm.ir.IRModule
-        It is left unchanged.
-
-    Returns
-    -------
-    tvm.ir.IRModule
-        The same module, where every Relax function in it is so already.
-
-    Raises
-    ------
-    RelayError
-        A type cannot be inferred, or a variable is free.
-    """
-    todo = {
-        var: func
-        for var, func in mod.functions.items()
-        if isinstance(func, relax.Function) and (_missing(var, func) or not _is_normal(func))
-    }
-    if not todo:
-        return mod
-    made = mod.clone()
-    callees = {var.name_hint: (var, func) for var, func in mod.functions.items()}
-    for var, func in todo.items():
-        new = func if _is_normal(func) else normal(func, callees)
-        free = [free.name for free in relax.analysis.free_vars(new)]
-        if free:
-            raise RelayError(
-                f"nothing binds {', '.join(map(repr, free))}",
-                where=f"@{var.name_hint} of {', '.join(p.name for p in func.params) or 'nothing'}",
-                fix=f"make {free[0]} a parameter of the function, or a constant",
-            )
-        missing = _missing(var, func)
-        made.update_func(var, new.with_attrs(missing) if missing else new)
-    return made
-
-
-def _missing(var: ir.GlobalVar, func: relax.Function) -> dict[str, Any]:
-    """Find the attributes that Relax wants, and code written for Relay sets otherwise or not."""
-    attrs = dict(func.attrs.items()) if func.attrs else {}
-    missing: dict[str, Any] = {
-        name: int(value) for name, value in attrs.items() if isinstance(value, tirx.IntImm)
-    }
-    if "Compiler" in attrs and "Codegen" not in attrs:
-        missing["Codegen"] = attrs["Compiler"]
-    if var.name_hint == "main" and "global_symbol" not in attrs:
-        missing["global_symbol"] = "main"
-    return missing
-
-
-def _is_normal(func: relax.Function) -> bool:
-    """Say whether a function's calls take variables only, and have types."""
-    result = func.body.body
-    if not isinstance(result, relax.Var) and not (
-        isinstance(result, relax.Tuple) and all(isinstance(one, relax.Var) for one in result)
-    ):
-        return False
-    for block in func.body.blocks:
-        for binding in block.bindings:
-            value = binding.value
-            if isinstance(value, relax.Function):
-                if not _is_normal(value):
-                    return False
-            elif not graph.known(binding.var) or any(
-                isinstance(child, (relax.Call, relax.TupleGetItem, relax.Function))
-                for child in graph.children(value)
-            ):
-                return False
-    return not any(param.ty.is_missing() for param in func.params)
-
-
-def normal(
-    func: relax.Function, callees: Mapping[str, tuple[Any, Any]] | None = None, scopes: int = 1
-) -> Any:
-    """Turn a function's graph into bindings, and the functions' in it.
-
-    Parameters
-    ----------
-    func : tvm.relax.Function
-        A function of a graph or of bindings.
-    callees : mapping of str to (tvm.ir.GlobalVar, function), optional
-        The module's functions, for the types of calls of them.
-    scopes : int
-        How many functions nest here, this one and those around it.
-
-    Returns
-    -------
-    tvm.relax.Function
-
-    Raises
-    ------
-    RelayError
-        A type cannot be inferred, or tuples, functions or branches nest too deep (`depth`).
-    """
-    depth.check_scopes(scopes)
-
-    def change(_: relax.Expr, after: relax.Expr) -> relax.Expr:
-        if isinstance(after, relax.Function) and not _vague(after):
-            return after if _is_normal(after) else normal(after, callees, scopes + 1)
-        if isinstance(after, ir.GlobalVar) and callees and after.name_hint in callees:
-            var, callee = callees[after.name_hint]
-            if var.ty.is_missing():
-                relax.expr._update_type(var, callee.ty)
-            return var
-        vague = (
-            isinstance(after, relax.Call)
-            and isinstance(after.op, relax.Function)
-            and _vague(after.op)
-        )
-        if vague and all(graph.known(arg) for arg in after.args):
-            made = normal(_specialized(after.op, after.args), callees, scopes + 1)
-            return Call(made, after.args)
-        return infer(after)
-
-    attrs = func.attrs
-    try:
-        func = _told(func, callees) if callees and _vague(func) else func
-        body = flat(func.body)
-        depth.check(graph.post_order(body))
-        body = graph.transform(infer(body), change)
-        made = graph.from_graph(list(func.params), body, attrs)
-    except RelayError:
-        raise
-    except Exception as error:  # Relax's inference raises many classes
-        raise RelayError(
-            f"the types in a function cannot be inferred: {telling(error)}",
-            where=f"the function of {', '.join(param.name for param in func.params) or 'nothing'}",
-            fix="give shapes and dtypes to the parameters: relay.var(name, shape=..., dtype=...)",
-        ) from error
-    return made
-
-
-def _told(func: relax.Function, callees: Mapping[str, tuple[Any, Any]]) -> relax.Function:
-    """Give parameters without a type that of the callee's parameter which they are passed for."""
-    wanted: dict[int, ir.Type] = {}
-    for node in graph.post_order(flat(func.body)):
-        if isinstance(node, relax.Call) and isinstance(node.op, ir.GlobalVar):
-            _, callee = callees.get(node.op.name_hint, (None, None))
-            params = callee.params if isinstance(callee, relax.Function) else []
-            wanted |= {
-                graph.key(arg): param.ty
-                for arg, param in zip(node.args, params, strict=False)
-                if not graph.known(arg) and graph.known(param)
-            }
-    if not any(graph.key(param) in wanted for param in func.params):
-        return func
-    params = [relax.Var(one.name, wanted.get(graph.key(one), one.ty)) for one in func.params]
-    body = substitute(flat(func.body), dict(zip(func.params, params, strict=True)))
-    return Function(params, body, attrs=func.attrs)
-
-
-def _vague(func: relax.Function) -> bool:
-    return any(not graph.known(param) for param in func.params)
-
-
-def _specialized(func: relax.Function, args: Any) -> relax.Function:
-    """Give a function's parameters the types of the arguments that it is called with."""
-    params = [relax.Var(param.name, arg.ty) for param, arg in zip(func.params, args, strict=True)]
-    body = substitute(flat(func.body), dict(zip(func.params, params, strict=True)))
-    return Function(params, graph.transform(body, _read_again), attrs=func.attrs)
-
-
-def _read_again(_: relax.Expr, after: relax.Expr) -> relax.Expr:
-    """Make a call as it would have been made, had its operands' types been known."""
-    if not isinstance(after, relax.Call) or not isinstance(after.op, ir.Op):
-        return after
-    found = table.written(after) if graph.known(after) else None
-    if found is None or found[0].relax == after.op.name:
-        return after
-    row, operands, values = found
-    return graph.typed(row.read(operands, values))
-
-
-def specialize(mod: ir.IRModule) -> ir.IRModule:
-    """Give parameters of nested functions that have no type that of what they are called with.
-
-    Relay's type inference, which its reader ran, did so. A function whose parameters all have types
-    stays the same object.
-    """
-    made = mod
-    callees = {var.name_hint: (var, func) for var, func in mod.functions.items()}
-    for var, func in mod.functions.items():
-        if isinstance(func, relax.Function) and any(
-            isinstance(one.value, relax.Function) and _vague(one.value)
-            for block in func.body.blocks
-            for one in block.bindings
-        ):
-            made = mod.clone() if made is mod else made
-            made.update_func(var, normal(func, callees))
-    return made
-
-
 def bind(expr: Any, binds: Mapping[relax.Var, Any]) -> relax.Expr:
     """Put expressions in the place of variables.
 
@@ -308,7 +108,7 @@ def bind(expr: Any, binds: Mapping[relax.Var, Any]) -> relax.Expr:
         body = substitute(expr.body, values, infer=False)
         return relax.Function(params, body, relax.AnyType(), attrs=expr.attrs)
     made = Function(params, substitute(expr.body, values), attrs=expr.attrs)
-    return normal(made) if _is_normal(expr) else made
+    return normal(made) if is_normal(expr) else made
 
 
 def _fits(value: relax.Expr, var: relax.Var) -> bool:

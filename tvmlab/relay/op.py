@@ -17,10 +17,12 @@ import numpy as np
 from tvm import ir, relax, tirx
 
 from ..errors import RelayError, TvmlabError
+from ..ir import gone, operators, table
+from ..ir.inference import infer, typed
+from ..ir.refusals import reason
 from ..qnn.config import requantize_config
-from . import gone, operators, pattern_table, table, weights
-from .expr import TupleWrapper, as_expr, const, infer, typed
-from .refusals import reason
+from . import pattern_table, weights
+from .expr import TupleWrapper, as_expr, const
 
 __all__ = ["function", "get", "namespace"]
 
@@ -228,7 +230,7 @@ def _unknown(name: str) -> RelayError:
     return RelayError(
         f"tvmlab.relay has no operator {name!r}",
         where=f"relay.op.get({name!r})",
-        fix=f"the closest name is {near!r}" if near else "see tvmlab.relay.table.names()",
+        fix=f"the closest name is {near!r}" if near else "see tvmlab.ir.table.names()",
     )
 
 

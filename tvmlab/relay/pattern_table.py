@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from . import gone
+from ..ir import gone
 
 __all__ = ["get_pattern_table", "register_pattern_table"]
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from tvm import ir, relax, tirx
 
-from . import graph, table
-from .graph import key
+from ..ir import graph, table
+from ..ir.graph import key
 
 __all__ = ["fold_backward", "fold_forward"]
 

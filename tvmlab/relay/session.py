@@ -12,8 +12,7 @@ from tvm.runtime.module import BenchmarkResult
 
 from ..errors import InputError, RelayError, TargetError
 from ..signature import Signature
-from ..target import missing_features
-from ..target_text import spelled
+from ..target import missing_features, spelled
 
 __all__ = ["Session", "numpy_dtype"]
 

@@ -8,8 +8,7 @@ from typing import Any
 import tvm
 
 from ..errors import TargetError
-from ..target import as_target
-from ..target_text import parse
+from ..target import as_target, parse
 
 __all__ = ["read"]
 

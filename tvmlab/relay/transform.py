@@ -1,6 +1,6 @@
 """Relay's passes, each over today's.
 
-Every pass first turns graphs into bindings (`tvmlab.relay.module.normalize`), so that it also takes
+Every pass first turns graphs into bindings (`tvmlab.ir.module.normalize`), so that it also takes
 a module that was filled by hand, and keeps Relay's name and optimization level: what
 ``PassContext(opt_level=..., required_pass=..., disabled_pass=...)`` says of it still holds.
 """
@@ -13,14 +13,14 @@ from typing import Any
 from tvm import ir, relax
 from tvm.ir.transform import ModulePass, Pass, PassContext, PassInfo, Sequential, module_pass
 
-from .. import dialect
 from ..batch_norm import FoldBatchNorm
 from ..errors import RelayError
-from . import gone, graph, table
+from ..ir import dialect, gone, graph, table
+from ..ir.flatten import flat
+from ..ir.module import normalize
+from ..ir.partition import AnnotateTarget, MergeCompilerRegions, MergeComposite, PartitionGraph
 from .function_passes import each, function_pass
 from .inference import is_call, one_by_one, unpacked
-from .module import flat, normalize
-from .partition import AnnotateTarget, MergeCompilerRegions, MergeComposite, PartitionGraph
 from .scale_axis import fold_backward, fold_forward
 
 __all__ = [
@@ -95,7 +95,7 @@ def InferType() -> Pass:
 
 def InferTypeLocal(expr: relax.Expr) -> ir.Type:
     """Infer the type of one expression."""
-    from .expr import infer
+    from ..ir.inference import infer
 
     return infer(expr).ty
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tvm import relax
 
-from . import graph
+from ..ir import graph
 from .ty import Any_
 
 Shapes = dict[str, list[Any]]

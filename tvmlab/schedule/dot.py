@@ -15,8 +15,7 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax, te, tirx
 
-from .. import dialect
-from ..qnn import windows
+from ..ir import dialect, windows
 from ..qnn.legalize.filters import Filters
 from ..qnn.legalize.operands import Given
 from ..qnn.legalize.sums import Sums

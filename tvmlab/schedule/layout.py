@@ -11,7 +11,7 @@ from tvm import relax
 from tvm.relax.dpl import is_op, rewrite_call, wildcard
 
 from .._telling import telling
-from ..frontend.limits import RaiseLimits
+from ..ir.limits import RaiseLimits
 from .carried import CarryLayouts, convolves
 
 __all__ = ["channels_last"]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tvm import relax
 from tvm.relax.dpl import is_const, is_op, rewrite_call, wildcard
 
-from .. import dialect
+from ..ir import dialect
 from ..qnn import arithmetic
 
 __all__ = ["Staircases"]

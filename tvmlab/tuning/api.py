@@ -11,12 +11,12 @@ from tvm import tirx
 from tvm.ir import IRModule
 
 from ..errors import TuningError
+from ..records.records import Records
 from .extract import tasks as tasks_of
 from .measure import Measure, Measurer
 from .measuring.local import LocalMeasurer
 from .measuring.remote import RemoteMeasurer
 from .progress import Progress
-from .records.records import Records
 from .report import Report
 from .search.context import check_seed
 from .search.tuners import Tuner, find_tuner

@@ -12,8 +12,8 @@ from tvm import relax, s_tir, tirx
 from tvm.ir import IRModule
 
 from ..compiler import cut, simplify
-from ..entry import with_main
 from ..errors import TuningError
+from ..ir.entry import with_main
 from ..schedule import Layouts, Tile, channels_last, fused_passes, rules
 from ..schedule.apply import SCHEDULED
 from ..schedule.layouts import operators

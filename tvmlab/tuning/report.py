@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import accumulate
 
-from .._telling import several
+from .._telling import several, table
 
 __all__ = ["Report", "TaskReport"]
 
@@ -114,29 +114,21 @@ class Report:
     def __repr__(self) -> str:
         """Draw a table, times in milliseconds."""
         head = ("task", "calls", "rule ms", "tuned ms", "ratio", "GFLOP/s", "trials", "errors")
-        lines = [(*head, "layout")]
-        for task in self.tasks:
-            lines.append(
-                (
-                    task.name if len(task.name) <= 40 else task.name[:37] + "...",
-                    str(task.calls),
-                    _milliseconds(task.rule),
-                    _milliseconds(task.tuned),
-                    f"{task.ratio:.2f}" if task.decided else "-",
-                    f"{task.gflops:.1f}",
-                    str(task.trials),
-                    str(len(task.errors)),
-                    task.layout,
-                )
+        cells = [
+            (
+                task.name if len(task.name) <= 40 else task.name[:37] + "...",
+                task.calls,
+                _milliseconds(task.rule),
+                _milliseconds(task.tuned),
+                f"{task.ratio:.2f}" if task.decided else "-",
+                f"{task.gflops:.1f}",
+                task.trials,
+                len(task.errors),
+                task.layout,
             )
-        widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-        rows = []
-        for line in lines:
-            cells = [line[0].ljust(widths[0])]
-            cells += [
-                cell.rjust(width) for cell, width in zip(line[1:-1], widths[1:-1], strict=True)
-            ]
-            rows.append("  ".join([*cells, line[-1]]).rstrip())
+            for task in self.tasks
+        ]
+        rows = [table((*head, "layout"), cells, left=(0, 8))]
         ratio = self.after / self.before if self.before > 0 else 1.0
         rows.append(
             f"all calls: {self.before * 1e3:.3f} ms before, {self.after * 1e3:.3f} ms after "

@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 from .._telling import several
 from ..errors import TuningError
+from ..records.records import Records
+from ..records.verdict import Verdict
 from .gain import expected_gain, kind_of
 from .measure import Measurer
 from .progress import Progress, make_progress
-from .records.records import Records
-from .records.verdict import Verdict
 from .report import Report, TaskReport
 from .search.search import TaskSearch, measure_rules
 from .search.tuners import Tuner

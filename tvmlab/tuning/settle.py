@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import islice
 from statistics import median
 
+from ..records.verdict import Verdict
 from .measure import Measurer
-from .records.verdict import Verdict
 from .search.known import Known, Met, Tried, met
 from .search.search import TaskSearch
 

@@ -23,7 +23,7 @@ namespace ffi = tvm::ffi;
 using namespace tvmlab::npu;
 
 // Runs `use`; what it refuses becomes tvmlab.errors.SimulationError, in the words that
-// tvmlab.dialect takes apart.
+// tvmlab.ir.dialect takes apart.
 template <typename Use>
 auto Translated(const Use& use) {
   try {

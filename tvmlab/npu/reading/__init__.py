@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from tvm import ir, relax
 
 from ...errors import CompileError
-from ...relay import graph
-from ...relay.partition.functions import attribute
+from ...ir import graph
+from ...ir.partition.functions import attribute
 from ..config import COMPILER, Config
 from ..layers import Layer, Region, Value
 from . import products, sums, windows

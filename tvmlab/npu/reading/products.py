@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ... import dialect
-from ...qnn import checks, windows
+from ...ir import checks, dialect, windows
 from ..layers import Convolution, Sides
 from .found import INPUTS, OUTPUT, Found
 from .scales import (

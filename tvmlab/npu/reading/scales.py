@@ -14,7 +14,8 @@ import numpy.typing as npt
 from tvm import ir, relax, tirx
 
 from ...errors import CompileError
-from ...qnn import checks, config
+from ...ir import checks
+from ...qnn import config
 from ...qnn.reference.fixed_point import fixed_point_multipliers
 from ...qnn.reference.scaling import multiplier
 from ..isa import Rounding

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import ir, relax
 
-from ...qnn import checks
+from ...ir import checks
 from ...qnn.reference import onnx_runtime, tflite
 from ...qnn.reference.scaling import multiplier
 from ..isa import Rounding

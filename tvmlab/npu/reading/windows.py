@@ -7,8 +7,8 @@ from typing import Any
 
 from tvm import ir, relax
 
-from ... import dialect
-from ...qnn import checks, config, windows
+from ...ir import checks, dialect, windows
+from ...qnn import config
 from ...qnn.reference import tflite
 from ...qnn.reference.pooling import averages_once
 from ..isa import PoolKind

@@ -10,7 +10,8 @@ import numpy.typing as npt
 from tvm import relax, te, tirx
 
 from ...errors import InputError
-from .. import arithmetic, checks, config
+from ...ir import checks
+from .. import arithmetic, config
 from ..reference import onnx_runtime, tflite
 from .casts import fenced, half_even, offset, saturate_float, wrapped
 from .fixed_point import INT32, Ends, Multiplication, fits

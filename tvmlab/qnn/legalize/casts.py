@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tvm import te, tirx
 
-from ..checks import limits
+from ...ir.checks import limits
 
 __all__ = [
     "fenced",

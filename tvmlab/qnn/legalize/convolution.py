@@ -11,7 +11,7 @@ from typing import Any
 
 from tvm import relax, te, tirx
 
-from .. import windows
+from ...ir import windows
 from .filters import Filters
 from .operands import Given, Row, call_te, known_shape
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax, te, tirx
 
-from .. import windows
+from ...ir import windows
 from .operands import Given
 from .sums import Sums
 

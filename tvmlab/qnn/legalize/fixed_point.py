@@ -39,7 +39,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm import tirx
 
-from ..checks import limits
+from ...ir.checks import limits
 from ..reference.fixed_point import BITS, fixed_point_multipliers
 from .casts import wrapped
 from .operands import Row

@@ -14,9 +14,8 @@ import numpy.typing as npt
 import tvm
 from tvm import ir, relax, te, tirx
 
-from ... import dialect
 from ...errors import CompileError
-from .. import checks
+from ...ir import checks, dialect
 
 __all__ = ["Given", "Row", "call_te", "constant", "known_shape"]
 
@@ -198,7 +197,7 @@ class Given:
         CompileError
             If it is no constant.
         InputError
-            If it is no scale, see `tvmlab.qnn.checks.scale`.
+            If it is no scale, see `tvmlab.ir.checks.scale`.
         """
         return self.checked_scale(name, self[name], channels, wide)
 
@@ -219,7 +218,7 @@ class Given:
         CompileError
             If it is no constant.
         InputError
-            If it is no value of `dtype`, see `tvmlab.qnn.checks.zero_point`.
+            If it is no value of `dtype`, see `tvmlab.ir.checks.zero_point`.
         """
         return self.checked_zero_point(name, self[name], dtype, channels)
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm import tirx
 
-from ..checks import limits
+from ...ir.checks import limits
 from .casts import saturate_int
 
 __all__ = ["ShortSum"]

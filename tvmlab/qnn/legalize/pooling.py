@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx
 
-from .. import config, windows
-from ..checks import limits
+from ...ir import windows
+from ...ir.checks import limits
+from .. import config
 from ..reference import tflite
 from ..reference.pooling import averages_once
 from .casts import fenced, half_even, saturate_float, saturate_int

@@ -6,7 +6,7 @@ from typing import Any
 
 from tvm import relax, te, tirx
 
-from ..checks import limits
+from ...ir.checks import limits
 from .operands import Given, call_te, known_shape
 from .sums import Sums
 

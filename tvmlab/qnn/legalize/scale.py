@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax, te, tirx
 
+from ...ir.checks import limits
 from .. import config
-from ..checks import limits
 from ..reference.scaling import multiplier
 from .casts import (
     fenced,

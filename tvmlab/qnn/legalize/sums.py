@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..checks import limits
+from ...ir.checks import limits
 from ..reference.bounds import sum_range
 from .operands import Given, Row
 

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax, te, tirx
 
+from ...ir.checks import limits
 from .. import arithmetic, config, op
-from ..checks import limits
 from ..reference.unary import scaled
 from .casts import saturate_int
 from .fixed_point import Multiplication

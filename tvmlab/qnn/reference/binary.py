@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import InputError, ShapeError
-from .. import checks, config
-from ..checks import Array
+from ...ir import checks
+from ...ir.checks import Array
+from .. import config
 from . import onnx_runtime, tflite
 from .fixed_point import fixed_point_multipliers, multiply_tflite
 from .scaling import along, channels, requantize, requantize_or_widen, saturate

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from .. import checks
-from ..checks import Array
+from ...ir import checks
+from ...ir.checks import Array
 
 
 def largest_sum(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import Array
+from ...ir.checks import Array
 
 _EXACT = ((np.float32, 24), (np.float64, 53))
 

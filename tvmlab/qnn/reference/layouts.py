@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
-from ..checks import Array
+from ...ir.checks import Array
 
 
 def transposed(x: Array, layout: str, wanted: str, where: str) -> Array:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..checks import Array
+from ...ir.checks import Array
 
 __all__ = [
     "add",

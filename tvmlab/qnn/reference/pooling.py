@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .. import checks, config, windows
-from ..checks import Array
+from ...ir import checks, windows
+from ...ir.checks import Array
+from .. import config
 from . import onnx_runtime, tflite
 from .layouts import arranged, transposed
 from .scaling import requantize_or_widen, saturate

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import ShapeError
-from .. import checks, windows
-from ..checks import Array
+from ...ir import checks, windows
+from ...ir.checks import Array
 from .exact import exact, matmul
 from .layouts import agree, arranged, transposed
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...errors import InputError
-from ..checks import Array
+from ...ir.checks import Array
 from .fixed_point import BITS, fixed_point_multiplier, fixed_point_multipliers, multiply_tflite
 from .scaling import saturate
 

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import InputError
-from .. import checks, config
-from ..checks import Array
+from ...ir import checks
+from ...ir.checks import Array
+from .. import config
 from .fixed_point import fixed_point_multiplier, multiply_upward
 from .scaling import channels, dequantize, quantize, requantize, requantize_or_widen, saturate
 

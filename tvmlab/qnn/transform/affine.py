@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
-from ... import dialect
+from ...ir import dialect
 from .context import Context
 from .demand import Asked
 from .emit import INT32
@@ -305,9 +305,6 @@ def _integers(twin: Form | None, scale: Array, ndim: int) -> Array | None:
 
 def _biased(ctx: Context, form: Form, whole: Array, ty: Any, var: relax.Var) -> relax.Expr:
     """Bind the addition: Relay's ``nn.bias_add`` where there is one integer a channel."""
-    # Not at the head of the module: Relay's operators import this package's.
-    from ...relay import operators  # noqa: F401 (registers bias_add)
-
     kind, axis = with_dtype(ty, "int32"), channels(whole, whole.ndim)
     shape = sizes(ty)
     count = shape[form.axis] if shape else None

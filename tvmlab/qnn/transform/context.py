@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
-from .. import checks
+from ...ir import checks
 from .demand import Asked
 from .emit import Emitter
 from .form import NARROW, Form, Goal, NoForm, array_of

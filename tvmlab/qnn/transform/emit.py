@@ -11,8 +11,8 @@ import numpy.typing as npt
 import tvm
 from tvm import relax
 
-from ... import dialect
-from .. import arithmetic, checks
+from ...ir import checks, dialect
+from .. import arithmetic
 from .form import NARROW, Form, Goal, NoForm, bits, with_dtype
 
 __all__ = ["INT32", "Emitter"]

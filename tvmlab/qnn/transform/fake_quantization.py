@@ -6,7 +6,7 @@ import tvm
 from tvm import ir, relax
 
 from ...errors import InputError
-from ...relay.collector import no_collection
+from ...ir.collector import no_collection
 from ..config import ROUNDINGS
 from .rewrite import Rewriter
 

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .. import arithmetic, checks
+from ...ir import checks
+from .. import arithmetic
 from .form import Form, Goal
 
 __all__ = ["agreeing", "line"]

@@ -16,7 +16,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from .. import checks
+from ...ir import checks
 
 __all__ = [
     "INFINITY",

@@ -10,7 +10,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from .. import checks
+from ...ir import checks
 from .cuts import limits
 from .emit import Emitter
 from .form import NoForm, with_dtype

@@ -7,7 +7,7 @@ import tvm
 from tvm import ir, relax
 
 from ...errors import InputError
-from ...relay.dataflow_pattern import DFPattern, DFPatternCallback, is_constant, is_op
+from ...ir.patterns import DFPattern, DFPatternCallback, is_constant, is_op
 from .. import arithmetic
 from .rewriting import rewrite_functions
 

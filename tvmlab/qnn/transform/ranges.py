@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from tvm import relax
 
-from .. import checks
+from ...ir import checks
 from .cuts import limits
 from .form import NARROW, Form, NoForm, array_of, sizes
 from .movement import MOVES

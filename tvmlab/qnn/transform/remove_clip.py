@@ -6,9 +6,8 @@ import numpy as np
 import tvm
 from tvm import ir, relax
 
-from ... import dialect
-from ...relay.dataflow_pattern import DFPattern, DFPatternCallback, is_op
-from .. import checks
+from ...ir import checks, dialect
+from ...ir.patterns import DFPattern, DFPatternCallback, is_op
 from .cuts import limits
 from .form import NoForm, array_of
 from .rewriting import rewrite_functions

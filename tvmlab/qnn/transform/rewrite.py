@@ -9,7 +9,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from ... import dialect
+from ...ir import dialect
 from .. import arithmetic
 from .context import Context
 from .demand import Asked, Demands, field_of, leaves, nested

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from tvm import ir, relax
 from tvm_ffi import structural_equal
 
-from ...relay.collector import no_collection
-from ...relay.dataflow_pattern import DFPatternCallback, rewrite
-from ...relay.graph import key
+from ...ir.collector import no_collection
+from ...ir.graph import key
+from ...ir.patterns import DFPatternCallback, rewrite
 from .demand import nested
 from .liveness import Block, live
 

@@ -15,8 +15,9 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from ...ir import gone
 from ...qnn.reference.unary import FUNCTIONS
-from .. import gone, ty
+from .. import ty
 from .checks import TempOpAttr
 
 __all__ = ["Made", "answer", "find", "install"]

@@ -22,8 +22,10 @@ import tvm_ffi
 from tvm import ir, relax
 
 from ... import errors
-from .. import gone, table, transform, ty
-from .. import module as modules_of_relay
+from ...ir import gone, table
+from ...ir.flatten import flat
+from ...ir.module import normal, normalize
+from .. import transform, ty
 from ..analysis import free_vars
 from ..build_module import load_module
 from ..expr import Function
@@ -164,7 +166,7 @@ def widened() -> list[tuple[Any, str, Callable[..., Any]]]:
         return node("ir.DictAttrs" if type_key == "DictAttrs" else type_key, **kwargs)
 
     def make_target(self: Any, spec: Any, host: Any = None, **old: Any) -> None:
-        from ...target_text import parse
+        from ...target import parse
 
         if isinstance(spec, str) and " -" in spec:
             spec = parse(spec)
@@ -236,15 +238,15 @@ def comparable(node: Any, free: bool = False) -> Any:
     """
     try:
         if isinstance(node, ir.IRModule):
-            return modules_of_relay.normalize(node)
+            return normalize(node)
         if isinstance(node, relax.Function):
-            made = modules_of_relay.normal(node)
+            made = normal(node)
             # Relay's main had no symbol.
             return made.without_attr("global_symbol") if _is_main(made) else made
         if isinstance(node, _GRAPHS):
-            whole = modules_of_relay.flat(node)
+            whole = flat(node)
             if free:
-                return modules_of_relay.normal(Function(free_vars(whole), whole))
+                return normal(Function(free_vars(whole), whole))
             return whole
     except errors.RelayError:
         pass

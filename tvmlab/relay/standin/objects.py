@@ -16,9 +16,12 @@ from typing import Any
 from tvm import ir, relax
 
 from ...errors import RelayError
-from .. import graph, module, table, types
-from ..attributes import Attributes
-from ..printer import astext
+from ...ir import graph, table
+from ...ir.attributes import Attributes
+from ...ir.flatten import flat
+from ...ir.text import types
+from ...ir.text.printer import astext
+from .. import module
 
 __all__ = ["install"]
 
@@ -116,14 +119,14 @@ _MOST = 64
 def _body(func: Any, today: Any) -> Any:
     key = graph.key(func)
     if key not in _BODIES:
-        _BODIES[key] = (func, module.flat(today))
+        _BODIES[key] = (func, flat(today))
         if len(_BODIES) > _MOST:
             _BODIES.popitem(last=False)
     return _BODIES[key][1]
 
 
 def _branch(_: Any, today: Any) -> Any:
-    return module.flat(today)
+    return flat(today)
 
 
 def _dtype(_: Any, today: Any) -> Any:

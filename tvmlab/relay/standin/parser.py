@@ -7,9 +7,11 @@ from typing import Any
 from tvm import ir, relax
 
 from ...errors import RelayError
-from .. import graph, op, syntax
-from ..printer import astext
-from ..reader import fromtext as _read
+from ...ir import graph
+from ...ir.text import syntax
+from ...ir.text.printer import astext
+from ...ir.text.reader import fromtext as _read
+from .. import op
 
 __all__ = ["fromtext", "parse", "parse_expr"]
 

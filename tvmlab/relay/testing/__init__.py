@@ -8,9 +8,11 @@ import numpy as np
 import tvm
 from tvm import ir, relax
 
-from .. import gone, transform
+from ...ir import gone
+from ...ir.flatten import flat
+from .. import transform
 from ..expr import as_expr
-from ..module import flat, from_expr
+from ..module import from_expr
 from . import (
     dcgan,
     densenet,

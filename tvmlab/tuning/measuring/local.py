@@ -12,11 +12,15 @@ from typing import Any
 import tvm
 from tvm.ir import IRModule
 
-from ..._abilities import abilities, expect_processor, processor_name
-from ..._machine import _memory
 from ...errors import TargetError
-from ...target import physical_cores
-from ...target_text import spelled
+from ...target import (
+    abilities,
+    expect_processor,
+    main_memory,
+    physical_cores,
+    processor_name,
+    spelled,
+)
 from ..measure import Measure, Outcome
 from .process import KernelError, Process, WorkerLost
 from .worker import SLACK_SECONDS
@@ -167,7 +171,7 @@ class Pool:
 
 def _memory_each(count: int) -> int:
     """Share four fifths of the memory among processes, but give each what tvm and a layer take."""
-    memory = _memory()
+    memory = main_memory()
     return 0 if memory is None else max(_LEAST_MEMORY, memory * 4 // 5 // count)
 
 
@@ -220,7 +224,7 @@ class LocalMeasurer:
         workers: int | None = None,
     ) -> None:
         expect_processor(target)
-        if why := abilities().refusal(target):
+        if why := abilities().why_unsupported(target):
             raise TargetError(
                 f"This machine cannot run what is compiled for the target: {why}.",
                 where=spelled(target),

@@ -13,10 +13,9 @@ from typing import Any
 import tvm
 from tvm.ir import IRModule
 
-from ..._abilities import expect_processor
 from ..._process import compiler, find_tool
 from ...errors import TargetError, ToolchainError, TuningError
-from ...target_text import spelled
+from ...target import expect_processor, spelled
 from ..measure import Measure, Outcome
 from .local import Pool, duel_seconds
 from .process import KernelError, WorkerLost

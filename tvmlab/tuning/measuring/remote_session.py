@@ -14,7 +14,7 @@ from tvm import rpc
 from tvm.error import RPCError, RPCSessionTimeoutError
 from tvm.support import cc
 
-from ..._abilities import FUNCTION, Abilities
+from ...target import ABILITIES, Abilities
 from .kernels import Plan, Shapes, build, fingerprint, in_turn, inputs
 
 __all__ = ["export", "run"]
@@ -82,7 +82,7 @@ def run(
     try:
         session = rpc.connect(*server, session_timeout=session_seconds)
         told = _abilities(session)
-        if told and (why := told.refusal(tvm.target.Target(target))):
+        if told and (why := told.why_unsupported(tvm.target.Target(target))):
             return {"refused": f"{told.cpu}: {why}"}
         found = _measured(session, kernels, plan, rounds)
         return {**found, "cpu": told.cpu if told else ""}
@@ -100,7 +100,7 @@ def run(
 def _abilities(session: Any) -> Abilities | None:
     """Ask a server what it can run; None where it is TVM's own, which does not tell."""
     try:
-        tell = session.get_function(FUNCTION)
+        tell = session.get_function(ABILITIES)
     except AttributeError:
         return None
     return Abilities.read(str(tell()))

@@ -13,11 +13,11 @@ from tvm.ir import IRModule
 
 from ..._telling import telling
 from ...errors import RecordError
+from ...records.result import MOST_SECONDS, Result
+from ...records.traces import as_data, replay
+from ...records.verdict import Verdict
 from ...schedule import finish
 from ..measure import Measurer, Outcome
-from ..records.result import MOST_SECONDS, Result
-from ..records.traces import as_data, replay
-from ..records.verdict import Verdict
 from ..task import Variant
 from .answers import same_answer
 

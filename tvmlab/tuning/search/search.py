@@ -7,15 +7,14 @@ from typing import Any
 
 from tvm import s_tir
 
-from ..._abilities import processor_name
 from ..._telling import several
-from ...target import physical_cores
+from ...records.choosing import fits
+from ...records.records import Records
+from ...records.result import Result, now, target_data
+from ...records.traces import as_data
+from ...records.verdict import Verdict, after
+from ...target import physical_cores, processor_name
 from ..measure import Measurer, Outcome, how
-from ..records.choosing import fits
-from ..records.records import Records
-from ..records.result import Result, now, target_data
-from ..records.traces import as_data
-from ..records.verdict import Verdict, after
 from ..task import Task, Variant
 from .answers import same_answer, tolerances
 from .driver import Driver

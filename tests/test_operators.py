@@ -1,0 +1,50 @@
+"""The operators of a module as a table."""
+
+from __future__ import annotations
+
+from tvm.script import ir as I
+from tvm.script import relax as R
+
+import tvmlab
+from tvmlab.operators import Row, operators
+
+
+@I.ir_module
+class Small:
+    @R.function
+    def other(x: R.Tensor((2, 4), "float32")) -> R.Tensor((2, 4), "float32"):
+        return R.tanh(x)
+
+    @R.function
+    def main(
+        x: R.Tensor((2, "n"), "float32"), w: R.Tensor((3, 4), "float32"), c: R.Tensor((), "bool")
+    ):
+        y = R.matmul(w, R.const([1.0, 2.0, 3.0, 4.0]))
+        both = (x, w)
+        z = both[1]
+        s = R.split(z, 2, axis=1)
+        t = R.concat((s[0], s[1]), axis=1)
+        return (R.add(t, t), y, x)
+
+
+def test_operators() -> None:
+    found = operators(Small)
+    assert found.rows[0] == Row("matmul", 1, 12)
+    assert {row.operator for row in found.rows} == {"matmul", "split", "concat", "add", "tanh"}
+    lines = str(found).splitlines()
+    assert lines[0].split() == ["operator", "calls", "multiply-accumulates", "share"]
+    assert lines[-1].split() == ["all", "5", "12", "100.0%"]
+
+
+def test_operators_of_a_partitioned_network() -> None:
+    from tvmlab import npu
+    from tvmlab.models.resnet8 import resnet8_tflite
+    from tvmlab.qnn.transform import FakeQuantizationToInteger
+
+    mod = FakeQuantizationToInteger()(tvmlab.load(resnet8_tflite()))
+    before, after = (
+        {row.operator: (row.calls, row.macs) for row in operators(each).rows}
+        for each in (mod, npu.partition(mod))
+    )
+    assert before["qnn.conv2d"] == after["qnn.conv2d"]
+    assert sum(macs for _, macs in after.values()) == 12_501_632

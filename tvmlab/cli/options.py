@@ -1,0 +1,247 @@
+"""What the commands share: the form of a command, common options, and loading models."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InputError, ShapeError
+
+if TYPE_CHECKING:
+    from tvm.ir import IRModule
+
+    from ..executable import Executable
+
+    Commands = argparse._SubParsersAction[Any]
+
+Answer = tuple[str, dict[str, Any]]
+"""What a command prints: text for people, and the data for ``--json``."""
+
+Shapes = dict[str, tuple[int | str, ...]]
+"""What ``--input-shapes`` gives: sizes, or names of sizes, for each input."""
+
+NETWORKS = ("digits_resnet", "mobilenet_v2", "resnet18_v2", "resnet50_v2", "resnet8")
+"""Networks of the workbook, by the names of their functions in `tvmlab.models`."""
+
+REPEATS = 10
+"""The default of ``--repeat``."""
+
+KEY = "tvmlab"
+"""The default of ``--rpc-key``."""
+
+# The name of an input can contain spaces and colons; the bracket after the last colon ends it.
+_SHAPE = re.compile(r"([^\s,\[\]][^,\[\]]*?)\s*:\s*\[([^\[\]]*)\]")
+
+
+class Parser(argparse.ArgumentParser):
+    """The parser of one command; for an unknown option it suggests a similar one."""
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse the words of a command, and refuse words that are left over."""
+        found, left = super().parse_known_args(args, namespace)
+        if left:
+            import difflib
+
+            wrong = next((word.partition("=")[0] for word in left if word.startswith("-")), left[0])
+            known = self._option_string_actions
+            hint = "".join(
+                f"; did you mean {x}?" for x in difflib.get_close_matches(wrong, known, 1)
+            )
+            if re.match("-[a-z]{2}", wrong) and "--target" in known:
+                hint = '; quote a target that has spaces: --target "llvm -mcpu=x86-64-v3"'
+            self.error(f"unrecognized argument {wrong}{hint}")
+        return found, left
+
+
+def add_command(
+    commands: Commands,
+    name: str,
+    run: Callable[[argparse.Namespace], Answer | None],
+    about: str,
+    example: str,
+    *,
+    answers: bool = True,
+) -> argparse.ArgumentParser:
+    """Add a command with ``--verbose`` and, if it ends with an answer, ``--json``."""
+    lines = "\n".join(f"  {line}" for line in example.splitlines())
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=about.partition("\n")[0].rstrip("."),
+        description=about,
+        epilog=f"example:\n{lines}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    if answers:
+        parser.add_argument("--json", action="store_true", help="print the answer as JSON")
+    parser.add_argument(
+        "-v", "--verbose", action="store_true", help="print the traceback of an error"
+    )
+    parser.set_defaults(run=run, json=False)
+    return parser
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Add ``MODEL`` and ``--input-shapes``."""
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        help="a file (ONNX, TensorFlow Lite, Relay text), or a network of the workbook: "
+        + ", ".join(NETWORKS),
+    )
+    _add_shapes(parser)
+
+
+def add_program(parser: argparse.ArgumentParser, nargs: str | None = None) -> None:
+    """Add ``PROGRAM``, a package or a model, and ``--input-shapes``."""
+    parser.add_argument(
+        "program",
+        metavar="PROGRAM",
+        nargs=nargs,
+        help="a package that `tvmlab compile` wrote, or a model, which is compiled first; "
+        "a package is code, so load only what you trust",
+    )
+    _add_shapes(parser)
+
+
+def _add_shapes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--input-shapes",
+        type=_shapes,
+        metavar="SHAPES",
+        help='of inputs that the model leaves open: "data:[1,3,224,224] mask:[n,77]", where a '
+        "name is a size that is only known at run time",
+    )
+
+
+def add_target(parser: argparse.ArgumentParser) -> None:
+    """Add ``--target``."""
+    parser.add_argument(
+        "--target",
+        metavar="TARGET",
+        help='such as "llvm -mcpu=x86-64-v3 -num-cores=4", JSON, or "npu, llvm" for the '
+        "accelerator and a CPU (default: this machine)",
+    )
+
+
+def add_repeat(parser: argparse.ArgumentParser, default: int | None = REPEATS) -> None:
+    """Add ``--repeat``."""
+    parser.add_argument(
+        "--repeat",
+        type=whole_number,
+        default=default,
+        metavar="N",
+        help=f"samples to take ({REPEATS})",
+    )
+
+
+def whole_number(text: str) -> int:
+    """Read a whole number from 1 on."""
+    if text.isdecimal() and int(text) > 0:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+
+
+def _shapes(text: str) -> Shapes:
+    """Read ``"data:[1,3,224,224] mask:[n,77]"``."""
+    found = _SHAPE.findall(text)
+    if not found or _SHAPE.sub("", text).strip(" ,"):
+        raise argparse.ArgumentTypeError(f"cannot read {text!r}; write NAME:[1,3,224,224]")
+    split = {name: sizes.replace(",", " ").split() for name, sizes in found}
+    return {
+        name: tuple(int(size) if size.lstrip("-").isdecimal() else size for size in sizes)
+        for name, sizes in split.items()
+    }
+
+
+def need(args: argparse.Namespace, option: str, *others: str) -> None:
+    """Refuse an option that has no effect without one of the others."""
+    names = ["--" + name.replace("_", "-") for name in (option, *others)]
+    if getattr(args, option) is not None and not any(getattr(args, name) for name in others):
+        raise InputError(
+            f"{names[0]} has no effect without {' or '.join(names[1:])}",
+            fix=f"add {names[1]}, or leave {names[0]} out",
+        )
+
+
+def check_files(reads: Iterable[str | None], writes: Iterable[str | None]) -> None:
+    """Refuse a missing input, an output that replaces an input, and a missing output folder."""
+    inputs = [path for path in reads if path and not _is_network(path)]
+    for path in inputs:
+        if not os.path.exists(path):
+            raise InputError(
+                "there is no such file",
+                where=path,
+                fix=f"check the path; the networks of the workbook are {', '.join(NETWORKS)}",
+            )
+    for path in filter(None, writes):
+        if os.path.exists(path) and any(os.path.samefile(path, other) for other in inputs):
+            raise InputError(
+                "the output would replace an input", where=path, fix="write to another file"
+            )
+        if not os.path.isdir(os.path.dirname(path) or os.curdir):
+            raise InputError(
+                "there is no folder for the output", where=path, fix="make the folder first"
+            )
+
+
+def _is_network(name: str) -> bool:
+    """Return whether a name is that of a network; a file of the same name takes precedence."""
+    return name in NETWORKS and not os.path.exists(name)
+
+
+def is_package(name: str) -> bool:
+    """Return whether a name is that of a package rather than of a model."""
+    from .. import package
+
+    return name.endswith(".tar") or package.is_package(name)
+
+
+def load_model(name: str, shapes: Shapes | None = None) -> IRModule:
+    """Import a model; the error for open shapes says how to write ``--input-shapes``."""
+    from .. import load, models
+
+    model: Any = name
+    if name == "resnet8" and _is_network(name):
+        from ..models.resnet8 import resnet8_tflite
+
+        model = resnet8_tflite()
+    elif _is_network(name):
+        model = getattr(models, name)()
+    try:
+        return load(model, shapes=shapes)
+    except ShapeError as error:
+        if error.shapes is not None:
+            named = (f"{key}:[{','.join(map(str, dims))}]" for key, dims in error.shapes.items())
+            error.fix = (
+                f'pass --input-shapes "{" ".join(named)}", with a number in place of each name '
+                "whose size you know"
+            )
+        raise
+
+
+def load_program(name: str, shapes: Shapes | None) -> Executable:
+    """Load a package, or import and compile a model for this machine."""
+    from .. import compile, load_executable
+
+    if not is_package(name):
+        return compile(load_model(name, shapes))
+    if shapes:
+        raise InputError(
+            "a package has the input shapes that it was compiled for",
+            where=name,
+            fix="leave --input-shapes out",
+        )
+    return load_executable(name)
+
+
+def to_integers(mod: IRModule) -> IRModule:
+    """Turn a quantized model's floating-point operators into integer ones."""
+    from ..qnn.transform import FakeQuantizationToInteger
+
+    return FakeQuantizationToInteger()(mod)  # type: ignore[operator]

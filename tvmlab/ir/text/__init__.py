@@ -1,0 +1,1 @@
+"""Relay's text, read and printed."""

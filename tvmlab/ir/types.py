@@ -1,0 +1,277 @@
+"""What is known of a call's operands, and what they have to be.
+
+A type in Relax may be known in part: a dtype without a shape, a shape with unknown sizes. Then the
+checks here let pass what they cannot know, as Relay's type relations wait for what is incomplete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import ir, relax, sym, tirx
+
+from ..errors import InputError, ShapeError
+from . import checks, dialect
+
+_ANALYZER = sym.Analyzer()
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """What is known of an operand.
+
+    Attributes
+    ----------
+    call, name : str
+        The operator and the operand, for errors.
+    shape : list of (int or PrimExpr), or None
+        The sizes; None where they are unknown.
+    ndim : int
+        How many there are; -1 where that is unknown.
+    dtype : str
+        Empty where it is unknown.
+    """
+
+    call: str
+    name: str
+    shape: list[Any] | None
+    ndim: int
+    dtype: str
+
+    @property
+    def where(self) -> str:
+        """The place to name in an error."""
+        return f"{self.call}, operand {self.name}"
+
+    def rank(self, *allowed: int) -> None:
+        """Insist on a number of dimensions, where it is known.
+
+        Raises
+        ------
+        ShapeError
+            If it is another one.
+        """
+        if self.ndim >= 0 and self.ndim not in allowed:
+            wanted = " or ".join(str(n) for n in allowed)
+            raise ShapeError(
+                f"{self.name} has {self.ndim} dimensions; {self.call} takes {wanted}",
+                where=self.where,
+            )
+
+    def holds(self, dtypes: Collection[str]) -> None:
+        """Insist on one of some dtypes, where it is known.
+
+        Raises
+        ------
+        InputError
+            If it is another one.
+        """
+        if self.dtype and self.dtype not in dtypes:
+            raise InputError(
+                f"{self.name} has dtype {self.dtype}; {self.call} takes {', '.join(dtypes)}",
+                where=self.where,
+            )
+
+    def axis(self, axis: int) -> int:
+        """Count an axis from the front, where the number of dimensions is known.
+
+        Raises
+        ------
+        ShapeError
+            If there is no such axis.
+        """
+        if self.ndim < 0:
+            return axis
+        count = max(self.ndim, 1)  # a scalar has one channel
+        if not -count <= axis < count:
+            raise ShapeError(
+                f"axis {axis} is out of range: {self.name} has {self.ndim} dimensions",
+                where=self.where,
+            )
+        return axis % count
+
+    def size(self, axis: int) -> Any:
+        """Give the size along an axis (counted as in `axis`), None where it is unknown."""
+        axis = self.axis(axis)
+        return None if self.shape is None or not self.shape else self.shape[axis]
+
+
+def view(call: str, name: str, ty: ir.Type | None) -> Tensor:
+    """Look at an operand's type.
+
+    Raises
+    ------
+    InputError
+        If it is no tensor: a tuple, a function, a shape.
+    """
+    if isinstance(ty, relax.TensorType):
+        shape = ty.shape
+        known = isinstance(shape, relax.ShapeExpr)
+        sizes = [plain(size) for size in shape.values] if known else None
+        return Tensor(call, name, sizes, int(ty.ndim), str(ty.dtype) if ty.dtype else "")
+    if ty is None or type(ty) is ir.Type or isinstance(ty, relax.ObjectType):
+        return Tensor(call, name, None, -1, "")
+    raise InputError(f"{name} is no tensor: {ty}", where=f"{call}, operand {name}")
+
+
+def views(call: str, names: Collection[str], types: Collection[ir.Type]) -> list[Tensor]:
+    """Look at several operands' types."""
+    return [view(call, name, ty) for name, ty in zip(names, types, strict=True)]
+
+
+def plain(size: Any) -> Any:
+    """Turn a constant size into an int, and simplify another one."""
+    if isinstance(size, int):
+        return size
+    simple = size if isinstance(size, tirx.IntImm) else _ANALYZER.simplify(size)
+    return int(simple.value) if isinstance(simple, tirx.IntImm) else simple
+
+
+def differ(a: Any, b: Any) -> bool:
+    """Say whether two sizes cannot be the same: both are known numbers, and differ."""
+    return isinstance(a, int) and isinstance(b, int) and a != b
+
+
+def result(shape: list[Any] | None, dtype: str, ndim: int = -1) -> relax.TensorType:
+    """Make a result's type from what is known of it."""
+    if shape is None:
+        return relax.TensorType(dtype=dtype, ndim=ndim)
+    return relax.TensorType([plain(size) for size in shape], dtype)
+
+
+def parameter(
+    operand: Tensor, dtype: str | Collection[str], channels: Any = 1, axis: int | None = None
+) -> None:
+    """Insist on a scale or zero point: a scalar, or one for each channel.
+
+    Parameters
+    ----------
+    operand : Tensor
+        The scale or zero point.
+    dtype : str or collection of str
+        Its dtype, or those allowed: ``"float32"`` for scales, ``"int32"`` for zero points.
+    channels : int or PrimExpr or None
+        How many channels there are, None where that is unknown; 1 insists on a scalar.
+    axis : int, optional
+        Where the channels lie, if the call says so, for errors.
+
+    Raises
+    ------
+    InputError
+        If the dtype is another.
+    ShapeError
+        If it has more than one dimension, or another length.
+
+    Notes
+    -----
+    Relay's `AssignType` and `IsScalarType` (src/relay/qnn/utils.h).
+    """
+    operand.holds((dtype,) if isinstance(dtype, str) else dtype)
+    operand.rank(0, 1)
+    length = operand.size(0)
+    if length is not None and length != 1 and differ(length, channels):
+        along = "" if axis is None else f" along axis {axis}"
+        wanted = f"there are {channels} channels{along}"
+        wanted = "a scalar is needed" if channels == 1 and axis is None else wanted
+        raise ShapeError(
+            f"{operand.name} has {length} values; {wanted}",
+            where=operand.where,
+            fix="give a scalar, or one value for each channel where channels may differ"
+            + ("" if axis is None else "; the axis is an argument of the call"),
+        )
+
+
+def broadcast(a: Tensor, b: Tensor) -> list[Any] | None:
+    """Broadcast two shapes as NumPy does; None where one is unknown.
+
+    Raises
+    ------
+    ShapeError
+        If two sizes differ and neither is 1.
+    """
+    if a.shape is None or b.shape is None:
+        return None
+    short, long = sorted((a.shape, b.shape), key=len)
+    sizes = []
+    for x, y in zip([1] * (len(long) - len(short)) + short, long, strict=True):
+        if differ(x, y) and 1 not in (x, y):
+            raise ShapeError(
+                f"{a.name} of shape {a.shape} and {b.name} of shape {b.shape} do not broadcast",
+                where=b.where,
+            )
+        # A symbolic size beside a number other than 1 has to be that number.
+        first = x if isinstance(x, int) else y
+        last = y if first is x else x
+        sizes.append(last if isinstance(first, int) and first == 1 else first)
+    return sizes
+
+
+def expression(call: str, name: str, value: Any) -> relax.Expr:
+    """Insist on an expression as an operand.
+
+    Raises
+    ------
+    InputError
+        If it is something else, such as a number.
+    """
+    if isinstance(value, relax.Expr):
+        return value
+    fix = "give a variable or a constant"
+    if isinstance(value, (int, float)):
+        fix = f"give tvm.relax.const({value}, {'int32' if 'zero_point' in name else 'float32'!r})"
+    raise InputError(
+        f"{name} is of class {type(value).__name__}, not an expression",
+        where=f"{call}, operand {name}",
+        fix=fix,
+    )
+
+
+def checked_call(name: str, operands: Sequence[Any], attributes: dict[str, Any]) -> relax.Call:
+    """Make a typed call of a quantized operator, and look at its constants.
+
+    Parameters
+    ----------
+    name : str
+        As ``"relax.qnn.requantize"``.
+    operands : sequence of tvm.relax.Expr
+        The operands in order.
+    attributes : dict
+        The operator's attributes.
+
+    Returns
+    -------
+    tvm.relax.Call
+        The call.
+
+    Raises
+    ------
+    InputError, ShapeError
+        If an operand is no expression, its type does not fit, or it is a constant scale or zero
+        point that none can be; they name the operand.
+    """
+    short = name.removeprefix("relax.")
+    names = [str(argument.name) for argument in ir.Op.get(name).arguments]
+    given = [
+        expression(short, operand, value) for operand, value in zip(names, operands, strict=True)
+    ]
+    made = dialect.typed_call(name, given, attributes)
+    for operand, value in zip(names, given, strict=True):
+        if not isinstance(value, ir.GenericConst):
+            continue
+        if operand.endswith("scale"):
+            checks.scale(value.value.numpy(), short, operand, None, wide=True)
+        elif operand.endswith("zero_point"):
+            # Whose zero point it is: the result's, the second operand's or the first's.
+            owner = operand.removesuffix("zero_point").removesuffix("_")
+            tensor = given[1] if owner in ("kernel", "weight", "rhs", "y") else given[0]
+            dtype = _dtype(made if owner == "output" else tensor)
+            checks.zero_point(value.value.numpy(), short, operand, dtype or "int32", None)
+    return made
+
+
+def _dtype(value: relax.Expr) -> str:
+    """Give a tensor's dtype, "" where it is unknown."""
+    ty = value.ty
+    return str(ty.dtype) if isinstance(ty, relax.TensorType) and ty.dtype else ""

@@ -1,0 +1,102 @@
+"""From records to schedules: what `tvmlab.compile` asks when it is given some."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+
+import tvm
+from tvm import s_tir, tirx
+from tvm.ir import IRModule
+
+from .._telling import several
+from ..errors import RecordError
+from .records import Records
+from .traces import replay
+from .workloads import workload_id
+
+__all__ = ["Recorded", "recorded"]
+
+
+class Recorded:
+    """What a file of records holds for one target: a `tvmlab.schedule.Tuned`.
+
+    Parameters
+    ----------
+    records : Records
+        The records.
+    target : tvm.target.Target
+        Whose results are taken.
+    """
+
+    def __init__(self, records: Records, target: tvm.target.Target) -> None:
+        self._records, self._target = records, target
+        self._knew = False
+
+    def layout(self, func: tirx.PrimFunc) -> str | None:
+        """Give the layout that was decided on for a function's operator; None where none was."""
+        verdict = self._records.verdict(workload_id(func), self._target)
+        return None if verdict is None else verdict.layout
+
+    def schedule(self, func: tirx.PrimFunc) -> s_tir.Schedule | None:
+        """Schedule a function as was decided; None where the rule is to stay."""
+        found = self._records.best(workload_id(func), self._target)
+        if found is None:
+            return None
+        self._knew = True
+        if found.trace is None:
+            return None
+        try:
+            return replay(IRModule({"main": func}), found.trace)
+        except RecordError as error:
+            warnings.warn(
+                f"{self._records.path}: the schedule of {found.task} is left out: {error.what}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return None
+
+    def done(self) -> None:
+        """Warn where the records knew none of the functions."""
+        records = self._records
+        if records.mixed or self._knew:
+            return
+        if len(records) and not records.verdicts:
+            said = (
+                f"holds {several(len(records), 'measurement')}, and nothing was decided yet: "
+                "call tvmlab.tune again, with trials=1 to decide about what there is"
+            )
+        else:
+            said = "knows none of the functions of this module: it was made for another one"
+        warnings.warn(f"{records.path} {said}", RuntimeWarning, stacklevel=2)
+
+
+def recorded(records: Records | str | os.PathLike[str], target: tvm.target.Target) -> Recorded:
+    """Find the records for a compilation.
+
+    Parameters
+    ----------
+    records : Records or path
+        A file of the user's.
+    target : tvm.target.Target
+        What is compiled for.
+
+    Returns
+    -------
+    Recorded
+
+    Raises
+    ------
+    RecordError
+        The file is missing, cannot be read, or holds nothing for this target.
+    """
+    if not isinstance(records, Records):
+        if isinstance(records, str | os.PathLike) and not Path(records).exists():
+            raise RecordError(
+                "there is no such file of tuning records",
+                where=os.fspath(records),
+                fix="tvmlab.tune(..., records=...) makes it",
+            )
+        records = Records(records)
+    return Recorded(records, target)
