@@ -11,9 +11,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from helpers_cli import Program
-from helpers_profiling import BANDWIDTH, PEAK
-from helpers_short import ALL
+from tests.cli.program import Program
+from tests.runtime.limits import BANDWIDTH, PEAK
+from tests.short import ALL
 from hypothesis import settings
 
 # No example is failed for being slow. In `make test` the examples are the same in every run.
@@ -23,7 +23,7 @@ settings.load_profile("tvmlab")
 
 @pytest.hookimpl(tryfirst=True)  # before Hypothesis reads its option
 def pytest_configure(config: pytest.Config) -> None:
-    """In `make test-all` let Hypothesis and `helpers_short.fresh` draw from one new seed."""
+    """In `make test-all` let Hypothesis and `tests.short.fresh` draw from one new seed."""
     if ALL:
         seed = config.option.hypothesis_seed or os.environ.get("TVMLAB_TEST_SEED")
         config.option.hypothesis_seed = seed or str(secrets.randbelow(2**31))

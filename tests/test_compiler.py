@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from helpers_models import array, convolutional, dense, plainly, said
+from tests.oracles.models import array, convolutional, dense, plainly, said
 from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R

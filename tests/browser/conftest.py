@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from helpers_short import absent
+from tests.short import absent
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from helpers_lab import running
-from helpers_short import ALL
-from jupyter import ERROR, Notebook, empty
-from watched import watched
+from tests.scripts.lab import running
+from tests.short import ALL
+from tests.browser.jupyter import ERROR, Notebook, empty
+from tests.browser.watched import watched
 
 from notebooks import load, missing_needs, missing_tools
 

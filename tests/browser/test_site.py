@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from helpers_short import ALL, absent
-from watched import SIZES, watched
+from tests.short import ALL, absent
+from tests.browser.watched import SIZES, watched
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

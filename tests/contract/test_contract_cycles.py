@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from contract_networks import INT8, network
-from helpers_short import long
+from tests.contract.networks import INT8, network
+from tests.short import long
 
 from tvmlab import npu
 

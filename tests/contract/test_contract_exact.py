@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import helpers_qnn_golden as golden
+from tests.oracles import golden
 import numpy as np
 import onnxruntime
 import pytest
-from contract_networks import network
-from helpers_models import real_model
-from helpers_npu_networks import integers_out
-from helpers_qnn_onnx import DrawnOnnx, exact_products, x86
-from helpers_qnn_peers import noise, structured
+from tests.contract.networks import network
+from tests.oracles.models import real_model
+from tests.npu.networks import integers_out
+from tests.oracles.onnx_qnn import DrawnOnnx, exact_products, x86
+from tests.oracles.peers import noise, structured
 
 import tvmlab
 from tvmlab import models, npu
@@ -28,7 +28,7 @@ from tvmlab.qnn.transform import FakeQuantizationToInteger
 
 def test_resnet8_s_logits_have_litert_s_bits() -> None:
     pytest.importorskip("ai_edge_litert", reason="ai_edge_litert is not installed")
-    from helpers_litert import Litert, read
+    from tests.oracles.litert import Litert, read
 
     content = resnet8_tflite()
     *_, logits, softmax = read(content)[1]
@@ -45,7 +45,7 @@ def test_resnet8_s_logits_have_litert_s_bits() -> None:
 
 def test_the_trained_resnet8_has_litert_s_bits_layer_by_layer() -> None:
     pytest.importorskip("ai_edge_litert", reason="ai_edge_litert is not installed")
-    from helpers_qnn_judges import LitertJudge, layer_by_layer
+    from tests.oracles.judges import LitertJudge, layer_by_layer
 
     content = real_model("resnet8_int8.tflite")
     inputs = [*noise(3), *structured(5)]

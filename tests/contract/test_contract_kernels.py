@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import tvm
 import tvm_ffi
-from contract_networks import FLOAT, INT8, network
-from helpers_short import long
+from tests.contract.networks import FLOAT, INT8, network
+from tests.short import long
 
 from tvmlab.compiler import simplify
 from tvmlab.schedule import schedule_passes

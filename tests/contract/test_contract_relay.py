@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from contract_networks import TEXTS, network
+from tests.contract.networks import TEXTS, network
 
 from tvmlab import relay
 

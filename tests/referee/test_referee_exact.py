@@ -7,17 +7,17 @@ import random
 from collections.abc import Callable
 from typing import Literal
 
-import helpers_qnn_golden as golden
+from tests.oracles import golden
 import numpy as np
 import onnx
 import pytest
-from helpers_models import real_model
-from helpers_qnn_cut import exposed
-from helpers_qnn_graphs import Drawn
-from helpers_qnn_judges import LitertJudge, OnnxJudge, layer_by_layer
-from helpers_qnn_peers import noise, pictures, structured
-from helpers_qnn_run import run
-from helpers_short import beside
+from tests.oracles.models import real_model
+from tests.qnn.cut import exposed
+from tests.qnn.graphs import Drawn
+from tests.oracles.judges import LitertJudge, OnnxJudge, layer_by_layer
+from tests.oracles.peers import noise, pictures, structured
+from tests.qnn.run import run
+from tests.short import beside
 
 import tvmlab
 from tvmlab import bench, models

@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import helpers_npu_graphs as graphs
-import helpers_npu_networks as networks
+from tests.npu import graphs
+from tests.npu import networks
 import numpy as np
 import pytest
 import tvm
-from helpers_models import as_tuple
-from helpers_qnn_peers import FORMS, noise, pictures
+from tests.oracles.models import as_tuple
+from tests.oracles.peers import FORMS, noise, pictures
 
 import tvmlab
 from tvmlab import models, npu

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from helpers_npu_graphs import chain
-from helpers_qnn_graphs import Network, scale, zero
+from tests.npu.graphs import chain
+from tests.qnn.graphs import Network, scale, zero
 from tvm import relax
 from tvm.relax import op
 

@@ -1,0 +1,244 @@
+"""`tvmlab compile`, `run`, `show` and `partition` do what the package's functions do."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from tests.cli.program import Program
+from tests.oracles.models import model, node
+from tests.runtime.servers import KEY, farm, server
+
+import tvmlab
+from tvmlab import models
+from tvmlab.models.resnet8 import resnet8_tflite
+from tvmlab.qnn.transform import FakeQuantizationToInteger
+
+pytestmark = pytest.mark.usefixtures("own_folder")
+
+PICTURES = models.digits().x_test[:3]
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> str:
+    made = tvmlab.compile(tvmlab.load(models.digits_resnet()))
+    return str(made.save(tmp_path_factory.mktemp("package") / "digits.tar"))
+
+
+def write_open_model(**inputs: tuple[str | int, ...]) -> None:
+    """Write open.onnx, a model with these inputs and as many outputs."""
+    nodes = [node("Relu", [name], [f"of_{name}"]) for name in inputs]
+    made = model(nodes, inputs, [f"of_{name}" for name in inputs])
+    Path("open.onnx").write_bytes(made.SerializeToString())
+
+
+def test_compile_and_run_give_what_the_functions_give(program: Program) -> None:
+    done = program("compile digits_resnet -o digits.tar --json")
+    assert done.code == 0
+    assert done.data["output"] == "digits.tar"
+    assert done.data["bytes"] == Path("digits.tar").stat().st_size
+    assert done.data["inputs"] == [{"name": "data", "shape": [1, 1, 8, 8], "dtype": "float32"}]
+    assert done.data["outputs"][0]["shape"] == [1, 10]
+    assert done.data["target"]["kind"] == "llvm"
+    assert {one["rule"] for one in done.data["functions"]} > {"Contraction"}
+    np.savez("picture.npz", data=PICTURES[:1])
+    done = program("run digits.tar -i picture.npz -o out.npz --print-top 2 --json")
+    wanted = tvmlab.compile(tvmlab.load(models.digits_resnet()))(PICTURES[:1])
+    with np.load("out.npz") as out:
+        np.testing.assert_array_equal(out["logits"], wanted)
+    places = np.argsort(-wanted[0])[:2]
+    assert [one["class"] for one in done.data["top"]] == list(places)
+    assert [one["value"] for one in done.data["top"]] == [wanted[0, p].item() for p in places]
+    assert done.data["outputs"] == [{"name": "logits", "shape": [1, 10], "dtype": "float32"}]
+    text = program("run digits.tar -i picture.npz --print-time --repeat 2").out.splitlines()
+    assert text[0].startswith("logits: float32[1, 10], from ")
+    assert text[1].startswith("time: ")
+    assert text[1].endswith("2 samples)")
+
+
+def test_code_is_dumped(program: Program) -> None:
+    line = "compile digits_resnet --target 'llvm -mcpu=x86-64-v3' -o a.tar --dump-code "
+    done = program(line + "relax,relay,tir,ll,asm,asm")
+    assert done.code == 0, done.err
+    mod = tvmlab.load(models.digits_resnet())
+    assert tvm_ffi.structural_equal(tvmlab.load("a.tar.relay"), mod, map_free_vars=True)
+    read = tvm.script.from_source(Path("a.tar.relax").read_text())
+    assert tvm_ffi.structural_equal(read, mod, map_free_vars=True)
+    assert "T.vectorized(" in Path("a.tar.tir").read_text()
+    assert 'target-cpu"="x86-64-v3"' in Path("a.tar.ll").read_text()
+    assert ".globl" in Path("a.tar.asm").read_text()
+    assert len(list(Path().iterdir())) == 6
+
+
+def test_a_layout_keeps_the_numbers(program: Program, package: str) -> None:
+    assert program("compile digits_resnet -o l.tar --desired-layout NHWC").code == 0
+    np.testing.assert_allclose(
+        tvmlab.load_executable("l.tar")(PICTURES[:1]),
+        tvmlab.load_executable(package)(PICTURES[:1]),
+        rtol=1e-4,
+        atol=1e-5,
+    )
+
+
+def test_open_shapes(program: Program) -> None:
+    proto = models.digits_resnet(batch=None).proto
+    Path("open.onnx").write_bytes(proto.SerializeToString())
+    done = program("compile open.onnx --input-shapes data:[n,1,8,8] --json")
+    assert done.data["inputs"][0]["shape"] == ["n", 1, 8, 8]
+    np.save("pictures.npy", PICTURES)
+    done = program("run module.tar -i pictures.npy --print-top 1 --json")
+    assert done.data["outputs"][0]["shape"] == [3, 10]
+    assert [one["row"] for one in done.data["top"]] == [0, 1, 2]
+    assert program("run module.tar --fill zeros --json").data["outputs"][0]["shape"] == [1, 10]
+
+
+@pytest.mark.parametrize("command", ["run", "profile", "bench", "compile", "tune -o x"])
+def test_the_error_for_open_shapes_names_the_option(command: str, program: Program) -> None:
+    write_open_model(image=("n", 3), fixed=(2, 2), extra=("m", 4))
+    said = program(f"{command} open.onnx").said
+    assert "input 'image' has open dimensions: (n, 3); input 'extra' has open" in said
+    advised = '--input-shapes "image:[n,3] extra:[m,4]"'
+    assert f"to do: pass {advised}, with a number" in said
+
+
+@pytest.mark.parametrize("form", ["operators", "relax", "relay"])
+def test_a_model_is_shown_with_its_open_sizes(form: str, program: Program) -> None:
+    write_open_model(image=("n", 3), extra=("n", 4))
+    done = program(f"show open.onnx --format {form}")
+    assert done.code == 0, done.err
+    assert "relu" in done.out
+    if form == "relax":
+        assert 'image: R.Tensor((n, 3), dtype="float32")' in done.out
+        fixed = program(f"show open.onnx --format {form} --input-shapes image:[5,3]").out
+        assert 'image: R.Tensor((5, 3), dtype="float32"), extra: R.Tensor((n, 4)' in fixed
+
+
+@pytest.mark.parametrize("form", ["relax", "relay"])
+def test_a_model_that_is_written_is_read_again(form: str, program: Program) -> None:
+    mod = tvmlab.load(models.digits_resnet())
+    assert program(f"show digits_resnet --format {form} -o whole").code == 0
+    text = Path("whole").read_text()
+    again = tvmlab.load("whole") if form == "relay" else tvm.script.from_source(text)
+    assert tvm_ffi.structural_equal(again, mod, map_free_vars=True)
+    shown = program(f"show digits_resnet --format {form}").out
+    assert len(shown) < len(text) / 10
+    assert program(f"show digits_resnet --format {form} --json").data["text"] in shown
+
+
+def test_relay_text_has_a_quantized_model_in_integers(program: Program) -> None:
+    assert program("show resnet8 --format relay -o r8.relay").code == 0
+    wanted = FakeQuantizationToInteger()(tvmlab.load(resnet8_tflite()))
+    assert tvm_ffi.structural_equal(tvmlab.load("r8.relay"), wanted, map_free_vars=True)
+
+
+def test_a_package_is_described(program: Program, package: str) -> None:
+    done = program(f"show {package} --json")
+    assert done.data["inputs"][0]["name"] == "data"
+    assert set(done.data["work"]) == set(tvmlab.load_executable(package).work)
+    assert "data: float32[1, 1, 8, 8]" in program(f"show {package}").out
+    assert "machine code" in program(f"show {package} --format relax").said
+
+
+def test_partition(program: Program) -> None:
+    done = program("partition resnet8 -o cut --json")
+    assert done.code == 0, done.err
+    assert done.data["regions"] == 1
+    assert done.data["macs_share"] == 1.0
+    assert done.data["cycles"] == sum(one["cycles"] for one in done.data["layers"])
+    assert "Codegen" in Path("cut").read_text()
+    # The accelerator computes no network of floating-point numbers.
+    assert program("partition digits_resnet --json").data["regions"] == 0
+    note = program("compile digits_resnet --target npu -o none.tar").err
+    assert note.startswith("tvmlab: note: npu computes no part of the model")
+    made = program("compile resnet8 --target 'npu, llvm' -o cut.tar")
+    assert made.err == ""
+    assert "for npu, llvm" in made.out
+    for source in ("cut.tar", "resnet8"):
+        assert program(f"run {source} --fill random --seed 3 -o {source}.npz").code == 0
+    with np.load("cut.tar.npz") as one, np.load("resnet8.npz") as other:
+        assert one.files == other.files
+        difference = one[one.files[0]].astype(int) - other[one.files[0]]
+    assert np.abs(difference).max() < 40  # integers throughout, or floats between the layers
+
+
+def test_a_package_runs_on_a_server(program: Program, package: str) -> None:
+    np.savez("picture.npz", data=PICTURES[:1])
+    with farm(1) as (address, _):
+        line = f"run {package} --rpc-tracker {address} --rpc-key {KEY} -i picture.npz -o out.npz"
+        done = program(f"{line} --print-time --repeat 2")
+        assert done.code == 0, done.err
+        assert done.out.splitlines()[-1].endswith("2 samples)")
+    with np.load("out.npz") as out:
+        wanted = tvmlab.load_executable(package)(PICTURES[:1])
+        np.testing.assert_array_equal(out["logits"], wanted)
+
+
+def test_a_package_runs_on_a_server_without_a_tracker(program: Program, package: str) -> None:
+    running = server(None)
+    try:
+        address = running.until("serving").rpartition(" ")[2]
+        line = f"run {package} --rpc-server {address} --rpc-key {KEY} --fill random --json"
+        there = program(line)
+        assert there.code == 0, there.err
+        assert there.data == program(f"run {package} --fill random --json").data
+    finally:
+        running.end()
+    assert program(line).said.startswith("tvmlab: no server answers at this address")
+
+
+@pytest.mark.parametrize("options", ["", "-O2 -g"])
+def test_another_linker(options: str, program: Program) -> None:
+    if shutil.which("g++") is None:
+        pytest.skip("g++: not on this machine")
+    line = "compile digits_resnet -o a.tar --cross-compiler"
+    assert program(f"{line} g++", "--cross-compiler-options", options).code == 0
+    assert program("run a.tar --fill ones").code == 0
+    assert "no-such-linker" in program(f"{line} no-such-linker").said
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("compile none --target 'bnns, llvm'", "'bnns' is not known before a comma; known: npu"),
+        ("compile digits_resnet --target 'llvm -mcpuu=x'", "did you mean -mcpu?"),
+        ("compile digits_resnet --target 'npu, llvm -mcpu=x'", "a processor named 'x'"),
+        ("compile digits_resnet -o no/such/folder/a.tar", "there is no folder for the output"),
+        ("compile digits_resnet --tuning-records none.jsonl", "no such file (none.jsonl)"),
+        ("compile old.onnx -o old.onnx", "the output would replace an input (old.onnx)"),
+        ("compile link.onnx -o old.onnx", "the output would replace an input (old.onnx)"),
+        ("show resnet50v2", "the networks of the workbook are digits_resnet, "),
+        ("show resnet8 --input-shapes x:[1]", "has its shapes fixed already"),
+        ("show digits_resnet --input-shapes datum:[1]", "no input named 'datum'"),
+        ("show digits_resnet --format relax -o no/such/a", "there is no folder for the output"),
+        ("run none.tar --fill ones", "there is no such file (none.tar)"),
+        ("run old.onnx -i none.npz", "there is no such file (none.npz)"),
+        ("run old.onnx --fill ones", "old.onnx"),
+        ("run digits_resnet", "to do: pass data: float32[1, 1, 8, 8] in an .npz file with -i"),
+        ("run none.tar --repeat 10", "--repeat has no effect without --print-time"),
+        ("run none.tar --rpc-key tvmlab", "no effect without --rpc-tracker or --rpc-server"),
+        ("run digits_resnet --fill ones --rpc-server 127.0.0.1:1", "(digits_resnet)"),
+    ],
+)
+def test_errors_in_words(line: str, words: str, program: Program) -> None:
+    Path("old.onnx").write_bytes(b"not a model")
+    Path("link.onnx").symlink_to("old.onnx")
+    done = program(line)
+    assert words in done.said
+    assert done.out == ""
+    assert Path("old.onnx").read_bytes() == b"not a model"
+
+
+def test_a_package_keeps_its_shapes(program: Program, package: str) -> None:
+    done = program(f"run {package} --fill ones --input-shapes data:[2,1,8,8]")
+    assert "has the input shapes that it was compiled for" in done.said
+    np.save("wide.npy", np.ones((1, 1, 8, 9), np.float32))
+    assert "(1, 1, 8, 9)" in program(f"run {package} -i wide.npy").said
+
+
+def test_a_file_takes_precedence_over_a_network_of_its_name(program: Program) -> None:
+    Path("resnet8").write_text("nothing")
+    assert "resnet8" in program("show resnet8").said

@@ -1,0 +1,61 @@
+"""Small quantized ONNX models, and how their results are compared with ONNX Runtime's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from tests.oracles.models import by_onnx_runtime, quickly, said, weight
+from onnx import TensorProto
+
+import tvmlab
+from tvmlab.errors import ModelError
+
+KINDS = {
+    "int8": TensorProto.INT8,
+    "uint8": TensorProto.UINT8,
+    "int16": TensorProto.INT16,
+    "uint16": TensorProto.UINT16,
+    "int32": TensorProto.INT32,
+}
+
+
+def integers(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray:
+    """Numbers of all of a type's range."""
+    info = np.iinfo(dtype)
+    random = np.random.default_rng([seed, *shape])
+    return random.integers(info.min, info.max, shape, dtype, endpoint=True)
+
+
+def parameters(name: str, scale: Any, zero: Any, dtype: str) -> list[Any]:
+    """A scale and a zero point as initializers, ``NAME_s`` and ``NAME_z``."""
+    scales = weight(f"{name}_s", np.asarray(scale, "float32"))
+    return [scales, weight(f"{name}_z", np.asarray(zero, dtype))]
+
+
+def within(
+    proto: onnx.ModelProto, *inputs: np.ndarray, steps: float = 1, share: float = 0.02
+) -> Any:
+    """Compare with ONNX Runtime: integers differ by a step in few places at most."""
+    before = proto.SerializeToString()
+    mod = tvmlab.load(proto)
+    assert proto.SerializeToString() == before, "the user's model is changed"
+    close(quickly(mod, *inputs)[0], by_onnx_runtime(proto, *inputs)[0], steps, share)
+    return mod
+
+
+def close(result: np.ndarray, expected: np.ndarray, steps: float, share: float) -> None:
+    assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+    assert len(np.unique(expected)) > 1
+    difference = np.abs(result.astype("float64") - expected.astype("float64"))
+    assert difference.max() <= steps
+    assert (difference > 0).sum() <= max(2, share * difference.size) * bool(steps)
+
+
+def refused(proto: onnx.ModelProto, kind: type[ModelError], match: str, place: str) -> None:
+    with pytest.raises(kind, match=match) as caught:
+        tvmlab.load(proto)
+    assert type(caught.value) is kind
+    assert place in said(caught.value)

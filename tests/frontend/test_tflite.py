@@ -1,0 +1,135 @@
+"""TensorFlow Lite models against LiteRT; damage is refused.
+
+A small model is written here; MLPerf Tiny's ResNet-8 is read as well where its file is at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+from tests.oracles.models import real_model, said
+from tests.frontend.tflite import convolutional
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tvmlab
+from tvmlab import relay
+from tvmlab.errors import ModelError, ShapeError, UnsupportedOperatorError
+
+tflite = pytest.importorskip("tflite", reason="tflite is not installed")
+SMALL = convolutional()
+
+
+def litert(content: bytes, x: np.ndarray) -> np.ndarray:
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(model_content=content)
+    interpreter.allocate_tensors()
+    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], x)
+    interpreter.invoke()
+    return np.array(interpreter.get_tensor(interpreter.get_output_details()[0]["index"]))
+
+
+def named(content: bytes) -> str:
+    from ai_edge_litert.interpreter import Interpreter
+
+    return str(Interpreter(model_content=content).get_output_details()[0]["name"])
+
+
+MODELS: dict[str, tuple[Callable[[], bytes], tuple[int, ...], tuple[int, ...], float]] = {
+    "small": (lambda: SMALL, (1, 8, 8, 2), (1, 4, 4, 3), 2.0),
+    "resnet8": (lambda: real_model("resnet8_float.tflite"), (1, 32, 32, 3), (1, 10), 255.0),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_gives_litert_s_numbers(name: str) -> None:
+    read, given_shape, made_shape, largest = MODELS[name]
+    content = read()
+    executable = tvmlab.compile(tvmlab.load(content))
+    (declared,) = executable.signature.inputs
+    assert declared.shape == given_shape
+    (given,) = executable.signature.outputs
+    assert given.name == named(content)
+    for seed in range(3):
+        x = np.random.default_rng(seed).uniform(0, largest, given_shape).astype("float32")
+        expected = litert(content, x)
+        result = executable(x)
+        assert result.shape == expected.shape == made_shape
+        np.testing.assert_allclose(result, expected, rtol=1e-3, atol=1e-5)
+
+
+def test_an_import_is_printed_as_relay() -> None:
+    """Upstream's list of the weights as an attribute stood in the way."""
+    assert "nn.conv2d" in relay.astext(tvmlab.load(SMALL))
+
+
+def test_shapes_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "small.tflite"
+    path.write_bytes(SMALL)
+    with pytest.raises(ShapeError, match="has its shapes fixed already") as caught:
+        tvmlab.load(path, shapes={"x": (1, 8, 8, 2)})
+    assert caught.value.where == str(path)
+    said(caught.value)
+
+
+def load_or_refuse(data: bytes) -> tvm.IRModule | None:
+    try:
+        return tvmlab.load(data)
+    except ModelError as error:
+        refused = error
+    said(refused)
+    return None
+
+
+@settings(max_examples=40)
+@given(st.integers(0, len(SMALL) - 1))
+def test_a_cut_anywhere(length: int) -> None:
+    loaded = load_or_refuse(SMALL[:length])
+    if loaded is not None:
+        tvm.ir.assert_structural_equal(loaded, tvmlab.load(SMALL))
+
+
+DAMAGE = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255)), min_size=1, max_size=8)
+
+
+def damaged(content: bytes, damage: list[tuple[float, int]], start: int) -> bytes:
+    """Put bytes at places between `start` and the end."""
+    changed = bytearray(content)
+    for place, byte in damage:
+        changed[start + int(place * (len(changed) - 1 - start))] = byte
+    return bytes(changed)
+
+
+@settings(max_examples=60)
+@given(DAMAGE)
+def test_damaged_bytes(damage: list[tuple[float, int]]) -> None:
+    load_or_refuse(damaged(SMALL, damage, 8))
+
+
+@settings(max_examples=10)
+@given(DAMAGE)
+def test_damaged_bytes_of_a_real_model(damage: list[tuple[float, int]]) -> None:
+    content = real_model("resnet8_float.tflite")
+    # The graph lies at the end of the file, after the weights.
+    load_or_refuse(damaged(content, damage, len(content) - 20_000))
+
+
+@given(st.binary(min_size=4, max_size=4), st.binary(max_size=300))
+def test_random_bytes_behind_the_identifier(start: bytes, rest: bytes) -> None:
+    assert load_or_refuse(start + b"TFL3" + rest) is None
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [(tflite.BuiltinOperator.RNN, "RNN"), (tflite.BuiltinOperator.CUSTOM, "Custom operators")],
+)
+def test_an_unsupported_operator_is_named(code: int, name: str) -> None:
+    with pytest.raises(UnsupportedOperatorError, match=name) as caught:
+        tvmlab.load(convolutional(pooling=code))
+    assert "TensorFlow Lite operator" in said(caught.value)

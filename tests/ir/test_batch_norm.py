@@ -1,0 +1,369 @@
+"""Batch normalization folded: IR in, IR out; and the same numbers as PyTorch on any layout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import tvm
+from tests.oracles.models import array, plainly
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tvm import relax
+from tvm.script import ir as I
+from tvm.script import relax as R
+
+import tvmlab
+from tvmlab.batch_norm import FoldBatchNorm
+
+# gamma, beta, mean and variance for two channels, chosen so that float32 holds every product:
+# with epsilon 0 the scale is gamma / sqrt(variance) = (2, 3), the shift (1, -4).
+STATISTICS = ([4.0, 3.0], [3.0, -1.0], [1.0, 1.0], [4.0, 1.0])
+
+
+def const(content: Any, dtype: str = "float32") -> relax.Expr:
+    return relax.const(np.asarray(content).astype(dtype), dtype)
+
+
+def bound(mod: tvm.IRModule, **constants: Any) -> tvm.IRModule:
+    """Turn parameters into constants, as an importer gives them."""
+    values = {name: np.asarray(value, "float32") for name, value in constants.items()}
+    return relax.transform.BindParams("main", values)(mod)
+
+
+def with_statistics(mod: tvm.IRModule, **constants: Any) -> tvm.IRModule:
+    return bound(mod, **dict(zip(("g", "b", "m", "v"), STATISTICS, strict=True)), **constants)
+
+
+def folded(mod: tvm.IRModule) -> tvm.IRModule:
+    passes = [FoldBatchNorm(), relax.transform.DeadCodeElimination()]
+    return tvm.transform.Sequential(passes)(mod)
+
+
+def normalizations(mod: tvm.IRModule) -> int:
+    return str(mod.script()).count("R.nn.batch_norm")
+
+
+@I.ir_module
+class ConvThenNorm:
+    @R.function
+    def main(
+        x: R.Tensor((1, 2, 4, 4), "float32"),
+        w: R.Tensor((2, 2, 1, 1), "float32"),
+        g: R.Tensor((2,), "float32"),
+        b: R.Tensor((2,), "float32"),
+        m: R.Tensor((2,), "float32"),
+        v: R.Tensor((2,), "float32"),
+    ) -> R.Tensor((1, 2, 4, 4), "float32"):
+        with R.dataflow():
+            c = R.nn.conv2d(x, w)
+            n = R.nn.batch_norm(c, g, b, m, v, axis=1, epsilon=0.0, training=False)
+            out = n[0]
+            R.output(out)
+        return out
+
+
+@I.ir_module
+class ConvThenAdd:
+    @R.function
+    def main(
+        x: R.Tensor((1, 2, 4, 4), "float32"),
+        w: R.Tensor((2, 2, 1, 1), "float32"),
+        s: R.Tensor((1, 2, 1, 1), "float32"),
+    ) -> R.Tensor((1, 2, 4, 4), "float32"):
+        with R.dataflow():
+            c = R.nn.conv2d(x, w)
+            out = R.add(c, s)
+            R.output(out)
+        return out
+
+
+@I.ir_module
+class NormAlone:
+    @R.function
+    def main(
+        x: R.Tensor((1, 2, 4, 4), "float32"),
+        g: R.Tensor((2,), "float32"),
+        b: R.Tensor((2,), "float32"),
+        m: R.Tensor((2,), "float32"),
+        v: R.Tensor((2,), "float32"),
+    ) -> R.Tensor((1, 2, 4, 4), "float32"):
+        with R.dataflow():
+            n = R.nn.batch_norm(x, g, b, m, v, axis=1, epsilon=0.0, training=False)
+            out = n[0]
+            R.output(out)
+        return out
+
+
+@I.ir_module
+class MultiplyThenAdd:
+    @R.function
+    def main(
+        x: R.Tensor((1, 2, 4, 4), "float32"),
+        k: R.Tensor((1, 2, 1, 1), "float32"),
+        s: R.Tensor((1, 2, 1, 1), "float32"),
+    ) -> R.Tensor((1, 2, 4, 4), "float32"):
+        with R.dataflow():
+            scaled = R.multiply(x, k)
+            out = R.add(scaled, s)
+            R.output(out)
+        return out
+
+
+SHIFT = np.reshape([1.0, -4.0], (1, 2, 1, 1))
+
+
+def test_after_a_convolution_weights_and_a_bias_remain() -> None:
+    w = array(2, 2, 1, 1)
+    scaled = w * np.reshape([2, 3], (2, 1, 1, 1))
+    tvm.ir.assert_structural_equal(
+        folded(with_statistics(ConvThenNorm, w=w)), bound(ConvThenAdd, w=scaled, s=SHIFT)
+    )
+
+
+def test_elsewhere_a_multiply_and_an_add_remain() -> None:
+    tvm.ir.assert_structural_equal(
+        folded(with_statistics(NormAlone)),
+        bound(MultiplyThenAdd, k=np.reshape([2, 3], (1, 2, 1, 1)), s=SHIFT),
+    )
+
+
+@pytest.mark.parametrize("mod", [ConvThenNorm, NormAlone], ids=["unbound weights", "alone"])
+def test_statistics_that_are_inputs_are_left_alone(mod: tvm.IRModule) -> None:
+    tvm.ir.assert_structural_equal(folded(mod), mod)
+
+
+def test_weights_that_are_inputs_are_not_folded_into() -> None:
+    mod = with_statistics(ConvThenNorm)
+    after = folded(mod)
+    assert normalizations(after) == 0
+    assert "R.multiply" in after.script()
+    x, w = array(1, 2, 4, 4), array(2, 2, 1, 1)
+    np.testing.assert_allclose(plainly(after, x, w), plainly(mod, x, w), rtol=1e-5, atol=1e-5)
+
+
+def test_folding_twice_changes_nothing_more() -> None:
+    once = folded(with_statistics(ConvThenNorm, w=array(2, 2, 1, 1)))
+    tvm.ir.assert_structural_equal(folded(once), once)
+
+
+# Built in Python, where attributes vary.
+
+
+def build(make: Any, shape: tuple[int, ...], dtype: str = "float32") -> tvm.IRModule:
+    x = relax.Var("x", relax.TensorType(shape, dtype))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            result = builder.emit_output(make(builder, x))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+def norm(builder: Any, x: Any, channels: int, dtype: str = "float32", **attrs: Any) -> Any:
+    rng = np.random.default_rng(channels)
+    parts = [const(rng.uniform(0.5, 1.5, channels), dtype) for _ in range(4)]
+    attrs = {"axis": 1, "epsilon": 1e-3, "training": False} | attrs
+    return builder.emit(relax.op.nn.batch_norm(x, *parts, **attrs))
+
+
+def check(mod: tvm.IRModule, x: np.ndarray, left: int = 0, tolerance: float = 1e-5) -> str:
+    """Fold, compare both sides' numbers, and return the text that is left."""
+    after = folded(mod)
+    assert normalizations(after) == left
+    np.testing.assert_allclose(
+        plainly(after, x).astype("float64"),
+        plainly(mod, x).astype("float64"),
+        rtol=tolerance,
+        atol=tolerance,
+    )
+    return str(after.script())
+
+
+X = array(2, 3, 4, 4)
+
+
+@pytest.mark.parametrize(
+    "attrs",
+    [{"center": False}, {"scale": False}, {"axis": -3}, {"axis": 3, "epsilon": 0.1}],
+    ids=str,
+)
+def test_attributes_of_the_normalization_count(attrs: dict[str, Any]) -> None:
+    channels = X.shape[attrs.get("axis", 1)]
+    mod = build(lambda b, x: b.emit(norm(b, x, channels, **attrs)[0]), X.shape)
+    check(mod, X)
+
+
+def test_training_is_left_alone() -> None:
+    mod = build(lambda b, x: b.emit(norm(b, x, 3, training=True)[0]), X.shape)
+    tvm.ir.assert_structural_equal(folded(mod), mod)
+
+
+def test_running_statistics_that_are_used_stay() -> None:
+    def make(b: Any, x: Any) -> Any:
+        n = norm(b, x, 3)
+        return b.emit(relax.op.add(n[0], relax.op.reshape(n[1], (1, 3, 1, 1))))
+
+    check(build(make, X.shape), X, left=1)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 1e-2), ("float64", 1e-12)])
+def test_other_dtypes(dtype: str, tolerance: float) -> None:
+    def make(b: Any, x: Any) -> Any:
+        c = b.emit(relax.op.nn.conv2d(x, const(array(2, 3, 1, 1), dtype)))
+        return b.emit(norm(b, c, 2, dtype)[0])
+
+    text = check(build(make, X.shape, dtype), X.astype(dtype), tolerance=tolerance)
+    assert "R.multiply" not in text
+
+
+def test_narrow_weights_are_not_scaled() -> None:
+    def make(b: Any, x: Any) -> Any:
+        w = const(array(2, 3, 1, 1), "float16")
+        c = b.emit(relax.op.nn.conv2d(x, w, out_dtype="float32"))
+        return b.emit(norm(b, c, 2)[0])
+
+    assert "R.multiply" in check(build(make, X.shape, "float16"), X.astype("float16"))
+
+
+def conv(b: Any, x: Any) -> Any:
+    return b.emit(relax.op.nn.conv2d(x, const(array(2, 3, 1, 1))))
+
+
+def test_a_convolution_with_a_second_user_keeps_its_weights() -> None:
+    def make(b: Any, x: Any) -> Any:
+        c = conv(b, x)
+        return b.emit(relax.op.add(norm(b, c, 2)[0], c))
+
+    assert "R.multiply" in check(build(make, X.shape), X)
+
+
+def test_a_convolution_that_is_also_a_result_keeps_its_weights() -> None:
+    x = relax.Var("x", relax.TensorType(X.shape, "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            c = builder.emit_output(conv(builder, x))
+            out = builder.emit_output(norm(builder, c, 2)[0])
+        builder.emit_func_output(relax.Tuple([c, out]))
+    mod = builder.get()
+    first, _ = tvmlab.compile(mod)(X)
+    np.testing.assert_allclose(
+        first, np.einsum("ncij,ocuv->noij", X, array(2, 3, 1, 1)), rtol=1e-4, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape", "into_weights"),
+    [
+        ((1, 2, 1, 1), True),
+        ((2, 1, 1), True),
+        ((1,), True),
+        ((), True),
+        ((1, 2, 4, 4), False),  # more than one number a channel
+        ((2, 1, 1, 1), False),  # a number a picture
+        ((1, 2, 1, 1, 1), False),  # moves the channels to another axis
+    ],
+)
+def test_a_bias_between_the_two(shape: tuple[int, ...], into_weights: bool) -> None:
+    def make(b: Any, x: Any) -> Any:
+        biased = b.emit(relax.op.add(conv(b, x), const(array(*shape))))
+        return b.emit(norm(b, biased, 2)[0])
+
+    assert ("R.multiply" not in check(build(make, X.shape), X)) is into_weights
+
+
+def test_one_normalization_after_another() -> None:
+    def make(b: Any, x: Any) -> Any:
+        first = b.emit(norm(b, conv(b, x), 2)[0])
+        return b.emit(norm(b, first, 2)[0])
+
+    check(build(make, X.shape), X)
+
+
+def test_normalization_over_the_wrong_axis_of_a_convolution() -> None:
+    assert "R.multiply" in check(
+        build(lambda b, x: b.emit(norm(b, conv(b, x), 4, axis=2)[0]), X.shape), X
+    )
+
+
+# Against PyTorch, over attributes and layouts.
+
+
+@st.composite
+def convolutions(draw: Any) -> dict[str, Any]:
+    groups = draw(st.sampled_from([1, 2]))
+    return {
+        "rank": draw(st.sampled_from([1, 2])),
+        "channels_last": draw(st.booleans()),
+        "groups": groups,
+        "inputs": groups * draw(st.integers(1, 2)),
+        "outputs": groups * draw(st.integers(1, 3)),
+        "kernel": draw(st.integers(1, 3)),
+        "stride": draw(st.integers(1, 2)),
+        "padding": draw(st.integers(0, 1)),
+        "bias": draw(st.booleans()),
+    }
+
+
+@settings(max_examples=10)
+@given(convolutions())
+def test_convolutions_agree_with_pytorch(case: dict[str, Any]) -> None:
+    rank, last = case["rank"], case["channels_last"]
+    torch.manual_seed(0)
+    kind, normalize = (
+        (torch.nn.Conv1d, torch.nn.BatchNorm1d)
+        if rank == 1
+        else (torch.nn.Conv2d, torch.nn.BatchNorm2d)
+    )
+    module = kind(
+        *(case["inputs"], case["outputs"], case["kernel"], case["stride"], case["padding"]),
+        groups=case["groups"],
+        bias=case["bias"],
+    )
+    after = normalize(case["outputs"])
+    for tensor in (after.weight, after.bias, after.running_mean, after.running_var):
+        torch.nn.init.uniform_(tensor, 0.5, 1.5)
+    sequence = torch.nn.Sequential(module, after).eval()
+    x = array(2, case["inputs"], *[5] * rank)
+    with torch.no_grad():
+        expected = sequence(torch.from_numpy(x)).numpy()
+
+    axis = rank + 1 if last else 1
+    to_last = (0, *range(2, rank + 2), 1)
+    kernel = module.weight.detach().numpy()
+    layouts = {1: ("NCW", "OIW", "NWC", "WIO"), 2: ("NCHW", "OIHW", "NHWC", "HWIO")}[rank]
+    if last:
+        x, expected = x.transpose(to_last), expected.transpose(to_last)
+        kernel = kernel.transpose((*range(2, rank + 2), 1, 0))
+    data_layout, kernel_layout = layouts[2:] if last else layouts[:2]
+
+    def make(b: Any, var: Any) -> Any:
+        operator = relax.op.nn.conv1d if rank == 1 else relax.op.nn.conv2d
+        out = b.emit(
+            operator(
+                *(var, const(kernel), case["stride"], case["padding"]),
+                groups=case["groups"],
+                data_layout=data_layout,
+                kernel_layout=kernel_layout,
+            )
+        )
+        if module.bias is not None:
+            shape = [1] * (rank + 2)
+            shape[axis] = -1
+            out = b.emit(relax.op.add(out, const(module.bias.detach().numpy().reshape(shape))))
+        parts = (after.weight, after.bias, after.running_mean, after.running_var)
+        statistics = [const(part.detach().numpy()) for part in parts]
+        normed = relax.op.nn.batch_norm(
+            out, *statistics, axis=axis, epsilon=after.eps, training=False
+        )
+        return b.emit(b.emit(normed)[0])
+
+    mod = build(make, x.shape)
+    text = str(folded(mod).script())
+    assert "R.nn.batch_norm" not in text
+    assert "R.multiply" not in text
+    result = tvmlab.compile(mod)(x)
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)

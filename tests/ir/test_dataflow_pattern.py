@@ -1,0 +1,390 @@
+"""Relay's pattern language: what matches, by the rules of Relay's matcher."""
+
+from __future__ import annotations
+
+import pytest
+import tvm
+from tests.ir.pattern_graphs import (
+    BROADCAST,
+    ELEMENTWISE,
+    call,
+    conv,
+    conv_bias_relu,
+    conv_pattern,
+    image,
+    relu,
+    var,
+)
+from tvm import ir, relax
+from tvm.relax import dpl
+
+from tvmlab import errors
+from tvmlab.ir import graph
+from tvmlab.ir import patterns as dp
+from tvmlab.ir.patterns import (
+    FunctionPattern,
+    dominates,
+    has_attr,
+    has_dtype,
+    has_shape,
+    has_type,
+    is_constant,
+    is_expr,
+    is_if,
+    is_let,
+    is_op,
+    is_tuple,
+    is_tuple_get_item,
+    is_var,
+    wildcard,
+)
+
+
+def test_patterns_have_relays_classes_and_fields():
+    a, b = wildcard(), is_var("b")
+    made = is_op("add")(a, b)
+    assert isinstance(made, dp.CallPattern)
+    assert made.args == [a, b]
+    assert isinstance(made.op, dp.ExprPattern)
+    assert made.op.expr.same_as(ir.Op.get("relax.add"))
+    assert isinstance(a | b, dp.AltPattern)
+    assert (a | b).left is a
+    function = FunctionPattern([a], b)
+    assert function.params == [a]
+    assert function.body is b
+    pair = is_tuple([a, b])
+    assert isinstance(pair, dp.TuplePattern)
+    assert len(pair) == 2
+    assert pair[1] is b
+    with pytest.raises(IndexError):
+        pair[2]
+    field = is_tuple_get_item(pair, 1)
+    assert isinstance(field, dp.TupleGetItemPattern)
+    assert field.tuple is pair
+    assert field.index == 1
+    assert is_tuple_get_item(pair).index == -1
+    branch = is_if(a, b, b)
+    assert isinstance(branch, dp.IfPattern)
+    assert branch.cond is a
+    assert branch.false_branch is b
+    let = is_let(b, a, b)
+    assert isinstance(let, dp.LetPattern)
+    assert let.value is a
+    assert has_dtype("float16").dtype == "float16"
+    assert has_shape([10, 10]).shape == [10, 10]
+    kind = relax.TensorType((10, 10), "float32")
+    assert has_type(kind).type.same_as(kind)
+    assert is_op("add").has_attr({"TOpPattern": 0}).attrs == {"TOpPattern": 0}
+    assert isinstance(has_attr({"axis": 1}), dp.AttrPattern)
+    assert isinstance(dominates(a, b, a), dp.DominatorPattern)
+    assert a.dominates(b).parent is b
+    assert isinstance(a.dominates(b).path, dp.WildcardPattern)
+    assert is_var("x").name == "x"
+    assert isinstance(is_constant(), dp.ConstantPattern)
+    x = var("x", 4)
+    assert is_expr(x).expr.same_as(x)
+
+
+def test_an_unknown_operator_is_named_with_the_closest_one():
+    with pytest.raises(errors.RelayError, match="conf2d") as caught:
+        is_op("nn.conf2d")
+    assert "nn.conv2d" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: is_op("nn.pad")(None, wildcard()),
+        lambda: is_op("nn.relu")(dpl.wildcard()),
+        lambda: is_op("nn.relu")("x"),
+        lambda: wildcard() | 3,
+        lambda: is_tuple([wildcard(), None]),
+    ],
+)
+def test_a_part_that_is_no_pattern_is_refused_where_it_is_written(make):
+    with pytest.raises(errors.RelayError, match="no pattern of Relay's language"):
+        make()
+
+
+# What matches.
+
+
+def test_operators_match_by_relays_names():
+    assert is_op("add").match(ir.Op.get("relax.add"))
+    assert not is_op("add").match(ir.Op.get("relax.subtract"))
+    either = is_op("add") | is_op("subtract")
+    assert either.match(ir.Op.get("relax.subtract"))
+    x = var("x", 4)
+    assert is_op("concatenate")(None).match(call("concatenate", relax.Tuple([x, x])))
+    assert not is_op("add").match(x)
+
+
+@pytest.mark.parametrize("name", ["add", "multiply"])
+def test_sums_and_products_match_either_way_round(name):
+    x, y = var("x", 4), var("y", 4)
+    pattern = is_op(name)(is_var("x"), is_var("y"))
+    assert pattern.match(call(name, x, y))
+    assert pattern.match(call(name, y, x))
+    assert not pattern.match(call(name, x, x))
+
+
+@pytest.mark.parametrize("name", ["subtract", "divide"])
+def test_other_operators_match_in_order_only(name):
+    x, y = var("x", 4), var("y", 4)
+    pattern = is_op(name)(is_var("x"), is_var("y"))
+    assert pattern.match(call(name, x, y))
+    assert not pattern.match(call(name, y, x))
+
+
+def test_python_operators_build_the_same_patterns():
+    x, y = var("x", 4), var("y", 4)
+    a, b = is_var("x"), is_var("y")
+    for name, pattern in {
+        "add": a + b,
+        "subtract": a - b,
+        "multiply": a * b,
+        "divide": a / b,
+    }.items():
+        for other in ("add", "subtract", "multiply", "divide"):
+            assert pattern.match(call(other, x, y)) == (name == other)
+
+
+def test_calls_of_any_operator_and_any_arguments():
+    x = var("x", 4)
+    assert wildcard()(None).match(relu(x))
+    assert wildcard()(None).match(call("add", x, x))
+    assert wildcard()(wildcard()).match(relu(x))
+    assert not wildcard()(wildcard()).match(call("add", x, x))
+    assert not wildcard()(None).match(x)
+
+
+def test_division_and_multiplication_associate_as_in_relay():
+    a, b, c = var("a", 4), var("b", 4), var("c", 4)
+    pattern = is_op("divide")(is_op("multiply")(is_var("a"), is_var("b")), is_var("c"))
+    assert pattern.match(call("divide", call("multiply", a, b), c))
+    assert pattern.match(call("multiply", a, call("divide", b, c)))
+    assert pattern.match(call("multiply", call("divide", b, c), a))
+    assert pattern.match(call("multiply", call("divide", a, c), b))
+    assert not pattern.match(call("multiply", a, call("divide", c, b)))
+    back = is_op("multiply")(is_op("divide")(is_var("a"), is_var("b")), is_var("c"))
+    assert back.match(call("divide", call("multiply", a, c), b))
+    assert not back.match(call("divide", call("multiply", a, b), c))
+    assert not back.match(call("divide", a, b))
+
+
+def test_a_pattern_object_used_twice_is_one_expression():
+    x, w, _ = image()
+    shared = conv_pattern()
+    diamond = is_op("add")(is_op("nn.relu")(shared), is_op("tanh")(shared))
+    one = conv(x, w)
+    assert diamond.match(call("add", relu(one), call("tanh", one)))
+    assert diamond.match(call("add", call("tanh", one), relu(one)))
+    assert not diamond.match(call("add", relu(one), call("tanh", conv(x, w))))
+    assert not diamond.match(relu(one))
+    same = wildcard()
+    assert is_op("add")(same, same).match(call("add", x, x))
+    assert not is_op("add")(same, same).match(call("add", x, relu(x)))
+
+
+def test_what_a_failed_alternative_matched_is_forgotten():
+    x, y = var("x", 4), var("y", 4)
+    one = wildcard()
+    # The left alternative ties `one` to x and fails; the right one is free to tie it to y.
+    pattern = is_op("subtract")(one, is_var("z")) | is_op("subtract")(is_var("x"), one)
+    assert pattern.match(call("subtract", x, y))
+    swapped = is_op("add")(is_op("nn.relu")(one), one)
+    assert swapped.match(call("add", y, relu(y)))
+    assert not swapped.match(call("add", y, relu(x)))
+
+
+def test_optional_users():
+    x, w, b = image()
+    pattern = is_op("nn.relu")(
+        conv_pattern().optional(lambda inner: is_op("nn.bias_add")(inner, wildcard()))
+    )
+    assert pattern.match(relu(conv(x, w)))
+    assert pattern.match(conv_bias_relu(x, w, b))
+    assert not pattern.match(call("tanh", conv(x, w)))
+    assert not pattern.match(relu(call("add", conv(x, w), conv(x, w))))
+    chain = conv_pattern().optional(is_op("nn.relu")).optional(is_op("tanh"))
+    one = conv(x, w)
+    tanh = call("tanh", one)
+    for expr in (one, relu(one), tanh, call("tanh", relu(one))):
+        assert chain.match(expr)
+    assert not chain.match(relu(tanh))
+
+
+def test_constants_variables_and_expressions():
+    x = var("x", 4)
+    two = relax.const(2.0)
+    assert is_constant().match(two)
+    assert not is_constant().match(x)
+    assert is_var().match(x)
+    assert is_var("x").match(x)
+    assert not is_var("y").match(x)
+    assert not is_var().match(two)
+    assert is_expr(relax.const(2.0)).match(two)
+    assert not is_expr(relax.const(2)).match(two)
+    assert is_expr(x).match(x)
+    assert not is_expr(x).match(var("x", 4))
+    assert is_expr(relu(x)).match(relu(x))
+
+
+def test_functions():
+    x, y = var("x", 4), var("y", 4)
+    a, b = wildcard(), wildcard()
+    add = relax.Function([x, y], call("add", x, y))
+    pattern = FunctionPattern([a, b], a + b)
+    assert pattern.match(add)
+    assert pattern.match(graph.from_graph([x, y], call("add", x, y)))
+    assert not pattern.match(relax.Function([x, y], call("subtract", x, y)))
+    assert not pattern.match(relax.Function([x], call("add", x, x)))
+    assert FunctionPattern(None, wildcard()).match(add)
+    named = wildcard().has_attr({"Composite": "add"})
+    assert named.match(add.with_attr("Composite", "add"))
+    assert not named.match(add.with_attr("Composite", "other"))
+    assert not named.match(add.with_attr("Other", "add"))
+    assert not named.match(add)
+
+
+def test_branches():
+    x, y = var("x"), var("y")
+    pattern = is_if(is_op("less")(is_var("x"), is_var("y")), is_var("x"), is_var("y"))
+    less, more = call("less", x, y), call("greater", x, y)
+    assert pattern.match(relax.If(less, x, y))
+    assert not pattern.match(relax.If(more, x, y))
+    assert not pattern.match(relax.If(less, y, x))
+    assert not pattern.match(less)
+
+
+def let(variable, value, body):
+    block = relax.BindingBlock([relax.VarBinding(variable, value)])
+    return relax.SeqExpr([block], body)
+
+
+def test_lets_that_were_built_as_expressions():
+    x, y = var("x"), var("y")
+    bound = var("let", dtype="bool")
+    name = is_var("let")
+    pattern = is_let(name, is_op("less")(is_var("x"), is_var("y")), name)
+    assert pattern.match(let(bound, call("less", x, y), bound))
+    assert not pattern.match(let(bound, call("greater", x, y), bound))
+    assert not pattern.match(let(bound, call("less", x, y), x))
+    # The call is not what the let stands for.
+    assert not is_op("less")(wildcard(), wildcard()).match(let(bound, call("less", x, y), bound))
+
+
+def test_tuples_and_their_fields():
+    x, y = var("x", 4), var("y", 4)
+    add = ir.Op.get("relax.add")
+    three = relax.Tuple([x, y, add])
+    pattern = is_tuple((is_var("x"), wildcard(), is_op("add")))
+    assert pattern.match(three)
+    assert not is_tuple((is_var("x"), wildcard(), is_op("add"), wildcard())).match(three)
+    assert not is_tuple((is_var("y"), wildcard(), is_op("add"))).match(three)
+    assert is_tuple_get_item(pattern, 1).match(relax.TupleGetItem(three, 1))
+    assert not is_tuple_get_item(pattern, 1).match(relax.TupleGetItem(three, 2))
+    for index in range(3):
+        assert is_tuple_get_item(pattern).match(relax.TupleGetItem(three, index))
+    joined = is_op("concatenate")(is_tuple(None))
+    for fields in ([x], [x, y], [x, y, x]):
+        assert joined.match(call("concatenate", relax.Tuple(fields)))
+    assert not is_op("concatenate")(is_tuple([wildcard()])).match(
+        call("concatenate", relax.Tuple([x, y]))
+    )
+
+
+def test_types_dtypes_and_shapes():
+    x = var("x", 10, 10)
+    assert has_type(relax.TensorType((10, 10), "float32")).match(x)
+    assert not has_type(relax.TensorType((10, 10), "int32")).match(x)
+    assert has_dtype("float32").match(x)
+    assert not has_dtype("int32").match(x)
+    assert has_shape((10, 10)).match(x)
+    assert not has_shape((10, 5)).match(x)
+    assert not has_shape((10,)).match(x)
+    n, m = tvm.tirx.Var("n", "int64"), tvm.tirx.Var("m", "int64")
+    assert has_shape((n, 3)).match(var("y", m, 3))
+    assert not has_shape((n, 3)).match(var("y", 2, 3))
+    assert has_dtype("float32", is_op("nn.relu")(wildcard())).match(relu(x))
+    assert not has_shape((2,)).match(relax.Tuple([x, x]))
+
+
+def test_a_type_that_is_not_known_is_an_error_and_no_guess():
+    bare = relax.Var("bare")
+    with pytest.raises(errors.RelayError, match="type"):
+        has_dtype("float32").match(bare)
+    assert not is_constant().has_dtype("float32").match(bare)
+
+
+def test_attributes_of_calls_by_relays_names_and_defaults():
+    x, w, _ = image()
+    plain = conv(x, w)
+
+    def has(**attributes):
+        return conv_pattern().has_attr(attributes)
+
+    assert has(data_layout="NCHW").match(plain)
+    assert not has(data_layout="NHWC").match(plain)
+    assert has(kernel_size=[3, 3]).match(plain)
+    assert not has(kernel_size=[2, 1]).match(plain)
+    assert has(channels=3, groups=1).match(plain)
+    assert not has(channels=3, groups=3).match(plain)
+    assert not has(RandomAttr="NCHW").match(plain)
+    assert has().match(plain)
+    assert (
+        is_op("cast")(wildcard()).has_attr({"dtype": "int8"}).match(call("cast", x, dtype="int8"))
+    )
+    clip = is_op("clip")(wildcard())
+    clipped = call("clip", x, a_min=0.0, a_max=6.0)
+    assert clip.has_attr({"a_max": 6.0}).match(clipped)
+    assert not clip.has_attr({"a_max": 6}).match(clipped)
+    assert not clip.has_attr({"a_max": 6.0}).match(x)
+
+
+def test_attributes_of_calls_of_no_operator():
+    a, b = relax.Var("a"), relax.Var("b")
+    pattern = wildcard()(wildcard()).has_attr({"call_attr": "attr"})
+
+    def calling(**attributes):
+        return relax.Call(a, [b], tvm.ir.make_node("ir.DictAttrs", **attributes))
+
+    assert pattern.match(calling(call_attr="attr"))
+    assert not pattern.match(calling(call_attr="wrong"))
+    assert not pattern.match(calling(wrong="attr"))
+    assert not pattern.match(calling())
+    assert not pattern.match(relax.Call(a, [b]))
+    assert wildcard()(wildcard()).has_attr({}).match(calling(call_attr="attr"))
+
+
+def test_how_operators_may_be_fused():
+    x, y = var("x", 4, 4), var("y", 4, 4)
+    broadcast = is_op("add").has_attr({"TOpPattern": BROADCAST})(wildcard(), wildcard())
+    assert broadcast.match(call("add", x, y))
+    assert not broadcast.match(call("subtract", x, y))
+    dense = is_op("nn.dense").has_attr({"TOpPattern": ELEMENTWISE})(wildcard(), wildcard())
+    assert not dense.match(call("nn.dense", x, y))
+    unary = wildcard().has_attr({"TOpPattern": ELEMENTWISE})(wildcard())
+    assert unary.match(relu(x))
+    assert not unary.match(call("nn.softmax", x))
+    with pytest.raises(errors.RelayError, match="TNonComputational"):
+        is_op("add").has_attr({"TNonComputational": True}).match(ir.Op.get("relax.add"))
+
+
+def test_padding_matches_with_both_of_relays_operands():
+    x = var("x", 1, 3, 4, 4)
+    amount = [[0, 0], [0, 0], [1, 1], [1, 1]]
+    constant = call("nn.pad", x, relax.const(0.0), pad_width=amount)
+    variable = call("nn.pad", x, var("value"), pad_width=amount)
+    for padded in (constant, variable):
+        assert is_op("nn.pad")(wildcard(), wildcard()).match(padded)
+        assert is_op("nn.pad")(None).has_attr({"pad_mode": "constant"}).match(padded)
+        assert not is_op("nn.pad")(wildcard()).match(padded)
+    assert is_op("nn.pad")(wildcard(), is_constant()).match(constant)
+    assert is_op("nn.pad")(wildcard(), is_expr(relax.const(0.0))).match(constant)
+    assert not is_op("nn.pad")(wildcard(), is_constant()).match(variable)
+
+
+def test_reshape_has_one_operand_as_in_relay():
+    x = var("x", 4, 4)
+    assert is_op("reshape")(is_var("x")).match(call("reshape", x, newshape=[16]))

@@ -1,0 +1,313 @@
+"""A TIR function, by itself or in a module, is loaded, compiled and tuned like a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.oracles.models import said
+from tvm import IRModule, s_tir, te, tirx
+from tvm.script import tirx as T
+
+import tvmlab
+from tvmlab.errors import CompileError
+
+RNG = np.random.default_rng(0)
+INT = {"int8": "int32"}
+
+
+def matmul(rows: int | None, dtype: str) -> tirx.PrimFunc:
+    """Multiply two matrices; a number of rows that is left out is only known at run time."""
+    rows, total = te.var("n") if rows is None else rows, INT.get(dtype, dtype)
+    a, b = te.placeholder((rows, 12), dtype, "A"), te.placeholder((12, 20), dtype, "B")
+    r = te.reduce_axis((0, 12), "r")
+    c = te.compute(
+        (rows, 20), lambda i, j: te.sum(a[i, r].astype(total) * b[r, j].astype(total), r), "C"
+    )
+    return te.create_prim_func([a, c, b])  # the output between the inputs
+
+
+def scheduled(func: tirx.PrimFunc) -> IRModule:
+    """Schedule the product, which then reads its output after it has set it to zero."""
+    schedule = s_tir.Schedule(func)
+    block = schedule.get_sblock("C")
+    i, j, r = schedule.get_loops(block)
+    outer, inner = schedule.split(j, [None, 8])
+    schedule.reorder(i, outer, r, inner)
+    schedule.parallel(i)
+    schedule.vectorize(inner)
+    schedule.decompose_reduction(block, r)
+    return schedule.mod
+
+
+@pytest.mark.parametrize("form", [lambda f: f, lambda f: IRModule({"mm": f}), scheduled])
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize("rows", [7, None])
+def test_the_numbers_are_numpys(form: Callable[[Any], Any], dtype: str, rows: int | None) -> None:
+    a, b = ((RNG.standard_normal(shape) * 9).astype(dtype) for shape in ((7, 12), (12, 20)))
+    given, total = form(matmul(rows, dtype)), INT.get(dtype, dtype)
+    made = tvmlab.compile(given)
+    rule = "scheduled already" if form is scheduled else "Reduction"
+    assert rule in str(made.summary())
+    for executable in (made, tvmlab.compile(tvmlab.load(given), schedule=False)):
+        wanted = a.astype(total) @ b.astype(total)
+        np.testing.assert_allclose(executable(a, B=b), wanted, rtol=1e-3 * (dtype == "float32"))
+        assert [output.name for output in executable.signature.outputs] == ["C"]
+
+
+def test_names_that_come_twice_and_several_outputs() -> None:
+    n, m = te.var("n"), te.var("m")
+    x, y = te.placeholder((n, m), "int32"), te.placeholder((n * 2,), "int32")
+    outer = te.compute((n * 2, m + 1), lambda i, j: x[i // 2, te.min(j, m - 1)] + y[i])
+    mod = tvmlab.load(te.create_prim_func([x, y, outer, te.compute((m, n), lambda i, j: x[j, i])]))
+    assert [param.name for param in mod["main"].params] == ["placeholder", "placeholder_1"]
+    assert tvmlab.load(mod).same_as(mod)
+    a, b = RNG.integers(-9, 9, (3, 4), "int32"), RNG.integers(-9, 9, 6, "int32")
+    first, second = tvmlab.compile(mod)(a, b)
+    padded = np.pad(a.repeat(2, 0), ((0, 0), (0, 1)), mode="edge")
+    np.testing.assert_array_equal(first, padded + b[:, None])
+    np.testing.assert_array_equal(second, a.T)
+
+
+def test_it_is_tuned(tmp_path: Path) -> None:
+    records = tmp_path / "records.json"
+    report = tvmlab.tune(matmul(7, "float32"), records=records, trials=2, progress=False)
+    assert "kernel" in str(report)
+    a, b = RNG.random((7, 12), "float32"), RNG.random((12, 20), "float32")
+    made = tvmlab.compile(matmul(7, "float32"), records=records)
+    np.testing.assert_allclose(made(a, b), a @ b, rtol=1e-4)
+
+
+@T.prim_func(s_tir=True)
+def in_place(x: T.Buffer((8,)), y: T.Buffer((8,))):
+    for i in range(8):
+        with T.sblock("y"):
+            v = T.axis.spatial(8, i)
+            y[v] = y[v] + x[v]
+
+
+@T.prim_func(s_tir=True)
+def inner(x: T.Buffer((8,)), y: T.Buffer((8,))):
+    for i in range(6):
+        with T.sblock("y"):
+            v = T.axis.spatial(8, i + 1)
+            y[v] = x[v - 1] + x[v + 1]
+
+
+@T.prim_func(s_tir=True)
+def guarded(x: T.Buffer((8,)), y: T.Buffer((8,))):
+    for i in range(8):
+        with T.sblock("y"):
+            v = T.axis.spatial(8, i)
+            if x[v] > T.float32(0):
+                y[v] = x[v]
+
+
+@T.prim_func(s_tir=True)
+def too_early(x: T.Buffer((8,)), y: T.Buffer((9,)), z: T.Buffer((8,))):
+    for i in range(8):
+        with T.sblock("y"):
+            v = T.axis.spatial(9, i)
+            y[v] = x[0]
+        with T.sblock("z"):
+            v = T.axis.spatial(8, i)
+            z[v] = y[v + 1]
+    for i in range(9):
+        with T.sblock("last"):
+            v = T.axis.spatial(9, i)
+            y[v] = T.float32(1)
+
+
+@T.prim_func
+def loops(x: T.Buffer((8,)), y: T.Buffer((8,))):
+    for i in range(8):
+        y[i] = x[i]
+
+
+@T.prim_func
+def given_away(x: T.Buffer((8,)), y: T.Buffer((8,)), z: T.Buffer((8,))):
+    T.evaluate(T.call_extern("int32", "f", T.address_of(y[0])))
+    for i in range(8):
+        z[i] = x[i] + y[i]
+
+
+@T.prim_func(s_tir=True)
+def given_away_in_a_block(x: T.Buffer((8,)), y: T.Buffer((8,)), z: T.Buffer((8,))):
+    for i in range(8):
+        with T.sblock("z"):
+            v = T.axis.spatial(8, i)
+            T.evaluate(T.call_packed("f", x[v], T.address_of(y[v])))
+            z[v] = x[v] + y[v]
+
+
+@T.prim_func(s_tir=True)
+def given_away_by_another_name(x: T.Buffer((8,)), y: T.Buffer((8,)), z: T.Buffer((8,))):
+    for i in range(8):
+        with T.sblock("z"):
+            v = T.axis.spatial(8, i)
+            part = T.match_buffer(y[v : v + 1], (1,), offset_factor=1)
+            T.evaluate(T.call_extern("int32", "f", T.address_of(part[0])))
+            z[v] = x[v] + y[v]
+
+
+@T.prim_func
+def given_away_under_a_condition(x: T.Buffer((8,)), y: T.Buffer((8,)), z: T.Buffer((8,))):
+    for i in range(8):
+        z[i] = x[i]
+    if x[0] < y[0]:
+        T.evaluate(T.call_extern("int32", "f", y.data))
+
+
+@T.prim_func(s_tir=True)
+def fetched(x: T.Buffer((8,)), y: T.Buffer((8,)), z: T.Buffer((8,))):
+    for i in range(8):
+        with T.sblock("z"):
+            v = T.axis.spatial(8, i)
+            T.evaluate(T.call_llvm_intrin("void", "llvm.prefetch", T.address_of(y[v]), 0, 2, 1))
+            z[v] = x[v] + y[v]
+
+
+@T.prim_func(s_tir=True)
+def in_place_unlisted(x: T.Buffer((8,)), y: T.Buffer((8,))):
+    for i in range(8):
+        with T.sblock("y"):
+            v = T.axis.spatial(8, i)
+            T.reads(x[v])
+            T.writes(y[v])
+            y[v] = y[v] + x[v]
+
+
+@T.prim_func(s_tir=True)
+def in_place_listed_inside(x: T.Buffer((8,)), y: T.Buffer((8,))):
+    with T.sblock("outer"):
+        T.reads(x[0:8])
+        T.writes(y[0:8])
+        for i in range(8):
+            with T.sblock("y"):
+                v = T.axis.spatial(8, i)
+                y[v] = y[v] + x[v]
+
+
+@T.prim_func(s_tir=True)
+def in_place_by_another_name(x: T.Buffer((8,)), y: T.Buffer((8,))):
+    for i in range(8):
+        with T.sblock("y"):
+            v = T.axis.spatial(8, i)
+            T.reads(x[v])
+            T.writes(y[v])
+            part = T.match_buffer(y[v], ())
+            y[v] = part[()] + x[v]
+
+
+@T.prim_func(s_tir=True)
+def beyond_its_init(x: T.Buffer((8, 4)), y: T.Buffer((8,))):
+    for i, j in T.grid(8, 4):
+        with T.sblock("y"):
+            v, r = T.axis.remap("SR", [i, j])
+            with T.init():
+                y[v] = T.float32(0)
+            y[v] = y[(v + 1) % 8] + x[v, r]
+
+
+@T.prim_func(s_tir=True)
+def strided(x: T.Buffer((4, 2), strides=(3, 1)), y: T.Buffer((4, 2))):
+    for i, j in T.grid(4, 2):
+        with T.sblock("y"):
+            v, w = T.axis.remap("SS", [i, j])
+            y[v, w] = x[v, w]
+
+
+@T.prim_func(s_tir=True)
+def compact(x: T.Buffer((4, 2), strides=(2, 1)), y: T.Buffer((4, 2), strides=("s", 1))):
+    for i, j in T.grid(4, 2):
+        with T.sblock("y"):
+            v, w = T.axis.remap("SS", [i, j])
+            y[v, w] = x[v, w]
+
+
+@T.prim_func(s_tir=True)
+def later(x: T.Buffer((8,)), y: T.Buffer((8,), elem_offset=4)):
+    for i in range(8):
+        with T.sblock("y"):
+            v = T.axis.spatial(8, i)
+            y[v] = x[v]
+
+
+def blockized(func: tirx.PrimFunc) -> IRModule:
+    """Put a block around the reduction, whose ``init`` then has other variables."""
+    schedule = s_tir.Schedule(func)
+    schedule.blockize(schedule.get_loops(schedule.get_sblock("C"))[1])
+    return schedule.mod
+
+
+def factored(func: tirx.PrimFunc) -> IRModule:
+    """Split the reduction into partial sums."""
+    schedule = s_tir.Schedule(func)
+    outer, _ = schedule.split(schedule.get_loops(schedule.get_sblock("C"))[2], [None, 4])
+    schedule.rfactor(outer, 2)
+    return schedule.mod
+
+
+X, N = te.placeholder((8,), name="x"), te.var("n")
+TWICE = te.placeholder((N * 2,), name="x")
+CALLED = te.extern((8,), [X], lambda i, o: tirx.call_packed("f", i[0], o[0]), "y")
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        (in_place, "may read 'y' before"),
+        (inner, "a part of 'y' unwritten"),
+        (guarded, "a part of 'y' unwritten"),
+        (too_early, "may read 'y' before"),
+        (given_away, "cannot determine whether the function writes 'y'"),
+        (given_away_in_a_block, "cannot determine whether the function writes 'y'"),
+        (given_away_by_another_name, "cannot determine whether the function writes 'y'"),
+        (given_away_under_a_condition, "cannot determine whether the function writes 'y'"),
+        (te.create_prim_func([X, CALLED]), "cannot determine whether the function writes 'x'"),
+        (te.create_prim_func([X, N, te.compute((8,), lambda i: X[i] + N)]), "'n' .* not a buffer"),
+        (te.create_prim_func([te.compute((N,), lambda i: i)]), "no input has the size 'n'"),
+        (te.create_prim_func([TWICE, te.compute((N,), lambda i: TWICE[i])]), "the size 'n'"),
+        (in_place_unlisted, "may read 'y' before"),
+        (in_place_listed_inside, "may read 'y' before"),
+        (in_place_by_another_name, "may read 'y' before"),
+        (beyond_its_init, "may read 'y' before"),
+        (IRModule({"one": inner, "two": loops}), "no Relax function named main"),
+    ],
+)
+def test_unknown_outputs_are_refused(given: Any, what: str) -> None:
+    with pytest.raises(CompileError, match=what) as caught:
+        tvmlab.load(given)
+    assert "Relax main that calls" in said(caught.value)
+
+
+@pytest.mark.parametrize(("given", "name"), [(strided, "x"), (later, "y")])
+def test_what_an_array_cannot_be_is_refused(given: Any, name: str) -> None:
+    with pytest.raises(CompileError, match=f"'{name}' has strides or an offset") as caught:
+        tvmlab.compile(given)
+    assert "declare the buffer without" in said(caught.value)
+
+
+def test_strides_of_an_array_are_taken() -> None:
+    x = RNG.random((4, 2), "float32")
+    np.testing.assert_array_equal(tvmlab.compile(compact)(x), x)
+
+
+@pytest.mark.parametrize("form", [blockized, factored])
+def test_a_sum_may_read_what_its_init_writes(form: Callable[[Any], Any]) -> None:
+    a, b = RNG.random((7, 12), "float32"), RNG.random((12, 20), "float32")
+    made = tvmlab.compile(form(matmul(7, "float32")))
+    np.testing.assert_allclose(made(a, b), a @ b, rtol=1e-5)
+
+
+def test_loops_without_blocks_are_kept() -> None:
+    x = RNG.random(8, "float32")
+    np.testing.assert_array_equal(tvmlab.compile(loops)(x), x)
+
+
+def test_an_address_that_is_only_read_is_an_input() -> None:
+    x, y = RNG.random((2, 8), "float32")
+    np.testing.assert_array_equal(tvmlab.compile(fetched)(x, y), x + y)

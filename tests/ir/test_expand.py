@@ -1,0 +1,127 @@
+"""Operators of ours, expanded before anything looks at the graph: IR in, IR out, and compiled."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import tvm
+from tests.ir.rows import modules
+from tests.ir.cases import agree, inputs, module
+from hypothesis import HealthCheck, given, settings
+from test_relay_operators import CASES
+from tvm import relax
+from tvm.script import ir as I
+from tvm.script import relax as R
+
+import tvmlab
+from tvmlab import compiler
+from tvmlab.ir import dialect, graph, table
+from tvmlab.ir.expand import ExpandRelayOperators, has_relay_operators
+
+
+def read(name: str, *operands: relax.Expr, **given: object) -> relax.Expr:
+    row = table.find(name)
+    assert row is not None
+    return graph.typed(row.read(operands, table.coerce(row, given)))
+
+
+def test_a_call_becomes_what_it_stands_for() -> None:
+    @I.ir_module
+    class Want:
+        @R.function(private=True)
+        def main(x: R.Tensor((2, 3), "bool")) -> R.Tensor((2,), "bool"):
+            with R.dataflow():
+                a = R.astype(x, "uint8")
+                b = R.max(a, axis=[1])
+                c = R.astype(b, "bool")
+                R.output(c)
+            return c
+
+    x = relax.Var("x", relax.TensorType((2, 3), "bool"))
+    got = tvm.IRModule({"main": graph.from_graph([x], read("any", x, axis=[1]))})
+    assert has_relay_operators(got)
+    expanded = ExpandRelayOperators()(got)
+    tvm.ir.assert_structural_equal(expanded, Want)
+    assert not has_relay_operators(expanded)
+
+
+def test_a_module_without_operators_of_ours_stays_the_same() -> None:
+    x = relax.Var("x", relax.TensorType((2, 3), "float32"))
+    mod = tvm.IRModule({"main": graph.from_graph([x], read("exp", x))})
+    assert not has_relay_operators(mod)
+    tvm.ir.assert_structural_equal(ExpandRelayOperators()(mod), mod)
+
+
+def test_expansions_reach_into_branches_nested_functions_and_tuples() -> None:
+    x = relax.Var("x", relax.TensorType((2, 3), "float32"))
+    y = relax.Var("y", relax.TensorType((2, 3), "float32"))
+    inner = graph.from_graph([y], read("round", y))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        nested = builder.emit(inner)
+        found = builder.emit(relax.Call(nested, [x]))
+        both = builder.emit(read("split", found, indices_or_sections=1))
+        builder.emit_func_output(builder.emit(relax.TupleGetItem(both, 0)))
+    expanded = ExpandRelayOperators()(builder.get())
+    assert not has_relay_operators(expanded)
+    relax.analysis.well_formed(expanded)
+    tvm.ir.assert_structural_equal(expanded["main"].ret_ty, x.ty)
+
+
+@given(modules())
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+def test_expanding_leaves_types_as_they_were(mod: tvm.IRModule) -> None:
+    expanded = ExpandRelayOperators()(mod)
+    relax.analysis.well_formed(expanded)
+    assert not has_relay_operators(expanded)
+    tvm.ir.assert_structural_equal(expanded["main"].ret_ty, mod["main"].ret_ty)
+
+
+def test_compile_gives_the_same_numbers_and_the_kernels_of_plain_operators() -> None:
+    found = {made.name: made for made in CASES if has_relay_operators(module([made]))}
+    assert set(found) >= {"round", "argmax", "variance", "where", "log2", "mean"}
+    ours = list(found.values())
+    mod = module(ours)
+    compiled = tvmlab.compile(mod)
+    for made, got in zip(ours, compiled(*inputs(ours)), strict=True):
+        agree(made, np.asarray(got))
+    plain = tvmlab.compile(ExpandRelayOperators()(mod))
+    assert str(compiled.summary) == str(plain.summary)
+
+
+def test_simplify_expands_first() -> None:
+    x = relax.Var("x", relax.TensorType((1, 4, 5, 5), "float32"))
+    weight = relax.const(np.ones((2, 4, 3, 3), "float32"))
+    bias = relax.const(np.arange(2, dtype="float32"))
+    conv = read("nn.conv2d", x, weight, kernel_size=[3, 3])
+    mod = tvm.IRModule({"main": graph.from_graph([x], read("nn.bias_add", conv, bias))})
+    simple = compiler.simplify(mod)
+    assert not has_relay_operators(simple)
+    tvm.ir.assert_structural_equal(simple, compiler.simplify(ExpandRelayOperators()(mod)))
+
+
+def test_what_has_no_expansion_stays() -> None:
+    name = "relax.relay.test_without_expansion"
+    dialect.register(name, ["data"], lambda types, _: types[0])
+    x = relax.Var("x", relax.TensorType((2,), "float32"))
+    mod = tvm.IRModule({"main": graph.from_graph([x], dialect.typed_call(name, [x], {}))})
+    assert not has_relay_operators(mod)
+    tvm.ir.assert_structural_equal(ExpandRelayOperators()(mod), mod)
+
+
+def test_compiling_a_plain_module_imports_nothing_of_relays_layer() -> None:
+    script = (
+        "import sys, tvm, tvmlab\n"
+        "from tvm.script import ir as I, relax as R\n"
+        "from tvm import relax\n"
+        "x = relax.Var('x', relax.TensorType((2,), 'float32'))\n"
+        "b = relax.BlockBuilder()\n"
+        "with b.function('main', [x]):\n"
+        "    b.emit_func_output(b.emit(relax.op.exp(x)))\n"
+        "tvmlab.compile(b.get())\n"
+        "print(sorted(n for n in sys.modules if n.startswith(('tvmlab.relay', 'lark'))))\n"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout == "[]\n"

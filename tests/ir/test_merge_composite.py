@@ -1,0 +1,262 @@
+"""MergeComposite: which matches become functions, and what those are."""
+
+from __future__ import annotations
+
+import pytest
+from tests.ir.partitions import called, module, op, same, var, variables
+from tvm import ir, relax
+
+from tvmlab.errors import RelayError
+from tvmlab.ir import graph
+from tvmlab.ir.partition import AnnotateTarget, MergeCompilerRegions, MergeComposite, PartitionGraph
+from tvmlab.ir.patterns import (
+    TupleGetItemPattern,
+    TuplePattern,
+    is_constant,
+    is_op,
+    is_tuple_get_item,
+    wildcard,
+)
+
+
+def add_relu():
+    return is_op("nn.relu")(wildcard() + wildcard())
+
+
+def add_sub_mul():
+    x, y = wildcard(), wildcard()
+    return (x + y) * (x - y)
+
+
+def function(name: str, operators: str, params, body) -> relax.Function:
+    """Make the composite function that is expected."""
+    attrs = {"Composite": name, "PartitionedFromPattern": operators}
+    return graph.from_graph(params, body, attrs)
+
+
+def sums_and_differences(x, y):
+    return op("multiply", op("add", x, y), op("subtract", x, y))
+
+
+def test_two_operators_become_a_function():
+    a, b, x, y = variables("a b x y")
+    made = function("add_relu", "add_nn.relu_", [x, y], op("nn.relu", op("add", x, y)))
+    before = module([a, b], op("nn.relu", op("add", a, b)))
+    done = MergeComposite([("add_relu", add_relu())])(before)
+    same(done, module([a, b], called(made, a, b)))
+    composite = next(
+        binding.value
+        for binding in done["main"].body.blocks[0].bindings
+        if isinstance(binding.value, relax.Function)
+    )
+    assert [str(param.name) for param in composite.params] == ["FunctionVar_0_0", "FunctionVar_0_1"]
+
+
+def test_matches_one_after_another():
+    a, b, c, *rest = variables("a b c p q r s")
+    p, q, r, s = rest
+    body = op("nn.relu", sums_and_differences(c, sums_and_differences(a, b)))
+    done = MergeComposite([("asm", add_sub_mul())])(module([a, b, c], body))
+    one, two = (
+        function("asm", "add_subtract_multiply_", list(pair), sums_and_differences(*pair))
+        for pair in ((p, q), (r, s))
+    )
+    same(done, module([a, b, c], op("nn.relu", called(two, c, called(one, a, b)))))
+
+
+def test_matches_side_by_side():
+    a, b, p, q, r, s = variables("a b p q r s")
+    body = op("multiply", sums_and_differences(a, b), sums_and_differences(a, b))
+    done = MergeComposite([("asm", add_sub_mul())])(module([a, b], body))
+    one, two = (
+        function("asm", "add_subtract_multiply_", list(pair), sums_and_differences(*pair))
+        for pair in ((p, q), (r, s))
+    )
+    same(done, module([a, b], op("multiply", called(one, a, b), called(two, a, b))))
+
+
+def test_a_value_that_the_match_uses_twice():
+    x, y = wildcard(), wildcard()
+    inner = is_op("add")(x, y)
+    pattern = is_op("add")(is_op("add")(x, inner), inner)
+
+    def body(one, two):
+        total = op("add", one, two)
+        return op("add", op("add", one, total), total)
+
+    a, b, p, q = variables("a b p q")
+    done = MergeComposite([("aaa", pattern)])(module([a, b], body(op("subtract", a, b), b)))
+    made = function("aaa", "add_add_add_", [p, q], body(p, q))
+    same(done, module([a, b], called(made, op("subtract", a, b), b)))
+
+
+def test_several_patterns_each_take_theirs():
+    a, b, *rest = variables("a b p q r s")
+    p, q, r, s = rest
+    table = [("asm", add_sub_mul()), ("add_relu", add_relu())]
+    body = op("nn.relu", op("add", sums_and_differences(a, b), a))
+    done = MergeComposite(table)(module([a, b], body))
+    one = function("asm", "add_subtract_multiply_", [p, q], sums_and_differences(p, q))
+    two = function("add_relu", "add_nn.relu_", [r, s], op("nn.relu", op("add", r, s)))
+    same(done, module([a, b], called(two, called(one, a, b), a)))
+
+
+@pytest.mark.parametrize("first", "ABC")
+def test_the_first_pattern_of_the_table_goes_first(first):
+    patterns = {
+        "A": is_op("nn.relu")(is_op("abs")(is_op("add")(wildcard(), wildcard()))),
+        "B": is_op("abs")(is_op("add")(wildcard(), wildcard())),
+        "C": is_op("nn.relu")(is_op("abs")(wildcard())),
+    }
+    order = first + "ABC".replace(first, "")
+    a, b, p, q = variables("a b p q")
+    body = op("nn.relu", op("abs", op("add", a, b)))
+    done = MergeComposite([(name, patterns[name]) for name in order])(module([a, b], body))
+    if first == "A":
+        inner = op("nn.relu", op("abs", op("add", p, q)))
+        after = called(function("A", "add_abs_nn.relu_", [p, q], inner), a, b)
+    elif first == "B":
+        made = function("B", "add_abs_", [p, q], op("abs", op("add", p, q)))
+        after = op("nn.relu", called(made, a, b))
+    else:
+        made = function("C", "abs_nn.relu_", [p], op("nn.relu", op("abs", p)))
+        after = called(made, op("add", a, b))
+    same(done, module([a, b], after))
+
+
+def test_of_matches_that_overlap_the_one_nearer_the_result_goes_first():
+    """Upstream's FuseOpsByPattern takes the other one."""
+    x, p = variables("x p")
+    body = op("abs", op("abs", op("abs", x)))
+    done = MergeComposite([("two", is_op("abs")(is_op("abs")(wildcard())))])(module([x], body))
+    made = function("two", "abs_abs_", [p], op("abs", op("abs", p)))
+    same(done, module([x], called(made, op("abs", x))))
+
+
+def test_a_match_whose_inside_is_used_outside_stays():
+    """Upstream's FuseOpsByPattern makes a function of two results of it."""
+    (x,) = variables("x")
+    inner = op("abs", x)
+    before = module([x], op("add", op("nn.relu", inner), inner))
+    table = [("inside", is_op("nn.relu")(is_op("abs")(wildcard())))]
+    assert MergeComposite(table)(before)["main"].same_as(before["main"])
+
+
+def test_a_diamond_that_the_pattern_does_not_say_stays():
+    (x,) = variables("x")
+    relu = op("nn.relu", op("abs", x))
+    before = module([x], op("multiply", relu, op("tanh", op("add", relu, x))))
+    shared = is_op("nn.relu")(is_op("abs")(wildcard()))
+    table = [("diamond", is_op("multiply")(shared, is_op("tanh")(shared)))]
+    assert MergeComposite(table)(before)["main"].same_as(before["main"])
+
+
+def test_what_is_optional_shows_in_the_names():
+    x, y, p, q, r = variables("x y p q r")
+    pattern = is_op("add")(wildcard(), wildcard()).optional(lambda inner: is_op("nn.relu")(inner))
+    body = op("add", op("nn.relu", op("add", x, y)), y)
+    done = MergeComposite([("layer", pattern)])(module([x, y], body))
+    s = var("s")
+    one = function("layer", "add_nn.relu_", [p, q], op("nn.relu", op("add", p, q)))
+    two = function("layer", "add_", [r, s], op("add", r, s))
+    same(done, module([x, y], called(two, called(one, x, y), y)))
+
+
+@pytest.mark.parametrize("item", [TupleGetItemPattern, is_tuple_get_item])
+def test_projections_are_in_the_pattern(item):
+    def batch(x, *rest):
+        whole = op("nn.batch_norm", x, *rest, axis=1)
+        return op("nn.relu", graph.typed(relax.TupleGetItem(whole, 0)))
+
+    params = [var("x", (1, 8)), *(var(name, (8,)) for name in "gbmv")]
+    inner = [var("p", (1, 8)), *(var(name, (8,)) for name in "qrst")]
+    pattern = is_op("nn.relu")(item(is_op("nn.batch_norm")(*(wildcard() for _ in range(5))), 0))
+    done = MergeComposite([("bn", pattern)])(module(params, batch(*params)))
+    made = function("bn", "nn.batch_norm_TupleGetItem0_nn.relu_", inner, batch(*inner))
+    same(done, module(params, called(made, *params)))
+
+
+def test_tuples_are_in_the_pattern():
+    def body(x, y):
+        return op("concat", relax.Tuple([op("abs", x), op("tanh", y)]), axis=0)
+
+    a, b, p, q = variables("a b p q")
+    left, right = wildcard(), wildcard()
+    pattern = is_op("concatenate")(TuplePattern([is_op("abs")(left), is_op("tanh")(right)]))
+    done = MergeComposite([("cat", pattern)])(module([a, b], body(a, b)))
+    made = function("cat", "abs_tanh_Tuple_concatenate_", [p, q], body(p, q))
+    same(done, module([a, b], called(made, a, b)))
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_check_sees_operands_attributes_and_types(taken):
+    asked = []
+
+    def check(extracted):
+        summed = extracted.args[0].args[0]
+        asked.append(
+            (summed.op.name, [int(axis) for axis in summed.attrs.axis], str(summed.ty.dtype))
+        )
+        return taken
+
+    x, p = variables("x p")
+
+    def body(value):
+        return op("nn.relu", op("abs", op("sum", value, axis=[1])))
+
+    pattern = is_op("nn.relu")(is_op("abs")(is_op("sum")(wildcard())))
+    before = module([x], body(x))
+    done = MergeComposite([("checked", pattern, check)])(before)
+    assert asked == [("relax.sum", [1], "float32")]
+    if taken:
+        made = function("checked", "sum_abs_nn.relu_", [p], body(p))
+        same(done, module([x], called(made, x)))
+    else:
+        same(done, before)
+
+
+def test_constants_stay_inside_where_the_pattern_says_so():
+    x, p = variables("x p")
+    two = relax.const(2.0, "float32")
+    before = module([x], op("multiply", x, two))
+    done = MergeComposite([("inside", is_op("multiply")(wildcard(), is_constant()))])(before)
+    made = function("inside", "multiply_", [p], op("multiply", p, two))
+    same(done, module([x], called(made, x)))
+    p, q = var("p"), var("q", ())
+    done = MergeComposite([("outside", is_op("multiply")(wildcard(), wildcard()))])(before)
+    made = function("outside", "multiply_", [p, q], op("multiply", p, q))
+    same(done, module([x], called(made, x, two)))
+
+
+def test_functions_of_other_compilers_stay():
+    a, b, x, y = variables("a b x y")
+    given = {"Compiler": "gone", "Codegen": "gone", "global_symbol": "f"}
+    other = graph.from_graph([x, y], op("nn.relu", op("add", x, y)), given)
+    before = module([a, b], op("abs", a), f=other)
+    done = MergeComposite([("add_relu", add_relu())])(before)
+    assert done["f"].same_as(before["f"])
+
+
+def test_all_four_passes():
+    a, b = variables("a b")
+    ir.register_op_attr("tanh", "target.all", lambda call: True)
+    body = op("exp", op("tanh", op("nn.relu", op("add", a, b))))
+    mod = module([a, b], body)
+    for one in (
+        MergeComposite([("all.add_relu", add_relu())]),
+        AnnotateTarget("all"),
+        MergeCompilerRegions(),
+        PartitionGraph(),
+    ):
+        mod = one(mod)
+        relax.analysis.well_formed(mod)
+        assert mod.script()
+    lifted = mod["tvmgen_default_all_main_0"]
+    assert "all.add_relu" in lifted.script()
+    assert len(lifted.params) == 2
+
+
+@pytest.mark.parametrize("entry", [("name",), ("name", 3), ("name", wildcard(), 3), "name"])
+def test_an_entry_that_is_none(entry):
+    with pytest.raises(RelayError, match="a pattern table holds"):
+        MergeComposite([entry])

@@ -1,0 +1,355 @@
+"""Relay text read into Relax: what real Relay printed, and each part of the form alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm_ffi
+from tvm import ir, relax
+
+import tvmlab
+from tvmlab.errors import InputError, RelayError
+from tvmlab.ir import table
+from tvmlab.ir.text.reader import fromtext
+
+DATA = Path(__file__).parents[1] / "data" / "relay"
+TEXTS = sorted(path.stem for path in DATA.glob("*.relay"))
+RUNS = {path.stem: path.stem for path in DATA.glob("*.npz")}
+RUNS |= dict.fromkeys(("anf", "corners_fused"), "corners")  # the same function in other forms
+
+
+def text_of(name: str) -> str:
+    return (DATA / f"{name}.relay").read_text()
+
+
+def bindings(function: relax.Function) -> list[relax.Expr]:
+    return [b.value for block in function.body.blocks for b in block.bindings]
+
+
+def calls(function: relax.Function) -> list[str]:
+    """Name Relay's operators in a function and those nested in it, through the table."""
+    found = []
+    for value in bindings(function):
+        if isinstance(value, relax.Function):
+            found += calls(value)
+        written = table.written(value) if isinstance(value, relax.Call) else None
+        if written is not None:
+            found.append(written[0].name)
+    return found
+
+
+def equal(a: object, b: object) -> bool:
+    return tvm_ffi.structural_equal(a, b, map_free_vars=True)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_operators_and_parameters_are_as_relay_counted(name: str) -> None:
+    facts = json.loads((DATA / f"{name}.json").read_text())
+    main = fromtext(text_of(name))["main"]
+    counts = {operator: calls(main).count(operator) for operator in set(calls(main))}
+    assert counts == facts["ops"]
+    types = {p.name: [[int(i) for i in p.ty.shape.values], str(p.ty.dtype)] for p in main.params}
+    assert types == facts["params"]
+
+
+@pytest.mark.parametrize(("name", "ran"), sorted(RUNS.items()))
+def test_what_ran_in_relay_gives_the_same(name: str, ran: str) -> None:
+    data = np.load(DATA / f"{ran}.npz")
+    params = {key[6:]: data[key] for key in data.files if key.startswith("param_")}
+    mod = fromtext(text_of(name), params=params)
+    inputs = {key[3:]: data[key] for key in data.files if key.startswith("in_")}
+    given = [inputs[p.name] for p in mod["main"].params]
+    outputs = tvmlab.compile(mod)(*given)
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    for index, output in enumerate(outputs):
+        expected = data[f"out_{index}"]
+        assert output.dtype == expected.dtype
+        if expected.dtype.kind == "f":
+            np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-6)
+        else:
+            np.testing.assert_array_equal(output, expected)
+    assert len([key for key in data.files if key.startswith("out_")]) == len(outputs)
+
+
+def test_a_variable_may_have_dots_and_slashes_in_its_name() -> None:
+    mod = fromtext("def @main(%a.0/b.1: float32, %a: (float32, float32)) { (%a.0/b.1, %a.1) }")
+    first, second = mod["main"].params
+    result = bindings(mod["main"])[-1]
+    assert isinstance(result, relax.Tuple)
+    assert result.fields[0].same_as(first)
+    assert equal(bindings(mod["main"])[0], relax.TupleGetItem(second, 1))
+
+
+def test_a_name_is_a_field_only_where_the_whole_is_not_bound() -> None:
+    one = fromtext("def @main(%a: (float32,), %a.0: int32) { add(%a.0, %a.0) }")
+    assert str(one["main"].ret_ty.dtype) == "int32"
+    two = fromtext("def @main(%a: ((float32, int8),)) { %0 = (%a, %a); %0.1.0.1 }")
+    assert str(two["main"].ret_ty.dtype) == "int8"
+
+
+@pytest.mark.parametrize(
+    ("text", "dtype", "value"),
+    [
+        ("1", "int32", 1),
+        ("-100", "int32", -100),
+        ("-05", "int32", -5),
+        ("2147483647", "int32", 2**31 - 1),
+        ("2147483648", "int64", 2**31),
+        ("-9223372036854775808", "int64", -(2**63)),
+        ("-42i", "int32", -42),
+        ("-300i16", "int16", -300),
+        ("--10", "int32", 10),
+        ("---10", "int32", -10),
+        ("1.5f16", "float16", 1.5),
+        ("1E-1f", "float32", np.float32(0.1)),
+        ("3f64", "float64", 3.0),
+        ("1e-3f64", "float64", 1e-3),
+        ("inff", "float32", np.inf),
+        ("-inff", "float32", -np.inf),
+        ("True", "bool", True),
+        ("False", "bool", False),
+    ],
+)
+def test_a_literal(text: str, dtype: str, value: float) -> None:
+    constant = fromtext(text)["main"].body.body
+    assert isinstance(constant, ir.GenericConst)
+    array = constant.value.numpy()
+    assert (array.shape, str(constant.ty.dtype), array[()]) == ((), dtype, value)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("2147483648i32", "does not fit int32"),
+        ("32768i16", "does not fit int16"),
+        ("3.40283e+38f32", "does not fit float32"),
+        ("9223372036854775808", "does not fit int64"),
+        ("1" * 5000, "is no integer"),
+        ("1f33", "is no literal"),
+    ],
+)
+def test_a_literal_that_does_not_fit(text: str, what: str) -> None:
+    with pytest.raises(RelayError, match=what) as caught:
+        fromtext(text)
+    assert (caught.value.line, caught.value.column) == (1, 1)
+
+
+def test_comments_nest() -> None:
+    text = "/* a /* b // */ */ ( // (\n/***/ 1 /* ) */ , 2 /* ty=(int8 /* x */) */ )"
+    assert len(bindings(fromtext(text)["main"])[0].fields) == 2
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("1 * 1 + 1 < 1 == True", "(((1 * 1) + 1) < 1) == True"),
+        ("1 - 2 - 3", "(1 - 2) - 3"),
+        ("8 / 4 * 2", "(8 / 4) * 2"),
+        ("2f - -1f", "subtract(2f, -1f)"),
+        ("1 <= 2 != (3 >= 4)", "not_equal(less_equal(1, 2), greater_equal(3, 4))"),
+        ("-(1 + 2)", "negative(add(1, 2))"),
+    ],
+)
+def test_infix_operators_bind_as_in_relay(one: str, other: str) -> None:
+    assert equal(fromtext(one), fromtext(other))
+    assert not equal(fromtext("1 * (1 + 1)"), fromtext("1 * 1 + 1"))
+
+
+def test_let_binds_and_a_number_names() -> None:
+    mod = fromtext("let %x = (1, 2); %0 = (%x, 3); %1 = %0; %2 = %1.0; %2.1")
+    kinds = [type(value) for value in bindings(mod["main"])]
+    assert kinds == [relax.Tuple, relax.TupleGetItem, relax.TupleGetItem]
+    shadowed = fromtext("let %x = 1; let %x = add(%x, 2); %x")
+    assert [type(value) for value in bindings(shadowed["main"])] == [ir.GenericConst, relax.Call]
+
+
+def test_what_nobody_uses_is_still_bound() -> None:
+    mod = fromtext("def @main(%x: float32) { %0 = exp(%x); abs(%x); negative(%x) }")
+    assert calls(mod["main"]) == ["exp", "abs", "negative"]
+
+
+def test_nested_functions_keep_their_attributes() -> None:
+    mod = fromtext(text_of("corners_fused"))
+    inner = [value for value in bindings(mod["main"]) if isinstance(value, relax.Function)]
+    assert all(function.attrs["Primitive"] == 1 for function in inner)
+    assert sum(function.attrs.get("relay.reshape_only", 0) for function in inner) == 1
+    assert not isinstance(mod["main"].body.blocks[0], relax.DataflowBlock)
+    assert isinstance(inner[1].body.blocks[0], relax.DataflowBlock)
+
+
+def test_attributes_of_every_kind() -> None:
+    mod = fromtext(
+        'fn (%x: float32, a=1, b=-2.5f, c="q\\"\\\\n", d=[1, -2], e=[[1], []], f=True, g=None,'
+        ' h=["s", "t"], i.j=float32, k=(1, 2)) { %x }'
+    )
+    attrs = mod["main"].attrs
+    assert (attrs["a"], attrs["b"], attrs["c"], attrs["f"], attrs["g"]) == (
+        *(1, -2.5, 'q"\\n', True, None),
+    )
+    assert [list(map(int, attrs[name])) for name in "dk"] == [[1, -2], [1, 2]]
+    assert ([list(item) for item in attrs["e"]], list(attrs["h"])) == ([[1], []], ["s", "t"])
+    assert attrs["i.j"] == "float32"
+
+
+def test_regions_for_a_compiler() -> None:
+    mod = fromtext((DATA / "rewrite" / "tflite_after_partitioned.relay").read_text())
+    name = "tvmgen_default_tvmlab_npu_main_0"
+    assert [variable.name_hint for variable in mod.get_global_vars()] == ["main", name]
+    region = mod[name]
+    assert region.attrs["Compiler"] == region.attrs["Codegen"] == "tvmlab_npu"
+    assert (region.attrs["global_symbol"], region.attrs["Inline"]) == (name, 1)
+    composite = bindings(region)[0]
+    assert composite.attrs["Composite"] == "tvmlab_npu.qnn_conv2d"
+    assert calls(composite) == ["nn.pad", "qnn.conv2d", "nn.bias_add", "qnn.requantize"]
+    assert bindings(mod["main"])[-1].op.same_as(mod.get_global_var(name))
+
+
+def test_functions_are_lowered_when_their_types_are_needed() -> None:
+    mod = fromtext(
+        "def @main(%x: int32) { @f(%x) }\n"
+        "def @f(%x: int32) { @g(%x) + 1 }\n"
+        "def @g(%x: int32) -> int32 { if (%x < 1) { 1 } else { @g(%x - 1) * %x } }"
+    )
+    assert str(mod["main"].ret_ty.dtype) == "int32"
+    with pytest.raises(RelayError, match="@f calls itself, and its types"):
+        fromtext("def @main(%x: int32) { @f(%x) } def @f(%x: int32) { @f(%x) }")
+
+
+def test_a_branch_runs() -> None:
+    mod = fromtext("def @main(%x: float32) { %0 = if (%x < 0f) { -%x } else { %x * 2f }; %0 + 1f }")
+    run = tvmlab.compile(mod)
+    assert [float(run(np.float32(x))) for x in (-3, 4)] == [4.0, 9.0]
+
+
+def test_question_marks_are_unknown_extents() -> None:
+    mod = fromtext("def @main(%x: Tensor[(?, 3, ?), int8]) { copy(%x) }")
+    rows, three, columns = mod["main"].params[0].ty.shape.values
+    assert int(three) == 3
+    assert not rows.same_as(columns)
+    assert mod["main"].ret_ty.shape[0].same_as(rows)
+
+
+def test_params_become_constants(tmp_path: Path) -> None:
+    text = "def @main(%x: Tensor[(2), float32], %w: Tensor[(2), float32]) { %x * %w }"
+    mod = fromtext(text, params={"w": np.array([2, 3], np.float32)})
+    assert [p.name for p in mod["main"].params] == ["x"]
+    np.testing.assert_array_equal(tvmlab.compile(mod)(np.ones(2, np.float32)), [2, 3])
+    with pytest.raises(InputError, match="no parameter of @main"):
+        fromtext(text, params={"v": np.ones(2, np.float32)})
+    with pytest.raises(RelayError, match="params has") as caught:
+        fromtext(text, params={"w": np.ones(3, np.float32)})
+    assert caught.value.column == text.index("%w") + 1
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "at"),
+    [
+        ("def @main(%x: int32) { add(%x }", "cannot go on with '}'", "}"),
+        ("fn (%x: int32, %x: int32) { %x }", "a parameter twice", "%x: int32)"),
+        ("%0 = %1; %1", "no value %1", "%1"),
+        ("def @main(%value: int32) { add(%valve, 1) }", "no value %valve", "%valve"),
+        ("%0 = 1; %0 = 2; %0", "bound twice", "%0 = 2"),
+        ("@f(1)", "no function @f", "@f"),
+        ("def @f() { 1 } def @f() { 2 }", "defined twice", "@f() { 2"),
+        ("nn.conv2b(%x, %y)", "conv2b is not known", "nn."),
+        ("nn.relu(%x, %y)", "takes 1 operands", "nn."),
+        ("nn.softmax(%x, axes=1)", "axes", "nn."),
+        ("nn.softmax(%x, axis=1, axis=2)", "axis is given twice", "axis=2"),
+        ("fn (%x: floot32) { %x }", "no type floot32", "floot32"),
+        ("fn (%x: Tensor[(1, 2), floot]) { %x }", "no dtype floot", "Tensor"),
+        ("fn (%x: Tensor[(1, a), int8]) { %x }", "no integer", "Tensor"),
+        ("fn (%x: Tensor[(-1), int8]) { %x }", "no extent -1", "Tensor"),
+        ("fn (%x: int8) -> int32 { %x }", "declared", "int32"),
+        ("let %x: int8 = 1; %x", "declared", "%x"),
+        ("(1, 2).2", "no field 2", ".2"),
+        ("fn (%x: int8) { %x.0 }", "no field 0", "%x.0"),
+        ("fn () { }", "no result", "{"),
+        ("meta[relay.Constant][0] fn", "cannot go on", "fn"),
+        ("def @main() { meta[relay.Constant][0] }", "the text has none", "meta"),
+        ("type List[A] { Nil }", "no counterpart", "type"),
+        ("match(1) { }", "no counterpart", "match"),
+        ("extern type T", "no counterpart", "extern"),
+        ('#[version = "0.1.0"]\n1', "Version 0.1.0", "#["),
+        ("1 ~ 2", "no token", "~"),
+        ('nn.relu("x', "not closed", '"'),
+        ("/* /* */ 1", "not closed", "/*"),
+        ("fn (%x: Tensor[(2, 3), float32]) { nn.relu(%x) + meta[relay.Foo][0] }", "Foo", "meta"),
+        (
+            "fn (%x: Tensor[(2, 3), float32], %y: Tensor[(4, 3), float32]) { %x + %y }",
+            "",
+            "+ %y",
+        ),
+        ("add", "no value", "add"),
+        ("let %f = fn (%i: int32) -> int32 { %f(%i) }; %f(1)", "cannot call itself", "%f(%i)"),
+        ("def @id[A](%x: A) -> A { %x }", "Type parameters", "["),
+        ("fn (%c: Tensor[(2), bool]) { if (%c) { 1 } else { 2 } }", "bool without axes", "%c) {"),
+        ("fn (%c: bool) { if (%c) { 1 } else { 2f } }", "One branch gives", "if"),
+        ("fn (%x: Tensor[(4), int8]) { tile(%x, reps=[-3]) }", "would be", "tile"),
+        ('fn (%x: Tensor[(4), int8]) { cast(%x, dtype="int4") }', "no dtype int4", "cast"),
+        ("fn (%x: Tensor[(4), int8]) { sum(%x, axis=[7]) }", "In relax.sum, the input axis", "sum"),
+        (
+            "fn (%x: Tensor[(1,1,8,8), int8]) { nn.max_pool2d(%x, pool_size=[0, 0]) }",
+            "pool_size of nn.max_pool2d",
+            "nn",
+        ),
+    ],
+)
+def test_an_error_names_its_place(text: str, what: str, at: str) -> None:
+    with pytest.raises(RelayError) as caught:
+        fromtext("// first\n\n" + text)
+    assert what in caught.value.what
+    assert caught.value.line == 3 + text[: text.index(at)].count("\n")
+    assert caught.value.column == text.index(at) - text.rfind("\n", 0, text.index(at))
+    assert f"line {caught.value.line}, column {caught.value.column}: " in (caught.value.where or "")
+
+
+def test_free_variables_stand_in_the_order_of_the_text() -> None:
+    mod = fromtext(
+        "%0 = add(%a, %b) /* ty=Tensor[(2, 3), int8] */;\n"
+        "%1 = subtract(%0, %a) /* ty=Tensor[(2, 3), int8] */;"
+    )
+    assert [p.name for p in mod["main"].params] == ["a", "b"]
+    assert all(str(p.ty) == 'R.Tensor((2, 3), dtype="int8")' for p in mod["main"].params)
+
+
+def test_a_sum_of_many_terms_is_not_deep() -> None:
+    assert calls(fromtext("1" + " + 1" * 5000)["main"]) == ["add"] * 5000
+
+
+def test_places_and_those_who_run_are_dropped() -> None:
+    place = "virtual_device=meta[VirtualDevice][0]"
+    text = (
+        f"def @main(%x {{{place}}}: Tensor[(2), float32], {place}, executor=meta[Executor][0],"
+        " v=VirtualDevice(device_type=1, target=Target(id=1)))"
+        f" {{ on_device(abs(%x), {place}, constrain_result=True) }}"
+    )
+    plain = "def @main(%x: Tensor[(2), float32]) { abs(%x) }"
+    assert calls(fromtext(text)["main"]) == calls(fromtext(plain)["main"]) == ["abs"]
+    assert dict(fromtext(text)["main"].attrs) == {"global_symbol": "main"}
+
+
+def test_numbers_of_an_attribute_may_be_constants() -> None:
+    written = (DATA / "literals.relay").read_text().partition("#[metadata]")[2]
+    mod = fromtext(
+        "arange(0i64, 7i64, 1i64, start=0, stop=meta[relay.Constant][1], step=100,"
+        f' dtype="int32")\n#[metadata]{written}'
+    )
+    assert [int(extent) for extent in mod["main"].ret_ty.shape] == [7]
+
+
+def test_a_mark_of_byte_order_is_no_text() -> None:
+    assert equal(fromtext("\ufeff1 + 2"), fromtext("1 + 2"))
+
+
+def test_the_nearest_name_is_offered() -> None:
+    with pytest.raises(RelayError) as caught:
+        fromtext("nn.conv2b(1, 2)")
+    assert caught.value.fix == "did you mean nn.conv2d?"
+
+
+@pytest.mark.parametrize("head", ["v0.0.4\n", '#[version = "0.0.4"]\n', '#[version = "0.0.5"]'])
+def test_known_versions(head: str) -> None:
+    assert equal(fromtext(head + "add(1, 2)"), fromtext("1 + 2"))

@@ -1,0 +1,386 @@
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import statistics
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+import tvm
+from tests.oracles.models import array, convolutional, dense, model, node, said, value
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tvmlab
+from tvmlab import bench
+from tvmlab.errors import InputError, ModelError, ToolchainError, TvmlabError
+
+
+class Clock:
+    """A clock that moves only when a function that costs time is called."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        self.log: list[str] = []
+        monkeypatch.setattr(bench.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(bench, "_settle", lambda: self.log.append("settle"))
+
+    @property
+    def calls(self) -> list[str]:
+        """The log without the waiting."""
+        return [entry for entry in self.log if entry != "settle"]
+
+    def costs(self, name: str, *seconds: float) -> Any:
+        """A function that costs these seconds in turn, and the last ones from then on."""
+        costs: Iterator[float] = itertools.chain(seconds, itertools.repeat(seconds[-1]))
+
+        def fn() -> None:
+            self.log.append(name)
+            self.now += next(costs)
+
+        return fn
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def test_measure_leaves_the_warm_up_out(clock: Clock) -> None:
+    run = bench.measure(clock.costs("f", 9, 8, 1, 2, 3), warmup=2, repeats=3, number=1)
+    assert run.samples == (1, 2, 3)
+    assert clock.calls == ["f"] * 5
+
+
+def test_a_sample_is_the_mean_of_its_calls(clock: Clock) -> None:
+    run = bench.measure(clock.costs("f", 1, 3, 5, 7), warmup=0, repeats=2, number=2)
+    assert run.samples == (2, 6)
+
+
+@pytest.mark.parametrize(("cost", "calls"), [(1.0, 1), (2e-3, 1), (1e-3, 2), (3e-4, 8)])
+def test_calls_are_doubled_until_they_fill_two_milliseconds(
+    clock: Clock, cost: float, calls: int
+) -> None:
+    run = bench.measure(clock.costs("f", cost), warmup=1, repeats=3)
+    too_few = calls - 1  # 1 + 2 + 4 + ... before it
+    assert len(clock.calls) == 1 + too_few + 3 * calls
+    assert run.samples == pytest.approx([cost] * 3)
+
+
+@pytest.mark.parametrize("warmup", [0, 1, 2])
+def test_a_slow_first_call_does_not_make_the_samples_short(clock: Clock, warmup: int) -> None:
+    run = bench.measure(clock.costs("f", 1.0, 1e-6), warmup=warmup, repeats=4)
+    assert run.samples[1:] == pytest.approx([1e-6] * 3)
+    assert run.samples[0] == pytest.approx(1e-6 if warmup else 1.0)
+    assert len(clock.calls) > 3 * 2000
+
+
+def test_a_function_that_costs_nothing_ends(clock: Clock) -> None:
+    assert bench.compare({"f": lambda: None}, number=5, repeats=2).runs["f"].samples == (0, 0)
+
+
+def test_each_round_begins_with_another_candidate_and_each_turn_with_a_rest(clock: Clock) -> None:
+    candidates = {
+        name: clock.costs(name, seconds) for name, seconds in zip("abc", (1, 2, 3), strict=True)
+    }
+    found = bench.compare(candidates, warmup=1, repeats=4, number=2)
+    order = clock.calls[3::2]
+    assert ["".join(order[at : at + 3]) for at in range(0, 12, 3)] == ["abc", "bca", "cab", "abc"]
+    assert clock.log == [entry for call in "abc" for entry in ("settle", call)] + [
+        entry for call in order for entry in ("settle", call, call)
+    ]
+    assert found.medians == {"a": 1, "b": 2, "c": 3}
+
+
+def test_every_candidate_gets_the_same_arrays_and_returns_arrays() -> None:
+    x, got = np.ones(3, "float32"), []
+    peer = bench.Torch(torch.nn.ReLU())
+    candidates = {"ours": lambda x: got.append(x) or x, "PyTorch": peer}
+    found = bench.compare(candidates, x, repeats=2, number=1)
+    assert str(found).splitlines()[0] == "every candidate takes and returns NumPy arrays"
+    assert len(got) == 4
+    assert all(each is x for each in got)
+    with pytest.raises(InputError, match="what tensors returns is a Tensor, not a NumPy array"):
+        bench.compare({"ours": lambda x: x, "tensors": torch.from_numpy}, x)
+    with pytest.raises(InputError, match="an input is a Tensor, not a NumPy array"):
+        bench.compare({"ours": lambda x: x}, tvm.runtime.tensor(x))
+
+
+def test_a_single_function_waits_for_nobody_but_whoever_ran_before(clock: Clock) -> None:
+    bench.measure(clock.costs("f", 1), repeats=3)
+    assert clock.log == ["settle", *["f"] * 4]
+
+
+@pytest.mark.parametrize(("busy", "looks"), [(0, 1), (3, 4), (1000, bench._LOOKS)])
+def test_settling_lasts_as_long_as_threads_spin(
+    busy: int, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+
+    def processor_time() -> float:
+        return sum(slept[:busy])  # every look costs processor time while a thread is busy
+
+    monkeypatch.setattr(bench.time, "process_time", processor_time)
+    monkeypatch.setattr(bench.time, "sleep", slept.append)
+    bench._settle()
+    assert slept == [bench._LOOK_SECONDS] * looks
+
+
+def test_the_ratio_is_taken_within_each_round() -> None:
+    """A machine that slows down for both in a round does not change the ratio."""
+    slow = bench.Measurement((1.0, 10.0, 4.0))
+    fast = bench.Measurement((0.5, 5.0, 1.0))
+    found = bench.Comparison({"slow": slow, "fast": fast})
+    assert found.ratio("slow", to="fast") == 2
+    assert found.ratio("fast", to="slow") == 0.5
+    assert found.ratio("fast", to="fast") == 1
+
+
+TIMES = st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=20)
+
+
+@given(TIMES)
+def test_a_measurements_numbers(samples: list[float]) -> None:
+    run = bench.Measurement(tuple(samples))
+    assert run.median == statistics.median(samples)
+    assert run.mean == pytest.approx(np.mean(samples))
+    assert run.std == pytest.approx(np.std(samples, ddof=1) if len(samples) > 1 else 0, abs=1e-9)
+    low, high = np.percentile(samples, [25, 75])
+    assert run.spread == pytest.approx((high - low) / run.median, abs=1e-9)
+    assert f"{len(samples)} samples" in str(run)
+
+
+@given(TIMES, st.floats(1e-3, 1e3))
+def test_a_ratio_is_scale_times_inverse(samples: list[float], factor: float) -> None:
+    found = bench.Comparison(
+        {
+            "a": bench.Measurement(tuple(factor * s for s in samples)),
+            "b": bench.Measurement(tuple(samples)),
+        }
+    )
+    assert found.ratio("a", to="b") == pytest.approx(factor)
+    assert found.ratio("a", to="b") * found.ratio("b", to="a") == pytest.approx(1)
+
+
+def test_the_table() -> None:
+    found = bench.Comparison(
+        {"ours": bench.Measurement((1e-3, 1e-3)), "the peer": bench.Measurement((2e-3, 2e-3))}
+    )
+    assert str(found).splitlines() == [
+        "          median  spread  over the peer",
+        "ours        1 ms      0%  0.50",
+        "the peer    2 ms      0%  1.00",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (2.5, "2.5 s"), (1234.5, "1234 s"), (0.0123, "12.3 ms"), (0.9994, "999 ms"),
+        (1.5e-6, "1.5 us"), (4.2e-8, "0.042 us"),
+    ],
+)  # fmt: skip
+def test_times_are_written_in_the_unit_that_fits(seconds: float, text: str) -> None:
+    assert str(bench.Measurement((seconds,))).startswith(text + " (")
+
+
+@given(st.floats(1e-9, 1e5))
+def test_a_time_that_is_written_is_the_time(seconds: float) -> None:
+    number, unit = str(bench.Measurement((seconds,))).split(" (")[0].split()
+    written = float(number) * {"s": 1, "ms": 1e-3, "us": 1e-6}[unit]
+    assert math.isclose(written, seconds, rel_tol=6e-3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        ({"repeats": 0}, "repeats is 0"),
+        ({"repeats": -1}, "repeats is -1"),
+        ({"warmup": -1}, "warmup is -1"),
+        ({"number": 0}, "number is 0"),
+    ],
+)
+def test_counts_that_make_no_sense(arguments: dict[str, int], what: str) -> None:
+    with pytest.raises(TvmlabError, match=what) as caught:
+        bench.measure(lambda: None, **arguments)
+    assert "give at least" in str(caught.value)
+
+
+def test_nothing_to_compare() -> None:
+    with pytest.raises(TvmlabError, match="there is nothing to compare"):
+        bench.compare({})
+
+
+def test_what_a_function_raises_comes_through() -> None:
+    with pytest.raises(ZeroDivisionError):
+        bench.measure(lambda: 1 // 0)
+
+
+def test_plots_show_every_sample() -> None:
+    found = bench.Comparison(
+        {"ours": bench.Measurement((0.001, 0.002)), "peer": bench.Measurement((0.003,))}
+    )
+    (axes,) = found.plot("title").axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["ours", "peer"]
+    assert axes.get_title() == "title"
+    assert list(axes.lines[0].get_xdata()) == [1, 2]
+    (axes,) = found.runs["peer"].plot().axes
+    assert list(axes.lines[0].get_xdata()) == [3]
+
+
+# Peers.
+
+
+def test_onnx_runtime_and_the_executable_agree(tmp_path: Any) -> None:
+    proto = convolutional()
+    path = tmp_path / "model.onnx"
+    path.write_bytes(proto.SerializeToString())
+    x = array(1, 3, 8, 8)
+    expected = tvmlab.compile(tvmlab.load(proto))(x)
+    carried = tvmlab.models.Model.of(proto, "convolutional", "seeded")
+    for given_model in (proto, carried, proto.SerializeToString(), path, str(path)):
+        peer = bench.OnnxRuntime(given_model)
+        assert peer(x).shape == expected.shape
+        np.testing.assert_allclose(peer(x), expected, rtol=1e-4, atol=1e-5)
+        assert np.array_equal(peer(x=x), peer(x))
+
+
+def test_onnx_runtime_gives_a_tuple_for_several_outputs() -> None:
+    proto = model(
+        [node("Relu", ["x"], ["y"]), node("Neg", ["x"], ["z"])],
+        {"x": (2,)},
+        ["y", value("z", 1, (2,))],
+    )
+    result = bench.OnnxRuntime(proto)(array(2))
+    assert isinstance(result, tuple)
+    assert np.array_equal(result[1], -array(2))
+
+
+def test_onnx_runtime_refuses_too_many_inputs() -> None:
+    with pytest.raises(InputError, match="2 inputs were given, 1 are taken"):
+        bench.OnnxRuntime(dense())(array(2, 4), array(2, 4))
+
+
+def test_what_onnx_runtime_refuses_is_said_in_words(tmp_path: Path) -> None:
+    (tmp_path / "text.onnx").write_text("no model")
+    for path in ("none.onnx", "text.onnx"):
+        with pytest.raises(ModelError, match="ONNX Runtime cannot read the model: ") as caught:
+            bench.OnnxRuntime(tmp_path / path)
+        assert path in said(caught.value)
+    with pytest.raises(InputError, match="does not run on these inputs") as refused:
+        bench.OnnxRuntime(dense())(array(2, 5))
+    assert "it takes x" in said(refused.value)
+
+
+def test_pytorch_and_the_executable_agree() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Dropout(0.5), torch.nn.ReLU())
+    peer = bench.Torch(module)
+    assert not module.training
+    x = array(2, 4)
+    program = torch.export.export(module, (torch.from_numpy(x),))
+    executable = tvmlab.compile(tvmlab.load(program))
+    result = peer(x)
+    assert isinstance(result, np.ndarray)
+    np.testing.assert_allclose(result, executable(x), rtol=1e-4, atol=1e-6)
+
+
+def test_pytorch_gives_a_tuple_for_several_outputs() -> None:
+    class Two(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+            return [x + 1, x * 2]
+
+    first, second = bench.Torch(Two())(array(3))
+    assert np.array_equal(first, array(3) + 1)
+    assert np.array_equal(second, array(3) * 2)
+
+
+@pytest.fixture
+def every_warning() -> Iterator[None]:
+    """PyTorch says most of its warnings only once a process; here, each time, as an error."""
+    torch.set_warn_always(True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+    torch.set_warn_always(False)
+
+
+@pytest.mark.usefixtures("every_warning")
+def test_pytorch_takes_read_only_arrays_and_leaves_them_as_they_are() -> None:
+    x = array(3)
+    kept = x.copy()
+    x.flags.writeable = False
+    with pytest.raises(UserWarning, match="not writable"):
+        torch.from_numpy(x)
+
+    class Add(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return x.add_(y)
+
+    assert np.array_equal(bench.Torch(Add())(x, x), 2 * kept)
+    assert np.array_equal(x, kept)
+
+
+def test_threads_are_equal_on_all_sides() -> None:
+    cores = int(tvmlab.host_target().attrs["num-cores"])
+    assert bench.peer_threads() == cores
+    before = torch.get_num_threads()
+    try:
+        bench.Torch(torch.nn.ReLU())
+        assert torch.get_num_threads() == cores
+        bench.Torch(torch.nn.ReLU(), threads=1)
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+    started = os.listdir("/proc/self/task")
+    session = bench.OnnxRuntime(dense())._session
+    workers = set(os.listdir("/proc/self/task")) - set(started)
+    assert len(workers) == cores - 1  # the calling thread computes too
+    options = bench.OnnxRuntime(dense(), threads=1)._session.get_session_options()
+    assert options.intra_op_num_threads == 1
+    options = session.get_session_options()
+    defaults = onnxruntime.SessionOptions()
+    assert options.inter_op_num_threads == defaults.inter_op_num_threads
+    with pytest.raises(RuntimeError):  # no entry: idle threads spin, as is the default
+        options.get_session_config_entry("session.intra_op.allow_spinning")
+
+
+def test_onnx_runtime_keeps_its_default_threads_where_they_are_as_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bench, "peer_threads", lambda: 1000)
+    assert bench.onnxruntime_threads() == 1000
+    started = set(os.listdir("/proc/self/task"))
+    session = onnxruntime.InferenceSession(dense().SerializeToString())  # its defaults
+    default = 1 + len(set(os.listdir("/proc/self/task")) - started)
+    monkeypatch.setattr(bench, "peer_threads", lambda: default)
+    assert bench.onnxruntime_threads() == 0
+    options = bench.OnnxRuntime(dense())._session.get_session_options()
+    assert options.intra_op_num_threads == session.get_session_options().intra_op_num_threads == 0
+
+
+@pytest.mark.parametrize(
+    ("package", "use"),
+    [
+        ("onnxruntime", lambda: bench.OnnxRuntime(dense())),
+        ("torch", lambda: bench.Torch(torch.nn.ReLU())),
+    ],
+)
+def test_a_peer_that_is_not_installed(
+    package: str, use: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = bench.need
+
+    def without(module: str, *, extra: str) -> Any:
+        return real(f"no_{module}" if module == package else module, extra=extra)
+
+    monkeypatch.setattr(bench, "need", without)
+    with pytest.raises(ToolchainError, match=f"no_{package}") as caught:
+        use()
+    assert "pip install 'tvmlab[" in str(caught.value)

@@ -1,0 +1,262 @@
+"""The digits network, its training and its data; photographs and class names."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from tests.oracles.networks import (
+    by_onnxruntime,
+    by_torch,
+    digest,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import numpy_helper
+from PIL import Image
+
+from tvmlab import models
+from tvmlab.errors import InputError, ModelError
+from tvmlab.models import __main__ as command
+from tvmlab.models import torch_form, training, zoo
+from tvmlab.models.resnet import DIGITS
+
+ASSETS = resources.files("tvmlab") / "assets"
+
+
+# The digits
+
+
+def test_the_digits_are_split_fairly() -> None:
+    split = models.digits()
+    assert split.x_train.shape == (1347, 1, 8, 8)
+    assert split.x_test.shape == (450, 1, 8, 8)
+    assert split.x_test.dtype == np.float32
+    assert split.y_test.dtype == np.int64
+    assert (split.x_train.min(), split.x_train.max()) == (0, 1)
+    for part in (split.y_train, split.y_test):
+        share = np.bincount(part, minlength=10) / len(part)
+        assert np.abs(share - 0.1).max() < 0.005
+    seen = {picture.tobytes() for picture in split.x_train}
+    assert not any(picture.tobytes() in seen for picture in split.x_test)
+    held_out = hashlib.sha256(split.x_test.astype("<f4").tobytes() + split.y_test.tobytes())
+    assert held_out.hexdigest()[:16] == "08a109a940497a0a"
+
+
+def test_the_shipped_network_is_small_and_good() -> None:
+    content = (ASSETS / "digits_resnet.onnx").read_bytes()
+    assert len(content) < 500_000
+    split = models.digits()
+    model = models.digits_resnet(batch=None)
+    onnx.checker.check_model(model.proto, full_check=True)
+    network = models.torch_digits_resnet()
+    here, there = by_onnxruntime(model.proto, split.x_test), by_torch(network, split.x_test)
+    assert np.abs(here - there).max() < 1e-5
+    assert np.mean(here.argmax(1) == split.y_test) >= 0.98
+    assert training.accuracy(network, split.x_test, split.y_test) >= 0.98
+    assert model.weights == "trained"
+    assert model.parameter_count == sum(map(math.prod, DIGITS.parameters().values()))
+    assert "train-digits" in network.note
+
+
+def test_the_network_shows_the_opset_and_no_machine() -> None:
+    proto = models.digits_resnet().proto
+    assert [(it.domain, it.version) for it in proto.opset_import] == [("", 17)]
+    assert proto.producer_name == "tvmlab"
+    assert not proto.doc_string
+    names = {tensor.name for tensor in proto.graph.initializer}
+    assert names == set(DIGITS.parameters())
+    weight = numpy_helper.to_array(proto.graph.initializer[-1])
+    assert weight.shape == (10,)
+
+
+@pytest.mark.parametrize("content", [b"", b"not a model", None])
+def test_a_damaged_asset_is_said(
+    content: bytes | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "assets").mkdir()
+    if content is not None:
+        (tmp_path / "assets" / "digits_resnet.onnx").write_bytes(content)
+    monkeypatch.setattr(zoo.resources, "files", lambda _: tmp_path)
+    with pytest.raises(ModelError, match="cannot be read"):
+        models.digits_resnet()
+
+
+def test_training_learns_repeats_itself_and_leaves_torch_as_it_was() -> None:
+    split = models.digits()
+    small = models.Digits(split.x_train[:320], split.y_train[:320], *split[2:])
+    said: list[str] = []
+    before = torch.get_num_threads()
+    first = training.train(small, epochs=3, seed=1, say=said.append)
+    second = training.train(small, epochs=3, seed=1, say=said.append)
+    assert torch.get_num_threads() == before
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert not first.training
+    assert digest(torch_form.parameters_of(first)) == digest(torch_form.parameters_of(second))
+    assert training.accuracy(first, small.x_train, small.y_train) > 0.4
+    assert said[0].startswith("epoch   3 of 3: loss")
+
+
+def test_moves_are_by_at_most_a_pixel() -> None:
+    dot = torch.zeros(200, 1, 8, 8)
+    dot[:, 0, 4, 4] = 1
+    moved = training._moved(dot, torch.Generator().manual_seed(1))
+    assert moved.shape == dot.shape
+    places = {tuple(place) for place in moved[:, 0].nonzero()[:, 1:].tolist()}
+    assert places == {(row, column) for row in (3, 4, 5) for column in (3, 4, 5)}
+
+
+def test_the_command_writes_what_is_shipped(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shipped = models.torch_digits_resnet()
+    monkeypatch.setattr(training, "train", lambda *_, **__: shipped)
+    output = tmp_path / "net.onnx"
+    output.write_bytes(b"older")
+    assert command.main(["train-digits", "--output", str(output)]) == 0
+    assert output.read_bytes() == (ASSETS / "digits_resnet.onnx").read_bytes()
+    assert list(tmp_path.iterdir()) == [output]
+    assert "of 450 held-out digits are right" in capsys.readouterr().out
+    (tmp_path / "file").write_text("in the way")
+    assert command.main(["train-digits", "--output", str(tmp_path / "file" / "x.onnx")]) == 1
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_the_command_writes_nothing_bad(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "net.onnx"
+    assert command.main(["train-digits", "--epochs", "1", "--output", str(output)]) == 1
+    assert "nothing is written" in capsys.readouterr().err
+    assert not output.exists()
+    with pytest.raises(SystemExit):
+        command.main(["train-digits", "--epochs", "0"])
+    with pytest.raises(SystemExit):
+        command.main([])
+
+
+# Photographs and names
+
+
+@pytest.mark.parametrize("name", ["china", "flower"])
+def test_photographs_are_real(name: str) -> None:
+    picture = models.sample_image(name)  # type: ignore[arg-type]
+    assert (picture.shape, picture.dtype) == ((427, 640, 3), np.uint8)
+    assert len(np.unique(picture)) > 200
+    picture[:] = 0  # the reader may draw on it
+    assert models.sample_image(name).any()  # type: ignore[arg-type]
+
+
+def test_an_unknown_photograph_is_refused() -> None:
+    with pytest.raises(InputError, match="cat"):
+        models.sample_image("cat")  # type: ignore[arg-type]
+
+
+@given(colour=st.tuples(*[st.integers(0, 255)] * 3), height=st.integers(1, 60))
+def test_preprocessing_a_plain_colour(colour: tuple[int, int, int], height: int) -> None:
+    picture = np.empty((height, 50, 3), np.uint8)
+    picture[:] = colour
+    expected = (np.array(colour) / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
+    for image in (picture, Image.fromarray(picture)):
+        x = models.preprocess(image)
+        assert (x.shape, x.dtype) == ((1, 3, 224, 224), np.float32)
+        assert x.flags.c_contiguous
+        np.testing.assert_allclose(x[0], np.broadcast_to(expected[:, None, None], x[0].shape), 1e-5)
+
+
+def test_preprocessing_keeps_up_up_and_left_left() -> None:
+    picture = np.zeros((100, 200, 3), np.uint8)
+    picture[:50, :100, 0] = 255
+    red = models.preprocess(picture)[0, 0]
+    assert red[:110, :110].min() > red[114:, :].max()
+    assert red[:110, :110].min() > red[:, 114:].max()
+
+
+def test_preprocessing_takes_16_bits_for_what_they_are(tmp_path: Path) -> None:
+    grey = np.linspace(0, 255, 40, dtype=np.uint8).reshape(5, 8)
+    wanted = models.preprocess(Image.fromarray(grey))
+    for ending in ("png", "tif"):
+        Image.fromarray(grey.astype(np.uint16) * 257).save(tmp_path / f"grey.{ending}")
+        with Image.open(tmp_path / f"grey.{ending}") as image:
+            assert image.mode.startswith("I;16")
+            np.testing.assert_array_equal(models.preprocess(image), wanted)
+    for dtype in (np.int32, np.float32):
+        with pytest.raises(InputError, match="no white"):
+            models.preprocess(Image.fromarray(grey.astype(dtype)))
+
+
+def test_preprocessing_turns_a_photograph_as_its_camera_said(tmp_path: Path) -> None:
+    picture = np.zeros((20, 40, 3), np.uint8)
+    picture[:10] = 255
+    sideways = Image.fromarray(np.rot90(picture).copy())  # a camera held on its side
+    said = Image.Exif()
+    said[0x0112] = 6  # turn it by a quarter, clockwise
+    sideways.save(tmp_path / "photograph.png", exif=said)
+    with Image.open(tmp_path / "photograph.png") as image:
+        np.testing.assert_array_equal(models.preprocess(image), models.preprocess(picture))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        np.zeros((4, 4), np.uint8),
+        np.zeros((4, 4, 4), np.uint8),
+        np.zeros((4, 4, 3), np.float32),
+        np.zeros((0, 4, 3), np.uint8),
+    ],
+)
+def test_preprocessing_refuses_other_arrays(bad: np.ndarray) -> None:
+    with pytest.raises(InputError, match="not uint8"):
+        models.preprocess(bad)
+
+
+def test_labels_are_in_the_models_order() -> None:
+    labels = models.imagenet_labels()
+    assert len(labels) == 1000
+    assert all(label == label.strip() and label and "_" not in label for label in labels)
+    places = {
+        0: "tench",
+        1: "goldfish",
+        15: "robin",
+        51: "triceratops",
+        99: "goose",
+        134: "crane",
+        151: "Chihuahua",
+        200: "Tibetan terrier",
+        207: "golden retriever",
+        250: "Siberian husky",
+        264: "Cardigan",
+        281: "tabby",
+        282: "tiger cat",
+        283: "Persian cat",
+        285: "Egyptian cat",
+        301: "ladybug",
+        350: "ibex",
+        388: "giant panda",
+        398: "abacus",
+        412: "ashcan",
+        474: "cardigan",
+        500: "cliff dwelling",
+        517: "crane",
+        538: "dome",
+        607: "jack-o'-lantern",
+        638: "maillot",
+        639: "maillot",
+        663: "monastery",
+        698: "palace",
+        750: "quilt",
+        832: "stupa",
+        850: "teddy",
+        900: "water tower",
+        916: "web site",
+        954: "banana",
+        985: "daisy",
+        999: "toilet tissue",
+    }
+    assert {place: labels[place] for place in places} == places
+    twice = {label for label in labels if labels.count(label) > 1}
+    assert twice == {"crane", "maillot"}

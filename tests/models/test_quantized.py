@@ -1,0 +1,250 @@
+"""The quantized models: as good as the float ones, the same in every run, and importable."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+import tvm
+from tests.oracles.models import by_onnx_runtime, dense, quickly, said
+from tests.oracles.networks import by_torch
+from tests.short import long
+from onnx import numpy_helper
+
+import tvmlab
+from tvmlab import models
+from tvmlab.errors import InputError
+from tvmlab.models import quantized
+from tvmlab.models.torch_norms import norms_as_convolutions
+
+# Three tenths of a percent.
+CLOSE = 0.003
+
+
+def right(logits: np.ndarray) -> float:
+    return float(np.mean(logits.argmax(axis=1) == models.digits().y_test))
+
+
+@functools.cache
+def float_accuracy() -> float:
+    return right(by_torch(models.torch_digits_resnet(), models.digits().x_test))
+
+
+def operators(proto: onnx.ModelProto) -> Counter[str]:
+    return Counter(node.op_type for node in proto.graph.node)
+
+
+def stored(proto: onnx.ModelProto) -> dict[str, np.ndarray]:
+    return {tensor.name: numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
+
+
+@pytest.mark.parametrize(("format", "activations"), [("QDQ", "uint8"), ("QOperator", "int8")])
+def test_the_digits_network_in_onnx(format: Any, activations: Any) -> None:
+    source = models.digits_resnet(batch=None)
+    before = source.proto.SerializeToString()
+    proto = quantized.quantized_onnx(source, format=format, activations=activations)
+    assert source.proto.SerializeToString() == before
+    kinds = operators(proto)
+    if format == "QDQ":
+        assert kinds["Conv"] == 9
+        assert not any(kind.startswith("QLinear") for kind in kinds)
+    else:
+        assert kinds["QLinearConv"] == 9
+        assert kinds["QGemm"] == 1
+    x = models.digits().x_test
+    (theirs,) = by_onnx_runtime(proto, x)
+    assert abs(right(theirs) - float_accuracy()) <= CLOSE
+    mod = tvmlab.load(proto, shapes={"data": (10, 1, 8, 8)})
+    assert activations in mod.script()
+    (ours,) = quickly(mod, x[:10])
+    assert np.abs(ours - theirs[:10]).max() < 0.1
+
+
+def test_weights_use_all_of_int8_and_one_scale_or_one_a_channel() -> None:
+    for per_channel in (True, False):
+        proto = quantized.quantized_onnx(models.digits_resnet(), per_channel=per_channel)
+        values = stored(proto)
+        weights = {n: w for n, w in values.items() if w.dtype == np.int8 and w.ndim == 4}
+        assert len(weights) == 9
+        for name, weight in weights.items():
+            assert np.abs(weight.astype(int)).max() == 127
+            scale = values[name.replace("_quantized", "_scale")]
+            assert scale.size == (len(weight) if per_channel else 1)
+
+
+def test_the_same_model_again() -> None:
+    first, second = (
+        quantized.quantized_onnx(models.digits_resnet(), format="QOperator") for _ in range(2)
+    )
+    assert first == second
+
+
+def test_a_proto_of_ones_own_with_its_calibration() -> None:
+    x = np.linspace(-4, 8, 60, dtype="float32").reshape(5, 3, 4)
+    made = quantized.quantized_onnx(dense(3), calibration=x.reshape(15, 4))
+    (first,) = (node for node in made.graph.node if "x" in node.input)
+    assert first.op_type == "QuantizeLinear"
+    np.testing.assert_allclose(stored(made)[first.input[1]], 12 / 255, rtol=1e-6)
+
+
+def test_calibration_pictures() -> None:
+    digits = quantized.calibration_pictures((1, 8, 8))
+    assert digits.shape == (256, 1, 8, 8)
+    np.testing.assert_array_equal(digits, models.digits().x_train[:256])
+    photographs = quantized.calibration_pictures((3, 224, 224))
+    assert photographs.shape == (8, 3, 224, 224)
+    assert photographs.dtype == np.float32
+    assert len({picture.tobytes() for picture in photographs}) == 8
+    with pytest.raises(InputError, match=r"no pictures of \(3, 32, 32\)") as caught:
+        quantized.calibration_pictures((3, 32, 32))
+    said(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"format": "QLinear"}, "There is no 'QLinear' here"),
+        ({"activations": "int16"}, "There is no 'int16' here"),
+        ({"calibration": np.zeros((4, 1, 8, 9), "float32")}, r"float32\[4, 1, 8, 9\], the input"),
+        ({"calibration": np.zeros((4, 1, 8, 8))}, r"float64\[4, 1, 8, 8\], not float32"),
+        ({"calibration": [[1.0]]}, "list.*, not float32"),
+        ({"calibration": np.zeros((0, 1, 8, 8), "float32")}, "no calibration data"),
+        ({"calibration": np.full((2, 1, 8, 8), np.nan, "float32")}, "infinite or none"),
+    ],
+)
+def test_wrong_arguments(arguments: dict[str, Any], match: str) -> None:
+    with pytest.raises(InputError, match=match) as caught:
+        quantized.quantized_onnx(models.digits_resnet(), **arguments)
+    said(caught.value)
+
+
+def test_what_is_no_float_model_of_onnx() -> None:
+    with pytest.raises(InputError, match="This is a str, not an ONNX model") as caught:
+        quantized.quantized_onnx("model.onnx")  # type: ignore[arg-type]
+    said(caught.value)
+    for format in ("QDQ", "QOperator"):
+        x = np.ones((3, 4), "float32")
+        made = quantized.quantized_onnx(dense(3), format=format, calibration=x)  # type: ignore[arg-type]
+        with pytest.raises(InputError, match="quantized already: it has ") as caught:
+            quantized.quantized_onnx(made, calibration=x)
+        said(caught.value)
+
+
+def test_fewer_than_one_batch() -> None:
+    with pytest.raises(InputError, match="fewer than one batch of 3"):
+        quantized.quantized_onnx(dense(3), calibration=np.ones((2, 4), "float32"))
+
+
+# PyTorch
+
+
+def test_norms_as_convolutions() -> None:
+    network = models.torch_digits_resnet()
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    made = norms_as_convolutions(network)
+    after = network.state_dict()
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+    kinds = Counter(type(module).__name__ for module in made.modules())
+    # The opening norm, one that shares its convolution, two behind sums and the last.
+    assert kinds["BatchNorm2d"] == 3
+    assert kinds["Conv2d"] == 9 + 5
+    x = models.digits().x_test[:20]
+    np.testing.assert_allclose(by_torch(made, x), by_torch(network, x), rtol=1e-4, atol=1e-4)
+
+
+@functools.cache
+def digits_by_torchao() -> quantized.QuantizedTorch:
+    return quantized.quantized_torch(batch=50)
+
+
+@long
+def test_the_digits_network_in_pytorch() -> None:
+    made, split = digits_by_torchao(), models.digits()
+    with torch.no_grad():
+        theirs = made.module(torch.from_numpy(split.x_test)).numpy()
+    assert abs(right(theirs) - float_accuracy()) <= CLOSE
+    executable = tvmlab.compile(tvmlab.load(made.program))
+    ours = np.concatenate([executable(split.x_test[i : i + 50]) for i in range(0, 450, 50)])
+    assert abs(right(ours) - float_accuracy()) <= CLOSE
+    assert np.mean(ours.argmax(axis=1) == theirs.argmax(axis=1)) >= 0.995
+
+
+@long
+def test_every_value_of_the_pytorch_network_is_quantized() -> None:
+    """Each convolution and the dense layer read and weigh integers; no batch norm is left."""
+    text = tvmlab.load(digits_by_torchao().program).script()
+    assert "batch_norm" not in text
+    assert text.count("R.nn.conv2d(") == 14
+    lines = {line.split(":")[0].strip(): line for line in text.splitlines()}
+    for line in text.splitlines():
+        if "R.nn.conv2d(" in line:
+            operands = line.partition("R.nn.conv2d(")[2].split(", ")[:2]
+            assert all("R.dequantize(" in lines[name] for name in operands)
+
+
+@functools.cache
+def small() -> torch.nn.Module:
+    torch.manual_seed(0)
+    nn = torch.nn
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 2, 1)
+    ).eval()
+
+
+@pytest.mark.parametrize("count", [1, pytest.param(5, marks=long)])
+def test_any_module_with_its_calibration(count: int) -> None:
+    x = np.random.default_rng(0).standard_normal((count, 3, 8, 8), "float32")
+    made = quantized.quantized_torch(small(), calibration=x)
+    mod = tvmlab.load(made)  # as it is, or its program
+    tvm.ir.assert_structural_equal(mod, tvmlab.load(made.program))
+    with torch.no_grad():
+        theirs, precise = (net(torch.from_numpy(x[:1])).numpy() for net in (made.module, small()))
+    assert np.abs(theirs - precise).max() <= 0.05 * np.abs(precise).max()
+    assert np.abs(quickly(mod, x[:1])[0] - theirs).max() <= 0.02 * np.abs(theirs).max()
+
+
+class Shared(torch.nn.Module):  # type: ignore[misc]
+    """A convolution that is read both by a batch norm and by the sum behind it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = torch.nn.Conv2d(3, 3, 1), torch.nn.BatchNorm2d(3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.conv(x)
+        return y + self.norm(y)
+
+
+X = np.ones((2, 3, 8, 8), "float32")
+
+
+@pytest.mark.parametrize(
+    ("network", "calibration", "match"),
+    [
+        (small, None, "no pictures to calibrate this network"),
+        (small, np.ones((2, 1, 8, 8), "float32"), "does not take calibration data"),
+        (small, np.ones((2, 3, 8, 8)), "not float32"),
+        (small, np.full((2, 3, 8, 8), np.inf, "float32"), "infinite or none"),
+        (small, X[:0], "no calibration data"),
+        (lambda: torch.nn.Conv2d(3, 4, 3), X, "training mode"),
+        (lambda: "resnet", X, "This is a str, not a torch.nn.Module"),
+        (lambda: Shared().eval(), X, "something else reads too"),
+        (models.torch_digits_resnet, X, "does not take calibration data"),
+        (lambda: quantized_module(), X, "quantized already"),
+    ],
+)
+def test_networks_that_cannot_be_quantized(network: Any, calibration: Any, match: str) -> None:
+    with pytest.raises(InputError, match=match) as caught:
+        quantized.quantized_torch(network(), calibration=calibration)
+    said(caught.value)
+
+
+def quantized_module() -> torch.nn.Module:
+    module = quantized.quantized_torch(small(), calibration=X).module
+    module.training = False  # an exported module takes no eval()
+    return module

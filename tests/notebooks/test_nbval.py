@@ -1,0 +1,87 @@
+"""`make test` notices an output that has changed, and leaves out what the machine lacks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.notebooks.checked import code, run_nbval, sample, stream, written
+from nbformat import NotebookNode
+
+from notebooks import ROOT
+
+SHARED = f"{ROOT / 'tests' / 'offline'}{os.pathsep}{ROOT}"  # with the repository's conftest.py
+
+
+def digit_changed(cell: NotebookNode) -> None:
+    cell.outputs[0].text = cell.outputs[0].text.replace("10", "11")
+
+
+def output_deleted(cell: NotebookNode) -> None:
+    cell.outputs.pop()
+
+
+def line_added(cell: NotebookNode) -> None:
+    cell.outputs[0].text += "another line\n"
+
+
+@pytest.mark.parametrize("change", [digit_changed, output_deleted, line_added])
+def test_a_changed_output_fails(change: Callable[[NotebookNode], None], tmp_path: Path) -> None:
+    notebook = sample()
+    change(next(cell for cell in notebook.cells if cell.id == "pair"))
+    cells, text = run_nbval(written(tmp_path, notebook))
+    assert [name for name, said in cells.items() if said] == ["Cell 1"], text
+    assert "Cell outputs differ" in cells["Cell 1"]
+
+
+def test_a_notebook_is_skipped_where_a_program_is_missing(tmp_path: Path) -> None:
+    notebook = sample()
+    notebook.metadata.tvmlab.needs = ["g++"]
+    path = written(tmp_path, notebook)
+    cells, text = run_nbval(path, "-p", "conftest", PATH=str(tmp_path), PYTHONPATH=SHARED)
+    assert len(cells) == 5
+    assert all("needs g++: not on this machine" in said for said in cells.values()), cells
+    assert "   5 x 01_count.ipynb needs g++: not on this machine" in text
+
+
+def test_only_the_cells_are_skipped_whose_tool_is_missing(tmp_path: Path) -> None:
+    notebook = sample()
+    notebook.cells.append(code("asks", "print(1)", stream("1\n"), tags=["needs-pahole"]))
+    path = written(tmp_path, notebook)
+    cells, text = run_nbval(path, "-p", "conftest", PATH=str(tmp_path), PYTHONPATH=SHARED)
+    *others, asks = cells.values()
+    assert set(others) == {""}, text
+    assert "pahole is not on this machine: `make lab-tools`" in asks
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"), [("zsh: not on this machine", 0), ("zsh: I did not like it", 1)]
+)
+def test_a_skip_for_an_unknown_reason_fails_the_run(tmp_path: Path, reason: str, code: int) -> None:
+    (tmp_path / "test_a.py").write_text(
+        f"import pytest\n\ndef test_a():\n    pytest.skip({reason!r})\n\ndef test_b(): pass\n"
+    )
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+    command = [sys.executable, "-m", "pytest", "-p", "conftest", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, "-c", "/dev/null", f"--rootdir={tmp_path}", tmp_path],
+        cwd=tmp_path,
+        env=kept | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == code, done.stdout
+    assert f"   1 x {reason}" in done.stdout
+
+
+def test_the_list_of_skips_says_why_and_how_to_end_each() -> None:
+    entries = tomllib.loads((ROOT / "tests" / "skips.toml").read_text(encoding="utf-8"))["skip"]
+    for entry in entries:
+        assert set(entry) == {"reasons", "why", "back", "since"}
+        assert all(entry.values())

@@ -1,0 +1,164 @@
+"""The network is closed to Python, its children and its kernels; this machine stays open."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.notebooks.checked import code, copy_notebooks, run_nbval
+from tests.short import long
+from nbformat.v4 import new_notebook
+
+from notebooks import ROOT, execute, load, missing_needs, offline_environment
+
+CLOSED = "network closed by the tests"
+# 192.0.2.0/24 and 2001:db8::/32 are set aside for documentation: no host ever has one.
+REFUSED = {
+    "connect": "socket.create_connection(('192.0.2.1', 80))",
+    "connect_ex": "socket.socket().connect_ex(('192.0.2.1', 80))",
+    "connect, IPv6": "socket.socket(socket.AF_INET6).connect(('2001:db8::1', 80))",
+    "connect by name": "socket.create_connection(('localhost.example.org', 80))",
+    "a name that begins like loopback": "socket.socket().connect(('127.0.0.1.example.org', 80))",
+    "a mapped address": "socket.socket(socket.AF_INET6).connect(('::ffff:192.0.2.1', 80))",
+    "around the socket module": "import _socket; _socket.socket().connect(('192.0.2.1', 80))",
+    "sendto": "socket.socket(type=socket.SOCK_DGRAM).sendto(b'x', ('192.0.2.1', 53))",
+    "sendmsg": "socket.socket(type=socket.SOCK_DGRAM).sendmsg([b'x'], [], 0, ('192.0.2.1', 53))",
+    "getaddrinfo": "socket.getaddrinfo('example.org', 443)",
+    "getaddrinfo, bytes": "socket.getaddrinfo(b'example.org', 443)",
+    "gethostbyname": "socket.gethostbyname('example.org')",
+    "gethostbyname_ex": "socket.gethostbyname_ex('example.org')",
+    "gethostbyaddr": "socket.gethostbyaddr('192.0.2.1')",
+    "getnameinfo": "socket.getnameinfo(('192.0.2.1', 80), 0)",
+    "asyncio": "import asyncio; asyncio.run(asyncio.open_connection('192.0.2.1', 80))",
+    "urllib": "import urllib.request as u; u.build_opener(u.ProxyHandler({})).open('http://192.0.2.1')",
+    "a child": "import subprocess, sys; print(subprocess.run([sys.executable, '-c', 'import socket;"
+    ' socket.create_connection(("192.0.2.1", 80))\'], capture_output=True, text=True).stderr)',
+}
+LOOPBACK = """
+import http.server, os, socket, tempfile, threading, urllib.request
+
+server = http.server.HTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+print(urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/").status)
+print(urllib.request.urlopen(f"http://localhost:{server.server_port}/").status)
+print(len(socket.getaddrinfo("localhost", 80)) > 0, len(socket.getaddrinfo(None, 80)) > 0)
+receiver = socket.socket(type=socket.SOCK_DGRAM)
+receiver.bind(("127.0.0.1", 0))
+socket.socket(type=socket.SOCK_DGRAM).sendto(b"datagram", receiver.getsockname())
+print(receiver.recv(100).decode())
+with tempfile.TemporaryDirectory() as folder:
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(os.path.join(folder, "s"))
+    listener.listen()
+    socket.socket(socket.AF_UNIX).connect(os.path.join(folder, "s"))
+    print("unix")
+"""
+
+
+def python(source: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", source],
+        env=offline_environment() | environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_every_way_out_is_closed(tmp_path: Path) -> None:
+    source = f"""
+import contextlib, io, json, socket
+said = {{}}
+for name, code in {REFUSED!r}.items():
+    out = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(out):
+            exec(code, {{"socket": socket}})
+    except OSError as error:
+        out.write(str(error))
+    said[name] = out.getvalue()
+print(json.dumps(said))
+"""
+    run = python(source, tmp_path)
+    assert run.returncode == 0, run.stderr
+    said = json.loads(run.stdout)
+    assert set(said) == set(REFUSED)
+    assert [name for name, text in said.items() if CLOSED not in text] == []
+
+
+def test_this_machine_stays_open(tmp_path: Path) -> None:
+    run = python(LOOPBACK, tmp_path)
+    assert run.stdout.split() == ["200", "200", "True", "True", "datagram", "unix"], run.stderr
+
+
+def test_other_programs_are_sent_to_a_closed_port(tmp_path: Path) -> None:
+    source = """
+import os, urllib.request
+for name in ("http_proxy", "HTTPS_PROXY", "all_proxy"):
+    print(os.environ[name])
+try:
+    urllib.request.urlopen("http://example.org")
+except OSError as error:
+    print("refused" in str(error))
+"""
+    run = python(source, tmp_path, http_proxy="http://proxy.example.org:3128")
+    assert run.stdout.split() == ["http://127.0.0.1:9"] * 3 + ["True"], run.stderr
+
+
+def test_the_sitecustomize_behind_ours_still_runs(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import builtins\nbuiltins.seen = __file__\n")
+    environment = offline_environment()
+    paths = f"{environment['PYTHONPATH']}:{tmp_path}"
+    run = python(
+        "print(seen)\nimport socket\nsocket.getaddrinfo('example.org', 1)",
+        tmp_path,
+        PYTHONPATH=paths,
+    )
+    assert run.stdout.strip() == str(tmp_path / "sitecustomize.py")
+    assert CLOSED in run.stderr
+
+
+def test_a_kernel_is_offline_and_so_are_its_children(tmp_path: Path) -> None:
+    notebook = new_notebook()
+    child = "import socket; socket.getaddrinfo('example.org', 1)"
+    notebook.cells = [
+        code("way-out", "import socket\nsocket.getaddrinfo('example.org', 1)",
+             tags=("raises-exception",)),
+        code("child", f"import subprocess, sys\ncommand = [sys.executable, '-c', {child!r}]\n"
+             "print(subprocess.run(command, capture_output=True, text=True).stderr)"),
+        code("shell", f"!{sys.executable} -c \"{child}\""),
+    ]  # fmt: skip
+    execute(notebook, tmp_path)
+    said = [str(cell.outputs) for cell in notebook.cells]
+    assert [CLOSED in text for text in said] == [True] * 3, said
+
+
+# Bring loopback up in the new namespace (SIOCSIFFLAGS, up and running), then become the command.
+LONELY = """
+import fcntl, os, socket, struct, sys
+fcntl.ioctl(socket.socket(), 0x8914, struct.pack("16sh14x", b"lo", 0x41))
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
+
+@long
+def test_the_first_notebook_passes_where_there_is_no_network_at_all(tmp_path: Path) -> None:
+    """Sitecustomize sees Python only; an empty network namespace lets nothing out."""
+    notebook = ROOT / "notebooks" / "00_start_here.ipynb"
+    if missing := missing_needs(load(notebook)):
+        pytest.skip(f"{notebook.name} needs {', '.join(missing)}: not on this machine")
+    alone = ["unshare", "--user", "--map-root-user", "--net"]
+    if (
+        not shutil.which("unshare")
+        or subprocess.run([*alone, "true"], capture_output=True).returncode
+    ):
+        pytest.skip("network namespaces (unshare --user --net) are not allowed on this machine")
+    before = [*alone, sys.executable, "-S", "-c", LONELY]
+    cells, text = run_nbval(copy_notebooks(tmp_path) / notebook.name, before=before)
+    assert cells
+    assert {name: said for name, said in cells.items() if said} == {}, text

@@ -1,0 +1,194 @@
+"""Partitioned modules, told by what they compute: operators, composites, regions."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.npu import reference
+import numpy as np
+from tests.qnn.graphs import scale, zero
+from tests.qnn.run import _value
+from tvm import ir, relax
+from tvm.relax import op
+
+from tvmlab import qnn
+from tvmlab.npu import reading
+
+SHAPE = (1, 4, 3, 3)
+
+
+def called(function: relax.Function, name: str) -> str:
+    attrs = function.attrs
+    return str(attrs[name]) if attrs and name in attrs else ""
+
+
+def regions_of(mod: ir.IRModule) -> list[relax.Function]:
+    """The functions for the accelerator."""
+    return [f for f in mod.functions.values() if called(f, "Codegen") == "tvmlab_npu"]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What a module computes, and how it is cut; values are told by all that they come from.
+
+    Attributes
+    ----------
+    results : list of str
+        What ``main`` gives.
+    regions : frozenset of tuple
+        For each its composites, what goes in and what comes out.
+    """
+
+    results: list[str]
+    regions: frozenset[tuple[Any, ...]]
+
+
+def cut(mod: ir.IRModule) -> Cut:
+    """Tell how a module is cut: the same for all orders and names."""
+    teller = _Teller(mod)
+    main = mod["main"]
+    results = teller.function(main, [f"input {i}" for i in range(len(main.params))])
+    return Cut(results, frozenset(teller.regions))
+
+
+def _digest(*parts: Any) -> str:
+    return hashlib.sha256("|".join(map(str, parts)).encode()).hexdigest()[:16]
+
+
+class _Teller:
+    def __init__(self, mod: ir.IRModule) -> None:
+        self.mod = mod
+        self.regions: list[tuple[Any, ...]] = []
+        self.composites: list[tuple[str, str]] = []
+
+    def function(self, function: relax.Function, args: Sequence[Any]) -> list[Any]:
+        values: dict[relax.Var, Any] = dict(zip(function.params, args, strict=True))
+        for block in function.body.blocks:
+            for binding in block.bindings:
+                values[binding.var] = self.value(binding.value, values)
+        made = self.value(function.body.body, values)
+        return made if isinstance(made, list) else [made]
+
+    def value(self, expr: relax.Expr, values: dict[relax.Var, Any]) -> Any:
+        if isinstance(expr, relax.Var):
+            return values[expr]
+        if isinstance(expr, relax.Function):
+            return expr
+        if isinstance(expr, ir.GenericConst):
+            array = expr.value.numpy()
+            return _digest(array.dtype, array.shape, array.tobytes())
+        if isinstance(expr, relax.Tuple):
+            return [self.value(field, values) for field in expr.fields]
+        if isinstance(expr, relax.TupleGetItem):
+            return self.value(expr.tuple_value, values)[expr.index]
+        if not isinstance(expr, relax.Call):
+            return str(expr)
+        args = [self.value(arg, values) for arg in expr.args]
+        if isinstance(expr.op, ir.Op):
+            return _digest(expr.op.name, sorted(map(str, _items(expr))), *args)
+        target = self.mod[expr.op] if isinstance(expr.op, ir.GlobalVar) else expr.op
+        function = self.value(target, values)
+        outside, self.composites = self.composites, []
+        made = self.function(function, args)
+        if name := called(function, "Composite"):
+            outside.append((name, made[0]))
+        if called(function, "Codegen"):
+            inside = frozenset(Counter(self.composites).items())
+            self.regions.append((inside, frozenset(args), frozenset(made)))
+        self.composites = outside
+        return made[0] if len(made) == 1 else made
+
+
+def _items(call: relax.Call) -> list[Any]:
+    if isinstance(call.attrs, ir.DictAttrs):
+        return list(call.attrs.items())
+    return [str(call.attrs)]
+
+
+def execute(mod: ir.IRModule, *inputs: Any) -> Any:
+    """Run ``main``: regions as they are read, by NumPy; the rest by the reference."""
+    values = dict(zip(mod["main"].params, map(np.asarray, inputs), strict=True))
+    for block in mod["main"].body.blocks:
+        for binding in block.bindings:
+            value = binding.value
+            if isinstance(value, relax.Call) and isinstance(value.op, ir.GlobalVar):
+                args = [_value(arg, values, {}, {}) for arg in value.args]
+                made = reference.run(reading.region(mod[value.op]), args)
+                values[binding.var] = made[0] if len(made) == 1 else tuple(made)
+            else:
+                values[binding.var] = _value(value, values, {}, {})
+    return _value(mod["main"].body.body, values, {}, {})
+
+
+class Bytes:
+    """Builds modules whose values are all uint8 of one shape, so that any graph can be made.
+
+    `conv`, `add` and `pool` are for the accelerator, `turn` and `mask` are not.
+    """
+
+    def __init__(self, inputs: int = 1, seed: int = 0) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.builder = relax.BlockBuilder()
+        self.inputs = [relax.Var(f"x{i}", relax.TensorType(SHAPE, "uint8")) for i in range(inputs)]
+        self._scopes = [self.builder.function("main", self.inputs), self.builder.dataflow()]
+        for scope in self._scopes:
+            scope.__enter__()
+
+    def emit(self, expr: relax.Expr) -> relax.Var:
+        return self.builder.emit(expr)
+
+    def sums(self, x: relax.Expr, **how: Any) -> relax.Var:
+        w = relax.const(self.rng.integers(-9, 9, (4, 4, 1, 1)).astype("int8"))
+        points = zero(7), zero(0), scale(0.5), scale(0.25)
+        return self.emit(qnn.op.conv2d(x, w, *points, (1, 1), 4, **how))
+
+    def requantized(self, sums: relax.Expr) -> relax.Var:
+        return self.emit(
+            qnn.op.requantize(
+                sums, scale(0.125), zero(0), scale(2.0), zero(3), 1, "UPWARD", out_dtype="uint8"
+            )
+        )
+
+    def conv(self, x: relax.Expr) -> relax.Var:
+        return self.requantized(self.sums(x))
+
+    def add(self, x: relax.Expr, y: relax.Expr) -> relax.Var:
+        points = scale(0.5), zero(3), scale(0.25), zero(4), scale(0.75), zero(5)
+        return self.emit(qnn.op.add(x, y, *points, rounding="UPWARD"))
+
+    def pool(self, x: relax.Expr) -> relax.Var:
+        return self.emit(op.nn.max_pool2d(x, (3, 3), padding=1))
+
+    def turn(self, x: relax.Expr) -> relax.Var:
+        return self.emit(op.permute_dims(x, [0, 1, 3, 2]))
+
+    def mask(self, x: relax.Expr, y: relax.Expr) -> relax.Var:
+        return self.emit(op.bitwise_and(x, y))
+
+    def module(self, *results: relax.Expr) -> ir.IRModule:
+        out = [self.builder.emit_output(result) for result in results]
+        self._scopes[1].__exit__(None, None, None)
+        self.builder.emit_func_output(out[0] if len(out) == 1 else relax.Tuple(out))
+        self._scopes[0].__exit__(None, None, None)
+        mod = self.builder.get()
+        mod["main"] = relax.analysis.remove_all_unused(mod["main"])
+        return mod
+
+
+STEPS: dict[str, int] = {"conv": 1, "add": 2, "pool": 1, "turn": 1, "mask": 2}
+
+
+def drawn(choose: Callable[[Sequence[Any]], Any], steps: int, results: int) -> ir.IRModule:
+    """Draw a module: `choose` picks one of a sequence."""
+    net = Bytes(2)
+    values = list(net.inputs)
+    for _ in range(steps):
+        name = choose(sorted(STEPS))
+        operands = [choose(values[-6:]) for _ in range(STEPS[name])]
+        values.append(getattr(net, name)(*operands))
+    made = values[2:]
+    return net.module(*(choose(made) for _ in range(results - 1)), made[-1])

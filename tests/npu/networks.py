@@ -1,0 +1,60 @@
+"""The networks that the accelerator is held against, in their integer form."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import tvm
+from tests.oracles.models import real_model
+from tvm import relax
+
+import tvmlab
+from tvmlab import models
+from tvmlab.models.quantized import quantized_onnx, quantized_torch
+from tvmlab.qnn.transform import FakeQuantizationToInteger
+
+Form = Literal["QDQ", "QOperator", "PT2E"]
+
+
+def digits(form: Form) -> tvm.IRModule:
+    """Give the digits network, quantized in one of three ways, for one digit."""
+    if form == "PT2E":
+        mod = tvmlab.load(quantized_torch(batch=1).program)
+    else:
+        mod = tvmlab.load(quantized_onnx(models.digits_resnet(), format=form))
+    return FakeQuantizationToInteger()(mod)
+
+
+def resnet50(form: Form) -> tvm.IRModule:
+    """Give ResNet-50 v2, quantized in one of three ways."""
+    if form == "PT2E":
+        mod = tvmlab.load(quantized_torch(models.torch_resnet50_v2()).program)
+    else:
+        mod = tvmlab.load(quantized_onnx(models.resnet50_v2(), format=form))
+    return FakeQuantizationToInteger()(mod)
+
+
+def resnet8() -> tvm.IRModule:
+    """Give MLPerf Tiny's ResNet-8."""
+    return FakeQuantizationToInteger()(tvmlab.load(real_model("resnet8_int8.tflite")))
+
+
+def integers_out(mod: tvm.IRModule) -> tvm.IRModule:
+    """Cut a network behind its integers: it returns what it would have dequantized last.
+
+    A softmax that is quantized again makes the same byte of many logits; these are all that the
+    integer part computed.
+    """
+    main = mod["main"]
+    bindings = [one for block in main.body.blocks for one in block.bindings]
+    last = next(
+        binding.value.args[0]
+        for binding in reversed(bindings)
+        if isinstance(binding.value, relax.Call)
+        and getattr(binding.value.op, "name", "") == "relax.qnn.dequantize"
+    )
+    result = relax.Var("result", last.ty)
+    block = relax.DataflowBlock([*bindings, relax.VarBinding(result, last)])
+    made = relax.Function(main.params, relax.SeqExpr([block], result), last.ty, attrs=main.attrs)
+    cut = tvm.IRModule({"main": made}, attrs=mod.attrs)
+    return relax.transform.DeadCodeElimination()(cut)

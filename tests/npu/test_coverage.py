@@ -1,0 +1,162 @@
+"""What is told of what is taken and left."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import tvm
+from tests.oracles.models import real_model
+from tests.npu.machine_code import Bytes, cut, regions_of
+from tests.qnn.graphs import Network, scale, zero
+from tests.short import long
+from tvm import relax
+from tvm.relax import op
+
+import tvmlab
+from tvmlab import models, npu
+from tvmlab.errors import InputError
+from tvmlab.npu.coverage import macs
+from tvmlab.qnn import op as q
+from tvmlab.qnn.transform import FakeQuantizationToInteger
+
+
+def check(mod, left):
+    """Both ways make one region with all multiply-accumulates; some operators stay."""
+    mod = FakeQuantizationToInteger()(mod)
+    ways = [npu.partition(mod), npu.relay_passes()(mod)]
+    assert cut(ways[0]) == cut(ways[1])
+    for parts in ways:
+        found = npu.coverage(parts)
+        assert found.regions == len(regions_of(parts)) == 1
+        assert found.macs_share == 1
+        assert [one.operator for one in found.refused] == left
+
+
+@pytest.mark.parametrize(("format", "first"), [("QDQ", []), ("QOperator", ["nn.batch_norm"])])
+def test_digits_by_onnx_runtime(format, first):
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    from tvmlab.models.quantized import quantized_onnx
+
+    mod = tvmlab.load(quantized_onnx(models.digits_resnet(), format=format))
+    check(mod, [*first, "qnn.quantize", "qnn.dequantize"])
+
+
+@long
+def test_digits_by_pt2e():
+    pytest.importorskip("torchao", reason="torchao is not installed")
+    from tvmlab.models.quantized import quantized_torch
+
+    mod = tvmlab.load(quantized_torch(batch=2).program)
+    check(mod, ["qnn.quantize", "qnn.dequantize", "add"])
+
+
+def test_resnet8_of_tensorflow_lite():
+    pytest.importorskip("tflite", reason="tflite is not installed")
+    mod = tvmlab.load(real_model("resnet8_int8.tflite"))
+    check(mod, ["qnn.dequantize", "nn.softmax", "qnn.quantize"])
+
+
+@long
+def test_resnet50_by_onnx_runtime():
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    from tvmlab.models.quantized import quantized_onnx
+
+    rng = np.random.default_rng(0)
+    calibration = rng.normal(size=(1, 3, 224, 224)).astype("float32")
+    source = models.resnet50_v2("seeded")
+    mod = tvmlab.load(quantized_onnx(source, calibration=calibration, format="QDQ"))
+    check(mod, ["qnn.quantize", "qnn.dequantize"])
+
+
+def test_a_module_that_is_not_cut():
+    net = Bytes()
+    mod = net.module(net.turn(net.conv(net.inputs[0])))
+    found = npu.coverage(mod)
+    assert found.regions == 0
+    assert found.operators_share == found.macs_share == 0
+    assert [(one.operator, one.reason) for one in found.operators] == [
+        ("qnn.conv2d", "the machine takes it, but nothing of the module was cut out: partition it"),
+        ("qnn.requantize", "it goes with a qnn.conv2d that is left"),
+        ("permute_dims", "no pattern takes permute_dims"),
+    ]
+    assert {one.function for one in found.operators} == {"main"}
+    parts = npu.coverage(npu.partition(mod))
+    assert parts.macs_share == 1
+    assert parts.operators_share == 2 / 3
+    assert [one.operator for one in parts.offloaded] == ["qnn.conv2d", "qnn.requantize"]
+
+
+def test_the_table():
+    net = Bytes()
+    mod = net.module(net.turn(net.turn(net.conv(net.inputs[0]))))
+    assert str(npu.coverage(npu.partition(mod))).splitlines() == [
+        "1 region, 2 of 4 operators (50.0%), 100.00% of 144 multiply-accumulates",
+        "    2 permute_dims  no pattern takes permute_dims",
+    ]
+
+
+def test_weights_that_the_graph_quantizes():
+    """The customer's network as PyTorch's frontend wrote it, and what helps."""
+    net = Bytes()
+    weight = q.quantize(relax.const(np.ones((4, 4, 1, 1), "float32")), scale(0.5), zero(0))
+    points = zero(7), zero(0), scale(0.5), scale(0.5)
+    call = q.conv2d(net.inputs[0], net.emit(weight), *points, (1, 1), 4)
+    mod = net.module(net.requantized(net.emit(call)))
+    found = npu.coverage(npu.partition(mod))
+    why = {one.operator: one.reason for one in found.refused}
+    assert why["qnn.conv2d"].endswith("run QnnQuantizeConstFold first")
+    assert why["qnn.requantize"] == "it goes with a qnn.conv2d that is left"
+    assert found.macs_share == 0
+
+
+def test_a_match_that_no_pattern_makes():
+    """Sums that two read: the first is taken, and the requantize behind it stands alone."""
+    net = Bytes()
+    sums = net.sums(net.inputs[0])
+    parts = npu.partition(net.module(net.requantized(sums), net.requantized(sums)))
+    left = npu.coverage(parts).refused
+    assert [one.reason for one in left] == ["no pattern takes qnn.requantize on its own"] * 2
+
+
+def test_the_regions_own_machine_gives_the_reasons():
+    net = Bytes()
+    x = net.conv(net.inputs[0])
+    w = relax.const(np.ones((4, 4, 1, 1), "int8"))
+    small = npu.Config(sram_bytes=16)
+    mod = net.module(net.emit(q.conv2d(x, w, zero(0), zero(0), scale(1), scale(1), (1, 1), 4)))
+    assert npu.coverage(mod, small).refused[0].reason != npu.coverage(mod).refused[0].reason
+
+
+def test_multiply_accumulates():
+    data = relax.Var("x", relax.TensorType((2, 6, 8, 8), "float32"))
+    builder = relax.BlockBuilder()
+
+    def count(call):
+        return macs(builder.normalize(call))
+
+    w = relax.const(np.ones((4, 6, 3, 3), "float32"))
+    assert count(op.nn.conv2d(data, w, padding=1)) == 2 * 4 * 64 * 6 * 9
+    deep = relax.const(np.ones((6, 1, 3, 3), "float32"))
+    assert count(op.nn.conv2d(data, deep, groups=6)) == 2 * 6 * 36 * 9
+    turned = relax.const(np.ones((6, 4, 3, 3), "float32"))
+    assert count(op.nn.conv2d_transpose(data, turned)) == 2 * 6 * 64 * 4 * 9
+    rows = relax.Var("r", relax.TensorType((3, 5), "float32"))
+    assert count(op.matmul(rows, relax.const(np.ones((5, 7), "float32")))) == math.prod((3, 5, 7))
+    free = relax.Var("f", relax.TensorType((tvm.tirx.Var("n", "int64"), 5), "float32"))
+    assert count(op.matmul(free, relax.const(np.ones((5, 7), "float32")))) == 0
+    assert count(op.nn.relu(data)) == 0
+
+
+def test_what_is_no_module():
+    net = Network(((1, 4), "int8"))
+    with pytest.raises(InputError, match=r"takes a tvm\.ir\.IRModule"):
+        npu.coverage(net.inputs[0])
+
+
+def test_a_network_that_is_not_in_integers_yet():
+    net = Network(((1, 4, 4, 4), "float32"))
+    mod = net.module(net.fake(net.inputs[0], 0.5, 0))
+    for one in npu.coverage(npu.partition(mod)).refused:
+        assert "run FakeQuantizationToInteger first" in one.reason

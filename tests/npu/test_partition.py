@@ -1,0 +1,244 @@
+"""Cutting modules: regions as large as legal, by Relax's passes and by Relay's."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import tvm
+import tvm_ffi
+from tests.npu.machine_code import Bytes, called, cut, drawn, execute, regions_of
+from tests.qnn.graphs import scale, zero
+from tests.qnn.run import run
+from tests.short import fresh
+from tvm import ir, relax
+from tvm.relax import op
+
+from tvmlab import npu, qnn
+from tvmlab.errors import InputError
+from tvmlab.ir.patterns import is_constant, is_op, wildcard
+from tvmlab.npu import merge
+from tvmlab.npu.config import Config
+
+
+def upstream(mod: ir.IRModule) -> ir.IRModule:
+    patterns = npu.relax_patterns(npu.pattern_table())
+    fused = relax.transform.FuseOpsByPattern(patterns, bind_constants=True)(mod)
+    return relax.transform.MergeCompositeFunctions()(fused)
+
+
+def network(seed: int) -> ir.IRModule:
+    choose = random.Random(fresh(seed))
+    return drawn(choose.choice, choose.randrange(1, 16), choose.randrange(1, 4))
+
+
+@pytest.mark.parametrize("seeds", [range(at, at + 10) for at in range(0, 80, 10)])
+def test_any_graph_is_cut_as_upstream_cuts_it_and_relay_too(seeds):
+    for seed in seeds:
+        mod = network(seed)
+        parts = npu.partition(mod)
+        relax.analysis.well_formed(parts)
+        ours = cut(parts)
+        assert ours.results == cut(mod).results
+        assert ours == cut(upstream(mod))
+        assert ours == cut(npu.relay_passes()(mod))
+
+
+@pytest.mark.parametrize("seed", range(80, 110))
+def test_two_regions_that_touch_could_not_be_one(seed):
+    """From each region that feeds another, a way leads there through something else as well."""
+    block = npu.partition(network(seed))["main"].body.blocks[0]
+    reads = {b.var: [v for v in merge.variables(b.value) if v != b.var] for b in block.bindings}
+    calls = {b.var: b.value for b in block.bindings if isinstance(b.value, relax.Call)}
+    own = {var for var, call in calls.items() if isinstance(call.op, ir.GlobalVar)}
+
+    def source(var):
+        """The region or operator that a variable's value comes from, behind tuples."""
+        while var in reads and var not in calls:
+            (var,) = reads[var]
+        return var
+
+    def behind(var):
+        return {source(v) for v in reads.get(var, [])}
+
+    def reaches(var, goal, steps=0):
+        return any(one is not var and (one == goal or reaches(one, goal)) for one in behind(var))
+
+    for later in own:
+        for earlier in behind(later) & own:
+            others = behind(later) - {earlier}
+            assert any(reaches(other, earlier) for other in others)
+
+
+def test_a_region_never_needs_its_own_result_by_way_of_another():
+    """Joining two regions makes what came after the one come after the other: upstream forgets."""
+    net = Bytes(2)
+    first = net.conv(net.inputs[0])
+    behind = net.conv(net.turn(first))
+    other = net.conv(net.inputs[1])
+    turned = net.turn(other)
+    both = net.add(other, behind)
+    mod = net.module(both, net.add(turned, first))
+    with pytest.raises(KeyError):  # it uses a value before there is one
+        cut(upstream(mod))
+    parts = npu.partition(mod)
+    relax.analysis.well_formed(parts)
+    assert cut(parts).results == cut(mod).results
+    assert len(cut(parts).regions) == 3
+    assert cut(npu.relay_passes()(mod)) == cut(parts)
+
+
+def test_what_computes_stays_the_same():
+    net = Bytes(2)
+    x, y = net.inputs
+    one = net.conv(x)
+    two = net.add(net.turn(one), net.pool(y))
+    mod = net.module(net.add(two, one), two, one)
+    parts = npu.partition(mod)
+    data = [net.rng.integers(0, 256, (1, 4, 3, 3)).astype("uint8") for _ in range(2)]
+    for got, want in zip(execute(parts, *data), run(mod, *data)[0], strict=True):
+        assert (got == want).all()
+    assert len(regions_of(parts)) == 3 - 1  # the pool goes with what adds it
+
+
+def test_the_module_stays_and_main_keeps_what_it_said():
+    net = Bytes()
+    mod = net.module(net.conv(net.inputs[0]))
+    mod["main"] = mod["main"].with_attrs({"num_input": 1, "mine": "yes"})
+    before = tvm.ir.load_json(tvm.ir.save_json(mod))
+    config = Config(sram_bytes=128 << 10)
+    parts = npu.partition(mod, config)
+    assert tvm_ffi.structural_equal(mod, before)
+    assert called(parts["main"], "mine") == "yes"
+    assert called(parts["main"], "global_symbol")
+    (region,) = regions_of(parts)
+    assert Config.from_json(called(region, "npu.config")) == config
+    assert called(region, "global_symbol") in {var.name_hint for var in parts.get_global_vars()}
+    (relays,) = regions_of(npu.relay_passes(config)(mod))
+    assert Config.from_json(called(relays, "npu.config")) == config
+
+
+def test_cutting_twice_changes_nothing():
+    net = Bytes()
+    parts = npu.partition(net.module(net.conv(net.inputs[0])))
+    assert npu.partition(parts).same_as(parts)
+    assert npu.partition(parts, Config()).same_as(parts)
+
+
+def test_a_module_that_is_cut_is_not_cut_for_another_machine():
+    net = Bytes()
+    parts = npu.partition(net.module(net.conv(net.inputs[0])))
+    with pytest.raises(InputError, match="for another machine"):
+        npu.partition(parts, Config(sram_bytes=1 << 20))
+
+
+@pytest.mark.parametrize("call", [npu.partition, npu.report, npu.coverage])
+def test_what_is_no_module(call):
+    with pytest.raises(InputError, match="not NoneType"):
+        call(None)
+
+
+@pytest.mark.parametrize("call", [npu.partition, npu.coverage])
+def test_what_is_no_machine(call):
+    net = Bytes()
+    with pytest.raises(InputError, match="of class dict"):
+        call(net.module(net.conv(net.inputs[0])), {"rows": 8})
+
+
+def test_a_cast_that_matches_a_shape_stays():
+    size = tvm.tirx.Var("n", "int64")
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 4, 4, 4), "int8"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            pooled = builder.emit(relax.op.nn.max_pool2d(x, (1, 1)))
+            cast = builder.match_cast(pooled, relax.TensorType((size, 4, 4, 4), "int8"))
+            out = builder.emit_output(relax.op.negative(cast))
+        builder.emit_func_output(out)
+    parts = npu.partition(builder.get())
+    assert npu.coverage(parts).regions == 1
+    relax.analysis.well_formed(parts)
+
+
+def test_regions_that_stay_alive_are_kept_apart():
+    """Each pool reads what the CPU makes of the one before, and all of them are results."""
+    net = Bytes()
+    value, kept = net.inputs[0], []
+    for _ in range(30):
+        kept.append(net.emit(relax.op.nn.max_pool2d(value, (1, 1))))
+        value = net.emit(relax.op.negative(kept[-1]))
+    assert npu.coverage(npu.partition(net.module(*kept))).regions == 30
+
+
+def test_a_module_with_nothing_to_take_comes_back():
+    net = Bytes()
+    mod = net.module(net.turn(net.inputs[0]))
+    assert npu.partition(mod).same_as(mod)
+    assert cut(npu.relay_passes()(mod)) == cut(mod)
+
+
+def test_sums_that_two_read_stay_whole():
+    """One match would hide from the other what both need: the sums alone are taken."""
+    net = Bytes()
+    sums = net.sums(net.inputs[0])
+    mod = net.module(net.requantized(sums), net.emit(op.negative(sums)))
+    parts = npu.partition(mod)
+    assert cut(parts) == cut(npu.relay_passes()(mod))
+    (region,) = cut(parts).regions
+    assert [name for (name, _), _ in region[0]] == ["tvmlab_npu.conv2d"]
+    left = [one.operator for one in npu.coverage(parts).refused]
+    assert sorted(left) == ["negative", "qnn.requantize"]
+
+
+def test_branches_are_cut_too():
+    net = Bytes()
+    whole = net.module(net.conv(net.inputs[0]))
+    bare = whole["main"].without_attr("global_symbol")
+    x = relax.Var("x", relax.TensorType((1, 4, 3, 3), "uint8"))
+    flag = relax.Var("flag", relax.TensorType((), "bool"))
+    sides = [
+        relax.SeqExpr(f.body.blocks, f.body.body)
+        for f in (relax.utils.copy_with_new_vars(bare) for _ in range(2))
+        for f in [f.bind_params({f.params[0]: x})]
+    ]
+    builder = relax.BlockBuilder()
+    with builder.function("main", [flag, x]):
+        builder.emit_func_output(builder.emit(relax.If(flag, *sides)))
+    parts = npu.partition(builder.get())
+    relax.analysis.well_formed(parts)
+    assert len(regions_of(parts)) == 2
+    assert npu.coverage(parts).macs_share == 1
+
+
+def test_another_name_for_a_value_is_no_way_around():
+    net = Bytes()
+    one = net.conv(net.inputs[0])
+    mod = net.module(net.add(net.emit(one), net.conv(one)))
+    assert len(regions_of(npu.partition(mod))) == 1
+
+
+def test_a_table_of_ones_own():
+    """A requantize on its own is in no entry: an entry takes it."""
+    net = Bytes()
+    points = scale(0.5), zero(3), scale(0.25), zero(9)
+    alone = qnn.op.requantize(
+        net.turn(net.conv(net.inputs[0])), *points, 1, "UPWARD", out_dtype="uint8"
+    )
+    mod = net.module(net.emit(alone))
+    assert "on its own" in npu.coverage(npu.partition(mod)).refused[-1].reason
+    pattern = is_op("qnn.requantize")(wildcard(), *[is_constant() for _ in range(4)])
+    table = [*npu.pattern_table(), ("tvmlab_npu.rescale", pattern, npu.Check(Config()))]
+    parts = npu.partition(mod, patterns=table)
+    assert [one.operator for one in npu.coverage(parts).refused] == ["permute_dims"]
+    data = net.rng.integers(0, 256, (1, 4, 3, 3)).astype("uint8")
+    assert (execute(parts, data) == run(mod, data)[0]).all()
+
+
+def test_images_in_the_other_order_are_refused():
+    net = Bytes()
+    nchw = net.conv(net.conv(net.inputs[0]))
+    nhwc = net.emit(op.nn.max_pool2d(nchw, (1, 1), layout="NHWC"))
+    parts = npu.partition(net.module(nhwc))
+    (left,) = npu.coverage(parts).refused
+    assert left.operator == "nn.max_pool2d"
+    assert "most of the module's NCHW" in left.reason

@@ -1,0 +1,192 @@
+"""Every instruction of the accelerator, in the simulator and in NumPy."""
+
+from __future__ import annotations
+
+from tests.npu import cases
+import numpy as np
+import pytest
+from tests.npu.cases import HIGH, LOW
+from tests.npu.machine import FIXED, Machine
+from tests.short import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tvmlab.npu import isa, simulator
+from tvmlab.npu.config import Config
+from tvmlab.npu.isa import (
+    Depthwise,
+    Dtype,
+    Load,
+    Matmul,
+    PoolKind,
+    Requantize,
+    Rounding,
+    Store,
+    Sync,
+)
+from tvmlab.npu.program import Dram, Kind, Program
+
+
+def check(case):
+    sram, sums = cases.run(case)
+    machine = Machine(case.sram, case.sums, case.columns)
+    machine.execute(case.instruction)
+    np.testing.assert_array_equal(sums, machine.sums)
+    np.testing.assert_array_equal(sram, machine.sram)
+
+
+def test_fields_are_those_of_the_isa():
+    lines = simulator.load().instruction_names().splitlines()
+    found = {int(op): (name, tuple(names)) for op, name, *names in map(str.split, lines)}
+    expected = {op: (kind.__name__, isa.names(kind)) for op, kind in isa.INSTRUCTIONS.items()}
+    assert found == expected
+
+
+@settings(max_examples=examples(200))
+@given(st.data())
+@pytest.mark.parametrize("kind", [Matmul, Depthwise])
+def test_convolutions(kind, data):
+    check(data.draw(cases.convolutions(kind)))
+
+
+@settings(max_examples=examples(150))
+@given(st.data())
+@pytest.mark.parametrize("rounding", list(Rounding))
+def test_requantize(rounding, data):
+    check(data.draw(cases.requantizes(rounding)))
+
+
+@pytest.mark.parametrize("shift", [-31, -30, -1, 0, 1, 30])
+@pytest.mark.parametrize("rounding", FIXED)
+def test_requantize_at_the_ends(rounding, shift):
+    # Every pair of an extreme sum and an extreme multiplier.
+    ends = np.array([LOW, LOW + 1, -(1 << 30), -1, 0, 1, (1 << 30) - 1, 1 << 30, HIGH], np.int32)
+    count = len(ends) ** 2
+    sram, sums = np.zeros(cases.PLAY, np.uint8), np.zeros(cases.SUMS, np.int32)
+    sums[:count], multipliers = (part.ravel() for part in np.meshgrid(ends, ends))
+    sram[: 4 * count] = multipliers.view(np.uint8)
+    sram[1000 : 1000 + 4 * count] = np.full(count, shift, np.int32).view(np.uint8)
+    sizes = (0, 1, 1, count, LOW, HIGH, rounding, 0, 1000, 1, 5, LOW, HIGH)
+    check(cases.Case(Requantize(0, *sizes, 2000, 0, 0, Dtype.int32), sram, sums))
+
+
+@settings(max_examples=examples(150))
+@given(st.data())
+@pytest.mark.parametrize("rounding", list(Rounding)[:5])
+def test_add(rounding, data):
+    check(data.draw(cases.adds(rounding)))
+
+
+@settings(max_examples=examples(150))
+@given(st.data())
+@pytest.mark.parametrize("kind", list(PoolKind))
+def test_pool(kind, data):
+    check(data.draw(cases.pools(kind)))
+
+
+@settings(max_examples=examples(150))
+@given(cases.totals())
+def test_sum(case):
+    check(case)
+
+
+@st.composite
+def boxes(draw):
+    """Draw a transfer: element, counts, strides in DRAM and in SRAM, none of which overlap."""
+    element = draw(st.sampled_from([1, 2, 4, 8]))
+    counts = [draw(st.integers(1, 4)) for _ in range(4)]
+
+    def strides():
+        found, extent = [0] * 4, element
+        for i in draw(st.permutations(range(4))):
+            found[i] = extent + draw(st.sampled_from([0, 0, 0, 1, 4]))
+            extent = found[i] * counts[i]
+        return found, extent
+
+    return element, counts, strides(), strides()
+
+
+@settings(max_examples=examples(200))
+@given(boxes(), st.integers(0, 7), st.integers(0, 7), st.integers(0, 2**32))
+def test_transfers(box, offset, address, seed):
+    element, counts, (dram, dram_size), (sram, sram_size) = box
+    size, room = offset + dram_size, address + sram_size
+    config = Config(sram_bytes=room)
+    tensors = (
+        Dram(Kind.INPUT, Dtype.uint8, (size,)),
+        Dram(Kind.INPUT, Dtype.uint8, (room,)),
+        Dram(Kind.OUTPUT, Dtype.uint8, (room,)),
+        Dram(Kind.OUTPUT, Dtype.uint8, (size,)),
+    )
+    fields = (offset, address, element, *counts, *dram, *sram)
+    load, store = Load(0, 0, *fields), Store(0, 3, *fields)
+    instructions = (
+        *(cases.move(Load, 1, 0, room), load, cases.move(Store, 2, 0, room)),
+        *(cases.move(Load, 0, 0, min(size, room)), cases.move(Store, 3, 0, min(size, room))),
+        *(cases.move(Store, 3, 0, 1, at) for at in range(room, size)),
+        *(cases.move(Load, 1, 0, room), store),
+    )
+    rng = np.random.default_rng(seed)
+    first, second = (rng.integers(0, 256, n, np.uint8) for n in (size, room))
+    data = Program(config, tensors, ("layer",), instructions, b"").to_bytes()
+    loaded, stored = simulator.simulate(data, [first, second])
+    machine = Machine(second, np.zeros(1, np.int32), 16)
+    machine.execute(load, first)
+    np.testing.assert_array_equal(loaded, machine.sram)
+    machine = Machine(second, np.zeros(1, np.int32), 16)
+    expected = first.copy()
+    expected[room:] = first[0]
+    machine.execute(store, expected)
+    np.testing.assert_array_equal(stored, expected)
+
+
+def test_a_load_may_repeat_a_number():
+    one = Load(0, 0, 0, 0, 4, 1, 1, 3, 2, 0, 0, 0, 4, 0, 0, 8, 4)
+    tensors = Dram(Kind.INPUT, Dtype.int32, (2,)), Dram(Kind.OUTPUT, Dtype.int32, (3, 2))
+    program = Program(Config(), tensors, ("",), (one, cases.move(Store, 1, 0, 24)), b"")
+    (found,) = simulator.simulate(program.to_bytes(), [np.int32([5, -7])])
+    assert found.tolist() == [[5, -7]] * 3
+
+
+@pytest.mark.parametrize("dtype", [Dtype.int8, Dtype.uint8])
+def test_the_longest_sums_are_exact(dtype):
+    # 4,800 products of the largest magnitude: more than float32 could sum exactly.
+    channels = 4800
+    data = np.full(channels, 255 if dtype == Dtype.uint8 else -128, dtype.name)
+    weights = np.full((channels, 16), -128, np.int8)
+    weights[::3, 1:] = 127
+    tensors = (
+        Dram(Kind.INPUT, dtype, (channels,)),
+        Dram(Kind.INPUT, Dtype.int8, (channels, 16)),
+        Dram(Kind.INPUT, Dtype.int32, (16,)),
+        Dram(Kind.OUTPUT, Dtype.int32, (16,)),
+    )
+    bias = np.int32([2**31 - 1, -(2**31), *range(14)])
+    ends = channels, channels * 17
+    instructions = (
+        cases.move(Load, 0, 0, channels),
+        cases.move(Load, 1, ends[0], channels * 16),
+        cases.move(Load, 2, ends[1], 64),
+        Sync(0),
+        Matmul(
+            *(0, 0, 0, 0, dtype, 1, 1, channels, 0, 0, 0, ends[0], 1, 1, 1, 1, 1, 1, 1, 1, 16),
+            *(0, ends[1]),
+        ),
+        Sync(0),
+        cases.all_sums(0, 16),
+        Sync(0),
+        cases.move(Store, 3, 0, 64),
+    )
+    program = Program(Config(), tensors, ("",), instructions, b"")
+    (found,) = simulator.simulate(program.to_bytes(), [data, weights, bias])
+    exact = data.astype(np.int64) @ weights.astype(np.int64) + bias
+    np.testing.assert_array_equal(found, exact.astype(np.int32))
+    assert (exact != exact.astype(np.int32)).any()
+
+
+def test_two_ways_to_count_are_one():
+    case = Program(Config(), (), ("a", "b"), (Sync(1), Sync(0)), b"").to_bytes()
+    outputs, counted = simulator.run(case, [])
+    assert outputs == []
+    assert counted == simulator.count(case)
+    assert [layer["cycles"] for layer in counted] == [1, 1]

@@ -1,0 +1,195 @@
+"""Composite targets, saved files, and the way without Python."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from tests.runtime.deployed import refused
+from tests.runtime.deployed import run as without_python
+from tests.npu.machine_code import Bytes, regions_of
+from tests.qnn.run import run
+from tvm import relax
+from tvm.relax import op
+
+import tvmlab
+from tvmlab import library, npu
+from tvmlab.errors import CompileError, PackageError, TargetError
+from tvmlab.npu import simulator
+from tvmlab.target import split_target
+from tvmlab.tuning import Measure, tasks
+
+
+def network():
+    net = Bytes()
+    one = net.conv(net.inputs[0])
+    mod = net.module(net.add(net.turn(one), one))
+    return mod, net.rng.integers(0, 256, (1, 4, 3, 3)).astype("uint8")
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("npu, llvm", ("npu", "llvm")),
+        ("npu", ("npu", None)),
+        (" npu,llvm ", ("npu", "llvm")),
+        ('npu, {"kind": "llvm", "num-cores": 1}', ("npu", '{"kind": "llvm", "num-cores": 1}')),
+        ("llvm", (None, "llvm")),
+        ('{"kind": "llvm", "num-cores": 2}', (None, '{"kind": "llvm", "num-cores": 2}')),
+        ("nvidia/nvidia-a100", (None, "nvidia/nvidia-a100")),
+        ({"kind": "llvm"}, (None, {"kind": "llvm"})),
+        (None, (None, None)),
+    ],
+)  # fmt: skip
+def test_targets_are_taken_apart(given, wanted):
+    assert split_target(given) == wanted
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("gpu, llvm", "'gpu' is not known before a comma; known: npu"),
+        ("llvm, npu", "'llvm' is not known before a comma"),
+        ("npu,", "there is no target for the rest"),
+        ("npu, nothing", "TVM does not know this target"),
+        ("npu, npu, llvm", "several targets"),
+    ],
+)
+def test_targets_that_are_none(given, message):
+    with pytest.raises(TargetError, match=message):
+        tvmlab.compile(network()[0], given)
+
+
+def test_one_word_cuts_and_compiles():
+    mod, x = network()
+    compiled = tvmlab.compile(mod, "npu, llvm")
+    assert library.runtimes(compiled.vm_executable) == ["tvmlab_npu"]
+    assert (compiled(x) == run(mod, x)[0]).all()
+    assert library.runtimes(tvmlab.compile(mod).vm_executable) == []
+
+
+def test_what_is_left_for_the_processor_is_tuned(tmp_path):
+    """Tasks are what the accelerator does not take; the same records serve the composite target."""
+    mod, x = network()
+    whole, left = ({task.name for task in tasks(mod, each)} for each in (None, "npu"))
+    assert len(left) < len(whole)
+    assert not any("conv2d" in name for name in left)
+    records = tmp_path / "records.jsonl"
+    how = {
+        "total_trials": 4,
+        "tuner": "random",
+        "measure": Measure(repeat=2, timeout=60, build_timeout=60),
+        "progress": False,
+    }
+    report = tvmlab.tune(mod, "npu", records=records, **how)
+    assert {task.name for task in report.tasks} == left
+    compiled = tvmlab.compile(mod, "npu", records=records)
+    assert library.runtimes(compiled.vm_executable) == ["tvmlab_npu"]
+    assert (compiled(x) == run(mod, x)[0]).all()
+
+
+def test_a_module_that_is_cut_stays_so():
+    mod, x = network()
+    parts = npu.partition(mod, npu.Config(sram_bytes=2048))
+    compiled = tvmlab.compile(parts, "npu, llvm")
+    assert (compiled(x) == run(mod, x)[0]).all()
+    assert len(regions_of(parts)) == 2
+
+
+def test_what_the_machine_cannot_take_is_an_error_with_its_reason():
+    x = relax.Var("x", relax.TensorType((1, 4), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("part", [x], {"Codegen": "tvmlab_npu", "global_symbol": "part"}):
+        builder.emit_func_output(builder.emit(op.nn.softmax(x)))
+    y = relax.Var("y", relax.TensorType((1, 4), "float32"))
+    with builder.function("main", [y]):
+        builder.emit_func_output(
+            builder.emit(relax.Call(builder.get().get_global_var("part"), [y]))
+        )
+    with pytest.raises(CompileError, match=r"no pattern takes nn\.softmax"):
+        tvmlab.compile(builder.get())
+
+
+def fresh(code: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+LOAD = """
+import sys
+import numpy as np
+import tvmlab
+assert not any(name.startswith("tvmlab.npu") for name in sys.modules)
+compiled = tvmlab.load_executable(sys.argv[1])
+np.save(sys.argv[2], compiled(np.load(sys.argv[3])))
+print(compiled)
+"""
+
+
+def test_a_saved_file_runs_in_a_fresh_process(tmp_path):
+    mod, x = network()
+    path = tvmlab.compile(mod, "npu, llvm").save(tmp_path / "net.tar")
+    np.save(tmp_path / "x.npy", x)
+    done = fresh(LOAD, path, tmp_path / "y.npy", tmp_path / "x.npy")
+    assert done.returncode == 0, done.stderr
+    assert (np.load(tmp_path / "y.npy") == run(mod, x)[0]).all()
+    assert "for npu, llvm)" in done.stdout
+
+
+def test_a_saved_file_where_no_compiler_is(tmp_path):
+    path = tvmlab.compile(network()[0], "npu, llvm").save(tmp_path / "net.tar")
+    (tmp_path / "empty").mkdir()
+    home = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "TVMLAB_CACHE": str(tmp_path / "cache")}
+    code = "import sys, tvmlab; tvmlab.load_executable(sys.argv[1])"
+    done = fresh(code, path, PATH=str(tmp_path / "empty"), CXX="", **home)
+    assert done.returncode == 1
+    assert "tvmlab.errors.ToolchainError" in done.stderr
+
+
+def test_a_thousand_damaged_files(tmp_path):
+    """Each is refused in words, or its damage lies where nothing is kept and it means the same."""
+    mod, x = network()
+    whole = tvmlab.compile(mod, "npu, llvm").save(tmp_path / "net.tar").read_bytes()
+    wanted, rng, path = run(mod, x)[0], np.random.default_rng(0), tmp_path / "damaged.tar"
+    refused = 0
+    for number in range(1000):
+        content = bytearray(whole)
+        # A third in the headers and the metadata, where damage is most diverse.
+        place = int(rng.integers(0, 6000 if number % 3 == 0 else len(whole)))
+        if number % 10 == 0:
+            del content[place:]
+        else:
+            content[place] ^= int(rng.integers(1, 256))
+        path.write_bytes(content)
+        try:
+            loaded = tvmlab.load_executable(path)
+        except PackageError as error:
+            refused += str(path) in str(error)
+        else:
+            assert (loaded(x) == wanted).all()
+    assert refused >= 900
+
+
+def test_a_file_for_a_machine_that_is_not_known(tmp_path):
+    with pytest.raises(PackageError, match="'warp_drive', which this tvmlab does not know"):
+        library.load_runtimes(tmp_path / "net.tar", ["warp_drive"])
+
+
+def test_the_way_without_python(tmp_path):
+    """The C++ program loads the simulator, then the saved file, and gives the same bits."""
+    mod, x = network()
+    path = tvmlab.compile(mod, "npu, llvm").save(tmp_path / "net.tar")
+    np.save(tmp_path / "x.npy", x)
+    assert "it has parts for tvmlab_npu" in refused(path, tmp_path / "x.npy")
+    arguments = [path, tmp_path / "x.npy", "--output", tmp_path, "--repeats", 0]
+    done = without_python(*arguments, "--library", simulator.library())
+    assert done.returncode == 0, done.stderr
+    assert (np.load(tmp_path / "0.npy") == run(mod, x)[0]).all()

@@ -1,0 +1,135 @@
+"""A quantized network cut at its quantizes, so that each piece is computed from given integers.
+
+Fed with the values of those who define what comes out, every piece shows its own rounding and not
+what those before it made of the input. The pieces are what the network's integer form has there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import tvm
+from tests.qnn.steps import both
+from tvm import relax
+
+from tvmlab.qnn.transform.fake_quantization import rounding_of
+
+QUANTIZES = ("relax.quantize", "relax.qnn.quantize")
+
+
+class Place(NamedTuple):
+    """What tells one quantized value of a network from the others.
+
+    Two values that agree in all of this stand in the same order on both sides.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    scale: float
+    zero: int
+
+
+class Cut(NamedTuple):
+    """A network in pieces, or one that shows all of its values.
+
+    Attributes
+    ----------
+    mod : tvm.IRModule
+        `main` takes the network's inputs, and in pieces then one array for each value. It gives
+        each value as it is computed, then the network's result.
+    places : list of Place
+        The values, in that order.
+    """
+
+    mod: tvm.IRModule
+    places: list[Place]
+
+
+def quantizes(mod: tvm.IRModule) -> dict[str, Place]:
+    """List the quantizes of a network as its frontend imported it, by the variable's name."""
+    found = {}
+    for binding in _bindings(mod):
+        call = binding.value
+        if isinstance(call, relax.Call) and getattr(call.op, "name", "") in QUANTIZES:
+            scale, zero = (arg.value.numpy() for arg in call.args[1:3])
+            assert scale.size == zero.size == 1, "what flows has one scale"
+            shape = tuple(int(size) for size in call.ty.shape)
+            dtype = str(call.attrs["out_dtype"])
+            place = Place(shape, dtype, float(np.float32(scale.item())), int(zero.item()))
+            found[str(binding.var.name)] = place
+    return found
+
+
+def cut(mod: tvm.IRModule, rounding: str | None = None) -> Cut:
+    """Rewrite a network to integers and cut it at every quantize that it was imported with.
+
+    The rounding is that of the network's frontend if none is given.
+    """
+    return _made(mod, rounding, pieces=True)
+
+
+def exposed(mod: tvm.IRModule, rounding: str | None = None) -> Cut:
+    """Rewrite a network to integers and let it give all that it was quantized to on the way."""
+    return _made(mod, rounding, pieces=False)
+
+
+def _made(mod: tvm.IRModule, rounding: str | None, pieces: bool) -> Cut:
+    integer, aliases = both(mod, rounding or rounding_of(mod))
+    made = {str(binding.var.name): binding.var for binding in _bindings(integer)}
+    targets: dict[str, Place] = {}
+    for name, place in quantizes(mod).items():
+        while name not in made:
+            name = aliases[name]
+        assert name not in targets or targets[name] == place
+        targets[name] = place
+    main = integer["main"]
+    given = {}
+    if pieces:
+        given = {made[name]: relax.Var(f"given_{name}", made[name].ty) for name in targets}
+    bindings = [relax.VarBinding(b.var, _replaced(b.value, given)) for b in _bindings(integer)]
+    tail = _replaced(_aliased(main.body.body, bindings), given)
+    results = relax.Tuple([*(made[name] for name in targets), tail])
+    out = relax.Var("out", results.ty)
+    block = relax.DataflowBlock([*bindings, relax.VarBinding(out, results)])
+    body = relax.SeqExpr([block], out)
+    relax.expr._update_type(body, out.ty)
+    function = relax.Function([*main.params, *given.values()], body)
+    cut_mod = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+    relax.analysis.well_formed(cut_mod)
+    return Cut(cut_mod, list(targets.values()))
+
+
+def matched(places: list[Place], others: list[Place]) -> list[int]:
+    """Find each place among others; of equal ones the first is the first."""
+    free: dict[Place, list[int]] = {}
+    for number, other in enumerate(others):
+        free.setdefault(other, []).append(number)
+    return [free[place].pop(0) for place in places]
+
+
+def _bindings(mod: tvm.IRModule) -> Iterator[Any]:
+    for block in mod["main"].body.blocks:
+        yield from block.bindings
+
+
+def _aliased(expr: relax.Expr, bindings: list[Any]) -> relax.Expr:
+    """Follow a variable that leaves the dataflow block to what it stands for inside."""
+    inside = {b.var: b.value for b in bindings if isinstance(b.value, relax.Var)}
+    while expr in inside:
+        expr = inside[expr]
+    return expr
+
+
+def _replaced(expr: relax.Expr, given: dict[relax.Var, relax.Var]) -> relax.Expr:
+    if isinstance(expr, relax.Var):
+        return given.get(expr, expr)
+    if isinstance(expr, relax.Tuple):
+        return relax.Tuple([_replaced(field, given) for field in expr.fields])
+    if isinstance(expr, relax.Call):
+        args = [_replaced(arg, given) for arg in expr.args]
+        call = relax.Call(expr.op, args, expr.attrs, expr.ty_args)
+        relax.expr._update_type(call, expr.ty)
+        return call
+    return expr

@@ -1,0 +1,255 @@
+"""The reference arithmetic of scaling against exact fractions, and against float arithmetic.
+
+Whose results these are is in test_qnn_golden (Relay) and test_qnn_litert (TensorFlow Lite).
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from tests.oracles.exact import SCALES, away, cut, whole, wrapped
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tvmlab.errors import InputError
+from tvmlab.qnn import arithmetic
+from tvmlab.qnn.config import requantize_config
+
+INT32 = np.array(
+    [-(2**31), -(2**31) + 1, -(2**24) - 1, -255, -5, -3, -1, 0, 1, 2, 3, 5, 127, 2**24 + 1,
+     2**31 - 2, 2**31 - 1],
+    "int32",
+)  # fmt: skip
+NARROW = st.sampled_from(["int8", "uint8", "int16"])
+
+
+@pytest.mark.parametrize("rounding", ["UPWARD", "TONEAREST", "TFLITE"])
+@settings(max_examples=40)
+@given(
+    first=SCALES,
+    second=SCALES,
+    zero=st.integers(-300, 300),
+    out=st.integers(0, 127),
+    dtype=NARROW,
+    seed=st.integers(0, 99),
+)
+def test_requantize_in_integers(
+    rounding: str, first: float, second: float, zero: int, out: int, dtype: str, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    near = rng.integers(-2000, 2000, 40).astype("int32")
+    x = np.concatenate([INT32, near, rng.integers(-(2**31), 2**31, 20).astype("int32")])
+    if first == second:
+        second = first * 2
+    found = arithmetic.requantize(
+        x, first, zero, second, out, rounding=rounding, compute_dtype="int64", out_dtype=dtype
+    )
+    wanted = [cut(whole(int(v), zero, first / second, out, rounding), dtype) for v in x]
+    assert found.dtype == dtype
+    assert found.tolist() == wanted
+
+
+@pytest.mark.parametrize("rounding", ["UPWARD", "TONEAREST"])
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+@settings(max_examples=25)
+@given(first=SCALES, second=SCALES, zero=st.integers(-300, 300), out=st.integers(0, 127))
+def test_requantize_in_floats(
+    kind: str, rounding: str, first: float, second: float, zero: int, out: int
+) -> None:
+    """Each operation is rounded to the dtype: computed again with numbers one by one."""
+    number = np.dtype(kind).type
+    x = np.concatenate([INT32, np.arange(-20, 20, dtype="int32")])
+    found = arithmetic.requantize(
+        x, first, zero, second, out, rounding=rounding, compute_dtype=kind, out_dtype="int16"
+    )
+    for value, result in zip(x.tolist(), found.tolist(), strict=True):
+        real = number(value) - number(zero)
+        if first != second:
+            real = number(real * number(np.float64(first) / np.float64(second)))
+        real = number(real + number(out))
+        # Adding a half rounds as well.
+        nearest = (
+            math.floor(number(real + number(0.5)))
+            if rounding == "UPWARD"
+            else away(Fraction(float(real)))
+        )
+        assert result == cut(nearest, "int16")
+
+
+def test_half_way_cases() -> None:
+    x = np.array([-5, -3, -1, 1, 3, 5], "int32")
+
+    def halved(rounding: str, **more: str) -> list[int]:
+        found = arithmetic.requantize(x, 0.5, 0, 1.0, 0, rounding=rounding, **more)
+        return [int(value) for value in found]
+
+    assert halved("UPWARD") == [-2, -1, 0, 1, 2, 3]
+    assert halved("TONEAREST") == [-3, -2, -1, 1, 2, 3]
+    # The high product alone halves, and it rounds up.
+    assert halved("TFLITE") == [-2, -1, 0, 1, 2, 3]
+    assert halved("TFLITE", compute_dtype="float64") == [-3, -2, -1, 1, 2, 3]
+    for kind in ("float32", "float64"):
+        assert halved("UPWARD", compute_dtype=kind) == halved("UPWARD")
+        assert halved("TONEAREST", compute_dtype=kind) == halved("TONEAREST")
+
+
+def test_two_roundings_differ_from_one() -> None:
+    """0.4999 * 1 becomes 0.5 in the first of TFLite's roundings, and 1 in the second."""
+    x, ratio = np.array([3], "int32"), 0.1666
+    by = {r: int(arithmetic.requantize(x, ratio, 0, 1.0, 0, rounding=r)[0])
+          for r in ("UPWARD", "TONEAREST", "TFLITE")}  # fmt: skip
+    assert by == {"UPWARD": 0, "TONEAREST": 0, "TFLITE": 1}
+
+
+def test_where_the_zero_point_is_added() -> None:
+    """Relay's float way adds it before rounding, LiteRT's dense layers after."""
+    x = np.array([-1], "int32")
+    given = {"compute_dtype": "float64"}
+    relay = arithmetic.requantize(x, 0.5, 0, 1.0, 3, rounding="TONEAREST", **given)
+    litert = arithmetic.requantize(x, 0.5, 0, 1.0, 3, rounding="TFLITE", **given)
+    assert (relay[0], litert[0]) == (3, 2)
+
+
+@pytest.mark.parametrize("kind", ["int64", "float64"])
+@pytest.mark.parametrize("rounding", ["UPWARD", "TONEAREST", "TFLITE"])
+def test_equal_scales_only_move_the_zero_point(rounding: str, kind: str) -> None:
+    found = arithmetic.requantize(
+        INT32, 0.3, 5, 0.3, -7, rounding=rounding, compute_dtype=kind, out_dtype="int16"
+    )
+    assert found.tolist() == [cut(int(x) - 12, "int16") for x in INT32]
+
+
+def test_int32_results_are_not_cut() -> None:
+    """Relay leaves the clip out, so what is too large for int32 wraps."""
+    found = arithmetic.requantize(INT32, 1.5, 0, 1.0, 4, out_dtype="int32")
+    assert found.tolist() == [wrapped(whole(int(x), 0, 1.5, 4, "UPWARD")) for x in INT32]
+    assert found[-1] < 0 < INT32[-1]
+    floats = arithmetic.requantize(
+        INT32, 1.5, 0, 1.0, 4, compute_dtype="float32", out_dtype="int32"
+    )
+    assert (floats[0], floats[-1]) == (-(2**31), 2**31 - 1)
+
+
+def test_int64_sums_are_brought_to_int32() -> None:
+    x = np.array([2**32 + 6, -4], "int64")
+    assert arithmetic.requantize(x, 1.0, 0, 2.0, 0).tolist() == [3, -2]
+
+
+@pytest.mark.parametrize("axis", [1, -2])
+@pytest.mark.parametrize(
+    ("rounding", "kind"),
+    [
+        *((a, b) for a in ("UPWARD", "TONEAREST") for b in ("int64", "float32", "float64")),
+        *(("TFLITE", b) for b in ("int64", "float64")),
+    ],
+)
+def test_scales_by_channel(kind: str, rounding: str, axis: int) -> None:
+    x = np.random.default_rng(0).integers(-9000, 9000, (2, 4, 5)).astype("int32")
+    # The third scale is the result's, a multiplication by one.
+    scales, zeros = [0.01, 0.5, 0.2, 0.003], [0, 5, -3, 100]
+    given = {"rounding": rounding, "compute_dtype": kind}
+    found = arithmetic.requantize(x, scales, zeros, 0.2, 3, axis=axis, **given)
+    for i, (scale, zero) in enumerate(zip(scales, zeros, strict=True)):
+        one = arithmetic.requantize(x[:, i], scale, zero, 0.2, 3, **given)
+        np.testing.assert_array_equal(found[:, i], one)
+
+
+def test_a_float64_scale_is_taken_as_it_is() -> None:
+    """The unrounded product of two scales, of which the rounded one gives something else."""
+    first, second = np.float32(0.0123), np.float32(0.0457)
+    product = np.float64(first) * np.float64(second)
+    sums = np.arange(2**27, 2**27 + 2000, dtype="int32")
+    found = arithmetic.requantize(sums, product, 0, 1.0, 0, out_dtype="int32")
+    rounded = arithmetic.requantize(sums, first * second, 0, 1.0, 0, out_dtype="int32")
+    exact = [whole(int(x), 0, float(product), 0, "UPWARD") for x in sums]
+    assert found.tolist() == exact
+    assert (found != rounded).any()
+    # Python's floats are float32, as constants of Relay are.
+    plain = arithmetic.requantize(sums, float(product), 0, 1.0, 0, out_dtype="int32")
+    np.testing.assert_array_equal(plain, rounded)
+
+
+@settings(max_examples=40)
+@given(scale=SCALES, zero=st.integers(0, 127), dtype=NARROW, seed=st.integers(0, 99))
+def test_quantize(scale: float, zero: int, dtype: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    steps = rng.integers(-300, 300, 50).astype("float32")
+    data = np.concatenate([steps * np.float32(scale), (steps + 0.5) * np.float32(scale)])
+    found = arithmetic.quantize(data, scale, zero, out_dtype=dtype)
+    for value, result in zip(data, found.tolist(), strict=True):
+        quotient = Fraction(float(np.float32(value) / np.float32(scale)))
+        assert result == cut(away(quotient) + zero, dtype)
+
+
+def test_quantize_at_the_ends() -> None:
+    data = np.array(
+        [-np.inf, -1e30, -2.5, -0.5, 0.49999997, 0.5, 2.5, 1e30, np.inf, np.nan], "float32"
+    )
+    assert arithmetic.quantize(data, 1.0, 0).tolist() == [
+        -128,
+        -128,
+        -3,
+        -1,
+        0,
+        1,
+        3,
+        127,
+        127,
+        127,
+    ]
+    wide = arithmetic.quantize(data, 1.0, 0, out_dtype="int32")
+    assert wide[[0, -2, -1]].tolist() == [-(2**31), 2**31 - 1, 2**31 - 1]
+    with np.errstate(over="ignore"):
+        half = arithmetic.quantize(data.astype("float16"), 1.0, 0)
+    assert half.tolist() == [-128, -128, -3, -1, 1, 1, 3, 127, 127, 127]
+    assert arithmetic.quantize(np.float32(3), 2.0, 1).tolist() == 3
+
+
+def test_quantize_and_dequantize_by_channel() -> None:
+    rng = np.random.default_rng(0)
+    data = rng.normal(0, 4, (3, 5, 2)).astype("float32")
+    scales, zeros = [0.1, 0.02, 0.5, 1.0, 0.07], [3, 0, -5, 100, -128]
+    found = arithmetic.quantize(data, scales, zeros, axis=1)
+    back = arithmetic.dequantize(found, scales, zeros, axis=-2)
+    for i in range(5):
+        one = arithmetic.quantize(data[:, i], scales[i], zeros[i])
+        np.testing.assert_array_equal(found[:, i], one)
+        real = arithmetic.dequantize(one, scales[i], zeros[i])
+        np.testing.assert_array_equal(back[:, i], real)
+    assert back.dtype == "float32"
+    assert arithmetic.dequantize(found, 0.1, 0, out_dtype="float16").dtype == "float16"
+
+
+def test_dequantize_does_not_wrap() -> None:
+    x = np.array([2**31 - 1, -(2**31)], "int32")
+    found = arithmetic.dequantize(x, 1.0, -(2**31))
+    assert found.tolist() == [2.0**32, 0.0]
+
+
+def test_the_configuration_decides_what_is_left_open() -> None:
+    x = np.array([-3], "int32")
+    assert arithmetic.requantize(x, 0.5, 0, 1.0, 0)[0] == -1
+    with requantize_config(rounding="TONEAREST"):
+        assert arithmetic.requantize(x, 0.5, 0, 1.0, 0)[0] == -2
+        assert arithmetic.requantize(x, 0.5, 0, 1.0, 0, rounding="UPWARD")[0] == -1
+        pair = [np.array([-3], "int8")] * 2
+        joined = arithmetic.concatenate(pair, [0.5, 1.0], [0, 0], 1.0, 0, 0)
+        assert joined.tolist() == [-2, -3]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: arithmetic.requantize(x, 0.5, 0, 0.25, 0),
+        lambda x: arithmetic.dequantize(x, 0.5, 0),
+        lambda x: arithmetic.add(x, x, 0.5, 0, 0.5, 0, 0.5, 0),
+        lambda x: arithmetic.sigmoid(x, 0.5, 0, 0.5, 0),
+    ],
+    ids=["requantize", "dequantize", "add", "sigmoid"],
+)
+def test_floats_are_refused_where_integers_are_needed(call):
+    with pytest.raises(InputError, match="belongs to a tensor of float32"):
+        call(np.ones(3, "float32"))

@@ -1,0 +1,385 @@
+"""Float operators between dequantize and quantize, in integers: forms in, forms out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.qnn.graphs import Network, equal, names, scale, well_typed, zero
+from tests.qnn.steps import differences
+from tvm import relax
+from tvm.relax import op
+from tvm.script import ir as I
+from tvm.script import relax as R
+
+import tvmlab.ir.operators  # noqa: F401 (registers bias_add)
+from tvmlab.ir import dialect
+from tvmlab.qnn import op as qnn
+from tvmlab.qnn.analysis import float_operators
+from tvmlab.qnn.transform import FakeQuantizationToInteger
+
+IMAGE = (1, 4, 6, 6)
+BIAS_ADD = "relax.relay.nn.bias_add"
+
+
+def values(shape=IMAGE, dtype="int8", seed=0):
+    info = np.iinfo(dtype)
+    return np.random.default_rng(seed).integers(info.min, info.max + 1, shape).astype(dtype)
+
+
+def check(mod, *inputs, rounding="None"):
+    """Rewrite; nothing stays float, every quantize is at most a step off, twice is as once."""
+    made = FakeQuantizationToInteger(rounding=rounding)(mod)
+    well_typed(made)
+    assert float_operators(made) == []
+    assert equal(FakeQuantizationToInteger(rounding=rounding)(made), made)
+    steps, _, _ = differences(mod, *inputs, rounding=rounding)
+    assert steps
+    assert max(int(step.max()) for step in steps.values()) <= 1
+    return made
+
+
+def ints(array, dtype="int32"):
+    return relax.const(np.asarray(array, dtype))
+
+
+WEIGHT = values((3, 4, 3, 3), seed=1)
+SCALES = np.array([0.01, 0.02, 0.03], "float32")
+
+
+@I.ir_module
+class Import:
+    """A convolution, a bias and a relu, as an importer of ONNX writes them."""
+
+    @R.function
+    def main(
+        x: R.Tensor((1, 4, 6, 6), "int8"),
+        w: R.Tensor((3, 4, 3, 3), "int8"),
+        ws: R.Tensor((3,), "float32"),
+        b: R.Tensor((3,), "int32"),
+        bs: R.Tensor((3,), "float32"),
+    ) -> R.Tensor((1, 3, 6, 6), "uint8"):
+        with R.dataflow():
+            xf = R.dequantize(x, R.const(0.5, "float32"), R.const(3, "int8"), axis=1)
+            wf = R.dequantize(w, ws, R.const(0, "int8"), axis=0)
+            y = R.nn.conv2d(xf, wf, padding=[1, 1, 1, 1])
+            bf = R.dequantize(b, bs, R.const(0, "int32"), axis=0)
+            column = R.reshape(bf, R.shape([1, 3, 1, 1]))
+            z = R.add(y, column)
+            r = R.nn.relu(z)
+            q = R.quantize(r, R.const(0.25, "float32"), R.const(0, "uint8"), 1, "uint8")
+            R.output(q)
+        return q
+
+
+def test_a_convolution_has_relays_form():
+    """A relu before uint8 about 0 is no operator; the bias is taken as it is."""
+    bias = np.array([5, -70, 300], "int32")
+    given = {"w": WEIGHT, "ws": SCALES, "b": bias, "bs": SCALES * np.float32(0.5)}
+    mod = relax.transform.BindParams("main", given)(Import)
+    x = relax.Var("x", relax.TensorType(IMAGE, "int8"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            weight, own = ints(WEIGHT, "int8"), scale(SCALES * np.float32(0.5))
+            rest = [zero(3), zero(0), scale(0.5), scale(SCALES), (3, 3), 3]
+            sums = builder.emit(qnn.conv2d(x, weight, *rest, padding=(1, 1)))
+            operands = [sums, ints(bias)]
+            sums = builder.emit(dialect.typed_call(BIAS_ADD, operands, {"axis": 1}))
+            rest = [own, zero(0), scale(0.25), zero(0)]
+            made = qnn.requantize(sums, *rest, axis=1, out_dtype="uint8")
+            out = builder.emit_output(made)
+        builder.emit_func_output(out)
+    assert equal(FakeQuantizationToInteger()(mod), builder.get())
+    check(mod, values())
+
+
+def unit(net, x, *, bias=None, layout="NCHW", kernel="OIHW", **how):
+    w = WEIGHT.transpose(["OIHW".index(letter) for letter in kernel])
+    weight = net.weight(w, SCALES, np.zeros(3), axis=kernel.index("O"))
+    made = net.emit(op.nn.conv2d(x, weight, data_layout=layout, kernel_layout=kernel, **how))
+    if bias is not None:
+        shape = [-1 if letter == "C" else 1 for letter in layout]
+        made = net.emit(op.add(made, ints(np.reshape(bias, shape), "float32")))
+    return made
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("kernel", ["OIHW", "HWIO", "OHWI"])
+@pytest.mark.parametrize("rounding", ["None", "UPWARD", "TONEAREST", "TFLITE"])
+def test_a_float_bias_is_an_integer_at_the_sums_scale(layout, kernel, rounding):
+    shape = tuple({"N": 2, "C": 4, "H": 6, "W": 6}[letter] for letter in layout)
+    net = Network((shape, "uint8"))
+    real = net.real(net.inputs[0], 0.05, 128)
+    made = unit(net, real, bias=[0.3, -7.77, 21.0], layout=layout, kernel=kernel, strides=2)
+    made = check(
+        net.module(net.quantized(made, 0.9, -4)), values(shape, "uint8"), rounding=rounding
+    )
+    assert names(made) == ["qnn.conv2d", "relay.nn.bias_add", "qnn.requantize"]
+
+
+@pytest.mark.parametrize(
+    ("made", "dtype", "s", "z", "clips"),
+    [
+        (op.nn.relu, "int8", 0.5, -128, []),
+        (op.nn.relu, "uint8", 0.5, 0, []),
+        (op.nn.relu, "int8", 0.5, 0, [(0, 127)]),
+        (op.nn.relu, "int8", 0.5, -127, [(-127, 127)]),
+        (lambda x: op.clip(x, 0, 6), "uint8", 6 / 255, 0, []),
+        (lambda x: op.clip(x, 0, 6), "uint8", 0.01, 0, []),
+        (lambda x: op.clip(x, 0, 6), "uint8", 0.05, 0, [(0, 120)]),
+        (lambda x: op.clip(x, 0, 6), "int8", 0.05, -128, [(-128, -8)]),
+        (lambda x: op.clip(x, -1, 1), "int8", 0.05, 3, [(-17, 23)]),
+        (lambda x: op.maximum(x, scale(0.0)), "uint8", 0.5, 0, []),
+        (lambda x: op.minimum(x, scale(2.0)), "uint8", 0.05, 100, [(0, 140)]),
+        (lambda x: op.clip(op.nn.relu(x), -3, 6), "int8", 0.05, 0, [(0, 120)]),
+    ],
+)
+def test_cuts_are_the_dtypes_ends_or_one_clip(made, dtype, s, z, clips):
+    net = Network((IMAGE, "int8"))
+    cut = net.emit(made(unit(net, net.real(net.inputs[0], 0.05, 3))))
+    after = check(net.module(net.quantized(cut, s, z, dtype)), values())
+    assert names(after) == ["qnn.conv2d", "qnn.requantize", *["clip"] * len(clips)]
+    found = [
+        tuple(float(limit.value) for limit in binding.value.args[1:])
+        for block in after["main"].body.blocks
+        for binding in block.bindings
+        if isinstance(binding.value, relax.Call) and binding.value.op.name == "relax.clip"
+    ]
+    assert found == clips
+
+
+def test_a_cut_between_two_operators_is_exact_or_leaves_them_float():
+    net = Network((IMAGE, "int8"))
+    relu = net.emit(op.nn.relu(net.real(net.inputs[0], 0.05, 3)))
+    after = check(net.module(net.quantized(unit(net, relu), 0.5, 0)), values())
+    assert names(after) == ["clip", "qnn.conv2d", "qnn.requantize"]
+    net = Network((IMAGE, "int8"))
+    cut = net.emit(op.clip(net.real(net.inputs[0], 0.07, 3), 0, 6))
+    mod = net.module(net.quantized(unit(net, cut), 0.5, 0))
+    (left,) = (one for one in float_operators(FakeQuantizationToInteger()(mod)) if "conv" in one[0])
+    assert left.reason == "its operand is cut at 6.0, which is no step of its scale"
+
+
+@pytest.mark.parametrize("multiplier", [1, 2])
+def test_groups(multiplier):
+    net = Network((IMAGE, "int8"))
+    w = net.weight(values((4 * multiplier, 1, 3, 3), seed=1), 0.01)
+    made = net.emit(
+        op.nn.conv2d(net.real(net.inputs[0], 0.05, 3), w, groups=4, dilation=2, padding=2)
+    )
+    after = check(net.module(net.quantized(made, 0.5, -3)), values())
+    assert names(after) == ["qnn.conv2d", "qnn.requantize"]
+
+
+def test_dense_of_a_transposed_constant():
+    net = Network(((2, 7, 16), "int8"))
+    w = net.weight(values((5, 16), seed=1), np.linspace(0.01, 0.02, 5), np.zeros(5))
+    made = net.emit(op.matmul(net.real(net.inputs[0], 0.05, 3), net.emit(op.permute_dims(w))))
+    made = net.emit(op.add(made, ints([1, 2, 3, -4, 5.5], "float32")))
+    after = check(net.module(net.quantized(made, 0.9, -3)), values((2, 7, 16)))
+    assert names(after) == ["qnn.dense", "relay.nn.bias_add", "qnn.requantize"]
+
+
+@pytest.mark.parametrize("batch", [(), (3,), (2, 3)])
+def test_products_of_two_computed_matrices(batch):
+    a, b = (*batch, 4, 16), (*batch, 16, 5)
+    net = Network((a, "int8"), (b, "uint8"))
+    sides = net.real(net.inputs[0], 0.05, 3), net.real(net.inputs[1], 0.04, 130)
+    made = net.emit(op.matmul(*sides))
+    after = check(net.module(net.quantized(made, 0.9, -3)), values(a), values(b, "uint8"))
+    assert "qnn.batch_matmul" in names(after)
+
+
+def test_a_product_nobody_quantizes_is_dequantized_from_its_sums():
+    net = Network(((2, 16), "int8"))
+    w = net.weight(values((16, 5), seed=1), 0.01)
+    made = net.emit(op.matmul(net.real(net.inputs[0], 0.05, 3), w))
+    mod = net.module(net.emit(op.nn.softmax(made)), net.quantized(net.emit(op.exp(made)), 1.0, 0))
+    after = FakeQuantizationToInteger()(mod)
+    assert names(after) == ["qnn.dense", "qnn.dequantize", "nn.softmax", "exp", "qnn.quantize"]
+
+
+@pytest.mark.parametrize("way", ["mean", "adaptive", "windows", "adaptive windows"])
+@pytest.mark.parametrize("dtypes", [("int8", "int8"), ("uint8", "int8"), ("int8", "uint8")])
+def test_averages(way, dtypes):
+    net = Network((IMAGE, dtypes[0]))
+    real = net.real(net.inputs[0], 0.05, 3)
+    made = {
+        "mean": lambda: op.mean(real, [-1, -2], keepdims=True),
+        "adaptive": lambda: op.nn.adaptive_avg_pool2d(real, (1, 1)),
+        "windows": lambda: op.nn.avg_pool2d(real, (3, 3), (2, 2), padding=1),
+        "adaptive windows": lambda: op.nn.adaptive_avg_pool2d(real, (3, 2)),
+    }[way]()
+    after = check(
+        net.module(net.quantized(net.emit(made), 0.03, 7, dtypes[1])), values(IMAGE, dtypes[0])
+    )
+    whole = way in ("mean", "adaptive")
+    assert names(after)[:2] == (["astype", "sum"] if whole else names(after)[:2])
+    assert whole or names(after)[0] == "qnn.avg_pool2d"
+
+
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_a_mean_of_sums(keepdims):
+    """ONNX Runtime leaves a batch norm, a relu and a mean without a quantize between them."""
+    net = Network((IMAGE, "int8"))
+    made = norm(net, net.real(net.inputs[0], 0.05, 3), [1.5, -0.7, 0.0, 2], [0.3, -2, 1.25, 7])
+    mean = net.emit(op.mean(net.emit(op.nn.relu(made)), [2, 3], keepdims=keepdims))
+    after = check(net.module(net.quantized(mean, 0.02, 7)), values())
+    assert names(after)[-3:] == ["maximum", "sum", "qnn.requantize"]
+
+
+MOVES = {
+    "reshape": lambda x: op.reshape(x, (1, 24, 6)),
+    "permute_dims": lambda x: op.permute_dims(x, [0, 2, 3, 1]),
+    "flatten": op.flatten,
+    "squeeze": lambda x: op.squeeze(x, [0]),
+    "expand_dims": lambda x: op.expand_dims(x, [1]),
+    "strided_slice": lambda x: op.strided_slice(x, [2], [1], [5], [2]),
+    "broadcast_to": lambda x: op.broadcast_to(x, (3, 4, 6, 6)),
+    "max_pool2d": lambda x: op.nn.max_pool2d(x, (3, 3), (2, 2), padding=1),
+    "pad": lambda x: op.nn.pad(x, [0, 0, 0, 0, 1, 1, 2, 0]),
+    "pad with a step": lambda x: op.nn.pad(x, [0, 0, 0, 0, 1, 1, 2, 0], pad_value=0.5),
+    "pad between steps": lambda x: op.nn.pad(x, [0, 0, 0, 0, 1, 1, 2, 0], pad_value=0.55),
+    "astype": lambda x: op.astype(x, "float32"),
+    "max": lambda x: op.max(x, [1]),
+}
+
+
+@pytest.mark.parametrize("move", MOVES.values(), ids=MOVES)
+@pytest.mark.parametrize("sums", [False, True])
+@pytest.mark.parametrize("same", [False, True])
+def test_what_moves_values_moves_integers(move, sums, same):
+    """Stored integers and sums by channel; with the quantize's own scale and with another."""
+    net = Network((IMAGE, "int8"))
+    x = net.real(net.inputs[0], 0.125, 3)
+    if sums:
+        weight = net.weight(values((4, 4, 1, 1), seed=1), np.linspace(0.01, 0.02, 4), np.zeros(4))
+        x = net.emit(op.nn.relu(net.emit(op.nn.conv2d(x, weight))))
+    made = net.emit(move(x))
+    s, z = (0.125, 3) if same else (0.3, -5)
+    after = check(net.module(net.quantized(made, s, z)), values())
+    assert ("qnn.requantize" in names(after)) == (sums or not same)
+
+
+def test_a_split_and_a_concatenation():
+    net = Network((IMAGE, "int8"))
+    parts = net.emit(op.split(net.real(net.inputs[0], 0.05, 3), 2, axis=1))
+    left, right = net.emit(parts[0]), net.emit(op.nn.relu(net.emit(parts[1])))
+    joined = net.emit(op.concat([left, net.fake(right, 0.02, -128)], axis=1))
+    after = check(net.module(net.quantized(joined, 0.06, 4)), values())
+    assert names(after) == ["split", "qnn.requantize", "qnn.concatenate"]
+
+
+def norm(net, x, gains, shifts, axis=1):
+    count = len(gains)
+    mean, variance = np.linspace(-1, 1, count), np.linspace(0.5, 2, count)
+    parts = [ints(part, "float32") for part in (gains, shifts, mean, variance)]
+    call = net.emit(op.nn.batch_norm(x, *parts, axis, training=False))
+    return net.emit(call[0])
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [((2, 4, 5, 6), 1), ((2, 5, 6, 4), 3), ((3, 4), 1), ((2, 3, 4), 2), ((2, 4, 3), 1)],
+)
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_a_batch_norm_of_its_own_is_a_depthwise_convolution(shape, axis, dtype):
+    gains = [1.5, -0.7, 0.0, 1e-9]
+    net = Network((shape, dtype))
+    made = norm(net, net.real(net.inputs[0], 0.05, 3), gains, [0.3, -2, 1.25, 7], axis)
+    after = check(net.module(net.quantized(made, 0.04, 10, dtype)), values(shape, dtype))
+    kept = [name for name in names(after) if name != "reshape"]
+    assert kept == ["qnn.conv2d", "relay.nn.bias_add", "qnn.requantize"]
+    weight = after["main"].body.blocks[0].bindings[0 if len(shape) == 4 else 1].value.args[1]
+    assert weight.value.numpy().ravel().tolist() == [32767, -32767, 0, 0]
+
+
+def test_a_batch_norm_of_sums_is_another_scale():
+    for gains in ([1.5, 0.7, 0.2], [1.5, -0.7, 0.2]):
+        net = Network((IMAGE, "int8"))
+        made = norm(net, unit(net, net.real(net.inputs[0], 0.05, 3)), gains, [0.3, -2, 1.25])
+        mod = net.module(net.quantized(made, 0.5, 10))
+        if min(gains) > 0:
+            after = check(mod, values())
+            assert names(after) == ["qnn.conv2d", "relay.nn.bias_add", "qnn.requantize"]
+        else:
+            (left,) = float_operators(FakeQuantizationToInteger()(mod))
+            assert left.operator == "nn.batch_norm"
+            assert "not all positive" in left.reason
+
+
+CONSTANTS = {
+    "times 3": lambda x: op.multiply(x, scale(3.0)),
+    "by 8": lambda x: op.divide(x, scale(8.0)),
+    "times channels": lambda x: op.multiply(
+        x, ints(np.reshape([1, -2, 0, 0.1], (4, 1, 1)), "float32")
+    ),
+    "plus 1.23": lambda x: op.add(x, scale(1.23)),
+    "from channels": lambda x: op.subtract(
+        x, ints(np.reshape([1, -2, 0, 9], (1, 4, 1, 1)), "float32")
+    ),
+}
+
+
+@pytest.mark.parametrize("function", CONSTANTS.values(), ids=CONSTANTS)
+def test_constants_that_are_not_quantized(function):
+    net = Network((IMAGE, "int8"))
+    made = net.emit(function(net.real(net.inputs[0], 0.05, 3)))
+    check(net.module(net.quantized(made, 0.05, 4)), values())
+
+
+@pytest.mark.parametrize("function", [op.add, op.subtract, op.multiply, op.maximum])
+def test_constants_that_are_quantized(function):
+    net = Network((IMAGE, "int8"))
+    other = net.weight(values((1, 4, 6, 6), seed=3), 0.02, 5)
+    made = net.emit(function(net.real(net.inputs[0], 0.05, 3), other))
+    check(net.module(net.quantized(made, 0.07, 4)), values())
+
+
+@pytest.mark.parametrize("rounding", ["None", "TFLITE"])
+def test_sums_added_unrounded(rounding):
+    """PyTorch's quantizer for x86 leaves no quantize between a convolution and an addition."""
+    net = Network((IMAGE, "uint8"))
+    real = net.real(net.inputs[0], 0.05, 128)
+    weight = net.weight(values((4, 4, 3, 3), seed=1), np.linspace(0.001, 0.02, 4), np.zeros(4))
+    made = net.emit(op.add(net.emit(op.nn.conv2d(real, weight, padding=1)), real))
+    made = net.emit(op.nn.relu(net.emit(op.add(made, real))))
+    after = check(
+        net.module(net.quantized(made, 0.9, 0, "uint8")), values(IMAGE, "uint8"), rounding=rounding
+    )
+    assert names(after).count("add") == 2
+
+
+def test_weights_under_a_quantize_are_quantized_now():
+    net = Network((IMAGE, "int8"))
+    w = np.random.default_rng(0).normal(size=(3, 4, 3, 3)).astype("float32")
+    weight = net.real(
+        net.quantized(relax.const(w), SCALES, np.zeros(3), axis=0), SCALES, np.zeros(3), axis=0
+    )
+    made = net.emit(op.nn.conv2d(net.real(net.inputs[0], 0.05, 3), weight))
+    after = check(net.module(net.quantized(made, 0.5, 0)), values())
+    assert names(after) == ["qnn.conv2d", "qnn.requantize"]
+
+
+def test_integers_clipped_to_their_dtypes_ends():
+    """TensorFlow Lite's importer writes such a clip after every fused relu."""
+    net = Network((IMAGE, "int8"))
+    q = net.quantized(unit(net, net.real(net.inputs[0], 0.05, 3)), 0.5, -128)
+    full, narrow = net.emit(op.clip(q, -128.0, 127.0)), net.emit(op.clip(q, -128.0, 100.0))
+    mod = net.module(
+        net.quantized(net.emit(op.nn.relu(net.real(full, 0.5, -128))), 0.5, -128), narrow
+    )
+    assert names(check(mod, values())) == ["qnn.conv2d", "qnn.requantize", "clip"]
+
+
+def test_integers_averaged_in_int32():
+    net = Network((IMAGE, "int8"))
+    wide = net.emit(op.astype(net.inputs[0], "int32"))
+    mean = net.emit(op.nn.avg_pool2d(wide, (2, 2), (2, 2)))
+    q = net.emit(op.astype(mean, "int8"))
+    mod = net.module(net.quantized(net.real(q, 0.5, 3), 0.25, 3))
+    after = FakeQuantizationToInteger(rounding="TFLITE")(mod)
+    assert names(after) == ["qnn.avg_pool2d", "qnn.requantize"]
+    call = after["main"].body.blocks[0].bindings[0].value
+    assert dialect.attributes(call)["rounding"] == "TFLITE"
+    assert [float(arg.value.numpy()) for arg in call.args[1:]] == [1, 0, 1, 0]

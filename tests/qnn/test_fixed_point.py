@@ -1,0 +1,123 @@
+"""Multiplying integers by a real number against exact fractions."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from tests.oracles.exact import away, twice, upward
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tvmlab.errors import InputError
+from tvmlab.qnn import arithmetic
+from tvmlab.qnn.reference import fixed_point
+
+INT32 = st.integers(-(2**31), 2**31 - 1)
+SHIFTS = st.integers(fixed_point.LEAST_SHIFT, fixed_point.LARGEST_SHIFT)
+MULTIPLIERS = st.integers(2**30, 2**31 - 1)
+
+
+@given(st.floats(2.0**-32, 2.0**29))
+@example(0.5)
+@example(math.nextafter(0.5, 0))
+@example(math.nextafter(0.5, 1))
+@example(math.nextafter(1.0, 0))
+@example(1.0)
+@example(1 - 2.0**-32)  # Half-way between the largest multiplier and the next power of two.
+@example(1 - 2.0**-32 - 2.0**-53)
+def test_a_multiplier_is_the_nearest_of_31_bits(scale: float) -> None:
+    multiplier, shift = arithmetic.fixed_point_multiplier(scale)
+    assert 2**30 <= multiplier < 2**31
+    assert fixed_point.LEAST_SHIFT <= shift <= fixed_point.LARGEST_SHIFT
+    means = Fraction(multiplier) * Fraction(2) ** (shift - 31)
+    assert abs(means - Fraction(scale)) <= Fraction(2) ** (shift - 32)
+
+
+def test_multipliers_at_the_edges() -> None:
+    assert arithmetic.fixed_point_multiplier(0.5) == (2**30, 0)
+    assert arithmetic.fixed_point_multiplier(math.nextafter(0.5, 0)) == (2**30, 0)
+    assert arithmetic.fixed_point_multiplier(0.5 - 2.0**-32) == (2**31 - 1, -1)
+    assert arithmetic.fixed_point_multiplier(1.0) == (2**30, 1)
+    assert arithmetic.fixed_point_multiplier(0.0) == (0, 0)
+    assert arithmetic.fixed_point_multiplier(2.0**-32) == (2**30, -31)
+    assert arithmetic.fixed_point_multiplier(math.nextafter(2.0**-32, 0)) == (2**30, -31)
+    assert arithmetic.fixed_point_multiplier(2.0**-33) == (0, 0)
+    assert arithmetic.fixed_point_multiplier(math.nextafter(2.0**30, 0) - 64)[1] == 30
+
+
+@pytest.mark.parametrize(
+    "scale", [-1.0, -(2.0**-40), math.nan, math.inf, 2.0**30, 1e30, 2.0**30 - 0.2]
+)
+def test_no_multiplier(scale: float) -> None:
+    with pytest.raises(InputError, match="scale"):
+        arithmetic.fixed_point_multiplier(scale)
+
+
+def test_several_multipliers_keep_their_shape() -> None:
+    scales = np.array([[0.5, 0.3], [7.0, 0.0]])
+    multipliers, shifts = arithmetic.fixed_point_multipliers(scales)
+    for place in np.ndindex(2, 2):
+        pair = arithmetic.fixed_point_multiplier(float(scales[place]))
+        assert (multipliers[place], shifts[place]) == pair
+
+
+@pytest.mark.parametrize("rounding", ["UPWARD", "TONEAREST", "TFLITE"])
+@given(x=INT32, multiplier=MULTIPLIERS, shift=SHIFTS)
+@example(x=2**31 - 1, multiplier=2**31 - 1, shift=30)
+@example(x=-(2**31), multiplier=2**31 - 1, shift=30)
+@example(x=-(2**31), multiplier=2**31 - 1, shift=-31)
+@example(x=2**31 - 1, multiplier=2**30, shift=0)
+@example(x=-(2**31), multiplier=2**30, shift=0)
+@example(x=-1, multiplier=2**30, shift=0)
+@example(x=1, multiplier=2**30, shift=0)
+@example(x=-3, multiplier=2**30, shift=-1)
+@example(x=2**31 - 1, multiplier=2**30, shift=-31)
+def test_products_are_rounded_exactly(rounding: str, x: int, multiplier: int, shift: int) -> None:
+    real = x * multiplier * Fraction(2) ** (shift - 31)
+    expected = {
+        "UPWARD": lambda: upward(real),
+        "TONEAREST": lambda: away(real),
+        "TFLITE": lambda: twice(x, multiplier, shift),
+    }[rounding]()
+    given = (np.array(value, np.int64) for value in (x, multiplier, shift))
+    assert int(fixed_point.multiply(*given, rounding)) == expected
+
+
+@given(a=INT32, b=INT32)
+@example(a=-(2**31), b=-(2**31))
+@example(a=1, b=2**30)
+@example(a=-1, b=2**30)
+@example(a=-3, b=2**30)
+def test_the_high_product_saturates(a: int, b: int) -> None:
+    """It is defined by a division towards zero after a nudge that depends on the sign."""
+    product = a * b
+    nudged = product + (2**30 if product >= 0 else 1 - 2**30)
+    expected = abs(nudged) // 2**31 * (1 if nudged >= 0 else -1)
+    if a == b == -(2**31):
+        expected = 2**31 - 1
+    given = np.array(a, np.int64), np.array(b, np.int64)
+    assert int(fixed_point.saturating_rounding_doubling_high_mul(*given)) == expected
+
+
+@given(x=INT32, exponent=st.integers(0, 31))
+@example(x=-(2**31), exponent=31)
+@example(x=2**30, exponent=31)
+@example(x=-(2**30), exponent=31)
+@example(x=2**31 - 1, exponent=1)
+def test_the_rounding_shift(x: int, exponent: int) -> None:
+    given = np.array(x, np.int64), np.array(exponent, np.int64)
+    assert int(fixed_point.rounding_divide_by_pot(*given)) == away(Fraction(x, 2**exponent))
+
+
+def test_relay_s_way_of_shifting_left_first_is_the_same() -> None:
+    """Where that way stays within int64."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(-(2**20), 2**20, 10000)
+    multiplier = rng.integers(2**30, 2**31, 10000)
+    for shift in range(1, 12):
+        theirs = ((x << shift) * multiplier + (1 << 30)) >> 31
+        ours = fixed_point.multiply_upward(x, multiplier, np.array(shift))
+        np.testing.assert_array_equal(ours, theirs)

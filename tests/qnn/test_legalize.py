@@ -1,0 +1,349 @@
+"""Quantized operators, compiled: what their kernels are, what is refused, half-way cases.
+
+That all of them have the reference's bits is in test_qnn_property.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tests.schedule.assembly import assembly
+from tests.qnn.calls import Case, differences, module
+from tests.qnn.cases import EVERY_ROUNDING, ROUNDINGS
+from tvm import relax, tirx
+
+import tvmlab
+from tvmlab.errors import CompileError, InputError, TvmlabError
+from tvmlab.ir import dialect
+from tvmlab.qnn import arithmetic, elementwise, op, products, scaling
+from tvmlab.qnn.config import requantize_config
+from tvmlab.qnn.legalize import LEGALIZATIONS
+from tvmlab.qnn.transform.legalize import Legalize
+
+
+def real(*values: float) -> np.ndarray:
+    return np.array(values if len(values) > 1 else values[0], "float32")
+
+
+def whole(*values: int) -> np.ndarray:
+    return np.array(values if len(values) > 1 else values[0], "int32")
+
+
+def test_every_operator_is_legalized() -> None:
+    assert {name.removeprefix("relax.qnn.") for name in LEGALIZATIONS} == set(op.__all__)
+
+
+def half_ways(rng: np.random.Generator, ratio: np.ndarray, dtype: str) -> np.ndarray:
+    """Make integers that a multiplication brings next to a half-way case, and extremes."""
+    shape = (200, len(ratio))
+    info, most = np.iinfo(dtype), 2.0**31
+    near = np.round((rng.integers(-300, 300, shape) + 0.5) / ratio) + rng.integers(-2, 3, shape)
+    far = rng.integers(-(2**31), 2**31, shape) >> rng.integers(0, 31, shape)
+    made = np.where((rng.random(shape) < 0.6) & (np.abs(near) < most), near, far)
+    made[rng.random(shape) < 0.03] = info.min
+    made[rng.random(shape) < 0.03] = info.max
+    return np.clip(made, info.min, info.max).astype(dtype)
+
+
+@pytest.mark.parametrize("rounding", EVERY_ROUNDING)
+def test_half_way_cases_of_every_shift(rounding: str) -> None:
+    """From multipliers of 2**-32, which give 0, to those that need a shift to the left."""
+    rng = np.random.default_rng(0)
+    cases = []
+    for least in (-33, -20, -9, -3, -2, -1, 0, 3):
+        exact = 2.0 ** rng.integers(least, least + 2, 4)
+        ratio = np.append(exact, 2.0 ** rng.uniform(least, least + 1.5, 4))
+        for dtype, scales in (("int32", (ratio, ratio[0], ratio[-1])), ("int8", (ratio[-1],))):
+            for scale in scales:
+                data = half_ways(rng, ratio, dtype)
+                operands = [data, scale, whole(rng.choice([0, 7])), real(1), whole(-5)]
+                attributes = {
+                    "axis": 1,
+                    "rounding": rounding,
+                    "out_dtype": rng.choice(["int8", "int32"]),
+                }
+                cases.append(Case("requantize", operands, (0,), attributes))
+    assert not differences(cases)
+
+
+TARGETS = {
+    "skylake-avx512": ({"kind": "llvm", "mcpu": "skylake-avx512"}, r"vpmuldq\s.*[yz]mm"),
+    "x86-64-v3": ({"kind": "llvm", "mcpu": "x86-64-v3"}, r"vpmuldq\s.*ymm"),
+    "cortex-a72": (
+        {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72"},
+        r"sm(?:ull|lal)2\s+v\d+\.2d",
+    ),
+}
+
+
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("channels", [False, True])
+def test_requantize_makes_vectors(target: str, rounding: str, channels: bool) -> None:
+    """Of multiplications to 64 bits; and none of its numbers goes through a plain register."""
+    scale = np.linspace(0.001, 0.02, 32, dtype="float32") if channels else real(0.002)
+    operands = [np.zeros((64, 32), "int32"), scale, whole(0), real(1), whole(3)]
+    case = Case("requantize", operands, (0,), {"rounding": rounding})
+    described, multiplication = TARGETS[target]
+    text = assembly(tvmlab.compile(module([case])[0], described))
+    body = text[text.index("requantize_compute_:") :]
+    body = body[: body.index(".Lfunc_end")]
+    assert re.search(multiplication, body)
+    assert not re.search(r"\b(?:imul[lq]?|smull\s+x\d+|idiv\w*)\b", body)
+
+
+def dtypes(mod: tvm.IRModule) -> set[str]:
+    """Name the dtypes of everything that a module's kernels compute."""
+    found = set()
+    for function in mod.functions.values():
+        if isinstance(function, tirx.PrimFunc):
+            found |= set(re.findall(r"\b(?:float|u?int|bool)\d*\b", function.script()))
+    return found
+
+
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+def test_kernels_compute_in_integers(rounding: str) -> None:
+    image, parameters = np.zeros((1, 4, 4, 3), "int8"), [real(0.1), whole(1), real(0.2), whole(2)]
+    weight = np.ones((5, 1, 1, 3), "int8")
+    sums = [whole(3), whole(0), real(0.5), real(0.25)]
+    layouts = {
+        "data_layout": "NHWC",
+        "kernel_layout": "OHWI",
+        "kernel_size": None,
+        "channels": None,
+    }
+    window = {"pool_size": [2, 2], "strides": [2, 2], "padding": [1], "dilation": [1, 1]}
+    cases = [
+        Case("conv2d", [image, weight, *sums], (0,), layouts),
+        Case("dense", [image, np.ones((2, 3), "int8"), *sums], (0,), {"units": 2}),
+        Case("requantize", [image.astype("int32"), *parameters], (0,), {"rounding": rounding}),
+        Case(
+            "add", [image, image, *parameters, real(0.3), whole(3)], (0, 1), {"rounding": rounding}
+        ),
+        Case(
+            "mul", [image, image, *parameters, real(0.3), whole(3)], (0, 1), {"rounding": rounding}
+        ),
+        Case("avg_pool2d", [image, *parameters], (0,), {**window, "rounding": rounding}),
+        Case("tanh", [image, *parameters]),
+        Case("softmax", [image, *parameters]),
+    ]
+    assert not any(kind.startswith("float") for kind in dtypes(Legalize()(module(cases)[0])))
+    float_case = Case("dequantize", [image, *parameters[:2]])
+    assert "float32" in dtypes(Legalize()(module([float_case])[0]))
+
+
+def test_zero_points_of_constant_weights_stay_out_of_the_loops() -> None:
+    sums = [whole(7), whole(-3, 0, 2), real(0.5), real(0.25)]
+    case = Case(
+        "conv2d",
+        [np.zeros((1, 2, 5, 5), "uint8"), np.full((3, 2, 3, 3), 2, "int8"), *sums],
+        (0,),
+        {"padding": (1, 1), "kernel_size": None, "channels": None},
+    )
+    mod = Legalize()(module([case])[0])
+    (kernel,) = (f for f in mod.functions.values() if isinstance(f, tirx.PrimFunc))
+    text = kernel.script()
+    (inner,) = re.findall(r"qnn_conv2d_?\d*\[.*\] = qnn_conv2d_?\d*\[.*", text)
+    factors = r'T\.Cast\("int32", pad\[[^]]*\]\) \* T\.Cast\("int32", B\[[^]]*\]\)$'
+    assert re.search(rf"\] \+ {factors}", inner)
+    assert "T.uint8(7)" in text  # the padding
+    assert not differences([case])
+
+
+N, H, W = (tirx.Var(name, "int64") for name in "nhw")
+
+
+@pytest.mark.parametrize("schedule", [False, True])
+def test_sizes_may_be_open(schedule: bool) -> None:
+    """Batch, height and width are known at run time only."""
+    rng = np.random.default_rng(0)
+    weight = rng.integers(-128, 128, (5, 3, 3, 3), "int8")
+    matrix = rng.integers(-128, 128, (4, 5), "int8")
+
+    def build(make: Any, x: Any, const: Any) -> Any:
+        sums = [const(whole(3)), const(whole(0)), const(real(0.5)), const(real(0.25))]
+        small = [const(real(0.7)), const(whole(-2)), const(real(0.9)), const(whole(4))]
+        image = make.conv2d(x, const(weight), *sums, None, None, padding=(1, 1), strides=(2, 1))
+        image = make.requantize(image, const(real(0.01)), const(whole(0)), *small[:2])
+        both = make.add(image, image, *small[:2], *small[:2], *small[2:])
+        pooled = make.avg_pool2d(
+            both, *small[2:], *small[:2], (2, 2), (1, 1), (1, 1), (1, 1), True, False, "NCHW"
+        )
+        joined = make.concatenate(
+            [pooled, pooled], [small[0], small[2]], [small[1], small[3]], *small[:2], 2
+        )
+        return joined, make.tanh(joined, *small)
+
+    x = relax.Var("x", relax.TensorType([N, 3, H, W], "int8"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            made = build(op, x, relax.const)
+            results = builder.emit_output(relax.Tuple([builder.emit(one) for one in made]))
+        builder.emit_func_output(results)
+    rows = relax.Var("r", relax.TensorType([N, 5], "int8"))
+    product = relax.BlockBuilder()
+    with product.function("main", [rows]):
+        sums = [relax.const(value) for value in (whole(3), whole(2), real(0.5), real(0.25))]
+        product.emit_func_output(product.emit(op.dense(rows, relax.const(matrix), *sums, None)))
+    run, run_dense = (tvmlab.compile(b.get(), schedule=schedule) for b in (builder, product))
+    for n, h, w in ((1, 4, 5), (3, 9, 2), (2, 17, 16)):
+        data = rng.integers(-128, 128, (n, 3, h, w), "int8")
+        expected = build(arithmetic, data, lambda value: value)
+        for found, wanted in zip(run(data), expected, strict=True):
+            np.testing.assert_array_equal(found, wanted)
+        data = rng.integers(-128, 128, (n, 5), "int8")
+        wanted = arithmetic.dense(data, matrix, 3, 2, 0.5, 0.25)
+        np.testing.assert_array_equal(run_dense(data), wanted)
+
+
+def test_what_a_call_leaves_open_is_the_configurations_when_it_is_legalized() -> None:
+    data = np.array([-5, -3, -1, 1, 3, 5], "int32")
+    mod, _ = module([Case("requantize", [data, real(0.5), whole(0), real(1), whole(0)])])
+    assert tvmlab.compile(mod)(data)[0].tolist() == [-2, -1, 0, 1, 2, 3]
+    with requantize_config(rounding="TONEAREST"):
+        run = tvmlab.compile(mod)
+    assert run(data)[0].tolist() == [-3, -2, -1, 1, 2, 3]
+
+
+def test_the_pass_takes_quantized_operators_alone() -> None:
+    x = relax.Var("x", relax.TensorType([2, 3], "int8"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        scale, zero = relax.const(real(0.5)), relax.const(whole(0))
+        floats = builder.emit(op.dequantize(x, scale, zero))
+        builder.emit_func_output(builder.emit(relax.op.nn.relu(floats)))
+    text = Legalize()(builder.get()).script()
+    assert "R.nn.relu" in text
+    assert "cls.dequantize" in text
+    assert "qnn" not in text
+
+
+IMAGE, ONES = np.zeros((1, 3, 4, 4), "uint8"), np.ones((2, 3, 1, 1), "int8")
+SUMS: dict[str, Any] = {"kernel_size": None, "channels": None}
+INTS = np.zeros((2, 3), "int32")
+
+
+@pytest.mark.parametrize(
+    ("case", "kind", "words"),
+    [
+        (
+            Case("requantize", [INTS, real(0.0), whole(0), real(1), whole(0)]),
+            InputError,
+            "input_scale is 0.0",
+        ),
+        (
+            Case("requantize", [INTS, real(1, 2, np.nan), whole(0), real(1), whole(0)]),
+            InputError,
+            "input_scale is nan at channel 2",
+        ),
+        (
+            Case("requantize", [INTS, real(1), whole(0), real(1), whole(300)]),
+            InputError,
+            "output_zero_point is 300",
+        ),
+        (
+            Case("requantize", [INTS, real(1), whole(0), real(1), whole(0)], (0, 1)),
+            CompileError,
+            "input_scale is not known",
+        ),
+        (
+            Case("add", [INTS, INTS, *[real(1), whole(0)] * 3], (0, 1, 5)),
+            CompileError,
+            "rhs_zero_point is not known",
+        ),
+        (
+            Case("conv2d", [IMAGE, ONES, whole(0), whole(200), real(1), real(1)], (0,), SUMS),
+            InputError,
+            "kernel_zero_point is 200",
+        ),
+        (
+            Case("conv2d", [IMAGE, ONES, whole(0), whole(0), real(1), real(-1)], (0,), SUMS),
+            InputError,
+            "kernel_scale is -1.0",
+        ),
+        (
+            Case("quantize", [INTS.astype("float32"), real(np.inf), whole(0)]),
+            InputError,
+            "output_scale is inf",
+        ),
+        (
+            Case("softmax", [INTS.astype("int8"), real(2.0), whole(0), real(1), whole(0)]),
+            InputError,
+            "scale of at most 1",
+        ),
+        (
+            Case(
+                "mul",
+                [INTS, INTS, real(1, 2, 3), whole(0), real(1, 2), whole(0), real(1), whole(0)],
+                (0, 1),
+                {"rhs_axis": 0},
+            ),
+            InputError,
+            "same axis of the product",
+        ),
+        (
+            Case("add", [INTS, INTS, *[real(1), whole(0)] * 3], (0, 1), {"rounding": "TFLITE"}),
+            InputError,
+            "TFLite adds no quantized int32",
+        ),
+    ],
+)
+@pytest.mark.parametrize("schedule", [False, True])
+def test_constants_that_mean_nothing_are_refused(
+    case: Case,
+    kind: type[TvmlabError],
+    words: str,
+    schedule: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # As a module from a file comes: no builder has looked at its constants.
+    for builders in (elementwise, products, scaling):
+        monkeypatch.setattr(builders, "checked_call", dialect.typed_call)
+    mod, _ = module([case])
+    with pytest.raises(kind, match=words) as caught:
+        tvmlab.compile(mod, schedule=schedule)
+    assert f"qnn.{case.name}" in (caught.value.where or "")
+
+
+def test_shapes_have_to_be_known() -> None:
+    """`LegalizeOps` leaves out calls of unknown shapes; whoever asks for one is told."""
+    x = relax.Var("x", relax.TensorType(dtype="int8", ndim=2))
+    call = op.dequantize(x, relax.const(real(0.5)), relax.const(whole(0)))
+    with pytest.raises(CompileError, match="shape or dtype of data is not known") as caught:
+        LEGALIZATIONS["relax.qnn.dequantize"](relax.BlockBuilder(), call)
+    assert caught.value.where == "qnn.dequantize, operand data"
+
+
+@pytest.mark.parametrize("name", ["dense", "conv2d"])
+def test_sums_that_can_overflow_are_warned_of(name: str) -> None:
+    many = 70_000
+    weight = np.full((2, many), 127, "int8")
+    parameters = [whole(0), whole(0), real(1), real(1)]
+    if name == "dense":
+        shapes, more = ((1, many), (2, many)), {"units": None}
+    else:
+        shapes, more = (
+            ((1, 1, 1, many), (2, 1, 1, many)),
+            SUMS
+            | {
+                "data_layout": "NHWC",
+                "kernel_layout": "OHWI",
+            },
+        )
+    data = np.zeros(shapes[0], "uint8")
+    operands = [data, weight.reshape(shapes[1]), *parameters]
+    for schedule in (False, True):
+        with pytest.warns(
+            UserWarning, match=rf"qnn.{name} .* \(2, .*uint8 data .* {255 * 127 * many}"
+        ):
+            tvmlab.compile(module([Case(name, operands, (0,), more)])[0], schedule=schedule)
+    operands[2] = whole(128)  # then the data are no larger than those of int8
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tvmlab.compile(module([Case(name, operands, (0,), more)])[0], schedule=False)

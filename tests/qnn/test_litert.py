@@ -1,0 +1,323 @@
+"""The reference arithmetic against LiteRT's reference kernels, bit for bit.
+
+Each operator gets LiteRT's own inputs. Models of one operator are written here, with scales, zero
+points, shapes and attributes drawn at random; MLPerf Tiny's ResNet-8 is read where it is at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+from tests.oracles.litert import (
+    Array,
+    Layer,
+    Litert,
+    Model,
+    Tensor,
+    constant,
+    read,
+    run,
+    same_padding,
+    write,
+)
+from tests.oracles.models import real_model
+from tests.qnn.calls import Case, module
+from tests.oracles.peers import noise, recorded
+from tests.oracles.tflite_replay import OPERATORS, replay
+
+import tvmlab
+from tvmlab.qnn import arithmetic
+
+tflite = pytest.importorskip("tflite", reason="tflite is not installed")
+pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed")
+
+SEEDS = range(12)
+INPUTS = 100  # 200 and more were seen to agree as well; this is the short form.
+
+
+class Draw:
+    """Random scales, zero points, values and sizes."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+
+    def scale(self, low: float = 0.002, high: float = 0.2) -> float:
+        return float(np.float32(np.exp(self.rng.uniform(np.log(low), np.log(high)))))
+
+    def values(self, shape: Iterable[int], dtype: str) -> Array:
+        info = np.iinfo(dtype)
+        return self.rng.integers(info.min, info.max + 1, tuple(shape)).astype(dtype)
+
+    def zero(self, dtype: str) -> int:
+        return 0 if dtype == "int16" else int(self.values((), dtype))
+
+    def integer(self, low: int, high: int) -> int:
+        return int(self.rng.integers(low, high + 1))
+
+    def tensor(self, shape: Iterable[int], dtype: str, low: float = 0.002) -> Tensor:
+        return Tensor(list(shape), dtype, [self.scale(low)], [self.zero(dtype)])
+
+
+def differences(model: Model, *inputs: Array, rounding: str = "TFLITE") -> Array:
+    """Run a model of one operator both ways; give how far each value is from LiteRT's."""
+    content = write(model)
+    expected = Litert(content).run(*inputs)
+    tensors, (layer,) = read(content)
+    free = [i for i in layer.inputs if tensors[i].values is None]
+    found = replay(layer, tensors, dict(zip(free, inputs, strict=True)), rounding)
+    assert found.dtype == expected.dtype
+    assert found.shape == expected.shape
+    return np.abs(found.astype(np.int64) - expected.astype(np.int64))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+@pytest.mark.parametrize("code", ["ADD", "SUB", "MUL"])
+def test_elementwise(code: str, dtype: str, seed: int) -> None:
+    draw = Draw(seed)
+    shape, other = (1, 30, 40), [(1, 30, 40), (1, 1, 40)][seed % 2]
+    lhs, rhs, out = (draw.tensor(size, dtype) for size in (shape, other, shape))
+    if seed % 3 == 0:  # Powers of two make half-way cases.
+        lhs.scales, rhs.scales, out.scales = [0.0625], [0.03125], [0.0078125 * 2 ** (seed // 3)]
+    # Without this, int16 with powers of two is what a special kernel computes.
+    options = {} if code == "MUL" else {"PotScaleInt16": False}
+    model = Model(code, [lhs, rhs, out], code.capitalize() + "Options", options)
+    x, y = draw.values(shape, dtype), draw.values(other, dtype)
+    assert not differences(model, x, y).any()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+def test_average_pooling(dtype: str, seed: int) -> None:
+    draw = Draw(seed)
+    size = [draw.integer(4, 11), draw.integer(4, 11)]
+    window, strides = ([draw.integer(1, high), draw.integer(1, high)] for high in (3, 2))
+    padding = [tflite.Padding.SAME, tflite.Padding.VALID][seed % 2]
+    pads = same_padding(size, window, strides, [1, 1]) if seed % 2 == 0 else [0] * 4
+    out = [(size[i] + pads[i] + pads[i + 2] - window[i]) // strides[i] + 1 for i in range(2)]
+    x = draw.tensor([2, *size, 5], dtype)
+    options = {
+        "Padding": padding,
+        "StrideH": strides[0],
+        "StrideW": strides[1],
+        "FilterHeight": window[0],
+        "FilterWidth": window[1],
+    }
+    result = Tensor([2, *out, 5], dtype, x.scales, x.zeros)
+    model = Model("AVERAGE_POOL_2D", [x, result], "Pool2DOptions", options)
+    assert not differences(model, draw.values(x.shape, dtype)).any()
+
+
+@pytest.mark.parametrize("axes", [(1, 2), (2, 1), (1,), (3,), (1, 2, 3)])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+def test_mean(dtype: str, axes: tuple[int, ...]) -> None:
+    for seed in range(4):
+        draw = Draw(seed)
+        shape = [4, draw.integer(2, 11), draw.integer(2, 11), 20]
+        keep = seed % 2
+        left = [1 if i in axes else size for i, size in enumerate(shape) if keep or i not in axes]
+        x, out = draw.tensor(shape, dtype), draw.tensor(left, dtype, 0.02)
+        if seed == 3:
+            out.scales, out.zeros = x.scales, x.zeros
+        tensors = [x, constant(np.array(axes, "int32")), out]
+        model = Model("MEAN", tensors, "ReducerOptions", {"KeepDims": keep})
+        assert not differences(model, draw.values(shape, dtype)).any()
+
+
+def convolution(draw: Draw, code: str, dtype: str, seed: int) -> Model:
+    """Make a convolution, dilated or with strides, padded or not."""
+    deep = code.startswith("DEPTH")
+    size, c = [draw.integer(6, 12), draw.integer(6, 12)], draw.integer(1, 5)
+    taps = [draw.integer(1, 3), draw.integer(1, 3)]
+    multiplier = draw.integer(1, 3)
+    o = c * multiplier if deep else draw.integer(1, 8)
+    strides = [2, 2] if seed % 3 == 1 else [1, 1]
+    dilation = [draw.integer(1, 2), draw.integer(1, 2)] if seed % 3 == 2 else [1, 1]
+    same = seed % 2 == 0
+    pads = same_padding(size, taps, strides, dilation) if same else [0] * 4
+    out = [
+        (size[i] + pads[i] + pads[i + 2] - (taps[i] - 1) * dilation[i] - 1) // strides[i] + 1
+        for i in range(2)
+    ]
+    x, y = draw.tensor([2, *size, c], dtype), draw.tensor([2, *out, o], dtype, 0.05)
+    values = draw.values([1, *taps, o] if deep else [o, *taps, c], dtype)
+    weight = constant(values, [draw.scale()], [draw.zero(dtype)])
+    weight.axis = 3 if deep else 0
+    if dtype == "int8":  # One scale for each output channel, and no zero points.
+        weight.scales, weight.zeros = [draw.scale() for _ in range(o)], [0]
+        weight.values = np.maximum(values, -127)
+    products = [float(x.scale * np.float32(scale)) for scale in weight.scales]
+    bias = constant(draw.rng.integers(-3000, 3000, o).astype("int32"), products)
+    options = {
+        "Padding": tflite.Padding.SAME if same else tflite.Padding.VALID,
+        "StrideH": strides[0],
+        "StrideW": strides[1],
+        "DilationHFactor": dilation[0],
+        "DilationWFactor": dilation[1],
+        "FusedActivationFunction": seed // 3 % 2,
+    }
+    if deep:
+        options["DepthMultiplier"] = multiplier
+    table = "DepthwiseConv2DOptions" if deep else "Conv2DOptions"
+    return Model(code, [x, weight, bias, y], table, options)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("code", ["CONV_2D", "DEPTHWISE_CONV_2D"])
+def test_convolutions(code: str, dtype: str, seed: int) -> None:
+    draw = Draw(seed)
+    model = convolution(draw, code, dtype, seed)
+    x = draw.values(model.tensors[0].shape, dtype)
+    assert not differences(model, x).any()
+    for rounding in ("UPWARD", "TONEAREST"):
+        assert differences(model, x, rounding=rounding).max() <= 1
+
+
+@pytest.mark.parametrize("code", ["CONV_2D", "DEPTHWISE_CONV_2D"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_which_product_of_scales(dtype: str, code: str) -> None:
+    """Where the product of scales and the one rounded to float32 give different results."""
+    draw, met = Draw(0), 0
+    for _ in range(10):
+        first, second = draw.scale(), draw.scale()
+        product = np.float64(np.float32(first)) * np.float64(np.float32(second))
+        out = float(np.float32(product * np.exp(draw.rng.uniform(9, 13))))
+        # Sums around the borders between two results.
+        borders = (np.arange(-120, 120)[:, None] + 0.5) * (out / product) + np.arange(-3, 4)
+        sums = borders.ravel().astype("int32")
+        zero = 0 if dtype == "int8" else 128
+        exact, rounded = (
+            arithmetic.requantize(sums, scale, 0, out, zero, rounding="TFLITE", out_dtype=dtype)
+            for scale in (product, np.float32(product))
+        )
+        bias = sums[exact != rounded]
+        n, deep = len(bias), code.startswith("DEPTH")
+        if not n:
+            continue
+        met += n
+        shape = (1, 1, 1, n) if deep else (n, 1, 1, 1)
+        weight = Tensor(shape, dtype, [second], [0], 3 if deep else 0, np.ones(shape, dtype))
+        x = Tensor([1, 1, 1, n if deep else 1], dtype, [first], [0])
+        y = Tensor([1, 1, 1, n], dtype, [out], [zero])
+        options = {"Padding": tflite.Padding.VALID, "StrideH": 1, "StrideW": 1}
+        options |= {"DilationHFactor": 1, "DilationWFactor": 1}
+        if deep:
+            options["DepthMultiplier"] = 1
+        table = "DepthwiseConv2DOptions" if deep else "Conv2DOptions"
+        bias_tensor = constant(bias, [float(np.float32(product))])
+        model = Model(code, [x, weight, bias_tensor, y], table, options)
+        assert not differences(model, np.zeros(x.shape, dtype)).any()
+    assert met > 20
+
+
+def fully_connected(
+    draw: Draw, dtype: str, scales: tuple[float, float, float], rows: int, inner: int, units: int
+) -> Model:
+    zero = 0 if dtype == "int8" else draw.zero(dtype)
+    x = Tensor([rows, inner], dtype, scales[:1], [draw.zero(dtype)])
+    weight = constant(draw.values([units, inner], dtype), scales[1:2], [zero])
+    product = float(np.float32(scales[0]) * np.float32(scales[1]))
+    bias = constant(draw.rng.integers(-5000, 5000, units).astype("int32"), [product])
+    y = Tensor([rows, units], dtype, scales[2:], [draw.zero(dtype)])
+    return Model("FULLY_CONNECTED", [x, weight, bias, y], "FullyConnectedOptions", {})
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("factor", [0.3, 2.0, 6.0, 120.0, 1000.0, 1024.0])
+def test_fully_connected(dtype: str, factor: float) -> None:
+    """Even factors make sums that lie half-way between two results."""
+    for seed in range(3):
+        draw = Draw(seed)
+        first, second = (draw.scale(), draw.scale()) if seed else (0.5, 0.25)
+        out = float(np.float32(first) * np.float32(second) * np.float32(factor))
+        model = fully_connected(draw, dtype, (first, second, out), 200, 40, 30)
+        x = draw.values(model.tensors[0].shape, dtype)
+        assert not differences(model, x).any()
+        for rounding in ("UPWARD", "TONEAREST"):
+            assert differences(model, x, rounding=rounding).max() <= 1
+
+
+def test_fully_connected_rounds_once() -> None:
+    """LiteRT's convolutions round twice; that fully connected layers do not is seen here."""
+    draw = Draw(0)
+    model = fully_connected(draw, "int8", (0.5, 0.25, 0.3), 200, 40, 30)
+    content = write(model)
+    x = draw.values(model.tensors[0].shape, "int8")
+    tensors, _ = read(content)
+    assert tensors[1].values is not None
+    assert tensors[2].values is not None
+    sums = arithmetic.dense(x, tensors[1].values, tensors[0].zero, 0, 0.5, 0.25) + tensors[2].values
+    twice = arithmetic.requantize(sums, np.array(0.125), 0, 0.3, tensors[3].zero, rounding="TFLITE")
+    assert (twice != Litert(content).run(x)).any()
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_fully_connected_adds_the_zero_point_after_rounding(dtype: str) -> None:
+    """Half-way sums, below the zero point too, in the reference and in the compiled kernels."""
+    cases, expected = [], []
+    sums = np.arange(-130, 130, dtype="int32")
+    for scale, out_scale, zero in ((0.5, 1.0, 3), (0.5, 1.0, 100), (0.25, 1.5, 7), (1.5, 1.0, 40)):
+        x, one = Tensor([1, 1], dtype, [scale]), np.ones([len(sums), 1], dtype)
+        y = Tensor([1, len(sums)], dtype, [out_scale], [zero])
+        weight, bias = constant(one, [1.0]), constant(sums, [scale])
+        model = Model("FULLY_CONNECTED", [x, weight, bias, y], "FullyConnectedOptions", {})
+        expected.append(run(model, np.zeros([1, 1], dtype)).ravel())
+        points = [np.array(scale), np.int32(0), np.float32(out_scale), np.int32(zero)]
+        way = {"rounding": "TFLITE", "compute_dtype": "float64", "out_dtype": dtype}
+        cases.append(Case("requantize", [sums, *map(np.asarray, points)], (0,), way))
+    mod, inputs = module(cases)
+    scheduled, plain = (tvmlab.compile(mod, schedule=each)(*inputs) for each in (True, False))
+    for case, *found, wanted in zip(cases, scheduled, plain, expected, strict=True):
+        for result in (case.expected(), *found):
+            np.testing.assert_array_equal(result, wanted, err_msg=str(case))
+
+
+def test_concatenation() -> None:
+    """LiteRT's kernel for int8 takes only what has the result's scale and zero point."""
+    draw = Draw(0)
+    tensors = [Tensor([2, n, 5], "int8", [0.1], [7]) for n in (3, 1, 4, 8)]
+    model = Model("CONCATENATION", tensors, "ConcatenationOptions", {"Axis": 1})
+    values = [draw.values(tensor.shape, "int8") for tensor in tensors[:3]]
+    assert not differences(model, *values).any()
+
+
+@pytest.fixture(scope="module")
+def resnet8() -> tuple[list[Tensor], list[Layer], dict[int, Array]]:
+    """ResNet-8's layers, and every tensor as LiteRT computes it from random inputs."""
+    return recorded(real_model("resnet8_int8.tflite"), noise(INPUTS))
+
+
+def test_resnet8_layer_by_layer(
+    resnet8: tuple[list[Tensor], list[Layer], dict[int, Array]],
+) -> None:
+    tensors, layers, values = resnet8
+    met = []
+    for layer in layers:
+        if layer.name in OPERATORS:
+            found = replay(layer, tensors, values, "TFLITE")
+            np.testing.assert_array_equal(found, values[layer.output], err_msg=layer.name)
+            met.append(layer.name)
+    assert {name: met.count(name) for name in met} == {
+        "CONV_2D": 9,
+        "ADD": 3,
+        "AVERAGE_POOL_2D": 1,
+        "FULLY_CONNECTED": 1,
+    }
+
+
+@pytest.mark.parametrize("rounding", ["UPWARD", "TONEAREST"])
+def test_resnet8_with_one_rounding(
+    resnet8: tuple[list[Tensor], list[Layer], dict[int, Array]], rounding: str
+) -> None:
+    """Convolutions and the dense layer; Relay's addition and pooling are others than TFLite's."""
+    tensors, layers, values = resnet8
+    few = {number: array[:40] for number, array in values.items()}
+    for layer in layers:
+        if layer.name in ("CONV_2D", "FULLY_CONNECTED"):
+            found = replay(layer, tensors, few, rounding)
+            apart = np.abs(found.astype(np.int64) - few[layer.output])
+            assert apart.max() <= 1
+            assert (apart > 0).mean() <= 0.005

@@ -1,0 +1,200 @@
+"""The rounding "ONNX" against ONNX Runtime itself, bit for bit.
+
+Its kernels for x86 are meant; those for ARM add in fixed point.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.qnn.calls import Case, module
+from tests.oracles.onnx_qnn import exact_products, x86
+from tests.short import long
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper, parser
+
+import tvmlab
+from tvmlab.bench import OnnxRuntime
+from tvmlab.errors import InputError
+from tvmlab.frontend.qdq import quantized
+from tvmlab.models import digits_resnet
+from tvmlab.models.quantized import quantized_onnx
+from tvmlab.models.samples import digits
+from tvmlab.qnn import arithmetic, config
+from tvmlab.qnn.analysis import float_operators
+from tvmlab.qnn.transform import FakeQuantizationToInteger
+from tvmlab.qnn.transform.fake_quantization import rounding_of
+
+pytestmark = x86
+Points = tuple[float, int, float, int, float, int]
+scales = st.floats(1 / 256, 0.25, width=32)
+zeros = st.integers(0, 255)
+EVERY = np.arange(256, dtype=np.uint8)
+# Each pair of two 8-bit numbers.
+LEFT, RIGHT = np.repeat(EVERY, 256), np.tile(EVERY, 256)
+
+
+def run(
+    nodes: list[Any], feed: dict[str, np.ndarray], constants: dict[str, Any], opset: int = 17
+) -> Any:
+    """Run nodes in ONNX Runtime; what the last one gives is the result."""
+    inputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+        for name, x in feed.items()
+    ]
+    kind = inputs[0].type.tensor_type.elem_type if opset > 17 else TensorProto.UINT8
+    output = helper.make_tensor_value_info(nodes[-1].output[0], kind, None)
+    made = [numpy_helper.from_array(np.asarray(each), name) for name, each in constants.items()]
+    graph = helper.make_graph(nodes, "g", inputs, [output], made)
+    sets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=sets, ir_version=10)
+    return OnnxRuntime(model)(*feed.values())
+
+
+@pytest.mark.parametrize("name", ["add", "mul"])
+@settings(max_examples=12)
+@given(points=st.tuples(scales, zeros, scales, zeros, scales, zeros))
+def test_every_sum_and_product_of_two_bytes(name: str, points: Points) -> None:
+    words = ("a_scale", "a_zero", "b_scale", "b_zero", "c_scale", "c_zero")
+    kinds = (np.float32, np.uint8) * 3
+    constants = {
+        word: np.array(value, kind) for word, value, kind in zip(words, points, kinds, strict=True)
+    }
+    node = helper.make_node(
+        f"QLinear{name.title()}", ["a", *words[:2], "b", *words[2:]], ["c"], domain="com.microsoft"
+    )
+    wanted = run([node], {"a": LEFT, "b": RIGHT}, constants)
+    made = getattr(arithmetic, name)(LEFT, RIGHT, *points, rounding="ONNX")
+    np.testing.assert_array_equal(made, wanted)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+@settings(max_examples=4)
+@given(numbers=st.tuples(scales, scales, scales), seed=st.integers(0, 99))
+def test_differences_compiled(dtype: str, numbers: Any, seed: int) -> None:
+    """ONNX Runtime dequantizes, subtracts and quantizes; so do the compiled kernels."""
+    rng, ends = np.random.default_rng(seed), np.iinfo(dtype)
+    x, y = rng.integers(ends.min, ends.max, (2, 40_000), dtype, endpoint=True)
+    points = rng.integers(ends.min, ends.max, 3, dtype, endpoint=True)
+    constants = {f"s{i}": np.float32(scale) for i, scale in enumerate(numbers)}
+    constants |= {f"z{i}": zero for i, zero in enumerate(points)}
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "s0", "z0"], ["a"]),
+        helper.make_node("DequantizeLinear", ["y", "s1", "z1"], ["b"]),
+        helper.make_node("Sub", ["a", "b"], ["c"]),
+        helper.make_node("QuantizeLinear", ["c", "s2", "z2"], ["d"]),
+    ]
+    wanted = run(nodes, {"x": x, "y": y}, constants, opset=21)
+    pairs = [
+        (np.float32(scale), np.int32(zero)) for scale, zero in zip(numbers, points, strict=True)
+    ]
+    operands = [x, y, *(np.asarray(value) for pair in pairs for value in pair)]
+    case = Case("subtract", operands, (0, 1), {"rounding": "ONNX"})
+    np.testing.assert_array_equal(case.expected(), wanted)
+    for schedule in (True, False):
+        (found,) = tvmlab.compile(module([case])[0], schedule=schedule)(x, y)
+        np.testing.assert_array_equal(found, wanted)
+
+
+@settings(max_examples=12)
+@given(points=st.tuples(scales, zeros, scales, scales, zeros), seed=st.integers(0, 99))
+def test_products_summed_and_requantized(points: Any, seed: int) -> None:
+    exact_products()
+    x_scale, x_zero, w_scale, y_scale, y_zero = points
+    rng = np.random.default_rng(seed)
+    x = rng.integers(0, 256, (64, 32), dtype=np.uint8)
+    w = rng.integers(-127, 128, (32, 48), dtype=np.int8)
+    constants = {
+        "xs": np.float32(x_scale),
+        "xz": np.uint8(x_zero),
+        "w": w,
+        "ws": np.float32(w_scale),
+        "wz": np.int8(0),
+        "ys": np.float32(y_scale * 64),
+        "yz": np.uint8(y_zero),
+    }
+    node = helper.make_node("QLinearMatMul", ["x", *constants], ["y"])
+    wanted = run([node], {"x": x}, constants)
+    sums = (x.astype(np.int32) - x_zero) @ w.astype(np.int32)
+    product = constants["xs"] * constants["ws"]
+    made = arithmetic.requantize(
+        sums, product, 0, constants["ys"], y_zero, rounding="ONNX", out_dtype="uint8"
+    )
+    np.testing.assert_array_equal(made, wanted)
+
+
+@given(scale=scales, zero=zeros)
+@settings(max_examples=12)
+def test_quantize_rounds_halves_to_even(scale: float, zero: int) -> None:
+    halves = (np.arange(-300, 300) + 0.5).astype(np.float32)
+    x = np.concatenate([halves, halves * np.float32(scale), [np.inf, -np.inf]]).astype(np.float32)
+    node = helper.make_node("QuantizeLinear", ["x", "s", "z"], ["y"])
+    constants = {"s": np.array(scale, np.float32), "z": np.array(zero, np.uint8)}
+    made = arithmetic.quantize(x, scale, zero, out_dtype="uint8", rounding="ONNX")
+    np.testing.assert_array_equal(made, run([node], {"x": x}, constants))
+    ties = np.array([0.5, 1.5, 2.5, -0.5], np.float32)
+    assert arithmetic.quantize(ties, 1.0, 0, rounding="ONNX").tolist() == [0, 2, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("form", "activations"), [("QDQ", "uint8"), pytest.param("QOperator", "int8", marks=long)]
+)
+def test_the_digits_have_its_bits(form: Any, activations: Any) -> None:
+    exact_products()
+    model = quantized_onnx(digits_resnet(batch=50), format=form, activations=activations)
+    mod = tvmlab.load(model)
+    assert quantized(model)
+    assert rounding_of(mod) == "ONNX"
+    integer = FakeQuantizationToInteger()(mod)
+    assert not float_operators(integer)
+    pictures = digits().x_test[:50]
+    np.testing.assert_array_equal(tvmlab.compile(integer)(pictures), OnnxRuntime(model)(pictures))
+
+
+def test_a_float_model_says_no_rounding() -> None:
+    assert rounding_of(tvmlab.load(digits_resnet())) == "None"
+
+
+def test_it_computes_in_float32_alone() -> None:
+    with config.requantize_config(rounding="ONNX") as chosen:
+        assert chosen == config.Requantization("ONNX", "float32")
+        # Another rounding does not take its dtype over.
+        assert config.resolve("here", "UPWARD") == config.Requantization()
+    with pytest.raises(InputError, match='no kernel of "ONNX"'):
+        config.resolve("here", "ONNX", "int64")
+
+
+def test_sums_take_one_scale_a_tensor() -> None:
+    x = np.zeros((2, 3), np.uint8)
+    for given_ in ([0.1, 0.2, 0.3], 0), (0.1, [1, 2, 3]):
+        with pytest.raises(InputError, match='"ONNX" takes one scale a tensor'):
+            arithmetic.add(x, x, *given_, 0.1, 0, 0.2, 0, rounding="ONNX")
+
+
+def test_a_layer_has_its_bits_with_its_rounding_alone() -> None:
+    """Notebook 04 shows how many of them differ, on the machine where it runs."""
+    exact_products()
+    model = parser.parse_model("""<ir_version: 8, opset_import: ["": 13]>
+    layer (uint8[1, 1024, 14, 14] x) => (uint8[1, 256, 14, 14] y)
+    <float s = {0.015625}, uint8 z = {128}, float v = {0.00390625}, int8 o = {0},
+     float t = {0.125}> {
+      data = DequantizeLinear(x, s, z)
+      weight = DequantizeLinear(w, v, o)
+      sums = Conv(data, weight)
+      y = QuantizeLinear(sums, t, z)
+    }""")
+    rng = np.random.default_rng(5)
+    weight = rng.integers(-63, 64, (256, 1024, 1, 1), np.int8)
+    image = rng.integers(0, 256, (1, 1024, 14, 14), np.uint8)
+    model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    wanted = OnnxRuntime(model)(image)
+    off = {}
+    for rounding in ("UPWARD", "TONEAREST", "TFLITE", "ONNX"):
+        found = tvmlab.compile(FakeQuantizationToInteger(rounding)(tvmlab.load(model)))(image)
+        off[rounding] = int((found != wanted).sum())
+        assert np.abs(found.astype(int) - wanted).max() <= 1
+    assert off.pop("ONNX") == 0
+    assert all(off.values()), off

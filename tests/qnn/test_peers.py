@@ -1,0 +1,83 @@
+"""Whole quantized networks in integers, against those who define what comes out of them.
+
+`make referee` does the same in full size.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.oracles.models import real_model
+from tests.qnn.graphs import names
+from tests.oracles.peers import FORMS, digits, noise, structured
+from tests.short import long
+
+import tvmlab
+from tvmlab import models
+from tvmlab.models.quantized import calibration_pictures, quantized_onnx
+from tvmlab.qnn.analysis import float_operators
+from tvmlab.qnn.transform import FakeQuantizationToInteger
+
+# Where 450 pictures are told the same: at least 99.5%; and right: within 0.3 points.
+SAME, CLOSE = 0.995, 0.003
+
+
+def test_resnet8s_probabilities_are_litert_but_for_a_step() -> None:
+    """Softmax is computed in floats, and may round otherwise."""
+    pytest.importorskip("ai_edge_litert", reason="ai_edge_litert is not installed")
+    from tests.oracles.litert import Litert
+
+    content = real_model("resnet8_int8.tflite")
+    mod = FakeQuantizationToInteger()(tvmlab.load(content))
+    assert not [it for it in float_operators(mod) if "softmax" not in it.operator]
+    ours, theirs = tvmlab.compile(mod), Litert(content)
+    seen = set()
+    for picture in (*noise(100), *structured(100)):
+        expected: Any = theirs.run(picture).astype(int)
+        found: Any = np.asarray(ours(picture)).astype(int)
+        assert abs(found - expected).max() <= 1
+        seen.add(int(expected.argmax()))
+    assert len(seen) > 3
+
+
+def test_all_before_resnet8s_softmax_is_litert_to_the_bit() -> None:
+    pytest.importorskip("ai_edge_litert", reason="ai_edge_litert is not installed")
+    from tests.qnn.cut import exposed
+    from tests.oracles.judges import LitertJudge
+
+    content = real_model("resnet8_int8.tflite")
+    network = exposed(tvmlab.load(content))
+    theirs, ours = LitertJudge(content, network.places), tvmlab.compile(network.mod)
+    assert [theirs.kinds.count(kind) for kind in ("CONV_2D", "ADD", "FULLY_CONNECTED")] == [9, 3, 1]
+    for picture in (*noise(10), *structured(10)):
+        for kind, mine, other in zip(theirs.kinds, ours(picture), theirs(picture), strict=False):
+            if kind != "SOFTMAX":
+                np.testing.assert_array_equal(mine, other, err_msg=kind)
+
+
+@long
+def test_mobilenet_is_onnx_runtime_layer_by_layer() -> None:
+    from tests.oracles.judges import OnnxJudge, layer_by_layer
+
+    pictures = calibration_pictures((3, 224, 224))
+    proto = quantized_onnx(models.mobilenet_v2(), calibration=pictures[:1])
+    mod = tvmlab.load(proto)
+    after = FakeQuantizationToInteger()(mod)
+    assert not float_operators(after)
+    kept = {name for name in names(after) if not name.startswith(("qnn.", "relay."))}
+    assert kept <= {"astype", "sum", "reshape"}
+    found = layer_by_layer(mod, OnnxJudge, proto, pictures[:3, None])
+    assert {"Conv", "Add", "GlobalAveragePool", "Gemm"} <= set(found)
+    for kind, apart in found.items():
+        assert apart.steps <= 1, kind
+        assert apart.share <= 1e-4, kind
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_digits_network_says_what_its_quantizer_says(form: str) -> None:
+    found = digits(form)
+    assert not float_operators(found.integer)
+    assert found.same >= SAME
+    assert found.apart <= CLOSE

@@ -1,0 +1,301 @@
+"""Quantized products: against sums written out, against PyTorch and ONNX Runtime, at overflow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from tests.oracles.models import by_onnx_runtime
+from tests.oracles.exact import values
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+from tvmlab.qnn import arithmetic
+
+DTYPES = ("int8", "uint8", "int16")
+LAYOUTS = [("NCHW", "OIHW"), ("NHWC", "OHWI"), ("NHWC", "HWIO"), ("NCHW", "HWOI")]
+
+
+def zeros(rng: np.random.Generator, count: int, dtype: str) -> list[int]:
+    return [int(zero) for zero in values(rng, (count,), dtype)]
+
+
+def by_pytorch(
+    x: np.ndarray, w: np.ndarray, zero: int, kernel_zero: Sequence[int], **attributes: object
+) -> np.ndarray:
+    """Convolve in float64, where these sums are exact: x NCHW, w OIHW, padding on four sides."""
+    top, left, bottom, right = attributes.pop("padding")  # type: ignore[misc, attr-defined]
+    data = np.pad(x.astype("float64") - zero, [(0, 0), (0, 0), (top, bottom), (left, right)])
+    kernel = w.astype("float64") - np.reshape(kernel_zero, (-1, 1, 1, 1))
+    found = torch.nn.functional.conv2d(
+        torch.from_numpy(data),
+        torch.from_numpy(kernel),
+        **attributes,  # type: ignore[arg-type]
+    )
+    return found.numpy().astype("int64").astype("int32")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    groups=st.sampled_from([1, 1, 2, 3]),
+    inner=st.integers(1, 3),
+    outer=st.integers(1, 3),
+    taps=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    strides=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    dilation=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    padding=st.tuples(*[st.integers(0, 2)] * 4),
+    layouts=st.sampled_from(LAYOUTS),
+    dtypes=st.tuples(st.sampled_from(DTYPES), st.sampled_from(DTYPES)),
+    by_channel=st.booleans(),
+    seed=st.integers(0, 999),
+)
+def test_conv2d(
+    groups: int,
+    inner: int,
+    outer: int,
+    taps: tuple[int, int],
+    strides: tuple[int, int],
+    dilation: tuple[int, int],
+    padding: tuple[int, ...],
+    layouts: tuple[str, str],
+    dtypes: tuple[str, str],
+    by_channel: bool,
+    seed: int,
+) -> None:
+    rng = np.random.default_rng(seed)
+    # With as many groups as channels on both sides, Relay reads O and I another way.
+    inner = max(inner, 2) if groups > 1 else inner
+    o = groups * outer
+    x = values(rng, (2, groups * inner, 7, 8), dtypes[0])
+    w = values(rng, (o, inner, *taps), dtypes[1])
+    (zero,) = zeros(rng, 1, dtypes[0])
+    kernel_zero = zeros(rng, o if by_channel else 1, dtypes[1])
+    window = {"stride": strides, "dilation": dilation, "groups": groups, "padding": padding}
+    expected = by_pytorch(x, w, zero, kernel_zero, **window)
+    found = arithmetic.conv2d(
+        x.transpose(["NCHW".index(letter) for letter in layouts[0]]),
+        w.transpose(["OIHW".index(letter) for letter in layouts[1]]),
+        zero,
+        kernel_zero,
+        0.1,
+        [0.1] * len(kernel_zero),
+        taps,
+        o,
+        strides,
+        padding,
+        dilation,
+        groups,
+        *layouts,
+        out_layout="NCHW",
+    )
+    assert found.dtype == "int32"
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("multiplier", [1, 2, 3])
+@pytest.mark.parametrize(("data_layout", "kernel_layout"), LAYOUTS)
+def test_depthwise(data_layout: str, kernel_layout: str, multiplier: int) -> None:
+    """Relay takes O for the input's channels and I for the multiplier."""
+    rng, c = np.random.default_rng(multiplier), 5
+    x = values(rng, (2, c, 9, 8), "uint8")
+    w = values(rng, (c, multiplier, 3, 2), "uint8")
+    own = zeros(rng, c * multiplier, "uint8")
+    flat = w.reshape(c * multiplier, 1, 3, 2)
+    expected = by_pytorch(x, flat, 77, own, stride=(2, 1), groups=c, padding=(1, 0, 0, 1))
+    found = arithmetic.conv2d(
+        x.transpose(["NCHW".index(letter) for letter in data_layout]),
+        w.transpose(["OIHW".index(letter) for letter in kernel_layout]),
+        77,
+        own,
+        0.1,
+        0.1,
+        strides=(2, 1),
+        padding=(1, 0, 0, 1),
+        groups=c,
+        data_layout=data_layout,
+        kernel_layout=kernel_layout,
+    )
+    back = found.transpose([data_layout.index(letter) for letter in "NCHW"])
+    np.testing.assert_array_equal(back, expected)
+
+
+def test_the_padding_is_the_real_zero() -> None:
+    x = np.full((1, 1, 2, 2), 90, "uint8")
+    found = arithmetic.conv2d(x, np.ones((1, 1, 3, 3), "int8"), 90, 0, 0.1, 0.1, padding=(1, 1))
+    assert not found.any()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    groups=st.integers(1, 3),
+    inner=st.integers(1, 3),
+    outer=st.integers(1, 3),
+    taps=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    stride=st.integers(1, 3),
+    dilation=st.integers(1, 2),
+    padding=st.integers(0, 1),
+    more=st.integers(0, 2),
+    seed=st.integers(0, 999),
+)
+def test_conv2d_transpose(
+    groups: int,
+    inner: int,
+    outer: int,
+    taps: tuple[int, int],
+    stride: int,
+    dilation: int,
+    padding: int,
+    more: int,
+    seed: int,
+) -> None:
+    rng = np.random.default_rng(seed)
+    more = min(more, max(stride, dilation) - 1)
+    x = values(rng, (2, groups * inner, 5, 4), "int8")
+    w = values(rng, (groups * inner, outer, *taps), "uint8")
+    own = zeros(rng, groups * outer, "uint8")
+    # PyTorch's weights are (in, out / groups); a zero point belongs to a channel of the result.
+    per_group = np.repeat(np.reshape(own, (groups, outer)), inner, axis=0)[..., None, None]
+    expected = torch.nn.functional.conv_transpose2d(
+        torch.from_numpy(x.astype("float64") + 5),
+        torch.from_numpy(w.astype("float64") - per_group),
+        stride=stride,
+        padding=padding,
+        output_padding=more,
+        groups=groups,
+        dilation=dilation,
+    ).numpy()
+    given = {"strides": (stride, stride), "padding": (padding, padding), "groups": groups}
+    given |= {"dilation": (dilation, dilation), "output_padding": (more, more)}
+    found = arithmetic.conv2d_transpose(x, w, -5, own, 0.1, 0.1, **given)
+    np.testing.assert_array_equal(found, expected.astype("int32"))
+    turned = arithmetic.conv2d_transpose(
+        x.transpose(0, 2, 3, 1),
+        w.transpose(1, 2, 3, 0),
+        -5,
+        own,
+        0.1,
+        0.1,
+        data_layout="NHWC",
+        kernel_layout="OHWI",
+        **given,
+    )
+    np.testing.assert_array_equal(turned, found.transpose(0, 2, 3, 1))
+
+
+@pytest.mark.parametrize("dtypes", [(a, b) for a in DTYPES for b in DTYPES])
+def test_dense_and_batch_matmul(dtypes: tuple[str, str]) -> None:
+    rng = np.random.default_rng(0)
+    x, w = values(rng, (2, 3, 40), dtypes[0]), values(rng, (6, 40), dtypes[1])
+    (zero,), own = zeros(rng, 1, dtypes[0]), zeros(rng, 6, dtypes[1])
+    wide = np.einsum("abk,uk->abu", x.astype(object) - zero, w.astype(object) - np.c_[own])
+    found = arithmetic.dense(x, w, zero, own, 0.1, [0.2] * 6, out_dtype="int64")
+    np.testing.assert_array_equal(found, wide.astype("int64"))
+    y = values(rng, (1, 6, 40), dtypes[1])
+    wide = np.einsum("bmk,ank->bmn", x.astype(object) - zero, y.astype(object) - own[0])
+    given = (zero, own[0], 0.1, 0.2, "int64")
+    np.testing.assert_array_equal(arithmetic.batch_matmul(x, y, *given), wide.astype("int64"))
+    turned = arithmetic.batch_matmul(x.swapaxes(1, 2), y.swapaxes(1, 2), *given, True, False)
+    np.testing.assert_array_equal(turned, wide.astype("int64"))
+
+
+def by_operator(op: str, *arrays: np.ndarray, **attributes: object) -> np.ndarray:
+    """Run one ONNX operator whose result is int32."""
+    kinds = {"int8": TensorProto.INT8, "uint8": TensorProto.UINT8}
+    names = [f"i{i}" for i in range(len(arrays))]
+    graph = helper.make_graph(
+        [helper.make_node(op, names, ["y"], **attributes)],
+        op,
+        [helper.make_tensor_value_info(name, kinds[array.dtype.name], array.shape)
+         for name, array in zip(names, arrays, strict=True)],
+        [helper.make_tensor_value_info("y", TensorProto.INT32, None)],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
+    model.ir_version = 10
+    return by_onnx_runtime(model, *arrays)[0]
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_onnx_runtime_s_conv_integer(dtype: str, groups: int) -> None:
+    rng = np.random.default_rng(groups)
+    x, w = values(rng, (2, 4, 9, 10), "uint8"), values(rng, (6, 4 // groups, 3, 2), dtype)
+    zero, own = np.array(113, "uint8"), np.array(11, dtype)
+    given = {"pads": [1, 0, 2, 1], "strides": [2, 1], "dilations": [1, 2], "group": groups}
+    expected = by_operator("ConvInteger", x, w, zero, own, **given)
+    found = arithmetic.conv2d(
+        x, w, 113, 11, 0.1, 0.1, None, None, (2, 1), (1, 0, 2, 1), (1, 2), groups
+    )
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_onnx_runtime_s_matmul_integer(dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    x, w = values(rng, (30, 50), "uint8"), values(rng, (20, 50), dtype)
+    own = values(rng, (20,), dtype)
+    expected = by_operator("MatMulInteger", x, np.ascontiguousarray(w.T), np.array(9, "uint8"), own)
+    found = arithmetic.dense(x, w, 9, own.astype("int32"), 0.1, 0.1)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_sums_wrap_where_they_do_not_fit() -> None:
+    """Relay's do; that they can is known before."""
+    terms = 2**31 // (255 * 128) + 1
+    x, w = np.full((1, terms), 255, "uint8"), np.full((1, terms), -128, "int8")
+    exact = -255 * 128 * terms
+    assert exact < -(2**31)
+    assert arithmetic.dense(x, w, 0, 0, 0.1, 0.1)[0, 0] == exact + 2**32
+    assert arithmetic.dense(x, w, 0, 0, 0.1, 0.1, out_dtype="int64")[0, 0] == exact
+    assert arithmetic.largest_sum(terms, "uint8", "int8") == -exact
+    assert arithmetic.largest_sum(terms - 1, "uint8", "int8") < 2**31
+    pixels = x.reshape(1, terms, 1, 1), w.reshape(1, terms, 1, 1)
+    assert arithmetic.conv2d(*pixels, 0, 0, 0.1, 0.1)[0, 0, 0, 0] == exact + 2**32
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    dtypes=st.tuples(st.sampled_from(DTYPES), st.sampled_from(DTYPES)),
+    terms=st.integers(1, 30),
+    seed=st.integers(0, 999),
+)
+def test_the_bounds_are_reached(dtypes: tuple[str, str], terms: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    (zero,), own = zeros(rng, 1, dtypes[0]), zeros(rng, 3, dtypes[1])
+    weights = values(rng, (3, terms), dtypes[1])
+    bias = rng.integers(-1000, 1000, 3)
+    low, high = arithmetic.sum_range(weights, dtypes[0], zero, own, bias)
+    info = np.iinfo(dtypes[0])
+    for i in range(3):
+        row = weights[i].astype("int64") - own[i]
+        for bound, largest in ((low[i], row < 0), (high[i], row > 0)):
+            data = np.where(largest, info.max, info.min).astype(dtypes[0])
+            given = (zero, own[i], 0.1, 0.1)
+            found = arithmetic.dense(data[None], weights[i : i + 1], *given, out_dtype="int64")
+            assert found[0, 0] + bias[i] == bound
+    most = arithmetic.largest_sum(terms, *dtypes, zero, own)
+    assert most >= max(-(low - bias).min(), (high - bias).max())
+    # With the weights that reach furthest from their zero point the first bound is reached too.
+    edges = np.iinfo(dtypes[1])
+    worst = max(((edges.min, z) for z in own), key=lambda p: p[1] - p[0])
+    other = max(((edges.max, z) for z in own), key=lambda p: p[0] - p[1])
+    value, point = max((worst, other), key=lambda p: abs(p[0] - p[1]))
+    row = np.full((1, terms), value, dtypes[1])
+    least, largest = arithmetic.sum_range(row, dtypes[0], zero, point)
+    assert most == max(-int(least[0]), int(largest[0]))
+
+
+@pytest.mark.parametrize("size", [255, 2**15, 2**30])
+def test_exactness_at_the_borders_of_float_types(size: int) -> None:
+    """Sums just below and above what float32 and float64 hold."""
+    from tvmlab.qnn.reference.exact import matmul
+
+    rng = np.random.default_rng(size)
+    a, b = rng.integers(-size, size + 1, (7, 259)), rng.integers(-size, size + 1, (259, 5))
+    a[0], b[:, 0] = size, size
+    a[1], b[::2, 1] = -size, size
+    exact = a.astype(object) @ b.astype(object)
+    wrapped = [[(value + 2**63) % 2**64 - 2**63 for value in row] for row in exact.tolist()]
+    assert matmul(a, b).tolist() == wrapped

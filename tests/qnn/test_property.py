@@ -1,0 +1,121 @@
+"""Every quantized operator, rounding, dtype and constness: compiled result against the reference.
+
+The results are equal bit for bit, except for functions of int32 that go through floats (`exp`,
+`tanh` and the like), which have a tolerance. `make test` compiles every second operator of a draw
+with the schedules and the others without; `make test-all` compiles all of them both ways.
+
+Whose bits the reference has is in test_qnn_golden (Relay), test_qnn_litert and
+test_qnn_onnx_rounding. Small operators go into one module, because compiling one with many of them
+takes less time than many with one.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.qnn.calls import Case, differences, module
+from tests.qnn.cases import WAYS, Draw, configured, others
+from tests.short import ALL
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from tvm import ir
+
+from tvmlab.errors import CompileError
+from tvmlab.qnn import op
+from tvmlab.qnn.config import requantize_config
+from tvmlab.qnn.elementwise import BINARY
+from tvmlab.qnn.transform.legalize import Legalize
+
+# A difference names its operator with all operands, so that nothing is left to shrink.
+drawn = settings(max_examples=4 if ALL else 1, phases=[Phase.generate])
+PRODUCTS = ("conv2d", "conv2d_transpose", "dense", "batch_matmul")
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def part(cases: list[Case], schedule: bool, shift: int = 0) -> list[Case]:
+    """Take all operators, or in `make test` every other one: the rest is compiled otherwise."""
+    return cases if ALL else cases[(schedule + shift) % 2 :: 2]
+
+
+def agree(cases: list[Case], schedule: bool) -> None:
+    troubles = differences(cases, schedule=schedule)
+    assert not troubles, "\n".join(troubles)
+
+
+@pytest.mark.parametrize("schedule", [True, False], ids=["scheduled", "unscheduled"])
+@pytest.mark.parametrize("way", WAYS, ids="-".join)
+@drawn
+@given(seed=SEEDS)
+def test_operators_that_change_scales(way: tuple[str, str], schedule: bool, seed: int) -> None:
+    """In a rounding that each call says, or that is configured where the call says none."""
+    with requantize_config(rounding=way[0], compute_dtype=way[1]):
+        cases = [*configured(Draw(seed, WAYS.index(way)), way)]
+        agree(part(cases, schedule, WAYS.index(way)), schedule)
+
+
+@pytest.mark.parametrize("schedule", [True, False], ids=["scheduled", "unscheduled"])
+@drawn
+@given(seed=SEEDS)
+def test_the_other_operators(schedule: bool, seed: int) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # sums in int16 can overflow
+        agree(part([*others(Draw(seed))], schedule), schedule)
+
+
+#: The scales and zero points that may be computed at run time, as in `tests.qnn.calls.Case`.
+OPEN = {
+    "quantize": {1, 2},
+    "dequantize": {1, 2},
+    "requantize": {2, 4},
+    **{name: {2, 3, 4, 5} for name in PRODUCTS},
+}
+
+
+@functools.cache
+def one_of_each() -> list[Case]:
+    draw = Draw(0)
+    return [*configured(draw, WAYS[0]), *others(draw)]
+
+
+@pytest.mark.parametrize("name", sorted(op.__all__))
+def test_a_scale_or_zero_point_at_run_time_is_read_or_refused(name: str) -> None:
+    """By its name; what is read has the reference's bits, see above."""
+    case = next(case for case in one_of_each() if case.name == name)
+    tensors = 2 if name in (*BINARY, *PRODUCTS) else 1
+    words = [str(argument.name) for argument in ir.Op.get(f"relax.qnn.{name}").arguments]
+    for i in range(tensors, len(case.operands)):
+        mod, _ = module([replace(case, given=(0, i))])
+        if i in OPEN.get(name, ()):
+            assert "R.qnn." not in Legalize()(mod).script()
+        else:
+            with pytest.raises(CompileError, match=rf"^{words[i]}(\.0)? is not known"):
+                Legalize()(mod)
+
+
+@pytest.mark.parametrize("schedule", [True, False], ids=["scheduled", "unscheduled"])
+def test_a_product_is_rounded_before_the_zero_point_is_added(schedule: bool) -> None:
+    """Products that only rounding to float32 makes half-way cases: contraction would show there."""
+    n, k = np.mgrid[1:100, 1:100]
+    ratios = ((k + 0.5) / n).astype("float32")
+    product = n * ratios.astype("float64")
+    n, k, ratios = (a[(product.astype("float32") == k + 0.5) & (product > k + 0.5)][:3]
+                    for a in (n, k, ratios))  # fmt: skip
+    one, none = np.float32(1), np.int32(0)
+    window = {"strides": [1, 1], "padding": [0], "dilation": [1, 1]}
+    cases = []
+    for number, zero, ratio in zip(n.astype("int8"), -k.astype("int32"), ratios, strict=True):
+        x = np.full((1, 2, 2, 16), number)
+        points = [*map(np.asarray, (ratio, none, one, zero))]
+        more = {"pool_size": [1, 1], **window, "rounding": "ONNX"}
+        cases.append(Case("avg_pool2d", [x, *points], (0,), more))
+        sides = [x, x // x, *points[:2], *map(np.asarray, (one, none)), *points[2:]]
+        cases.append(Case("mul", sides, (0, 1), {"rounding": "ONNX"}))
+        for rounding in ("UPWARD", "TONEAREST"):
+            more = {"rounding": rounding, "compute_dtype": "float32", "out_dtype": "int8"}
+            cases.append(Case("requantize", [x.astype("int32"), *points], (0,), more))
+    assert len(cases) == 12
+    agree(cases, schedule)

@@ -1,0 +1,387 @@
+"""What networks may also do: handled, or left float with the reason; nothing changes in silence."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+from tests.qnn.graphs import Network, equal, names, scale, well_typed, zero
+from tests.qnn.run import run
+from tests.qnn.steps import differences
+from tvm import relax
+from tvm.relax import op
+
+import tvmlab
+from tvmlab.errors import InputError
+from tvmlab.qnn.analysis import float_operators
+from tvmlab.qnn.transform import FakeQuantizationToInteger
+
+IMAGE = (1, 4, 6, 6)
+
+
+def integers(shape=IMAGE, dtype="int8", seed=0):
+    info = np.iinfo(dtype)
+    return np.random.default_rng(seed).integers(info.min, info.max + 1, shape).astype(dtype)
+
+
+def weights(*shape, seed=1):
+    return np.random.default_rng(seed).integers(-127, 128, shape).astype("int8")
+
+
+def conv(net, x, outputs=3, each=False, inputs=4):
+    s = np.linspace(0.005, 0.01, outputs).astype("float32") if each else 0.007
+    z = np.zeros(outputs) if each else 0
+    w = net.weight(weights(outputs, inputs, 3, 3), s, z)
+    return net.emit(op.nn.conv2d(x, w, padding=1))
+
+
+def check(mod, *inputs, most=1, floats=()):
+    """Rewrite; compare every quantize step by step; give the module and what stays float."""
+    made = FakeQuantizationToInteger()(mod)
+    well_typed(made)
+    assert equal(FakeQuantizationToInteger()(made), made)
+    steps, _got, _want = differences(mod, *inputs)
+    worst = max((int(step.max()) for step in steps.values()), default=0)
+    assert worst <= most
+    left = float_operators(made)
+    assert [left_one.operator for left_one in left] == list(floats)
+    return made, left
+
+
+def test_a_value_quantized_twice_is_computed_once():
+    net = Network((IMAGE, "int8"))
+    made = conv(net, net.real(net.inputs[0], 0.05, 3))
+    mod = net.module(net.quantized(made, 0.11, -3), net.quantized(made, 0.31, 4, "uint8"))
+    after, _ = check(mod, integers())
+    assert names(after) == ["qnn.conv2d", "qnn.requantize", "qnn.requantize"]
+
+
+def test_a_value_read_as_float_and_as_integers_is_computed_once():
+    net = Network((IMAGE, "int8"))
+    real = net.real(net.inputs[0], 0.05, 3)
+    made = conv(net, real)
+    mod = net.module(net.quantized(made, 0.11, -3), net.emit(op.exp(made)), real)
+    after, _ = check(mod, integers())
+    assert sorted(names(after)) == [
+        "exp",
+        "qnn.conv2d",
+        "qnn.dequantize",
+        "qnn.dequantize",
+        "qnn.requantize",
+    ]
+
+
+def test_a_sum_read_as_float_and_as_integers_is_biased_once():
+    net = Network((IMAGE, "int8"))
+    bias = net.weight(np.arange(3, dtype="int32").reshape(1, 3, 1, 1), 0.05 * 0.007, 0)
+    made = net.emit(op.add(conv(net, net.real(net.inputs[0], 0.05, 3)), bias))
+    mod = net.module(net.quantized(made, 0.11, -3), net.emit(op.exp(made)))
+    after, _ = check(mod, integers())
+    assert "add" not in names(after)
+    assert names(after).count("relay.nn.bias_add") == 1
+    got, want = (run(one, integers())[0][1] for one in (after, mod))
+    np.testing.assert_allclose(got, want, rtol=1e-4)
+
+
+def test_integers_read_by_two_branches_stay_one_value():
+    net = Network((IMAGE, "float32"))
+    x = net.fake(net.inputs[0], 0.05, 3)
+    mod = net.module(net.quantized(net.emit(op.add(conv_q(net, x), conv_q(net, x, 5))), 0.4, 1))
+    after, _ = check(mod, np.random.default_rng(0).normal(size=IMAGE).astype("float32"))
+    assert names(after).count("qnn.quantize") == 1
+    assert names(after).count("qnn.add") == 1
+
+
+def conv_q(net, x, z=-4):
+    return net.fake(conv(net, x), 0.2, z)
+
+
+@pytest.mark.parametrize(
+    "dtypes",
+    [
+        ("uint8", "int8", "int8"),
+        ("int8", "uint8", "uint8"),
+        ("int8", "int8", "uint8"),
+        ("uint8", "uint8", "int8"),
+        ("int8", "int8", "int16"),
+        ("int16", "int8", "int8"),
+        ("int16", "int16", "int16"),
+        ("int8", "int8", "int32"),
+    ],
+)
+@pytest.mark.parametrize(
+    "function", [op.add, op.subtract, op.multiply], ids=["add", "subtract", "mul"]
+)
+def test_operands_of_several_dtypes(dtypes, function):
+    left, right, out = dtypes
+    net = Network((IMAGE, left), (IMAGE, right))
+    points = {"int8": 3, "uint8": 130, "int16": 0, "int32": 0}
+    factors = {"int8": 0.05, "uint8": 0.04, "int16": 0.0003, "int32": 0.01}
+    sides = [
+        net.real(x, factors[d], points[d]) for x, d in zip(net.inputs, dtypes[:2], strict=True)
+    ]
+    mod = net.module(net.quantized(net.emit(function(*sides)), factors[out] * 2, points[out], out))
+    inputs = integers(dtype=left), integers(dtype=right, seed=1)
+    check(mod, *inputs)
+
+
+def test_a_convolution_of_int8_after_uint8():
+    net = Network((IMAGE, "uint8"))
+    x = net.fake(conv(net, net.real(net.inputs[0], 0.05, 130)), 0.2, 4)
+    after, _ = check(
+        net.module(net.quantized(conv(net, x, inputs=3), 0.3, 131, "uint8")),
+        integers(dtype="uint8"),
+    )
+    assert names(after) == ["qnn.conv2d", "qnn.requantize"] * 2
+
+
+def test_sums_that_could_leave_int32_stay_float():
+    shape = (1, 70_000, 1, 1)
+    net = Network((shape, "uint8"))
+    w = net.weight(np.full((1, 70_000, 1, 1), 127, "int8"), 0.01)
+    made = net.emit(op.nn.conv2d(net.real(net.inputs[0], 0.05, 0), w))
+    _, left = check(
+        net.module(net.quantized(made, 9.0, 0)), integers(shape, "uint8"), floats=["nn.conv2d"]
+    )
+    assert left[0].reason == f"its sums may reach {70_000 * 255 * 127}, beyond int32"
+
+
+def test_scales_that_are_not_constant_stay_float():
+    net = Network((IMAGE, "int8"), ((), "float32"))
+    x, s = net.inputs
+    real = net.emit(op.dequantize(x, s, zero(0)))
+    mod = net.module(net.quantized(conv(net, real), 0.3, 0))
+    _, left = check(mod, integers(), np.float32(0.05), floats=["nn.conv2d"])
+    assert "not quantized" in left[0].reason
+
+
+def test_activations_by_channel():
+    net = Network((IMAGE, "int8"), (IMAGE, "int8"))
+    s, z = np.linspace(0.02, 0.05, 4), np.arange(4)
+    by = net.real(net.inputs[0], s, z, axis=1)
+    made = net.emit(op.add(by, net.real(net.inputs[1], 0.04, 1)))
+    after, _ = check(net.module(net.quantized(made, 0.1, 2)), integers(), integers(seed=1))
+    assert names(after) == ["qnn.add"]
+    net = Network((IMAGE, "int8"))
+    by = net.real(net.inputs[0], s, z, axis=1)
+    _, left = check(
+        net.module(net.quantized(conv(net, by), 0.3, 0)), integers(), floats=["nn.conv2d"]
+    )
+    assert left[0].reason.endswith("is quantized by channel")
+    net = Network((IMAGE, "int8"))
+    made = net.emit(op.nn.relu(net.real(net.inputs[0], 0.03, 1)))
+    mod = net.module(net.quantized(made, s, z, axis=1))
+    _, left = check(mod, integers(), floats=["nn.relu"])
+    assert "by channel, which no requantize can do" in left[0].reason
+
+
+def test_a_blocked_layout_stays_float():
+    net = Network(((1, 1, 6, 6, 4), "int8"))
+    w = net.weight(weights(1, 1, 3, 3, 4, 4), 0.01)
+    made = net.emit(
+        op.nn.conv2d(
+            net.real(net.inputs[0], 0.05, 3), w, data_layout="NCHW4c", kernel_layout="OIHW4i4o"
+        )
+    )
+    mod = net.module(net.quantized(made, 0.3, 0))
+    left = float_operators(FakeQuantizationToInteger()(mod))
+    assert [(one.operator, one.reason) for one in left] == [("nn.conv2d", "its layout is NCHW4c")]
+
+
+def test_symbolic_shapes():
+    n, h = tvm.tirx.Var("n", "int64"), tvm.tirx.Var("h", "int64")
+    net = Network(((n, 4, 6, 6), "int8"))
+    x = net.fake(conv(net, net.real(net.inputs[0], 0.05, 3)), 0.2, -128)
+    mean = net.emit(op.mean(x, [2, 3]))
+    after, _ = check(net.module(net.quantized(mean, 0.05, 0)), integers((2, 4, 6, 6)))
+    assert names(after) == ["qnn.conv2d", "qnn.requantize", "astype", "sum", "qnn.requantize"]
+    net = Network(((1, 4, h, 6), "int8"))
+    mean = net.emit(op.mean(net.real(net.inputs[0], 0.05, 3), [2, 3]))
+    _, left = check(net.module(net.quantized(mean, 0.05, 0)), integers(), floats=["mean"])
+    assert left[0].reason == "how many values it averages is not known"
+
+
+def test_functions_without_a_dataflow_block():
+    net = Network((IMAGE, "int8"))
+    x = net.fake(conv(net, net.real(net.inputs[0], 0.05, 3)), 0.2, -4)
+    mod = net.module(net.quantized(net.emit(op.nn.relu(x)), 0.2, -4))
+    bare = relax.transform.ToNonDataflow()(mod)
+    assert not isinstance(bare["main"].body.blocks[0], relax.DataflowBlock)
+    after, _ = check(bare, integers())
+    assert (
+        names(after)
+        == names(FakeQuantizationToInteger()(mod))
+        == ["qnn.conv2d", "qnn.requantize", "clip"]
+    )
+
+
+def branch(x, factor):
+    """Quantize a float value within a branch."""
+    var = relax.Var("q", relax.TensorType(IMAGE, "int8"))
+    block = relax.BindingBlock(
+        [relax.VarBinding(var, op.quantize(x, scale(factor), zero(1), out_dtype="int8"))]
+    )
+    relax.expr._update_type(block.bindings[0].value, var.ty)
+    return relax.SeqExpr([block], var)
+
+
+def conditional():
+    builder = relax.BlockBuilder()
+    cond = relax.Var("cond", relax.TensorType((), "bool"))
+    x = relax.Var("x", relax.TensorType(IMAGE, "int8"))
+    with builder.function("main", [cond, x]):
+        real = builder.emit(op.dequantize(x, scale(0.05), zero(3)))
+        relu = builder.emit(op.nn.relu(real))
+        made = builder.emit(relax.If(cond, branch(relu, 0.1), branch(relu, 0.2)))
+        out = builder.emit(op.dequantize(made, scale(0.1), zero(1)))
+        out = builder.emit(op.quantize(out, scale(0.3), zero(1), out_dtype="int8"))
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+@pytest.mark.parametrize("chosen", [True, False])
+def test_quantizes_within_branches(chosen):
+    mod = conditional()
+    after = FakeQuantizationToInteger()(mod)
+    relax.analysis.well_formed(after)
+    assert not float_operators(after)
+    want, _ = run(mod, np.array(chosen), integers())
+    got, _ = run(after, np.array(chosen), integers())
+    assert np.abs(got.astype(int) - want.astype(int)).max() <= 1
+    assert "relu" not in str(after)
+    assert "qnn.requantize" in str(after)
+
+
+def test_every_function_of_a_module():
+    nets = []
+    for name in ("main", "other"):
+        net = Network((IMAGE, "int8"), name=name)
+        nets.append(
+            net.module(net.quantized(conv(net, net.real(net.inputs[0], 0.05, 3)), 0.2, 1))[name]
+        )
+    mod = tvm.IRModule({"main": nets[0], "other": nets[1].with_attr("global_symbol", "other")})
+    after = FakeQuantizationToInteger()(mod)
+    assert names(after, "other") == names(after) == ["qnn.conv2d", "qnn.requantize"]
+
+
+def test_a_module_that_quantizes_nothing_is_left_alone():
+    net = Network((IMAGE, "float32"))
+    mod = net.module(net.emit(op.nn.relu(net.inputs[0])))
+    assert FakeQuantizationToInteger()(mod)["main"].same_as(mod["main"])
+
+
+@pytest.mark.parametrize("bad", [0.0, -0.5, np.nan, np.inf])
+def test_scales_that_are_none_are_refused(bad):
+    net = Network((IMAGE, "int8"))
+    mod = net.module(net.quantized(net.emit(op.nn.relu(net.real(net.inputs[0], 0.05, 3))), bad, 0))
+    with pytest.raises(InputError, match=r"relax\.quantize, operand scale"):
+        FakeQuantizationToInteger()(mod)
+
+
+def test_zero_points_out_of_range_and_axes_are_refused():
+    net = Network((IMAGE, "int8"))
+    x = net.emit(op.dequantize(net.inputs[0], scale(0.05), zero(200)))
+    with pytest.raises(InputError, match="zero_point is 200"):
+        FakeQuantizationToInteger()(net.module(net.quantized(x, 0.1, 0)))
+
+
+def test_a_rounding_that_is_none_is_refused():
+    with pytest.raises(InputError, match='rounding is "EVEN"'):
+        FakeQuantizationToInteger(rounding="EVEN")
+
+
+def test_the_functions_attribute_says_the_rounding():
+    net = Network((IMAGE, "int8"))
+    mod = net.module(net.quantized(conv(net, net.real(net.inputs[0], 0.05, 3)), 0.2, 1))
+    mod["main"] = mod["main"].with_attr("qnn.rounding", "TFLITE")
+    after = FakeQuantizationToInteger()(mod)
+    assert "qnn.rounding" not in after["main"].attrs
+    assert 'rounding="TFLITE"' in after.script()
+    assert 'rounding="UPWARD"' in FakeQuantizationToInteger(rounding="UPWARD")(mod).script()
+
+
+def test_a_network_of_ten_thousand_operators_in_a_row():
+    net = Network((IMAGE, "int8"))
+    x = relax.Var("x", relax.TensorType(IMAGE, "float32"))
+    kept, bindings = x, []
+    for i in range(10_000):
+        call = op.nn.relu(kept)
+        relax.expr._update_type(call, x.ty)
+        kept = relax.DataflowVar(f"lv{i}", x.ty)
+        bindings.append(relax.VarBinding(kept, call))
+    del net
+    q = relax.Var("q", relax.TensorType(IMAGE, "int8"))
+    first = relax.Var("x0", relax.TensorType(IMAGE, "int8"))
+    real = op.dequantize(first, scale(0.05), zero(3))
+    last = op.quantize(kept, scale(0.05), zero(3), out_dtype="int8")
+    relax.expr._update_type(real, x.ty)
+    relax.expr._update_type(last, q.ty)
+    inner = relax.DataflowVar("x", x.ty)
+    head = op.nn.relu(inner)
+    relax.expr._update_type(head, x.ty)
+    bindings[0] = relax.VarBinding(bindings[0].var, head)
+    block = relax.DataflowBlock(
+        [relax.VarBinding(inner, real), *bindings, relax.VarBinding(q, last)]
+    )
+    mod = tvm.IRModule({"main": relax.Function([first], relax.SeqExpr([block], q), q.ty)})
+    assert names(FakeQuantizationToInteger()(mod)) == ["clip"]
+
+
+@pytest.mark.parametrize("size", [7, 4])
+@pytest.mark.parametrize("counted", [True, False])
+def test_a_window_of_padding_alone_is_none(size, counted):
+    """With ``ceil_mode``, as in Relax: the shape stays what it was."""
+    shape = (1, 2, size, size)
+    net = Network((shape, "uint8"))
+    real = net.real(net.inputs[0], 0.05, 30)
+    how = {"ceil_mode": True, "count_include_pad": counted}
+    pool = op.nn.avg_pool2d(real, (2, 2), 3, 1, **how)
+    mod = net.module(net.quantized(net.emit(pool), 0.04, 20, "uint8"))
+    after, _ = check(mod, integers(shape, "uint8"))
+    assert names(after) == ["qnn.avg_pool2d"]
+
+
+@pytest.mark.parametrize("rounding", ["None", "UPWARD", "TFLITE"])
+def test_averages_between_two_scales_are_rounded_once(rounding):
+    shape = (1, 8, 24, 24)
+    net = Network((shape, "uint8"))
+    pool = net.emit(op.nn.avg_pool2d(net.real(net.inputs[0], 0.02, 100), (3, 3)))
+    mod = net.module(net.quantized(pool, 0.0137, 100, "uint8"))
+    data = integers(shape, "uint8")
+    got, _ = run(FakeQuantizationToInteger(rounding=rounding)(mod), data)
+    assert np.mean(got != run(mod, data)[0]) < 1e-3  # half-way cases, and float32's own
+
+
+@pytest.mark.parametrize("function", [op.add, op.subtract])
+def test_a_number_added_to_what_is_cut(function):
+    """A relu6 moves its limits past a bias, where they need be no steps of the sums' scale."""
+    net = Network((IMAGE, "int8"))
+    cut = net.emit(op.clip(conv(net, net.real(net.inputs[0], 0.05, 3)), 0, 6))
+    cut = net.emit(op.multiply(cut, relax.const(np.float32(0.3))))
+    moved = net.emit(function(cut, relax.const(np.float32(1.51))))
+    after, _ = check(net.module(net.quantized(moved, 0.017, -100)), integers())
+    assert names(after) == ["qnn.conv2d", "relay.nn.bias_add", "qnn.requantize", "clip"]
+
+
+def test_a_cut_beyond_what_integers_were_cut_to_is_none():
+    """The pass knows of its own clips what whoever reads its result would know."""
+    net = Network((IMAGE, "uint8"))
+    low = net.emit(op.clip(net.real(net.inputs[0], 0.02, 100), 0.0, 0.84))
+    low = net.fake(low, 0.0125, 128, "uint8")
+    mean = net.emit(op.mean(net.emit(op.clip(low, 0.0, 0.8396)), [2, 3]))
+    after, _ = check(net.module(net.quantized(mean, 0.01, 0)), integers(dtype="uint8"))
+    assert names(after)[-2:] == ["sum", "qnn.requantize"]
+
+
+def test_windows_of_a_symbolic_size():
+    h = tvm.tirx.Var("h", "int64")
+    net = Network(((1, 2, h, h), "uint8"))
+    pool = op.nn.avg_pool2d(net.real(net.inputs[0], 0.05, 30), (2, 2), 3, 1, ceil_mode=True)
+    mod = net.module(net.quantized(net.emit(pool), 0.04, 20, "uint8"))
+    after = FakeQuantizationToInteger()(mod)
+    function = tvmlab.compile(after)
+    for n in (6, 7, 8, 9):
+        data = integers((1, 2, n, n), "uint8")
+        want, _ = run(after, data)
+        assert np.array_equal(function(data), want)
+        assert want.shape == run(mod, data)[0].shape

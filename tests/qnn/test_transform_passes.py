@@ -1,0 +1,196 @@
+"""QnnQuantizeConstFold and RemoveClipAfterRequantize: on Relay's modules, and what they leave."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+from tests.qnn.graphs import Network, equal, names, scale, zero
+from tests.qnn.run import run
+from tvm import relax
+from tvm.relax import op
+
+from tvmlab import relay
+from tvmlab.errors import InputError
+from tvmlab.ir import dialect
+from tvmlab.qnn import arithmetic
+from tvmlab.qnn import op as qnn
+from tvmlab.qnn.transform import QnnQuantizeConstFold, RemoveClipAfterRequantize
+
+REWRITE = Path(__file__).parents[1] / "data" / "relay" / "rewrite"
+BOTH = tvm.transform.Sequential([QnnQuantizeConstFold(), RemoveClipAfterRequantize()])
+SHAPE = (2, 3, 4)
+
+
+def read(name):
+    pytest.importorskip("lark", reason="reading Relay text needs lark")
+    return relay.fromtext((REWRITE / f"{name}.relay").read_text())
+
+
+@pytest.mark.parametrize("frontend", ["torch", "tflite"])
+def test_they_make_what_relay_made(frontend):
+    before, after = read(f"{frontend}_before"), read(f"{frontend}_after")
+    assert equal(BOTH(before)["main"], after["main"])
+
+
+def test_what_is_in_its_form_is_left_alone():
+    before = read("tflite_before")
+    assert BOTH(before).same_as(before)
+
+
+def test_both_frontends_forms_become_one():
+    torch, tflite = (BOTH(read(f"{frontend}_before")) for frontend in ("torch", "tflite"))
+    assert equal(torch, tflite)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32"])
+@pytest.mark.parametrize("each", [False, True])
+def test_constants_are_quantized_as_the_operator_does(dtype, each):
+    data = np.random.default_rng(0).normal(size=SHAPE).astype("float32")
+    data[0, 0] = [0.25, -0.25, 1e9, -1e9]  # half-way, and beyond
+    s = np.linspace(0.1, 0.5, 3).astype("float32") if each else np.float32(0.5)
+    z = np.arange(3, dtype="int32") if each else np.int32(3)
+    net = Network(((1,), "int8"))
+    call = qnn.quantize(relax.const(data), relax.const(s), relax.const(z), 1, dtype)
+    mod = net.module(net.emit(call))
+    after = QnnQuantizeConstFold()(mod)
+    assert names(after) == []
+    got, _ = run(after, np.zeros(1, "int8"))
+    want = arithmetic.quantize(data, s, z, 1, dtype)
+    assert got.dtype == want.dtype
+    assert np.array_equal(got, want)
+
+
+def test_what_is_not_constant_is_not_folded():
+    net = Network((SHAPE, "float32"), ((), "float32"))
+    x, s = net.inputs
+    one = net.emit(qnn.quantize(x, scale(0.5), zero(3)))
+    other = net.emit(qnn.quantize(relax.const(np.ones(SHAPE, "float32")), s, zero(3)))
+    mod = net.module(one, other)
+    assert QnnQuantizeConstFold()(mod).same_as(mod)
+
+
+def test_a_scale_that_is_none_is_refused():
+    net = Network(((1,), "int8"))
+    # As a module from a file comes: the operator's builder refuses it at once.
+    operands = [relax.const(np.ones(3, "float32")), scale(0), zero(3)]
+    attributes = {"axis": -1, "out_dtype": "int8", "rounding": "None"}
+    mod = net.module(net.emit(dialect.typed_call("relax.qnn.quantize", operands, attributes)))
+    with pytest.raises(InputError, match="output_scale"):
+        QnnQuantizeConstFold()(mod)
+
+
+def clipped(low, high, made, cast=None, z=0):
+    net = Network((SHAPE, "int32"))
+    call = qnn.requantize(net.inputs[0], scale(0.5), zero(0), scale(2.0), zero(z), out_dtype=made)
+    x = net.emit(op.clip(net.emit(call), low, high))
+    return net.module(x if cast is None else net.emit(op.astype(x, cast)))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "made", "cast", "left"),
+    [
+        (0.0, 255.0, "int32", "uint8", ["qnn.requantize"]),
+        (-128.0, 127.0, "int32", "int8", ["qnn.requantize"]),
+        (0.0, 127.0, "int32", "uint8", ["qnn.requantize", "clip", "astype"]),
+        (0.0, 300.0, "int32", "uint8", ["qnn.requantize", "clip", "astype"]),
+        (-128.0, 127.0, "int32", "uint8", ["qnn.requantize", "clip", "astype"]),
+        (0.0, 255.0, "int32", None, ["qnn.requantize", "clip"]),
+        (-128.0, 127.0, "int8", None, ["qnn.requantize"]),
+        (-1000.0, 1000.0, "int8", None, ["qnn.requantize"]),
+        (-128.0, 126.0, "int8", None, ["qnn.requantize", "clip"]),
+        (0.0, 255.0, "uint8", "int8", ["qnn.requantize", "astype"]),
+    ],
+)
+def test_only_a_clip_to_the_dtypes_ends_goes(low, high, made, cast, left):
+    mod = clipped(low, high, made, cast)
+    after = RemoveClipAfterRequantize()(mod)
+    assert names(after) == left
+    data = np.random.default_rng(0).integers(-2000, 2000, SHAPE).astype("int32")
+    got, want = run(after, data)[0], run(mod, data)[0]
+    assert got.dtype == want.dtype
+    assert np.array_equal(got, want)
+
+
+@pytest.mark.parametrize(
+    ("kind", "s", "kept"),
+    [("int32", 1 / 16, True), ("int32", 1.0, True), ("int32", 1.001, False), ("int8", 2e-7, False)],
+)
+def test_a_cast_goes_only_where_int32_cannot_wrap(kind, s, kept):
+    """Beyond int32 a requantize to int32 wraps, where one to a byte saturates."""
+    net = Network(((3,), kind))
+    call = qnn.requantize(net.inputs[0], scale(1), zero(0), scale(s), zero(0), out_dtype="int32")
+    x = net.emit(op.clip(net.emit(call), 0.0, 255.0))
+    mod = net.module(net.emit(op.astype(x, "uint8")))
+    after = RemoveClipAfterRequantize()(mod)
+    assert ("astype" in names(after)) == kept
+    data = np.array([2**27, 2**28, 3] if kind == "int32" else [-128, 127, 3], kind)
+    assert np.array_equal(run(after, data)[0], run(mod, data)[0])
+
+
+def test_a_zero_point_that_the_byte_does_not_have_keeps_the_clip():
+    mod = clipped(0.0, 255.0, "int32", "uint8", z=-7)
+    assert RemoveClipAfterRequantize()(mod).same_as(mod)
+
+
+def test_scales_that_are_not_constant_keep_the_cast():
+    net = Network((SHAPE, "int32"), ((), "float32"))
+    x, s = net.inputs
+    call = net.emit(qnn.requantize(x, s, zero(0), scale(2.0), zero(0), out_dtype="int32"))
+    mod = net.module(net.emit(op.astype(net.emit(op.clip(call, 0.0, 255.0)), "uint8")))
+    assert RemoveClipAfterRequantize()(mod).same_as(mod)
+
+
+def test_a_clip_after_a_clip_and_one_that_is_read_twice():
+    net = Network((SHAPE, "int32"))
+    call = qnn.requantize(net.inputs[0], scale(0.5), zero(0), scale(2.0), zero(0), out_dtype="int8")
+    first = net.emit(op.clip(net.emit(call), -128.0, 127.0))
+    second = net.emit(op.clip(first, -128.0, 127.0))
+    narrow = net.emit(op.clip(second, 0.0, 5.0))
+    mod = net.module(first, second, narrow)
+    assert names(RemoveClipAfterRequantize()(mod)) == ["qnn.requantize", "clip"]
+
+
+def test_the_rounding_and_the_axis_are_kept():
+    net = Network((SHAPE, "int32"))
+    s = scale(np.linspace(0.1, 0.5, 3))
+    how = {"axis": 1, "rounding": "TONEAREST", "compute_dtype": "float32", "out_dtype": "int32"}
+    call = net.emit(qnn.requantize(net.inputs[0], s, zero(0), scale(2.0), zero(0), **how))
+    mod = net.module(net.emit(op.astype(net.emit(op.clip(call, 0.0, 255.0)), "uint8")))
+    after = RemoveClipAfterRequantize()(mod)
+    (requantize, *_) = after["main"].body.blocks[0].bindings
+    want = qnn.requantize(
+        net.inputs[0], s, zero(0), scale(2.0), zero(0), **{**how, "out_dtype": "uint8"}
+    )
+    assert equal(requantize.value.attrs, want.attrs)
+
+
+@pytest.mark.parametrize("chosen", [True, False])
+def test_branches_are_rewritten_too(chosen):
+    builder = relax.BlockBuilder()
+    cond, x = (
+        relax.Var("cond", relax.TensorType((), "bool")),
+        relax.Var("x", relax.TensorType(SHAPE, "int32")),
+    )
+
+    def branch(factor):
+        ty = relax.TensorType(SHAPE, "int8")
+        call = qnn.requantize(x, scale(factor), zero(0), scale(2.0), zero(0))
+        q, out = relax.Var("q", ty), relax.Var("out", ty)
+        clip = op.clip(q, -128.0, 127.0)
+        relax.expr._update_type(clip, ty)
+        block = relax.BindingBlock([relax.VarBinding(q, call), relax.VarBinding(out, clip)])
+        return relax.SeqExpr([block], out)
+
+    with builder.function("main", [cond, x]):
+        builder.emit_func_output(builder.emit(relax.If(cond, branch(0.5), branch(0.1))))
+    mod = builder.get()
+    after = RemoveClipAfterRequantize()(mod)
+    relax.analysis.well_formed(after)
+    assert "clip" not in after.script()
+    data = np.random.default_rng(0).integers(-2000, 2000, SHAPE).astype("int32")
+    assert np.array_equal(
+        run(after, np.array(chosen), data)[0], run(mod, np.array(chosen), data)[0]
+    )

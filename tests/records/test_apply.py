@@ -1,0 +1,206 @@
+"""From records to compilation: layouts, schedules, and whose word goes first."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+from tvm.ir import IRModule
+
+import tvmlab
+from tvmlab.errors import CompileError, RecordError
+from tvmlab.records.apply import Recorded
+from tvmlab.records.result import target_data
+from tvmlab.records.traces import as_data
+from tvmlab.records.verdict import Verdict
+from tvmlab.target import host_target
+from tvmlab.tuning import Records, tasks
+from tvmlab.tuning.task import Task, Variant
+
+
+def network(*, relu: bool = True, second: bool = False) -> IRModule:
+    """A product by constant weights; then an activation; and the same product alone."""
+    build = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((24, 64), "float32"))
+    weights = [
+        relax.const(np.random.default_rng(seed).standard_normal((64, 64), dtype=np.float32))
+        for seed in (1, 2)
+    ]
+    with build.function("main", [x]):
+        with build.dataflow():
+            out = build.emit(relax.op.matmul(x, weights[0]))
+            if relu:
+                out = build.emit(relax.op.nn.relu(out))
+            if second:
+                out = build.emit(relax.op.matmul(out, weights[1]))
+            out = build.emit_output(out)
+        build.emit_func_output(out)
+    return build.finalize()
+
+
+def decide(task: Task, variant: Variant, *, trace: bool, target=None) -> Verdict:
+    """Decide that a task be scheduled by a variant: by its rule's trace, or by the rule."""
+    assert variant.rule is not None
+    return Verdict(
+        function=tvmlab.tuning.workload_id(task.variants[0].module),
+        workload=tvmlab.tuning.workload_id(variant.module),
+        task=task.name,
+        target=target_data(target or host_target()),
+        threads=2,
+        rule=1e-3,
+        operator=task.operator,
+        layout=variant.layout,
+        trace=as_data(variant.rule.trace) if trace else None,
+        ratios=(0.5, 0.5, 0.5),
+    )
+
+
+def rules(mod: IRModule, records) -> list[str]:
+    """What scheduled each function of a compiled module."""
+    return [kernel.rule for kernel in tvmlab.compile(mod, records=records).summary().kernels]
+
+
+def packed_for(mod: IRModule, records) -> list[str]:
+    """What the summary says of the weights of each function of a compiled module."""
+    summary = tvmlab.compile(mod, records=records).summary()
+    for kernel in summary.kernels:
+        said = f"weights packed for {kernel.layout}"
+        assert (said in str(summary)) == bool(kernel.layout)
+    return [kernel.layout for kernel in summary.kernels]
+
+
+def check(mod: IRModule, records) -> None:
+    """Compare with what is compiled without records."""
+    x = np.random.default_rng(0).standard_normal((24, 64), dtype=np.float32)
+    before, after = (tvmlab.compile(mod, records=each)(x) for each in (None, records))
+    np.testing.assert_allclose(after, before, rtol=1e-4, atol=1e-4)
+
+
+def layouts(mod: IRModule, records: Records) -> set[str]:
+    """The layouts that functions were compiled with, by their annotation's tile."""
+    from tvmlab.compiler import simplify, with_public_main
+    from tvmlab.schedule import fused_passes
+    from tvmlab.schedule.tuned import found_layouts
+
+    target = host_target()
+    with target:
+        lowered = fused_passes(target)(simplify(with_public_main(mod)))
+    return set(found_layouts(lowered, Recorded(records, target)).values())
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "records.jsonl"
+
+
+def test_a_layout_and_a_trace_are_applied(path):
+    mod = network()
+    (task,) = tasks(mod)
+    packed = task.variants[1]
+    records = Records(path)
+    records.append(decide(task, packed, trace=True))
+    assert layouts(mod, records) == {packed.layout}
+    assert rules(mod, path) == ["tuned"]
+    assert packed_for(mod, path) == [packed.layout]
+    assert packed_for(mod, None) == [""]
+    check(mod, path)
+
+
+def test_a_layout_that_the_rule_schedules(path):
+    mod = network()
+    (task,) = tasks(mod)
+    records = Records(path)
+    records.append(decide(task, task.variants[1], trace=False))
+    assert layouts(mod, records) == {task.variants[1].layout}
+    assert rules(mod, path) == ["Contraction"]
+    assert packed_for(mod, path) == [task.variants[1].layout]
+    check(mod, path)
+
+
+def test_a_layout_only_where_all_functions_were_measured_with_it(path):
+    """In another network the operator is in a function that nobody measured: the rules' layout."""
+    (task,) = tasks(network())
+    records = Records(path)
+    records.append(decide(task, task.variants[1], trace=True))
+    both = network(second=True)
+    assert layouts(both, records) == set()
+    assert rules(both, path) == ["Contraction"] * 2
+    check(both, path)
+    other = next(each for each in tasks(both) if each.name != task.name)
+    assert other.operator == task.operator
+    variant = next(each for each in other.variants if each.layout == task.variants[1].layout)
+    records.append(decide(other, variant, trace=False))
+    assert layouts(both, records) == {variant.layout}
+    assert sorted(rules(both, path)) == ["Contraction", "tuned"]
+    check(both, path)
+
+
+def test_a_layout_that_no_longer_is_one(path):
+    """A tile that the rules would not consider: theirs stays, and so does their schedule."""
+    mod = network()
+    (task,) = tasks(mod)
+    strange = Variant("7x99", task.variants[1].module, task.variants[1].rule, list)
+    Records(path).append(decide(task, strange, trace=True))
+    assert rules(mod, path) == ["Contraction"]
+    assert packed_for(mod, path) == [""]
+    check(mod, path)
+
+
+def test_a_trace_that_does_not_apply(path):
+    """It is left out with a warning; the rule schedules the function."""
+    mod = network()
+    (task,) = tasks(mod)
+    made = decide(task, task.variants[0], trace=True)
+    trace = [[["GetSBlock", [], ["missing", "main"], ["b0"]]], []]
+    Records(path).append(Verdict(**{**vars(made), "trace": trace}))
+    with pytest.warns(RuntimeWarning, match="is left out"):
+        assert rules(mod, path) == ["Contraction"]
+
+
+def test_records_for_another_target(path):
+    """They are refused by name; with a file meant for several targets nothing is said."""
+    (task,) = tasks(network())
+    other = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64", "num-cores": 2})
+    Records(path).append(decide(task, task.variants[0], trace=True, target=other))
+    with pytest.raises(RecordError, match="none of 1 tuning records is for this target"):
+        tvmlab.compile(network(), records=path)
+    with pytest.raises(RecordError, match="no such file"):
+        tvmlab.compile(network(), records=path.with_name("missing"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tvmlab.compile(network(), records=Records(path, mixed=True))
+
+
+def test_records_that_know_nothing_say_so(path):
+    """Those of another network, or of tuning that was interrupted before anything was decided."""
+    mod = network()
+    (task,) = tasks(mod)
+    records = Records(path)
+    records.workload(task.variants[0].module)
+    with pytest.warns(RuntimeWarning, match="knows none of the functions of this module"):
+        assert rules(mod, path) == ["Contraction"]
+    from tests.records.records import result
+
+    target = target_data(host_target())
+    records.append(result(task.name, target=target, how="warm"))
+    with pytest.warns(RuntimeWarning, match="holds 1 measurement, and nothing was decided yet"):
+        assert rules(mod, path) == ["Contraction"]
+    records.append(decide(task, task.variants[0], trace=False))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert rules(mod, path) == ["Contraction"]
+
+
+@pytest.mark.parametrize("given", [3, 2.5, [1], True, False])
+def test_what_is_no_file_of_records(given):
+    with pytest.raises(RecordError, match="names no file of tuning records"):
+        tvmlab.compile(network(), records=given)
+
+
+def test_records_are_for_processors(path):
+    Records(path).append(decide(tasks(network())[0], tasks(network())[0].variants[0], trace=False))
+    with pytest.raises(CompileError, match="records hold schedules for CPUs"):
+        tvmlab.compile(network(), "nvidia/nvidia-a100", records=path)

@@ -1,0 +1,280 @@
+"""The file of tuning records: what is written is read, and what decides decides."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import warnings
+
+from tests.records import records as helpers
+import pytest
+import tvm
+from tests.records.records import MODULE, OTHER, TARGET, result, verdict
+
+from tvmlab.errors import RecordError
+from tvmlab.records.choosing import fits
+from tvmlab.records.records import Records
+from tvmlab.records.result import target_data
+from tvmlab.records.workloads import workload_id
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "records.jsonl"
+
+
+def test_what_is_written_is_read(path):
+    workload = helpers.fill(path)
+    before, after = Records(path), Records(path)
+    assert len(after) == len(helpers.traces()) + 1
+    assert before.results() == after.results() == after.results(workload)
+    assert after.workloads == {workload: "product"}
+    assert [one.trace for one in after.results()[:6]] == helpers.traces()
+    answer = after.results()[0].answer
+    assert answer[0] == 1.5
+    assert math.isnan(answer[1])
+    assert answer[2] == math.inf
+    assert after.verdicts == before.verdicts == [after.verdict(workload, TARGET)]
+    assert after.verdicts[0].trace == helpers.traces()[2]
+
+
+def test_a_line_is_json_with_its_fields(path):
+    helpers.fill(path)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["kind"] for line in lines] == ["workload", *["result"] * 7, "verdict"]
+    assert all(len(line["check"]) == 16 for line in lines)
+    assert lines[1]["trace"] == helpers.traces()[0]
+    assert lines[1]["tvm"] == tvm.__version__
+
+
+def test_a_line_that_another_tool_wrote_anew_holds(path):
+    helpers.fill(path)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    other = path.with_name("other.jsonl")
+    other.write_text("".join(json.dumps(line, indent=None) + "\r\n" for line in lines))
+    assert Records(other).results() == Records(path).results()
+    assert Records(other).verdicts == Records(path).verdicts
+
+
+def test_a_missing_file_is_empty_and_made_by_the_first_line(path):
+    records = Records(path)
+    assert not path.exists()
+    assert (len(records), records.verdict("w", TARGET), records.best("w", TARGET)) == (
+        0,
+        None,
+        None,
+    )
+    records.append(result())
+    assert len(records) == len(Records(path)) == 1
+
+
+def test_a_workload_is_written_once(path):
+    records, other = Records(path), Records(path)
+    name = records.workload(MODULE, "product")
+    assert other.workload(MODULE) == records.workload(MODULE["main"]) == name
+    other.refresh()
+    other.workload(MODULE)
+    assert len(set(path.read_text().splitlines())) == len(Records(path).workloads) + 1
+
+
+def test_names_and_attributes_do_not_make_a_function_another():
+    text = MODULE.script()
+    for old, new in (("vi", "row"), ("D", "sums"), ("A", "left")):
+        text = text.replace(f"{old}[", f"{new}[").replace(f"{old},", f"{new},")
+        text = text.replace(f"{old} =", f"{new} =").replace(f"{old}:", f"{new}:")
+        text = text.replace(f"({old} ", f"({new} ")
+    renamed = tvm.script.from_source(text)
+    assert "row" in renamed.script()
+    func = renamed["main"].with_attr("global_symbol", "fused_1").with_attr("op_pattern", 4)
+    assert workload_id(renamed) == workload_id(func) == workload_id(MODULE)
+    blocks = tvm.script.from_source(text.replace('"relu"', '"clip"'))
+    assert workload_id(blocks) != workload_id(MODULE)  # a trace would not find its block
+    sizes = tvm.script.from_source(text.replace("T.max", "T.min"))
+    assert workload_id(sizes) != workload_id(MODULE)
+
+
+def test_a_workload_is_one_function():
+    two = tvm.IRModule({"f": MODULE["main"], "g": MODULE["main"]})
+    with pytest.raises(RecordError, match="the module has 2 functions"):
+        workload_id(two)
+
+
+def test_another_process_is_read_by_refresh(path):
+    mine, other = Records(path), Records(path)
+    other.append(result(seed=1))
+    assert len(mine) == 0
+    mine.refresh()
+    assert mine.results() == other.results()
+    path.unlink()
+    mine.refresh()
+    assert len(mine) == 0
+    mine.append(result(seed=2))
+    assert [one.seed for one in Records(path).results()] == [2]
+
+
+def test_the_last_verdict_decides(path):
+    records = Records(path)
+    records.append(result(times=(1e-9,)))
+    first, second = verdict(rule=1e-3), verdict(trace=None)
+    records.append(first)
+    assert records.best("w", TARGET) == records.verdict("w", TARGET) == first
+    records.append(second)
+    assert records.best("w", TARGET) == records.verdict("w", TARGET) == second
+    assert (first.ratio, first.stays) == (0.5, False)
+    assert (second.ratio, second.stays) == (1.0, True)
+    assert records.best("another", TARGET) is None
+
+
+def test_a_verdict_on_another_layout(path):
+    """Compilation asks for a function by the rules' layout, and schedules it in the chosen one."""
+    records = Records(path)
+    made = verdict("own", workload="packed", layout="4x16")
+    records.append(made)
+    assert records.verdict("own", TARGET) == records.best("packed", TARGET) == made
+    assert records.verdict("packed", TARGET) is records.best("own", TARGET) is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"ratios": (0.0,)}, "ratios cannot be seconds"),
+        ({"ratios": None}, "ratios are no list"),
+        ({"rule": -1.0}, "rule cannot be seconds"),
+        ({"rule": False}, "rule are no numbers"),
+        ({"rule": "fast"}, "rule are no numbers"),
+        ({"trace": "none"}, "trace is no list"),
+        ({"threads": -2}, "threads are no number"),
+        ({"threads": True}, "threads are no number"),
+        ({"function": ""}, "names no function"),
+        ({"workload": "packed"}, "two functions of one layout"),
+        ({"layout": 3}, "layout is no text"),
+        ({"target": []}, "target is no object"),
+    ],
+)
+def test_what_is_no_verdict_is_not_written(path, wrong, why):
+    with pytest.raises(RecordError, match=why):
+        Records(path).append(verdict(**{"function": "w", **wrong}))
+    assert not path.exists()
+
+
+def test_without_a_verdict_only_what_was_imported_is_taken(path):
+    """The fastest of what was measured here is the luckiest: it has to meet the rule first."""
+    records = Records(path)
+    records.append(result(times=(1e-9,), how="warm"))
+    assert records.best("w", TARGET) is None
+    records.append(result(times=(1.5, 1.6), seed=8))
+    records.append(result(times=(0.5, 1.0, 9.0), seed=1))
+    records.append(result(origin="rule", times=(1e-3,), how="warm"))
+    records.append(result(error="it does not compile"))
+    assert records.best("w", TARGET).seed == 1
+
+
+def test_a_rule_alone_stays(path):
+    records = Records(path)
+    records.append(result(origin="rule", how="warm"))
+    records.append(result(error="it does not compile", how="warm"))
+    assert records.best("w", TARGET) is None
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        ({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}, ""),
+        ({"kind": "llvm", "mcpu": "x86-64-v3"}, ""),
+        ({"kind": "llvm", "mcpu": "x86-64-v4", "num-cores": 2}, "mcpu x86-64-v3, not x86-64-v4"),
+        ({"kind": "llvm", "num-cores": 2}, "mcpu x86-64-v3, not none"),
+        ({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 4}, "num-cores 2, not 4"),
+        ({"kind": "llvm", "mcpu": "x86-64-v3", "mattr": ["+avx512f"]}, "mattr none, not +avx512f"),
+        (
+            {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "num-cores": 2},
+            "architecture x86_64, not aarch64",
+        ),
+    ],
+)
+def test_what_fits_a_target(target, why):
+    triple = {"mtriple": "x86_64-linux-gnu"}
+    made = result(target={**target_data(TARGET), **triple})
+    said = fits(made, tvm.target.Target({**triple, **target}))
+    assert said == why or (why and said == f"made for {why}")
+
+
+def test_another_version_of_tvm_does_not_fit():
+    assert "made with TVM 0.1" in fits(result(tvm="0.1"), TARGET)
+    assert fits(result(tvmlab="0.0"), TARGET) == ""
+    assert "made with tvmlab 0.0" in fits(verdict(tvmlab="0.0"), TARGET)  # the rules have changed
+
+
+def test_what_does_not_fit_is_ignored_and_said_once(path):
+    records = Records(path)
+    records.append(result(times=(1.0,), seed=1))
+    records.append(result(times=(0.1,), target=target_data(OTHER)))
+    records.append(result(times=(0.1,), tvm="0.1"))
+    with pytest.warns(RuntimeWarning, match="2 of 3 tuning records are ignored"):
+        best = records.best("w", TARGET)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert records.best("w", TARGET) is best
+    assert best.seed == 1
+
+
+def test_a_file_of_which_nothing_fits_is_refused(path):
+    Records(path).append(result(target=target_data(OTHER)))
+    with pytest.raises(RecordError, match=r"none of 1 tuning records is for this target(.|\n)*v4"):
+        Records(path).best("w", TARGET)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Records(path, mixed=True).best("w", TARGET) is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"times": (-1.0,)},
+        {"times": (0.0,)},
+        {"times": (math.nan,)},
+        {"times": (math.inf,)},
+        {"times": (True,)},
+        {"times": (10**400,)},
+        {"times": ()},
+        {"how": None},
+        {"date": "yesterday"},
+        {"origin": "guess"},
+        {"seed": 1.5},
+        {"seed": 2**70},
+        {"task": "\ud800"},
+        {"target": {"kind": "x" * 20000}},
+        {"trace": "none"},
+        {"trace": [object()]},
+    ],
+)
+def test_what_is_no_result_is_not_written(path, wrong):
+    with pytest.raises(RecordError, match="this is no record"):
+        Records(path).append(result(**wrong))
+    assert not path.exists()
+
+
+def test_what_cannot_be_read_or_written(tmp_path):
+    with pytest.raises(RecordError, match="cannot be read: it is no regular file"):
+        Records(tmp_path)
+    with pytest.raises(RecordError, match="cannot be written: No such file"):
+        Records(tmp_path / "missing" / "records").append(result())
+    with pytest.raises(RecordError, match="cannot be read"):
+        Records("a\0b")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(RecordError, match="it is no regular file"):
+        Records(tmp_path / "pipe")
+    with pytest.raises(RecordError, match="it is no regular file"):
+        Records("/dev/full")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"hello\nworld\n", b'{"a": 1}', b"{}\n", b"\x00" * 100, b"\x89PNG\r\n\x1a\n\x00", b"[1]\n"],
+)
+def test_a_file_that_is_no_record_file_is_refused_and_stays(tmp_path, content):
+    path = tmp_path / "precious"
+    path.write_bytes(content)
+    with pytest.raises(RecordError, match="this is no file of tuning records"):
+        Records(path)
+    assert path.read_bytes() == content

@@ -1,0 +1,274 @@
+"""Record files that were cut, changed, or written by two at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+from tests.records import records as helpers
+import numpy as np
+import pytest
+from tests.short import examples, fresh
+from tests.records.records import MODULE, TARGET, result
+
+from tvmlab.errors import RecordError
+from tvmlab.records.lines import decode, encode
+from tvmlab.records.records import Records
+from tvmlab.records.traces import replay
+
+SEED = 7
+# Forks processes that append to a file and tell of each line when it is written. With pauses, each
+# one is killed after its pause, when it has told of a line; else two write at once.
+WRITERS = """
+import os, signal, sys, time
+from tvmlab.records.records import Records
+from tvmlab.records.result import Result
+
+def start(path, name, count):
+    told, tell = os.pipe()
+    if child := os.fork():
+        os.close(tell)
+        return child, told
+    records = Records(path)
+    for seed in range(count):
+        records.append(Result("w", name, "search", [["x" * 20000], []], {"kind": "llvm"}, 2,
+                              times=(1.0,), seed=seed))
+        os.write(tell, b".")
+    os._exit(0)
+
+path, *pauses = sys.argv[1:]
+for pause in pauses:
+    child, told = start(path, pause, 10**9)
+    lines = len(os.read(told, 1))
+    time.sleep(float(pause))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    while more := os.read(told, 1 << 16):
+        lines += len(more)
+    os.close(told)
+    print(lines, len(Records(path)), flush=True)
+if not pauses:
+    children = [start(path, name, 100)[0] for name in ("one", "two")]
+    sys.exit(any(os.waitpid(child, 0)[1] for child in children))
+"""
+
+
+def _write(path: Path, *pauses: float) -> list[list[int]]:
+    """Run `WRITERS`; for each pause, give the lines that were told of, and those in the file."""
+    command = [sys.executable, "-W", "ignore", "-c", WRITERS, str(path), *map(str, pauses)]
+    said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=300)
+    return [[int(number) for number in line.split()] for line in said.stdout.splitlines()]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "records.jsonl"
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory):
+    """Give the lines of a file with everything in it."""
+    path = tmp_path_factory.mktemp("real") / "records.jsonl"
+    helpers.fill(path)
+    return path.read_bytes().splitlines(keepends=True)
+
+
+def test_two_processes_write_one_file(path):
+    _write(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = Records(path).results()
+    for name in ("one", "two"):
+        assert [one.seed for one in found if one.task == name] == list(range(100))
+
+
+def test_who_is_killed_loses_what_he_was_writing_at_most(path):
+    chance = random.Random(fresh(3))
+    before = 0
+    rounds = _write(path, *(chance.uniform(0, 0.02) for _ in range(examples(50))))
+    assert len(rounds) == examples(50)
+    for told, found in rounds:
+        assert told >= 1
+        assert found - before in (told, told + 1)
+        before = found
+    Records(path).append(result())
+    assert len(Records(path)) == before + 1
+
+
+def test_a_torn_last_line_is_left_out_and_taken_away(path, lines):
+    whole = b"".join(lines[:-1])
+    for cut in (1, 5, 12, 100, len(lines[-1]) - 2):
+        path.write_bytes(whole + lines[-1][:cut])
+        with pytest.warns(RuntimeWarning, match=rf"1 damaged line left out: line {len(lines)} \("):
+            records = Records(path)
+        assert len(records) == len(lines) - 2
+        records.append(result(seed=cut))
+        assert path.read_bytes().startswith(whole + b'{"check":"')
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert Records(path).results()[-1].seed == cut
+
+
+def test_a_first_line_that_is_torn_is_no_reason_to_refuse(path, lines):
+    path.write_bytes(lines[0][:100])
+    with pytest.warns(RuntimeWarning, match=r"line 1 \(it is torn\)"):
+        records = Records(path)
+    records.append(result())
+    assert path.read_bytes().count(b"\n") == 1
+
+
+def test_a_whole_last_line_without_its_end_is_kept(path, lines):
+    path.write_bytes(b"".join(lines).rstrip())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        records = Records(path)
+        records.append(result())
+        assert len(records) == len(Records(path)) == len(lines) - 1
+        assert len(records.verdicts) == 1
+
+
+def test_what_somebody_else_wrote_at_the_end_stays_and_is_not_glued_to(path, lines):
+    path.write_bytes(b"".join(lines) + b"a note")
+    with pytest.warns(RuntimeWarning, match=f"line {len(lines) + 1} "):
+        Records(path).append(result(seed=7))
+    assert b"\na note\n" in path.read_bytes()
+    with pytest.warns(RuntimeWarning, match="1 damaged line"):
+        assert Records(path).results()[-1].seed == 7
+
+
+def test_a_full_disk_leaves_the_file_as_it_was(path, lines, monkeypatch):
+    path.write_bytes(b"".join(lines))
+    records = Records(path)
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda handle, data: write(handle, data[:50]))
+    with pytest.raises(RecordError, match="cannot be written: No space left"):
+        records.append(result())
+    assert path.read_bytes() == b"".join(lines)
+
+
+def test_many_damaged_lines_are_one_warning(path, lines):
+    path.write_bytes(b"".join([*lines, *[b"{}\n"] * 50]))
+    with pytest.warns(RuntimeWarning) as told:
+        Records(path)
+    (warning,) = told
+    first = len(lines) + 1
+    said = ", ".join(f"{first + i} (it has no checksum)" for i in range(3))
+    assert str(warning.message) == f"{path}: 50 damaged lines left out: line {said} and 47 more"
+
+
+def _number(chance: random.Random) -> object:
+    return chance.choice([0, -1, 1.5, 1e308, 10**30, -(2**63), True, None, "x", [], {}, "\ud800"])
+
+
+def _in_place(chance: random.Random, value: Any) -> Any:
+    """Change one thing somewhere in JSON."""
+    inner = list(value.items()) if isinstance(value, dict) else list(enumerate(value))
+    if not inner:
+        return value
+    key, old = chance.choice(inner)
+    if isinstance(old, list | dict) and old and chance.random() < 0.95:
+        _in_place(chance, old)
+        return value
+    how = chance.randrange(6)
+    if how == 0:
+        del value[key]
+    elif how == 1:
+        value[key] = chance.choice(inner)[1]
+    elif how == 2 and isinstance(old, int):
+        value[key] = chance.choice([old + 1, old - 1, 2 * old, 0, 1, 2, 4, 8, 32])
+    elif how == 3 and isinstance(old, str) and old[:1] in "lbv":
+        value[key] = f"{chance.choice('lbv')}{chance.randrange(30)}"
+    elif how == 4 and isinstance(old, str):
+        value[key] = chance.choice(["Unroll", "Vectorize", "Parallel", "Fuse", "None", "main"])
+    else:
+        value[key] = _number(chance)
+    return value
+
+
+def _mutated(chance: random.Random, lines: list[bytes]) -> bytes:
+    """Change a file: its bytes, its lines, or a line whose checksum is made again."""
+    lines = list(lines)
+    at = chance.randrange(len(lines))
+    how = chance.randrange(16)
+    if how == 0:
+        data = bytearray(b"".join(lines))
+        for _ in range(chance.choice([1, 1, 10, 200])):
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        return bytes(data)
+    if how == 1:
+        lines[at] = lines[at][: chance.randrange(len(lines[at]))] + b"\n" * chance.randrange(2)
+    elif how == 2:
+        lines[at], lines[0] = lines[0], lines[at]
+    elif how == 3:
+        odd = [lines[at], b"\0" * 99, b"[" * 10**5, b'{"a":' * 999, b"\n", b"\xff\n"]
+        lines.insert(at, chance.choice(odd))
+    else:  # mostly of results: their traces are the longest part
+        at = at if how < 6 else chance.randrange(1, len(lines))
+        fields = json.loads(lines[at])
+        del fields["check"]
+        trace = fields.get("trace", [[], []])
+        if how < 12 or not trace[1]:
+            _in_place(chance, trace[0] if how > 6 and trace[0] else fields)
+        else:  # another schedule, which may well be a sound one
+            decision = chance.choice(trace[1])
+            if isinstance(decision[1], list):
+                chance.shuffle(decision[1])
+            else:
+                decision[1] = chance.randrange(4)
+        try:
+            lines[at] = encode(fields)
+        except (ValueError, UnicodeError):
+            lines[at] = json.dumps(fields).encode() + b"\n"
+    return b"".join(lines)
+
+
+def test_a_thousand_mutations(path, lines):
+    """Every one is read or refused; whatever schedule is taken computes what it should."""
+    chance = random.Random(fresh(SEED))
+    known = {json.dumps(decode(line).get("trace")) for line in lines}
+    wanted, name = helpers.run(MODULE), decode(lines[0])["id"]
+    refused = warned = computed = replayed = failed = 0
+    for _ in range(1000):
+        path.write_bytes(_mutated(chance, lines))
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            try:
+                records = Records(path)
+                records.verdict(name, TARGET)
+                best = records.best(name, TARGET)
+            except RecordError:
+                refused += 1
+                continue
+        assert {warning.category for warning in told} <= {RuntimeWarning}
+        warned += bool(told)
+        decided = [one for one in records.verdicts if one.trace is not None]
+        for one in (*records.results(), *decided):
+            text = json.dumps(one.raw if hasattr(one, "raw") else one.trace)
+            if text in known:
+                continue
+            known.add(text)
+            replayed += 1
+            try:
+                sch = replay(MODULE, one.trace)
+            except RecordError:
+                refused += 1
+                continue
+            if computed < 30 or one is best:
+                try:
+                    found = helpers.run(sch.mod)
+                except Exception:  # whatever TVM raises: an error, and no wrong answer
+                    failed += 1
+                    continue
+                computed += 1
+                np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    assert refused > 100
+    assert warned > 100
+    assert replayed > 200
+    assert computed >= 20
+    assert failed <= 3

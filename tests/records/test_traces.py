@@ -1,0 +1,219 @@
+"""Traces from a file: replayed as they were written, or refused; and never the end of a process."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+from tests.records import records as helpers
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from tests.records.records import MODULE
+from tvm import s_tir
+from tvm.script import tirx as T
+
+from tvmlab.errors import RecordError
+from tvmlab.records.instructions import INSTRUCTIONS
+from tvmlab.records.traces import as_data, replay
+from tvmlab.schedule.machine import DOTS
+
+
+@T.prim_func(s_tir=True)
+def transposed(a: T.handle, b: T.handle) -> None:
+    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
+    A = T.match_buffer(a, (8, 4))
+    B = T.match_buffer(b, (1, 4, 8))
+    for i, j, k in T.grid(1, 4, 8):
+        with T.sblock("transposed"):
+            vi, vj, vk = T.axis.remap("SSS", [i, j, k])
+            B[vi, vj, vk] = A[vk, vj]
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_a_trace_is_replayed_as_it_was_written(number):
+    trace = helpers.traces()[number]
+    read = json.loads(json.dumps(trace))
+    sch = replay(MODULE, read)
+    assert as_data(sch.trace) == trace
+    peer = s_tir.Schedule(MODULE)
+    s_tir.schedule.Trace.apply_json_to_schedule(trace, peer)
+    assert tvm_ffi.structural_equal(sch.mod, peer.mod)
+
+
+def test_the_traces_of_these_tests_have_most_instructions():
+    used = {instruction[0] for trace in helpers.traces() for instruction in trace[0]}
+    assert used <= set(INSTRUCTIONS)
+    assert len(used) >= 18
+
+
+def test_every_instruction_is_one_of_tvm():
+    for kind in INSTRUCTIONS:
+        assert s_tir.schedule.InstructionKind.get(kind).name == kind
+
+
+def _changed(kind, part, value):
+    """Change an instruction of a trace."""
+    trace = copy.deepcopy(helpers.traces()[1])
+    found = next(one for one in trace[0] if one[0] == kind)
+    found[part] = value(found[part]) if callable(value) else value
+    return trace
+
+
+def _decided(place, value):
+    """Change the decision of the instruction that samples, counted from 0."""
+    trace = copy.deepcopy(helpers.traces()[1])
+    trace[1][place][1] = value
+    return trace
+
+
+def _with(*instructions):
+    """Write instructions behind a trace."""
+    trace = copy.deepcopy(helpers.traces()[0])
+    return [[*trace[0], *map(list, instructions)], trace[1]]
+
+
+BLOCK = ["GetSBlock", [], ["product", "main"], ["x"]]
+LOOPS = ["GetLoops", ["x"], [], ["x1", "x2", "x3", "x4"]]
+HOSTILE = {
+    # These end the process in TVM's own reader, or never end.
+    "tile of zero": _decided(0, [0, 0, 0]),
+    "tile of a negative": _decided(0, [-1, -32, 1]),
+    "tile of one": _decided(0, [32]),
+    "no decision": [helpers.traces()[1][0], []],
+    # Shapes of JSON.
+    "nothing": None,
+    "text": "trace",
+    "empty": [],
+    "object": {"a": 1},
+    "three parts": [[], [], []],
+    "no list": [1, 2],
+    "instruction of three": [[["GetSBlock", [], []]], []],
+    "instruction of five": [[["GetSBlock", [], ["product", "main"], ["b0"], 0]], []],
+    "kind is a number": [[[1, [], [], []]], []],
+    "unknown kind": [[["Explode", [], [], []]], []],
+    "too many": [[[*BLOCK[:3], [f"b{i}"]] for i in range(3000)], []],
+    "too deep": [
+        [["GetSBlock", [json.loads("[" * 500 + "]" * 500)], ["product", "main"], ["b"]]],
+        [],
+    ],
+    "decision of nobody": [helpers.traces()[1][0], [[999, 1]]],
+    "decision of a block": [[BLOCK], [[0, 1]]],
+    "decision twice": [helpers.traces()[1][0], helpers.traces()[1][1] * 2],
+    "output twice": _with(BLOCK, BLOCK),
+    "output missing": [[[*BLOCK[:3], []]], []],
+    "output a number": [[[*BLOCK[:3], [7]]], []],
+    # Values of a wrong kind.
+    "loop for a block": _with(BLOCK, LOOPS, ["ComputeInline", ["x1"], [], []]),
+    "block for a loop": _with(BLOCK, ["Parallel", ["x"], [], []]),
+    "undefined": _with(["Parallel", ["y"], [], []]),
+    "graph as a name": _with(["Parallel", ['{"root_index": 0, "nodes": []}'], [], []]),
+    "split by zero": _changed("Split", 1, lambda given: [given[0], 0, 32, 1]),
+    "split by a billion": _changed("Split", 1, lambda given: [given[0], 10**9, None, 10**9]),
+    "split by a fraction": _changed("Split", 1, lambda given: [given[0], 1.5, None, 1]),
+    "split by 2^70": _changed("Split", 1, lambda given: [given[0], 2**70, None, 1]),
+    "split by True and text": _changed("Split", 1, lambda given: [given[0], '"a"', None, 1]),
+    "another function": _changed("GetSBlock", 2, ["product", "other"]),
+    "another block": _changed("GetSBlock", 2, ["nobody", "main"]),
+    "half a character": _changed("GetSBlock", 2, ["\ud800", "main"]),
+    "too few attributes": _changed("Split", 2, []),
+    "attributes as a text": _changed("Split", 2, "ab"),
+    "index far away": _changed("CacheRead", 2, [10**6, "global"]),
+    "no tiles": _changed("SamplePerfectTile", 2, [0, 16]),
+    "a billion tiles": _changed("SamplePerfectTile", 2, [10**9, 16]),
+    "chance of text": _changed("SampleCategorical", 2, [[0, 1, 2], ["a", "b", "c"]]),
+    "no candidates": _changed("SampleCategorical", 2, [[], []]),
+    "parallel sum": _with(BLOCK, LOOPS, ["Parallel", ["x4"], [], []]),
+    # What could change what is computed, or how long it takes to compile.
+    "without predicates": _changed("Split", 2, [True, True]),
+    "dtype": _with(BLOCK, ["UnsafeSetDType", ["x"], [0, '"float16"'], []]),
+    "hidden": _with(BLOCK, ["UnsafeHideBufferAccess", ["x", [0]], ['"read"'], []]),
+    "scope": _with(BLOCK, ["SetScope", ["x"], [0, "shared"], []]),
+    "cached elsewhere": _changed("CacheRead", 2, [0, "shared"]),
+    "bound": _with(BLOCK, LOOPS, ["Bind", ["x1"], ["threadIdx.x"], []]),
+    "pragma": _with(BLOCK, LOOPS, ["Annotate", ["x1", '"int x;"'], ["pragma_import_c"], []]),
+    "pipeline": _with(BLOCK, LOOPS, ["Annotate", ["x1", [0, 1]], ["software_pipeline_stage"], []]),
+    "intrinsic": _with(BLOCK, ["Tensorize", ["x"], ["dot_16x4_vnni", True], []]),
+    "own intrinsic": _with(BLOCK, ["Tensorize", ["x"], ["tvmlab.none", True], []]),
+    "unrolled thousands": _with(
+        BLOCK,
+        LOOPS,
+        *(["Unroll", [name], [], []] for name in ("x2", "x3", "x4")),
+        ["Split", ["x1", "None", 32], [True, False], ["y1", "y2"]],
+        ["Unroll", ["y2"], [], []],
+        ["Split", ["y1", "None", 32], [True, False], ["y3", "y4"]],
+        ["Unroll", ["y4"], [], []],
+    ),
+    "nested without end": _with(
+        BLOCK, *(["AddUnitLoop", ["x"], [], [f"u{i}"]] for i in range(1900))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_is_no_sound_trace_is_refused(name):
+    with pytest.raises(RecordError, match=r"a trace cannot be applied: .*\n  where: "):
+        replay(MODULE, HOSTILE[name])
+
+
+def test_the_error_names_the_instruction():
+    with pytest.raises(
+        RecordError, match=r"'y' stands for nothing\n  where: instruction \d+ \(Par"
+    ):
+        replay(MODULE, HOSTILE["undefined"])
+
+
+def test_an_own_intrinsic_is_replayed():
+    dot = next(dot for dot in DOTS if dot.llvm == "llvm.x86.sse2.pmadd.wd")
+    module = tvm.IRModule({"main": dot.description().with_attr("global_symbol", "main")})
+    trace = [
+        [
+            ["GetSBlock", [], ["update", "main"], ["b"]],
+            ["GetLoops", ["b"], [], ["l1", "l2"]],
+            ["Tensorize", ["l1"], [f"tvmlab.{dot.llvm}", True], []],
+        ],
+        [],
+    ]
+    assert "call_llvm_pure_intrin" in replay(module, trace).mod.script()
+
+
+def _transposed():
+    """Schedule a transposition with the axes of its block in another order, and one left out."""
+    module = tvm.ir.IRModule({"main": transposed})
+    sch = s_tir.Schedule(module)
+    sch.transform_block_layout(sch.get_sblock("transposed"), lambda i, j, k: [k, j])
+    return module, as_data(sch.trace)
+
+
+def test_axes_are_left_out_and_change_places():
+    module, trace = _transposed()
+    (kind, _, (text,), _), *_ = trace[0][1:]
+    assert kind == "TransformBlockLayout"
+    sch = replay(module, trace)
+    peer = s_tir.Schedule(module)
+    s_tir.schedule.Trace.apply_json_to_schedule(trace, peer)
+    assert tvm_ffi.structural_equal(sch.mod, peer.mod)
+    graph = json.loads(text)
+    root, array = graph["nodes"][-1]["data"], graph["nodes"][-2]["data"]
+    for part, key, value in (
+        (root, "final_indices", 0),
+        (root, "initial_indices", 10**9),
+        (root, "inverse_index_map", 1),
+        (array, 0, 1),
+        (array, 0, None),
+        (array, 1, array[0]),
+        (graph, "root_index", 0),
+        (graph, "nodes", []),
+    ):
+        kept, part[key] = part[key], value
+        trace[0][1][2] = [json.dumps(graph)]
+        part[key] = kept
+        with pytest.raises(RecordError, match="a trace cannot be applied"):
+            replay(module, trace)
+
+
+@pytest.mark.parametrize("number", [1, 5])
+def test_a_replayed_schedule_computes_the_same(number):
+    sch = replay(MODULE, helpers.traces()[number])
+    np.testing.assert_allclose(helpers.run(sch.mod), helpers.run(MODULE), rtol=1e-4, atol=1e-4)

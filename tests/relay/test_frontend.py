@@ -1,0 +1,200 @@
+"""Relay's importers: what they take and give is Relay's, the numbers are the model's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import tvm
+from tests.oracles.models import array, model, node, weight
+from tests.oracles.networks import by_onnxruntime, by_torch
+from tests.short import long
+from tests.frontend.tflite import convolutional
+
+from tvmlab import models, relay
+from tvmlab.errors import ModelError, RelayError, ShapeError
+from tvmlab.relay.graph_executor import GraphModule
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+
+def run(mod: Any, params: Any, **inputs: np.ndarray) -> np.ndarray:
+    with tvm.transform.PassContext(opt_level=0):  # the quickest to build
+        lib = relay.build(mod, target="llvm", params=params)
+    module = GraphModule(lib["default"](tvm.cpu(0)))
+    module.set_input(**inputs)
+    module.run()
+    return module.get_output(0).numpy()
+
+
+def linear(name: str = "x") -> Any:
+    w = weight("onnx::w.1", array(3, 4, seed=1))
+    return model([node("MatMul", [name, "onnx::w.1"], ["y"])], {name: (2, 3)}, ["y"], [w])
+
+
+# ONNX
+
+
+@pytest.mark.parametrize("level", [0, 3])
+def test_the_listing_of_then(level: int) -> None:
+    """The old notes' listing, with a small ResNet in the place of ResNet-50."""
+    onnx_model = models.digits_resnet(batch=1).proto
+    x = models.digits().x_test[:1]
+    input_name = onnx_model.graph.input[0].name
+    shape_dict = {input_name: x.shape}
+
+    mod, params = relay.frontend.from_onnx(onnx_model, shape_dict)
+    with tvm.transform.PassContext(opt_level=level):
+        lib = relay.build(mod, target="llvm", params=params)
+    dev = tvm.cpu(0)
+    module = GraphModule(lib["default"](dev))
+    module.set_input(input_name, x)
+    module.run()
+    output = module.get_output(0).numpy()
+
+    reference = by_onnxruntime(onnx_model, x)
+    np.testing.assert_allclose(output, reference, rtol=1e-4, atol=1e-5)
+    assert output.argmax() == reference.argmax()
+
+
+@pytest.mark.parametrize("freeze", [True, False])
+def test_weights_frozen_or_not(freeze: bool) -> None:
+    proto = models.digits_resnet(batch=2).proto
+    x = models.digits().x_test[:2]
+    name = proto.graph.input[0].name
+    mod, params = relay.frontend.from_onnx(proto, {name: x.shape}, freeze_params=freeze)
+    names = [param.name for param in mod["main"].params]
+    weights = [tensor.name for tensor in proto.graph.initializer]
+    assert names[0] == name
+    assert set(names[1:]) == params.keys() == (set() if freeze else set(weights))
+    assert list(mod["main"].attrs.keys()) == ["global_symbol"]
+    np.testing.assert_allclose(
+        run(mod, params, **{name: x}), by_onnxruntime(proto, x), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_what_a_model_may_be(tmp_path: Path) -> None:
+    proto = linear("in.put 1")
+    x = array(2, 3)
+    path = tmp_path / "model.onnx"
+    onnx.save(proto, path)
+    for given in (proto, path, str(path), path.read_bytes()):
+        mod, params = relay.frontend.from_onnx(given)
+        assert [param.name for param in mod["main"].params] == ["in.put 1"]
+        np.testing.assert_allclose(
+            run(mod, params, **{"in.put 1": x}), by_onnxruntime(proto, x), rtol=1e-5
+        )
+    mod, params = relay.frontend.from_onnx(proto, freeze_params=False)
+    assert list(params) == ["w.1"]
+    np.testing.assert_array_equal(params["w.1"].numpy(), array(3, 4, seed=1))
+    with pytest.raises(ModelError, match="cannot be read"):
+        relay.frontend.from_onnx(tmp_path / "none.onnx")
+
+
+def test_shapes_dtypes_and_opsets() -> None:
+    rows = model([node("Relu", ["x"], ["y"])], {"x": ("n", 3)}, ["y"])
+    mod, _ = relay.frontend.from_onnx(rows, {"x": (relay.Any(), 3)})
+    assert relay.is_dynamic(mod["main"].params[0].ty)
+    mod, _ = relay.frontend.from_onnx(rows, {"x": (5, 3)}, dtype={"x": "float32"})
+    assert mod["main"].params[0].ty == relay.TensorType((5, 3))
+    relay.frontend.from_onnx(rows, {"x": (-1, 3)}, opset=13)
+    assert rows.opset_import[0].version == 17
+    for given, error, what in (
+        ({"shape": {"y": (2, 3)}}, ShapeError, "no input named 'y'"),
+        ({"shape": None}, ShapeError, "open dimensions"),
+        ({"dtype": {"x": "int8"}, "shape": {"x": (2, 3)}}, RelayError, "of dtype float32"),
+        ({"convert_config": {"use_nt_batch_matmul": False}}, RelayError, "carry convert_config"),
+    ):
+        with pytest.raises(error, match=what):
+            relay.frontend.from_onnx(rows, **given)  # type: ignore[arg-type]
+
+
+# TensorFlow Lite
+
+
+def test_tflite() -> None:
+    tflite = pytest.importorskip("tflite", reason="tflite is not installed")
+    content = convolutional()
+    x = array(1, 8, 8, 2)
+    mod, params = relay.frontend.from_tflite(content)
+    first, *rest = (param.name for param in mod["main"].params)
+    assert rest == list(params) == [f"_param_{number + 1}" for number in range(len(params))]
+    assert rest
+    made = run(mod, params, **{first: x})
+    import tvmlab
+
+    np.testing.assert_allclose(made, tvmlab.compile(tvmlab.load(content))(x), rtol=1e-5, atol=1e-6)
+    parsed = tflite.Model.GetRootAsModel(content, 0)
+    again, _ = relay.frontend.from_tflite(parsed, {first: (1, 8, 8, 2)}, {first: "float32"})
+    tvm.ir.assert_structural_equal(again, mod)
+    with pytest.raises(ShapeError, match="has the shape"):
+        relay.frontend.from_tflite(content, {first: (1, 2, 8, 8)})
+    with pytest.raises(ShapeError, match="has the dtype"):
+        relay.frontend.from_tflite(content, dtype_dict={first: "int8"})
+    with pytest.raises(RelayError, match="carry op_converter"):
+        relay.frontend.from_tflite(content, op_converter=object)
+
+
+# PyTorch
+
+
+@pytest.mark.parametrize(
+    "kind", [*(pytest.param(kind, marks=long) for kind in ("traced", "exported")), "module"]
+)
+def test_pytorch(kind: str) -> None:
+    network = models.torch_digits_resnet().eval()
+    x = models.digits().x_test[:1]
+    sample = torch.from_numpy(x)
+    given = {
+        "traced": lambda: torch.jit.trace(network, sample).eval(),
+        "exported": lambda: torch.export.export(network, (sample,)),
+        "module": lambda: network,
+    }[kind]()
+    mod, params = relay.frontend.from_pytorch(given, [("input0", x.shape)])
+    first, *rest = (param.name for param in mod["main"].params)
+    assert first == "input0"
+    assert rest == list(params)
+    assert set(rest) <= set(network.state_dict())
+    name = rest[0]
+    np.testing.assert_array_equal(params[name].numpy(), network.state_dict()[name].numpy())
+    np.testing.assert_allclose(
+        run(mod, params, input0=x), by_torch(network, x), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_a_trace_has_the_sizes_that_are_given(capfd: pytest.CaptureFixture[str]) -> None:
+    network = torch.nn.Sequential(torch.nn.Conv2d(1, 3, 3, padding=1), torch.nn.ReLU()).eval()
+    traced = torch.jit.trace(network, torch.zeros(1, 1, 8, 8))
+    capfd.readouterr()
+    mod, params = relay.frontend.from_pytorch(traced, [("input0", (1, 1, 8, 8))])
+    assert capfd.readouterr().err == ""
+    assert mod["main"].params[0].ty == relay.TensorType((1, 1, 8, 8))
+    assert mod["main"].ret_ty == relay.TensorType((1, 3, 8, 8))
+    assert set(params) == {"0.weight", "0.bias"}
+    assert "nn.conv2d" in mod.astext()
+
+
+def test_pytorch_arguments() -> None:
+    class Add(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any, y: Any) -> Any:
+            return x + y
+
+    mod, params = relay.frontend.from_pytorch(
+        Add(), [("a", ((2,), "int32")), ("b", [2])], default_dtype="int32"
+    )
+    assert params == {}
+    assert [str(param.ty.dtype) for param in mod["main"].params] == ["int32", "int32"]
+    for given, error, what in (
+        ([("a", (2,))], ModelError, "cannot be exported"),
+        (["a"], RelayError, "given as"),
+    ):
+        with pytest.raises(error, match=what):
+            relay.frontend.from_pytorch(Add(), given)
+    exported = torch.export.export(Add(), (torch.zeros(2), torch.zeros(2)))
+    with pytest.raises(RelayError, match="2 inputs, 1 were named"):
+        relay.frontend.from_pytorch(exported, [("a", (2,))])
+    with pytest.raises(RelayError, match="carry custom_convert_map"):
+        relay.frontend.from_pytorch(exported, [], {"aten::add": None})

@@ -1,0 +1,109 @@
+"""The customer's two passes, written as for Relay: PyTorch's quantized convolution into TFLite's.
+
+The modules and facts were made by the real Relay.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.ir.pattern_graphs import equal, quantized_convolution
+from tvm import relax
+
+from tvmlab import relay
+from tvmlab.ir.patterns import DFPatternCallback, FunctionPattern, is_constant, is_op, rewrite
+
+pytest.importorskip("lark", reason="reading Relay text needs lark")
+REWRITE = Path(__file__).parents[1] / "data" / "relay" / "rewrite"
+FACTS = json.loads((REWRITE / "facts.json").read_text())
+
+
+def read(name):
+    return relay.fromtext((REWRITE / f"{name}.relay").read_text())
+
+
+class QnnQuantizeConstFold(DFPatternCallback):
+    """A `qnn.quantize` of constants is a constant."""
+
+    def __init__(self, require_type=False):
+        super().__init__(require_type)
+        self.data, self.scale, self.zero_point = is_constant(), is_constant(), is_constant()
+        self.pattern = is_op("qnn.quantize")(self.data, self.scale, self.zero_point)
+
+    def callback(self, pre, post, node_map):
+        data, scale, zero = (
+            node_map[part][0].value.numpy() for part in (self.data, self.scale, self.zero_point)
+        )
+        dtype = post.attrs["out_dtype"]
+        if dtype not in ("int8", "int32"):
+            return post
+        limits = np.iinfo(dtype)
+        whole = np.round(data / scale) + zero
+        return relay.const(np.clip(whole, limits.min, limits.max).astype(dtype))
+
+
+class RemoveClipAfterRequantize(DFPatternCallback):
+    """A requantize to int32, clipped to a byte and cast, is a requantize to that byte."""
+
+    def __init__(self):
+        super().__init__(require_type=True)
+        self.inner = is_op("qnn.requantize")(None)
+        clipped = is_op("clip")(self.inner).has_attr({"a_min": 0.0, "a_max": 255.0})
+        self.pattern = is_op("cast")(clipped).has_attr({"dtype": "uint8"})
+
+    def callback(self, pre, post, node_map):
+        inner = node_map[self.inner][0]
+        axis = int(inner.attrs["axis"])
+        return relay.qnn.op.requantize(*inner.args, axis=axis, out_dtype="uint8")
+
+
+def both(function):
+    for callback in (QnnQuantizeConstFold(True), RemoveClipAfterRequantize()):
+        function = rewrite(callback, function)
+    return function
+
+
+@pytest.mark.parametrize("frontend", ["torch", "tflite"])
+def test_the_passes_make_what_they_made_in_relay(frontend):
+    before, after = read(f"{frontend}_before"), read(f"{frontend}_after")
+    result = both(before["main"])
+    if frontend == "tflite":
+        assert result.same_as(before["main"])
+    assert equal(result, after["main"])
+    relay.IRModule.from_expr(result)
+
+
+def test_both_forms_become_one():
+    assert FACTS["structurally_equal_after"]
+    forms = [both(read(f"{frontend}_before")["main"]) for frontend in ("torch", "tflite")]
+    assert equal(*forms)
+
+
+@pytest.mark.parametrize("frontend", ["torch", "tflite"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_the_backends_pattern_matches_where_it_did_in_relay(frontend, when):
+    main = read(f"{frontend}_{when}")["main"]
+    expected = FACTS[f"{frontend}_matches_{when}"]
+    assert quantized_convolution().match(main.body) == expected
+    assert FunctionPattern(None, quantized_convolution()).match(main) == expected
+
+
+@pytest.mark.parametrize("name", ["torch_after", "tflite_before"])
+def test_what_is_cut_out_has_relays_name_parameters_and_constants(name):
+    main = read(name)["main"]
+    result = quantized_convolution().partition(main, {"Composite": "tvmlab_npu.qnn_conv2d"})
+    printed = relay.astext(relay.IRModule.from_expr(result), show_meta_data=False)
+    wanted = (REWRITE / f"{name}_partitioned.relay").read_text()
+    composite = next(line.strip() for line in wanted.splitlines() if "fn (" in line)
+    signature = composite[composite.index("fn (") :]
+    assert signature in printed
+    (call,) = [
+        binding.value
+        for block in result.body.blocks
+        for binding in block.bindings
+        if isinstance(binding.value, relax.Call) and isinstance(binding.value.op, relax.Var)
+    ]
+    assert float(call.args[1].value.numpy()) == 114.0

@@ -1,0 +1,333 @@
+"""The C++ program: the same bits as Python; what is no input is refused in words."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import tarfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.runtime.deployed import outputs, refused, run
+from tests.oracles.models import array, dense, model, node, value, weight
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from onnx import helper
+
+import tvmlab
+from tvmlab import deploy, models
+from tvmlab.errors import ToolchainError
+from tvmlab.target import physical_cores
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> tuple[tvmlab.Executable, Path]:
+    executable = tvmlab.compile(tvmlab.load(models.digits_resnet()))
+    return executable, executable.save(tmp_path_factory.mktemp("deploy") / "digits.tar")
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[tvmlab.Executable, Path]:
+    executable = tvmlab.compile(tvmlab.load(dense("N"), shapes={"x": ("n", 4)}))
+    return executable, executable.save(tmp_path_factory.mktemp("deploy") / "small.tar")
+
+
+@pytest.fixture
+def x(tmp_path: Path) -> Path:
+    np.save(tmp_path / "x.npy", array(2, 4))
+    return tmp_path / "x.npy"
+
+
+def test_the_digits_have_the_same_bits(digits: Any, tmp_path: Path) -> None:
+    executable, package = digits
+    for digit in models.digits().x_test[:5]:
+        image = digit[None]
+        (found,) = outputs(tmp_path, package, image)
+        wanted = executable(image)
+        assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
+        assert found.tobytes() == wanted.tobytes()
+
+
+def test_the_smallest_has_the_same_bits(digits: Any, tmp_path: Path) -> None:
+    executable, package = digits
+    image = array(1, 1, 8, 8)
+    np.save(tmp_path / "x.npy", image)
+    with tarfile.open(package) as archive:
+        for name in ("lib.so", "program.vm"):
+            archive.extract(name, tmp_path)
+    program = deploy.program("smallest")
+    line = f"cd {tmp_path} && {program} x.npy"
+    printed = tvmlab.toolchain.run(line).output.splitlines()
+    # TVM writes a line of its own about constants.
+    numbers = [float.fromhex(text) for text in printed if re.fullmatch(r"-?0x[0-9a-fp.+-]+", text)]
+    assert np.float32(numbers).tobytes() == executable(image).tobytes()
+
+
+def test_the_smallest_refuses_in_a_line(digits: Any, tmp_path: Path) -> None:
+    program = deploy.program("smallest")
+    np.save(tmp_path / "short.npy", array(3))
+    for missing, words in (("lib.so", ["short.npy"]), ("picture", []), ("picture", ["short.npy"])):
+        done = subprocess.run([program, *words], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 1
+        assert done.stdout == ""
+        said = done.stderr.splitlines()[-1]
+        assert missing in said
+        # TVM writes a line of its own about constants.
+        assert len(done.stderr.splitlines()) <= 2
+        with tarfile.open(digits[1]) as archive:
+            for name in ("lib.so", "program.vm"):
+                archive.extract(name, tmp_path)
+
+
+def test_the_smallest_is_small() -> None:
+    assert len((deploy.NATIVE / "smallest.cc").read_text().splitlines()) == 40
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    data=st.data(),
+    rows=st.integers(0, 9),
+)
+def test_any_rows_of_any_numbers(data: Any, rows: int, small: Any, tmp_path_factory: Any) -> None:
+    """Infinities and what is no number go through the same kernels."""
+    executable, package = small
+    rows_of_numbers = data.draw(arrays.arrays("float32", (rows, 4), elements=st.floats(width=32)))
+    (found,) = outputs(tmp_path_factory.mktemp("rows"), package, rows_of_numbers)
+    assert found.tobytes() == executable(rows_of_numbers).tobytes()
+
+
+def test_a_seeded_network_of_several_inputs_and_outputs(tmp_path: Path) -> None:
+    nodes = [
+        node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        node("Relu", ["c"], ["r"]),
+        node("Add", ["r", "y"], ["sum"]),
+        node("GlobalAveragePool", ["r"], ["mean"]),
+    ]
+    shapes = {"x": (1, 3, 9, 9), "y": (1, 5, 9, 9)}
+    proto = model(nodes, shapes, ["sum", "mean"], [weight("w", array(5, 3, 3, 3))])
+    executable = tvmlab.compile(tvmlab.load(proto))
+    package = executable.save(tmp_path / "several.tar")
+    values = [array(*shape, seed=seed) for seed, shape in enumerate(shapes.values())]
+    for found, wanted in zip(outputs(tmp_path, package, *values), executable(*values), strict=True):
+        assert found.shape == wanted.shape
+        assert found.tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int32", "int64", "float16", "float64", "bool"])
+def test_every_dtype(dtype: str, tmp_path: Path) -> None:
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    ends = [value(name, kind, shape) for name, shape in (("x", (3, 2)), ("y", (2, 3)))]
+    proto = model([node("Transpose", ["x"], ["y"])], ends[:1], ends[1:])
+    executable = tvmlab.compile(tvmlab.load(proto))
+    x = (array(3, 2) * 50).astype(dtype)
+    (found,) = outputs(tmp_path, executable.save(tmp_path / "t.tar"), x)
+    assert (found == x.T).all()
+    assert found.dtype == x.dtype
+
+
+def test_the_largest_are_printed(digits: Any, tmp_path: Path) -> None:
+    executable, package = digits
+    image = array(1, 1, 8, 8)
+    np.save(tmp_path / "x.npy", image)
+    labels = tmp_path / "labels.txt"
+    labels.write_text("\n".join(f"the digit {digit}" for digit in range(10)))
+    done = run(package, tmp_path / "x.npy", "--top", 3, "--labels", labels, "--repeats", 2)
+    lines = done.stdout.splitlines()
+    order = np.argsort(-executable(image)[0], kind="stable")[:3]
+    assert [line.split(None, 2)[0] for line in lines[:3]] == [str(place) for place in order]
+    assert [line.split(None, 2)[2] for line in lines[:3]] == [f"the digit {p}" for p in order]
+    assert re.fullmatch(r"\d+\.\d{3} ms a call, the median of 2", lines[3])
+    assert len(lines) == 4
+
+
+def test_the_largest_of_each_row(tmp_path: Path) -> None:
+    """A batch has classes for each of its pictures, and the labels are those of classes."""
+    proto = model([node("Relu", ["x"], ["y"])], {"x": (2, 2, 3)}, ["y"])
+    package = tvmlab.compile(tvmlab.load(proto)).save(tmp_path / "relu.tar")
+    x = np.arange(12, dtype="float32").reshape(2, 2, 3)
+    np.save(tmp_path / "x.npy", x)
+    (tmp_path / "labels.txt").write_text("zero\none\ntwo")
+    options = ("--top", 2, "--labels", tmp_path / "labels.txt", "--repeats", 0)
+    lines = run(package, tmp_path / "x.npy", *options).stdout.splitlines()
+    assert [line.split() for line in lines] == [
+        [str(row), str(place), f"{x.reshape(4, 3)[row, place]:g}", ("zero", "one", "two")[place]]
+        for row in range(4)
+        for place in (2, 1)
+    ]
+
+
+DTYPES = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, "float16", "float32", "float64"])
+def test_the_largest_of_every_dtype(dtype: str, tmp_path: Path) -> None:
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    ends = [value(name, kind, shape) for name, shape in (("x", (8, 1)), ("y", (1, 8)))]
+    proto = model([node("Transpose", ["x"], ["y"])], ends[:1], ends[1:])
+    package = tvmlab.compile(tvmlab.load(proto)).save(tmp_path / "t.tar")
+    odd = [0, 1, 3, 100] if dtype[0] in "iub" else [6e-8, -1.5, np.inf, 3.25, np.nan, -0.0, 65504]
+    x = np.resize(np.array(odd).astype(dtype), (8, 1))
+    np.save(tmp_path / "x.npy", x)
+    done = run(package, tmp_path / "x.npy", "--top", 8, "--repeats", 0)
+    numbers = x[:, 0].astype("float64")
+    order = np.argsort(-numbers, kind="stable")
+    assert [int(line.split()[0]) for line in done.stdout.splitlines()] == list(order)
+    found = [float(line.split()[1]) for line in done.stdout.splitlines()]
+    np.testing.assert_allclose(found, numbers[order], rtol=1e-5)
+
+
+@pytest.mark.skipif(physical_cores() < 2, reason="this machine has one processor")
+def test_a_target_without_a_number_of_cores_has_all(tmp_path: Path) -> None:
+    """TVM's own choice is half of the processors. The program is ended when it has its threads."""
+    proto = model([node("Exp", ["x"], ["y"])], {"x": (1 << 20,)}, ["y"])
+    target = f"llvm -mcpu={tvmlab.host_target().attrs['mcpu']}"
+    package = tvmlab.compile(tvmlab.load(proto), target).save(tmp_path / "exp.tar")
+    np.save(tmp_path / "x.npy", array(1 << 20))
+    given = {"TVM_NUM_THREADS", "OMP_NUM_THREADS"}
+    free = {name: text for name, text in os.environ.items() if name not in given}
+    line = [deploy.program(), package, tmp_path / "x.npy", "--repeats", "999999"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, env=free) as running:
+        threads, end = 0, time.monotonic() + 60
+        while threads < physical_cores() and time.monotonic() < end and running.poll() is None:
+            threads = len(list(Path(f"/proc/{running.pid}/task").iterdir()))
+            time.sleep(0.05)
+        running.kill()
+    assert threads == physical_cores()
+
+
+def test_a_command_line_that_is_not_understood() -> None:
+    for words, wrong in (
+        ([], "no package is named"),
+        (["--top"], "--top is the last word"),
+        (["x.tar", "--top", "five"], "--top takes a number from 0 to 999999, not 'five'"),
+        (["x.tar", "--top", "-1"], "--top takes a number from 0 to 999999, not '-1'"),
+        (["x.tar", "--unknown", "1"], "there is no option --unknown"),
+    ):
+        done = run(*words)
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"{wrong}\ndeploy PACKAGE")
+    done = run("--help")
+    assert done.returncode == 0
+    assert done.stdout.startswith("deploy PACKAGE")
+
+
+def test_inputs_that_do_not_fit(small: Any, x: Path, tmp_path: Path) -> None:
+    package = small[1]
+    np.save(tmp_path / "double.npy", array(2, 4).astype("float64"))
+    np.save(tmp_path / "long.npy", array(2, 5))
+    np.save(tmp_path / "flat.npy", array(8))
+    assert "0 inputs were given, 1 are taken" in refused(package)
+    assert "2 inputs were given" in refused(package, x, x)
+    for name, what in (
+        ("double.npy", "is of dtype float64"),
+        ("long.npy", "has the shape [2, 5]"),
+        ("flat.npy", "has the shape [8]"),
+    ):
+        assert refused(package, tmp_path / name) == (
+            f"input x {what}\n  where: {tmp_path / name}\n"
+            "  to do: let the inputs be x: float32[n, 4]\n"
+        )
+
+
+def test_a_size_with_a_name_is_the_same_everywhere(tmp_path: Path) -> None:
+    proto = model([node("Add", ["x", "y"], ["z"])], {"x": ("N", 2), "y": ("N", 2)}, ["z"])
+    executable = tvmlab.compile(tvmlab.load(proto, shapes={"x": ("n", 2), "y": ("n", 2)}))
+    package = executable.save(tmp_path / "named.tar")
+    np.save(tmp_path / "x.npy", array(3, 2))
+    np.save(tmp_path / "y.npy", array(4, 2))
+    said = refused(package, tmp_path / "x.npy", tmp_path / "y.npy")
+    assert f"input y has the shape [4, 2]\n  where: {tmp_path / 'y.npy'}\n" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "odd"),
+    [
+        ("Fortran", np.asfortranarray(array(2, 4))),
+        ("big-endian", array(2, 4).astype(">f4")),
+        ("complex", array(2, 4).astype("complex64")),
+        ("texts", np.array(["a", "b"])),
+        ("records", np.zeros(3, [("a", "int8")])),
+    ],
+)
+def test_arrays_that_are_not_read(name: str, odd: Any, small: Any, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", odd)
+    assert "write it with numpy.save" in refused(small[1], tmp_path / "x.npy")
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_damaged_array_is_refused_or_read(data: Any, small: Any, tmp_path_factory: Any) -> None:
+    path = tmp_path_factory.mktemp("npy") / "x.npy"
+    np.save(path, array(2, 4))
+    content = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path.write_bytes(content[: data.draw(st.integers(0, len(content)))])
+    if run(small[1], path, "--repeats", 0).returncode:
+        refused(small[1], path)
+
+
+def test_files_that_are_missing(small: Any, x: Path, tmp_path: Path) -> None:
+    package = small[1]
+    assert "No such file" in refused(tmp_path / "missing.tar", x)
+    assert "the package cannot be read" in refused(tmp_path, x)
+    assert "No such file" in refused(package, tmp_path / "missing.npy")
+    assert "there are no labels" in refused(package, x, "--labels", tmp_path / "missing.txt")
+    done = run(package, x, "--output", tmp_path / "missing", "--repeats", 0)
+    assert done.returncode == 1
+    assert "the output cannot be written" in done.stderr
+    assert "a library cannot be loaded" in refused(package, x, "--library", tmp_path / "no.so")
+
+
+def test_a_temporary_folder_that_is_missing(
+    small: Any, x: Path, own_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing goes to the folder that the program is called in, either."""
+    before = [*own_folder.iterdir()]
+    monkeypatch.setenv("TMPDIR", str(own_folder / "missing"))
+    assert refused(small[1], x) == (
+        "no folder can be made for the library: No such file or directory\n"
+        f"  where: {own_folder / 'missing'}\n  to do: let TMPDIR name another\n"
+    )
+    assert [*own_folder.iterdir()] == before
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full: not on this machine")
+def test_an_answer_that_is_lost_is_told(small: Any, x: Path) -> None:
+    line = shlex.join(map(str, [deploy.program(), small[1], x, "--repeats", "0"]))
+    for to in (">/dev/full", ">&-"):
+        done = subprocess.run(["sh", "-c", f"{line} {to}"], capture_output=True, text=True)
+        assert done.returncode == 1
+        assert "the answer cannot be printed" in done.stderr
+
+
+def test_the_program_is_built_once(tmp_path: Path) -> None:
+    first = deploy.program("smallest", folder=tmp_path)
+    stamp = first.stat().st_mtime_ns
+    assert deploy.program("smallest", folder=tmp_path) == first
+    assert first.stat().st_mtime_ns == stamp
+
+
+def test_a_cross_compiler_that_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(ToolchainError, match="no-such-g\\+\\+ is not installed"):
+        deploy.program(cross_compiler="no-such-g++", folder=tmp_path)
+
+
+def test_a_runtime_that_was_not_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.prefix", str(tmp_path))
+    with pytest.raises(ToolchainError, match="is not here") as caught:
+        deploy.packages("aarch64", folder=tmp_path)
+    assert "make cross" in str(caught.value)
+    with pytest.raises(ToolchainError, match="for the processor 'vax'"):
+        deploy.packages("vax", folder=tmp_path)
+    (wheel, *_) = deploy.WHEELS["aarch64"]
+    (tmp_path / "share" / "tvmlab").mkdir(parents=True)
+    (tmp_path / "share" / "tvmlab" / wheel).write_bytes(b"another")
+    with pytest.raises(ToolchainError, match="not the file that it should be"):
+        deploy.packages("aarch64", folder=tmp_path)

@@ -1,0 +1,335 @@
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import tvm
+from tests.oracles.models import array, convolutional, dense, model, node, relu, said, value, weight
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto
+from tvm import relax
+
+import tvmlab
+from tvmlab.errors import CompileError, InputError
+from tvmlab.signature import Input, Signature
+
+
+@pytest.fixture(scope="module")
+def executable() -> tvmlab.Executable:
+    return tvmlab.compile(tvmlab.load(dense()))
+
+
+X = array(2, 4)
+
+
+# What a call takes.
+
+
+def test_inputs_by_place_and_by_name(executable: tvmlab.Executable) -> None:
+    assert np.array_equal(executable(X), executable(x=X))
+    np.testing.assert_allclose(executable(X), X @ array(4, 3), rtol=1e-5)
+    assert executable(X).dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        np.asfortranarray(X),
+        X[::-1].copy()[::-1],
+        np.repeat(X, 2, axis=1)[:, ::2],
+        np.frombuffer(b"\0" + X.tobytes(), "uint8")[1:].view("float32").reshape(2, 4),
+        np.broadcast_to(X, (2, 4)),
+        torch.from_numpy(X),
+        torch.from_numpy(np.ascontiguousarray(X.T)).T,
+        tvm.runtime.tensor(X),
+    ],
+    ids=["fortran", "reversed", "strided", "unaligned", "read-only", "torch", "torch.T", "tvm"],
+)
+def test_any_array_will_do(executable: tvmlab.Executable, given: Any) -> None:
+    assert np.array_equal(executable(given), executable(X))
+
+
+@pytest.mark.parametrize(
+    ("args", "named", "what"),
+    [
+        ((), {}, "input 'x' is missing"),
+        ((X, X), {}, "2 inputs were given, 1 are taken"),
+        ((X,), {"x": X}, "input 'x' was given twice"),
+        ((), {"z": X}, "there is no input named 'z'"),
+        ((X[:1],), {}, "input 'x' has shape (1, 4), not (2, 4)"),
+        ((X.T,), {}, "input 'x' has shape (4, 2), not (2, 4)"),
+        ((X[0],), {}, "input 'x' has shape (4,), not (2, 4)"),
+        ((X.astype("float64"),), {}, "input 'x' is of dtype float64, not float32"),
+        ((X.astype(">f4"),), {}, "input 'x' is of dtype >f4, not float32"),
+        ((X.tolist(),), {}, "input 'x' is of dtype float64, not float32"),
+        ((None,), {}, "input 'x' is of dtype object, not float32"),
+        (("abc",), {}, "not float32"),
+        (({"x": X},), {}, "input 'x' is of dtype object"),
+        (([[1.0], [1.0, 2.0]],), {}, "input 'x' cannot be read as an array"),
+        ((torch.from_numpy(X).requires_grad_(),), {}, "input 'x' cannot be read as an array"),
+        ((torch.from_numpy(X).bfloat16(),), {}, "input 'x' cannot be read as an array"),
+    ],
+)
+def test_inputs_that_do_not_fit(
+    executable: tvmlab.Executable, args: tuple[Any, ...], named: dict[str, Any], what: str
+) -> None:
+    for use in (executable, executable.time):
+        with pytest.raises(InputError) as caught:
+            use(*args, **named)
+        assert what in caught.value.what
+        assert caught.value.where == "main(x: float32[2, 4])"
+        said(caught.value)
+
+
+SIZES = st.integers(0, 4)
+
+
+@given(st.data(), st.lists(SIZES, max_size=4))
+def test_bind_accepts_the_declared_shape_and_no_other(data: Any, shape: list[int]) -> None:
+    signature = Signature((Input("x", tuple(shape), "int8"),))
+    (bound,) = signature.bind((np.zeros(shape, "int8"),), {})
+    assert bound.shape == tuple(shape)
+    assert bound.flags.c_contiguous
+    other = data.draw(st.lists(SIZES, max_size=4).filter(lambda o: o != shape))
+    with pytest.raises(InputError, match="input 'x' has shape"):
+        signature.bind((np.zeros(other, "int8"),), {})
+
+
+@given(st.lists(st.sampled_from("nm"), max_size=3), st.data())
+def test_bind_holds_equal_names_to_equal_sizes(names: list[str], data: Any) -> None:
+    signature = Signature((Input("x", tuple(names), "int8"), Input("y", ("n",), "int8")))
+    sizes = [data.draw(SIZES) for _ in names]
+    n = data.draw(SIZES)
+    found = {(name, size) for name, size in [*zip(names, sizes, strict=True), ("n", n)]}
+    consistent = len(found) == len({name for name, _ in found})
+    arrays = np.zeros(sizes, "int8"), np.zeros(n, "int8")
+    if consistent:
+        assert [a.shape for a in signature.bind(arrays, {})] == [tuple(sizes), (n,)]
+    else:
+        with pytest.raises(InputError):
+            signature.bind(arrays, {})
+
+
+def test_signature_is_written_like_a_declaration() -> None:
+    assert str(Input("x", (1, "n"), "float32")) == "x: float32[1, n]"
+    executable = tvmlab.compile(tvmlab.load(dense("N"), shapes={"x": ("n", 4)}))
+    assert repr(executable) == "Executable(main(x: float32[n, 4]) for llvm)"
+
+
+def test_a_parameter_that_is_no_tensor_is_refused_when_compiling() -> None:
+    x = relax.Var("pair", relax.TupleType([relax.TensorType((2,), "float32")]))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(relax.TupleGetItem(x, 0)))
+    with pytest.raises(CompileError, match="parameter 'pair' is not a tensor") as caught:
+        tvmlab.compile(builder.get())
+    said(caught.value)
+
+
+@pytest.mark.parametrize("rank", [-1, 2])
+def test_a_parameter_of_unknown_shape_is_refused_when_compiling(rank: int) -> None:
+    x = relax.Var("x", relax.TensorType(dtype="float32", ndim=rank))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(relax.op.nn.relu(x)))
+    with pytest.raises(CompileError, match="its shape is not known") as caught:
+        tvmlab.compile(builder.get())
+    assert "tvmlab.load(model, shapes={'x': " in said(caught.value)
+
+
+# Dtypes, ranks, sizes.
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        (TensorProto.FLOAT16, "float16"),
+        (TensorProto.DOUBLE, "float64"),
+        (TensorProto.INT8, "int8"),
+        (TensorProto.INT32, "int32"),
+        (TensorProto.INT64, "int64"),
+        (TensorProto.BFLOAT16, "bfloat16"),
+    ],
+)
+def test_dtypes_go_in_and_come_out(kind: int, dtype: str) -> None:
+    pytest.importorskip("ml_dtypes", reason="ml_dtypes: NumPy knows no bfloat16 without it")
+    proto = model([node("Neg", ["x"], ["y"])], [value("x", kind, [3])], [value("y", kind, [3])])
+    result = tvmlab.compile(tvmlab.load(proto))(np.array([1, -2, 3]).astype(dtype))
+    assert str(result.dtype) == dtype
+    assert result.astype("float64").tolist() == [-1, 2, -3]
+
+
+def test_booleans() -> None:
+    kind = TensorProto.BOOL
+    proto = model([node("Not", ["x"], ["y"])], [value("x", kind, [2])], [value("y", kind, [2])])
+    assert tvmlab.compile(tvmlab.load(proto))(np.array([True, False])).tolist() == [False, True]
+
+
+def test_zero_dimensions() -> None:
+    result = tvmlab.compile(tvmlab.load(relu(shape=())))(np.float32(-2))
+    assert result.shape == ()
+    assert result == 0
+
+
+def test_no_elements() -> None:
+    executable = tvmlab.compile(tvmlab.load(relu(shape=("N", 3)), shapes={"x": ("n", 3)}))
+    assert executable(array(0, 3)).shape == (0, 3)
+    assert executable(array(5, 3)).shape == (5, 3)
+
+
+def test_no_inputs() -> None:
+    proto = model([node("Neg", ["w"], ["y"])], {}, ["y"], [weight("w", array(3))])
+    assert np.array_equal(tvmlab.compile(tvmlab.load(proto))(), -array(3))
+
+
+@pytest.mark.parametrize("name", ["self", "args", "named", "inputs", "ö.ü/✓ x:0", "0"])
+def test_inputs_of_any_name(name: str) -> None:
+    executable = tvmlab.compile(tvmlab.load(relu(name)))
+    x = array(2, 3)
+    known = executable.signature.inputs[0].name
+    for result in (executable(x), executable(**{known: x})):
+        assert np.array_equal(result, np.maximum(x, 0))
+    assert len(executable.time(x, repeats=2, number=1).samples) == 2
+
+
+def test_results_may_be_nested_and_hold_an_input_or_a_shape() -> None:
+    x = relax.Var("x", relax.TensorType((2, 3), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        shape, out = builder.emit(relax.op.shape_of(x)), builder.emit(relax.op.nn.relu(x))
+        builder.emit_func_output(relax.Tuple([x, relax.Tuple([out, relax.Tuple([])]), shape]))
+    given = array(2, 3)
+    same, (relued, nothing), sizes = tvmlab.compile(builder.get())(given)
+    assert np.array_equal(same, given)
+    assert np.array_equal(relued, np.maximum(given, 0))
+    assert nothing == ()
+    assert sizes == (2, 3)
+
+
+# Results belong to the caller.
+
+
+def test_results_are_not_shared() -> None:
+    proto = model(
+        [node("Identity", ["x"], ["y"]), node("Identity", ["w"], ["z"])],
+        {"x": (2,)},
+        ["y", "z"],
+        [weight("w", array(3))],
+    )
+    executable, x = tvmlab.compile(tvmlab.load(proto)), array(2)
+    before = x.copy()
+    for _ in range(2):
+        y, z = executable(x)
+        assert np.array_equal(y, before)
+        assert np.array_equal(z, array(3))
+        y[:], z[:] = 7, 7
+    assert np.array_equal(x, before)
+
+
+def test_an_earlier_result_outlives_a_later_call(executable: tvmlab.Executable) -> None:
+    first = executable(X)
+    kept = first.copy()
+    executable(-X)
+    assert np.array_equal(first, kept)
+
+
+@pytest.mark.parametrize("how", ["compiled", "loaded"])
+def test_arrays_in_and_out_are_the_callers(how: str, tmp_path: Path) -> None:
+    w = relax.const(array(3))
+    x = relax.Var("x", relax.TensorType((6,), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        out = builder.emit(relax.op.nn.relu(x))
+        view = builder.emit(relax.op.reshape(out, (2, 3)))
+        # An input, a constant, views of both, and one result more than once.
+        same, half = (builder.emit(relax.op.reshape(v, (1, -1))) for v in (x, w))
+        builder.emit_func_output(relax.Tuple([x, same, w, half, out, out, view]))
+    executable = tvmlab.compile(builder.get())
+    if how == "loaded":
+        executable = tvmlab.load_executable(executable.save(tmp_path / "views.tar"))
+    kept = []
+    for seed in range(3):
+        given = array(6, seed=seed)
+        results = executable(given)
+        before = given.copy()
+        right = [
+            *(before, before[None], array(3), array(3)[None]),
+            *(np.maximum(before, 0), np.maximum(before, 0), np.maximum(before, 0).reshape(2, 3)),
+        ]
+        given[:] = 99  # no result changes with it
+        for result, expected in zip(results, right, strict=True):
+            assert np.array_equal(result, expected)
+            result[...] = seed  # nor with another result
+        assert (given == 99).all()
+        assert all(r.flags.owndata and r.flags.writeable for r in results)
+        kept.append(results)
+    for seed, results in enumerate(kept):  # nor with a later call
+        assert all((result == seed).all() for result in results)
+
+
+@pytest.mark.parametrize("offset", [0, 4, 16, 32, 60, 64])
+@pytest.mark.parametrize("size", [1, 16, 1000])
+def test_data_may_begin_anywhere(offset: int, size: int) -> None:
+    """Compiled code reads whole vectors from where it believes a multiple of 64 bytes."""
+    executable = tvmlab.compile(tvmlab.load(relu(shape=(size,))))
+    whole = np.zeros(4 * size + 192, "uint8")
+    begin = -whole.ctypes.data % 64 + offset
+    given = whole[begin : begin + 4 * size].view("float32")
+    given[:] = array(size) - 0.5
+    assert given.ctypes.data % 64 == offset % 64
+    right = np.maximum(given, 0)
+    assert np.array_equal(executable(given), right)
+    given.flags.writeable = False
+    assert np.array_equal(executable(given), right)
+    assert np.array_equal(executable(given[::-1]), right[::-1])
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["one size", "sizes"])
+def test_inputs_do_not_meet_those_of_another_call(kept: bool) -> None:
+    shapes = {"x": ("n", 3)} if kept else None
+    executable = tvmlab.compile(tvmlab.load(relu(shape=("N", 3)), shapes=shapes or {"x": (4, 3)}))
+    for rows in (4, 2, 0, 7, 4) if kept else (4, 4):
+        given = array(rows, 3, seed=rows) - 0.5
+        for form in (given, np.asfortranarray(given), given.copy()):
+            assert np.array_equal(executable(form), np.maximum(given, 0))
+
+
+@pytest.mark.parametrize("how", ["compiled", "loaded"])
+def test_threads_share_an_executable(how: str, tmp_path: Path) -> None:
+    executable = tvmlab.compile(tvmlab.load(convolutional()))
+    if how == "loaded":
+        executable = tvmlab.load_executable(executable.save(tmp_path / "shared.tar"))
+    inputs = [array(1, 3, 8, 8, seed=i) for i in range(6)]
+    wrong: list[object] = []
+    start = threading.Barrier(len(inputs))
+
+    def work(x: np.ndarray) -> None:
+        start.wait()
+        try:
+            results = [executable(x) for _ in range(50)]
+            wrong.extend(r for r in results if not np.array_equal(r, expected[x.tobytes()]))
+        except Exception as error:
+            wrong.append(error)
+
+    other = tvmlab.compile(tvmlab.load(convolutional()))
+    expected = {x.tobytes(): other(x) for x in inputs}
+    # The first call of `executable`, which starts its virtual machine, is one of these.
+    workers = [threading.Thread(target=work, args=(x,)) for x in inputs]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert wrong == []
+
+
+def test_time(executable: tvmlab.Executable) -> None:
+    taken = executable.time(x=X, repeats=3, number=2)
+    assert len(taken.samples) == 3
+    assert min(taken.samples) > 0
+    with pytest.raises(tvmlab.errors.TvmlabError, match="repeats is 0"):
+        executable.time(X, repeats=0)

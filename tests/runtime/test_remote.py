@@ -1,0 +1,244 @@
+"""Packages on RPC servers: the same bits, the server's own clock, and no wait for ever."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.runtime import servers as farms
+import pytest
+from tests.oracles.models import array, dense, model, node, said
+from tests.runtime.servers import KEY, Running
+from tvm.script import ir as I
+from tvm.script import relax as R
+
+import tvmlab
+from tvmlab import remote, rpc
+from tvmlab.errors import (
+    InputError,
+    PackageError,
+    RemoteError,
+    TargetError,
+    TuningError,
+)
+from tvmlab.remote import RemoteExecutable
+
+X = array(2, 4)
+# What any server of the tests can run: they have one thread.
+TARGET = {"kind": "llvm", "num-cores": 1}
+
+
+@pytest.fixture(scope="module")
+def farm() -> Iterator[str]:
+    with farms.farm(1) as (address, _):
+        yield address
+
+
+@pytest.fixture(scope="module")
+def executable() -> tvmlab.Executable:
+    return tvmlab.compile(tvmlab.load(dense("N"), shapes={"x": ("n", 4)}), TARGET)
+
+
+@pytest.fixture(scope="module")
+def saved(executable: tvmlab.Executable, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return executable.save(tmp_path_factory.mktemp("remote") / "dense.tar")
+
+
+def test_the_same_bits(farm: str, executable: tvmlab.Executable, saved: Path) -> None:
+    """Twice: the server that was closed is free again."""
+    for _ in range(2):
+        with RemoteExecutable(saved, tracker=farm, key=KEY) as there:
+            assert there.signature == executable.signature
+            assert there.cpu
+            for rows in (2, 5):
+                x = array(rows, 4)
+                assert there(x).tobytes() == executable(x).tobytes()
+                assert there(x=x[::-1]).tobytes() == executable(x[::-1]).tobytes()
+            assert len(there.time(X, repeats=3).samples) == 3
+            assert min(there.time(X, repeats=2, number=5).samples) > 0
+
+
+def test_a_tuple_and_several_inputs(farm: str, tmp_path: Path) -> None:
+    nodes = [node("Add", ["x", "y"], ["a"]), node("Mul", ["x", "y"], ["b"])]
+    proto = model(nodes, {"x": (3,), "y": (3,)}, ["a", "b"])
+    path = tvmlab.compile(tvmlab.load(proto), TARGET).save(tmp_path / "two.tar")
+    x, y = array(3), array(3, seed=1)
+    with RemoteExecutable(path, tracker=farm, key=KEY) as there:
+        a, b = there(y=y, x=x)
+    assert (a == x + y).all()
+    assert (b == x * y).all()
+
+
+def test_a_server_without_a_tracker(executable: tvmlab.Executable, saved: Path) -> None:
+    running = farms.server(None)
+    try:
+        address = running.until("serving").rpartition(" ")[2]
+        with RemoteExecutable(saved, server=address, key=KEY) as there:
+            assert there(X).tobytes() == executable(X).tobytes()
+        with pytest.raises(RemoteError, match="lost"):
+            RemoteExecutable(saved, server=address, key="another")
+    finally:
+        running.end()
+
+
+def test_threads_share_one(farm: str, executable: tvmlab.Executable, saved: Path) -> None:
+    results: dict[int, bytes] = {}
+    with RemoteExecutable(saved, tracker=farm, key=KEY) as there:
+
+        def work(rows: int) -> None:
+            results[rows] = there(array(rows, 4)).tobytes()
+
+        workers = [threading.Thread(target=work, args=(rows,)) for rows in range(1, 6)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    assert results == {rows: executable(array(rows, 4)).tobytes() for rows in range(1, 6)}
+
+
+def test_inputs_that_do_not_fit_cost_no_server(farm: str, saved: Path) -> None:
+    with RemoteExecutable(saved, tracker=farm, key=KEY) as there:
+        with pytest.raises(InputError, match="has shape"):
+            there(array(2, 5))
+        with pytest.raises(InputError, match="at least 1"):
+            there.time(X, repeats=0)
+        assert there(X).shape == (2, 3)
+
+
+def test_what_is_closed_is_closed(farm: str, saved: Path) -> None:
+    there = RemoteExecutable(saved, tracker=farm, key=KEY)
+    there.close()
+    there.close()
+    with pytest.raises(RemoteError, match="it was closed") as caught:
+        there(X)
+    said(caught.value)
+
+
+@pytest.mark.parametrize("told", [{}, {"tracker": "a:1", "server": "b:2"}])
+def test_one_address_is_needed(told: dict[str, str], saved: Path) -> None:
+    with pytest.raises(RemoteError, match="a tracker or a server is needed") as caught:
+        RemoteExecutable(saved, **told)
+    said(caught.value)
+
+
+def test_nobody_is_there(saved: Path, tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        nowhere = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(RemoteError, match="no server answers"):
+            RemoteExecutable(saved, server=nowhere)
+        with pytest.raises(TuningError, match="does not answer"):
+            RemoteExecutable(saved, tracker=nowhere)
+    with pytest.raises(TuningError, match="host and its port"):
+        RemoteExecutable(saved, server="nowhere")
+    with pytest.raises(PackageError, match="no such file"):
+        RemoteExecutable(tmp_path / "missing.tar", server=nowhere)
+
+
+def test_a_server_that_says_nothing(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "_PATIENCE_SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(RemoteError, match="does not answer within"):
+            RemoteExecutable(saved, server=address)
+
+
+def test_no_server_is_free(farm: str, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with RemoteExecutable(saved, tracker=farm, key=KEY):
+        monkeypatch.setattr(remote, "_PATIENCE_SECONDS", 0.5)
+        with pytest.raises(RemoteError, match="no server was free"):
+            RemoteExecutable(saved, tracker=farm, key=KEY)
+
+
+def test_upstreams_server_is_refused(saved: Path) -> None:
+    running, address = farms.tracker()
+    try:
+        with (
+            farms.upstream(address),
+            pytest.raises(RemoteError, match="not one of tvmlab's") as caught,
+        ):
+            RemoteExecutable(saved, tracker=address, key=KEY)
+        said(caught.value)
+    finally:
+        running.end()
+
+
+def test_a_server_that_cannot_run_it(farm: str, tmp_path: Path) -> None:
+    target = {"kind": "llvm", "num-cores": 4096}
+    path = tvmlab.compile(tvmlab.load(dense()), target).save(tmp_path / "many.tar")
+    with pytest.raises(TargetError, match="num-cores is 4096"):
+        RemoteExecutable(path, tracker=farm, key=KEY)
+    with RemoteExecutable(
+        tvmlab.compile(tvmlab.load(dense()), TARGET).save(path), tracker=farm, key=KEY
+    ) as there:
+        assert there(X).shape == (2, 3)
+
+
+def test_sizes_do_not_travel(tmp_path: Path) -> None:
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor(("n", 4), "float32")):
+            return R.shape_of(x)
+
+    path = tvmlab.compile(Module, TARGET).save(tmp_path / "shape.tar")
+    with pytest.raises(RemoteError, match="something else than tensors"):
+        RemoteExecutable(path, server="127.0.0.1:1")
+
+
+def call_for_ever(there: RemoteExecutable) -> None:
+    while True:
+        there(X)
+
+
+def test_a_session_that_is_over(farm: str, saved: Path) -> None:
+    with pytest.raises(RemoteError, match="lost the connection") as caught:
+        call_for_ever(RemoteExecutable(saved, tracker=farm, key=KEY, session_seconds=3.0))
+    said(caught.value)  # sometimes that it lasted too long, sometimes that the connection broke
+    with RemoteExecutable(saved, tracker=farm, key=KEY) as again:
+        assert again(X).shape == (2, 3)
+
+
+@pytest.fixture
+def ended(saved: Path) -> Iterator[tuple[RemoteExecutable, Running]]:
+    running = farms.server(None)
+    address = running.until("serving").rpartition(" ")[2]
+    yield RemoteExecutable(saved, server=address, key=KEY), running
+    running.end()
+
+
+def test_a_server_that_is_ended(ended: tuple[RemoteExecutable, Running]) -> None:
+    there, running = ended
+    running.send(signal.SIGKILL)
+    running.process.wait()
+    with pytest.raises(RemoteError, match="lost the connection") as caught:
+        call_for_ever(there)
+    assert "Check failed" not in said(caught.value)
+    with pytest.raises(RemoteError, match="it was closed"):
+        there.time(X)
+
+
+def test_the_accelerator_is_simulated_there(farm: str, tmp_path: Path) -> None:
+    from tests.npu.machine_code import Bytes
+    from tests.qnn.run import run
+
+    net = Bytes()
+    one = net.conv(net.inputs[0])
+    mod = net.module(net.add(net.turn(one), one))
+    x = net.rng.integers(0, 256, (1, 4, 3, 3)).astype("uint8")
+    path = tvmlab.compile(mod, f"npu, {tvmlab.target.as_target(TARGET)}").save(tmp_path / "n.tar")
+    with RemoteExecutable(path, tracker=farm, key=KEY) as there:
+        assert (there(x) == run(mod, x)[0]).all()
+
+
+def test_a_command_that_serves_without_a_tracker(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tvmlab import cli
+
+    started: list[Any] = []
+    monkeypatch.setattr("os.execve", lambda *told: started.append(told))
+    cli.main(["rpc-server", "--key", KEY])
+    assert started[0][1] == rpc.server("127.0.0.1", 0, KEY, None)

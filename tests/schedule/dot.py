@@ -1,0 +1,199 @@
+"""Quantized convolutions and matrix products drawn at random, and their sums in NumPy's int64."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tests.schedule.convolutions import Pair, small
+from tests.schedule.kernels import Case
+from hypothesis import strategies as st
+from tvm import relax
+
+from tvmlab import qnn
+
+NARROW = ("int8", "uint8")
+
+
+def full(dtype: str, *shape: int, seed: int = 0) -> np.ndarray:
+    """Draw from all numbers of a dtype, the least and the largest more often than the others."""
+    random, ends = np.random.default_rng(seed), np.iinfo(dtype)
+    drawn = random.integers(ends.min, ends.max + 1, shape)
+    drawn = np.where(random.random(shape) < 0.1, random.choice([ends.min, ends.max], shape), drawn)
+    return drawn.astype(dtype)
+
+
+def constant(value: Any, dtype: str) -> relax.Expr:
+    return relax.const(np.array(value, dtype))
+
+
+@dataclass(frozen=True)
+class Quantized(Case):
+    """A sum of products; `dtypes` and `zeros` are of the data and the weight."""
+
+    given = ("data",)
+    tolerance = 0.0
+
+    dtypes: tuple[str, str]
+    zeros: tuple[int, int | tuple[int, ...]]
+
+    def points(self) -> list[relax.Expr]:
+        """Zero points and scales, in the operators' order."""
+        return [*(constant(z, "int32") for z in self.zeros), *[constant(0.5, "float32")] * 2]
+
+    def differences(self) -> tuple[np.ndarray, np.ndarray]:
+        """What is multiplied; the weight has the channels that its zero points are of in front."""
+        values = self.contents()
+        points = np.reshape(self.zeros[1], (-1, *[1] * (values["weight"].ndim - 1)))
+        return (
+            values["data"].astype("int64") - self.zeros[0],
+            values["weight"].astype("int64") - points,
+        )
+
+
+@dataclass(frozen=True)
+class QuantizedConv(Quantized):
+    """A convolution in NHWC; channels are those of one group."""
+
+    kernels = "conv2d"
+
+    batch: int
+    size: Pair
+    kernel: Pair
+    strides: Pair
+    pads: tuple[int, int, int, int]  # top, left, bottom, right
+    dilation: Pair
+    groups: int
+    inputs: int
+    outputs: int
+    relay_depthwise: bool = False  # the weight's last axis is a multiplier
+
+    @property
+    def rule(self) -> str:
+        if self.groups == 1 or (self.inputs, self.outputs) != (1, 1):
+            return "Contraction"
+        # One tap where nothing moves is element-wise, whoever takes it.
+        still = {*self.kernel, *self.strides} == {1} and not any(self.pads)
+        return "" if still else "Depthwise"
+
+    def contents(self) -> dict[str, np.ndarray]:
+        outputs = self.groups * self.outputs
+        shape = (outputs, *self.kernel, self.inputs)
+        return {
+            "data": full(self.dtypes[0], self.batch, *self.size, self.groups * self.inputs),
+            "weight": full(self.dtypes[1], *shape, seed=1),
+        }
+
+    def relax(self, builder: relax.BlockBuilder, values: dict[str, Any]) -> relax.Expr:
+        weight = self.contents()["weight"]
+        if self.relay_depthwise:
+            shape = (self.groups, self.outputs, *self.kernel)
+            weight = np.ascontiguousarray(weight.reshape(shape).transpose(0, 2, 3, 1))
+        return qnn.op.conv2d(
+            *(values["data"], relax.const(weight), *self.points(), None, None),
+            *(self.strides, self.pads, self.dilation, self.groups, "NHWC", "OHWI"),
+        )
+
+    def reference(self) -> np.ndarray:
+        x, weight = self.differences()
+        top, left, bottom, right = self.pads
+        x = np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)))
+        reach = [d * (k - 1) + 1 for d, k in zip(self.dilation, self.kernel, strict=True)]
+        windows = np.lib.stride_tricks.sliding_window_view(x, reach, (1, 2))
+        (sy, sx), (dy, dx) = self.strides, self.dilation
+        windows = windows[:, ::sy, ::sx, :, ::dy, ::dx]
+        made = [
+            np.einsum("nyxckl,oklc->nyxo", part, w, optimize=True)
+            for part, w in zip(
+                np.split(windows, self.groups, 3), np.split(weight, self.groups), strict=True
+            )
+        ]
+        return np.concatenate(made, -1).astype("int32")
+
+
+@dataclass(frozen=True)
+class QuantizedDense(Quantized):
+    """A product of a matrix, or of a batch of them, with constant weights."""
+
+    kernels = "dense"
+    rule = "Contraction"
+
+    left: tuple[int, ...]
+    units: int
+
+    def contents(self) -> dict[str, np.ndarray]:
+        return {
+            "data": full(self.dtypes[0], *self.left),
+            "weight": full(self.dtypes[1], self.units, self.left[-1], seed=1),
+        }
+
+    def relax(self, builder: relax.BlockBuilder, values: dict[str, Any]) -> relax.Expr:
+        weight = relax.const(self.contents()["weight"])
+        return qnn.op.dense(values["data"], weight, *self.points(), None)
+
+    def reference(self) -> np.ndarray:
+        x, weight = self.differences()
+        return (x @ weight.T).astype("int32")
+
+
+def numbers(dtype: str) -> st.SearchStrategy[int]:
+    """A dtype's numbers, its ends more often."""
+    ends = np.iinfo(dtype)
+    least, most = int(ends.min), int(ends.max)
+    return st.one_of(st.sampled_from((least, most)), st.integers(least, most))
+
+
+@st.composite
+def points(draw: st.DrawFn, channels: int) -> dict[str, Any]:
+    """Dtypes and zero points: of most weights in the middle of their range, of some elsewhere."""
+    dtypes = draw(st.sampled_from(NARROW)), draw(st.sampled_from(NARROW))
+    middle = 0 if dtypes[1] == "int8" else 128
+    kind = draw(st.sampled_from(("middle", "middle", "any", "by channel")))
+    weight: int | tuple[int, ...] = middle
+    if kind == "any":
+        weight = draw(numbers(dtypes[1]))
+    elif kind == "by channel":
+        seed = draw(small(9))
+        weight = tuple(int(z) for z in full(dtypes[1], channels, seed=seed))
+    return {"dtypes": dtypes, "zeros": (draw(numbers(dtypes[0])), weight)}
+
+
+@st.composite
+def quantized_convs(draw: st.DrawFn) -> QuantizedConv:
+    kernel = draw(st.tuples(small(5), small(5)))
+    dilation = draw(st.one_of(st.just((1, 1)), st.tuples(small(3), small(3))))
+    reach = [dilation[i] * (kernel[i] - 1) + 1 for i in (0, 1)]
+    pads = draw(st.tuples(*(st.integers(0, min(4, reach[i % 2])) for i in range(4))))
+    least = [max(1, reach[i] - pads[i] - pads[i + 2]) for i in (0, 1)]
+    kind = draw(st.sampled_from(("plain", "plain", "plain", "grouped", "depthwise", "multiplied")))
+    groups, inputs, outputs = 1, 1, 1
+    if kind == "plain":
+        inputs, outputs = draw(small(70)), draw(small(70))
+    elif kind == "grouped":
+        groups, inputs, outputs = draw(st.integers(2, 5)), draw(small(14)), draw(small(14))
+    else:
+        groups = draw(st.integers(2, 70))
+        outputs = draw(st.integers(2, 4)) if kind == "multiplied" else 1
+    return QuantizedConv(
+        **draw(points(groups * outputs)),
+        batch=draw(small(3)),
+        size=tuple(draw(st.integers(low, 30)) for low in least),
+        kernel=kernel,
+        strides=draw(st.one_of(st.just((1, 1)), st.tuples(small(3), small(3)))),
+        pads=pads,
+        dilation=dilation,
+        groups=groups,
+        inputs=inputs,
+        outputs=outputs,
+        relay_depthwise=kind in ("depthwise", "multiplied") and draw(st.booleans()),
+    )
+
+
+@st.composite
+def quantized_denses(draw: st.DrawFn) -> QuantizedDense:
+    batch = draw(st.sampled_from(((), (), (), (1,), (3,), (2, 3))))
+    units = draw(small(70))
+    return QuantizedDense(
+        **draw(points(units)), left=(*batch, draw(small(70)), draw(small(200))), units=units
+    )

@@ -1,0 +1,102 @@
+"""Matrix products: the contraction rule takes each, and PyTorch's numbers result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.oracles.models import array
+from tests.schedule.kernels import Case, Op, module, wrong
+from tests.short import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tvm import relax
+
+import tvmlab
+
+
+@dataclass(frozen=True)
+class Product(Case):
+    kernels = "matmul"
+    rule = "Contraction"
+
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+    constant: bool
+    dense: bool  # with a bias and a ReLU behind it
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        return ("left",) if self.constant else ("left", "right", "bias")
+
+    def contents(self) -> dict[str, np.ndarray]:
+        arrays = {"left": array(*self.left), "right": array(*self.right, seed=1)}
+        if self.dense:
+            arrays["bias"] = array(self.right[-1], seed=2)
+        return arrays
+
+    def relax(self, builder: relax.BlockBuilder, values: dict[str, Any]) -> relax.Expr:
+        y = relax.op.matmul(values["left"], values["right"])
+        if not self.dense:
+            return y
+        return relax.op.nn.relu(builder.emit(relax.op.add(builder.emit(y), values["bias"])))
+
+    def reference(self) -> np.ndarray:
+        values = self.contents()
+        y = values["left"].astype("float64") @ values["right"].astype("float64")
+        return np.maximum(y + values["bias"], 0) if self.dense else y
+
+
+@st.composite
+def products(draw: st.DrawFn) -> Product:
+    rows, inputs, columns = (draw(st.integers(1, 70)) for _ in range(3))
+    batch = draw(st.sampled_from(((), (), (1,), (3,), (2, 3))))
+    # Each side has the batch, a part of it, or a one in its place.
+    sides = [
+        tuple(draw(st.sampled_from((size, size, 1))) for size in batch[draw(st.integers(0, 1)) :])
+        for _ in range(2)
+    ]
+    return Product(
+        left=(*sides[0], rows, inputs),
+        right=(*sides[1], inputs, columns),
+        constant=draw(st.booleans()),
+        dense=draw(st.booleans()),
+    )
+
+
+@settings(max_examples=examples(10))
+@given(cases=st.lists(products(), min_size=10, max_size=10))
+def test_products_equal_numpys(cases: list[Product]) -> None:
+    assert not wrong(cases)
+
+
+def test_products_of_vectors() -> None:
+    shapes = [((5,), (5, 7)), ((3, 5), (5,)), ((5,), (5,))]
+    mod, inputs = module(
+        [Op("matmul", pair, relax.op.matmul, torch.matmul, "Contraction") for pair in shapes]
+    )
+    results = tvmlab.compile(mod)(*inputs)
+    for i, result in enumerate(results):
+        np.testing.assert_allclose(result, inputs[2 * i] @ inputs[2 * i + 1], rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float64", "float16"])
+def test_products_of_other_dtypes(dtype: str) -> None:
+    x = array(9, 21) if dtype != "int8" else array(9, 21) * 30
+    x, w = x.astype(dtype), (array(21, 35, seed=1) * (30 if dtype == "int8" else 1)).astype(dtype)
+    builder = relax.BlockBuilder()
+    data = relax.Var("x", relax.TensorType(x.shape, dtype))
+    out = "int32" if dtype == "int8" else dtype
+    with builder.function("main", [data]):
+        y = builder.emit(relax.op.matmul(data, relax.const(w), out_dtype=out))
+        builder.emit_func_output(y)
+    run = tvmlab.compile(builder.get())
+    wide = "int64" if dtype == "int8" else "float64"
+    expected = x.astype(wide) @ w.astype(wide)
+    assert run(x).dtype == out
+    tolerance = {"int8": 0, "float64": 1e-13, "float16": 1e-2}[dtype]
+    np.testing.assert_allclose(run(x), expected, rtol=tolerance, atol=tolerance * 10)
+    assert [kernel.rule for kernel in run.summary().kernels] == ["Contraction"]

@@ -1,0 +1,176 @@
+"""Winograd's way to compute 3x3 convolutions: its matrices, when it is taken, its numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import tvm
+from tests.schedule.convolutions import Conv
+from tests.oracles.models import array
+from tests.schedule.kernels import module, wrong
+from tests.short import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tvm import relax
+
+import tvmlab
+from tvmlab.schedule import Machine, Squares, winograd
+from tvmlab.schedule.compute import Window
+
+MACHINE = Machine(vector_bytes=64, registers=32, threads=2)
+WINDOW = Window([3, 3], [1, 1], [1, 1, 1, 1], [1, 1])
+CONV = Conv(1, (28, 28), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1, 128, 128, ("bias", "relu"))
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@given(st.lists(st.integers(-9, 9), min_size=9, max_size=9))
+def test_the_matrices_are_those_of_minimal_filtering(size: int, numbers: list[int]) -> None:
+    data, weight = np.array(numbers[: size + 2]), np.array(numbers[-3:])
+    to, filters, back = (
+        np.array(m[size]) for m in (winograd._DATA, winograd._FILTER, winograd._RESULT)
+    )
+    expected = np.correlate(data, weight, "valid")
+    np.testing.assert_allclose(back @ ((filters @ weight) * (to @ data)), expected, atol=1e-9)
+
+
+def chosen(
+    height: int, channels: int, window: Window = WINDOW, groups: int = 1, dtype: str = "float32"
+) -> int:
+    shape = (1, height, height, channels)
+    squares = Squares.choose(window, shape, channels, groups, dtype, MACHINE)
+    return squares.size if squares else 0
+
+
+def test_it_is_taken_where_it_is_less_work() -> None:
+    assert chosen(56, 64) == chosen(28, 128) == 4
+    assert chosen(14, 256) == 2  # larger squares would read more weights than they save products
+    assert chosen(7, 512) == 0
+    assert chosen(5, 16) == 0
+
+
+def test_it_is_taken_for_what_it_is_made_for_only() -> None:
+    assert chosen(56, 64, Window([3, 3], [2, 1], [1, 1, 1, 1], [1, 1])) == 0
+    assert chosen(56, 64, Window([3, 3], [1, 1], [1, 1, 1, 1], [1, 2])) == 0
+    assert chosen(56, 64, Window([3, 1], [1, 1], [1, 0, 1, 0], [1, 1])) == 0
+    assert chosen(56, 64, groups=2) == 0
+    assert chosen(56, 64, dtype="float16") == 0
+    assert chosen(56, 65) == 0
+
+
+def rules(run: tvmlab.Executable) -> set[str]:
+    return {kernel.rule for kernel in run.summary().kernels}
+
+
+def test_only_the_last_step_takes_it() -> None:
+    mod, inputs = module([replace(CONV, channels_last=True)])
+    before, after = (tvmlab.compile(mod, schedule=step) for step in ("epilogue", "winograd"))
+    assert rules(before) == {"Contraction"}
+    assert rules(after) == {"WinogradTransform", "Contraction"}
+    names = [kernel.name for kernel in after.summary().kernels]
+    assert [name.partition("winograd_")[2][:6] for name in names] == ["input", "produc", "output"]
+    np.testing.assert_allclose(after(*inputs), before(*inputs), rtol=1e-3, atol=1e-3)
+
+
+def test_weights_that_are_not_constant_are_left_alone() -> None:
+    assert "WinogradTransform" not in rules(
+        tvmlab.compile(module([replace(CONV, constant=False)])[0])
+    )
+
+
+@st.composite
+def squares(draw: st.DrawFn) -> Conv:
+    """3x3 convolutions with whole vectors of channels, most of which are computed in squares."""
+    channels = st.integers(2, 8).map(lambda many: 16 * many)
+    return Conv(
+        batch=draw(st.integers(1, 3)),
+        size=draw(st.tuples(*(st.integers(3, 40),) * 2)),
+        kernel=(3, 3),
+        strides=(1, 1),
+        pads=draw(st.tuples(*(st.integers(0, 2),) * 4)),
+        dilation=(1, 1),
+        groups=1,
+        inputs=draw(channels),
+        outputs=draw(channels),
+        epilogue=draw(st.sampled_from([(), ("bias", "relu"), ("bias", "residual", "relu")])),
+        channels_last=draw(st.booleans()),
+    )
+
+
+class Either(Conv):
+    """A convolution that any rule may take."""
+
+    kernels = rule = ""
+
+
+@settings(max_examples=examples(8))
+@given(st.lists(squares(), min_size=5, max_size=5))
+def test_random_convolutions_equal_pytorchs(convs: list[Conv]) -> None:
+    assert not wrong([Either(**vars(conv)) for conv in convs])
+
+
+#: By the size of squares: how far a result may be from float64's, relative to the largest one.
+BOUNDS = {2: 5e-6, 4: 5e-5}
+
+
+@pytest.mark.parametrize("size", BOUNDS)
+@pytest.mark.parametrize("channels", [16, 256, 2048])
+def test_the_error_is_within_what_compile_states(
+    size: int, channels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On normal numbers, without the negative ones, with a mean of 1, and with long tails."""
+    assert tvmlab.compile.__doc__
+    assert f"{BOUNDS[size]:.0e}".replace("e-0", "e-") in tvmlab.compile.__doc__
+    monkeypatch.setattr(Squares, "choose", lambda *given: Squares(size, *given[:3], *given[5:]))
+    x, weight = array(4, 14, 14, channels), array(16, 3, 3, channels, seed=1)
+    x = np.concatenate([x[:1], np.maximum(x[1:2], 0), x[2:3] + 1, x[3:] ** 3])
+    data = relax.Var("x", relax.TensorType(x.shape, "float32"))
+    layouts = {"data_layout": "NHWC", "kernel_layout": "OHWI"}
+    builder = relax.BlockBuilder()
+    with builder.function("main", [data]):
+        call = relax.op.nn.conv2d(data, relax.const(weight), padding=1, **layouts)
+        builder.emit_func_output(builder.emit(call))
+    run = tvmlab.compile(builder.get(), schedule="winograd")
+    assert "WinogradTransform" in rules(run)
+    wide = (torch.from_numpy(a.astype("float64")).permute(0, 3, 1, 2) for a in (x, weight))
+    exact = torch.nn.functional.conv2d(*wide, padding=1).permute(0, 2, 3, 1).numpy()
+    error, largest = (np.abs(a).max(axis=(1, 2, 3)) for a in (run(x) - exact, exact))
+    assert (error / largest).max() <= BOUNDS[size]
+
+
+def test_what_comes_before_and_a_batch_that_is_open() -> None:
+    weight = array(64, 64, 3, 3, seed=1)
+    batch = tvm.tirx.Var("n", "int64")
+    x = relax.Var("x", relax.TensorType((batch, 64, 21, 22), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit(relax.op.nn.relu(x))
+            y = builder.emit(relax.op.nn.conv2d(y, relax.const(weight), padding=1))
+            y = builder.emit_output(relax.op.add(y, relax.const(np.float32(0.5))))
+        builder.emit_func_output(y)
+    runs = [tvmlab.compile(builder.get(), schedule=step) for step in ("epilogue", True)]
+    assert "WinogradTransform" in rules(runs[1])
+    for size in (1, 3):
+        data = array(size, 64, 21, 22)
+        expected, result = (run(data) for run in runs)
+        np.testing.assert_allclose(result, expected, atol=1e-4 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        {"kind": "llvm", "mcpu": "x86-64-v3"},
+        {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72"},
+    ],
+    ids=["AVX2", "NEON"],
+)
+def test_other_processors(target: dict[str, Any]) -> None:
+    if "mtriple" not in target:
+        target = {"mtriple": "x86_64-linux-gnu", **target}
+    run = tvmlab.compile(module([CONV])[0], {"num-cores": 2, **target})
+    assert "WinogradTransform" in rules(run)
+    assert not run.summary().unscheduled

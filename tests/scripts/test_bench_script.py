@@ -1,0 +1,299 @@
+"""`make bench`: its processes, what they measure, its report, and README's block."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+import bench as script
+import bench_report
+import numpy as np
+import pytest
+from bench import CANDIDATES, SECTIONS, Process
+from tests.short import long
+
+from tvmlab import bench
+from tvmlab.models.architecture import Layer
+from tvmlab.models.cost import LayerCost
+
+RATIO = "digits_resnet: ours / ONNX Runtime"
+SHARE = "resnet50_v2: a direct convolution's share of the peak, median"
+
+
+def test_a_process_runs_jobs_and_is_named_in_errors() -> None:
+    with Process("ResNet on the moon") as process:
+        assert process.do(divmod, 7, 2) == (3, 1)
+        with pytest.raises(ZeroDivisionError) as caught:
+            process.do(divmod, 1, 0)
+        assert caught.value.__notes__ == ["in the process of ResNet on the moon, at divmod"]
+        assert process.do(os.getpid) == process.pid  # it lives
+        with pytest.raises(BrokenProcessPool) as ended:
+            process.do(os.abort)
+        assert "ResNet on the moon" in ended.value.__notes__[0]
+
+
+def test_a_process_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Process("slow") as process:
+        monkeypatch.setattr(script, "TIMEOUT", 0.2)
+        with pytest.raises(TimeoutError):
+            process.do(time.sleep, 1000)
+
+
+def gone(pid: int) -> bool:
+    """Wait until a process has ended; a dead one may wait to be buried."""
+    for _ in range(1200):
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except FileNotFoundError:
+            return True
+        if state in "ZX":
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_a_process_ends_with_its_parent() -> None:
+    folder = str(Path(script.__file__).parent)
+    code = (
+        f"import sys; sys.path.insert(0, {folder!r})\n"
+        "import bench\nprocess = bench.Process('x')\n"
+        "print(process.pid, flush=True)\nsys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        parent.kill()
+    assert gone(pid)
+
+
+@pytest.mark.parametrize(("used", "settled"), [(0.001, True), (0.01, False)])
+def test_settling_waits_until_processes_are_idle(
+    used: float, settled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = {"now": 0.0}
+
+    def sleep(_seconds: float) -> None:
+        clock["now"] += used
+
+    monkeypatch.setattr(script.time, "sleep", sleep)
+    monkeypatch.setattr(script.time, "clock_gettime", lambda _clock: clock["now"])
+
+    class Idle:
+        pid = 1
+
+    assert script.settle(Idle()) is settled  # type: ignore[arg-type]
+
+
+def test_a_turn_warms_up_and_is_as_many_calls_as_fill_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def measure(_function: object, **how: Any) -> bench.Measurement:
+        asked.append(how)
+        return bench.Measurement((0.002,))
+
+    monkeypatch.setattr(bench, "measure", measure)
+    turn = script.timed(print, 0.05)
+    assert turn() == 0.002
+    assert asked[1] == {"warmup": 3, "repeats": 1, "number": 25}
+
+
+def test_the_first_round_of_a_race_does_not_count() -> None:
+    order: list[str] = []
+    turns = {name: lambda name=name: order.append(name) or float(len(order)) for name in "ab"}
+    found = script.race(turns, 2)
+    assert order == ["a", "b", "a", "b", "b", "a"]
+    assert found.runs["a"].samples == (3.0, 6.0)
+
+
+# OpenVINO takes part where it is installed; PyTorch's compiler takes half a minute.
+OTHERS = [
+    (form, runtime)
+    for form, runtimes in CANDIDATES.items()
+    for runtime in runtimes
+    if runtime not in ("PyTorch compiled", "OpenVINO")
+]
+
+
+@pytest.mark.parametrize(("form", "runtime"), OTHERS)
+def test_every_candidate_computes_the_same(form: str, runtime: str, tmp_path: Path) -> None:
+    own = "float32" if runtime == "tvmlab float32" else form
+    kind = "tflite" if "tflite" in form else "onnx"
+    file = script.write("digits_resnet", own, 1, tmp_path / f"model.{kind}")
+    other = script.write("digits_resnet", form, 1, tmp_path / f"reference.{kind}")
+    result, expected = (
+        script.ready(each, model)[0]
+        for each, model in ((runtime, file), (CANDIDATES[form][-1], other))
+    )
+    assert result.dtype == expected.dtype
+    error = np.abs(result.astype(float) - expected).max() / np.abs(expected.astype(float)).max()
+    assert error < (1e-4 if form == "float32" else 0.1)
+
+
+@pytest.mark.parametrize(("stride", "winograd"), [(1, True), (2, False)])
+def test_a_convolution_has_its_share_of_the_peak(stride: int, winograd: bool) -> None:
+    layer = Layer("conv", "", (), (64, 64), 3, stride)
+    size = 14 // stride
+    cost = LayerCost(layer, (14, 14), (size, size), 2 * 9 * 64 * 64 * size * size)
+    microseconds, share, found = script.convolution(cost, 1)
+    assert microseconds > 0
+    assert share > 0
+    assert found is winograd
+
+
+def test_the_memory_of_a_process_is_seen() -> None:
+    before = script.peak_memory(forget=True)
+    # A mapping of its own: malloc can keep what it is given back.
+    with mmap.mmap(-1, 16 << 20) as held:
+        for page in range(0, len(held), mmap.PAGESIZE):
+            held[page] = 1
+    assert 15 << 20 < script.peak_memory() - before < 40 << 20
+    assert script.peak_memory(forget=True) - before < 12 << 20
+
+
+def test_candidates_are_measured_all_of_them() -> None:
+    assert len({str(module) for module in script.scheduled(8, size=128)}) > 4
+    assert script.candidates("tvmlab", 3)[0] == 3
+
+
+def test_relay_text_is_read_and_printed() -> None:
+    assert min(script.relay_calls(40)) > 0
+
+
+@pytest.mark.parametrize(
+    ("measure", "value", "met"),
+    [
+        (RATIO, 1, True), (RATIO, 1.01, False), (RATIO, float("nan"), False),
+        (SHARE, 0.8, True), (SHARE, 0.74, False), ("another", 3, None),
+    ],
+)  # fmt: skip
+def test_a_bar_is_met_or_not(measure: str, value: float, met: bool | None) -> None:
+    assert bench_report.met(measure, value) is met
+
+
+def test_the_table_says_what_is_missed() -> None:
+    lines = bench_report.table({RATIO: 1.234567, SHARE: 0.8, "another": 3.0}).splitlines()
+    assert [line.split("  ")[0] for line in lines[:4]] == ["measure", RATIO, SHARE, "another"]
+    assert lines[1].split()[-4:] == ["1.23", "<=", "1", "missed"]
+    assert lines[2].split()[-4:] == ["0.8", ">=", "0.75", "yes"]
+    bars = len(bench_report.BARS)
+    assert lines[4:] == ["", f"missed: {RATIO}", f"not measured: {bars - 2} of {bars} bars"]
+
+
+def test_a_runtime_that_is_absent_says_why() -> None:
+    one = {"ms": 1.0, "spread": 0, "over": 1, "error": 0}
+    rows = {"ONNX Runtime": one, "OpenVINO": {"absent": "it is not installed"}}
+    text = bench_report.race_table("digits", rows, "ONNX Runtime")
+    assert text.splitlines()[-1] == "  OpenVINO: it is not installed"
+
+
+@pytest.mark.parametrize("language", ["en", "zh_CN"])
+def test_the_block_of_readme(language: str) -> None:
+    report = {
+        "commit": "abc1234", "date": "2026-11-23", "cpu": "A processor", "mcpu": "znver4",
+        "threads": 2, "onnxruntime_threads": 0, "versions": {"torch": "2.13.0"},
+        "quick": False, "values": {SHARE: 0.8},
+        "noise": {"networks, a": 0.2, "tuning, a": 0.9},
+        "races": {"a, float32": {
+            "tvmlab": {"ms": 1.0}, "ONNX Runtime": {"ms": 2.0},
+            "OpenVINO": {"absent": "not installed (...)"},
+        }},
+    }  # fmt: skip
+    text = bench_report.block(bench_report.quoted(report), language)
+    for fact in ("abc1234", "A processor", "znver4", "`intra_op_num_threads=0`", "torch", "20%"):
+        assert fact in text
+    (line,) = [line for line in text.splitlines() if line.startswith("| a, float32")]
+    absent = {"en": "not installed", "zh_CN": "未安装"}[language]
+    assert line == f"| a, float32 | 1 | 2 | {absent} | 0.50 |"
+    assert "LiteRT |" not in text  # it took no part
+    assert f"| {SHARE} | 0.8 | >= 0.75 |" in text
+
+
+@pytest.mark.parametrize(("noise", "quick"), [(0.3, False), (0.0, True)])
+def test_noisy_and_quick_figures_are_not_quoted(
+    noise: float, quick: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(script, "OUTPUT", tmp_path / "bench.json")
+    monkeypatch.setattr(script, "QUOTED", tmp_path / "quoted.json")
+    data = {"taken_by_others": noise, "quick": quick}
+    monkeypatch.setattr(bench_report, "quoted", lambda _report: data)
+    script.OUTPUT.write_text("{}")
+    assert script.main(["--readme"]) == 1
+    assert "not quoted" in capsys.readouterr().out
+    assert not script.QUOTED.exists()
+
+
+def test_a_section_that_fails_is_reported_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(_name: str, _rounds: int) -> script.Found:
+        raise ValueError("the last words")
+
+    def measures(_name: str, rounds: int) -> script.Found:
+        assert rounds == script.QUICK_ROUNDS
+        return {RATIO: 2.0, "digits_resnet, float32": {"tvmlab": {"ms": 5}}}
+
+    monkeypatch.setitem(SECTIONS, "convolutions", fails)
+    monkeypatch.setitem(SECTIONS, "networks", measures)
+    facts = script.machine() | {"commit": "abc1234"}
+    monkeypatch.setattr(script, "machine", lambda: dict(facts))
+    output = tmp_path / "new" / "bench.json"
+    arguments = ["digits_resnet", "--quick", "--output", str(output), "--sections"]
+    assert script.main([*arguments, "networks,convolutions"]) == 1
+    report: dict[str, Any] = json.loads(output.read_text())
+    assert report["races"] == {"digits_resnet, float32": {"tvmlab": {"ms": 5}}}
+    assert report["failures"] == ["convolutions, digits_resnet: the last words"]
+    said = capsys.readouterr()
+    assert "takes and returns NumPy arrays" in said.out
+    assert f"missed: {RATIO}" in said.out
+    assert said.out.splitlines()[-1] == "failed: convolutions, digits_resnet: the last words"
+    # Another section of the same commit joins what was measured; a missed bar is no failure.
+    monkeypatch.setitem(SECTIONS, "convolutions", lambda _name, _rounds: {SHARE: 0.8})
+    assert script.main([*arguments, "convolutions"]) == 0
+    report = json.loads(output.read_text())
+    assert report["values"] == {RATIO: 2.0, SHARE: 0.8}
+    facts["commit"] = "def5678"
+    assert script.main([*arguments, "convolutions"]) == 0
+    assert json.loads(output.read_text())["values"] == {SHARE: 0.8}
+
+
+@pytest.mark.parametrize("arguments", [["resnet51"], ["--sections", "networks,nothing"]])
+def test_a_name_that_is_unknown(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        script.main(arguments)
+    assert caught.value.code == 2
+    assert "there are " in capsys.readouterr().err
+
+
+@long
+def test_the_digits_go_through_the_sections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Real processes: PyTorch's compiler alone is left out, which takes half a minute."""
+    chosen = {
+        form: tuple(each for each in some if each != "PyTorch compiled")
+        for form, some in CANDIDATES.items()
+    }
+    monkeypatch.setattr(script, "CANDIDATES", chosen)
+    monkeypatch.setattr(script, "QUICK_ROUNDS", 1)
+    output = tmp_path / "bench.json"
+    sections = "networks,int8,tflite,compile,memory,batch,profiling"
+    arguments = ["digits_resnet", "--sections", sections, "--quick", "--output", str(output)]
+    assert script.main(arguments) == 0
+    report = json.loads(output.read_text())
+    values = report["values"]
+    assert values["digits_resnet: relative error"] < 1e-4
+    assert values["resnet8 tflite int8: ours / LiteRT"] > 0
+    assert values["digits_resnet int8: ours / ONNX Runtime"] > 0
+    assert values["digits_resnet: memory of the running model / weights"] > 0
+    assert set(bench_report.quoted(report)["races"]) == {
+        "digits_resnet, float32", "digits_resnet, int8", "resnet8, tflite int8",
+    }  # fmt: skip

@@ -1,0 +1,190 @@
+"""The files that pin the packages are held to each other, and so are Makefile, CI and image."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.markers import Marker
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHONS = ("3.11", "3.12", "3.13")
+
+
+def project() -> dict[str, object]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def direct() -> list[tuple[str, Requirement]]:
+    """Return what is pinned, with the extra it belongs to ('' for the package's own)."""
+    table = project()
+    extras: dict[str, list[str]] = dict(table["optional-dependencies"])  # type: ignore[call-overload]
+    extras.pop("rivals")
+    own: list[str] = table["dependencies"]  # type: ignore[assignment]
+    return [("", Requirement(line)) for line in own] + [
+        (extra, Requirement(line)) for extra, lines in extras.items() for line in lines
+    ]
+
+
+def pinned() -> list[Requirement]:
+    lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    return [Requirement(line) for line in lines if line and not line.lstrip().startswith("#")]
+
+
+def environment(python: str, platform: str, machine: str) -> dict[str, str]:
+    systems = {
+        "linux": ("Linux", "posix"),
+        "darwin": ("Darwin", "posix"),
+        "win32": ("Windows", "nt"),
+    }
+    system, os_name = systems[platform]
+    return {
+        "python_version": python,
+        "python_full_version": f"{python}.9",
+        "implementation_name": "cpython",
+        "platform_python_implementation": "CPython",
+        "sys_platform": platform,
+        "platform_system": system,
+        "platform_machine": machine,
+        "os_name": os_name,
+        "extra": "",
+    }
+
+
+ENVIRONMENTS = [
+    environment(python, platform, machine)
+    for python in PYTHONS
+    for platform, machine in (("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "arm64"))
+]
+
+
+def holds(marker: Marker | None, where: dict[str, str]) -> bool:
+    return marker is None or marker.evaluate(where)  # type: ignore[arg-type]
+
+
+def test_everything_in_requirements_is_pinned_to_one_version() -> None:
+    for requirement in pinned():
+        (specifier,) = requirement.specifier
+        assert specifier.operator == "==", requirement
+        assert "*" not in specifier.version, requirement
+        assert requirement.url is None, requirement
+
+
+@pytest.mark.parametrize(
+    "where",
+    ENVIRONMENTS,
+    ids=lambda where: (
+        f"{where['python_version']}-{where['sys_platform']}-{where['platform_machine']}"
+    ),
+)
+def test_every_direct_dependency_has_one_pin_that_satisfies_it(where: dict[str, str]) -> None:
+    pins: dict[str, list[str]] = {}
+    for requirement in pinned():
+        if holds(requirement.marker, where):
+            (specifier,) = requirement.specifier
+            pins.setdefault(canonicalize_name(requirement.name), []).append(specifier.version)
+    for extra, requirement in direct():
+        if not holds(requirement.marker, where):
+            continue
+        found = pins.get(canonicalize_name(requirement.name), [])
+        assert len(found) == 1, f"{requirement} of [{extra}]: pins {found}"
+        assert requirement.specifier.contains(found[0], prereleases=True), (requirement, found)
+
+
+def test_the_heavy_extra_is_in_no_lock() -> None:
+    """OpenVINO, of 180 MB, is for those alone who ask for it."""
+    (extras,) = re.findall(r"^EXTRAS := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    declared: dict[str, list[str]] = project()["optional-dependencies"]  # type: ignore[assignment]
+    assert extras.split() == [extra for extra in declared if extra != "rivals"]
+    assert not [pin for pin in pinned() if pin.name == "openvino"]
+
+
+def test_nothing_of_cuda_is_pinned() -> None:
+    """With the CPU build of PyTorch, which asks for none of it, none is installed."""
+    cuda = re.compile("nvidia|cuda|triton")
+    assert [pin.name for pin in pinned() if cuda.search(pin.name)] == []
+    assert [
+        pin.name for pin in pinned() if pin.name == "xgboost" and holds(pin.marker, ENVIRONMENTS[0])
+    ] == []
+
+
+def test_requirements_name_no_machine_and_no_server() -> None:
+    text = (ROOT / "requirements.txt").read_text(encoding="utf-8")
+    assert "://" not in text
+    options = re.compile(r"^\s*(-|/)", re.MULTILINE)
+    assert options.search(text) is None
+
+
+def test_setup_and_conda_take_the_pythons_that_the_package_takes() -> None:
+    declared = SpecifierSet(str(project()["requires-python"]))
+    assert [f"3.{n}" for n in range(20) if f"3.{n}.5" in declared] == list(PYTHONS)
+    script = (ROOT / "scripts" / "setup.sh").read_text(encoding="utf-8")
+    (accepted,) = re.findall(r"case \$1 in ([\d. |]+)\) ;;", script)
+    assert accepted.split(" | ") == list(PYTHONS)
+    (python,) = [line for line in conda() if str(line).startswith("python")]
+    assert SpecifierSet(python.removeprefix("python")) == declared
+
+
+def conda() -> list[str]:
+    """Return conda's own dependencies, the pip section left out."""
+    table = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
+    return [line for line in table["dependencies"] if isinstance(line, str)]
+
+
+def test_conda_installs_the_same_pins_and_the_package_by_pip() -> None:
+    table = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
+    assert table["name"] == project()["name"]
+    (section,) = [line for line in table["dependencies"] if isinstance(line, dict)]
+    assert section == {"pip": ["-r requirements.txt", "-e ."]}
+    assert "pip" in conda()
+    assert len(conda()) == 2  # Nothing beside Python and pip, so nothing unpinned.
+
+
+def test_the_source_of_tvm_ffi_is_the_version_that_is_installed() -> None:
+    lines = (ROOT / "scripts" / "tvm-ffi-source.txt").read_text(encoding="utf-8").splitlines()
+    assert {"--no-binary :all:", "--require-hashes"} <= set(lines)
+    (line,) = [line for line in lines if line.startswith("apache-tvm-ffi")]
+    requirement, _, digest = line.partition(" --hash=sha256:")
+    assert requirement in [str(pin) for pin in pinned()]
+    assert re.fullmatch(r"[0-9a-f]{64}", digest)
+
+
+def test_help_lists_every_target_and_make_alone_is_help() -> None:
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (phony,) = re.findall(r"^\.PHONY: (.*)$", text, re.MULTILINE)
+    for command in (["make", "help"], ["make"]):
+        done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
+        listed = [line.split()[1] for line in done.stdout.splitlines()]
+        assert listed == phony.split()
+
+
+def test_ci_runs_make_test_and_nothing_else() -> None:
+    commands = [
+        line
+        for line in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+        if line and not line.startswith(("#", "set ", "cd "))
+    ]
+    assert commands == ["exec make test"]
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+def test_nothing_that_git_ignores_goes_into_the_image() -> None:
+    lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    ignored = {line.removeprefix("**/").strip("/") for line in lines}
+    for line in (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            assert line.strip("/") in ignored, line
+
+
+def test_the_image_declares_the_version_of_the_package() -> None:
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    (version,) = re.findall(r'image\.version="([^"]+)"', text)
+    assert version == project()["version"]

@@ -1,0 +1,122 @@
+"""README says what is so: its table, its figure, its commands and its code are checked."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.forked import forked
+from tests.short import long
+
+import tvmlab
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+CHINESE = (ROOT / "README.zh-CN.md").read_text(encoding="utf-8")
+# What TVM and the pictures of the digits come with.
+IMPORTED = ("tvmlab.compiler", "sklearn.datasets")
+CODE = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+def test_table_and_figure_are_those_of_the_notebooks() -> None:
+    done = subprocess.run(
+        [sys.executable, "scripts/readme.py", "--check"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_there_is_code() -> None:
+    assert len(CODE) >= 3
+
+
+# Each in an empty folder, and with no name that it did not make. What is imported stays imported:
+# whether a block imports all it needs, each alone in its process tells, in `make test-all`.
+IN_TURN = """
+import json, os
+
+with open("blocks.json") as file:
+    blocks = json.load(file)
+for number, code in enumerate(blocks):
+    os.mkdir(f"block-{number}")
+    os.chdir(f"block-{number}")
+    print("block", number, flush=True)
+    exec(compile(code, f"block-{number}", "exec"), {"__name__": "__main__"})
+    os.chdir("..")
+"""
+
+
+def test_code_runs_block_by_block_in_one_process(tmp_path: Path) -> None:
+    (tmp_path / "blocks.json").write_text(json.dumps(CODE), encoding="utf-8")
+    done = forked("-c", IN_TURN, folder=tmp_path, imported=IMPORTED)
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = re.split(r"^block \d+\n", done.stdout, flags=re.MULTILINE)
+    assert said[0] == ""
+    assert len(said) == 1 + len(CODE)
+    assert all(part.strip() for part in said[1:])
+
+
+@long
+@pytest.mark.parametrize("code", CODE, ids=[f"block-{n}" for n in range(len(CODE))])
+def test_code_runs_alone_in_an_empty_folder(code: str, tmp_path: Path) -> None:
+    assert "import tvmlab" in code or "from tvmlab" in code
+    done = forked("-c", code, folder=tmp_path, imported=IMPORTED)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+@long  # `deploy.program`, in the code above, builds from the same files
+def test_the_lines_of_cmake_build_the_program(tmp_path: Path) -> None:
+    """In the folder where what the block before them wrote is."""
+    (block,) = [
+        lines for lines in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) if "cmake" in lines
+    ]
+    executable = tvmlab.compile(tvmlab.load(tvmlab.models.digits_resnet()))
+    executable.save(tmp_path / "digits.tar")
+    picture = tvmlab.models.digits().x_test[:1]
+    np.save(tmp_path / "x.npy", picture)
+    (tmp_path / "tvmlab").symlink_to(ROOT / "tvmlab")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    for line in block.splitlines():
+        done = subprocess.run(
+            line,
+            shell=True,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PATH": path},
+        )
+        assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[0]) == executable(picture).argmax()
+
+
+def test_notebook_08_shows_the_same_lines() -> None:
+    path = next((ROOT / "notebooks").glob("08_*.ipynb"))
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    shown = [line for cell in cells for line in "".join(cell["source"]).splitlines()]
+    known = re.sub(r'"\$\(.*\)"', '"$PACKAGES"', README).splitlines()
+    both = [[line for line in lines if line.startswith("cmake ")] for lines in (shown, known)]
+    assert both[0] == both[1]
+    assert len(both[0]) == 2
+
+
+@pytest.mark.parametrize("target", sorted(set(re.findall(r"\bmake ([a-z-]+)", README))))
+def test_make_targets_exist(target: str) -> None:
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)#]+)\)", README + CHINESE))))
+def test_links_resolve(link: str) -> None:
+    assert link.startswith("https://") or (ROOT / link).exists()
+
+
+@pytest.mark.parametrize("message", re.findall(r"\| `setup: ([^`]+)`", README))
+def test_messages_are_those_of_the_set_up(message: str) -> None:
+    text = (ROOT / "scripts/setup.sh").read_text(encoding="utf-8")
+    # The interpreter's version is filled in when the script runs.
+    assert message.replace("Python 3.11 has", "Python $base_version has") in text

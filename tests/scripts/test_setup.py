@@ -1,0 +1,454 @@
+"""The set-up: what setup.sh does and says.
+
+The script runs for real, in a copy of its own; only Python is a stub, which says it is the version
+that a test wants, makes an "environment" with itself inside, and writes down what pip was asked.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHONS = ("3.11", "3.12", "3.13")
+TOOLS = (
+    "cat",
+    "cmp",
+    "cp",
+    "df",
+    "dirname",
+    "du",
+    "find",
+    "head",
+    "mkdir",
+    "mv",
+    "rm",
+    "sed",
+    "sleep",
+)
+
+INDEX = "https://download.pytorch.org/whl/cpu"
+OFFERED = f"--extra-index-url {INDEX}"
+
+# A Python for the tests. $FAKE holds the log, and files whose presence makes something fail.
+STUB = """#!/bin/sh
+version=@VERSION@
+case "$1 $2" in
+"-c "*version_info*) echo "$version" ;;
+"-c "*ensurepip*) [ ! -e "$FAKE/no-venv" ] ;;
+"-c "*urlopen*) [ "$3" = @INDEX@/torch/ ] && [ ! -e "$FAKE/no-cpu-index" ] ;;
+"-m venv")
+    for target; do :; done
+    echo "venv $version" >>"$FAKE/log"
+    rm -rf "$target"/* && mkdir -p "$target/bin" "$target/lib" && cp "$0" "$target/bin/python" ;;
+"-m pip")
+    shift 2
+    echo "pip $*" >>"$FAKE/log"
+    case "$*" in
+    *requirements.txt*)
+        sleep 0.05 # A file system's clock ticks slower than this script runs.
+        [ ! -e "$FAKE/half-installed" ] || : >"$VENV_LIB/half.py"
+        [ ! -e "$FAKE/no-network" ] || { echo "ERROR: no route" >&2; exit 1; }
+        [ ! -e "$FAKE/killed" ] || kill -9 $PPID ;;
+    *--dest*) mkdir -p .venv/share/tvmlab ;;
+    esac ;;
+esac
+"""
+
+
+@dataclass
+class Checkout:
+    """A copy of what setup.sh reads, with a PATH that has only the stubs and the plain tools."""
+
+    folder: Path
+    bin: Path
+    fake: Path
+
+    def python(self, name: str, version: str) -> Path:
+        """Put a stub interpreter on the PATH."""
+        path = self.bin / name
+        path.write_text(STUB.replace("@VERSION@", version).replace("@INDEX@", INDEX))
+        path.chmod(0o755)
+        return path
+
+    def tool(self, name: str, text: str) -> None:
+        """Put a stub in place of a plain tool."""
+        path = self.bin / name
+        path.unlink(missing_ok=True)
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+
+    def fails(self, what: str) -> Path:
+        """Make the stubs fail in one way, until the file that is returned is gone."""
+        path = self.fake / what
+        path.touch()
+        return path
+
+    def setup(self, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run the script from another folder, as `make -C` would."""
+        return subprocess.run(
+            ["/bin/sh", str(self.folder / "scripts" / "setup.sh")],
+            check=False,
+            capture_output=True,
+            text=True,
+            cwd=self.bin,
+            env={
+                "PATH": str(self.bin),
+                "FAKE": str(self.fake),
+                "VENV_LIB": str(self.folder / ".venv" / "lib"),
+                **environment,
+            },
+        )
+
+    def log(self) -> list[str]:
+        """Return what the interpreters were asked since the last call."""
+        path = self.fake / "log"
+        lines = path.read_text().splitlines() if path.exists() else []
+        path.unlink(missing_ok=True)
+        return lines
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    folder = tmp_path / "checkout"
+    (folder / "scripts").mkdir(parents=True)
+    for name in (
+        "requirements.txt",
+        "pyproject.toml",
+        "scripts/setup.sh",
+        "scripts/tvm-ffi-source.txt",
+    ):
+        shutil.copy(ROOT / name, folder / name)
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in TOOLS:
+        found = shutil.which(name)
+        assert found, f"this machine has no {name}"
+        (tools / name).symlink_to(found)
+    fake = tmp_path / "fake"
+    fake.mkdir()
+    return Checkout(folder, tools, fake)
+
+
+def one_line(done: subprocess.CompletedProcess[str]) -> str:
+    """Return the only line of an expected failure."""
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("setup: ")
+    return lines[0]
+
+
+def test_a_folder_with_a_space_is_refused(checkout: Checkout) -> None:
+    checkout.python("python3", "3.12")
+    spaced = checkout.folder.rename(checkout.folder.with_name("a checkout"))
+    done = Checkout(spaced, checkout.bin, checkout.fake).setup()
+    assert "there is a space in the path" in one_line(done)
+    assert not (spaced / ".venv").exists()
+
+
+def test_a_first_call_installs_and_a_second_does_nothing(checkout: Checkout) -> None:
+    checkout.python("python3", "3.12")
+    first = checkout.setup()
+    assert (first.returncode, first.stderr) == (0, "")
+    venv, packages, package, source = checkout.log()
+    assert venv == "venv 3.12"
+    assert packages.startswith(f"pip install {OFFERED} -r requirements.txt")
+    assert re.match(r"pip install .*--no-deps .*--editable \.", package)
+    assert re.match(r"pip download .*--dest \.venv/share/tvmlab .*tvm-ffi-source\.txt", source)
+
+    second = checkout.setup()
+    assert (second.returncode, second.stdout, second.stderr) == (0, "", "")
+    assert checkout.log() == []
+
+
+@pytest.mark.parametrize(
+    "name", ["requirements.txt", "pyproject.toml", "scripts/tvm-ffi-source.txt"]
+)
+def test_a_changed_input_is_installed_into_the_same_environment(
+    checkout: Checkout, name: str
+) -> None:
+    checkout.python("python3", "3.12")
+    checkout.setup()
+    checkout.log()
+    with (checkout.folder / name).open("a") as file:
+        file.write("# changed\n")
+    assert checkout.setup().returncode == 0
+    log = checkout.log()
+    assert len(log) == 3
+    assert all(line.startswith("pip ") for line in log)
+    checkout.setup()
+    assert checkout.log() == []
+
+
+@pytest.mark.parametrize("version", PYTHONS)
+def test_every_supported_python_is_taken(checkout: Checkout, version: str) -> None:
+    checkout.python("python3", version)
+    assert checkout.setup().returncode == 0
+    assert checkout.log()[0] == f"venv {version}"
+
+
+def test_python3_comes_first_where_it_serves(checkout: Checkout) -> None:
+    checkout.python("python3", "3.11")
+    checkout.python("python3.13", "3.13")
+    checkout.setup()
+    assert checkout.log()[0] == "venv 3.11"
+
+
+@pytest.mark.parametrize("unfit", ["3.10", "3.14", "2.7"])
+def test_another_python_is_looked_for_where_python3_is_unfit(
+    checkout: Checkout, unfit: str
+) -> None:
+    checkout.python("python3", unfit)
+    checkout.tool("python3.13", "echo 'a shim: no such version' >&2; exit 127")
+    checkout.python("python3.12", "3.12")
+    done = checkout.setup()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert checkout.log()[0] == "venv 3.12"
+
+
+def test_no_python_is_one_line(checkout: Checkout) -> None:
+    line = one_line(checkout.setup())
+    assert "no Python 3.11 to 3.13" in line
+    assert "apt install python3 python3-venv" in line
+    assert not (checkout.folder / ".venv").exists()
+
+
+@pytest.mark.parametrize("version", ["3.10", "3.14"])
+def test_only_an_unfit_python_is_one_line_that_names_it(checkout: Checkout, version: str) -> None:
+    checkout.python("python3", version)
+    assert f"python3 here is {version}" in one_line(checkout.setup())
+    assert checkout.log() == []
+
+
+def test_the_python_that_is_asked_for_is_taken(checkout: Checkout) -> None:
+    checkout.python("python3", "3.11")
+    wanted = checkout.python("mine", "3.13")
+    assert checkout.setup(PYTHON=str(wanted)).returncode == 0
+    assert checkout.log()[0] == "venv 3.13"
+    # It stays when the next call does not name it ...
+    assert checkout.setup().returncode == 0
+    assert checkout.log() == []
+    # ... and goes when another is named.
+    assert checkout.setup(PYTHON="python3").returncode == 0
+    assert checkout.log()[0] == "venv 3.11"
+
+
+def test_an_unfit_or_absent_python_that_is_asked_for_is_one_line(checkout: Checkout) -> None:
+    checkout.python("python3", "3.12")
+    checkout.python("old", "3.10")
+    assert "is Python 3.10; tvmlab needs 3.11 to 3.13" in one_line(checkout.setup(PYTHON="old"))
+    assert "PYTHON=nowhere does not start" in one_line(checkout.setup(PYTHON="nowhere"))
+    assert checkout.log() == []
+
+
+def test_no_venv_module_is_one_line_that_names_the_package(checkout: Checkout) -> None:
+    checkout.python("python3", "3.12")
+    absent = checkout.fails("no-venv")
+    assert "apt install python3.12-venv" in one_line(checkout.setup())
+    assert checkout.log() == []
+    absent.unlink()
+    assert checkout.setup().returncode == 0
+
+
+@pytest.mark.parametrize("torch", ["", "cpu", "cuda"])
+@pytest.mark.parametrize("closed", [False, True])
+def test_pip_is_offered_the_cpu_build_where_its_index_answers(
+    checkout: Checkout, torch: str, closed: bool
+) -> None:
+    checkout.python("python3", "3.12")
+    if closed:
+        checkout.fails("no-cpu-index")
+    offered = not closed and torch != "cuda"
+    needed = 4000 if offered else 13000
+    checkout.tool("df", DF.format(free=needed * 1000 - 1))
+    assert f"{needed} MB needed" in one_line(checkout.setup(TORCH=torch))
+    assert checkout.log() == []
+    checkout.tool("df", DF.format(free=needed * 1000))
+    done = checkout.setup(TORCH=torch)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (OFFERED in checkout.log()[1]) == offered
+    assert ("cannot reach" in done.stdout) == (closed and torch != "cuda")
+
+
+def test_torch_is_kept_until_another_build_is_named(checkout: Checkout) -> None:
+    checkout.python("python3", "3.12")
+    checkout.setup(TORCH="cuda")
+    checkout.log()
+    assert checkout.setup().returncode == 0
+    assert checkout.log() == []
+    assert checkout.setup(TORCH="cpu").returncode == 0
+    assert checkout.log()[0] == "venv 3.12"  # pip alone would leave the CUDA build in place.
+    assert "TORCH=rocm is unknown" in one_line(checkout.setup(TORCH="rocm"))
+
+
+def test_an_index_that_does_not_answer_cannot_stop_the_set_up() -> None:
+    """The probe ends by itself: the connection is accepted, and no answer comes."""
+    text = (ROOT / "scripts" / "setup.sh").read_text(encoding="utf-8")
+    (probe,) = re.findall(r"^probe='(.*)'$", text, re.MULTILINE)
+    assert "signal.alarm(2)" in probe
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        done = subprocess.run([sys.executable, "-c", probe, url], check=False, timeout=300)
+    assert done.returncode == -signal.SIGALRM
+
+
+DF = """echo 'Filesystem 1024-blocks Used Available Capacity Mounted on'
+echo '/dev/a disk  100000000 90000000 {free} 90% /media/my disk 1'"""
+
+
+def test_too_little_disk_is_one_line_and_leaves_nothing(checkout: Checkout) -> None:
+    checkout.python("python3", "3.12")
+    checkout.tool("df", DF.format(free=5_999_999))
+    line = one_line(checkout.setup(TVMLAB_DISK_MB="6000"))
+    assert "5999 MB free" in line
+    assert "6000 MB needed" in line
+    assert str(checkout.folder) in line
+    assert checkout.log() == []
+    assert checkout.setup(TVMLAB_DISK_MB="5000").returncode == 0
+
+
+@pytest.mark.parametrize(("torch", "needed"), [("cpu", 1350), ("cuda", 10350)])
+def test_too_little_disk_for_changed_requirements_leaves_the_environment(
+    checkout: Checkout, torch: str, needed: int
+) -> None:
+    """What is installed counts: pip replaces it."""
+    checkout.python("python3", "3.12")
+    checkout.setup(TORCH=torch)
+    checkout.log()
+    with (checkout.folder / "requirements.txt").open("a") as file:
+        file.write("# changed\n")
+    checkout.tool("du", "echo '2650000\t.venv'")
+    checkout.tool("df", DF.format(free=49_999))
+    assert f"{needed} MB needed" in one_line(checkout.setup())
+    assert "50 MB needed" in one_line(checkout.setup(TVMLAB_DISK_MB="2700"))
+    assert checkout.log() == []
+    assert (checkout.folder / ".venv" / "bin" / "python").exists()
+    checkout.tool("df", DF.format(free=needed * 1000 - 1))
+    assert f"{needed} MB needed" in one_line(checkout.setup())
+    checkout.tool("df", DF.format(free=needed * 1000))
+    assert checkout.setup().returncode == 0
+    assert [line.split()[0] for line in checkout.log()] == ["pip"] * 3  # The same environment.
+
+
+def test_no_network_is_pips_error_and_one_line_and_costs_nothing(checkout: Checkout) -> None:
+    checkout.python("python3", "3.12")
+    closed = checkout.fails("no-network")
+    done = checkout.setup()
+    assert done.returncode == 1
+    own, ours = done.stderr.splitlines()
+    assert own == "ERROR: no route"
+    assert ours.startswith("setup: pip could not install requirements.txt")
+    assert "network" in ours
+    checkout.log()
+    closed.unlink()
+    assert checkout.setup().returncode == 0
+    assert [line.split()[0] for line in checkout.log()] == ["pip"] * 3  # The same environment.
+
+
+def test_a_failure_in_the_middle_of_installing_is_repaired(checkout: Checkout) -> None:
+    checkout.python("python3", "3.12")
+    broken = [checkout.fails("no-network"), checkout.fails("half-installed")]
+    assert checkout.setup().returncode == 1
+    checkout.log()
+    for path in broken:
+        path.unlink()
+    assert checkout.setup().returncode == 0
+    assert checkout.log()[0] == "venv 3.12"
+    assert not (checkout.folder / ".venv" / "lib" / "half.py").exists()
+
+
+def test_a_killed_set_up_is_repaired(checkout: Checkout) -> None:
+    checkout.python("python3", "3.12")
+    killed = checkout.fails("killed")
+    assert checkout.setup().returncode == -signal.SIGKILL
+    checkout.log()
+    killed.unlink()
+    assert checkout.setup().returncode == 0
+    assert len(checkout.log()) == 4
+    checkout.setup()
+    assert checkout.log() == []
+
+
+def vanish(checkout: Checkout) -> None:
+    (checkout.folder / ".venv" / "bin" / "python").unlink()
+
+
+def replace(checkout: Checkout) -> None:
+    """What an upgrade of the system does to an environment that links to its python3."""
+    checkout.python("python3", "3.13")
+    shutil.copy(checkout.bin / "python3", checkout.folder / ".venv" / "bin" / "python")
+
+
+def move(checkout: Checkout) -> None:
+    checkout.folder = checkout.folder.rename(checkout.folder.parent / "moved")
+
+
+@pytest.mark.parametrize("accident", [vanish, replace, move])
+def test_an_environment_that_lost_its_ground_is_made_anew(
+    checkout: Checkout, accident: Callable[[Checkout], None]
+) -> None:
+    checkout.python("python3", "3.12")
+    checkout.setup()
+    checkout.log()
+    accident(checkout)
+    done = checkout.setup()
+    assert (done.returncode, done.stderr) == (0, "")
+    log = checkout.log()
+    assert log[0].startswith("venv ")
+    assert len(log) == 4
+
+
+def test_in_the_image_nothing_is_installed_again(checkout: Checkout) -> None:
+    checkout.python("python3", "3.11")
+    prefix = re.search(r"VIRTUAL_ENV=(\S+)", (ROOT / "Dockerfile").read_text(encoding="utf-8"))
+    assert prefix
+    done = checkout.setup(VIRTUAL_ENV=prefix[1])
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "without make" in line
+    assert checkout.log() == []
+    assert not (checkout.folder / ".venv").exists()
+
+
+@pytest.mark.parametrize("absent", ["buildah", "debootstrap"])
+def test_image_test_names_the_debian_package_that_is_missing(tmp_path: Path, absent: str) -> None:
+    for name in {"buildah", "debootstrap", "unshare", "ip", "python3"} - {absent}:
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "dirname").symlink_to(str(shutil.which("dirname")))
+    done = run_image_test(tmp_path, uid=0)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("image-test: ")
+    assert line.endswith(f": apt install {absent}")
+
+
+def test_image_test_says_that_it_needs_root(tmp_path: Path) -> None:
+    (tmp_path / "dirname").symlink_to(str(shutil.which("dirname")))
+    done = run_image_test(tmp_path, uid=1000)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "need root" in line
+
+
+def run_image_test(tools: Path, uid: int) -> subprocess.CompletedProcess[str]:
+    """Run the script with nothing on its PATH but `tools`, as if by the user `uid`."""
+    (tools / "id").write_text(f"#!/bin/sh\necho {uid}\n")
+    (tools / "id").chmod(0o755)
+    return subprocess.run(
+        ["/bin/sh", str(ROOT / "scripts" / "image-test.sh")],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={"PATH": str(tools)},
+    )

@@ -1,0 +1,382 @@
+"""Tools, build commands, extensions, the source package, the machine report."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import sys
+import tarfile
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tvmlab import toolchain
+from tvmlab._files import only_own
+from tvmlab.errors import ToolchainError
+
+ADD = """
+#include <tvm/ffi/function.h>
+#ifndef STEP
+#define STEP 1
+#endif
+int64_t Add(int64_t x) { return x + STEP; }
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(add, Add)
+"""
+
+
+@pytest.fixture
+def own_path(tmp_path, monkeypatch):
+    """A PATH of one folder, so that only what a test puts there is found."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setattr(sys, "executable", str(folder / "python"))
+    monkeypatch.delenv("CXX", raising=False)
+    return folder
+
+
+def script(path, body):
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_find_tool_reads_the_version(own_path):
+    script(own_path / "cmake", "echo cmake version 3.27.4-rc1 built by gcc 12.2")
+    tool = toolchain.find_tool("cmake", minimum=(3, 26))
+    assert (tool.path, tool.version) == (own_path / "cmake", (3, 27, 4))
+    assert str(tool) == "cmake 3.27.4"
+
+
+def test_find_tool_passes_over_one_that_is_too_old(own_path, tmp_path, monkeypatch):
+    newer = tmp_path / "newer"
+    newer.mkdir()
+    script(own_path / "cmake", "echo cmake version 3.25.1")
+    script(newer / "cmake", "echo cmake version 4.0")
+    with pytest.raises(ToolchainError, match=r"cmake is too old: 3\.26 is needed") as caught:
+        toolchain.find_tool("cmake", minimum=(3, 26))
+    assert "is 3.25.1" in caught.value.where
+    assert "pip install" in caught.value.fix
+    monkeypatch.setenv("PATH", f"{own_path}:{newer}")
+    assert toolchain.find_tool("cmake", minimum=(3, 26)).path == newer / "cmake"
+    assert toolchain.find_tool("cmake").path == own_path / "cmake"
+
+
+def test_find_tool_says_what_to_install(own_path):
+    for name, hint in (("g++", "apt install g"), ("nothing-like-it", "Install nothing-like-it")):
+        with pytest.raises(ToolchainError, match="is not installed") as caught:
+            toolchain.find_tool(name)
+        assert hint in caught.value.fix
+
+
+def test_find_tool_of_no_known_version(own_path):
+    script(own_path / "make", "exit 1")
+    assert toolchain.find_tool("make").version == ()
+    with pytest.raises(ToolchainError, match="too old"):
+        toolchain.find_tool("make", minimum=(4,))
+
+
+def test_compiler_prefers_cxx_then_gcc_then_clang(own_path, monkeypatch):
+    with pytest.raises(ToolchainError, match="No C\\+\\+ compiler"):
+        toolchain.compiler()
+    script(own_path / "clang++", "echo clang version 15.0.1")
+    assert toolchain.compiler().name == "clang++"
+    script(own_path / "g++", "echo g++ 12.2.0")
+    assert toolchain.compiler().name == "g++"
+    script(own_path / "mine", "echo mine 1.0")
+    monkeypatch.setenv("CXX", "mine")
+    assert toolchain.compiler().name == "mine"
+    monkeypatch.setenv("CXX", "gone")
+    with pytest.raises(ToolchainError, match="gone is not installed"):
+        toolchain.compiler()
+
+
+def test_environment_puts_our_tools_first(monkeypatch):
+    monkeypatch.setenv("PATH", "/elsewhere")
+    monkeypatch.setenv("CLICOLOR_FORCE", "1")
+    monkeypatch.setenv("MAKELEVEL", "1")  # what `make test` above us sets
+    own = toolchain.environment({"EXTRA": "1"})
+    assert "MAKELEVEL" not in own
+    assert own["PATH"] == f"{Path(sys.executable).parent}{os.pathsep}/elsewhere"
+    assert (own["EXTRA"], own["LC_ALL"]) == ("1", "C")
+    assert "CLICOLOR_FORCE" not in own
+
+
+def test_run_keeps_output_in_order(tmp_path):
+    done = toolchain.run(
+        "echo one; echo two >&2; pwd; echo $HELLO", cwd=tmp_path, env={"HELLO": "x"}
+    )
+    assert done.output == f"one\ntwo\n{tmp_path.resolve()}\nx\n"
+    assert done.seconds > 0
+    assert toolchain.run(["echo", "a  b", "$HELLO"]).output == "a  b $HELLO\n"
+    assert toolchain.run(["echo", "a  b"]).command == "echo 'a  b'"
+
+
+def test_run_says_command_code_and_last_lines():
+    with pytest.raises(ToolchainError, match="failed with exit code 3") as caught:
+        toolchain.run("seq 1 100; exit 3")
+    assert caught.value.where == "seq 1 100; exit 3"
+    assert caught.value.what.splitlines()[-1].strip() == "100"
+    assert "    89\n" in caught.value.what
+    assert "    88\n" not in caught.value.what
+    with pytest.raises(ToolchainError, match="first error: here") as caught:
+        toolchain.run("echo noise; echo first error: here; seq 1 100; exit 1")
+    assert "noise" not in caught.value.what
+    with pytest.raises(ToolchainError, match=r"exit code -9\.\n  where"):
+        toolchain.run("kill -9 $$")
+
+
+def test_run_that_cannot_start(tmp_path):
+    with pytest.raises(ToolchainError, match="cannot start"):
+        toolchain.run([tmp_path / "no-such-program"])
+    with pytest.raises(ToolchainError, match="cannot start"):
+        toolchain.run("true", cwd=tmp_path / "no-such-folder")
+
+
+def test_run_stops_the_whole_family_after_the_timeout(tmp_path):
+    with pytest.raises(ToolchainError, match=r"after 0\.2 s"):
+        toolchain.run("(sleep 600) & sleep 600", cwd=tmp_path, timeout=0.2)
+
+    def there(process: psutil.Process) -> bool:
+        try:
+            return process.status() != psutil.STATUS_ZOMBIE and process.cwd() == str(tmp_path)
+        except psutil.Error:
+            return False
+
+    left = [process for process in psutil.process_iter() if there(process)]
+    assert psutil.wait_procs(left, timeout=300)[1] == []
+
+
+def test_run_shows_bytes_that_are_no_text():
+    assert toolchain.run(r"printf 'a\377b'").output == "a\ufffdb"
+
+
+def test_ffi_flags_are_those_of_the_config_tool():
+    compile_flags, link_flags = toolchain.ffi_flags()
+    include = next(flag[2:] for flag in compile_flags if flag.startswith("-I"))
+    assert (Path(include) / "tvm/ffi/function.h").is_file()
+    assert "-std=c++17" in compile_flags
+    folder = next(flag[2:] for flag in link_flags if flag.startswith("-L"))
+    assert (Path(folder) / "libtvm_ffi.so").is_file()
+    assert "-ltvm_ffi" in link_flags
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """One extension, built once for all tests that need one."""
+    folder = tmp_path_factory.mktemp("extension")
+    source = folder / "add.cc"
+    source.write_text(ADD)
+    (folder / "add.h").write_text("// beside it\n")
+    cache = folder / "cache"
+    return source, cache, toolchain.build_extension([source], name="add", folder=cache)
+
+
+def test_build_and_load(built):
+    _, cache, library = built
+    assert library.parent.parent == cache
+    assert [path.name for path in library.parent.iterdir()] == ["add.so"]
+    assert toolchain.load_extension(library).add(41) == 42
+
+
+@pytest.fixture
+def recorder(monkeypatch):
+    """A compiler that writes down its arguments and makes a file: no waiting."""
+    seen = []
+
+    def run(command, **_):
+        seen.append([str(part) for part in command])
+        Path(command[command.index("-o") + 1]).write_bytes(b"library")
+        return toolchain.Completed("", "", 0.0)
+
+    flags = toolchain.ffi_flags()
+    monkeypatch.setattr(toolchain, "ffi_flags", lambda: flags)
+    monkeypatch.setattr(toolchain, "run", run)
+    return seen
+
+
+def test_build_is_cached_by_content(tmp_path, recorder, monkeypatch):
+    source, header = tmp_path / "a.cc", tmp_path / "a.h"
+    source.write_text(ADD)
+    header.write_text("")
+
+    def build(**options):
+        return toolchain.build_extension([source], folder=tmp_path / "cache", **options)
+
+    first = build()
+    os.utime(source)
+    assert build() == first
+    assert len(recorder) == 1
+    libraries = {first, build(flags=["-DSTEP=2"])}
+    header.write_text("// changed")
+    libraries.add(build())
+    source.write_text(ADD + "// changed")
+    libraries.add(build())
+    monkeypatch.setenv("CXX", "clang++" if toolchain.compiler().name == "g++" else "g++")
+    tool = toolchain.Tool("other", Path("/usr/bin/other"), (1,))
+    monkeypatch.setattr(toolchain, "compiler", lambda: tool)
+    libraries.add(build())
+    assert len(libraries) == len(recorder) == 5
+    assert "-DSTEP=2" in recorder[1]
+
+
+def test_build_uses_the_cache_folder(tmp_path, recorder, monkeypatch):
+    monkeypatch.setenv("TVMLAB_CACHE", str(tmp_path / "cache"))
+    source = tmp_path / "a.cc"
+    source.write_text(ADD)
+    assert toolchain.build_extension([source]).is_relative_to(tmp_path / "cache/native")
+
+
+@pytest.mark.parametrize("whose", ["library", "folder"])
+def test_what_others_can_write_is_not_loaded(tmp_path, recorder, whose):
+    source = tmp_path / "a.cc"
+    source.write_text(ADD)
+    mask = os.umask(0o002)  # Debian's for a user with a group of the same name
+    try:
+        library = toolchain.build_extension([source], folder=tmp_path / "cache")
+        assert toolchain.build_extension([source], folder=tmp_path / "cache") == library
+        assert len(recorder) == 1
+        changed = library if whose == "library" else library.parent
+        changed.chmod(0o775)
+        assert toolchain.build_extension([source], folder=tmp_path / "cache") == library
+        assert len(recorder) == 2
+        modes = library.stat().st_mode | library.parent.stat().st_mode
+        assert not modes & 0o022
+    finally:
+        os.umask(mask)
+
+
+def test_a_library_of_another_user_is_not_loaded(tmp_path, monkeypatch):
+    file = tmp_path / "a.so"
+    file.write_bytes(b"")
+    file.chmod(0o755)
+    tmp_path.chmod(0o755)
+    assert only_own(file)
+    user = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: user + 1)
+    assert only_own(file) == (user == 0)  # all trust root
+
+
+def test_two_builds_at_once_both_succeed(tmp_path, recorder):
+    source = tmp_path / "a.cc"
+    source.write_text(ADD)
+    found = []
+    threads = [
+        threading.Thread(
+            target=lambda: found.append(toolchain.build_extension([source], folder=tmp_path))
+        )
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    assert len(set(found)) == 1
+    assert [path.name for path in found[0].parent.iterdir()] == ["extension.so"]
+
+
+def test_build_errors_are_shown_and_leave_nothing(tmp_path):
+    source = tmp_path / "broken.cc"
+    source.write_text("int main( {")
+    with pytest.raises(ToolchainError, match="expected"):
+        toolchain.build_extension([source], folder=tmp_path / "cache")
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+
+
+def test_build_needs_sources(tmp_path):
+    with pytest.raises(ToolchainError, match="nothing to build"):
+        toolchain.build_extension([])
+    with pytest.raises(ToolchainError, match="cannot be read"):
+        toolchain.build_extension([tmp_path / "gone.cc"], folder=tmp_path)
+
+
+def test_build_into_a_folder_that_cannot_be(tmp_path):
+    source = tmp_path / "a.cc"
+    source.write_text(ADD)
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(ToolchainError, match="cannot be written") as caught:
+        toolchain.build_extension([source], folder=blocked)
+    assert str(blocked) in caught.value.where
+    assert "TVMLAB_CACHE" in caught.value.fix
+
+
+def test_load_errors(tmp_path):
+    with pytest.raises(ToolchainError, match="no such library"):
+        toolchain.load_extension(tmp_path / "gone.so")
+    damaged = tmp_path / "damaged.so"
+    for content in (b"", b"no library"):
+        damaged.write_bytes(content)
+        with pytest.raises(ToolchainError, match="cannot be loaded"):
+            toolchain.load_extension(damaged)
+
+
+def archive(path, *members):
+    with tarfile.open(path, "w:gz") as tar:
+        for name in members:
+            info = tarfile.TarInfo(name)
+            info.size = 2
+            tar.addfile(info, io.BytesIO(b"hi"))
+    return path
+
+
+def test_source_package(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    with pytest.raises(ToolchainError, match="not here") as caught:
+        toolchain.tvm_ffi_source()
+    assert "make setup" in caught.value.fix
+    path = tmp_path / "share/tvmlab" / toolchain.FFI_SOURCE
+    path.parent.mkdir(parents=True)
+    archive(path, "top/file")
+    with pytest.raises(ToolchainError, match="not the file that it should be"):
+        toolchain.tvm_ffi_source()
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    monkeypatch.setattr(toolchain, "FFI_SHA256", digest)
+    assert toolchain.tvm_ffi_source() == path
+
+
+def test_source_package_is_the_one_that_set_up_fetches():
+    pin = (Path(__file__).parents[2] / "scripts/tvm-ffi-source.txt").read_text()
+    assert toolchain.FFI_SHA256 in pin
+    version = toolchain.FFI_SOURCE.removeprefix("apache_tvm_ffi-").removesuffix(".tar.gz")
+    assert f"apache-tvm-ffi=={version} " in pin
+
+
+def test_unpack(tmp_path):
+    top = toolchain.unpack(archive(tmp_path / "a.tar.gz", "top/x", "top/y/z"), tmp_path)
+    assert top == tmp_path / "top"
+    assert (top / "y/z").read_text() == "hi"
+
+
+def test_unpack_stays_in_the_folder(tmp_path):
+    with pytest.raises(ToolchainError, match="cannot be unpacked"):
+        toolchain.unpack(archive(tmp_path / "a.tar.gz", "top/x", "../evil"), tmp_path / "inside")
+    assert not (tmp_path / "evil").exists()
+
+
+def test_unpack_refuses_damaged_archives(tmp_path):
+    text = tmp_path / "text.tar.gz"
+    text.write_text("no archive")
+    for path in (text, archive(tmp_path / "empty.tar.gz")):
+        with pytest.raises(ToolchainError):
+            toolchain.unpack(path, tmp_path / "out")
+
+
+def test_machine_report():
+    report = toolchain.machine()
+    assert report["apache-tvm"] == "0.27.0.post1"
+    assert {"system", "processor", "memory", "GPU", "g++", "make", "cmake", "ninja"} <= set(report)
+    lines = str(report).splitlines()
+    columns = {line.index(text) for line, text in zip(lines, report.values(), strict=True)}
+    assert len(columns) == 1
+
+
+def test_machine_report_says_what_is_missing(own_path):
+    script(own_path / "cmake", "echo cmake version 3.20.0")
+    report = toolchain.machine()
+    assert report["cmake"].startswith("cmake is too old: 3.26 is needed. Install")
+    assert report["ninja"].startswith("ninja is not installed. Install it")

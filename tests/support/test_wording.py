@@ -1,0 +1,55 @@
+"""One line of the errors of other libraries, plurals, and tables."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+from tests.oracles.models import said
+from tvm import relax
+
+import tvmlab
+from tvmlab._telling import several, table, telling
+from tvmlab.errors import CompileError
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("no good", "no good"),
+        ("\n  no good\nError in pass: Some\n  return gv\n", "no good"),
+        ("# from tvm.script import ir\nno good\n# Metadata omitted.", "no good"),
+        ("no good\nOffending call:\nR.nn.relu(x, y=1)\n# Metadata omitted.", "R.nn.relu: no good"),
+        ("no good\nOffending call:", "no good"),
+        ('Traceback (most recent call last):\n  File "a", line 1\nKeyError: 3', "KeyError: 3"),
+        ("ScheduleError: in 'split'.\n\nThe IR is:\n# T\ndef f\nError message: no good", "no good"),
+        ("", "ValueError"),
+        ("# Metadata omitted.", "ValueError"),
+    ],
+)
+def test_a_line_is_chosen(words: str, line: str) -> None:
+    assert telling(ValueError(words)) == line
+
+
+def test_what_cannot_be_compiled_is_named() -> None:
+    """A constant of more than one number makes TVM end its message with a note on metadata."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 5, 4), "float32"))
+    w = relax.const(np.ones((4, 3, 3), "float32"))
+    with builder.function("main", [x]):
+        call = relax.op.nn.conv1d_transpose(x, w, data_layout="NWC", kernel_layout="IOW")
+        builder.emit_func_output(builder.emit(call))
+    with pytest.raises(CompileError, match=r"module: R\.nn\.conv1d_transpose: ") as caught:
+        tvmlab.compile(builder.get())
+    assert isinstance(caught.value.__cause__, tvm.error.InternalError)
+    assert "Metadata" not in said(caught.value)
+
+
+@pytest.mark.parametrize(("number", "words"), [(0, "0 trials"), (1, "1 trial"), (2, "2 trials")])
+def test_nouns_agree_with_their_numbers(number: int, words: str) -> None:
+    assert several(number, "trial") == words
+
+
+def test_a_table() -> None:
+    rows = [("long", 1, "x"), ("y", 22, "zz")]
+    assert table(("a", "bc", "d"), rows, left=(0, 2)) == "a     bc  d\nlong   1  x\ny     22  zz"

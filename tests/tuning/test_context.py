@@ -1,0 +1,137 @@
+"""The tuning context, the spaces of MetaSchedule, and the mutator of ours."""
+
+import subprocess
+import sys
+
+import pytest
+import tvm
+from tests.tuning.searches import TARGET, loops, matmul, tiled
+from tvm import s_tir, te
+from tvm.ir import IRModule
+from tvm.s_tir import meta_schedule as ms
+
+from tvmlab.errors import TuningError
+from tvmlab.tuning.search.context import (
+    MutateCategorical,
+    candidates,
+    identity,
+    make_context,
+    with_cores,
+)
+from tvmlab.tuning.search.spaces import metaschedule_spaces
+
+
+def proposed(seed: int, count: int = 8) -> list[int]:
+    """What a random strategy proposes first."""
+    module = matmul(64)
+    strategy = ms.search_strategy.ReplayTrace()
+    context = make_context(module, TARGET, strategy=strategy, seed=seed)
+    context.pre_tuning(1000, count, metaschedule_spaces(module, TARGET))
+    return [identity(one.sch.mod) for one in strategy.generate_measure_candidates()]
+
+
+def test_the_seed_decides_what_is_proposed():
+    """The same seed gives the same candidates; another seed gives others; 0 is a seed too."""
+    assert proposed(0) == proposed(0)
+    assert proposed(7) == proposed(7)
+    assert proposed(0) != proposed(7)
+
+
+def test_no_tensor_intrinsics_are_imported_and_nothing_is_logged():
+    """A context costs no import of TVM's tensor intrinsics, and its strategy writes no log."""
+    code = (
+        "import sys; sys.path.insert(0, 'tests')\n"
+        "from test_tuning_context import proposed\n"
+        "assert len(proposed(1)) == 8\n"
+        "print('tvm.s_tir.tensor_intrin' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.stderr, done.returncode) == ("False\n", "", 0)
+
+
+def test_cores_are_added_where_a_target_has_none():
+    """MetaSchedule needs a number of cores; a target that has one keeps it."""
+    bare = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "mattr": ["+avx512f"]})
+    made = with_cores(bare)
+    assert int(made.attrs["num-cores"]) >= 1
+    assert str(made.attrs["mcpu"]) == "x86-64-v3"
+    assert [str(one) for one in made.attrs["mattr"]] == ["+avx512f"]
+    assert with_cores(TARGET) is TARGET
+    assert metaschedule_spaces(matmul(16), bare)
+
+
+def test_what_cannot_be_tuned_is_refused():
+    """Two functions, a GPU, and seeds out of range."""
+    module = matmul(8)
+    two = IRModule({"main": module["main"], "other": module["main"]})
+    with pytest.raises(TuningError, match="one TIR function"):
+        make_context(two, TARGET)
+    with pytest.raises(TuningError, match="not for cuda"):
+        make_context(module, tvm.target.Target("cuda"))
+    for seed in (-1, 2**31):
+        with pytest.raises(TuningError, match="seed"):
+            make_context(module, TARGET, seed=seed)
+
+
+def test_spaces_of_metaschedule():
+    """The product is tiled in three ways, with decisions; no space is tensorized."""
+    spaces = metaschedule_spaces(matmul(64), TARGET)
+    assert spaces
+    for space in spaces:
+        kinds = [inst.kind.name for inst in space.trace.insts]
+        assert kinds.count("SamplePerfectTile") == 3
+        assert "Tensorize" not in kinds
+        assert "tensorize" not in str(space.trace)
+
+
+def test_reductions_are_split_too():
+    """A sum of all elements gets spaces in which the reduction runs in parallel (rfactor)."""
+    a = te.placeholder((256,), name="a")
+    k = te.reduce_axis((0, 256), name="k")
+    total = te.compute((1,), lambda i: te.sum(a[k], axis=k), name="c")
+    func = te.create_prim_func([a, total]).with_attr("global_symbol", "main")
+    spaces = metaschedule_spaces(IRModule({"main": func}), TARGET)
+    names = [{inst.kind.name for inst in space.trace.insts} for space in spaces]
+    assert any("RFactor" in one for one in names)
+
+
+def test_layouts_are_left_alone():
+    """No post-processing repacks an input: the kernel has the function's parameters as they are."""
+    module = matmul(64)
+    strategy = ms.search_strategy.ReplayTrace()
+    context = make_context(module, TARGET, strategy=strategy, seed=3)
+    context.pre_tuning(1000, 8, metaschedule_spaces(module, TARGET))
+    for one in strategy.generate_measure_candidates():
+        text = one.sch.mod.script()
+        assert "layout_transform" not in text
+        assert "a_reindex" not in text
+        assert any(kind == "PARALLEL" for kind, _ in loops(one.sch.mod))
+
+
+def test_a_choice_is_mutated():
+    """One decision of a list becomes another one; the trace stays the same otherwise."""
+    module = matmul(16)
+    space = tiled(module)
+    mutator = MutateCategorical(1)
+    inst = next(one for one in space.trace.insts if one.kind.name == "SampleCategorical")
+    before = int(space.trace.get_decision(inst))
+    changed = mutator.apply(space.trace)
+    assert int(changed.get_decision(inst)) == 1 - before
+    assert len(changed.insts) == len(space.trace.insts)
+
+
+def test_there_may_be_no_choice_to_mutate():
+    """A trace without a list to choose from is not mutated."""
+    assert MutateCategorical(1).apply(s_tir.Schedule(matmul(8)).trace) is None
+
+
+def test_identity_is_of_the_structure():
+    """Names of variables do not matter, loops do."""
+    assert identity(matmul(8)) == identity(matmul(8))
+    assert identity(matmul(8)) != identity(matmul(16))
+
+
+def test_candidates_carry_what_models_need():
+    """Schedules become MetaSchedule's candidates, with the function's arguments."""
+    (one,) = candidates([tiled(matmul(8))])
+    assert [tuple(int(n) for n in info.shape) for info in one.args_info] == [(8, 8)] * 3

@@ -1,0 +1,171 @@
+"""The grid search: all points, in order, lazily."""
+
+import itertools
+
+import pytest
+from tests.tuning.searches import TARGET, loops, matmul, metaschedule_spaces, tiled
+from tvm import s_tir, te
+from tvm.ir import IRModule
+from tvm.s_tir import meta_schedule as ms
+
+from tvmlab.tuning.search.context import identity, make_context
+from tvmlab.tuning.search.grid import GridSearch, factorizations, points, size
+
+
+def decisions(schedule: s_tir.Schedule) -> tuple:
+    """What was decided, in the order of the instructions."""
+    made = []
+    for inst in schedule.trace.insts:
+        decision = schedule.trace.get_decision(inst)
+        if decision is not None:
+            numbers = decision if hasattr(decision, "__len__") else [decision]
+            made.append(tuple(int(one) for one in numbers))
+    return tuple(made)
+
+
+def nothing(batch: list) -> list:
+    """Results of candidates that failed."""
+    return [ms.runner.RunnerResult(None, "not measured") for _ in batch]
+
+
+@pytest.mark.parametrize("extent", [1, 2, 7, 12, 64, 224])
+@pytest.mark.parametrize("parts", [1, 2, 3, 4])
+@pytest.mark.parametrize("innermost", [0, 1, 4, 64])
+def test_factorizations_against_brute_force(extent, parts, innermost):
+    """All products, and only those, sorted."""
+    divisors = [one for one in range(1, extent + 1) if extent % one == 0]
+    expected = []
+    for factors in itertools.product(divisors, repeat=parts):
+        product = 1
+        for factor in factors:
+            product *= factor
+        if product == extent and (innermost < 1 or factors[-1] <= innermost):
+            expected.append(factors)
+    assert factorizations(extent, parts, innermost) == tuple(expected)
+
+
+def test_all_points_in_order():
+    """Every combination comes once, the last decision fastest, and the kernels are those."""
+    module = matmul(16, 12, 4)
+    space = tiled(module, innermost=8)
+    found = [decisions(one) for one in points(module, space)]
+    tiles_i = [(2, 8), (4, 4), (8, 2), (16, 1)]
+    tiles_j = [(2, 6), (3, 4), (4, 3), (6, 2), (12, 1)]
+    expected = [(i, j, (unroll,)) for i in tiles_i for j in tiles_j for unroll in (0, 1)]
+    assert found == expected
+    assert size(module, space) == len(expected)
+    third = next(itertools.islice(points(module, space), 2, None))
+    assert [extent for _, extent in loops(third.mod)] == [2, 8, 3, 4, 4]
+
+
+def test_huge_spaces_cost_nothing():
+    """The first points of a space of more than 10**13 come at once, and it is counted."""
+    module = matmul(2**18, 2**18, 2**18)
+    sch = s_tir.Schedule(module)
+    for loop in sch.get_loops(sch.get_sblock("c")):
+        sch.split(loop, sch.sample_perfect_tile(loop, 6, 64))
+    assert size(module, sch) > 10**13
+    first = list(itertools.islice(points(module, sch), 5))
+    assert len({decisions(one) for one in first}) == 5
+
+
+def test_choices_may_depend_on_choices():
+    """The factors of a loop that came out of a split are those of its own extent."""
+    module = matmul(12, 4, 4)
+    sch = s_tir.Schedule(module)
+    loop, _, _ = sch.get_loops(sch.get_sblock("c"))
+    _, inner = sch.split(loop, sch.sample_perfect_tile(loop, 2, 12))
+    sch.split(inner, sch.sample_perfect_tile(inner, 2, 12))
+    found = {decisions(one) for one in points(module, sch)}
+    expected = {
+        ((a, b * c), (b, c))
+        for a, b, c in itertools.product(range(1, 13), repeat=3)
+        if a * b * c == 12
+    }
+    assert found == expected
+    assert size(module, sch) == len(expected) == 18
+
+
+def two_stages() -> IRModule:
+    """An exponential, and what uses it twice."""
+    a = te.placeholder((4, 8), name="a")
+    b = te.compute((4, 8), lambda i, j: te.exp(a[i, j]), name="b")
+    c = te.compute((4, 8), lambda i, j: b[i, j] * b[i, j], name="c")
+    return IRModule({"main": te.create_prim_func([a, c]).with_attr("global_symbol", "main")})
+
+
+def test_compute_locations():
+    """Inlined, outside, and at each loop of the consumer."""
+    module = two_stages()
+    sch = s_tir.Schedule(module)
+    block = sch.get_sblock("b")
+    sch.compute_at(block, sch.sample_compute_location(block), True)
+    found = [decisions(one) for one in points(module, sch) if one is not None]
+    assert found == [((-2,),), ((-1,),), ((0,),), ((1,),)]
+    assert size(module, sch) == 4
+
+
+def test_points_that_do_not_apply_are_passed_over():
+    """A choice that a primitive refuses makes no candidate, and the rest still come."""
+    module = matmul(16)
+    sch = s_tir.Schedule(module)
+    i, _, _ = sch.get_loops(sch.get_sblock("c"))
+    factor = sch.sample_categorical([4, 0, 8], [0.25, 0.5, 0.25], decision=0)
+    sch.split(i, [factor, None])  # by 0 is refused
+    found = list(points(module, sch))
+    assert [one is None for one in found] == [False, True, False]
+    strategy = GridSearch()
+    context = make_context(module, TARGET, strategy=strategy)
+    context.pre_tuning(100, 8, [sch])
+    proposed = strategy.generate_measure_candidates()
+    assert [decisions(one.sch) for one in proposed] == [((0,),), ((2,),)]
+    assert strategy.generate_measure_candidates() is None
+
+
+def test_spaces_take_turns_and_end():
+    """Two spaces of different sizes: a point of each in turn, then the rest, then None."""
+    module = matmul(4, 2, 2)
+    small, large = tiled(module), tiled(module, parts=3)
+    counts = size(module, small), size(module, large)
+    assert counts == (3 * 2 * 2, 6 * 3 * 2)
+    strategy = GridSearch()
+    context = make_context(module, TARGET, strategy=strategy)
+    context.pre_tuning(10**6, 10, [small, large])
+    found = []
+    while (batch := strategy.generate_measure_candidates()) is not None:
+        assert len(batch) <= 10
+        strategy.notify_runner_results(batch, nothing(batch))
+        found += [decisions(one.sch) for one in batch]
+    assert len(found) == len(set(found)) == sum(counts)
+    assert [len(one[0]) for one in found[:6]] == [2, 3, 2, 3, 2, 3]
+    assert {len(one[0]) for one in found[24:]} == {3}
+
+
+def test_the_grid_is_the_same_each_time():
+    """Nothing about it is random, and post-processing is done."""
+    module = matmul(64)
+    spaces = metaschedule_spaces(module, TARGET)
+
+    def first() -> list[int]:
+        strategy = GridSearch()
+        context = make_context(module, TARGET, strategy=strategy)
+        context.pre_tuning(100, 20, spaces)
+        batch = strategy.generate_measure_candidates()
+        assert not any("meta_schedule.parallel" in one.sch.mod.script() for one in batch)
+        return [identity(one.sch.mod) for one in batch]
+
+    assert first() == first()
+
+
+def test_the_number_of_trials_is_kept():
+    """It stops where it was told to."""
+    module = matmul(16)
+    strategy = GridSearch()
+    context = make_context(module, TARGET, strategy=strategy)
+    context.pre_tuning(5, 4, [tiled(module)])
+    first = strategy.generate_measure_candidates()
+    strategy.notify_runner_results(first, nothing(first))
+    second = strategy.generate_measure_candidates()
+    strategy.notify_runner_results(second, nothing(second))
+    assert (len(first), len(second)) == (4, 1)
+    assert strategy.generate_measure_candidates() is None

@@ -1,0 +1,114 @@
+"""What kernels are called with, what they answer, and how they are timed in turn."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.tuning import kernels
+import numpy as np
+import pytest
+import tvm
+
+from tvmlab import host_target
+from tvmlab.tuning.measuring.kernels import Plan, build, fingerprint, in_turn, inputs, measure
+from tvmlab.tuning.search.answers import same_answer
+
+TARGET = json.loads(str(host_target()))
+PLAN = {"number": 1, "repeat": 3, "min_repeat_ms": 0, "cache_flush": True}
+
+
+def test_inputs_have_the_range_of_their_type() -> None:
+    shape = (4000,)
+    made = inputs(
+        tuple(
+            (shape, dtype) for dtype in ("float32", "int8", "uint8", "int32", "bool", "bfloat16")
+        ),
+        (),
+    )
+    floats, signed, unsigned, whole, flags, brain = made
+    assert floats.dtype == np.float32
+    assert -1 <= floats.min() < -0.9 < 0.9 < floats.max() <= 1
+    assert (signed.min(), signed.max()) == (-128, 127)
+    assert (unsigned.min(), unsigned.max()) == (0, 255)
+    assert not whole.any()
+    assert not flags.any()
+    assert str(brain.dtype) == "bfloat16"
+    assert len(np.unique(brain.astype(np.float32))) > 100
+
+
+def test_each_input_has_its_own_numbers() -> None:
+    first, second = inputs((((9,), "float32"), ((9,), "float32")), (1,))
+    assert not np.array_equal(first, second)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "float32"]
+)
+def test_what_is_not_written_is_no_zero(dtype: str) -> None:
+    read, unwritten = inputs((((90,), dtype), ((90,), dtype)), (1,))
+    assert str(read.dtype) == str(unwritten.dtype) == dtype
+    assert fingerprint([unwritten]) != fingerprint([np.zeros_like(unwritten)])
+    if "int" in dtype and not dtype.endswith("int8"):
+        assert not read.any()
+        assert unwritten.all()
+
+
+def test_a_kernel_that_leaves_half_of_its_output() -> None:
+    whole, half = (
+        build(tvm.ir.save_json(kernel), TARGET) for kernel in (kernels.Counts, kernels.CountsHalf)
+    )
+    for other, same in ((half, False), (whole, True)):
+        answers = measure([whole, other], Plan(**PLAN), 0)["answers"]
+        assert same_answer(*answers, [0.0]) is same
+
+
+def test_a_fingerprint_tells_outputs_apart() -> None:
+    output = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
+    magnitudes, signed = fingerprint([output])
+    assert magnitudes == 2 + 1 + 0 + 1 + 2 + 3
+    assert fingerprint([output[::-1]])[0] == magnitudes
+    assert fingerprint([output[::-1].copy()])[1] != signed
+    assert fingerprint([output.astype(np.int8)]) == [magnitudes, signed]
+    assert fingerprint([output, output]) == [magnitudes, signed] * 2
+
+
+def test_the_answer_is_that_of_what_is_written() -> None:
+    kernel = build(tvm.ir.save_json(kernels.adds(1.0)), TARGET)
+    assert kernel.arguments == (((64,), "float32"), ((64,), "float32"))
+    assert kernel.outputs == (1,)
+    (answer,) = measure([kernel], Plan(**PLAN), 0)["answers"]
+    assert answer == pytest.approx(
+        fingerprint([inputs(kernel.arguments, kernel.outputs)[0] + np.float32(1)])
+    )
+
+
+class Timed:
+    """A module whose timer says who was asked, and how."""
+
+    def __init__(self, name: str, asked: list[tuple[str, dict[str, object]]]) -> None:
+        self.name, self.asked = name, asked
+
+    def time_evaluator(self, _function: str, _device: object, **how: object) -> Any:
+        def call(*_: object) -> object:
+            self.asked.append((self.name, how))
+            return type("Found", (), {"results": [1.0] * int(str(how["repeat"]))})
+
+        return call
+
+
+def test_kernels_in_turn_change_their_order() -> None:
+    asked: list[tuple[str, dict[str, object]]] = []
+    timed = [(Timed(name, asked), None, []) for name in "abc"]
+    times = in_turn(timed, Plan(2, 5, 7, True), rounds=3)
+    assert "".join(name for name, _ in asked) == "abccbaabc"
+    assert times == [[1.0] * 3] * 3
+    assert asked[0][1] == {
+        "number": 2,
+        "repeat": 1,
+        "min_repeat_ms": 7,
+        "f_preproc": "cache_flush_cpu_non_first_arg",
+    }
+    asked.clear()
+    assert in_turn(timed[:1], Plan(2, 5, 7, False), rounds=0) == [[1.0] * 5]
+    assert asked[0][1]["f_preproc"] == ""

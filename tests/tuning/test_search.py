@@ -1,0 +1,395 @@
+"""One task: rules, search, duel, and what records do to them."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import pytest
+from tests.tuning.searches import (
+    TARGET,
+    FakeMeasurer,
+    default_time,
+    loops,
+    matmul,
+    metaschedule_task,
+    plain_rule,
+    run,
+    task,
+    tiled,
+    variant,
+)
+from tvm import te, tirx
+from tvm.ir import IRModule
+
+from tvmlab.errors import RecordError, TuningError
+from tvmlab.records.records import Records
+from tvmlab.records.workloads import workload_id
+from tvmlab.tuning.gain import expected_gain, kind_of
+from tvmlab.tuning.measure import Measure, Outcome
+from tvmlab.tuning.search.answers import FLIPS, ROUNDING, same_answer, tolerances
+from tvmlab.tuning.search.context import identity
+from tvmlab.tuning.task import Variant
+
+
+def test_the_three_stages(tmp_path):
+    """The rule is measured first, then candidates, then the best meet the rule."""
+    path = tmp_path / "r.jsonl"
+    one = task()
+    report, measurer = run([one], path, trials=12, tuner="gridsearch")
+    named = workload_id(one.variants[0].module)
+    results = Records(path).results(named)
+    assert [r.origin for r in results] == ["rule"] + ["search"] * 11
+    assert measurer.duels == [4, 2, 2, 2]
+    (found,) = report.tasks
+    assert (found.trials, found.rule, found.ended) == (12, 1e-3, "all trials are done")
+    assert found.tuned == pytest.approx(min(found.times))
+    best = Records(path).best(named, TARGET)
+    assert best == Records(path).verdict(named, TARGET)
+    assert best.trace == min(results, key=lambda result: result.seconds).trace
+    assert best.ratios == pytest.approx((found.ratio,) * 3)
+    assert best.rule == 1e-3
+
+
+def test_each_candidate_is_recorded_before_the_next_is_measured(tmp_path):
+    """When a candidate is being measured, all before it are in the file."""
+    path = tmp_path / "r.jsonl"
+    seen = []
+
+    class Looking(FakeMeasurer):
+        def measure(self, kernels):
+            for place, outcome in super().measure(kernels):
+                seen.append(len(Records(path)))
+                yield place, outcome
+
+    run([task()], path, Looking(), trials=10, tuner="random")
+    assert seen == list(range(10))
+
+
+@pytest.mark.parametrize("tuner", ["random", "gridsearch"])
+def test_the_seed_decides_the_candidates_of_a_run(tuner, tmp_path):
+    """Whatever the times are, the kernels that are measured are the same."""
+    kernels = []
+    for name, scale in (("a", 1.0), ("b", 3.0)):
+        measurer = FakeMeasurer(time=lambda kernel, scale=scale: scale * default_time(kernel))
+        tune = {"trials": 20, "tuner": tuner, "seed": 11}
+        run([metaschedule_task()], tmp_path / name, measurer, **tune)
+        kernels.append([identity(one) for one in measurer.kernels])
+    assert kernels[0] == kernels[1]
+    assert len(kernels[0]) == 20
+
+
+@pytest.mark.parametrize("tuner", ["xgb", "ga", "random", "gridsearch"])
+def test_a_small_space_is_searched_whole_and_once(tuner, tmp_path):
+    """All of a space of 18 are measured, each once; then the search ends and says so."""
+    module = matmul(4, 4, 4)
+    one = task(4, variants=[variant(module)])
+    report, measurer = run([one], tmp_path / "r.jsonl", trials=200, tuner=tuner)
+    names = [identity(kernel) for kernel in measurer.kernels]
+    assert len(names) == len(set(names)) == 1 + 18
+    assert report.tasks[0].ended == "no candidates are left in the space"
+
+
+@pytest.mark.parametrize("tuner", ["xgb", "random", "gridsearch"])
+def test_a_second_run_goes_on(tuner, tmp_path):
+    """What is in the file counts as trials and is not measured again."""
+    path = tmp_path / "r.jsonl"
+    first, before = run([task(64)], path, trials=12, tuner=tuner)
+    second, after = run([task(64)], path, trials=20, tuner=tuner)
+    assert len(before.kernels) == 12
+    assert len(after.kernels) == 8
+    names = [identity(kernel) for kernel in [*before.kernels, *after.kernels]]
+    assert len(set(names)) == 20
+    assert second.tasks[0].times[:12] == first.tasks[0].times
+    assert second.measured == 8
+    third, idle = run([task(64)], path, trials=20, tuner=tuner)
+    assert (idle.kernels, idle.duels, third.measured) == ([], [], 0)
+    assert third.tasks[0].tuned == second.tasks[0].tuned
+    assert third.tasks[0].ratio == second.tasks[0].ratio
+
+
+def test_the_model_learns_from_records(tmp_path):
+    """A run that goes on has a trained model from its first candidate on."""
+    path = tmp_path / "r.jsonl"
+    first, _ = run([metaschedule_task()], path, trials=20, tuner="xgb")
+    assert first.tasks[0].predicted[:9] == (None,) * 9
+    assert None not in first.tasks[0].predicted[9:]
+    second, _ = run([metaschedule_task()], path, trials=28, tuner="xgb")
+    assert second.tasks[0].predicted[:20] == (None,) * 20
+    assert None not in second.tasks[0].predicted[20:]
+
+
+def test_results_for_another_target_do_not_count(tmp_path):
+    """A file of another machine's results is no reason not to measure."""
+    path = tmp_path / "r.jsonl"
+    one = task()
+    run([one], path, trials=6, tuner="random")
+    text = path.read_text()
+    records = Records(path)
+    other = tmp_path / "other.jsonl"
+    copied = Records(other, mixed=True)
+    copied.workload(one.variants[0].module)
+    for result in (*records.results(), *records.verdicts):
+        copied.append(replace(result, target={**result.target, "mcpu": "znver4"}))
+    with pytest.raises(RecordError, match="none of 7 tuning records is for this target"):
+        run([task()], other, trials=6, tuner="random")
+    _, measurer = run([task()], Records(other, mixed=True), trials=6, tuner="random")
+    assert len(measurer.kernels) == 6
+    assert text == path.read_text()
+
+
+def test_a_wrong_answer_never_wins(tmp_path):
+    """Kernels that compute something else are errors, however fast; the right ones win."""
+    path = tmp_path / "r.jsonl"
+
+    def time(kernel):
+        extents = [extent for _, extent in loops(kernel)]
+        return 1e-3 if len(extents) == 3 else 1e-6 * extents[0]
+
+    def answer(kernel):
+        extents = [extent for _, extent in loops(kernel)]
+        even = len(extents) == 3 or extents[0] > 2
+        return (100.0, 1.0) if even else (100.0, 1.2)
+
+    report, _ = run(
+        [task()], path, FakeMeasurer(time=time, answer=answer), trials=41, tuner="gridsearch"
+    )
+    (found,) = report.tasks
+    assert found.errors
+    assert set(found.errors) == {"It gives another answer than the rule's schedule."}
+    best = Records(path).best(workload_id(task().variants[0].module), TARGET)
+    assert best is not None
+    assert best.ratio == pytest.approx(4e-3)
+
+
+@pytest.mark.parametrize(
+    ("answer", "allowed", "same"),
+    [
+        ((100.0, 1.0), [ROUNDING], True),
+        ((100.09, 1.09), [ROUNDING], True),
+        ((100.0, 1.2), [ROUNDING], False),
+        ((101.0, 1.0), [ROUNDING], False),
+        ((math.nan, 1.0), [ROUNDING], False),
+        ((100.0, math.nan), [ROUNDING], False),
+        ((100.0, 1.0), [0.0], True),
+        ((100.0, 1.0000001), [0.0], False),
+        ((100.0005, 1.0005), [FLIPS], True),
+        ((100.01, 1.0), [FLIPS], False),
+        ((100.0, 1.0), [ROUNDING, ROUNDING], False),
+        ((), [ROUNDING], False),
+    ],
+)
+def test_answers_are_compared(answer, allowed, same):
+    """Up to rounding, relative to the magnitudes; integers exactly; NaN is no agreement."""
+    assert same_answer(answer, (100.0, 1.0), allowed) is same
+
+
+def rounded() -> IRModule:
+    """Floats rounded to eight bits, and where the largest of them stand."""
+    x = te.placeholder((8, 8), name="x", dtype="float32")
+    near = te.compute((8, 8), lambda i, j: x[i, j].astype("int8"), name="near")
+    place = te.compute((8,), lambda i: tirx.const(3, "int32"), name="place")
+    return IRModule({"main": te.create_prim_func([x, near, place])})
+
+
+def test_how_far_outputs_may_differ():
+    """The parameter that is written counts; integers are exact unless they were rounded."""
+    assert tolerances(matmul(8)) == [ROUNDING]
+    assert tolerances(matmul(8, dtype="int32")) == tolerances(matmul(8, dtype="int8")) == [0.0]
+    assert tolerances(rounded()) == [FLIPS, 0.0]
+
+
+def test_integers_are_exact_in_a_search(tmp_path):
+    """What would pass as rounding in floating point is an error where integers are computed."""
+    one = task(variants=[variant(matmul(16, dtype="int32"))])
+    answer = lambda kernel: (100.0, 1.0 if len(loops(kernel)) == 3 else 1.0001)  # noqa: E731
+    with pytest.raises(TuningError, match="another answer"):
+        run([one], tmp_path / "r", FakeMeasurer(answer=answer), trials=12, tuner="gridsearch")
+
+
+def test_all_candidates_fail(tmp_path):
+    """Tuning fails, with the first errors, each once."""
+    count = itertools.count()
+
+    def time(kernel):
+        return 1e-3 if len(loops(kernel)) == 3 else f"trouble {next(count) // 4}"
+
+    with pytest.raises(TuningError, match="every candidate failed of 1 of 1 task") as error:
+        run([task()], tmp_path / "r.jsonl", FakeMeasurer(time=time), trials=64, tuner="random")
+    assert "matmul: trouble 0\n    matmul: trouble 1\n" in str(error.value)
+    assert "trouble 5" not in str(error.value)
+    assert next(count) < 40  # it gives up before all trials are spent
+
+
+def test_even_the_rule_fails(tmp_path):
+    """Nothing ran at all: an error, not a report of nothing."""
+    measurer = FakeMeasurer(time=lambda kernel: "no compiler")
+    with pytest.raises(TuningError, match="no compiler"):
+        run([task()], tmp_path / "r.jsonl", measurer, trials=4, tuner="random")
+
+
+def test_the_rule_fails_and_candidates_run(tmp_path):
+    """Where the rule's schedule does not run, the fastest that does is taken, without a duel."""
+
+    def time(kernel):
+        return "too big" if len(loops(kernel)) == 3 else default_time(kernel)
+
+    path = tmp_path / "r.jsonl"
+    report, measurer = run([task()], path, FakeMeasurer(time=time), trials=9, tuner="random")
+    assert measurer.duels == []
+    assert report.tasks[0].rule == math.inf
+    assert report.tasks[0].tuned == min(report.tasks[0].times)
+    best = Records(path).best(workload_id(task().variants[0].module), TARGET)
+    assert best is not None
+    assert best.rule == 0
+    fastest = min(Records(path).results(best.workload), key=lambda result: result.seconds)
+    assert best.trace == fastest.trace
+
+
+def test_no_rule_is_made(tmp_path):
+    """Where no rule holds, the function as it is is what candidates have to beat."""
+    module = matmul(16)
+    one = task(variants=[Variant("", module, None, lambda: [tiled(module)])])
+    report, measurer = run([one], tmp_path / "r.jsonl", trials=9, tuner="random")
+    assert identity(measurer.kernels[0]) == identity(module)
+    assert report.tasks[0].rule == 1e-3
+
+
+def test_nothing_better_is_found(tmp_path):
+    """Where no candidate wins its duel, the rule stays: the report says 1.00."""
+    path = tmp_path / "r.jsonl"
+    measurer = FakeMeasurer(time=lambda kernel: 1e-3 if len(loops(kernel)) == 3 else 0.99e-3)
+    report, _ = run([task()], path, measurer, trials=9, tuner="random")
+    assert report.tasks[0].ratio == 1.0
+    best = Records(path).best(workload_id(task().variants[0].module), TARGET)
+    assert best is not None
+    assert best.stays
+    assert best.ratios == pytest.approx((0.99,))
+
+
+def test_what_won_by_luck_does_not_win(tmp_path):
+    """The best of a heat was the luckiest of several: what it does in further processes counts."""
+
+    class Lucky(FakeMeasurer):
+        def duel(self, kernels, rounds):
+            found = super().duel(kernels, rounds)
+            if len(kernels) == 2:  # a final
+                found[1] = replace(found[1], times=(0.99e-3,) * rounds)
+            return found
+
+    path = tmp_path / "r.jsonl"
+    report, measurer = run([task()], path, Lucky(), trials=9, tuner="random")
+    assert measurer.duels == [4, 2, 2, 2]
+    assert report.tasks[0].ratio == 1.0
+    best = Records(path).best(workload_id(task().variants[0].module), TARGET)
+    assert best is not None
+    assert best.stays
+
+
+def test_a_wrong_answer_in_a_final_never_wins(tmp_path):
+    """A kernel that computes something else only now and then is not taken."""
+
+    class Flaky(FakeMeasurer):
+        def duel(self, kernels, rounds):
+            found = super().duel(kernels, rounds)
+            if len(self.duels) == 3:
+                found[1] = replace(found[1], answer=(100.0, 2.0))
+            return found
+
+    path = tmp_path / "r.jsonl"
+    report, _ = run([task()], path, Flaky(), trials=9, tuner="random")
+    assert report.tasks[0].ratio == 1.0
+    assert Records(path).best(workload_id(task().variants[0].module), TARGET) is None
+
+
+def test_without_anybody_to_measure_nothing_is_decided(tmp_path):
+    """Where a duel cannot be fought, no word is said; the next run fights it."""
+
+    class Alone(FakeMeasurer):
+        def duel(self, kernels, rounds):
+            return [Outcome(error="No server is free.")] * len(kernels)
+
+    path = tmp_path / "r.jsonl"
+    report, _ = run([task()], path, Alone(), trials=9, tuner="random")
+    assert report.tasks[0].ratio == 1.0
+    assert Records(path).verdicts == []
+    report, measurer = run([task()], path, trials=9, tuner="random")
+    assert (measurer.kernels, measurer.duels) == ([], [4, 2, 2, 2])
+    assert report.tasks[0].ratio < 1
+
+
+def test_results_that_were_measured_in_another_way_do_not_count(tmp_path):
+    """Warm times do not compare with those of flushed caches, in whatever file they stand."""
+    path = tmp_path / "r.jsonl"
+    run([task()], path, trials=6, tuner="random")
+    for how, count in ((Measure(cache_flush=False), 6), (Measure(repeat=3, timeout=1.0), 0)):
+        _, measurer = run([task()], path, FakeMeasurer(how=how), trials=6, tuner="random")
+        assert len(measurer.kernels) == count
+
+
+def test_what_failed_is_tried_again(tmp_path):
+    """It may have been the machine's fault: failures are no trials of the next run."""
+    path = tmp_path / "r.jsonl"
+    count = itertools.count()
+
+    def time(kernel):
+        return "no memory" if next(count) in (3, 5) else default_time(kernel)
+
+    first, _ = run([task()], path, FakeMeasurer(time=time), trials=9, tuner="gridsearch")
+    assert first.tasks[0].errors == ("no memory",) * 2
+    second, measurer = run([task()], path, trials=9, tuner="gridsearch")
+    assert (len(measurer.kernels), second.tasks[0].errors) == (2, ())
+
+
+def test_a_function_without_spaces(tmp_path):
+    """No space at all: the rule is measured, and that is it."""
+    module = matmul(16)
+    one = task(variants=[Variant("", module, plain_rule(module), list)])
+    report, measurer = run([one], tmp_path / "r.jsonl", trials=9, tuner="xgb")
+    assert len(measurer.kernels) == 1
+    assert report.tasks[0].ended == "no candidates are left in the space"
+
+
+def test_early_stopping(tmp_path):
+    """The search ends after so many trials without a better one."""
+    report, measurer = run(
+        [task(64)],
+        tmp_path / "r.jsonl",
+        FakeMeasurer(time=lambda kernel: 1e-3),
+        trials=400,
+        early_stopping=16,
+        tuner="random",
+    )
+    assert report.tasks[0].ended.startswith("nothing better in")
+    assert 17 <= len(measurer.kernels) <= 33
+
+
+def test_a_candidate_that_is_neither_timed_nor_failed(tmp_path):
+    """A measurer that says nothing at all is no reason to crash."""
+
+    class Mute(FakeMeasurer):
+        def outcome(self, kernel, samples):
+            told = super().outcome(kernel, samples)
+            return told if len(loops(kernel)) == 3 else type(told)()
+
+    with pytest.raises(TuningError, match="not timed"):
+        run([task()], tmp_path / "r.jsonl", Mute(), trials=12, tuner="random")
+
+
+def test_expected_gain_follows_ansor():
+    """More calls, a steeper past and a longer way to similar tasks all raise it."""
+    flat = [1.0, 1.0, 1.0, 1.0]
+    assert expected_gain(2, flat, 1e9, 1e9) == 2 * expected_gain(1, flat, 1e9, 1e9)
+    falling = [2.0, 1.6, 1.3, 1.0]
+    assert expected_gain(1, falling, 1e9, 1e9) > expected_gain(1, flat, 1e9, 1e9)
+    # The forecast of a flat task shrinks with the batches that it got ...
+    assert expected_gain(1, flat * 4, 1e9, 1e9) < expected_gain(1, flat, 1e9, 1e9)
+    # ... but not below what similar tasks say is missing: BETA * flops / speed = 0.2 s.
+    assert expected_gain(1, flat * 100, 1e9, 1e10) == pytest.approx(0.8 * 0.8)
+    assert expected_gain(1, flat, 1e9, 1e9) == pytest.approx(0.8 * 1.0 / 3)
+    assert expected_gain(1, [math.inf], 1e9, 1e9) == math.inf
+
+
+def test_similar_tasks_share_their_operator():
+    """The operator that a fused function's name begins with."""
+    assert kind_of("fused_conv2d1_add_relu") == kind_of("conv2d7") == "conv2d"
+    assert kind_of("matmul") != kind_of("max_pool2d")

@@ -1,0 +1,192 @@
+"""The tuners: what they propose, and what the model learns."""
+
+import sys
+import threading
+
+import numpy as np
+import pytest
+from tests.tuning.searches import (
+    TARGET,
+    FakeMeasurer,
+    default_time,
+    loops,
+    matmul,
+    metaschedule_spaces,
+    metaschedule_task,
+)
+from tvm.s_tir import meta_schedule as ms
+
+from tvmlab.errors import ToolchainError, TuningError
+from tvmlab.records.records import Records
+from tvmlab.tuning.api import tune_tasks
+from tvmlab.tuning.search.context import identity, make_context
+from tvmlab.tuning.search.model import Learned, Measured
+from tvmlab.tuning.search.tuners import TUNERS, find_tuner
+
+
+def rounds(tuner: str, seed: int, count: int = 2, time=default_time) -> list[list]:
+    """Let a tuner propose batches of eight and learn from them."""
+    module = matmul(64)
+    how = find_tuner(tuner)
+    strategy = how.strategy()
+    model = how.model(seed) if how.model else None
+    context = make_context(module, TARGET, strategy=strategy, seed=seed)
+    database = ms.database.MemoryDatabase()
+    workload = database.commit_workload(module)
+    context.pre_tuning(1000, 8, metaschedule_spaces(module, TARGET), database, model)
+    batches = []
+    for _ in range(count):
+        batch = strategy.generate_measure_candidates()
+        results = [ms.runner.RunnerResult([time(one.sch.mod)], None) for one in batch]
+        if model is not None:
+            model.update(context, batch, results)
+        for one, result in zip(batch, results, strict=True):
+            database.commit_tuning_record(
+                ms.database.TuningRecord(
+                    one.sch.trace, workload, result.run_secs, TARGET, one.args_info
+                )
+            )
+        strategy.notify_runner_results(batch, results)
+        batches.append(batch)
+    return batches
+
+
+def test_the_names_and_the_old_classes():
+    """AutoTVM's four tuners by their names."""
+    assert {name: tuner.was for name, tuner in TUNERS.items()} == {
+        "xgb": "XGBTuner",
+        "ga": "GATuner",
+        "random": "RandomTuner",
+        "gridsearch": "GridSearchTuner",
+    }
+
+
+def test_an_unknown_name():
+    """The error lists those that there are."""
+    with pytest.raises(TuningError, match="'xbg'") as error:
+        find_tuner("xbg")
+    assert all(name in str(error.value) for name in TUNERS)
+
+
+@pytest.mark.parametrize("tuner", list(TUNERS))
+def test_a_seed_decides_all_candidates(tuner):
+    """With times that the kernels decide, whole runs repeat; a seed matters unless it is a grid."""
+    first, again, other = (
+        [[identity(one.sch.mod) for one in batch] for batch in rounds(tuner, seed)]
+        for seed in (5, 5, 6)
+    )
+    assert first == again
+    assert (first == other) is (tuner == "gridsearch")
+
+
+def unrolled_time(kernel) -> float:
+    """A time that a model can learn: short vectors are slow."""
+    lanes = max((extent for kind, extent in loops(kernel) if kind == "VECTORIZED"), default=1)
+    return 1e-3 * (1 + abs(np.log2(lanes) - 4))
+
+
+def test_the_model_learns():
+    """After some batches, predictions of kernels that it has not seen rank as their times do."""
+    module = matmul(64)
+    spaces = metaschedule_spaces(module, TARGET)
+    strategy = TUNERS["random"].strategy()
+    context = make_context(module, TARGET, strategy=strategy, seed=1)
+    context.pre_tuning(1000, 64, spaces)
+    model = Learned(0)
+    seen = strategy.generate_measure_candidates()
+    untrained = model.predict(context, seen)
+    assert len(untrained) == len(seen)
+    assert np.all((untrained > 0) & (untrained <= 1))
+    results = [ms.runner.RunnerResult([unrolled_time(one.sch.mod)], None) for one in seen]
+    model.update(context, seen, results)
+    strategy.notify_runner_results(seen, results)
+    new = strategy.generate_measure_candidates()
+    times = np.array([unrolled_time(one.sch.mod) for one in new])
+    said = model.predict(context, new)
+    ranks = [np.argsort(np.argsort(values)) for values in (said, -times)]
+    assert np.corrcoef(ranks)[0, 1] > 0.6
+    assert np.all(said > 0)
+
+
+def test_failed_candidates_are_learnt_as_bad():
+    """A candidate without times scores lower than one with."""
+    (batch,) = rounds("random", 2, count=1)
+    module = matmul(64)
+    context = make_context(module, TARGET)
+    results = [
+        ms.runner.RunnerResult([1e-3], None) if place % 2 else ms.runner.RunnerResult(None, "no")
+        for place in range(len(batch))
+    ]
+    model = Learned(0)
+    model.update(context, batch, results)
+    said = model.predict(context, batch)
+    assert min(said[1::2]) > max(said[0::2])
+
+
+def test_random_numbers_of_others_are_left_alone():
+    """NumPy's global generator is neither read nor seeded."""
+    np.random.seed(1)  # noqa: NPY002
+    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    first = rounds("xgb", 3, count=2)
+    assert np.array_equal(before, np.random.get_state()[1])  # noqa: NPY002
+    np.random.seed(2)  # noqa: NPY002
+    again = rounds("xgb", 3, count=2)
+    assert [[identity(o.sch.mod) for o in b] for b in first] == [
+        [identity(o.sch.mod) for o in b] for b in again
+    ]
+
+
+def test_parents_are_chosen_by_measurement():
+    """`ga` scores what was measured by its throughput, and everything else below that."""
+    (batch,) = rounds("random", 4, count=1)
+    context = make_context(matmul(64), TARGET)
+    model = Measured(0)
+    times = [1e-3 * (1 + place) for place in range(4)]
+    model.update(context, batch[:4], [ms.runner.RunnerResult([time], None) for time in times])
+    model.update(context, batch[4:5], [ms.runner.RunnerResult(None, "no")])
+    said = model.predict(context, batch)
+    assert said[:4] == pytest.approx([1, 1 / 2, 1 / 3, 1 / 4])
+    assert all(0 < one < 0.1 for one in said[4:])
+
+
+@pytest.mark.parametrize("tuner", ["xgb", "ga"])
+def test_guided_tuners_beat_the_first_draw(tuner, tmp_path):
+    """On a smooth problem the last candidates are better than the first, on average."""
+    report = tune_tasks(
+        [metaschedule_task()],
+        FakeMeasurer(time=unrolled_time),
+        Records(tmp_path / "r.jsonl"),
+        trials=64,
+        tuner=tuner,
+        progress=False,
+    )
+    times = report.tasks[0].times[1:]
+    assert np.mean(times[-16:]) < 0.8 * np.mean(times[:16])
+
+
+def test_a_thread_may_tune(tmp_path):
+    """Python is called back from within MetaSchedule: in no thread does that hang."""
+    done = []
+
+    def work() -> None:
+        tune_tasks(
+            [metaschedule_task()],
+            FakeMeasurer(),
+            Records(tmp_path / "r.jsonl"),
+            trials=20,
+            progress=False,
+        )
+        done.append(True)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(timeout=120)
+    assert done == [True]
+
+
+def test_xgboost_may_be_missing(monkeypatch):
+    """The error says what to install; the other tuners do without."""
+    monkeypatch.setitem(sys.modules, "xgboost", None)
+    with pytest.raises(ToolchainError, match=r"tvmlab\[tune\]"):
+        find_tuner("xgb")
+    assert find_tuner("ga").name == "ga"
