@@ -50,10 +50,12 @@ import bench_report
 import numpy as np
 
 import tvmlab
-from tvmlab import bench, deploy, models
-from tvmlab.bench import Comparison
-from tvmlab.extras import need
+from tvmlab import models
+from tvmlab.measure import bench
+from tvmlab.measure.bench import Comparison
 from tvmlab.models.cost import ARCHITECTURES, LayerCost, layer_costs
+from tvmlab.runtime import deploy
+from tvmlab.support.extras import need
 
 ROOT = Path(__file__).resolve().parent.parent
 OUTPUT, QUOTED = ROOT / "build" / "bench.json", ROOT / "docs" / "bench.json"

@@ -11,10 +11,11 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from hypothesis import settings
+
 from tests.cli.program import Program
 from tests.runtime.limits import BANDWIDTH, PEAK
 from tests.short import ALL
-from hypothesis import settings
 
 # No example is failed for being slow. In `make test` the examples are the same in every run.
 settings.register_profile("tvmlab", deadline=None, derandomize=not ALL)
@@ -124,7 +125,9 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def known_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let profiles be held against limits of the machine that are known."""
-    from tvmlab.profiling import limits  # Here: it imports TVM, and other files need none of it.
+    from tvmlab.runtime.profiling import (
+        limits,  # Here: it imports TVM, and other files need none of it.
+    )
 
     monkeypatch.setattr(limits, "peak", {"float32": PEAK, "int8": 4 * PEAK}.get)
     monkeypatch.setattr(limits, "bandwidth", lambda: BANDWIDTH)

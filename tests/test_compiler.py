@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from tests.oracles.models import array, convolutional, dense, plainly, said
 from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
 import tvmlab
+from tests.oracles.models import array, convolutional, dense, plainly, said
 from tvmlab.compiler import simplify
 from tvmlab.errors import CompileError, TargetError
 

@@ -10,14 +10,16 @@ the package's own programs start in the time that Python takes.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ._with_tvm import follow
+from .support.importing import ROOMS, alias, follow
 
 if TYPE_CHECKING:
-    from . import bench, data, errors, models, native, plot, schedule, target, toolchain, tuning
+    from . import errors, models, native, plot, schedule, tuning
     from .compiler import compile
-    from .executable import Executable, load_executable
     from .frontend import load
-    from .target import host_target
+    from .measure import bench
+    from .runtime.executable import Executable, load_executable
+    from .support import data, target, toolchain
+    from .support.target import host_target
     from .tuning import tune
 
 __version__ = "0.1.0"
@@ -42,16 +44,17 @@ __all__ = [
 
 # Where a name comes from; a module where it is one itself.
 _FROM = {
-    "Executable": "executable",
+    "Executable": "runtime.executable",
     "compile": "compiler",
-    "host_target": "target",
+    "host_target": "support.target",
     "load": "frontend",
-    "load_executable": "executable",
+    "load_executable": "runtime.executable",
     "tune": "tuning",
 }
-_MODULES = {*__all__, "lab_tools", "npu", "profiling", "qnn", "relay", "remote"} - _FROM.keys()
+_MODULES = {*__all__, *ROOMS, "npu", "qnn", "relay"} - _FROM.keys()
 
 follow()
+alias()
 
 
 def __getattr__(name: str) -> Any:

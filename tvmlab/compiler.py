@@ -11,16 +11,16 @@ from tvm import relax, tirx
 from tvm.ir import IRModule
 from tvm.relax.backend.cpu_generic import pipeline as cpu_generic
 
-from ._telling import telling
-from .batch_norm import FoldBatchNorm
 from .errors import CompileError, TargetError, TvmlabError
-from .executable import Executable
 from .ir import dialect
+from .ir.batch_norm import FoldBatchNorm
 from .ir.entry import with_main
 from .ir.indices import CheckIndices
+from .ir.signature import Signature
+from .runtime.executable import Executable
 from .schedule import STEPS, Summary, Tally, Tuned, schedule_passes
-from .signature import Signature
-from .target import as_target, spelled, split_target
+from .support.target import as_target, spelled, split_target
+from .support.wording import telling
 
 if TYPE_CHECKING:
     from .records.records import Records

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate, count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .extras import need
+from .support.extras import need
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.scripts.lab import running
-from tests.short import ALL
-from tests.browser.jupyter import ERROR, Notebook, empty
-from tests.browser.watched import watched
 
 from notebooks import load, missing_needs, missing_tools
+from tests.browser.jupyter import ERROR, Notebook, empty
+from tests.browser.watched import watched
+from tests.scripts.lab import running
+from tests.short import ALL
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.short import ALL, absent
+
 from tests.browser.watched import SIZES, watched
+from tests.short import ALL, absent
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.oracles.models import said
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from tests.oracles.models import said
 from tvmlab import models
 from tvmlab.cli import arrays
 from tvmlab.errors import InputError
-from tvmlab.signature import Input, Output, Signature
+from tvmlab.ir.signature import Input, Output, Signature
 
 PHOTO = Input("data", (1, 3, 224, 224), "float32")
 LAST = Input("data", ("n", 224, 224, 3), "float32")

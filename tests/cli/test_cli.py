@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.program import Program, commands
 
+from tests.cli.program import Program, commands
 from tvmlab import cli
 from tvmlab.errors import InputError
 

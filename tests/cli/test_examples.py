@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.cli.program import Program, commands
 from tests.runtime.servers import Running
 from tests.short import long

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.cli.program import Program
 
 import tvmlab
+from tests.cli.program import Program
 from tvmlab import models
 
 pytestmark = pytest.mark.usefixtures("own_folder")

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
+
+import tvmlab
 from tests.cli.program import Program
 from tests.oracles.models import model, node
 from tests.runtime.servers import KEY, farm, server
-
-import tvmlab
 from tvmlab import models
 from tvmlab.models.resnet8 import resnet8_tflite
 from tvmlab.qnn.transform import FakeQuantizationToInteger

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from tests.contract.networks import INT8, network
 from tests.short import long
-
 from tvmlab import npu
 
 

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.oracles import golden
 import numpy as np
 import onnxruntime
 import pytest
-from tests.contract.networks import network
-from tests.oracles.models import real_model
-from tests.npu.networks import integers_out
-from tests.oracles.onnx_qnn import DrawnOnnx, exact_products, x86
-from tests.oracles.peers import noise, structured
 
 import tvmlab
+from tests.contract.networks import network
+from tests.npu.networks import integers_out
+from tests.oracles import golden
+from tests.oracles.models import real_model
+from tests.oracles.onnx_qnn import DrawnOnnx, exact_products, x86
+from tests.oracles.peers import noise, structured
 from tvmlab import models, npu
-from tvmlab.bench import OnnxRuntime
+from tvmlab.measure.bench import OnnxRuntime
 from tvmlab.models.quantized import quantized_onnx
 from tvmlab.models.resnet8 import resnet8_tflite
 from tvmlab.qnn.transform import FakeQuantizationToInteger

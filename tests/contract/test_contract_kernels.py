@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import tvm
 import tvm_ffi
+
 from tests.contract.networks import FLOAT, INT8, network
 from tests.short import long
-
 from tvmlab.compiler import simplify
 from tvmlab.schedule import schedule_passes
 

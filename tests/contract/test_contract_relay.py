@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.contract.networks import TEXTS, network
 
+from tests.contract.networks import TEXTS, network
 from tvmlab import relay
 
 PRINTED = (

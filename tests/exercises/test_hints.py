@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from tests.short import long
 from PIL import Image
 from tvm import relax, s_tir
 from tvm.relax import dpl
 from tvm_ffi import structural_equal
 
-from tvmlab import exercises, models, native, relay, toolchain
+from tests.short import long
+from tvmlab import exercises, models, native, relay
+from tvmlab.support import toolchain
 
 HALF = "\ud800"  # of a character: Python has it in a text, and no file takes it
 needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="g++: not on this machine")

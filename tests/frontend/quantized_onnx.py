@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from tests.oracles.models import by_onnx_runtime, quickly, said, weight
 from onnx import TensorProto
 
 import tvmlab
+from tests.oracles.models import by_onnx_runtime, quickly, said, weight
 from tvmlab.errors import ModelError
 
 KINDS = {

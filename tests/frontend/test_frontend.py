@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from tests.oracles.models import convolutional, dense, relu, said
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tvmlab
+from tests.oracles.models import convolutional, dense, relu, said
 from tvmlab.errors import ModelError, ShapeError
 from tvmlab.frontend import shapes
 

@@ -6,13 +6,19 @@ import functools
 import re
 from typing import Any
 
-from tests.oracles import litert
 import numpy as np
 import onnxruntime
 import pytest
 import torch
 import tvm
 import tvm_ffi
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto
+from tvm import relax
+from tvm.relax.frontend.onnx import from_onnx
+
+import tvmlab
 from tests.ir.indices import (
     SCHEDULES,
     SHAPE,
@@ -24,15 +30,9 @@ from tests.ir.indices import (
     exported,
     taking,
 )
+from tests.oracles import litert
 from tests.oracles.litert import Litert, Tensor
 from tests.oracles.models import array, model, node, quickly, said, value, weight
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from onnx import TensorProto
-from tvm import relax
-from tvm.relax.frontend.onnx import from_onnx
-
-import tvmlab
 from tvmlab.compiler import simplify
 from tvmlab.errors import ModelError, OutOfRangeError, UnsupportedOperatorError
 
@@ -389,9 +389,7 @@ BY_TFLITE: dict[str, tuple[litert.Model, tuple[int, ...]]] = {
         (2,),
     ),
     "GATHER_ND": (
-        litert.Model(
-            "GATHER_ND", [FLOATS, Tensor((3, 2), "int32"), Tensor((3, 4), "float32")]
-        ),
+        litert.Model("GATHER_ND", [FLOATS, Tensor((3, 2), "int32"), Tensor((3, 4), "float32")]),
         (3, 2),
     ),
     "GATHER of int64": (

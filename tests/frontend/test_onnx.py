@@ -11,6 +11,11 @@ import numpy as np
 import onnx
 import pytest
 import tvm
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+import tvmlab
 from tests.oracles.models import (
     FLOAT,
     agree_with_onnx_runtime,
@@ -24,13 +29,8 @@ from tests.oracles.models import (
     value,
     weight,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from onnx import TensorProto, helper
-
-import tvmlab
 from tvmlab.errors import ModelError, UnsupportedOperatorError
-from tvmlab.signature import Signature
+from tvmlab.ir.signature import Signature
 
 IMAGE = (1, 3, 8, 8)
 

@@ -6,6 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto
+
+import tvmlab
+from tests.frontend.quantized_onnx import close, parameters
 from tests.oracles.models import (
     agree_with_onnx_runtime,
     array,
@@ -16,10 +20,6 @@ from tests.oracles.models import (
     value,
     weight,
 )
-from tests.frontend.quantized_onnx import close, parameters
-from onnx import TensorProto
-
-import tvmlab
 from tvmlab.qnn.analysis import float_operators
 from tvmlab.qnn.transform import FakeQuantizationToInteger
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.oracles.models import array, quickly, said
 from torch import nn
 from torch.ao.quantization.fx import _decomposed  # noqa: F401 - defines the operators
 
 import tvmlab
+from tests.oracles.models import array, quickly, said
 from tvmlab.errors import ModelError, UnsupportedOperatorError
 from tvmlab.frontend import pt2e
 

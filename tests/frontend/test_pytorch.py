@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.oracles.models import array, as_tuple, said
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tvmlab
+from tests.oracles.models import array, as_tuple, said
 from tvmlab.errors import ModelError, ShapeError, UnsupportedOperatorError
 
 nn = torch.nn

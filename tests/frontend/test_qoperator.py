@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from tests.oracles.models import array, by_onnx_runtime, model, node, quickly, value, weight
-from tests.frontend.quantized_onnx import KINDS, close, integers, parameters, refused, within
 from onnx import TensorProto
 
 import tvmlab
+from tests.frontend.quantized_onnx import KINDS, close, integers, parameters, refused, within
+from tests.oracles.models import array, by_onnx_runtime, model, node, quickly, value, weight
 from tvmlab.errors import ModelError, UnsupportedOperatorError
 
 MICROSOFT = "com.microsoft"

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from tests.oracles.models import by_onnx_runtime, model, node, quickly, value, weight
-from tests.frontend.quantized_onnx import close, integers, parameters, refused, within
 from onnx import TensorProto, helper
 
 import tvmlab
+from tests.frontend.quantized_onnx import close, integers, parameters, refused, within
+from tests.oracles.models import by_onnx_runtime, model, node, quickly, value, weight
 from tvmlab.errors import ModelError, UnsupportedOperatorError
 
 UINT8 = TensorProto.UINT8

@@ -7,7 +7,8 @@ import functools
 import numpy as np
 import pytest
 import tvm
-from tests.oracles.models import quickly, real_model, said
+
+import tvmlab
 from tests.frontend.tflite import Quantized, Step, write
 from tests.frontend.tflite_quantized import (
     CASES,
@@ -23,8 +24,7 @@ from tests.frontend.tflite_quantized import (
     together,
     value,
 )
-
-import tvmlab
+from tests.oracles.models import quickly, real_model, said
 from tvmlab.errors import ModelError, UnsupportedOperatorError
 
 tflite = pytest.importorskip("tflite", reason="tflite is not installed")

@@ -9,13 +9,13 @@ import onnxruntime
 import pytest
 import torch
 import tvm
-from tests.ir.indices import Call, Program, exported
-from tests.oracles.models import array, model, node, value
 from onnx import TensorProto
 from torch.nn import functional
 from tvm import relax
 
 import tvmlab
+from tests.ir.indices import Call, Program, exported
+from tests.oracles.models import array, model, node, value
 from tvmlab.errors import OutOfRangeError, UnsupportedOperatorError
 
 SCHEDULES = pytest.mark.parametrize("schedule", [True, False])

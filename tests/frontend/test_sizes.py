@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 import torch
 import tvm
-from tests.ir.indices import SCHEDULES, Program, agree, exported
-from tests.oracles.models import array, model, node, said, value, weight
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
@@ -21,6 +19,8 @@ from tvm import relax, tirx
 from tvm.relax import op
 
 import tvmlab
+from tests.ir.indices import SCHEDULES, Program, agree, exported
+from tests.oracles.models import array, model, node, said, value, weight
 from tvmlab.errors import CompileError, OutOfRangeError
 from tvmlab.ir.indices import CheckIndices
 

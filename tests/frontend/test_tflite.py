@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
-from tests.oracles.models import real_model, said
-from tests.frontend.tflite import convolutional
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tvmlab
+from tests.frontend.tflite import convolutional
+from tests.oracles.models import real_model, said
 from tvmlab import relay
 from tvmlab.errors import ModelError, ShapeError, UnsupportedOperatorError
 

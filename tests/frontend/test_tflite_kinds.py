@@ -7,11 +7,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.oracles.models import quickly, said
-from tests.frontend.tflite import Content, Quantized, Step, write
-from tests.frontend.tflite_quantized import Parts, code, integers, padding, reference, together, value
 
 import tvmlab
+from tests.frontend.tflite import Content, Quantized, Step, write
+from tests.frontend.tflite_quantized import (
+    Parts,
+    code,
+    integers,
+    padding,
+    reference,
+    together,
+    value,
+)
+from tests.oracles.models import quickly, said
 from tvmlab.errors import InputError, UnsupportedOperatorError
 
 pytest.importorskip("tflite", reason="tflite is not installed")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from tests.oracles.models import array
 
+from tests.oracles.models import array
 from tvmlab.models.tflite_form import Content, Quantized, Step, write
 
 __all__ = ["Content", "Quantized", "Step", "convolutional", "write"]

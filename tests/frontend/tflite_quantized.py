@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from tests.oracles.litert import Litert
+
 from tests.frontend.tflite import Content, Quantized, Step, write
+from tests.oracles.litert import Litert
 
 
 @dataclass

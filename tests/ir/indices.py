@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 import tvm
-from tests.oracles.models import array, said
 from hypothesis import strategies as st
 from tvm import relax
 
 import tvmlab
+from tests.oracles.models import array, said
 from tvmlab.errors import OutOfRangeError
 
 SHAPE = (3, 5, 4)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
-from tests.ir.rows import Draw, modules
 from hypothesis import strategies as st
 from tvm import ir, relax
 
+from tests.ir.rows import Draw, modules
 from tvmlab.ir import graph
 
 ATTRIBUTES: tuple[dict[str, Any], ...] = (

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from tests.ir.rows import ALL, FLOATS, NUMBERS, Example, Given, Pool, example, shape_of
 from hypothesis import strategies as st
 from tvm import relax
+
+from tests.ir.rows import ALL, FLOATS, NUMBERS, Example, Given, Pool, example, shape_of
 
 DATA_LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 KERNEL_LAYOUTS = {

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.ir.rows import Given, Pool, example, shape_of
-from tests.ir.rows_nn import batches, convolved, dtype_of, pooled, transposed
 from tvm import relax
 
+from tests.ir.rows import Given, Pool, example, shape_of
+from tests.ir.rows_nn import batches, convolved, dtype_of, pooled, transposed
 from tvmlab.qnn import elementwise
 
 QUANTIZED = ("int8", "uint8", "int16", "int32")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
-from tests.ir.rows import ALL, FLOATS, NUMBERS, Given, Pool, example, shape_of
 from hypothesis import strategies as st
 from tvm import relax
+
+from tests.ir.rows import ALL, FLOATS, NUMBERS, Given, Pool, example, shape_of
 
 EQUATIONS = (
     *("ij,jk->ik", "ij,jk", "bij,bjk->bik", "i,j->ij", "ii->i", "ii", "ij,ij->", "i,ij,j"),

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 import tvm
-from tests.oracles.models import array, plainly
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import relax
@@ -16,7 +15,8 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 import tvmlab
-from tvmlab.batch_norm import FoldBatchNorm
+from tests.oracles.models import array, plainly
+from tvmlab.ir.batch_norm import FoldBatchNorm
 
 # gamma, beta, mean and variance for two channels, chosen so that float32 holds every product:
 # with epsilon 0 the scale is gamma / sqrt(variance) = (2, 3), the shift (1, -4).

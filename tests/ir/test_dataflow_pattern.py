@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 import tvm
+from tvm import ir, relax
+from tvm.relax import dpl
+
 from tests.ir.pattern_graphs import (
     BROADCAST,
     ELEMENTWISE,
@@ -15,9 +18,6 @@ from tests.ir.pattern_graphs import (
     relu,
     var,
 )
-from tvm import ir, relax
-from tvm.relax import dpl
-
 from tvmlab import errors
 from tvmlab.ir import graph
 from tvmlab.ir import patterns as dp

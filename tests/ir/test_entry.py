@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.oracles.models import said
 from tvm import IRModule, s_tir, te, tirx
 from tvm.script import tirx as T
 
 import tvmlab
+from tests.oracles.models import said
 from tvmlab.errors import CompileError
 
 RNG = np.random.default_rng(0)

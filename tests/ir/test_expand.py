@@ -7,8 +7,6 @@ import sys
 
 import numpy as np
 import tvm
-from tests.ir.rows import modules
-from tests.ir.cases import agree, inputs, module
 from hypothesis import HealthCheck, given, settings
 from test_relay_operators import CASES
 from tvm import relax
@@ -16,6 +14,8 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 import tvmlab
+from tests.ir.cases import agree, inputs, module
+from tests.ir.rows import modules
 from tvmlab import compiler
 from tvmlab.ir import dialect, graph, table
 from tvmlab.ir.expand import ExpandRelayOperators, has_relay_operators

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 import tvm
-from tests.short import fresh
 
+from tests.short import fresh
 from tvmlab.errors import RelayError, TvmlabError
 from tvmlab.ir.text.reader import fromtext
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 import tvm
 import tvm_ffi
-from tests.runtime.deployed import refused
-from tests.ir.indices import EXTREMES, SHAPE, Program, X, agree, exported, taking
-from tests.oracles.models import array, quickly
 from tvm import relax
 
 import tvmlab
+from tests.ir.indices import EXTREMES, SHAPE, Program, X, agree, exported, taking
+from tests.oracles.models import array, quickly
+from tests.runtime.deployed import refused
 from tvmlab.compiler import simplify
 from tvmlab.errors import CompileError, OutOfRangeError
 from tvmlab.ir.indices import CheckIndices, NormalizeIndices

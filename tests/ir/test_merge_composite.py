@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.ir.partitions import called, module, op, same, var, variables
 from tvm import ir, relax
 
+from tests.ir.partitions import called, module, op, same, var, variables
 from tvmlab.errors import RelayError
 from tvmlab.ir import graph
 from tvmlab.ir.partition import AnnotateTarget, MergeCompilerRegions, MergeComposite, PartitionGraph

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.ir.partitions import begin, marked, module, names, op, same, supports, var, variables
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import relax
 
+from tests.ir.partitions import begin, marked, module, names, op, same, supports, var, variables
 from tvmlab.errors import RelayError
 from tvmlab.ir import graph
 from tvmlab.ir.partition import (

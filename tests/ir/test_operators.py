@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+
 from tests.ir.cases import Case, agree, case, names, results
 
 RNG = np.random.default_rng(4)

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from tests.ir.cases import agree, case, names, results
 from tests.ir.reference import back_and_forth, made, unknown, var
-
 from tvmlab import relay
 from tvmlab.errors import RelayError
 

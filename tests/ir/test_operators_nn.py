@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.ir.reference import back_and_forth, made, run, unknown, var
 from tvm import relax, tirx
 
+from tests.ir.reference import back_and_forth, made, run, unknown, var
 from tvmlab.errors import RelayError, TvmlabError
 from tvmlab.ir import graph, table
 

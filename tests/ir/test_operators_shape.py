@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.ir.cases import Case, agree, case, names, results
 from tvm import relax
+
+from tests.ir.cases import Case, agree, case, names, results
 
 X = np.arange(24, dtype="float32").reshape(2, 3, 4)
 Z = np.arange(6, dtype="int8").reshape(2, 1, 3)

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
+from tvm import ir, relax, tirx
+
 from tests.ir.partitions import (
     Region,
     begin,
@@ -24,8 +26,6 @@ from tests.ir.partitions import (
     var,
     variables,
 )
-from tvm import ir, relax, tirx
-
 from tvmlab.errors import RelayError
 from tvmlab.ir import graph
 from tvmlab.ir.partition import (

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
-from tests.ir.partitions import called, composite, module, names, op, run, same, supports, variables
 from tvm import ir, relax, te, tirx
 
+from tests.ir.partitions import called, composite, module, names, op, run, same, supports, variables
 from tvmlab.ir.partition import (
     AnnotateTarget,
     InlineRegions,

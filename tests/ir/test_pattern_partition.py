@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
+from tvm import relax
+
 from tests.ir.pattern_graphs import (
     call,
     conv,
@@ -21,8 +23,6 @@ from tests.ir.pattern_graphs import (
     single,
     var,
 )
-from tvm import relax
-
 from tvmlab.ir import graph
 from tvmlab.ir.patterns import (
     FunctionPattern,

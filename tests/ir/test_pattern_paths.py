@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from tvm import relax
+
 from tests.ir.pattern_graphs import (
     call,
     conv,
@@ -18,8 +20,6 @@ from tests.ir.pattern_graphs import (
     single,
     var,
 )
-from tvm import relax
-
 from tvmlab import errors
 from tvmlab.ir import graph
 from tvmlab.ir import patterns as dp

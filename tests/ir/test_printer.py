@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
-from tests.ir.texts import MATRIX, body, equal, module, same_again, var
 from tvm import relax, tirx
 
+from tests.ir.texts import MATRIX, body, equal, module, same_again, var
 from tvmlab.errors import RelayError
 from tvmlab.ir import graph
 from tvmlab.ir.text.printer import astext

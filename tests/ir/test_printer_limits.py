@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from tests.ir.texts import MATRIX, body, module, same_again, var
 from tvm import relax
 
+from tests.ir.texts import MATRIX, body, module, same_again, var
 from tvmlab.errors import RelayError
 from tvmlab.ir import graph
 from tvmlab.ir.text.printer import astext

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
-from tests.ir.pattern_graphs import call, conv, diamond, equal, leaky, nested, relu, single, var
 from tvm import relax
 
+from tests.ir.pattern_graphs import call, conv, diamond, equal, leaky, nested, relu, single, var
 from tvmlab import errors
 from tvmlab.ir import graph
 from tvmlab.ir.patterns import (

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import tvm
 import tvm_ffi
-from tests.ir.rows import modules
-from tests.ir.nested import nested_modules
-from tests.short import examples
 from hypothesis import HealthCheck, given, settings
 from tvm import relax
 
+from tests.ir.nested import nested_modules
+from tests.ir.rows import modules
+from tests.short import examples
 from tvmlab.relay import astext, fromtext, transform
 
 ANY = settings(deadline=None, suppress_health_check=list(HealthCheck))

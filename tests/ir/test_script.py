@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
-from tests.short import long
 from tvm import relax
 
 import tvmlab
+from tests.short import long
 from tvmlab import models
 from tvmlab.ir import dialect, script
 from tvmlab.qnn import elementwise, op

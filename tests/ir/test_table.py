@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
-from tests.ir.rows import EXAMPLES, calls, modules
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tvm import relax, tirx
 from tvm.relax import op
 
 import tvmlab.ir.operators  # noqa: F401  (fills the table)
+from tests.ir.rows import EXAMPLES, calls, modules
 from tvmlab.errors import RelayError, TvmlabError
 from tvmlab.ir import dialect, graph, table
 

@@ -14,13 +14,13 @@ import onnxruntime
 import pytest
 import torch
 import tvm
-from tests.oracles.models import array, convolutional, dense, model, node, said, value
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tvmlab
-from tvmlab import bench
+from tests.oracles.models import array, convolutional, dense, model, node, said, value
 from tvmlab.errors import InputError, ModelError, ToolchainError, TvmlabError
+from tvmlab.measure import bench
 
 
 class Clock:

@@ -6,7 +6,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 import tvmlab
-from tvmlab.operators import Row, operators
+from tvmlab.measure.operators import Row, operators
 
 
 @I.ir_module

@@ -11,16 +11,16 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from tests.oracles.networks import (
-    by_onnxruntime,
-    by_torch,
-    digest,
-)
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import numpy_helper
 from PIL import Image
 
+from tests.oracles.networks import (
+    by_onnxruntime,
+    by_torch,
+    digest,
+)
 from tvmlab import models
 from tvmlab.errors import InputError, ModelError
 from tvmlab.models import __main__ as command

@@ -7,6 +7,10 @@ import math
 import numpy as np
 import onnx
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import helper
+
 from tests.oracles.networks import (
     TINY,
     as_the_zoo_writes,
@@ -14,17 +18,14 @@ from tests.oracles.networks import (
     by_torch,
     relative_error,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from onnx import helper
-
-from tvmlab import data, models
+from tvmlab import models
 from tvmlab.errors import ModelError
 from tvmlab.models import onnx_form, seeds, torch_form
 from tvmlab.models.architecture import Architecture
 from tvmlab.models.mobilenet import MobileNetV2
 from tvmlab.models.resnet import RESNET50, ResNetV2
 from tvmlab.models.weights import seeded_parameters
+from tvmlab.support import data
 
 # The architecture
 

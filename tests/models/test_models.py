@@ -14,6 +14,10 @@ from types import MappingProxyType
 import numpy as np
 import onnx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import helper
+
 from tests.oracles.networks import (
     TINY,
     as_the_zoo_writes,
@@ -23,15 +27,12 @@ from tests.oracles.networks import (
     relative_error,
     session,
 )
-from hypothesis import given
-from hypothesis import strategies as st
-from onnx import helper
-
-from tvmlab import data, models
+from tvmlab import models
 from tvmlab.errors import ChecksumError, DataError, InputError, ModelError, ToolchainError
 from tvmlab.models import onnx_form, seeds, zoo
 from tvmlab.models.resnet import RESNET50
 from tvmlab.models.weights import seeded_parameters
+from tvmlab.support import data
 
 
 @pytest.fixture(scope="module")

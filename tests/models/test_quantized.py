@@ -11,12 +11,12 @@ import onnx
 import pytest
 import torch
 import tvm
-from tests.oracles.models import by_onnx_runtime, dense, quickly, said
-from tests.oracles.networks import by_torch
-from tests.short import long
 from onnx import numpy_helper
 
 import tvmlab
+from tests.oracles.models import by_onnx_runtime, dense, quickly, said
+from tests.oracles.networks import by_torch
+from tests.short import long
 from tvmlab import models
 from tvmlab.errors import InputError
 from tvmlab.models import quantized

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import tvm
-from tests.oracles.models import real_model
 from tvm import relax
 
 import tvmlab
+from tests.oracles.models import real_model
 from tvmlab.models.resnet8 import resnet8_tflite
 
 

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import onnx
 import pytest
-from tests.oracles.networks import by_onnxruntime, by_torch, digest, relative_error, session
 from onnx import helper
 
+from tests.oracles.networks import by_onnxruntime, by_torch, digest, relative_error, session
 from tvmlab import models
 from tvmlab.errors import ModelError
 from tvmlab.models import onnx_form

@@ -7,6 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tvm import relax
+
 from tests.native.const_fold import (
     DTYPES,
     FOUR,
@@ -23,10 +27,6 @@ from tests.native.const_fold import (
     quantizes,
     values,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from tvm import relax
-
 from tvmlab import native
 from tvmlab.qnn import op
 

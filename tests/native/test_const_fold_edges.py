@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
+from tvm import relax
+
 from tests.native.const_fold import (
     FOUR,
     array,
@@ -20,12 +22,11 @@ from tests.native.const_fold import (
     quantizes,
 )
 from tests.short import long
-from tvm import relax
-
-from tvmlab import native, toolchain
+from tvmlab import native
 from tvmlab.errors import InputError
 from tvmlab.ir import dialect
 from tvmlab.qnn import op
+from tvmlab.support import toolchain
 
 # ---- a pass among passes ----
 

@@ -12,7 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tvmlab import native, toolchain
+from tvmlab import native
+from tvmlab.support import toolchain
 
 GOLDEN = Path(__file__).parents[1] / "data" / "qnn_quantize"
 CASES = json.loads((GOLDEN / "cases.json").read_text())

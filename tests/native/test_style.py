@@ -6,9 +6,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.short import ALL
 
-from tvmlab import lab_tools, toolchain
+from tests.short import ALL
+from tvmlab.support import lab_tools, toolchain
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("tvmlab/native", "tests/native")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.notebooks.exercise_answers import Exercise, answered, exercises_of, sections, titles
-from tests.notebooks.checked import PATHS, texts
 from nbformat.v4 import new_code_cell, new_notebook
 
 from notebooks import execute, load, missing_needs
+from tests.notebooks.checked import PATHS, texts
+from tests.notebooks.exercise_answers import Exercise, answered, exercises_of, sections, titles
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.notebooks.checked import code, run_nbval, sample, stream, written
 from nbformat import NotebookNode
 
 from notebooks import ROOT
+from tests.notebooks.checked import code, run_nbval, sample, stream, written
 
 SHARED = f"{ROOT / 'tests' / 'offline'}{os.pathsep}{ROOT}"  # with the repository's conftest.py
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from tests.notebooks.checked import IGNORED, PATHS, STRICT, tags, texts
 from nbformat import NotebookNode
 
 from notebooks import ROOT, TOOL_TAG, dumps, load
-from tvmlab import lab_tools
+from tests.notebooks.checked import IGNORED, PATHS, STRICT, tags, texts
+from tvmlab.support import lab_tools
 
 NOTEBOOKS = {path: load(path) for path in PATHS}
 TITLES = {path.name: notebook.metadata.tvmlab.title for path, notebook in NOTEBOOKS.items()}

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from tests.notebooks.checked import IGNORED, code, sample, stream, written
 from nbformat import NotebookNode
 from nbformat.v4 import new_notebook
 
 import notebooks
 from notebooks import NOTEBOOKS, canonical, dumps, load, main, translated
+from tests.notebooks.checked import IGNORED, code, sample, stream, written
 
 
 def test_the_form_leaves_out_everything_that_is_bound_to_one_run() -> None:

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.notebooks.checked import code, copy_notebooks, run_nbval
-from tests.short import long
 from nbformat.v4 import new_notebook
 
 from notebooks import ROOT, execute, load, missing_needs, offline_environment
+from tests.notebooks.checked import code, copy_notebooks, run_nbval
+from tests.short import long
 
 CLOSED = "network closed by the tests"
 # 192.0.2.0/24 and 2001:db8::/32 are set aside for documentation: no host ever has one.

@@ -12,11 +12,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.notebooks.checked import IGNORED, tags, texts
-from tests.short import long
 from nbformat import NotebookNode
 
 from notebooks import NOTEBOOKS, load, missing_needs
+from tests.notebooks.checked import IGNORED, tags, texts
+from tests.short import long
 
 NOTEBOOK = load(NOTEBOOKS / "11_recipes.ipynb")
 SETUP = "folder"  # the cell that gives the notebook a folder to write to

@@ -6,10 +6,10 @@ import random
 
 import numpy as np
 import tvm
-from tests.qnn.graphs import LIMITS, Network, scale, zero
 from tvm import relax
 from tvm.relax import op
 
+from tests.qnn.graphs import LIMITS, Network, scale, zero
 from tvmlab.ir import dialect, operators
 from tvmlab.npu.config import Config
 from tvmlab.qnn import op as qnn

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.npu import reference
 import numpy as np
-from tests.qnn.graphs import scale, zero
-from tests.qnn.run import _value
 from tvm import ir, relax
 from tvm.relax import op
 
+from tests.npu import reference
+from tests.qnn.graphs import scale, zero
+from tests.qnn.run import _value
 from tvmlab import qnn
 from tvmlab.npu import reading
 

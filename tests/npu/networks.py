@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 import tvm
-from tests.oracles.models import real_model
 from tvm import relax
 
 import tvmlab
+from tests.oracles.models import real_model
 from tvmlab import models
 from tvmlab.models.quantized import quantized_onnx, quantized_torch
 from tvmlab.qnn.transform import FakeQuantizationToInteger

@@ -6,8 +6,8 @@ import struct
 import zlib
 
 import numpy as np
-from tests.npu.cases import move
 
+from tests.npu.cases import move
 from tvmlab.npu.config import Config
 from tvmlab.npu.isa import (
     Add,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from tests.qnn import run as qnn_run
 import numpy as np
 import tvm
 from tvm import relax
 
+from tests.qnn import run as qnn_run
 from tvmlab.npu import codegen, simulator
 
 Array = np.ndarray

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.qnn.graphs import Network, scale, zero
 from tvm import relax, tirx
 from tvm.relax import op as plain
 
+from tests.qnn.graphs import Network, scale, zero
 from tvmlab import npu
 from tvmlab.ir import dialect, graph
 from tvmlab.npu import reading

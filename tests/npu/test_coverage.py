@@ -7,14 +7,14 @@ import math
 import numpy as np
 import pytest
 import tvm
-from tests.oracles.models import real_model
-from tests.npu.machine_code import Bytes, cut, regions_of
-from tests.qnn.graphs import Network, scale, zero
-from tests.short import long
 from tvm import relax
 from tvm.relax import op
 
 import tvmlab
+from tests.npu.machine_code import Bytes, cut, regions_of
+from tests.oracles.models import real_model
+from tests.qnn.graphs import Network, scale, zero
+from tests.short import long
 from tvmlab import models, npu
 from tvmlab.errors import InputError
 from tvmlab.npu.coverage import macs

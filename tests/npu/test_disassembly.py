@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 import numpy as np
-from tests.npu.regions import Builder
 
+from tests.npu.regions import Builder
 from tvmlab.npu import isa
 from tvmlab.npu.codegen.lower import compile_region
 from tvmlab.npu.config import Config

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.npu import interpreter
-from tests.npu import reference
 import numpy as np
 import pytest
-from tests.npu.regions import FIXED, WAYS, Builder
-from tests.short import examples
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
+from tests.npu import interpreter, reference
+from tests.npu.regions import FIXED, WAYS, Builder
+from tests.short import examples
 from tvmlab.npu import simulator
 from tvmlab.npu.codegen.lower import compile_region
 from tvmlab.npu.codegen.tiling import fits

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.npu.regions import Builder
 from hypothesis import given, settings
 from test_npu_lower import CONFIGS, networks, residual
 
+from tests.npu.regions import Builder
 from tvmlab.npu.codegen.memory import Job, Plan, arrange
 from tvmlab.npu.codegen.storage import storages
 from tvmlab.npu.codegen.tiling import fits

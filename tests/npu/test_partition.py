@@ -7,13 +7,13 @@ import random
 import pytest
 import tvm
 import tvm_ffi
+from tvm import ir, relax
+from tvm.relax import op
+
 from tests.npu.machine_code import Bytes, called, cut, drawn, execute, regions_of
 from tests.qnn.graphs import scale, zero
 from tests.qnn.run import run
 from tests.short import fresh
-from tvm import ir, relax
-from tvm.relax import op
-
 from tvmlab import npu, qnn
 from tvmlab.errors import InputError
 from tvmlab.ir.patterns import is_constant, is_op, wildcard

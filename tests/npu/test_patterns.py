@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.npu.machine_code import Bytes, cut
-from tests.qnn.graphs import scale, zero
 from tvm import relax
 
+from tests.npu.machine_code import Bytes, cut
+from tests.qnn.graphs import scale, zero
 from tvmlab import npu
 from tvmlab.errors import CompileError, InputError, RelayError
 from tvmlab.ir.patterns import DFPattern, is_constant, is_op, wildcard

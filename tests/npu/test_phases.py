@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tests.npu.regions import Builder
 from test_npu_lower import check, residual
 
+from tests.npu.regions import Builder
 from tvmlab.npu import isa, simulator
 from tvmlab.npu.codegen import timing
 from tvmlab.npu.codegen.lower import compile_region

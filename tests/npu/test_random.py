@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import random
 
-from tests.npu import graphs
-from tests.qnn import run as qnn_run
 import numpy as np
 import pytest
-from tests.npu.run import run
-from tests.short import examples, fresh
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 import tvmlab
+from tests.npu import graphs
+from tests.npu.run import run
+from tests.qnn import run as qnn_run
+from tests.short import examples, fresh
 from tvmlab import npu
 
 

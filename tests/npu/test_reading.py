@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.npu.machine_code import called, execute, regions_of
-from tests.qnn.graphs import Drawn, Network, scale, zero
-from tests.qnn.run import run
-from tests.short import examples, fresh
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from tvm import relax
 from tvm.relax import op
 
+from tests.npu.machine_code import called, execute, regions_of
+from tests.qnn.graphs import Drawn, Network, scale, zero
+from tests.qnn.run import run
+from tests.short import examples, fresh
 from tvmlab import npu
 from tvmlab.errors import CompileError
 from tvmlab.npu import reading

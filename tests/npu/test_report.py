@@ -6,11 +6,11 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from tests.npu.regions import Builder
 from hypothesis import given, settings
 from test_npu_lower import CONFIGS, networks, residual
 from tvm import relax
 
+from tests.npu.regions import Builder
 from tvmlab.npu import energy
 from tvmlab.npu.codegen.lower import compile_region
 from tvmlab.npu.codegen.tiling import fits

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from tests.npu import cases
 import numpy as np
 import pytest
-from tests.npu.cases import HIGH, LOW
-from tests.npu.machine import FIXED, Machine
-from tests.short import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.npu import cases
+from tests.npu.cases import HIGH, LOW
+from tests.npu.machine import FIXED, Machine
+from tests.short import examples
 from tvmlab.npu import isa, simulator
 from tvmlab.npu.config import Config
 from tvmlab.npu.isa import (

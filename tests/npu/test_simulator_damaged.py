@@ -6,16 +6,16 @@ import struct
 import subprocess
 from pathlib import Path
 
-from tests.npu import program as programs
 import numpy as np
 import pytest
+
+from tests.npu import program as programs
 from tests.npu.machine import Machine
 from tests.short import examples, fresh, long
-
-from tvmlab import toolchain
 from tvmlab.errors import InputError, SimulationError
 from tvmlab.npu import simulator
 from tvmlab.npu.isa import Load, Store, Sync
+from tvmlab.support import toolchain
 
 DATA = programs.small_network().to_bytes()
 COUNT = examples(1000)

@@ -8,15 +8,15 @@ import sys
 import threading
 import zlib
 
-from tests.npu import program as programs
 import numpy as np
 import pytest
 import tvm
 from tvm import relax
 
-from tvmlab import toolchain
+from tests.npu import program as programs
 from tvmlab.errors import InputError, SimulationError, ToolchainError
 from tvmlab.npu import simulator
+from tvmlab.support import toolchain
 
 DATA = programs.small_network().to_bytes()
 

@@ -6,10 +6,10 @@ import struct
 import zlib
 from dataclasses import replace
 
-from tests.npu import cases
 import numpy as np
 import pytest
 
+from tests.npu import cases
 from tvmlab.errors import SimulationError
 from tvmlab.npu import simulator
 from tvmlab.npu.config import Config

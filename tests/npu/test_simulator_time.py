@@ -6,12 +6,12 @@ import itertools
 import math
 from dataclasses import replace
 
-from tests.npu import cases
 import numpy as np
-from tests.short import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.npu import cases
+from tests.short import examples
 from tvmlab.npu import simulator
 from tvmlab.npu.config import Config
 from tvmlab.npu.isa import (

@@ -8,18 +8,19 @@ import sys
 
 import numpy as np
 import pytest
-from tests.runtime.deployed import refused
-from tests.runtime.deployed import run as without_python
-from tests.npu.machine_code import Bytes, regions_of
-from tests.qnn.run import run
 from tvm import relax
 from tvm.relax import op
 
 import tvmlab
-from tvmlab import library, npu
+from tests.npu.machine_code import Bytes, regions_of
+from tests.qnn.run import run
+from tests.runtime.deployed import refused
+from tests.runtime.deployed import run as without_python
+from tvmlab import npu
 from tvmlab.errors import CompileError, PackageError, TargetError
 from tvmlab.npu import simulator
-from tvmlab.target import split_target
+from tvmlab.runtime import library
+from tvmlab.support.target import split_target
 from tvmlab.tuning import Measure, tasks
 
 

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 import pytest
-from tests.npu.regions import Builder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.npu.regions import Builder
 from tvmlab.npu import simulator
 from tvmlab.npu.codegen import cost
 from tvmlab.npu.codegen.lower import compile_region

@@ -9,10 +9,10 @@ import numpy as np
 import onnx
 import onnxruntime
 import tvm
-from tests.oracles.litert import Litert, read
-from tests.qnn.cut import Place, cut, matched
 
 import tvmlab
+from tests.oracles.litert import Litert, read
+from tests.qnn.cut import Place, cut, matched
 from tvmlab.frontend import qoperator
 
 Array = np.ndarray

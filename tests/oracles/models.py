@@ -11,11 +11,11 @@ import numpy as np
 import onnx
 import onnxruntime
 import tvm
-from tests.short import SHARED, beside
 from onnx import TensorProto, helper, numpy_helper
 from tvm import relax
 
 import tvmlab
+from tests.short import SHARED, beside
 
 FLOAT = TensorProto.FLOAT
 

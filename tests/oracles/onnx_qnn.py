@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
-from tvmlab.bench import OnnxRuntime
+from tvmlab.measure.bench import OnnxRuntime
 
 x86 = pytest.mark.skipif(
     platform.machine() != "x86_64", reason="ONNX Runtime's kernels round otherwise here"

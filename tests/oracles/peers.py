@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 import tvm
+
+import tvmlab
 from tests.oracles.litert import Layer, Litert, Tensor, read
 from tests.oracles.models import by_onnx_runtime
 from tests.oracles.networks import by_torch
-
-import tvmlab
 from tvmlab import models
 from tvmlab.models.quantized import quantized_onnx, quantized_torch
 from tvmlab.models.samples import preprocess, sample_image

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tests.oracles.litert import Array, Layer, Tensor, same_padding
 
+from tests.oracles.litert import Array, Layer, Tensor, same_padding
 from tvmlab.qnn import arithmetic
 from tvmlab.qnn.reference import tflite as kernels
 

@@ -7,8 +7,8 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from tests.qnn.calls import Array, Case
 
+from tests.qnn.calls import Array, Case
 from tvmlab.qnn.elementwise import BINARY, UNARY
 
 EIGHT = ("int8", "uint8")

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tvm
-from tests.qnn.steps import both
 from tvm import relax
 
+from tests.qnn.steps import both
 from tvmlab.qnn.transform.fake_quantization import rounding_of
 
 QUANTIZES = ("relax.quantize", "relax.qnn.quantize")

@@ -6,9 +6,9 @@ from collections import Counter
 
 import numpy as np
 import tvm
-from tests.qnn.run import run
 from tvm import relax
 
+from tests.qnn.run import run
 from tvmlab.qnn.analysis import _bindings
 from tvmlab.qnn.transform.rewrite import Rewriter
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from tests.qnn.graphs import Network
 from tvm import relax, topi
 from tvm.relax import op
 
+from tests.qnn.graphs import Network
 from tvmlab.qnn.analysis import FloatOperator, float_operators
 from tvmlab.qnn.transform import FakeQuantizationToInteger
 

@@ -10,10 +10,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from tests.oracles.exact import SCALES, away, cut, whole, wrapped
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.oracles.exact import SCALES, away, cut, whole, wrapped
 from tvmlab.errors import InputError
 from tvmlab.qnn import arithmetic
 from tvmlab.qnn.config import requantize_config

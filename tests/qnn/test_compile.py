@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tests.oracles import golden
 import numpy as np
 import pytest
 import tvm
-from tests.oracles.litert import read
-from tests.oracles.models import real_model
-from tests.short import beside, long
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 import tvmlab
+from tests.oracles import golden
+from tests.oracles.litert import read
+from tests.oracles.models import real_model
+from tests.short import beside, long
 from tvmlab import relay
 from tvmlab.qnn.config import requantize_config
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tvm.relax import op
+
+from tests.oracles.judges import Apart
 from tests.qnn.cut import Place, cut, exposed, matched, quantizes
 from tests.qnn.graphs import Network
-from tests.oracles.judges import Apart
 from tests.qnn.run import run
-from tvm.relax import op
 
 SHAPE = (1, 2, 3, 4)
 

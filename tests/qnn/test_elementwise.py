@@ -8,10 +8,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from tests.oracles.exact import SCALES, away, cut, values, whole, wrapped
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.oracles.exact import SCALES, away, cut, values, whole, wrapped
 from tvmlab.qnn import arithmetic
 from tvmlab.qnn.config import requantize_config
 from tvmlab.qnn.reference import unary

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.qnn.graphs import Network, equal, names, scale, well_typed, zero
-from tests.qnn.steps import differences
 from tvm import relax
 from tvm.relax import op
 from tvm.script import ir as I
 from tvm.script import relax as R
 
 import tvmlab.ir.operators  # noqa: F401 (registers bias_add)
+from tests.qnn.graphs import Network, equal, names, scale, well_typed, zero
+from tests.qnn.steps import differences
 from tvmlab.ir import dialect
 from tvmlab.qnn import op as qnn
 from tvmlab.qnn.analysis import float_operators

@@ -7,10 +7,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from tests.oracles.exact import away, twice, upward
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.oracles.exact import away, twice, upward
 from tvmlab.errors import InputError
 from tvmlab.qnn import arithmetic
 from tvmlab.qnn.reference import fixed_point

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tests.oracles import golden
 import pytest
+
+from tests.oracles import golden
 from tests.short import beside
 
 

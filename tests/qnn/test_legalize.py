@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from tests.schedule.assembly import assembly
-from tests.qnn.calls import Case, differences, module
-from tests.qnn.cases import EVERY_ROUNDING, ROUNDINGS
 from tvm import relax, tirx
 
 import tvmlab
+from tests.qnn.calls import Case, differences, module
+from tests.qnn.cases import EVERY_ROUNDING, ROUNDINGS
+from tests.schedule.assembly import assembly
 from tvmlab.errors import CompileError, InputError, TvmlabError
 from tvmlab.ir import dialect
 from tvmlab.qnn import arithmetic, elementwise, op, products, scaling

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 
 import numpy as np
 import pytest
+
+import tvmlab
 from tests.oracles.litert import (
     Array,
     Layer,
@@ -23,11 +25,9 @@ from tests.oracles.litert import (
     write,
 )
 from tests.oracles.models import real_model
-from tests.qnn.calls import Case, module
 from tests.oracles.peers import noise, recorded
 from tests.oracles.tflite_replay import OPERATORS, replay
-
-import tvmlab
+from tests.qnn.calls import Case, module
 from tvmlab.qnn import arithmetic
 
 tflite = pytest.importorskip("tflite", reason="tflite is not installed")

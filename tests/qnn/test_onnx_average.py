@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-from tests.qnn.run import run
-from tests.short import fresh
 from onnx import ModelProto, TensorProto, helper, numpy_helper, shape_inference
 
 import tvmlab
+from tests.qnn.run import run
+from tests.short import fresh
 from tvmlab.qnn.analysis import float_operators
 from tvmlab.qnn.transform import FakeQuantizationToInteger
 

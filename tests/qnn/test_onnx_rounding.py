@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.qnn.calls import Case, module
-from tests.oracles.onnx_qnn import exact_products, x86
-from tests.short import long
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper, parser
 
 import tvmlab
-from tvmlab.bench import OnnxRuntime
+from tests.oracles.onnx_qnn import exact_products, x86
+from tests.qnn.calls import Case, module
+from tests.short import long
 from tvmlab.errors import InputError
 from tvmlab.frontend.qdq import quantized
+from tvmlab.measure.bench import OnnxRuntime
 from tvmlab.models import digits_resnet
 from tvmlab.models.quantized import quantized_onnx
 from tvmlab.models.samples import digits

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import tvm_ffi
-from tests.ir.reference import back_and_forth, made, unknown, var
 from tvm import relax, tirx
 
+from tests.ir.reference import back_and_forth, made, unknown, var
 from tvmlab.errors import InputError, RelayError, ShapeError, TvmlabError
 from tvmlab.ir import graph, table
 from tvmlab.ir.text.printer import astext

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.oracles.models import real_model
-from tests.qnn.graphs import names
-from tests.oracles.peers import FORMS, digits, noise, structured
-from tests.short import long
 
 import tvmlab
+from tests.oracles.models import real_model
+from tests.oracles.peers import FORMS, digits, noise, structured
+from tests.qnn.graphs import names
+from tests.short import long
 from tvmlab import models
 from tvmlab.models.quantized import calibration_pictures, quantized_onnx
 from tvmlab.qnn.analysis import float_operators
@@ -44,8 +44,8 @@ def test_resnet8s_probabilities_are_litert_but_for_a_step() -> None:
 
 def test_all_before_resnet8s_softmax_is_litert_to_the_bit() -> None:
     pytest.importorskip("ai_edge_litert", reason="ai_edge_litert is not installed")
-    from tests.qnn.cut import exposed
     from tests.oracles.judges import LitertJudge
+    from tests.qnn.cut import exposed
 
     content = real_model("resnet8_int8.tflite")
     network = exposed(tvmlab.load(content))

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
-from tests.oracles.models import by_onnx_runtime
-from tests.oracles.exact import values
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+from tests.oracles.exact import values
+from tests.oracles.models import by_onnx_runtime
 from tvmlab.qnn import arithmetic
 
 DTYPES = ("int8", "uint8", "int16")

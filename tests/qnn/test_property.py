@@ -17,13 +17,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.qnn.calls import Case, differences, module
-from tests.qnn.cases import WAYS, Draw, configured, others
-from tests.short import ALL
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from tvm import ir
 
+from tests.qnn.calls import Case, differences, module
+from tests.qnn.cases import WAYS, Draw, configured, others
+from tests.short import ALL
 from tvmlab.errors import CompileError
 from tvmlab.qnn import op
 from tvmlab.qnn.config import requantize_config

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
-from tests.qnn.graphs import Network, equal, names, scale, well_typed, zero
-from tests.qnn.run import run
-from tests.qnn.steps import differences
 from tvm import relax
 from tvm.relax import op
 
 import tvmlab
+from tests.qnn.graphs import Network, equal, names, scale, well_typed, zero
+from tests.qnn.run import run
+from tests.qnn.steps import differences
 from tvmlab.errors import InputError
 from tvmlab.qnn.analysis import float_operators
 from tvmlab.qnn.transform import FakeQuantizationToInteger

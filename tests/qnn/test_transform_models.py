@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
+from tvm.relax import op
+
+import tvmlab
 from tests.oracles.models import real_model
 from tests.qnn.graphs import Network, equal, names
 from tests.qnn.run import run
 from tests.qnn.steps import differences
 from tests.short import long
-from tvm.relax import op
-
-import tvmlab
 from tvmlab import models
 from tvmlab.qnn.analysis import float_operators
 from tvmlab.qnn.transform import FakeQuantizationToInteger

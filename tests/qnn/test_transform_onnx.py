@@ -8,12 +8,12 @@ from __future__ import annotations
 import numpy as np
 import onnxruntime
 import pytest
-from tests.qnn.graphs import well_typed
-from tests.oracles.onnx_qnn import DrawnOnnx, exact_products, x86
-from tests.qnn.run import run
-from tests.short import fresh
 
 import tvmlab
+from tests.oracles.onnx_qnn import DrawnOnnx, exact_products, x86
+from tests.qnn.graphs import well_typed
+from tests.qnn.run import run
+from tests.short import fresh
 from tvmlab.qnn import arithmetic
 from tvmlab.qnn.analysis import float_operators
 from tvmlab.qnn.transform import FakeQuantizationToInteger

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
-from tests.qnn.graphs import Network, equal, names, scale, zero
-from tests.qnn.run import run
 from tvm import relax
 from tvm.relax import op
 
+from tests.qnn.graphs import Network, equal, names, scale, zero
+from tests.qnn.run import run
 from tvmlab import relay
 from tvmlab.errors import InputError
 from tvmlab.ir import dialect

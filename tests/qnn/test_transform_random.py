@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 
 import numpy as np
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
 from tests.qnn.compiled import compiled
 from tests.qnn.graphs import Drawn, equal, well_typed
 from tests.qnn.run import run
 from tests.qnn.steps import differences
 from tests.short import examples
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
-
 from tvmlab.qnn.analysis import float_operators
 from tvmlab.qnn.transform import FakeQuantizationToInteger
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.qnn.graphs import Network, names, well_typed
-from tests.qnn.steps import differences
 from tvm import relax
 from tvm.relax import op
 
+from tests.qnn.graphs import Network, names, well_typed
+from tests.qnn.steps import differences
 from tvmlab.qnn.analysis import float_operators
 from tvmlab.qnn.transform import FakeQuantizationToInteger
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.qnn.graphs import equal, names, well_typed
-from tests.qnn.run import run
 from tvm.script import ir as I
 from tvm.script import relax as R
 
+from tests.qnn.graphs import equal, names, well_typed
+from tests.qnn.run import run
 from tvmlab.qnn.analysis import float_operators
 from tvmlab.qnn.transform import FakeQuantizationToInteger
 

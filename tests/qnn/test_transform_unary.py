@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import onnxruntime
 import pytest
-from tests.qnn.compiled import compiled
-from tests.qnn.graphs import Network, equal, names, well_typed
-from tests.qnn.run import run
 from onnx import parser
 from tvm import relax
 from tvm.relax import op
 
 import tvmlab
+from tests.qnn.compiled import compiled
+from tests.qnn.graphs import Network, equal, names, well_typed
+from tests.qnn.run import run
 from tvmlab.qnn.analysis import float_operators
 from tvmlab.qnn.reference.unary import FUNCTIONS
 from tvmlab.qnn.transform import FakeQuantizationToInteger

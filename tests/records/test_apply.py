@@ -16,7 +16,7 @@ from tvmlab.records.apply import Recorded
 from tvmlab.records.result import target_data
 from tvmlab.records.traces import as_data
 from tvmlab.records.verdict import Verdict
-from tvmlab.target import host_target
+from tvmlab.support.target import host_target
 from tvmlab.tuning import Records, tasks
 from tvmlab.tuning.task import Task, Variant
 

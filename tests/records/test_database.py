@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
-from tests.records import records as helpers
 import numpy as np
 import pytest
-from tests.records.records import MODULE, OTHER, TARGET, result, verdict
 from tvm.s_tir import meta_schedule
 
+from tests.records import records as helpers
+from tests.records.records import MODULE, OTHER, TARGET, result, verdict
 from tvmlab.errors import RecordError
 from tvmlab.records.database import best_of, export_database, import_database, merge
 from tvmlab.records.lines import encode

@@ -8,8 +8,8 @@ import warnings
 import pytest
 import tvm
 import tvm_ffi
-from tests.records.records import MODULE
 
+from tests.records.records import MODULE
 from tvmlab.errors import RecordError
 from tvmlab.records.lines import encode
 from tvmlab.records.reading import read_modules

@@ -7,11 +7,11 @@ import math
 import os
 import warnings
 
-from tests.records import records as helpers
 import pytest
 import tvm
-from tests.records.records import MODULE, OTHER, TARGET, result, verdict
 
+from tests.records import records as helpers
+from tests.records.records import MODULE, OTHER, TARGET, result, verdict
 from tvmlab.errors import RecordError
 from tvmlab.records.choosing import fits
 from tvmlab.records.records import Records

@@ -11,12 +11,12 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from tests.records import records as helpers
 import numpy as np
 import pytest
-from tests.short import examples, fresh
-from tests.records.records import MODULE, TARGET, result
 
+from tests.records import records as helpers
+from tests.records.records import MODULE, TARGET, result
+from tests.short import examples, fresh
 from tvmlab.errors import RecordError
 from tvmlab.records.lines import decode, encode
 from tvmlab.records.records import Records

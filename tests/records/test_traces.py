@@ -5,15 +5,15 @@ from __future__ import annotations
 import copy
 import json
 
-from tests.records import records as helpers
 import numpy as np
 import pytest
 import tvm
 import tvm_ffi
-from tests.records.records import MODULE
 from tvm import s_tir
 from tvm.script import tirx as T
 
+from tests.records import records as helpers
+from tests.records.records import MODULE
 from tvmlab.errors import RecordError
 from tvmlab.records.instructions import INSTRUCTIONS
 from tvmlab.records.traces import as_data, replay

@@ -7,20 +7,21 @@ import random
 from collections.abc import Callable
 from typing import Literal
 
-from tests.oracles import golden
 import numpy as np
 import onnx
 import pytest
-from tests.oracles.models import real_model
-from tests.qnn.cut import exposed
-from tests.qnn.graphs import Drawn
-from tests.oracles.judges import LitertJudge, OnnxJudge, layer_by_layer
-from tests.oracles.peers import noise, pictures, structured
-from tests.qnn.run import run
-from tests.short import beside
 
 import tvmlab
-from tvmlab import bench, models
+from tests.oracles import golden
+from tests.oracles.judges import LitertJudge, OnnxJudge, layer_by_layer
+from tests.oracles.models import real_model
+from tests.oracles.peers import noise, pictures, structured
+from tests.qnn.cut import exposed
+from tests.qnn.graphs import Drawn
+from tests.qnn.run import run
+from tests.short import beside
+from tvmlab import models
+from tvmlab.measure import bench
 from tvmlab.models.quantized import quantized_onnx
 from tvmlab.qnn.analysis import float_operators
 from tvmlab.qnn.transform import FakeQuantizationToInteger

@@ -7,15 +7,14 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tests.npu import graphs
-from tests.npu import networks
 import numpy as np
 import pytest
 import tvm
-from tests.oracles.models import as_tuple
-from tests.oracles.peers import FORMS, noise, pictures
 
 import tvmlab
+from tests.npu import graphs, networks
+from tests.oracles.models import as_tuple
+from tests.oracles.peers import FORMS, noise, pictures
 from tvmlab import models, npu
 
 Size = Callable[[int], int]

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from tests.npu.graphs import chain
-from tests.qnn.graphs import Network, scale, zero
 from tvm import relax
 from tvm.relax import op
 
+from tests.npu.graphs import chain
+from tests.qnn.graphs import Network, scale, zero
 from tvmlab import native, npu
 from tvmlab.qnn import op as qnn
 from tvmlab.qnn.transform import (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import tvm
+from tvm import ir, relax
+
 from tests.ir.partitions import (
     begin,
     called,
@@ -16,8 +18,6 @@ from tests.ir.partitions import (
     var,
     variables,
 )
-from tvm import ir, relax
-
 from tvmlab.ir import graph
 from tvmlab.ir.partition import (
     AnnotateTarget,

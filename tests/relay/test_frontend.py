@@ -9,11 +9,11 @@ import numpy as np
 import onnx
 import pytest
 import tvm
+
+from tests.frontend.tflite import convolutional
 from tests.oracles.models import array, model, node, weight
 from tests.oracles.networks import by_onnxruntime, by_torch
 from tests.short import long
-from tests.frontend.tflite import convolutional
-
 from tvmlab import models, relay
 from tvmlab.errors import ModelError, RelayError, ShapeError
 from tvmlab.relay.graph_executor import GraphModule

@@ -7,11 +7,11 @@ import functools
 import numpy as np
 import pytest
 import tvm
-from tests.ir.indices import SCHEDULES, Call, X, agree, drawn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tvmlab
+from tests.ir.indices import SCHEDULES, Call, X, agree, drawn
 
 
 def relay(call: str) -> tvm.IRModule:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.ir.pattern_graphs import equal, quantized_convolution
 from tvm import relax
 
+from tests.ir.pattern_graphs import equal, quantized_convolution
 from tvmlab import relay
 from tvmlab.ir.patterns import DFPatternCallback, FunctionPattern, is_constant, is_op, rewrite
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from tests.short import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.short import examples
 from tvmlab import relay
 from tvmlab.ir.patterns import is_constant, is_op, wildcard
 from tvmlab.relay import testing, transform

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm_ffi
+
+import tvmlab
 from tests.forked import forked
 from tests.oracles.networks import by_onnxruntime
 from tests.short import long
-
-import tvmlab
 from tvmlab import models
 from tvmlab.ir.text.reader import fromtext
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tvmlab import deploy
+from tvmlab.runtime import deploy
 
 
 @cache

@@ -13,9 +13,10 @@ import time
 from collections.abc import Iterator
 from typing import IO
 
-from tvmlab import _bare, rpc
-from tvmlab._rpc import parse_address
-from tvmlab.tuning.measuring.tracker import Tracker
+from tvmlab.runtime import bare as _bare
+from tvmlab.runtime import rpc
+from tvmlab.runtime.protocol import parse_address
+from tvmlab.runtime.tracker import Tracker
 
 KEY = "test-machine"
 SECONDS = 60.0

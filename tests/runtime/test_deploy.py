@@ -13,17 +13,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.runtime.deployed import outputs, refused, run
-from tests.oracles.models import array, dense, model, node, value, weight
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from onnx import helper
 
 import tvmlab
-from tvmlab import deploy, models
+from tests.oracles.models import array, dense, model, node, value, weight
+from tests.runtime.deployed import outputs, refused, run
+from tvmlab import models
 from tvmlab.errors import ToolchainError
-from tvmlab.target import physical_cores
+from tvmlab.runtime import deploy
+from tvmlab.support.target import physical_cores
 
 
 @pytest.fixture(scope="module")

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.oracles.models import array, model, node, weight
-from tests.short import absent
 
 import tvmlab
-from tvmlab import deploy, models, package
+from tests.oracles.models import array, model, node, weight
+from tests.short import absent
+from tvmlab import models
 from tvmlab.errors import PackageError, ToolchainError
+from tvmlab.runtime import deploy, package
 
 CROSS, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 # Where Debian's cross compiler has the C library of the other processor.

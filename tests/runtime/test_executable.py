@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 import tvm
-from tests.oracles.models import array, convolutional, dense, model, node, relu, said, value, weight
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto
 from tvm import relax
 
 import tvmlab
+from tests.oracles.models import array, convolutional, dense, model, node, relu, said, value, weight
 from tvmlab.errors import CompileError, InputError
-from tvmlab.signature import Input, Signature
+from tvmlab.ir.signature import Input, Signature
 
 
 @pytest.fixture(scope="module")

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.oracles.models import array, dense, model, node, said, weight
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tvmlab
-from tvmlab import package
+from tests.oracles.models import array, dense, model, node, said, weight
 from tvmlab.errors import InputError, PackageError, ToolchainError
+from tvmlab.runtime import package
 
 X = array(2, 4)
 

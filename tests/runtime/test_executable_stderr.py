@@ -7,10 +7,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.oracles.models import array, dense
 
 import tvmlab
-from tvmlab import library
+from tests.oracles.models import array, dense
+from tvmlab.runtime import library
 
 X = array(2, 4)
 

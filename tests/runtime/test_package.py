@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 import tvm
 import tvm_ffi
-from tests.oracles.models import array, dense, model, node, said
 from hypothesis import given
 from hypothesis import strategies as st
 from tvm.script import ir as I
 from tvm.script import relax as R
 
 import tvmlab
-from tvmlab import package
+from tests.oracles.models import array, dense, model, node, said
 from tvmlab.errors import PackageError, ToolchainError
-from tvmlab.signature import OUTPUT_NAMES, Input, Output, Signature
+from tvmlab.ir.signature import OUTPUT_NAMES, Input, Output, Signature
+from tvmlab.runtime import package
 
 
 @pytest.fixture(scope="module")

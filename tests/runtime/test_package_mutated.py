@@ -19,13 +19,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.runtime.deployed import refused
-from tests.oracles.models import array, dense, said
-from tests.short import examples, fresh
 
 import tvmlab
-from tvmlab import deploy, package, toolchain
+from tests.oracles.models import array, dense, said
+from tests.runtime.deployed import refused
+from tests.short import examples, fresh
 from tvmlab.errors import PackageError, TvmlabError
+from tvmlab.runtime import deploy, package
+from tvmlab.support import toolchain
 
 COUNT = examples(500)
 X = array(2, 4)

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import tvmlab
-from tvmlab import _peak, bench
 from tvmlab.errors import InputError
+from tvmlab.measure import bench
+from tvmlab.runtime import peak as _peak
 from tvmlab.schedule import Machine
 
 

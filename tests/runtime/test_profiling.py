@@ -9,17 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from tests.oracles.models import array, convolutional, dense, said
-from tests.runtime.limits import BANDWIDTH, PEAK
 from tvm.script import ir as I
 from tvm.script import relax as R
 
 import tvmlab
-from tvmlab import profiling, toolchain
-from tvmlab._peak import StreamTriad
+from tests.oracles.models import array, convolutional, dense, said
+from tests.runtime.limits import BANDWIDTH, PEAK
 from tvmlab.errors import InputError, PackageError, TargetError, ToolchainError
-from tvmlab.profiling import limits, recorder
+from tvmlab.runtime import profiling
+from tvmlab.runtime.peak import StreamTriad
+from tvmlab.runtime.profiling import limits, recorder
 from tvmlab.schedule import Work
+from tvmlab.support import toolchain
 
 X = array(1, 3, 8, 8)
 

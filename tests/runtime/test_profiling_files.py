@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.oracles.models import said
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tvmlab.bench import Measurement
+from tests.oracles.models import said
 from tvmlab.errors import InputError, TvmlabError
-from tvmlab.profiling import MACHINE, Event, Profile, Row, flame, trace
+from tvmlab.measure.bench import Measurement
+from tvmlab.runtime.profiling import MACHINE, Event, Profile, Row, flame, trace
 
 SVG = "{http://www.w3.org/2000/svg}"
 

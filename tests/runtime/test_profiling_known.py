@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.runtime.limits import BANDWIDTH, PEAK
 
-from tvmlab import profiling
-from tvmlab.bench import Measurement
-from tvmlab.profiling import Event
-from tvmlab.profiling.recorder import Recording
+from tests.runtime.limits import BANDWIDTH, PEAK
+from tvmlab.measure.bench import Measurement
+from tvmlab.runtime import profiling
+from tvmlab.runtime.profiling import Event
+from tvmlab.runtime.profiling.recorder import Recording
 from tvmlab.schedule import Work
 
 pytestmark = pytest.mark.usefixtures("known_limits")

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.npu.machine_code import Bytes
 
 import tvmlab
-from tvmlab import npu, profiling
+from tests.npu.machine_code import Bytes
+from tvmlab import npu
 from tvmlab.errors import InputError
 from tvmlab.npu import simulator
+from tvmlab.runtime import profiling
 
 pytestmark = pytest.mark.usefixtures("known_limits")
 

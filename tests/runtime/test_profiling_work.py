@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import tvm
-from tests.oracles.models import array, convolutional, dense, model, node, weight
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm.script import ir as I
@@ -15,6 +14,7 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 import tvmlab
+from tests.oracles.models import array, convolutional, dense, model, node, weight
 from tvmlab.compiler import simplify
 from tvmlab.schedule import Tally, Work, fused_passes, schedule_passes
 

@@ -9,15 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.runtime import servers as farms
 import pytest
-from tests.oracles.models import array, dense, model, node, said
-from tests.runtime.servers import KEY, Running
 from tvm.script import ir as I
 from tvm.script import relax as R
 
 import tvmlab
-from tvmlab import remote, rpc
+from tests.oracles.models import array, dense, model, node, said
+from tests.runtime import servers as farms
+from tests.runtime.servers import KEY, Running
 from tvmlab.errors import (
     InputError,
     PackageError,
@@ -25,7 +24,8 @@ from tvmlab.errors import (
     TargetError,
     TuningError,
 )
-from tvmlab.remote import RemoteExecutable
+from tvmlab.runtime import remote, rpc
+from tvmlab.runtime.remote import RemoteExecutable
 
 X = array(2, 4)
 # What any server of the tests can run: they have one thread.

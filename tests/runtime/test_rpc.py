@@ -15,22 +15,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.runtime import servers as farms
-from tests.tuning import kernels
 import numpy as np
 import psutil
 import pytest
 import tvm
-from tests.runtime.servers import KEY, Running
-from tests.short import long
 from tvm import rpc as tvm_rpc
 from tvm.error import RPCError, RPCSessionTimeoutError
 
-from tvmlab import _rpc, cli, rpc, rpc_server
-from tvmlab._rpc import parse_address
+from tests.runtime import servers as farms
+from tests.runtime.servers import KEY, Running
+from tests.short import long
+from tests.tuning import kernels
+from tvmlab import cli
 from tvmlab.errors import TuningError
-from tvmlab.target import Abilities, abilities
-from tvmlab.tuning.measuring.tracker import Tracker
+from tvmlab.runtime import protocol as _rpc
+from tvmlab.runtime import rpc, rpc_server
+from tvmlab.runtime.protocol import parse_address
+from tvmlab.runtime.tracker import Tracker
+from tvmlab.support.target import Abilities, abilities
 
 MAGIC = struct.pack("<i", _rpc.MAGIC)
 
@@ -318,7 +320,14 @@ def test_the_command_becomes_the_server(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(SystemExit):
         cli.main(["rpc-server", "--key", KEY, "--tracker", "127.0.0.1:1", "--device-seconds", "2"])
     assert found["program"] == sys.executable
-    assert found["line"][-6:] == ["tvmlab.rpc_server", "127.0.0.1", "0", KEY, "127.0.0.1:1", "2.0"]
+    assert found["line"][-6:] == [
+        "tvmlab.runtime.rpc_server",
+        "127.0.0.1",
+        "0",
+        KEY,
+        "127.0.0.1:1",
+        "2.0",
+    ]
     assert int(found["environment"]["TVM_NUM_THREADS"]) > 0
 
 

@@ -6,12 +6,12 @@ import socket
 import threading
 
 import pytest
-from tests.runtime.servers import KEY
 
+from tests.runtime.servers import KEY
 from tvmlab import host_target
 from tvmlab.errors import TuningError
+from tvmlab.runtime.tracker import Tracker
 from tvmlab.tuning.measuring.remote import RemoteMeasurer
-from tvmlab.tuning.measuring.tracker import Tracker
 
 
 def test_no_tracker() -> None:
@@ -41,7 +41,7 @@ def test_what_answers_is_no_tracker(says: bytes) -> None:
 
 
 def test_a_tracker_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tvmlab.tuning.measuring.tracker._TALK_SECONDS", 0.3)
+    monkeypatch.setattr("tvmlab.runtime.tracker._TALK_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as server:
         tracker = Tracker(f"127.0.0.1:{server.getsockname()[1]}", KEY)
         with pytest.raises(TuningError, match="does not answer"):

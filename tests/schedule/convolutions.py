@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from tests.oracles.models import array
-from tests.schedule.kernels import Case
 from hypothesis import strategies as st
 from tvm import relax
+
+from tests.oracles.models import array
+from tests.schedule.kernels import Case
 
 Pair = tuple[int, int]
 

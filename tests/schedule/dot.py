@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tests.schedule.convolutions import Pair, small
-from tests.schedule.kernels import Case
 from hypothesis import strategies as st
 from tvm import relax
 
+from tests.schedule.convolutions import Pair, small
+from tests.schedule.kernels import Case
 from tvmlab import qnn
 
 NARROW = ("int8", "uint8")

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 import tvm
-from tests.oracles.models import array, as_tuple
 from tvm import relax
 
 import tvmlab
+from tests.oracles.models import array, as_tuple
 from tvmlab.schedule import Summary
 
 

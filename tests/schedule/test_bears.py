@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from tests.oracles.models import array
 from tvm import relax
 from tvm.relax import op
 from tvm.script import ir as I
@@ -16,6 +15,7 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 import tvmlab
+from tests.oracles.models import array
 from tvmlab.schedule import legalize
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from tests.schedule.convolutions import Conv, convolutions
 from tests.schedule.kernels import wrong
 from tests.short import examples
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 # Modules of 10 convolutions: compiling one with many costs less than many with one.
 MODULES, EACH = 52, 10

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from tests.schedule.dot import (
     QuantizedConv,
     QuantizedDense,
@@ -10,8 +13,6 @@ from tests.schedule.dot import (
 )
 from tests.schedule.kernels import wrong
 from tests.short import examples
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 # Modules of 10 operators: compiling one with many costs less than many with one.
 MODULES, EACH = 8, 10

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from tests.schedule.assembly import assembly, inner_loops
-from tests.schedule.dot import Quantized, QuantizedConv, QuantizedDense, constant, full
-from tests.schedule.kernels import module, wrong
 from tvm import relax
 
 import tvmlab
+from tests.schedule.assembly import assembly, inner_loops
+from tests.schedule.dot import Quantized, QuantizedConv, QuantizedDense, constant, full
+from tests.schedule.kernels import module, wrong
 from tvmlab import qnn
 from tvmlab.qnn import arithmetic
 from tvmlab.schedule import Machine

@@ -6,15 +6,15 @@ import re
 
 import pytest
 import tvm
-from tests.schedule.assembly import assembly, inner_loops
-from tests.schedule.convolutions import Conv
-from tests.oracles.models import array
-from tests.oracles.networks import relative_error
-from tests.schedule.kernels import module
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tvmlab
+from tests.oracles.models import array
+from tests.oracles.networks import relative_error
+from tests.schedule.assembly import assembly, inner_loops
+from tests.schedule.convolutions import Conv
+from tests.schedule.kernels import module
 from tvmlab.errors import TargetError
 from tvmlab.schedule import Machine, Tile, loops
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from tests.schedule.kernels import Case, Op, wrong
-from tests.short import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 from tvm import relax
+
+from tests.schedule.kernels import Case, Op, wrong
+from tests.short import examples
 
 op = relax.op
 

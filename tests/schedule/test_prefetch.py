@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 import tvm
+
+import tvmlab
 from tests.schedule.assembly import assembly, inner_loops
 from tests.schedule.dot import QuantizedConv
 from tests.schedule.kernels import module, wrong
-
-import tvmlab
 from tvmlab.schedule import outline
 
 INT8 = QuantizedConv(

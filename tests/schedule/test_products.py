@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.oracles.models import array
-from tests.schedule.kernels import Case, Op, module, wrong
-from tests.short import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import relax
 
 import tvmlab
+from tests.oracles.models import array
+from tests.schedule.kernels import Case, Op, module, wrong
+from tests.short import examples
 
 
 @dataclass(frozen=True)

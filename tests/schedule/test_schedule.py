@@ -9,12 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from tests.schedule.convolutions import Conv
-from tests.forked import forked
-from tests.oracles.models import array
-from tests.oracles.networks import by_onnxruntime, relative_error
-from tests.schedule.kernels import module
-from tests.short import long
 from tvm import relax
 from tvm.s_tir import dlight
 from tvm.script import ir as I
@@ -22,6 +16,12 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 import tvmlab
+from tests.forked import forked
+from tests.oracles.models import array
+from tests.oracles.networks import by_onnxruntime, relative_error
+from tests.schedule.convolutions import Conv
+from tests.schedule.kernels import module
+from tests.short import long
 from tvmlab import models, schedule
 from tvmlab.errors import CompileError, PackageError
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tests.schedule.dot import NARROW, constant, full, numbers
-from tests.schedule.kernels import Case, module, wrong
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import relax
 
 import tvmlab
+from tests.schedule.dot import NARROW, constant, full, numbers
+from tests.schedule.kernels import Case, module, wrong
 from tvmlab import qnn
 from tvmlab.qnn import arithmetic
 

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import torch
 import tvm
-from tests.schedule.convolutions import Conv
-from tests.oracles.models import array
-from tests.schedule.kernels import module, wrong
-from tests.short import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import relax
 
 import tvmlab
+from tests.oracles.models import array
+from tests.schedule.convolutions import Conv
+from tests.schedule.kernels import module, wrong
+from tests.short import examples
 from tvmlab.schedule import Machine, Squares, winograd
 from tvmlab.schedule.compute import Window
 

@@ -17,9 +17,9 @@ import bench_report
 import numpy as np
 import pytest
 from bench import CANDIDATES, SECTIONS, Process
-from tests.short import long
 
-from tvmlab import bench
+from tests.short import long
+from tvmlab.measure import bench
 from tvmlab.models.architecture import Layer
 from tvmlab.models.cost import LayerCost
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+
 from tests.scripts.lab import PATIENCE, running
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.forked import forked
-from tests.short import long
 
 import tvmlab
+from tests.forked import forked
+from tests.short import long
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

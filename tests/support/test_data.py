@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tvmlab import data
-from tvmlab.data import Entry
 from tvmlab.errors import ChecksumError, DataError
+from tvmlab.support import data
+from tvmlab.support.data import Entry
 
 CONTENT = bytes(range(256)) * 4096
 OTHER = CONTENT[::-1]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tvmlab.errors import ToolchainError
-from tvmlab.extras import need
+from tvmlab.support.extras import need
 
 
 def test_a_module_that_is_there_is_imported() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tvmlab._files import whole
+from tvmlab.support.files import whole
 
 
 def mode(path: Path) -> int:

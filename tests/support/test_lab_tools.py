@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tvmlab import lab_tools
+from tvmlab.support import lab_tools
 
 ROOT = Path(__file__).resolve().parents[2]
 

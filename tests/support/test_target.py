@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
-from tests.oracles.models import array, dense, said
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tvmlab
-from tvmlab import _with_tvm, target
+from tests.oracles.models import array, dense, said
 from tvmlab.errors import TargetError
+from tvmlab.support import importing as _with_tvm
+from tvmlab.support import target
 
 AARCH64 = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72"}
 

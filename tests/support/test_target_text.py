@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import tvm
-from tests.oracles.models import said
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.oracles.models import said
 from tvmlab.errors import TargetError
-from tvmlab.target import as_target, parse, split_target
+from tvmlab.support.target import as_target, parse, split_target
 
 ARM = "llvm -device=arm_cpu -mtriple=aarch64-linux-gnu"
 

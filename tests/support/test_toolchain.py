@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tvmlab import toolchain
-from tvmlab._files import only_own
 from tvmlab.errors import ToolchainError
+from tvmlab.support import toolchain
+from tvmlab.support.files import only_own
 
 ADD = """
 #include <tvm/ffi/function.h>

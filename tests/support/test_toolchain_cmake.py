@@ -6,8 +6,8 @@ import ctypes
 
 import pytest
 
-from tvmlab import toolchain
 from tvmlab.errors import ToolchainError
+from tvmlab.support import toolchain
 
 PROJECT = """
 cmake_minimum_required(VERSION 3.26)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
-from tests.oracles.models import said
 from tvm import relax
 
 import tvmlab
-from tvmlab._telling import several, table, telling
+from tests.oracles.models import said
 from tvmlab.errors import CompileError
+from tvmlab.support.wording import several, table, telling
 
 
 @pytest.mark.parametrize(

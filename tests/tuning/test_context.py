@@ -5,11 +5,11 @@ import sys
 
 import pytest
 import tvm
-from tests.tuning.searches import TARGET, loops, matmul, tiled
 from tvm import s_tir, te
 from tvm.ir import IRModule
 from tvm.s_tir import meta_schedule as ms
 
+from tests.tuning.searches import TARGET, loops, matmul, tiled
 from tvmlab.errors import TuningError
 from tvmlab.tuning.search.context import (
     MutateCategorical,

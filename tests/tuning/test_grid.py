@@ -3,11 +3,11 @@
 import itertools
 
 import pytest
-from tests.tuning.searches import TARGET, loops, matmul, metaschedule_spaces, tiled
 from tvm import s_tir, te
 from tvm.ir import IRModule
 from tvm.s_tir import meta_schedule as ms
 
+from tests.tuning.searches import TARGET, loops, matmul, metaschedule_spaces, tiled
 from tvmlab.tuning.search.context import identity, make_context
 from tvmlab.tuning.search.grid import GridSearch, factorizations, points, size
 

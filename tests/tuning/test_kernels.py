@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.tuning import kernels
 import numpy as np
 import pytest
 import tvm
 
+from tests.tuning import kernels
 from tvmlab import host_target
 from tvmlab.tuning.measuring.kernels import Plan, build, fingerprint, in_turn, inputs, measure
 from tvmlab.tuning.search.answers import same_answer

@@ -10,15 +10,15 @@ import threading
 import time
 from collections.abc import Iterator
 
-from tests.tuning import kernels
 import psutil
 import pytest
 import tvm
-from tests.short import long
 
+from tests.short import long
+from tests.tuning import kernels
 from tvmlab import host_target
 from tvmlab.errors import TargetError, TuningError
-from tvmlab.target import usable_processors
+from tvmlab.support.target import usable_processors
 from tvmlab.tuning.measure import Measure, Outcome
 from tvmlab.tuning.measuring import local
 from tvmlab.tuning.measuring import process as process_module

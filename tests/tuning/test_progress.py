@@ -13,9 +13,9 @@ import termios
 from pathlib import Path
 
 import pytest
-from tests.tuning.searches import FakeMeasurer, task
 from tqdm import tqdm
 
+from tests.tuning.searches import FakeMeasurer, task
 from tvmlab.records.records import Records
 from tvmlab.tuning import progress
 from tvmlab.tuning.api import tune_tasks

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-from tests.short import ALL, examples, long
 from tvm import relax
 from tvm.ir import IRModule
 
 import tvmlab
+from tests.short import ALL, examples, long
 from tvmlab.records.records import Records
 from tvmlab.tuning.measure import Measure
 

@@ -14,22 +14,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.runtime import servers as farms
-from tests.tuning import kernels
 import psutil
 import pytest
 import tvm
+
+from tests.runtime import servers as farms
 from tests.runtime.servers import KEY, Running
 from tests.short import long
-
-from tvmlab import _rpc, host_target
+from tests.tuning import kernels
+from tvmlab import host_target
 from tvmlab.errors import TargetError, ToolchainError, TuningError
-from tvmlab.target import Abilities, abilities, processor_name, usable_processors
+from tvmlab.runtime import protocol as _rpc
+from tvmlab.runtime.tracker import Tracker
+from tvmlab.support.target import Abilities, abilities, processor_name, usable_processors
 from tvmlab.tuning.measure import Measure, Outcome
 from tvmlab.tuning.measuring import remote_batch
 from tvmlab.tuning.measuring.local import LocalMeasurer
 from tvmlab.tuning.measuring.remote import RemoteMeasurer, linker
-from tvmlab.tuning.measuring.tracker import Tracker
 from tvmlab.tuning.search.answers import same_answer
 
 PATIENT = Measure(repeat=2, timeout=100.0)

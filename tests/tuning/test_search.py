@@ -5,6 +5,9 @@ import math
 from dataclasses import replace
 
 import pytest
+from tvm import te, tirx
+from tvm.ir import IRModule
+
 from tests.tuning.searches import (
     TARGET,
     FakeMeasurer,
@@ -18,9 +21,6 @@ from tests.tuning.searches import (
     tiled,
     variant,
 )
-from tvm import te, tirx
-from tvm.ir import IRModule
-
 from tvmlab.errors import RecordError, TuningError
 from tvmlab.records.records import Records
 from tvmlab.records.workloads import workload_id

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 
 import pytest
+
 from tests.records.records import verdict
 from tests.tuning.searches import (
     TARGET,
@@ -15,7 +16,6 @@ from tests.tuning.searches import (
     task,
     variant,
 )
-
 from tvmlab.errors import TuningError
 from tvmlab.records.records import Records
 from tvmlab.records.workloads import workload_id

@@ -6,6 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tvm import relax
+from tvm.ir import IRModule
+
+import tvmlab
 from tests.records.records import verdict
 from tests.tuning.searches import (
     TARGET,
@@ -19,10 +23,6 @@ from tests.tuning.searches import (
     tiled,
     variant,
 )
-from tvm import relax
-from tvm.ir import IRModule
-
-import tvmlab
 from tvmlab.errors import RecordError, TuningError
 from tvmlab.records.traces import as_data
 from tvmlab.records.workloads import workload_id

@@ -5,6 +5,8 @@ import threading
 
 import numpy as np
 import pytest
+from tvm.s_tir import meta_schedule as ms
+
 from tests.tuning.searches import (
     TARGET,
     FakeMeasurer,
@@ -14,8 +16,6 @@ from tests.tuning.searches import (
     metaschedule_spaces,
     metaschedule_task,
 )
-from tvm.s_tir import meta_schedule as ms
-
 from tvmlab.errors import ToolchainError, TuningError
 from tvmlab.records.records import Records
 from tvmlab.tuning.api import tune_tasks

@@ -14,14 +14,15 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.tuning import kernels
 import numpy as np
 import psutil
 import pytest
 import tvm
 
-from tvmlab import _forked, host_target
+from tests.tuning import kernels
+from tvmlab import host_target
 from tvmlab.errors import TuningError
+from tvmlab.runtime import forked as _forked
 from tvmlab.tuning.measuring import process as process_module
 from tvmlab.tuning.measuring import wire
 from tvmlab.tuning.measuring.kernels import fingerprint, inputs

@@ -15,8 +15,8 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .._with_tvm import leave_pytorch_out
 from ..errors import TvmlabError
+from ..support.importing import leave_pytorch_out
 from . import measure, model, options
 
 __all__ = ["main", "parser"]
@@ -117,7 +117,7 @@ def _one_line(error: BaseException) -> str:
     elif isinstance(error, OSError):
         text = str(error)
     else:
-        from .._telling import telling
+        from ..support.wording import telling
 
         kind = type(error).__name__
         text = f"internal error: {kind}: {telling(error)}; to do: --verbose prints the traceback"

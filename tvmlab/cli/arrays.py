@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from ..signature import Input, Output
+    from ..ir.signature import Input, Output
 
     Array = npt.NDArray[Any]
 
@@ -128,8 +128,8 @@ def _only(path: str, inputs: Sequence[Input]) -> Input:
 
 def _read_picture(path: str, inputs: Sequence[Input]) -> dict[str, Array]:
     """Resize and normalize a picture for a network for ImageNet."""
-    from ..extras import need
     from ..models import preprocess
+    from ..support.extras import need
 
     value = _only(path, inputs)
     channels_last = value.shape[1:] == (224, 224, 3)

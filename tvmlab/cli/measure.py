@@ -126,7 +126,7 @@ def _tune(args: argparse.Namespace) -> Answer:
 
 def _bench(args: argparse.Namespace) -> Answer:
     """Compare the times of several programs."""
-    from .. import bench
+    from ..measure import bench
 
     options.check_files([*args.program, args.inputs, args.peer], [])
     candidates: dict[str, Callable[[], Any]] = {}
@@ -150,7 +150,7 @@ def _bench(args: argparse.Namespace) -> Answer:
 
 def _profile(args: argparse.Namespace) -> Answer:
     """Profile a program function by function."""
-    from ..profiling import profile
+    from ..runtime.profiling import profile
 
     options.check_files([args.program, args.inputs], [args.trace, args.flame])
     program = options.load_program(args.program, args.input_shapes)
@@ -189,18 +189,18 @@ def _add_rpc(commands: options.Commands) -> None:
 
 def _track(args: argparse.Namespace) -> None:
     """Run a tracker until it is ended."""
-    from ..rpc import tracker
+    from ..runtime.rpc import tracker
 
     tracker(args.host, args.port)
 
 
 def _serve(args: argparse.Namespace) -> None:
     """Become a server, a smaller program that replaces this process."""
-    from .._bare import environment
-    from .._rpc import parse_address
     from ..errors import InputError
-    from ..rpc import server
-    from ..target import host_target
+    from ..runtime.bare import environment
+    from ..runtime.protocol import parse_address
+    from ..runtime.rpc import server
+    from ..support.target import host_target
 
     if not args.key or " " in args.key:
         raise InputError("a key is one word", where=repr(args.key), fix="pass --key my-laptop")

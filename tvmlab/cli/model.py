@@ -9,16 +9,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._telling import table
 from ..errors import InputError, ShapeError
+from ..support.wording import table
 from . import arrays, options
 from .options import Answer
 
 if TYPE_CHECKING:
     from tvm.ir import IRModule
 
-    from ..executable import Executable
-    from ..remote import RemoteExecutable
+    from ..runtime.executable import Executable
+    from ..runtime.remote import RemoteExecutable
 
 __all__ = ["add"]
 
@@ -117,8 +117,8 @@ def _compile(args: argparse.Namespace) -> Answer:
     from collections import Counter
 
     from .. import compile
-    from ..library import runtimes
-    from ..target import as_target, split_target
+    from ..runtime.library import runtimes
+    from ..support.target import as_target, split_target
 
     accelerator, rest = split_target(args.target)
     as_target(rest)  # a wrong target is refused before the model is imported
@@ -253,7 +253,7 @@ def _program(args: argparse.Namespace) -> AbstractContextManager[Executable | Re
     """Load a program, or send a package to a server for the length of a block."""
     if not (args.rpc_tracker or args.rpc_server):
         return nullcontext(options.load_program(args.program, args.input_shapes))
-    from ..remote import RemoteExecutable
+    from ..runtime.remote import RemoteExecutable
 
     where = {"tracker": args.rpc_tracker, "server": args.rpc_server}
     return RemoteExecutable(args.program, key=args.rpc_key or options.KEY, **where)
@@ -291,7 +291,7 @@ def _show(args: argparse.Namespace) -> Answer:
     whole = bool(args.output)
     data: dict[str, Any]
     if args.format == "operators":
-        from ..operators import operators
+        from ..measure.operators import operators
 
         found = operators(mod)
         text, data = str(found), {"operators": [asdict(one) for one in found.rows]}
@@ -316,7 +316,7 @@ def _with_open_shapes(args: argparse.Namespace) -> IRModule:
 
 
 def _describe_package(args: argparse.Namespace) -> Answer:
-    from .. import package
+    from ..runtime import package
 
     if args.format != "operators" or args.output:
         raise InputError(

@@ -13,7 +13,7 @@ from ..errors import InputError, ShapeError
 if TYPE_CHECKING:
     from tvm.ir import IRModule
 
-    from ..executable import Executable
+    from ..runtime.executable import Executable
 
     Commands = argparse._SubParsersAction[Any]
 
@@ -197,7 +197,7 @@ def _is_network(name: str) -> bool:
 
 def is_package(name: str) -> bool:
     """Return whether a name is that of a package rather than of a model."""
-    from .. import package
+    from ..runtime import package
 
     return name.endswith(".tar") or package.is_package(name)
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import toolchain
 from ..errors import ToolchainError
+from ..support import toolchain
 from .arrays import same_values
 from .compilers import complaint
 from .verdict import NotYet, call, exercise, written

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import cli, toolchain
+from .. import cli
 from ..errors import ToolchainError
+from ..support import toolchain
 from .compilers import complaint
 from .verdict import NotYet, call, exercise, listed, whole, written
 

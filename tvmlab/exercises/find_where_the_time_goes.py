@@ -9,9 +9,9 @@ from itertools import combinations
 from numbers import Integral
 from pathlib import Path
 
-from .. import toolchain
-from .._telling import several
 from ..errors import ToolchainError
+from ..support import toolchain
+from ..support.wording import several
 from .compilers import complaint
 from .verdict import NotYet, asking, call, exercise, number, written
 

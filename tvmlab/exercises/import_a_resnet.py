@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from ..executable import Executable
-from ..extras import need
+from ..runtime.executable import Executable
 from ..schedule import Tile
+from ..support.extras import need
 from .arrays import same_shape, same_values
 from .verdict import NotYet, asking, call, exercise, of_type, whole
 

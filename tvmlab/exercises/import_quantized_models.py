@@ -10,10 +10,10 @@ import numpy as np
 
 from ..compiler import compile
 from ..errors import TvmlabError
-from ..extras import need
 from ..frontend import load
 from ..qnn.analysis import float_operators
 from ..qnn.transform import FakeQuantizationToInteger
+from ..support.extras import need
 from .arrays import same_values
 from .verdict import NotYet, asking, call, exercise, listed, number, whole, written
 

@@ -9,10 +9,10 @@ import numpy as np
 import tvm
 
 from .. import models, relay
-from .._telling import several
 from ..compiler import compile
 from ..errors import InputError
 from ..frontend import load
+from ..support.wording import several
 from .arrays import same_values
 from .verdict import NotYet, asking, call, exercise, listed
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tvm import s_tir, te
 
-from .._telling import several
+from ..support.wording import several
 from .assembly import assembly, multiply_add_loop
 from .verdict import NotYet, call, exercise, whole
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from .._telling import telling
+from ..support.wording import telling
 
 __all__ = [
     "NotYet",

@@ -17,12 +17,12 @@ from typing import Any
 import tvm
 from tvm.ir import IRModule
 
-from .._telling import telling
 from ..errors import ModelError, ShapeError, UnsupportedOperatorError
-from ..extras import need
 from ..ir.indices import NormalizeIndices
 from ..ir.limits import RaiseLimits
-from ..signature import OUTPUT_NAMES
+from ..ir.signature import OUTPUT_NAMES
+from ..support.extras import need
+from ..support.wording import telling
 from . import onnx_pads, qdq, qoperator
 from .onnx_values import nodes
 from .shapes import Shapes, resolve

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..extras import need
+from ..support.extras import need
 from .onnx_values import Values, names, nodes, subgraphs
 
 __all__ = ["explicit"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..extras import need
+from ..support.extras import need
 
 __all__ = ["Values", "names", "nodes", "subgraphs"]
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from tvm.ir import IRModule
 
-from .._telling import telling
 from ..errors import ModelError, ShapeError, UnsupportedOperatorError
 from ..ir.indices import NormalizeIndices
-from ..signature import OUTPUT_NAMES
+from ..ir.signature import OUTPUT_NAMES
+from ..support.wording import telling
 from . import pt2e
 from .shapes import Shapes
 from .torch_indices import CONVERTERS

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ModelError, UnsupportedOperatorError
-from ..extras import need
+from ..support.extras import need
 from .onnx_values import Values, nodes, subgraphs
 
 __all__ = ["check", "quantized"]

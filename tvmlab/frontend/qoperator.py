@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import UnsupportedOperatorError
-from ..extras import need
+from ..support.extras import need
 from .onnx_values import Values, names, nodes, subgraphs
 
 __all__ = ["rewrite"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm.ir import IRModule
 
 from ..errors import ModelError, ShapeError
-from ..extras import need
+from ..support.extras import need
 from .shapes import Shapes
 
 __all__ = ["import_text"]

@@ -8,9 +8,9 @@ from typing import Any
 from tvm.ir import IRModule
 
 from ..errors import ModelError, ShapeError, UnsupportedOperatorError
-from ..extras import need
 from ..ir.indices import NormalizeIndices
-from ..signature import OUTPUT_NAMES
+from ..ir.signature import OUTPUT_NAMES
+from ..support.extras import need
 from .shapes import Shapes
 
 __all__ = ["import_bytes"]

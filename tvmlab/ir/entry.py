@@ -13,7 +13,7 @@ from tvm.ir import IRModule, Range
 from tvm.ir.supply import UniqueNameSupply
 
 from ..errors import CompileError
-from ..signature import OUTPUT_NAMES
+from .signature import OUTPUT_NAMES
 
 __all__ = ["with_main"]
 

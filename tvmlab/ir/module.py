@@ -7,8 +7,8 @@ from typing import Any
 
 from tvm import ir, relax, tirx
 
-from .._telling import telling
 from ..errors import RelayError
+from ..support.wording import telling
 from . import depth, graph, table
 from .flatten import flat, substitute
 from .inference import infer, result_type, typed

@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import ir
 
-from .._telling import telling
+from ..support.wording import telling
 from . import table
 
 __all__ = ["named", "reason"]

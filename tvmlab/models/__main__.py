@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import TvmlabError
-from ..extras import need
+from ..support.extras import need
 from .samples import digits
 
 _ASSET = Path(__file__).parents[1] / "assets" / "digits_resnet.onnx"

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ModelError
-from ..extras import need
+from ..support.extras import need
 from .architecture import EPSILON, Architecture, Layer, Parameters
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._telling import telling
 from ..errors import InputError
-from ..extras import need
+from ..support.extras import need
+from ..support.wording import telling
 from .model import Model
 from .samples import digits, preprocess, sample_image
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ..extras import need
+from ..support.extras import need
 from .tflite_form import Content, Quantized, Step, write
 
 __all__ = ["resnet8_tflite"]

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InputError
-from ..extras import need
+from ..support.extras import need
 from .seeds import permutation
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from ..extras import need
+from ..support.extras import need
 
 __all__ = ["Content", "Quantized", "Step", "write"]
 

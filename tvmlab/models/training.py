@@ -10,8 +10,8 @@ import numpy.typing as npt
 import torch
 from torch.nn.functional import cross_entropy
 
-from .._files import whole
 from ..errors import DataError
+from ..support.files import whole
 from .onnx_form import to_onnx
 from .resnet import DIGITS
 from .samples import Digits

@@ -6,9 +6,9 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from .. import data
 from ..errors import ChecksumError, DataError, InputError, ModelError
-from ..extras import need
+from ..support import data
+from ..support.extras import need
 from .architecture import Architecture, Parameters
 from .mobilenet import MOBILENET
 from .model import Model

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .. import toolchain
+from ..support import toolchain
 
 if TYPE_CHECKING:
     import tvm

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .._telling import several
 from ..errors import InputError
+from ..support.wording import several
 from . import isa
 from .isa import Dtype, Instruction, PoolKind, Rounding, Unit
 from .program import Kind, Program

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from tvm import relax
 from tvm.ir import IRModule
 
-from ..extras import need
 from ..plot import COLOURS, MARKERS, Box, figure
+from ..support.extras import need
 from .config import Config
 from .isa import Unit
 from .timeline import Phase

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from .. import toolchain
 from ..errors import InputError, ToolchainError
+from ..support import toolchain
 from .program import Kind, Program
 
 if TYPE_CHECKING:

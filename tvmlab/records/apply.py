@@ -10,8 +10,8 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.ir import IRModule
 
-from .._telling import several
 from ..errors import RecordError
+from ..support.wording import several
 from .records import Records
 from .traces import replay
 from .workloads import workload_id

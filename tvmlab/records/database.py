@@ -15,10 +15,10 @@ import tvm
 from tvm.ir import IRModule
 from tvm.s_tir import meta_schedule
 
-from .._files import whole
-from .._telling import telling
 from ..errors import RecordError
-from ..target import as_target
+from ..support.files import whole
+from ..support.target import as_target
+from ..support.wording import telling
 from .choosing import fastest, fits, newest
 from .lines import encode
 from .reading import read_modules

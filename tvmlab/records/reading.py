@@ -22,15 +22,15 @@ import tvm
 from tvm import s_tir
 from tvm.ir import IRModule
 
-from .._telling import telling
 from ..errors import RecordError
+from ..support.wording import telling
 from .workloads import normalized, workload_id
 
 __all__ = ["read_modules", "serve"]
 
 _START, _READ = 120.0, 30.0  # seconds: to import TVM on a machine that is busy, to read a text
 _SERVE = f"""
-from tvmlab._with_tvm import leave_pytorch_out
+from tvmlab.support.importing import leave_pytorch_out
 leave_pytorch_out()
 from {__name__} import serve
 serve()

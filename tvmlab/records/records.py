@@ -12,8 +12,8 @@ import tvm
 from tvm import tirx
 from tvm.ir import IRModule
 
-from .._telling import several
 from ..errors import RecordError
+from ..support.wording import several
 from .choosing import Fitting, fastest, newest
 from .journal import Journal
 from .lines import START, decode, encode

@@ -14,8 +14,8 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import IRModule
 
-from .._telling import telling
 from ..errors import RecordError
+from ..support.wording import telling
 from .instructions import INSTRUCTIONS, MOST_COPIES, refuse
 
 __all__ = ["as_data", "plain", "replay"]

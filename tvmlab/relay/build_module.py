@@ -16,8 +16,8 @@ from tvm import ir, relax
 from ..compiler import compile as compile_module
 from ..compiler import simplify
 from ..errors import CompileError, RelayError
-from ..executable import Executable, load_executable
 from ..ir.module import normalize
+from ..runtime.executable import Executable, load_executable
 from .backend import Executor, Runtime
 from .expr import Function, as_expr
 from .graph_executor import GraphModule, Session

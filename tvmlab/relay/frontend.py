@@ -16,11 +16,11 @@ from typing import Any
 from tvm import ir, relax, tirx
 
 from ..errors import ModelError, RelayError, ShapeError
-from ..extras import need
 from ..ir import gone, graph
 from ..ir.flatten import flat, substitute
 from ..ir.module import normal
-from ..signature import OUTPUT_NAMES
+from ..ir.signature import OUTPUT_NAMES
+from ..support.extras import need
 from .expr import Function
 
 __all__ = ["from_onnx", "from_pytorch", "from_tflite"]

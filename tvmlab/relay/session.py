@@ -11,8 +11,8 @@ from tvm import relax
 from tvm.runtime.module import BenchmarkResult
 
 from ..errors import InputError, RelayError, TargetError
-from ..signature import Signature
-from ..target import missing_features, spelled
+from ..ir.signature import Signature
+from ..support.target import missing_features, spelled
 
 __all__ = ["Session", "numpy_dtype"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import tvm
 
 from ..errors import TargetError
-from ..target import as_target, parse
+from ..support.target import as_target, parse
 
 __all__ = ["read"]
 

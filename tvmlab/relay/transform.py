@@ -13,9 +13,9 @@ from typing import Any
 from tvm import ir, relax
 from tvm.ir.transform import ModulePass, Pass, PassContext, PassInfo, Sequential, module_pass
 
-from ..batch_norm import FoldBatchNorm
 from ..errors import RelayError
 from ..ir import dialect, gone, graph, table
+from ..ir.batch_norm import FoldBatchNorm
 from ..ir.flatten import flat
 from ..ir.module import normalize
 from ..ir.partition import AnnotateTarget, MergeCompilerRegions, MergeComposite, PartitionGraph

@@ -10,8 +10,8 @@ import tvm
 from tvm import relax
 from tvm.relax.dpl import is_op, rewrite_call, wildcard
 
-from .._telling import telling
 from ..ir.limits import RaiseLimits
+from ..support.wording import telling
 from .carried import CarryLayouts, convolves
 
 __all__ = ["channels_last"]

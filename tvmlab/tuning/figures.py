@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..extras import need
 from ..plot import COLOURS, MARKERS, figure
+from ..support.extras import need
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

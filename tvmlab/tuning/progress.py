@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import IO, Any, Literal
 
-from .._telling import several
+from ..support.wording import several
 
 __all__ = ["Bars", "Lines", "NotebookLine", "Progress", "make_progress"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import accumulate
 
-from .._telling import several, table
+from ..support.wording import several, table
 
 __all__ = ["Report", "TaskReport"]
 

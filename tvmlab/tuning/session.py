@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from .._telling import several
 from ..errors import TuningError
 from ..records.records import Records
 from ..records.verdict import Verdict
+from ..support.wording import several
 from .gain import expected_gain, kind_of
 from .measure import Measurer
 from .progress import Progress, make_progress

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import tvm
 
-from ... import _files
 from ...errors import RelayError
+from ...support import files as _files
 from . import tensors
 from .tensors import Array
 

@@ -166,7 +166,7 @@ def widened() -> list[tuple[Any, str, Callable[..., Any]]]:
         return node("ir.DictAttrs" if type_key == "DictAttrs" else type_key, **kwargs)
 
     def make_target(self: Any, spec: Any, host: Any = None, **old: Any) -> None:
-        from ...target import parse
+        from ...support.target import parse
 
         if isinstance(spec, str) and " -" in spec:
             spec = parse(spec)

@@ -13,7 +13,7 @@ import tvm
 from tvm.ir import IRModule
 
 from ...errors import TargetError
-from ...target import (
+from ...support.target import (
     abilities,
     expect_processor,
     main_memory,

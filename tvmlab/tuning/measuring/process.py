@@ -13,8 +13,8 @@ import threading
 import time
 from typing import Any
 
-from ..._bare import command, environment
 from ...errors import TuningError
+from ...runtime.bare import command, environment
 from .wire import receive, send
 
 __all__ = ["KernelError", "Process", "WorkerLost"]

@@ -13,14 +13,14 @@ from typing import Any
 import tvm
 from tvm.ir import IRModule
 
-from ..._process import compiler, find_tool
 from ...errors import TargetError, ToolchainError, TuningError
-from ...target import expect_processor, spelled
+from ...runtime.tracker import Tracker
+from ...support.process import compiler, find_tool
+from ...support.target import expect_processor, spelled
 from ..measure import Measure, Outcome
 from .local import Pool, duel_seconds
 from .process import KernelError, WorkerLost
 from .remote_batch import PATIENCE_SECONDS, Batch, Seats, Told, exported, left_out
-from .tracker import Tracker
 
 __all__ = ["RemoteMeasurer"]
 

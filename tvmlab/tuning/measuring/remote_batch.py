@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import TuningError
+from ...runtime.tracker import Tracker
 from ..measure import Measure, Outcome
 from .local import Pool, outcomes, plan
 from .process import KernelError, Process, WorkerLost
-from .tracker import Tracker
 from .worker import SLACK_SECONDS
 
 __all__ = ["Batch", "Seats", "Told", "exported", "left_out"]

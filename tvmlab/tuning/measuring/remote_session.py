@@ -14,7 +14,7 @@ from tvm import rpc
 from tvm.error import RPCError, RPCSessionTimeoutError
 from tvm.support import cc
 
-from ...target import ABILITIES, Abilities
+from ...support.target import ABILITIES, Abilities
 from .kernels import Plan, Shapes, build, fingerprint, in_turn, inputs
 
 __all__ = ["export", "run"]

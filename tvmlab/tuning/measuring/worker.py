@@ -23,7 +23,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..._forked import doomed, end_with, how_it_died
+from ...runtime.forked import doomed, end_with, how_it_died
 from .wire import receive, send
 
 # What it takes besides the time that was asked for: inputs, the first call, a loaded machine.
@@ -183,7 +183,7 @@ def _tell(pipe: int, job: Callable[[], Any]) -> None:
 
 
 def _words(error: Exception) -> str:
-    from ..._telling import telling
+    from ...support.wording import telling
 
     text = telling(error)
     told = isinstance(error, TimeoutError | RuntimeError)  # in words; others in a name and a value

@@ -23,7 +23,7 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.mutator import Mutator, PyMutator
 
 from ...errors import TuningError
-from ...target import physical_cores, spelled
+from ...support.target import physical_cores, spelled
 
 __all__ = ["MutateCategorical", "candidates", "identity", "make_context", "postprocs", "with_cores"]
 

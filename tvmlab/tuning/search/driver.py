@@ -9,7 +9,7 @@ import tvm
 from tvm import s_tir
 from tvm.s_tir import meta_schedule as ms
 
-from ..._telling import telling
+from ...support.wording import telling
 from .context import candidates, identity, make_context
 from .grid import GridSearch, estimate
 from .known import Known, Tried

@@ -11,12 +11,12 @@ from typing import Any
 from tvm import s_tir
 from tvm.ir import IRModule
 
-from ..._telling import telling
 from ...errors import RecordError
 from ...records.result import MOST_SECONDS, Result
 from ...records.traces import as_data, replay
 from ...records.verdict import Verdict
 from ...schedule import finish
+from ...support.wording import telling
 from ..measure import Measurer, Outcome
 from ..task import Variant
 from .answers import same_answer

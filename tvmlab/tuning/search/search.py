@@ -7,13 +7,13 @@ from typing import Any
 
 from tvm import s_tir
 
-from ..._telling import several
 from ...records.choosing import fits
 from ...records.records import Records
 from ...records.result import Result, now, target_data
 from ...records.traces import as_data
 from ...records.verdict import Verdict, after
-from ...target import physical_cores, processor_name
+from ...support.target import physical_cores, processor_name
+from ...support.wording import several
 from ..measure import Measurer, Outcome, how
 from ..task import Task, Variant
 from .answers import same_answer, tolerances

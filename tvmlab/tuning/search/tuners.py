@@ -9,7 +9,7 @@ from typing import Any
 from tvm.s_tir import meta_schedule as ms
 
 from ...errors import TuningError
-from ...extras import need
+from ...support.extras import need
 from .grid import GridSearch
 from .model import Learned, Measured
 

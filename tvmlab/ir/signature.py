@@ -1,0 +1,206 @@
+"""What a compiled function takes and gives, and the check of a call's arguments."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from ..errors import CompileError, InputError
+from .values import Input, Output
+
+__all__ = ["OUTPUT_NAMES", "Input", "Output", "Signature"]
+
+#: The attribute of ``main`` by which importers tell what the model calls its outputs: a list of
+#: str, one an output; the fields of a tuple are outputs of their own.
+OUTPUT_NAMES = "output_names"
+
+# How TVM writes the numbers in a formula.
+_INT64 = re.compile(r"T\.int64\((-?\d+)\)")
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The inputs that a function takes, and the outputs that it gives, in order."""
+
+    inputs: tuple[Input, ...]
+    outputs: tuple[Output, ...] = ()
+
+    @classmethod
+    def of(cls, func: relax.Function) -> Signature:
+        """Read the signature off a Relax function.
+
+        Raises
+        ------
+        CompileError
+            A parameter is not a tensor, or its shape is not known.
+        """
+        inputs = []
+        for param in func.params:
+            where = f"main({param.name}: {param.ty})"
+            if not isinstance(param.ty, relax.TensorType):
+                raise CompileError(
+                    f"parameter {param.name!r} is not a tensor",
+                    where=where,
+                    fix=_fields(param)
+                    if isinstance(param.ty, relax.TupleType)
+                    else "pass tensors; bind other parameters before compiling",
+                )
+            if param.ty.shape is None:
+                raise CompileError(
+                    f"parameter {param.name!r} is a tensor, and its shape is not known",
+                    where=where,
+                    fix="give it when the model is imported: "
+                    f'tvmlab.load(model, shapes={{{param.name!r}: (1, 3, "n")}}), with a name for '
+                    "each size that is only known at run time",
+                )
+            inputs.append(Input(param.name, _sizes(param.ty.shape), str(param.ty.dtype)))
+        outputs = _outputs(func.ret_ty, "output")
+        names = [str(name) for name in (func.attrs or {}).get(OUTPUT_NAMES, ())]
+        # A pass may have changed what comes out, and no two outputs can share a name in a file.
+        if len(names) == len(outputs) == len(set(names)) and all(names):
+            outputs = [replace(one, name=name) for one, name in zip(outputs, names, strict=True)]
+        return cls(tuple(inputs), tuple(outputs))
+
+    def bind(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[np.ndarray]:
+        """Put a call's arguments in order and check them.
+
+        Returns
+        -------
+        list of numpy.ndarray
+            One a parameter, of any strides; what was given, where that is an array.
+
+        Raises
+        ------
+        InputError
+            A name, the number, a shape or a dtype does not fit.
+        """
+        if named or len(args) != len(self.inputs):
+            args = self._in_order(args, named)
+        sizes: dict[str, tuple[int, str]] = {}
+        # The comparison comes first because a call's time is counted in microseconds.
+        return [
+            value
+            if type(value) is np.ndarray and value.shape == shape and value.dtype == dtype
+            else self._check(declared, value, sizes)
+            for declared, (shape, dtype), value in zip(self.inputs, self._exact, args, strict=True)
+        ]
+
+    @functools.cached_property
+    def _exact(self) -> list[tuple[tuple[int | str, ...] | None, np.dtype[Any] | None]]:
+        """The shapes and dtypes that need no other check; a shape with a name equals no array's."""
+        return [(value.shape, _dtype(value.dtype)) for value in self.inputs]
+
+    def _in_order(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
+        names = [value.name for value in self.inputs]
+        if len(args) > len(names):
+            raise self._error(f"{len(args)} inputs were given, {len(names)} are taken")
+        given = dict(zip(names, args, strict=False))
+        for name, value in named.items():
+            if name not in names:
+                raise self._error(f"there is no input named {name!r}")
+            if name in given:
+                raise self._error(f"input {name!r} was given twice, by place and by name")
+            given[name] = value
+        absent = [name for name in names if name not in given]
+        if absent:
+            raise self._error(f"input {absent[0]!r} is missing")
+        return tuple(given[name] for name in names)
+
+    def _check(self, declared: Input, value: Any, sizes: dict[str, tuple[int, str]]) -> np.ndarray:
+        """Check one array; `sizes` has each name's size, and the input that it comes from."""
+        # NumPy does not understand TVM's own tensors, and would wrap them as objects.
+        is_tensor = isinstance(value, tvm.runtime.Tensor)
+        try:
+            array = value.numpy() if is_tensor else np.asarray(value)
+        except Exception as error:  # ragged lists; tensors on a GPU, or that need a gradient
+            raise self._error(
+                f"input {declared.name!r} cannot be read as an array: {error}",
+                fix="give a NumPy array",
+            ) from error
+        if str(array.dtype) != declared.dtype:
+            raise self._error(
+                f"input {declared.name!r} is of dtype {array.dtype}, not {declared.dtype}",
+                fix=f'convert it: numpy.asarray(value, dtype="{declared.dtype}")',
+            )
+        fits = len(array.shape) == len(declared.shape)
+        known = ""
+        for size, want in zip(array.shape, declared.shape, strict=False) if fits else ():
+            if isinstance(want, int):
+                fits &= size == want
+                continue
+            # A name stands for the first size that it meets.
+            meant, origin = sizes.setdefault(want, (size, declared.name))
+            if size != meant:
+                fits = False
+                known += f"; {want} is {meant}, from {origin!r}"
+        if not fits:
+            raise self._error(
+                f"input {declared.name!r} has shape {array.shape}, "
+                f"not ({', '.join(map(str, declared.shape))}){known}",
+                fix="give it that shape; a model whose file leaves dimensions open can be "
+                "compiled for another one: tvmlab.load(model, shapes=...)",
+            )
+        return array
+
+    def _error(self, what: str, fix: str | None = None) -> InputError:
+        takes = ", ".join(map(str, self.inputs)) or "no inputs"
+        return InputError(what, where=f"main({takes})", fix=fix or f"it takes {takes}")
+
+
+def _sizes(shape: Any) -> tuple[int | str, ...]:
+    """Read a shape; what is no number is written as text."""
+    return tuple(
+        int(dim) if isinstance(dim, (int, tvm.tirx.IntImm)) else _INT64.sub(r"\1", str(dim))
+        for dim in shape
+    )
+
+
+def _outputs(given: relax.Type, name: str) -> list[Output]:
+    """List what a value of this type consists of, by its places in it."""
+    fields = given.fields if isinstance(given, relax.TupleType) else [given]
+    found = []
+    for place, field in enumerate(fields):
+        here = f"{name}_{place}"
+        if isinstance(field, relax.TupleType):
+            found += _outputs(field, here)
+        else:
+            found.append(_output(field, here))
+    return found
+
+
+def _output(given: relax.Type, name: str) -> Output:
+    """Say what a value of a type that is no tuple is."""
+    if isinstance(given, relax.TensorType):
+        # Sizes may be known by a variable that stands for the whole shape: then they are not.
+        known = isinstance(given.shape, relax.ShapeExpr)
+        return Output(name, _sizes(given.shape.values) if known else None, str(given.dtype))
+    if isinstance(given, relax.ShapeType):
+        return Output(name, (given.ndim,) if given.ndim >= 0 else None, "shape")
+    dtype = getattr(given, "dtype", None)  # a number's type has one
+    return Output(name, None if dtype is None else (), "object" if dtype is None else str(dtype))
+
+
+def _dtype(name: str) -> np.dtype[Any] | None:
+    """Get NumPy's dtype; None where it has none, or might mean another one by the name."""
+    try:
+        dtype = np.dtype(name)
+    except TypeError:
+        return None
+    return dtype if str(dtype) == name else None
+
+
+def _fields(param: relax.Var) -> str:
+    """Say how a tuple is passed."""
+    count, name = len(param.ty.fields), param.name
+    names = [f"{name}_{place}" for place in range(min(count, 2))] + ["..."] * (count > 2)
+    return (
+        f"flatten it: let main take each of its {count} fields as a parameter of its own "
+        f"({', '.join(names)}), and put them together inside where the tuple itself is needed"
+    )

@@ -1,0 +1,1 @@
+"""Comparing models and runtimes, and listing what a model computes."""

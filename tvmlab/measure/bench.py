@@ -1,0 +1,150 @@
+"""Comparing with other runtimes: peers that are called like an executable of ours.
+
+`compare` times candidates against each other. `OnnxRuntime` and `Torch` make candidates of other
+runtimes, and `peak_flops` is the bound that no candidate passes.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError, ModelError
+from ..models import Model
+from ..runtime.peak import PeakLoop, peak_flops
+from ..runtime.timing import Comparison, Measurement, compare, interleave, measure
+from ..support.extras import need
+from ..support.wording import telling
+
+__all__ = [
+    "Comparison",
+    "Measurement",
+    "OnnxRuntime",
+    "PeakLoop",
+    "Torch",
+    "compare",
+    "interleave",
+    "measure",
+    "onnxruntime_threads",
+    "peak_flops",
+    "peer_threads",
+]
+
+
+class OnnxRuntime:
+    """ONNX Runtime on the CPU, as a peer: the same call as a tvmlab executable.
+
+    Parameters
+    ----------
+    model : tvmlab.models.Model, onnx.ModelProto, bytes or path
+        The model.
+    threads : int, optional
+        Threads inside an operator; left out, TVM's number (`peer_threads`): ONNX Runtime's default
+        settings where its default number is the same, because then it also binds its worker threads
+        to cores. All other settings are ONNX Runtime's defaults: threads that wait for work spin.
+
+    Raises
+    ------
+    ModelError
+        ONNX Runtime cannot read it.
+    """
+
+    def __init__(self, model: Any, threads: int | None = None) -> None:
+        onnxruntime = need("onnxruntime", extra="peers")
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads or onnxruntime_threads()
+        options.log_severity_level = 3
+        model = model.proto if isinstance(model, Model) else model
+        source = model.SerializeToString() if hasattr(model, "SerializeToString") else model
+        source = os.fspath(source) if isinstance(source, os.PathLike) else source
+        try:
+            self._session = onnxruntime.InferenceSession(
+                source, options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # it has a class for each way to fail
+            raise ModelError(
+                f"ONNX Runtime cannot read the model: {telling(error)}",
+                where=source if isinstance(source, str) else type(model).__name__,
+                fix="give a file in ONNX format, of operators that ONNX Runtime has",
+            ) from error
+        self._names = [value.name for value in self._session.get_inputs()]
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """Run: arrays in, one array or a tuple of arrays out.
+
+        Raises
+        ------
+        InputError
+            They are not what the model takes.
+        """
+        if len(inputs) > len(self._names):
+            raise InputError(
+                f"{len(inputs)} inputs were given, {len(self._names)} are taken",
+                where="the model in ONNX Runtime",
+                fix=f"it takes {', '.join(self._names) or 'no inputs'}",
+            )
+        feeds = dict(zip(self._names, inputs, strict=False)) | named
+        try:
+            outputs = self._session.run(None, feeds)
+        except Exception as error:
+            raise InputError(
+                f"ONNX Runtime does not run on these inputs: {telling(error)}",
+                where="the model in ONNX Runtime",
+                fix=f"it takes {', '.join(self._names) or 'no inputs'}",
+            ) from error
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+
+class Torch:
+    """A PyTorch module on the CPU, as a peer: arrays in, arrays out.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        The module; it is switched to evaluation.
+    threads : int, optional
+        Threads inside an operator; left out, TVM's number. PyTorch keeps one number for the
+        whole process.
+    """
+
+    def __init__(self, module: Any, threads: int | None = None) -> None:
+        torch = need("torch", extra="torch")
+        torch.set_num_threads(threads or peer_threads())
+        self._module = module.eval()
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Run: arrays in, one array or a tuple of arrays out."""
+        import torch
+
+        # A tensor has no read-only memory: PyTorch warns of it, and a module could write into it.
+        owned = (value if value.flags.writeable else value.copy() for value in inputs)
+        with torch.inference_mode():
+            outputs = self._module(*map(torch.from_numpy, owned))
+        if isinstance(outputs, (tuple, list)):
+            return tuple(value.numpy() for value in outputs)
+        return outputs.numpy()
+
+
+def peer_threads() -> int:
+    """Tell how many threads a peer gets: as many as TVM's pool."""
+    from ..support.target import host_target
+
+    return int(host_target().attrs["num-cores"])
+
+
+def onnxruntime_threads() -> int:
+    """Return the ``intra_op_num_threads`` that gives ONNX Runtime `peer_threads` threads.
+
+    Returns
+    -------
+    int
+        0, ONNX Runtime's default, where that is as many: a thread per physical core of the machine,
+        also of those that this process may not use. Otherwise the number.
+    """
+    from ..support.target import _core_of
+
+    folders = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/topology")
+    cores = {_core_of(int(folder.parent.name.removeprefix("cpu"))) for folder in folders}
+    number = peer_threads()
+    return 0 if number == len(cores) else number

@@ -1,0 +1,1 @@
+"""What `compile` returns, and all that runs, saves, sends, measures or profiles it."""

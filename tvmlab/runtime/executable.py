@@ -1,0 +1,401 @@
+"""What `compile` returns: call it with arrays, time it, save it, load it again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import tempfile
+import threading
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import astuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tvm
+import tvm_ffi
+
+from ..errors import PackageError, TargetError, ToolchainError
+from ..ir.signature import Signature
+from ..schedule import Summary, Work
+from ..support.process import find_tool
+from ..support.target import (
+    as_target,
+    host_target,
+    missing_features,
+    other_processor,
+    spelled,
+    system_triple,
+)
+from ..support.wording import telling
+from . import library, package
+from .running import Running, give_memory_back
+from .timing import Measurement, measure
+
+if TYPE_CHECKING:
+    from .profiling import Profile
+
+__all__ = ["Executable", "load_executable"]
+
+
+class Executable:
+    """A compiled module.
+
+    Attributes
+    ----------
+    target : tvm.target.Target
+        What it was compiled for.
+    signature : Signature
+        The inputs that a call takes.
+    vm_executable : tvm.relax.VMExecutable or tvm.runtime.Module
+        Upstream's object, for everything that upstream can do with it.
+    work : mapping of str to tvmlab.schedule.Work
+        What a call of each compiled function does; it is saved with the executable.
+    """
+
+    def __init__(
+        self,
+        built: Any,
+        target: tvm.target.Target,
+        signature: Signature,
+        summary: Summary | None = None,
+        work: Mapping[str, Work] | None = None,
+        tir: tvm.ir.IRModule | None = None,
+    ) -> None:
+        self._summary = summary
+        self._tir = tir
+        self.work = dict(work or {})
+        self.vm_executable = built
+        self.target = target
+        self.signature = signature
+        self._running: Running | None = None
+        # Upstream's virtual machine keeps its frames in itself: two threads in it at once end
+        # the process.
+        self._one_at_a_time = threading.Lock()
+
+    def __repr__(self) -> str:
+        """Say the inputs, who else takes part, and the target."""
+        inputs = ", ".join(map(str, self.signature.inputs))
+        others = [kind.removeprefix("tvmlab_") for kind in library.runtimes(self.vm_executable)]
+        return f"Executable(main({inputs}) for {', '.join([*others, self.target.kind.name])})"
+
+    def __call__(self, /, *inputs: Any, **named: Any) -> Any:
+        """Run ``main``.
+
+        Parameters
+        ----------
+        *inputs, **named : array
+            One a parameter, by place or by name; shape and dtype must be those of the
+            `signature`.
+
+        Returns
+        -------
+        numpy.ndarray or tuple
+            What ``main`` returns; tuples stay tuples, and a shape is a tuple of int. The arrays
+            are the caller's own.
+
+        Raises
+        ------
+        InputError
+            An input does not fit.
+        TargetError
+            This machine cannot run what the module was compiled for.
+
+        Notes
+        -----
+        Threads may share an executable: their calls run one after the other. Inputs are copied in
+        and results are copied out, so the module never sees an array of the caller's and the
+        caller never one of the module's.
+        """
+        arrays = self.signature.bind(inputs, named)
+        with self._one_at_a_time:
+            return (self._running or self._start())(arrays)
+
+    def summary(self) -> Summary:
+        """Say which rule scheduled which function.
+
+        Returns
+        -------
+        tvmlab.schedule.Summary
+            Print it: functions, how often each is called, the rule that took it or why none did,
+            and the changes of layout that are left. For other targets than CPUs, and for
+            ``schedule=False``, it lists TIR functions that the module came with, which no rule saw.
+
+        Raises
+        ------
+        PackageError
+            The executable was loaded from a file, which holds machine code only.
+        """
+        if self._summary is None:
+            raise self._forgotten()
+        return self._summary
+
+    def tir(self) -> tvm.ir.IRModule:
+        """Give the loop nests that machine code was made from.
+
+        Returns
+        -------
+        tvm.ir.IRModule
+            The TIR functions, scheduled, by the names that `summary` has; nothing else. What an
+            accelerator took is not among them.
+
+        Raises
+        ------
+        PackageError
+            The executable was loaded from a file, which holds machine code only.
+        """
+        if self._tir is None:
+            raise self._forgotten()
+        return self._tir
+
+    def _forgotten(self) -> PackageError:
+        return PackageError(
+            "a saved executable does not tell how it was scheduled",
+            where=repr(self),
+            fix="ask the executable that compile returned",
+        )
+
+    def time(
+        self, /, *inputs: Any, repeats: int = 10, number: int | None = None, **named: Any
+    ) -> Measurement:
+        """Time ``main``, with its inputs already on the device.
+
+        Parameters
+        ----------
+        *inputs, **named : array
+            As in a call.
+        repeats, number : int
+            Samples, and calls in a sample; see `tvmlab.bench.measure`.
+
+        Returns
+        -------
+        tvmlab.bench.Measurement
+        """
+        with self._ready(inputs, named) as (running, tensors):
+
+            def once() -> None:
+                running.main(*tensors)
+                running.device.sync()
+
+            return measure(once, repeats=repeats, number=number)
+
+    def profile(self, /, *inputs: Any, repeats: int = 10, **named: Any) -> Profile:
+        """Say where the time of ``main`` goes: `tvmlab.profiling.profile` of this executable.
+
+        Parameters
+        ----------
+        *inputs, **named : array
+            As in a call.
+        repeats : int
+            Samples; see `tvmlab.profiling.profile`, also for what is raised.
+
+        Returns
+        -------
+        tvmlab.profiling.Profile
+            Print it.
+        """
+        from .profiling import profile
+
+        return profile(self, *inputs, repeats=repeats, **named)
+
+    @contextlib.contextmanager
+    def _ready(
+        self, inputs: tuple[Any, ...], named: dict[str, Any]
+    ) -> Iterator[tuple[Running, list[Any]]]:
+        """Give a block the virtual machine to itself, and the inputs on its device."""
+        arrays = self.signature.bind(inputs, named)
+        with self._one_at_a_time:
+            running = self._running or self._start()
+            yield running, running.place(arrays)
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        cross_compiler: str | None = None,
+        cross_compiler_options: str = "",
+    ) -> Path:
+        """Write one file that `tvmlab.load_executable` reads in another process.
+
+        The file is code: load it only if you trust its source.
+
+        Parameters
+        ----------
+        path : path
+            Where to write; the usual ending is ``.tar``. The file appears whole or not at all.
+        cross_compiler : str, optional
+            The C++ compiler to link with, where the target is another kind of processor than this
+            machine's: ``"aarch64-linux-gnu-g++"``, say. This machine's own if it is left out.
+        cross_compiler_options : str
+            More options for it, quoted as for a shell.
+
+        Returns
+        -------
+        pathlib.Path
+            The file: a tar archive of metadata (inputs, outputs, target, versions, checksums), of
+            the linked library and of the virtual machine's program with the constants.
+
+        Raises
+        ------
+        ToolchainError
+            There is no such C++ compiler, its options cannot be read, or it failed.
+        PackageError
+            The file cannot be written, or the executable was itself loaded from one.
+        """
+        from .. import __version__
+
+        path = Path(path)
+        if isinstance(self.vm_executable, tvm.runtime.Module):  # load_executable made it
+            raise PackageError(
+                "an executable that was loaded from a file cannot be saved again",
+                where=str(path),
+                fix="copy the file that it was loaded from",
+            )
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            self._link(path, folder, cross_compiler, cross_compiler_options)
+            try:
+                library.write_program(self.vm_executable, folder)
+            except OSError as error:
+                raise PackageError(
+                    f"the executable cannot be written: {error.strerror}",
+                    where=f"{path}, by way of {folder.parent}",
+                    fix="make space there, or let TMPDIR name another folder",
+                ) from error
+            package.pack(
+                path,
+                folder,
+                inputs=self.signature.inputs,
+                outputs=self.signature.outputs,
+                target=json.loads(str(self.target)),
+                versions={
+                    "tvmlab": __version__,
+                    "tvm": tvm.__version__,
+                    "tvm_ffi": tvm_ffi.__version__,
+                },
+                runtimes=library.runtimes(self.vm_executable),
+                work={name: astuple(work) for name, work in self.work.items()},
+            )
+        return path
+
+    def _link(self, path: Path, folder: Path, compiler: str | None, options: str) -> None:
+        """Link the library, in words of our own where that fails."""
+        try:
+            words = shlex.split(options)
+        except ValueError as error:
+            raise ToolchainError(
+                f"the options for the cross compiler cannot be read: {error}",
+                where=options,
+                fix="quote them as for a shell",
+            ) from error
+        linker = None if compiler is None else str(find_tool(compiler).path)
+        try:
+            library.link(self.vm_executable, folder, linker, words)
+            if not (folder / package.LIBRARY).is_file():
+                raise OSError(f"{linker}: it ended well, and wrote no library")
+        except Exception as error:
+            found = linker or tvm.support.cc.get_cc()  # None would be reported as a type error
+            said = [line for line in str(error).splitlines() if ": " in line]
+            reason = said[0] if found and said else "no compiler is here"
+            raise ToolchainError(
+                f"the library could not be linked: {reason}",
+                where=f"{path}, for {spelled(self.target)}",
+                fix="name a C++ compiler for that target, and options that it knows"
+                if linker
+                else self._advised_linker(),
+            ) from error
+
+    def _advised_linker(self) -> str:
+        """Say which compiler links for the target."""
+        made = self.target
+        if made.kind.name == "llvm" and other_processor(made, system_triple()):
+            words = [word for word in str(made.attrs["mtriple"]).split("-") if word != "unknown"]
+            triple = "-".join(words)
+            return (
+                f"install a compiler for that processor (Debian: apt-get install g++-{triple}), "
+                f'and name it as a cross compiler: cross_compiler="{triple}-g++"'
+            )
+        return "install a C++ compiler (Debian: apt-get install g++)"
+
+    def _start(self) -> Running:
+        """Start the virtual machine on the target's device."""
+        device = tvm.device("cpu" if self.target.kind.name == "llvm" else self.target.kind.name)
+        absent = missing_features(self.target)
+        if absent or not device.exist:
+            raise TargetError(
+                f"this machine cannot run the module: it lacks {absent}"
+                if absent
+                else f"this machine has no {self.target.kind.name} device",
+                where=spelled(self.target),
+                fix="compile for this machine by leaving the target out, or save the module "
+                "and run it where the target is",
+            )
+        self._running = Running(self.vm_executable, device, self.signature)
+        give_memory_back()
+        return self._running
+
+
+def load_executable(path: str | os.PathLike[str]) -> Executable:
+    """Read what `Executable.save` wrote.
+
+    A saved package is code: load only packages whose source you trust.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+
+    Returns
+    -------
+    Executable
+
+    Raises
+    ------
+    PackageError
+        The file is missing, damaged, of another format, or made for another machine.
+    TargetError
+        The file is whole, and this TVM does not know its target.
+    ToolchainError
+        It has parts for the accelerator of `tvmlab.npu`, whose simulator cannot be built here.
+    """
+    path = Path(path)
+    with tempfile.TemporaryDirectory() as folder:
+        found = package.unpack(path, Path(folder))
+        try:
+            work = {name: Work.read(fields) for name, fields in found.work.items()}
+        except (TypeError, ValueError) as error:
+            raise package.damaged(path, error) from error
+        made = as_target(found.target)
+        if made.kind.name == "llvm" and (alien := other_processor(made, system_triple())):
+            raise PackageError(
+                f"the library cannot be loaded here: it is for {alien}",
+                where=f"{path}, made for {made}",
+                fix="load it on a machine of that kind, or compile the model again for this one",
+            )
+        if _series(found.versions.get("tvm", "")) != _series(tvm.__version__):
+            warnings.warn(
+                f"{path} was compiled with TVM {found.versions.get('tvm')}, and this is "
+                f"{tvm.__version__}: if it does not run, compile the model again",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        library.load_runtimes(path, found.runtimes)
+        # The host's threads are set before the first kernel runs, as when it was compiled here.
+        if made.kind.name == "llvm":
+            host_target()
+        try:
+            module = library.load(Path(folder))
+        except Exception as error:  # the system's loader, in words of its own
+            raise PackageError(
+                f"the library cannot be loaded here: {telling(error)}",
+                where=f"{path}, made for {made}",
+                fix="load it on a machine of that kind, or compile the model again for this one",
+            ) from error
+    return Executable(module, made, Signature(found.inputs, found.outputs), work=work)
+
+
+def _series(version: str) -> list[str]:
+    """Take the part of a version within which nothing that is called changes."""
+    return version.split(".")[:2]

@@ -1,0 +1,229 @@
+"""Loops that measure the peak arithmetic rate and the peak memory bandwidth of the machine."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import tirx
+from tvm.script import tirx as T
+
+from ..errors import InputError
+from ..schedule.dot_intrinsics import Dot
+from ..schedule.machine import Machine
+from ..support.target import host_target, runtime_threads
+
+# It makes a call long compared with the microseconds that waking the threads takes, and short
+# enough that some samples are not interrupted by other programs.
+_STEPS = 100_000
+_WEIGHT = 3  # the constant factor in the loop of dot products
+_FLOATS = 1 << 24  # 64 MiB for each array, more than the caches of most processors hold
+
+
+class PeakLoop:
+    """A compiled loop of multiply-adds on registers; a call runs the loop once.
+
+    Each thread of TVM's pool holds vectors in registers and computes ``x * 0.5 + 0.5`` for each,
+    again and again, without access to memory. A fused multiply-add takes about four cycles, and two
+    to four can start in each cycle, so that eight to sixteen independent ones keep the units busy.
+    The loop has 12 vectors on a processor with 16 vector registers, and 24 on one with 32.
+
+    For narrow integers the vectors hold int32 sums, and the loop uses the dot-product instruction
+    of the schedules (`tvmlab.schedule`); for int8 that of int16 if there is no other.
+
+    Parameters
+    ----------
+    dtype : {"float32", "float64", "int8", "int16"}, optional
+        The type of the factors.
+
+    Attributes
+    ----------
+    flops : int
+        Operations per call, all threads together; a multiply-add counts as two.
+
+    Raises
+    ------
+    InputError
+        The dtype is another one, or the processor has no instruction for it.
+    """
+
+    def __init__(self, dtype: str = "float32") -> None:
+        target = host_target()
+        machine = Machine.of(target)
+        dot = {"int8": machine.dot8 or machine.dot16, "int16": machine.dot16}.get(dtype)
+        if dot is None and dtype not in ("float32", "float64"):
+            raise InputError(
+                f"there is no peak loop for {dtype!r} on this processor",
+                fix='use "float32" or "float64"',
+            )
+        held = "int32" if dot else dtype
+        # The number of threads is fixed when the pool starts, whatever the target says.
+        lanes = dot.lanes if dot else machine.lanes(dtype)
+        shape = (runtime_threads(), machine.registers // 4 * 3, lanes)
+        made = _products(shape, dot) if dot else _halves(shape, dtype)
+        self.flops = 2 * math.prod(shape) * _STEPS * (dot.depth if dot else 1)
+        before = np.random.default_rng(0).random(shape) * (100 if dot else 1)
+        self._before = tvm.runtime.tensor(before.astype(held))
+        self._after = tvm.runtime.tensor(np.zeros(shape, held))
+        self._spin = tvm.compile(made, target)["spin"]
+
+    def __call__(self) -> None:
+        """Run the loop once."""
+        self._spin(self._before, self._after)
+
+
+def _halves(shape: tuple[int, int, int], dtype: str) -> tirx.PrimFunc:
+    """Return the loop of fused multiply-adds."""
+    (threads, chains, lanes), steps = shape, _STEPS
+
+    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    def spin(
+        before: T.Buffer((threads, chains, lanes), dtype),  # type: ignore[valid-type]
+        after: T.Buffer((threads, chains, lanes), dtype),  # type: ignore[valid-type]
+    ) -> None:
+        for thread in T.parallel(threads):
+            held = T.alloc_buffer((chains, lanes), dtype)
+            for chain in T.unroll(chains):
+                for lane in T.vectorized(lanes):
+                    held[chain, lane] = before[thread, chain, lane]
+            for _step in range(steps):
+                for chain in T.unroll(chains):
+                    for lane in T.vectorized(lanes):
+                        held[chain, lane] = held[chain, lane] * T.cast(0.5, dtype) + T.cast(
+                            0.5, dtype
+                        )
+            for chain in T.unroll(chains):
+                for lane in T.vectorized(lanes):
+                    after[thread, chain, lane] = held[chain, lane]
+
+    return spin
+
+
+def _products(shape: tuple[int, int, int], dot: Dot) -> tirx.PrimFunc:
+    """Return the loop of dot products, which multiplies the sums themselves.
+
+    The compiler would move products that stay the same out of the loop.
+    """
+    (threads, chains, lanes), steps = shape, _STEPS
+    number = T.llvm_lookup_intrinsic_id(dot.llvm)
+    many, sums = f"{dot.data}x{lanes * dot.depth}", f"int32x{lanes}"
+    weights = T.broadcast(tirx.const(_WEIGHT, dot.weight), lanes * dot.depth)
+
+    def value(held: Any, chain: Any) -> Any:
+        before = held.vload([chain, 0], sums)
+        given = (T.reinterpret(before, dtype=many), weights)
+        if dot.adds:
+            return T.call_llvm_pure_intrin(number, before, *given, dtype=sums)
+        return before + T.call_llvm_pure_intrin(number, *given, dtype=sums)
+
+    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    def spin(
+        before: T.Buffer((threads, chains, lanes), "int32"),  # type: ignore[valid-type]
+        after: T.Buffer((threads, chains, lanes), "int32"),  # type: ignore[valid-type]
+    ) -> None:
+        for thread in T.parallel(threads):
+            held = T.alloc_buffer((chains, lanes), "int32")
+            for chain in T.unroll(chains):
+                for lane in T.vectorized(lanes):
+                    held[chain, lane] = before[thread, chain, lane]
+            for _step in range(steps):
+                for chain in T.unroll(chains):
+                    held[chain, T.ramp(0, 1, lanes)] = value(held, chain)
+            for chain in T.unroll(chains):
+                for lane in T.vectorized(lanes):
+                    after[thread, chain, lane] = held[chain, lane]
+
+    return spin
+
+
+def peak_flops(dtype: str = "float32") -> float:
+    """Measure the machine's peak, with all of TVM's threads.
+
+    Parameters
+    ----------
+    dtype : {"float32", "float64", "int8", "int16"}, optional
+        The type of the factors.
+
+    Returns
+    -------
+    float
+        Operations per second, of the fastest of 50 calls of about a millisecond. The clock of a
+        machine drifts: for a share of the peak, interleave calls of `PeakLoop` with the calls of
+        the function to compare.
+
+    Raises
+    ------
+    InputError
+        The dtype is another one, or the processor has no instruction for it.
+    """
+    loop = PeakLoop(dtype)
+    return loop.flops / _shortest(loop, warmup=5, samples=50)
+
+
+class StreamTriad:
+    """A compiled loop that reads two long arrays and writes a third; a call runs the loop once.
+
+    It computes ``c = a + 2 b``, the triad of the STREAM benchmark (McCalpin, 1995), on float32 with
+    all threads of TVM's pool.
+
+    Attributes
+    ----------
+    bytes : int
+        Bytes that a call reads and writes. Processors that read a cache line before they write to
+        it move a third more, which is not counted.
+    """
+
+    def __init__(self) -> None:
+        target = host_target()
+        threads, lanes = runtime_threads(), Machine.of(target).lanes("float32")
+        steps = _FLOATS // (threads * lanes)
+        shape = (threads, steps, lanes)
+
+        @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+        def triad(
+            a: T.Buffer(shape, "float32"),  # type: ignore[valid-type]
+            b: T.Buffer(shape, "float32"),  # type: ignore[valid-type]
+            c: T.Buffer(shape, "float32"),  # type: ignore[valid-type]
+        ) -> None:
+            for thread in T.parallel(threads):
+                for step in range(steps):
+                    for lane in T.vectorized(lanes):
+                        c[thread, step, lane] = (
+                            a[thread, step, lane] + T.float32(2.0) * (b[thread, step, lane])
+                        )
+
+        self.bytes = 3 * 4 * threads * steps * lanes
+        # Ones, because all pages of zeros can be one page of memory.
+        self._arrays = [tvm.runtime.tensor(np.ones(shape, "float32")) for _ in "abc"]
+        self._triad = tvm.compile(triad, target)["triad"]
+
+    def __call__(self) -> None:
+        """Run the loop once."""
+        self._triad(*self._arrays)
+
+
+def peak_bandwidth() -> float:
+    """Measure the memory bandwidth with all of TVM's threads.
+
+    Returns
+    -------
+    float
+        Bytes per second, of the fastest of 20 calls.
+    """
+    loop = StreamTriad()
+    return loop.bytes / _shortest(loop, warmup=2, samples=20)
+
+
+def _shortest(loop: Callable[[], None], *, warmup: int, samples: int) -> float:
+    """Return the seconds of the fastest call: other programs only make calls longer."""
+    best = float("inf")
+    for sample in range(warmup + samples):
+        start = time.perf_counter()
+        loop()
+        if sample >= warmup:
+            best = min(best, time.perf_counter() - start)
+    return best

@@ -1,0 +1,202 @@
+"""Where the time of a compiled network goes, function by function.
+
+`profile` runs an executable, half of the times with a clock beside the virtual machine (`recorder`,
+which says why this way), and holds what each function took against what it computes, what it moves,
+and what this machine can do at most.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...errors import InputError, TargetError
+from ...schedule import Work
+from ..timing import Measurement
+from . import limits
+from .accelerator import tables
+from .recorder import Event, Recording, Run, record
+from .result import Layer, Profile, Row
+
+if TYPE_CHECKING:
+    from ...npu.report import Table
+    from ..executable import Executable
+
+__all__ = ["MACHINE", "Event", "Layer", "Profile", "Row", "profile"]
+
+#: The row of what the virtual machine does itself: to check inputs, to allocate, to go on.
+MACHINE = "virtual machine"
+
+_BUILTIN = "vm.builtin."
+
+
+def profile(executable: Executable, /, *inputs: Any, repeats: int = 10, **named: Any) -> Profile:
+    """Say where the time of an executable's ``main`` goes.
+
+    Parameters
+    ----------
+    executable : tvmlab.Executable
+        What `tvmlab.compile` or `tvmlab.load_executable` gave, for a CPU.
+    *inputs, **named : array
+        As in a call of it.
+    repeats : int
+        Samples with the clock, and as many without, in turn. A sample of a network that takes less
+        than 2 ms is several runs, at most 100.
+
+    Returns
+    -------
+    Profile
+        A row for each function and one for the virtual machine, which has what of a run is left
+        when the functions' times are taken from it. Print it.
+
+    Raises
+    ------
+    InputError
+        An input does not fit, or `repeats` is below 1.
+    TargetError
+        The executable is for a GPU, or for a processor that this one is not.
+    ToolchainError
+        There is no C++ compiler to build the recorder with.
+
+    Notes
+    -----
+    The machine's limits are measured when a process profiles for the first time. Recording costs
+    time for each call of the virtual machine, which no row includes: `Profile.overhead` says how
+    much. Medians of rows add up to less than the median of the whole where other programs disturb
+    now this function, now that one (`Profile.covered`). Where they differ by more than a twentieth,
+    or other numbers contradict each other, `Profile.note` says so.
+    """
+    if repeats < 1:
+        raise InputError(f"repeats is {repeats}", where="profile", fix="give at least 1")
+    if executable.target.kind.name != "llvm":
+        raise TargetError(
+            f"only a CPU's functions are timed one by one, not those of {executable.target.kind}",
+            where=repr(executable),
+            fix="use the profiler of the device's maker, or compile for the CPU",
+        )
+    regions = tables(executable.vm_executable)
+    with executable._ready(inputs, named) as (running, tensors):
+        recording = record(running.machine, running.main, tensors, repeats=repeats)
+    rows = _rows(recording, executable.work, regions)
+    dtypes = sorted({row.dtype for row in rows if row.of_peak is not None})
+    clocks = [table.config.clock_mhz for table in regions.values()]
+    return Profile(
+        rows,
+        Measurement(tuple(time / 1e9 for time in recording.plain)),
+        Measurement(tuple(run[0].nanoseconds / 1e9 for run in recording.watched)),
+        str(executable.target),
+        {dtype: peak for dtype in dtypes if (peak := limits.peak(dtype)) is not None},
+        limits.bandwidth(),
+        _middle(recording.watched),
+        {
+            name: tuple(Layer(row.name, row.cycles) for row in table.layers)
+            for name, table in regions.items()
+        },
+        clocks[0] if clocks else None,
+    )
+
+
+def _middle(runs: tuple[Run, ...]) -> Run:
+    """Give the run whose time is the median, the shorter one of two."""
+    return sorted(runs, key=lambda run: run[0].nanoseconds)[(len(runs) - 1) // 2]
+
+
+def _rows(
+    recording: Recording, work: Mapping[str, Work], regions: Mapping[str, Table]
+) -> tuple[Row, ...]:
+    """Add up each function's calls in each run, and take the medians."""
+    times: dict[str, list[int]] = {}
+    calls: dict[str, list[int]] = {}
+    sizes: dict[str, list[int]] = {}
+    for run in recording.watched:
+        alone: dict[str, list[Event]] = {}
+        for event in _functions(run):
+            alone.setdefault(event.name, []).append(event)
+        for name, events in alone.items():
+            times.setdefault(name, []).append(sum(event.nanoseconds for event in events))
+            calls.setdefault(name, []).append(len(events))
+            sizes.setdefault(name, []).append(sum(event.bytes for event in events))
+    whole = statistics.median(recording.plain) / 1e9
+    rows = []
+    for name in times:
+        number = round(statistics.median(calls[name]))
+        rows.append(
+            _row(
+                name,
+                number,
+                # A clock that stood still has seen less than its step.
+                max(statistics.median(times[name]), 1) / 1e9,
+                whole,
+                round(statistics.median(sizes[name])),
+                recording.tensors.get(name, ()),
+                work.get(name),
+                regions.get(name),
+            )
+        )
+    left = _left(recording) / 1e9
+    own = sum(event.name.startswith(_BUILTIN) for event in _middle(recording.watched))
+    rows.append(Row(MACHINE, MACHINE, own, left, left / whole, None, "", 0, None, None))
+    return tuple(sorted(rows, key=lambda row: -row.seconds))
+
+
+def _left(recording: Recording) -> float:
+    """Give what the machine takes itself, in nanoseconds: a run without its functions.
+
+    To watch a call takes time around it, which would be counted here. The quickest runs say how
+    much: others' work in between makes runs longer, never shorter.
+    """
+    watched = min(run[0].nanoseconds for run in recording.watched) - min(recording.plain)
+    left = statistics.median(
+        run[0].nanoseconds - sum(event.nanoseconds for event in _functions(run))
+        for run in recording.watched
+    )
+    return max(left - max(watched, 0), 0.0)
+
+
+def _functions(run: Run) -> list[Event]:
+    """Leave out the run itself, functions of Relax, which only call, and the machine's own."""
+    return [
+        event
+        for event, after in zip(run, [*run[1:], None], strict=True)
+        if (after is None or after.depth <= event.depth)
+        and event.depth > 0
+        and not event.name.startswith(_BUILTIN)
+    ]
+
+
+def _row(
+    name: str,
+    calls: int,
+    seconds: float,
+    whole: float,
+    size: int,
+    tensors: tuple[str, ...],
+    work: Work | None,
+    region: Table | None,
+) -> Row:
+    """Hold one function's time against what it does and what the machine can do."""
+    operations = None if work is None or work.operations is None else calls * work.operations
+    dtype, kind = ("", "other") if work is None else (work.dtype, work.rule or "other")
+    cycles = None
+    if region is not None:
+        counted = region.total.counters
+        macs = counted["array_macs"] + counted["vector_macs"]
+        operations, dtype, kind = 2 * calls * macs, "int8", "accelerator"
+        cycles = calls * region.total.cycles
+    # A simulator's speed is no share of what its processor does.
+    peak = limits.peak(dtype) if operations and region is None else None
+    return Row(
+        name,
+        kind,
+        calls,
+        seconds,
+        seconds / whole,
+        operations,
+        dtype,
+        size,
+        operations / seconds / peak if operations and peak else None,
+        size / seconds / limits.bandwidth(),
+        tensors,
+        cycles,
+    )

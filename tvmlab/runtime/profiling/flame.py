@@ -1,0 +1,196 @@
+"""A run as a flame graph: an SVG picture in which a call is as wide as it is long.
+
+After Gregg, "The flame graph", CACM 2016. Calls of one function in one place are one frame, and the
+widest stand at the left. Between the caller and a function stands the kind of the function, so that
+the picture says first whether the time goes into sums, into element-wise work or into the virtual
+machine.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.sax.saxutils import escape
+
+from ...plot import COLOURS
+from ._caption import caption
+from ._writing import written
+
+if TYPE_CHECKING:
+    from .result import Profile
+
+__all__ = ["Frame", "frames", "svg", "write"]
+
+_WIDTH, _HEIGHT, _MARGIN, _LETTER = 1200, 22, 10, 7.0
+_LEAST = 0.4  # narrower than this nothing is to be seen
+# Text is black: the darkest of the colours are left out.
+_FILLS = (COLOURS[1], COLOURS[4], COLOURS[5], COLOURS[6], "#8FD3BC", "#F2B48C", "#D9D9D9")
+
+
+@dataclass
+class Frame:
+    """A frame of the graph.
+
+    Attributes
+    ----------
+    name, kind : str
+        What is written in it, and what it is coloured by.
+    nanoseconds : float
+        How long it took, with everything above it.
+    inside : dict of str to Frame
+        The frames that stand on it, by their names.
+    """
+
+    name: str
+    kind: str
+    nanoseconds: float = 0.0
+    inside: dict[str, Frame] = field(default_factory=dict)
+
+    def child(self, name: str, kind: str) -> Frame:
+        """Give the frame of that name on this one; a new one the first time."""
+        return self.inside.setdefault(name, Frame(name, kind))
+
+    @property
+    def levels(self) -> int:
+        """How many frames stand on each other, this one included."""
+        return 1 + max((frame.levels for frame in self.inside.values()), default=0)
+
+
+def frames(profile: Profile) -> Frame:
+    """Merge the calls of a profile's median run.
+
+    Returns
+    -------
+    Frame
+        The run, on which everything stands.
+    """
+    run = profile.run
+    root = Frame(run[0].name, "run", run[0].nanoseconds)
+    stack = [root]
+    for event, after in zip(run[1:], [*run[2:], None], strict=False):
+        del stack[event.depth :]
+        under = stack[-1]
+        if after is not None and after.depth > event.depth:  # a function of Relax, which calls
+            made = under.child(event.name, "caller")
+        else:
+            kind = profile.kinds.get(event.name, "virtual machine")
+            group = under.child(kind, kind)
+            group.nanoseconds += event.nanoseconds
+            made = group.child(event.name, kind)
+            layers = profile.layers.get(event.name, ())
+            cycles = sum(layer.cycles for layer in layers)
+            for layer in layers:
+                part = made.child(layer.name, kind)
+                part.nanoseconds += event.nanoseconds * layer.cycles / cycles
+        made.nanoseconds += event.nanoseconds
+        stack.append(made)
+    return root
+
+
+def write(profile: Profile, path: str | os.PathLike[str]) -> Path:
+    """Write a profile's flame graph; see `Profile.flame`."""
+    return written(path, svg(frames(profile), caption(profile)))
+
+
+def svg(root: Frame, above: str = "") -> str:
+    """Draw frames as the text of an SVG file, with a description for who cannot see it.
+
+    Parameters
+    ----------
+    root : Frame
+        On which all others stand.
+    above : str
+        What is written above them: which run it is. Nothing if left out.
+
+    Returns
+    -------
+    str
+    """
+    levels = root.levels
+    height = (levels + bool(above)) * _HEIGHT + 2 * _MARGIN
+    kinds = dict(zip(_kinds(root), _cycle(), strict=False))
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" '
+        f'width="{_WIDTH}" height="{height}" role="img" aria-labelledby="title what" '
+        'font-family="monospace" font-size="12">',
+        f'<title id="title">Flame graph of {_text(root.name)}</title>',
+        f'<desc id="what">{_text(_description(root, above))}</desc>',
+        f'<rect width="{_WIDTH}" height="{height}" fill="white"/>',
+    ]
+    if above:
+        parts.append(f'<text x="{_MARGIN}" y="{_MARGIN + 12}">{_text(above)}</text>')
+    scale = (_WIDTH - 2 * _MARGIN) / max(root.nanoseconds, 1)
+    whole = max(root.nanoseconds, 1)
+
+    def draw(frame: Frame, left: float, level: int) -> None:
+        width = frame.nanoseconds * scale
+        if width < _LEAST:
+            return
+        top = height - _MARGIN - (level + 1) * _HEIGHT
+        says = f": {frame.nanoseconds / 1e6:.3f} ms, {_share(frame, whole)}"
+        parts.append(f"<g><title>{_text(frame.name)}{_text(says)}</title>")
+        parts.append(
+            f'<rect x="{left:.2f}" y="{top}" width="{width:.2f}" height="{_HEIGHT - 1}" '
+            f'fill="{kinds[frame.kind]}" stroke="white" stroke-width="0.5"/>'
+        )
+        room = int((width - 6) / _LETTER)
+        if room >= 3:
+            parts.append(
+                f'<text x="{left + 3:.2f}" y="{top + 15}">{_label(frame, room, whole)}</text>'
+            )
+        parts.append("</g>")
+        for inner in sorted(frame.inside.values(), key=lambda inner: -inner.nanoseconds):
+            draw(inner, left, level + 1)
+            left += inner.nanoseconds * scale
+
+    draw(root, _MARGIN, 0)
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _label(frame: Frame, room: int, whole: float) -> str:
+    """Cut a name to so many letters; the operators tell more than that they are fused.
+
+    Where there is room for all of it and more, its share of the whole follows.
+    """
+    name = frame.name
+    while name.startswith("fused_"):
+        name = name.removeprefix("fused_")
+    if len(more := f"{name} {_share(frame, whole)}") <= room:
+        return _text(more)
+    return _text(name if len(name) <= room else f"{name[: room - 2]}..")
+
+
+def _share(frame: Frame, whole: float) -> str:
+    """Write a frame's share of the whole; one that is there is never 0%."""
+    share = frame.nanoseconds / whole
+    return "<0.1%" if 0 < share < 0.001 else f"{share:.1%}"
+
+
+def _text(name: str) -> str:
+    """Write a name in XML, which has no way to write what cannot be printed."""
+    return escape("".join(letter if letter.isprintable() else "?" for letter in name))
+
+
+def _kinds(frame: Frame) -> list[str]:
+    """List the kinds of frames, as they first appear."""
+    found = dict.fromkeys([frame.kind])
+    for inner in frame.inside.values():
+        found.update(dict.fromkeys(_kinds(inner)))
+    return list(found)
+
+
+def _cycle() -> list[str]:
+    return [_FILLS[-1], *_FILLS[:-1]] * 4
+
+
+def _description(root: Frame, above: str) -> str:
+    """Say in a sentence what one sees: the widest frames on the lowest one."""
+    whole = max(root.nanoseconds, 1)
+    widest = sorted(root.inside.values(), key=lambda frame: -frame.nanoseconds)[:3]
+    said = ", ".join(f"{frame.name} {_share(frame, whole)}" for frame in widest)
+    return (
+        f"Frames stand on each other, callers below, each as wide as it is long; "
+        f"the widest on {root.name} are {said or 'none'}." + f" Above them: {above}." * bool(above)
+    )
