@@ -88,31 +88,31 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 #: would run alone; those that mostly wait beside those that compute; and what opens the site after
 #: what builds it.
 LONG = (
-    "test_recipes.py",
-    "test_gallery.py",
-    "test_tuning_remote.py",
-    "test_readme.py",
-    "test_exercises.py",
-    "test_schedule.py",
-    "test_site.py",
-    "test_cli_model.py",
-    "test_tuning_real.py",
-    "test_rpc.py",
-    "test_cli_examples.py",
-    "test_notebooks.py",
-    "test_schedule_convolution.py",
-    "test_tuning_local.py",
-    "test_qnn_property.py",
-    "test_nbval.py",
-    "test_models_quantized.py",
-    "test_qnn_compile.py",
+    "notebooks/test_recipes.py",
+    "scripts/test_gallery.py",
+    "tuning/test_remote.py",
+    "scripts/test_readme.py",
+    "notebooks/test_exercises.py",
+    "schedule/test_schedule.py",
+    "browser/test_site.py",
+    "cli/test_model.py",
+    "tuning/test_real.py",
+    "runtime/test_rpc.py",
+    "cli/test_examples.py",
+    "browser/test_notebooks.py",
+    "schedule/test_convolution.py",
+    "tuning/test_local.py",
+    "qnn/test_property.py",
+    "notebooks/test_nbval.py",
+    "models/test_quantized.py",
+    "qnn/test_compile.py",
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the long files first."""
     places = {name: place for place, name in enumerate(LONG)}
-    items.sort(key=lambda item: places.get(item.path.name, len(LONG)))
+    items.sort(key=lambda item: places.get("/".join(item.path.parts[-2:]), len(LONG)))
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ import tvm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
-from test_frontend_indices import runtime
 from tvm import relax, tirx
 from tvm.relax import op
 
 import tvmlab
+from tests.frontend.test_indices import runtime
 from tests.ir.indices import SCHEDULES, Program, agree, exported
 from tests.oracles.models import array, model, node, said, value, weight
 from tvmlab.errors import CompileError, OutOfRangeError

@@ -8,7 +8,6 @@ import sys
 import numpy as np
 import tvm
 from hypothesis import HealthCheck, given, settings
-from test_relay_operators import CASES
 from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
@@ -16,6 +15,7 @@ from tvm.script import relax as R
 import tvmlab
 from tests.ir.cases import agree, inputs, module
 from tests.ir.rows import modules
+from tests.ir.test_operators import CASES
 from tvmlab import compiler
 from tvmlab.ir import dialect, graph, table
 from tvmlab.ir.expand import ExpandRelayOperators, has_relay_operators

@@ -21,6 +21,7 @@ import tvmlab
 from tests.oracles.models import array, convolutional, dense, model, node, said, value
 from tvmlab.errors import InputError, ModelError, ToolchainError, TvmlabError
 from tvmlab.measure import bench
+from tvmlab.runtime import timing
 
 
 class Clock:
@@ -29,8 +30,8 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
         self.log: list[str] = []
-        monkeypatch.setattr(bench.time, "perf_counter", lambda: self.now)
-        monkeypatch.setattr(bench, "_settle", lambda: self.log.append("settle"))
+        monkeypatch.setattr(timing.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(timing, "_settle", lambda: self.log.append("settle"))
 
     @property
     def calls(self) -> list[str]:
@@ -118,7 +119,7 @@ def test_a_single_function_waits_for_nobody_but_whoever_ran_before(clock: Clock)
     assert clock.log == ["settle", *["f"] * 4]
 
 
-@pytest.mark.parametrize(("busy", "looks"), [(0, 1), (3, 4), (1000, bench._LOOKS)])
+@pytest.mark.parametrize(("busy", "looks"), [(0, 1), (3, 4), (1000, timing._LOOKS)])
 def test_settling_lasts_as_long_as_threads_spin(
     busy: int, looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,10 +128,10 @@ def test_settling_lasts_as_long_as_threads_spin(
     def processor_time() -> float:
         return sum(slept[:busy])  # every look costs processor time while a thread is busy
 
-    monkeypatch.setattr(bench.time, "process_time", processor_time)
-    monkeypatch.setattr(bench.time, "sleep", slept.append)
-    bench._settle()
-    assert slept == [bench._LOOK_SECONDS] * looks
+    monkeypatch.setattr(timing.time, "process_time", processor_time)
+    monkeypatch.setattr(timing.time, "sleep", slept.append)
+    timing._settle()
+    assert slept == [timing._LOOK_SECONDS] * looks
 
 
 def test_the_ratio_is_taken_within_each_round() -> None:

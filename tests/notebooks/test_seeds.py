@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 DRAWS = """
 from tests.short import fresh
 from hypothesis import given, settings, strategies as st
@@ -28,8 +28,17 @@ def drawn(folder: Path, *options: str, all_: bool = False) -> tuple[list[str], s
     (folder / "test_draws.py").write_text(DRAWS)
     unset = ("TVMLAB_TEST_ALL", "TVMLAB_TEST_SEED", "PYTEST_XDIST_WORKER")
     environment = {name: value for name, value in os.environ.items() if name not in unset}
-    environment |= {"PYTHONPATH": str(TESTS)} | ({"TVMLAB_TEST_ALL": "1"} if all_ else {})
-    command = [sys.executable, "-m", "pytest", "-p", "conftest", "-s", "test_draws.py", *options]
+    environment |= {"PYTHONPATH": str(ROOT)} | ({"TVMLAB_TEST_ALL": "1"} if all_ else {})
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "tests.conftest",
+        "-s",
+        "test_draws.py",
+        *options,
+    ]
     run = {"check": True, "capture_output": True, "text": True, "cwd": folder, "env": environment}
     output = subprocess.run(command, **run).stdout
     seed = re.search(r"^random cases: .* --hypothesis-seed=(\d+)$", output, re.MULTILINE)

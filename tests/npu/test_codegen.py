@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
-from test_npu_report import module
 from tvm import relax
 
+from tests.npu.test_report import module
 from tvmlab.npu import Config, disassemble, report
 from tvmlab.npu.codegen import program, regions
 from tvmlab.npu.partition import partition

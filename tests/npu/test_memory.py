@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from test_npu_lower import CONFIGS, networks, residual
 
 from tests.npu.regions import Builder
+from tests.npu.test_lower import CONFIGS, networks, residual
 from tvmlab.npu.codegen.memory import Job, Plan, arrange
 from tvmlab.npu.codegen.storage import storages
 from tvmlab.npu.codegen.tiling import fits

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from test_npu_lower import check, residual
-
 from tests.npu.regions import Builder
+from tests.npu.test_lower import check, residual
 from tvmlab.npu import isa, simulator
 from tvmlab.npu.codegen import timing
 from tvmlab.npu.codegen.lower import compile_region

@@ -7,10 +7,10 @@ from collections import Counter
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from test_npu_lower import CONFIGS, networks, residual
 from tvm import relax
 
 from tests.npu.regions import Builder
+from tests.npu.test_lower import CONFIGS, networks, residual
 from tvmlab.npu import energy
 from tvmlab.npu.codegen.lower import compile_region
 from tvmlab.npu.codegen.tiling import fits

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_relay_standin import script
 
+from tests.relay.test_standin import script
 from tvmlab import relay
 from tvmlab.errors import RelayError
 from tvmlab.ir import gone

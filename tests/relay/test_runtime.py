@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from test_relay_standin import script
 
+from tests.relay.test_standin import script
 from tvmlab import relay
 from tvmlab.errors import InputError, RelayError
 from tvmlab.relay import graph_executor

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_relay_standin import script
 
 import tvmlab
+from tests.relay.test_standin import script
 from tvmlab import relay
 from tvmlab.errors import CompileError, RelayError
 

@@ -40,7 +40,7 @@ def test_the_seed_decides_what_is_proposed():
 def test_no_tensor_intrinsics_are_imported_and_nothing_is_logged():
     """A context costs no import of TVM's tensor intrinsics, and its strategy writes no log."""
     code = (
-        "import sys; sys.path.insert(0, 'tests')\n"
+        "import sys; sys.path.insert(0, '.')\n"
         "from test_tuning_context import proposed\n"
         "assert len(proposed(1)) == 8\n"
         "print('tvm.s_tir.tensor_intrin' in sys.modules)\n"

@@ -265,7 +265,7 @@ def test_a_real_kernel(tmp_path):
         seen = []
         for how in (False, True):
             code = NOTEBOOK.format(
-                tests=str(Path(__file__).parent), path=str(tmp_path / str(how)), how=how
+                tests=str(Path(__file__).parents[2]), path=str(tmp_path / str(how)), how=how
             )
             kinds: list[str] = []
             reply = client.execute_interactive(
@@ -285,7 +285,9 @@ def test_a_real_kernel(tmp_path):
 
 def test_a_real_terminal(tmp_path):
     """On a terminal, bars are drawn on it and the run ends with the bar over all full."""
-    code = NOTEBOOK.format(tests=str(Path(__file__).parent), path=str(tmp_path / "r"), how="auto")
+    code = NOTEBOOK.format(
+        tests=str(Path(__file__).parents[2]), path=str(tmp_path / "r"), how="auto"
+    )
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
     child = subprocess.Popen(

@@ -66,7 +66,7 @@ def test_kills(tmp_path):
     And the next run goes on: nothing is measured twice, and its trials come on top.
     """
     path = tmp_path / "r.jsonl"
-    code = CHILD.format(path=str(path), tests=str(Path(__file__).parent))
+    code = CHILD.format(path=str(path), tests=str(Path(__file__).parents[2]))
     draw = random.Random(7)
     process = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -143,7 +143,7 @@ REAL = """
 import sys
 sys.path.insert(0, {tests!r})
 import tvmlab
-from test_tuning_real import small_module
+from tests.tuning.test_real import small_module
 from tvmlab.tuning.measure import Measure
 from tvmlab.records.records import Records
 
@@ -166,7 +166,7 @@ def test_the_real_thing_is_interrupted_and_killed(tmp_path):
     What was recorded is there, nothing is measured twice, and no process stays behind.
     """
     path = tmp_path / "r.jsonl"
-    code = REAL.format(path=str(path), tests=str(Path(__file__).parent))
+    code = REAL.format(path=str(path), tests=str(Path(__file__).parents[2]))
     kept = 0
     ends = ((signal.SIGINT, 3), (signal.SIGKILL, 5), (signal.SIGKILL, 2))
     for how, wanted in ends if ALL else ends[:2]:

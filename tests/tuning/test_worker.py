@@ -263,7 +263,7 @@ sys.modules["torch"] = None
 sys.path.insert(0, sys.argv[1])
 import threading, time
 from tests.tuning import kernels
-from test_tuning_worker import Process, built, run
+from tests.tuning.test_worker import Process, built, run
 found = []
 def start():
     process = Process(threads=1)
@@ -280,7 +280,7 @@ start()
 @pytest.mark.parametrize("where", ["main", "thread"])
 def test_workers_and_their_kernels_end_with_the_parent(where: str) -> None:
     parent = subprocess.Popen(
-        [sys.executable, "-c", _PARENT, str(Path(__file__).parent), where],
+        [sys.executable, "-c", _PARENT, str(Path(__file__).parents[2]), where],
         stdout=subprocess.PIPE,
         text=True,
     )
