@@ -14,28 +14,16 @@ from ..errors import RelayError
 from .graph import key
 
 __all__ = [
-    *("MAX_SCOPES", "MAX_TYPE_DEPTH", "MAX_TYPE_PARTS", "check", "check_scopes", "check_type"),
+    *("MAX_TYPE_DEPTH", "MAX_TYPE_PARTS", "check", "check_type"),
     *("too_large", "type_size", "whole"),
 ]
 
-MAX_SCOPES = 50
-"""How deep functions and branches may nest in one another."""
 MAX_TYPE_DEPTH = 64
 """How deep tuple and function types may nest in one another."""
 MAX_TYPE_PARTS = 10_000
 """How many parts a type may have, those that it has twice counted twice."""
 
 Size = tuple[int, int]
-
-
-def check_scopes(depth: int) -> None:
-    """Refuse functions and branches that nest deeper than `MAX_SCOPES` levels."""
-    if depth > MAX_SCOPES:
-        raise RelayError(
-            f"functions or branches nest deeper than {MAX_SCOPES} levels",
-            where="a function's body",
-            fix="call functions of the module in place of nested ones",
-        )
 
 
 def check_type(type_: ir.Type) -> None:

@@ -14,6 +14,8 @@ from typing import Any
 
 from tvm import ir, relax
 
+from ..errors import RelayError
+
 
 def key(expr: relax.Expr | ir.Type) -> int:
     """Give an object's identity: equal for two Python names of the same node."""
@@ -264,14 +266,26 @@ UNKNOWN = relax.TensorType(None, None)
 """The type of a parameter that Relay was given without one: a tensor, no more is known."""
 
 
+MAX_SCOPES = 50
+"""How deep functions and branches may nest in one another."""
+
+
+def check_scopes(depth: int) -> None:
+    """Refuse functions and branches that nest deeper than `MAX_SCOPES` levels."""
+    if depth > MAX_SCOPES:
+        raise RelayError(
+            f"functions or branches nest deeper than {MAX_SCOPES} levels",
+            where="a function's body",
+            fix="call functions of the module in place of nested ones",
+        )
+
+
 Branch = tuple[tuple[int, int], ...]
 """Where a node is computed: the branches around it, from the outermost; each an `if` and a side."""
 
 
 def _homes(nodes: Sequence[relax.Expr]) -> dict[int, Branch]:
     """Find the innermost branch that holds all uses of each node, given in post-order."""
-    from .depth import check_scopes
-
     homes: dict[int, Branch] = {key(nodes[-1]): ()}
     for node in reversed(nodes):
         home = homes[key(node)]

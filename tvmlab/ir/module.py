@@ -124,7 +124,7 @@ def normal(
     RelayError
         A type cannot be inferred, or tuples, functions or branches nest too deep (`depth`).
     """
-    depth.check_scopes(scopes)
+    graph.check_scopes(scopes)
 
     def change(_: relax.Expr, after: relax.Expr) -> relax.Expr:
         if isinstance(after, relax.Function) and not _vague(after):

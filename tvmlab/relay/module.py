@@ -19,6 +19,7 @@ from ..ir import graph
 from ..ir.flatten import substitute
 from ..ir.module import is_normal, normal, normalize
 from .expr import Function, as_expr, const
+from .variables import free_vars
 
 __all__ = ["IRModule", "bind", "bind_params_by_name", "from_expr"]
 
@@ -67,8 +68,6 @@ def from_expr(
     RelayError
         A type cannot be inferred, or there are type definitions.
     """
-    from .analysis import free_vars
-
     if type_defs:
         raise RelayError(
             "a Relax module has no type definitions",

@@ -291,8 +291,6 @@ def _dynamic(
     rewriter: Rewriter, data: relax.Expr, sizes: Sequence[Any], axes: Sequence[int], bounds: Any
 ) -> relax.Expr:
     """Return a slice with steps below zero or symbolic ones: its bounds are in tensors."""
-    from .operators import OPERATORS
-
     tensors = []
     for whole, given in zip(([0] * len(sizes), sizes, [1] * len(sizes)), bounds, strict=True):
         values = list(whole)
@@ -300,7 +298,7 @@ def _dynamic(
             values[axis] = number
         tensors.append(rewriter.builder_.emit(op.shape_to_tensor(relax.ShapeExpr(values))))
     call = op.dynamic_strided_slice(data, *tensors)
-    return OPERATORS["relax.dynamic_strided_slice"](rewriter, call)
+    return rewriter.operators["relax.dynamic_strided_slice"](rewriter, call)
 
 
 def _broadcast_to(rewriter: Rewriter, call: relax.Call) -> relax.Expr:

@@ -38,6 +38,10 @@ from .pattern import (
 )
 from .rewriter import DFPatternCallback, rewrite
 
+# As methods too, which Relay's patterns have: both need every class of patterns.
+DFPattern.match = match
+DFPattern.partition = partition
+
 __all__ = [
     "AltPattern",
     "AttrPattern",

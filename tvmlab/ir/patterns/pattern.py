@@ -19,6 +19,10 @@ from .view import names_of
 class DFPattern:
     """The base of all patterns; its operators build larger ones."""
 
+    #: The functions `match` and `partition` of the package, which know every class of patterns.
+    match: Callable[..., bool]
+    partition: Callable[..., Any]
+
     def parts(self) -> list[DFPattern]:
         """List the patterns that this one is made of, in Relay's order."""
         return []
@@ -57,23 +61,6 @@ class DFPattern:
     def has_shape(self, shape: Sequence[Any]) -> ShapePattern:
         """Match where this does and the shape is this one."""
         return ShapePattern(self, shape)
-
-    def match(self, expr: relax.Expr) -> bool:
-        """Say whether an expression matches (see `match`)."""
-        from .matcher import match
-
-        return match(self, expr)
-
-    def partition(
-        self,
-        expr: relax.Expr,
-        attrs: dict[str, Any] | None = None,
-        check: Callable[[relax.Expr], Any] = lambda x: True,
-    ) -> Any:
-        """Put each match into a function of its own (see `partition`)."""
-        from .partition import partition
-
-        return partition(self, expr, attrs, check)
 
     def dominates(self, parent: DFPattern, path: DFPattern | None = None) -> DominatorPattern:
         """Match where this does and everything it uses comes from `parent` by way of `path`."""

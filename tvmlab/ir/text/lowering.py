@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import tvm
 from tvm import ir, relax
 
-from ..depth import MAX_SCOPES
-from ..graph import known
+from ..graph import MAX_SCOPES, known
 from .expressions import BINDING, Expressions, Scope, agrees, said
 from .lexer import Token
 from .syntax import Node

@@ -18,8 +18,7 @@ from tvm import ir, relax
 
 from ...errors import InputError
 from ..collector import no_collection
-from ..depth import MAX_SCOPES
-from ..graph import known
+from ..graph import MAX_SCOPES, known
 from ..module import specialize
 from .bare import BareLowering
 from .constants import Constants
