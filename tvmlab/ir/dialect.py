@@ -133,8 +133,8 @@ def _from_words(kind: type[errors.TvmlabError]) -> type:
 
 
 # Those of the table of Relay's operators, which is large: it is imported when a script names one.
-for _name in ("qnn", "relay"):
-    script.namespace(_name, f"{__package__}.relay")
+script.namespace("qnn", "tvmlab.qnn.rows")
+script.namespace("relay", "tvmlab.ir.operators")
 
 _INFERENCES: dict[str, Infer] = {}
 _EXPANSIONS: dict[str, Expand] = {}
