@@ -9,18 +9,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 
 import tvmlab
 from tests.contract.networks import network
 from tests.npu.networks import integers_out
 from tests.oracles import golden
-from tests.oracles.models import real_model
-from tests.oracles.onnx_qnn import DrawnOnnx, exact_products, x86
+from tests.oracles.models import by_onnx_runtime, real_model
+from tests.oracles.models import session as onnx_session
+from tests.oracles.onnx_qnn import DrawnOnnx, x86
 from tests.oracles.peers import noise, structured
 from tvmlab import models, npu
-from tvmlab.measure.bench import OnnxRuntime
 from tvmlab.models.quantized import quantized_onnx
 from tvmlab.models.resnet8 import resnet8_tflite
 from tvmlab.qnn.transform import FakeQuantizationToInteger
@@ -58,20 +57,18 @@ def test_the_trained_resnet8_has_litert_s_bits_layer_by_layer() -> None:
 @x86
 @pytest.mark.parametrize(("form", "kind"), [("QDQ", "uint8"), ("QOperator", "int8")])
 def test_the_digits_have_onnx_runtime_s_bits(form: Any, kind: Any) -> None:
-    exact_products()
     model = quantized_onnx(models.digits_resnet(batch=50), format=form, activations=kind)
     run = tvmlab.compile(FakeQuantizationToInteger()(tvmlab.load(model)))
     pictures = models.digits().x_test[:50]
-    np.testing.assert_array_equal(run(pictures), OnnxRuntime(model)(pictures))
+    np.testing.assert_array_equal(run(pictures), by_onnx_runtime(model, pictures)[0])
 
 
 @x86
 @pytest.mark.parametrize("kind", ["uint8", "int8"])
 @pytest.mark.parametrize("seed", range(100, 103))
 def test_drawn_networks_have_onnx_runtime_s_bits(seed: int, kind: str) -> None:
-    exact_products()
     drawn = DrawnOnnx(seed, kind)
-    session = onnxruntime.InferenceSession(drawn.model.SerializeToString())
+    session = onnx_session(drawn.model)
     expected = session.run(None, {"x": drawn.image})
     found = tvmlab.compile(FakeQuantizationToInteger()(tvmlab.load(drawn.model)))(drawn.image)
     for one, other, name in zip(found, expected, drawn.made_by, strict=True):

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 
 import tvmlab
 from tests.frontend.quantized_onnx import close, integers, parameters, refused, within
-from tests.oracles.models import by_onnx_runtime, model, node, quickly, value, weight
+from tests.oracles.models import by_onnx_reference, model, node, quickly, value, weight
 from tvmlab.errors import ModelError, UnsupportedOperatorError
 
 UINT8 = TensorProto.UINT8
@@ -115,7 +115,7 @@ def branches(scale: float = 0.02, kind: str = "QLinearConv") -> onnx.ModelProto:
 def test_operators_in_branches_are_written_out(way: bool) -> None:
     proto, x = branches(), integers((1, 4, 6, 6), "uint8")
     inputs = (x, np.array(way))
-    (expected,) = by_onnx_runtime(proto, *inputs)
+    (expected,) = by_onnx_reference(proto, *inputs)
     close(quickly(tvmlab.load(proto), *inputs)[0], expected, steps=1, share=0.02)
 
 

@@ -7,11 +7,11 @@ from typing import Any, Protocol
 
 import numpy as np
 import onnx
-import onnxruntime
 import tvm
 
 import tvmlab
 from tests.oracles.litert import Litert, read
+from tests.oracles.models import session
 from tests.qnn.cut import Place, cut, matched
 from tvmlab.frontend import qoperator
 
@@ -90,13 +90,7 @@ class OnnxJudge:
             if name not in there:
                 info = onnx.helper.make_tensor_value_info(name, kind, place.shape)
                 shown.graph.output.append(info)
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4
-        # Its idle threads would take ours.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        self._session = onnxruntime.InferenceSession(
-            shown.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        self._session = session(shown)
         (given,) = self._session.get_inputs()
         self._given = given.name
 

@@ -5,15 +5,12 @@ And the processors on which ONNX Runtime's own integers are a reference.
 
 from __future__ import annotations
 
-import functools
 import platform
 import random
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper, shape_inference
-
-from tvmlab.measure.bench import OnnxRuntime
 
 x86 = pytest.mark.skipif(
     platform.machine() != "x86_64", reason="ONNX Runtime's kernels round otherwise here"
@@ -23,19 +20,6 @@ STEPS = (
     *("conv", "conv", "conv", "add", "sub", "mul", "concat", "max_pool"),
     *("avg_pool", "clip", "excite", "constant"),
 )
-
-
-@functools.cache
-def exact_products() -> None:
-    """Skip where ONNX Runtime's own sums of uint8 times int8 saturate, on this processor."""
-    x, w = np.full((1, 64), 255, np.uint8), np.full((64, 16), 127, np.int8)
-    node = helper.make_node("MatMulInteger", ["x", "w"], ["y"])
-    inputs = [helper.make_tensor_value_info("x", TensorProto.UINT8, x.shape)]
-    output = helper.make_tensor_value_info("y", TensorProto.INT32, None)
-    graph = helper.make_graph([node], "g", inputs, [output], [numpy_helper.from_array(w, "w")])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    if (OnnxRuntime(model)(x) != 255 * 127 * 64).any():
-        pytest.skip("ONNX Runtime's sums of uint8 times int8 are not exact on this processor")
 
 
 class DrawnOnnx:

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper, parser
 
 import tvmlab
-from tests.oracles.onnx_qnn import exact_products, x86
+from tests.oracles.models import by_onnx_runtime
+from tests.oracles.onnx_qnn import x86
 from tests.qnn.calls import Case, module
 from tests.short import long
 from tvmlab.errors import InputError
 from tvmlab.frontend.qdq import quantized
-from tvmlab.measure.bench import OnnxRuntime
 from tvmlab.models import digits_resnet
 from tvmlab.models.quantized import quantized_onnx
 from tvmlab.models.samples import digits
@@ -51,7 +51,7 @@ def run(
     graph = helper.make_graph(nodes, "g", inputs, [output], made)
     sets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
     model = helper.make_model(graph, opset_imports=sets, ir_version=10)
-    return OnnxRuntime(model)(*feed.values())
+    return by_onnx_runtime(model, *feed.values())[0]
 
 
 @pytest.mark.parametrize("name", ["add", "mul"])
@@ -102,7 +102,6 @@ def test_differences_compiled(dtype: str, numbers: Any, seed: int) -> None:
 @settings(max_examples=12)
 @given(points=st.tuples(scales, zeros, scales, scales, zeros), seed=st.integers(0, 99))
 def test_products_summed_and_requantized(points: Any, seed: int) -> None:
-    exact_products()
     x_scale, x_zero, w_scale, y_scale, y_zero = points
     rng = np.random.default_rng(seed)
     x = rng.integers(0, 256, (64, 32), dtype=np.uint8)
@@ -143,7 +142,6 @@ def test_quantize_rounds_halves_to_even(scale: float, zero: int) -> None:
     ("form", "activations"), [("QDQ", "uint8"), pytest.param("QOperator", "int8", marks=long)]
 )
 def test_the_digits_have_its_bits(form: Any, activations: Any) -> None:
-    exact_products()
     model = quantized_onnx(digits_resnet(batch=50), format=form, activations=activations)
     mod = tvmlab.load(model)
     assert quantized(model)
@@ -151,7 +149,9 @@ def test_the_digits_have_its_bits(form: Any, activations: Any) -> None:
     integer = FakeQuantizationToInteger()(mod)
     assert not float_operators(integer)
     pictures = digits().x_test[:50]
-    np.testing.assert_array_equal(tvmlab.compile(integer)(pictures), OnnxRuntime(model)(pictures))
+    np.testing.assert_array_equal(
+        tvmlab.compile(integer)(pictures), by_onnx_runtime(model, pictures)[0]
+    )
 
 
 def test_a_float_model_says_no_rounding() -> None:
@@ -176,7 +176,6 @@ def test_sums_take_one_scale_a_tensor() -> None:
 
 def test_a_layer_has_its_bits_with_its_rounding_alone() -> None:
     """Notebook 04 shows how many of them differ, on the machine where it runs."""
-    exact_products()
     model = parser.parse_model("""<ir_version: 8, opset_import: ["": 13]>
     layer (uint8[1, 1024, 14, 14] x) => (uint8[1, 256, 14, 14] y)
     <float s = {0.015625}, uint8 z = {128}, float v = {0.00390625}, int8 o = {0},
@@ -190,7 +189,7 @@ def test_a_layer_has_its_bits_with_its_rounding_alone() -> None:
     weight = rng.integers(-63, 64, (256, 1024, 1, 1), np.int8)
     image = rng.integers(0, 256, (1, 1024, 14, 14), np.uint8)
     model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
-    wanted = OnnxRuntime(model)(image)
+    wanted = by_onnx_runtime(model, image)[0]
     off = {}
     for rounding in ("UPWARD", "TONEAREST", "TFLITE", "ONNX"):
         found = tvmlab.compile(FakeQuantizationToInteger(rounding)(tvmlab.load(model)))(image)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from tests.oracles.exact import values
-from tests.oracles.models import by_onnx_runtime
+from tests.oracles.models import by_onnx_reference
 from tvmlab.qnn import arithmetic
 
 DTYPES = ("int8", "uint8", "int16")
@@ -214,12 +214,12 @@ def by_operator(op: str, *arrays: np.ndarray, **attributes: object) -> np.ndarra
     )  # fmt: skip
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
     model.ir_version = 10
-    return by_onnx_runtime(model, *arrays)[0]
+    return by_onnx_reference(model, *arrays)[0]
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 @pytest.mark.parametrize("groups", [1, 2])
-def test_onnx_runtime_s_conv_integer(dtype: str, groups: int) -> None:
+def test_onnx_s_conv_integer(dtype: str, groups: int) -> None:
     rng = np.random.default_rng(groups)
     x, w = values(rng, (2, 4, 9, 10), "uint8"), values(rng, (6, 4 // groups, 3, 2), dtype)
     zero, own = np.array(113, "uint8"), np.array(11, dtype)
@@ -232,7 +232,7 @@ def test_onnx_runtime_s_conv_integer(dtype: str, groups: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
-def test_onnx_runtime_s_matmul_integer(dtype: str) -> None:
+def test_onnx_s_matmul_integer(dtype: str) -> None:
     rng = np.random.default_rng(0)
     x, w = values(rng, (30, 50), "uint8"), values(rng, (20, 50), dtype)
     own = values(rng, (20,), dtype)

@@ -6,11 +6,11 @@ ONNX Runtime's optimizations are on: they make integer kernels of what is betwee
 from __future__ import annotations
 
 import numpy as np
-import onnxruntime
 import pytest
 
 import tvmlab
-from tests.oracles.onnx_qnn import DrawnOnnx, exact_products, x86
+from tests.oracles.models import session as onnx_session
+from tests.oracles.onnx_qnn import DrawnOnnx, x86
 from tests.qnn.graphs import well_typed
 from tests.qnn.run import run
 from tests.short import fresh
@@ -23,10 +23,9 @@ from tvmlab.qnn.transform import FakeQuantizationToInteger
 @pytest.mark.parametrize("kind", ["uint8", "int8"])
 @pytest.mark.parametrize("group", range(4))
 def test_all_integers_are_onnx_runtimes(kind: str, group: int) -> None:
-    exact_products()
     for seed in range(8 * group, 8 * group + 8):
         drawn = DrawnOnnx(fresh(seed), kind)
-        session = onnxruntime.InferenceSession(drawn.model.SerializeToString())
+        session = onnx_session(drawn.model)
         want = session.run(None, {"x": drawn.image})
         after = FakeQuantizationToInteger()(tvmlab.load(drawn.model))
         well_typed(after)

@@ -57,7 +57,9 @@ def test_prologues_are_fused_and_right(
     shape: tuple[int, ...], kernel: int, stride: int, groups: int, shared: bool
 ) -> None:
     mod, weight = build(shape, kernel=kernel, stride=stride, groups=groups, shared=shared)
-    run = tvmlab.compile(mod, schedule="epilogue")  # all steps but Winograd's, which some targets take
+    run = tvmlab.compile(
+        mod, schedule="epilogue"
+    )  # all steps but Winograd's, which some targets take
     x = np.random.default_rng(1).standard_normal(shape, dtype=np.float32)
     y = torch.relu(torch.from_numpy(x) * 2 + 1)
     filters = torch.from_numpy(weight).permute(0, 3, 1, 2)
