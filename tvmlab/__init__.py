@@ -62,7 +62,7 @@ def __getattr__(name: str) -> Any:
     if name in _FROM:
         found = getattr(import_module(f".{_FROM[name]}", __name__), name)
     elif name in _MODULES:
-        found = import_module(f".{name}", __name__)
+        found = import_module(f".{ROOMS[name]}.{name}" if name in ROOMS else f".{name}", __name__)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = found
