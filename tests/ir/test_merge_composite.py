@@ -10,11 +10,8 @@ from tvmlab.errors import RelayError
 from tvmlab.ir import graph
 from tvmlab.ir.partition import AnnotateTarget, MergeCompilerRegions, MergeComposite, PartitionGraph
 from tvmlab.ir.patterns import (
-    TupleGetItemPattern,
-    TuplePattern,
     is_constant,
     is_op,
-    is_tuple_get_item,
     wildcard,
 )
 
@@ -50,44 +47,6 @@ def test_two_operators_become_a_function():
         if isinstance(binding.value, relax.Function)
     )
     assert [str(param.name) for param in composite.params] == ["FunctionVar_0_0", "FunctionVar_0_1"]
-
-
-def test_matches_one_after_another():
-    a, b, c, *rest = variables("a b c p q r s")
-    p, q, r, s = rest
-    body = op("nn.relu", sums_and_differences(c, sums_and_differences(a, b)))
-    done = MergeComposite([("asm", add_sub_mul())])(module([a, b, c], body))
-    one, two = (
-        function("asm", "add_subtract_multiply_", list(pair), sums_and_differences(*pair))
-        for pair in ((p, q), (r, s))
-    )
-    same(done, module([a, b, c], op("nn.relu", called(two, c, called(one, a, b)))))
-
-
-def test_matches_side_by_side():
-    a, b, p, q, r, s = variables("a b p q r s")
-    body = op("multiply", sums_and_differences(a, b), sums_and_differences(a, b))
-    done = MergeComposite([("asm", add_sub_mul())])(module([a, b], body))
-    one, two = (
-        function("asm", "add_subtract_multiply_", list(pair), sums_and_differences(*pair))
-        for pair in ((p, q), (r, s))
-    )
-    same(done, module([a, b], op("multiply", called(one, a, b), called(two, a, b))))
-
-
-def test_a_value_that_the_match_uses_twice():
-    x, y = wildcard(), wildcard()
-    inner = is_op("add")(x, y)
-    pattern = is_op("add")(is_op("add")(x, inner), inner)
-
-    def body(one, two):
-        total = op("add", one, two)
-        return op("add", op("add", one, total), total)
-
-    a, b, p, q = variables("a b p q")
-    done = MergeComposite([("aaa", pattern)])(module([a, b], body(op("subtract", a, b), b)))
-    made = function("aaa", "add_add_add_", [p, q], body(p, q))
-    same(done, module([a, b], called(made, op("subtract", a, b), b)))
 
 
 def test_several_patterns_each_take_theirs():
@@ -140,52 +99,6 @@ def test_a_match_whose_inside_is_used_outside_stays():
     before = module([x], op("add", op("nn.relu", inner), inner))
     table = [("inside", is_op("nn.relu")(is_op("abs")(wildcard())))]
     assert MergeComposite(table)(before)["main"].same_as(before["main"])
-
-
-def test_a_diamond_that_the_pattern_does_not_say_stays():
-    (x,) = variables("x")
-    relu = op("nn.relu", op("abs", x))
-    before = module([x], op("multiply", relu, op("tanh", op("add", relu, x))))
-    shared = is_op("nn.relu")(is_op("abs")(wildcard()))
-    table = [("diamond", is_op("multiply")(shared, is_op("tanh")(shared)))]
-    assert MergeComposite(table)(before)["main"].same_as(before["main"])
-
-
-def test_what_is_optional_shows_in_the_names():
-    x, y, p, q, r = variables("x y p q r")
-    pattern = is_op("add")(wildcard(), wildcard()).optional(lambda inner: is_op("nn.relu")(inner))
-    body = op("add", op("nn.relu", op("add", x, y)), y)
-    done = MergeComposite([("layer", pattern)])(module([x, y], body))
-    s = var("s")
-    one = function("layer", "add_nn.relu_", [p, q], op("nn.relu", op("add", p, q)))
-    two = function("layer", "add_", [r, s], op("add", r, s))
-    same(done, module([x, y], called(two, called(one, x, y), y)))
-
-
-@pytest.mark.parametrize("item", [TupleGetItemPattern, is_tuple_get_item])
-def test_projections_are_in_the_pattern(item):
-    def batch(x, *rest):
-        whole = op("nn.batch_norm", x, *rest, axis=1)
-        return op("nn.relu", graph.typed(relax.TupleGetItem(whole, 0)))
-
-    params = [var("x", (1, 8)), *(var(name, (8,)) for name in "gbmv")]
-    inner = [var("p", (1, 8)), *(var(name, (8,)) for name in "qrst")]
-    pattern = is_op("nn.relu")(item(is_op("nn.batch_norm")(*(wildcard() for _ in range(5))), 0))
-    done = MergeComposite([("bn", pattern)])(module(params, batch(*params)))
-    made = function("bn", "nn.batch_norm_TupleGetItem0_nn.relu_", inner, batch(*inner))
-    same(done, module(params, called(made, *params)))
-
-
-def test_tuples_are_in_the_pattern():
-    def body(x, y):
-        return op("concat", relax.Tuple([op("abs", x), op("tanh", y)]), axis=0)
-
-    a, b, p, q = variables("a b p q")
-    left, right = wildcard(), wildcard()
-    pattern = is_op("concatenate")(TuplePattern([is_op("abs")(left), is_op("tanh")(right)]))
-    done = MergeComposite([("cat", pattern)])(module([a, b], body(a, b)))
-    made = function("cat", "abs_tanh_Tuple_concatenate_", [p, q], body(p, q))
-    same(done, module([a, b], called(made, a, b)))
 
 
 @pytest.mark.parametrize("taken", [False, True])

@@ -15,7 +15,6 @@ from tvmlab.ir.partition import (
     InlineRegions,
     MergeCompilerRegions,
     PartitionGraph,
-    compiler_begin,
     compiler_end,
 )
 
@@ -30,30 +29,6 @@ def test_a_diamond_with_another_compilers_operator_on_one_side():
     right = marked("default", "tanh", compiler_end(first, "d"))
     left = compiler_end(op("nn.relu", first), "d")
     same(MergeCompilerRegions()(before), module([data], marked("d", "add", left, right)))
-
-
-def test_the_graph_of_the_proposal():
-    """Ten inputs, additions for the compiler, subtractions for none: two regions of each."""
-    ins = [var(f"in_{i}") for i in range(1, 11)]
-    a, b, c, d, e, f, g, h, i, j = ins
-    node2 = marked("p", "add", marked("p", "add", a, b), marked("p", "add", c, d))
-    node3 = marked("default", "subtract", e, f)
-    node4 = marked("default", "subtract", g, node3)
-    node5 = op("add", *begin("p", node2, node4))
-    node6 = marked("default", "subtract", h, compiler_end(node5, "p"))
-    node7 = marked("p", "add", i, compiler_end(node5, "p"))
-    before = module(ins, marked("p", "add", j, marked("p", "add", node6, node7)))
-
-    p = {one: compiler_begin(one, "p") for one in ins}
-    none = {one: compiler_begin(one, "default") for one in ins}
-    node2 = op("add", op("add", p[a], p[b]), op("add", p[c], p[d]))
-    node4 = op("subtract", none[g], op("subtract", none[e], none[f]))
-    node5 = op("add", node2, compiler_begin(compiler_end(node4, "default"), "p"))
-    node6 = marked("default", "subtract", h, compiler_end(node5, "p"))
-    node7 = compiler_end(op("add", p[i], node5), "p")
-    node8 = op("add", *begin("p", node6, node7))
-    after = module(ins, compiler_end(op("add", p[j], node8), "p"))
-    same(MergeCompilerRegions()(before), after)
 
 
 def test_regions_of_different_compilers_stay_apart():

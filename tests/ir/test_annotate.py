@@ -21,8 +21,6 @@ from tests.ir.partitions import (
 from tvmlab.ir import graph
 from tvmlab.ir.partition import (
     AnnotateTarget,
-    MergeCompilerRegions,
-    PartitionGraph,
     compiler_begin,
     compiler_end,
 )
@@ -41,20 +39,6 @@ def test_each_use_of_a_result_has_an_end_and_a_begin_of_its_own(non_calls):
     uses = [marked("default", "abs", compiler_end(r, "ends")) for _ in range(2)]
     after = module([x], marked("default", "add", *uses))
     same(AnnotateTarget("ends", non_calls)(before), after)
-
-
-def test_a_convolution_twice_of_one_weight():
-    supports("conv", "nn.conv2d", "add")
-    data, weight = var("data", (1, 32, 14, 14)), var("weight", (32, 1, 3, 3))
-    sizes = {"padding": (1, 1), "groups": 32}
-    first = op("nn.conv2d", data, weight, **sizes)
-    before = module([data, weight], op("add", first, op("nn.conv2d", first, weight, **sizes)))
-    first = op("nn.conv2d", *begin("conv", data, weight), **sizes)
-    one, two = compiler_end(first, "conv"), compiler_end(first, "conv")
-    second = marked("conv", "nn.conv2d", two, weight, **sizes)
-    same(
-        AnnotateTarget(["conv"])(before), module([data, weight], marked("conv", "add", one, second))
-    )
 
 
 def test_a_predicate_sees_types_and_attributes():
@@ -170,17 +154,6 @@ def test_two_runs_are_one_run_with_two_compilers(non_calls):
     same(again, twice)
 
 
-@both
-def test_a_second_run_takes_what_the_first_left_in_the_middle(non_calls):
-    supports("late.A", "nn.relu")
-    supports("late.B", "abs")
-    (x,) = variables("x")
-    before = module([x], op("tanh", op("abs", op("nn.relu", x))))
-    twice = AnnotateTarget("late.B", non_calls)(AnnotateTarget("late.A", non_calls)(before))
-    inner = marked("late.B", "abs", marked("late.A", "nn.relu", x))
-    same(twice, module([x], marked("default", "tanh", inner)))
-
-
 def test_operands_that_are_marked_already_keep_their_places():
     supports("places", "subtract")
     x, y = variables("x y")
@@ -234,14 +207,6 @@ def test_shapes_and_numbers_that_relax_has_as_operands_bear_no_marks():
     same(AnnotateTarget("shapes")(before), module([x], after))
 
 
-def test_constants_are_operands():
-    supports("constant", "add")
-    (x,) = variables("x")
-    one = relax.const(1.0, "float32")
-    done = AnnotateTarget("constant")(module([x], op("add", x, one)))
-    same(done, module([x], marked("constant", "add", x, one)))
-
-
 def test_functions_of_other_compilers_and_the_module_itself_stay():
     supports("rest", "nn.relu")
     x, y = variables("x y")
@@ -254,26 +219,6 @@ def test_functions_of_other_compilers_and_the_module_itself_stay():
     assert before.script() == text
     assert done["f"].same_as(before["f"])
     same(done, module([x], marked("rest", "nn.relu", x), f=given))
-
-
-def test_the_passes_compose_and_have_relays_names():
-    supports("compose", "nn.relu", "abs")
-    (x,) = variables("x")
-    before = module([x], op("tanh", op("abs", op("nn.relu", x))))
-    passes = [AnnotateTarget("compose"), MergeCompilerRegions(), PartitionGraph()]
-    assert [one.info.name for one in passes] == [
-        "AnnotateTarget",
-        "MergeCompilerRegions",
-        "PartitionGraph",
-    ]
-    done = tvm.transform.Sequential(passes)(before)
-    assert {str(v.name_hint) for v in done.get_global_vars()} == {
-        "main",
-        "tvmgen_default_compose_main_0",
-    }
-    with tvm.transform.PassContext(disabled_pass=["MergeCompilerRegions"]):
-        apart = tvm.transform.Sequential(passes)(before)
-    assert len(apart.get_global_vars()) == 3
 
 
 def test_marks_compile_to_nothing():

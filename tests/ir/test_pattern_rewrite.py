@@ -1,0 +1,416 @@
+"""Relay's pattern callbacks rewrite graphs, and its patterns cut functions out of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+from tests.ir.pattern_graphs import (
+    call,
+    conv,
+    conv_bias_relu,
+    conv_pattern,
+    cut_out,
+    elementwise,
+    equal,
+    image,
+    leaky,
+    nested,
+    relu,
+    var,
+)
+from tvmlab import errors
+from tvmlab.ir import graph
+from tvmlab.ir.patterns import (
+    DFPatternCallback,
+    FunctionPattern,
+    dominates,
+    has_attr,
+    is_constant,
+    is_expr,
+    is_op,
+    is_tuple,
+    is_tuple_get_item,
+    is_var,
+    rewrite,
+    wildcard,
+)
+
+
+def rule(pattern, change, **options):
+    """Make a callback of a pattern and a function."""
+
+    class Rule(DFPatternCallback):
+        def __init__(self):
+            super().__init__(**options)
+            self.pattern = pattern
+
+        def callback(self, pre, post, node_map):
+            return change(pre, post, node_map)
+
+    return Rule()
+
+
+def add_pattern():
+    return is_op("add")(wildcard(), wildcard())
+
+
+def to_subtract(pre, post, node_map):
+    return call("subtract", *post.args)
+
+
+def test_what_python_operators_make_is_typed():
+    x, y = relax.Var("x"), relax.Var("y")
+    minus = rule(add_pattern(), lambda pre, post, node_map: post.args[0] - post.args[1])
+    assert is_op("subtract")(wildcard(), wildcard()).match(minus.rewrite(x + y))
+    z = var("z", 4)
+    assert minus.rewrite(call("add", z, z)).ty.shape[0] == 4
+
+
+def test_inputs_are_rewritten_before_the_match():
+    x, y = var("x", 4), var("y", 4)
+    seen = []
+
+    def change(pre, post, node_map):
+        seen.append((pre, post))
+        return call("subtract", *post.args)
+
+    inner = call("add", x, y)
+    outer = call("add", inner, y)
+    result = rewrite(rule(add_pattern(), change), outer)
+    assert equal(result, call("subtract", call("subtract", x, y), y))
+    assert [pre.same_as(e) for (pre, _), e in zip(seen, (inner, outer), strict=True)] == [
+        True,
+        True,
+    ]
+    assert seen[1][1].args[0].op.name == "relax.subtract"
+
+
+def test_node_maps_list_what_each_part_matched():
+    x, w = var("x", 1, 3, 12, 12), var("w", 3, 3, 3, 3)
+    data, weight, op = wildcard(), wildcard(), is_op("nn.conv2d")
+    product, step = op(data, weight), is_op("nn.relu")(wildcard())
+    child = add_pattern()
+    seen = []
+
+    def change(pre, post, node_map):
+        seen.append(node_map)
+        return post
+
+    one = conv(x, w)
+    expr = call("add", relu(relu(one)), relu(one))
+    rewrite(rule(dominates(product, step, child), change), expr)
+    (found,) = seen
+    assert found[data][0].same_as(x)
+    assert found[weight][0].same_as(w)
+    assert found[op][0].name == "relax.nn.conv2d"
+    assert len(found[product]) == 1
+    assert len(found[step]) == 3
+    assert found[child][0].same_as(expr)
+
+
+def test_functions_inside_are_rewritten_too():
+    x, y = var("x", 4), var("y", 4)
+    a, b = var("a", 4), var("b", 4)
+    function = relax.Function([a, b], call("add", a, b)).with_attr("Composite", "add")
+    expr = call("abs", graph.typed(relax.Call(function, [x, y])))
+    result = rewrite(rule(add_pattern(), to_subtract), expr)
+    assert equal(result.args[0].op.body.body, call("subtract", a, b))
+    inlined = rule(
+        has_attr({"Composite": "add"})(wildcard(), wildcard()),
+        lambda pre, post, node_map: call("add", *post.args),
+    )
+    assert equal(inlined.rewrite(expr), call("abs", call("add", x, y)))
+
+
+class BatchNorm(DFPatternCallback):
+    """Five operators into one: Relay's own example."""
+
+    def __init__(self):
+        super().__init__()
+        self.x, self.var, self.mean = wildcard(), wildcard(), wildcard()
+        self.beta, self.gamma, self.eps = wildcard(), wildcard(), is_constant()
+        root = is_op("sqrt")(self.var + self.eps)
+        self.pattern = self.gamma * (self.x - self.mean) / root + self.beta
+
+    def callback(self, pre, post, node_map):
+        names = ("x", "gamma", "beta", "mean", "var")
+        operands = [node_map[getattr(self, name)][0] for name in names]
+        epsilon = float(node_map[self.eps][0].value.numpy())
+        return relax.TupleGetItem(call("nn.batch_norm", *operands, epsilon=epsilon), 0)
+
+
+def normalized(x, p, *, divide_first=False, swapped=False):
+    root = call("sqrt", call("add", p["var"], relax.const(1e-5)))
+    centered = call("subtract", x, p["mean"])
+    if divide_first:
+        scaled = call("multiply", p["gamma"], call("divide", centered, root))
+    else:
+        scaled = call("divide", call("multiply", p["gamma"], centered), root)
+    return call("add", *([p["beta"], scaled] if swapped else [scaled, p["beta"]]))
+
+
+@pytest.mark.parametrize("form", [{}, {"swapped": True, "divide_first": True}])
+def test_five_operators_become_one_however_they_were_written(form):
+    x = var("x", 2, 3, 3, 3)
+    p = {name: var(name, 3) for name in ("gamma", "beta", "mean", "var")}
+    fused = call("nn.batch_norm", x, *p.values(), epsilon=float(np.float32(1e-5)))
+    found = rewrite(BatchNorm(), normalized(x, p, **form))
+    assert equal(found, relax.TupleGetItem(fused, 0))
+
+
+def test_several_rules_simplify_an_expression():
+    """x + 0, x * 1, x / 1, x * 0 and 0 / x, until none of them matches."""
+    zero, one = is_expr(relax.const(0)), is_expr(relax.const(1))
+
+    def keep(make, x):
+        return rule(make(x), lambda pre, post, found: found[x][0])
+
+    rules = [
+        keep(lambda x: x + zero, wildcard()),
+        keep(lambda x: x - zero, wildcard()),
+        keep(lambda x: x * one, wildcard()),
+        keep(lambda x: x / one, wildcard()),
+        keep(lambda x: x * wildcard(), zero),
+        keep(lambda x: x / wildcard(), zero),
+    ]
+    x, y = relax.Var("x"), relax.Var("y")
+    nothing, single = relax.const(0), relax.const(1)
+    expr = (x + nothing * y) / single + (y * single) - nothing / x
+    assert equal(rewrite(rules, expr), x + y)
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_rewrite_once_ends_a_rule_after_the_first_round_that_changed_something(once):
+    def change(pre, post, node_map):
+        fields = list(post.args[0].fields)[:-1]
+        return call("concatenate", relax.Tuple(fields)) if fields else post.args[0].fields[0]
+
+    shorten = rule(is_op("concatenate")(None), change, rewrite_once=once)
+    x, y, z = (var(name, 4) for name in "xyz")
+    result = rewrite(shorten, call("concatenate", relax.Tuple([x, y, z])))
+    assert equal(result, call("concatenate", relax.Tuple([x, y])) if once else x)
+
+
+def test_a_pattern_that_contains_itself():
+    dense, rest = is_op("nn.dense")(wildcard(), wildcard()), wildcard()
+    chain = is_op("cast")(rest | dense)
+    rest.redirect_to(chain)
+    expr = call("nn.dense", var("x", 2, 8), relax.const(np.zeros((4, 8), "float32")))
+    for _ in range(6):
+        expr = call("cast", expr, dtype="float32")
+    end = rule(chain, lambda pre, post, found: relu(post), rewrite_once=True)
+    assert equal(rewrite(end, expr), relu(expr))
+
+
+def test_rules_without_an_end_are_an_error():
+    x, y = var("x", 4), var("y", 4)
+    turn = rule(add_pattern(), lambda pre, post, found: call("add", *reversed(post.args)))
+    with pytest.raises(errors.RelayError, match="still changes"):
+        rewrite(turn, call("add", x, y))
+
+
+def test_rules_that_make_the_same_again_end():
+    x = var("x", 4)
+    again = rule(add_pattern(), lambda pre, post, found: call("add", *post.args))
+    expr = call("add", x, x)
+    assert equal(rewrite(again, expr), expr)
+
+
+def test_a_rule_without_a_pattern_or_types_is_an_error():
+    x = relax.Var("x")
+    with pytest.raises(errors.RelayError, match="no pattern"):
+        rewrite(DFPatternCallback(), x)
+    typed = rule(add_pattern(), to_subtract, require_type=True)
+    with pytest.raises(errors.RelayError, match="no type"):
+        rewrite(typed, x + x)
+
+
+@pytest.mark.parametrize("made", [None, 5, "post"])
+def test_a_callback_that_returns_no_expression_is_named(made):
+    class Forgetful(DFPatternCallback):
+        def __init__(self):
+            super().__init__()
+            self.pattern = add_pattern()
+
+        def callback(self, pre, post, node_map):
+            return made
+
+    x = var("x", 4)
+    with pytest.raises(errors.RelayError, match="return post to change nothing") as caught:
+        rewrite(Forgetful(), call("add", x, x))
+    assert "Forgetful" in str(caught.value)
+    assert repr(made) in str(caught.value)
+
+
+def test_functions_come_back_in_the_form_they_came_in():
+    x, y = var("x", 4), var("y", 4)
+    change = rule(add_pattern(), to_subtract, require_type=True)
+    bound = graph.from_graph([x, y], call("add", x, y), {"global_symbol": "main"})
+    expected = graph.from_graph([x, y], call("subtract", x, y), {"global_symbol": "main"})
+    assert equal(rewrite(change, bound), expected)
+    assert rewrite(rule(add_pattern(), lambda pre, post, found: post), bound).same_as(bound)
+    plain = relax.Function([x, y], call("add", x, y))
+    assert not rewrite(change, plain).body.blocks
+
+
+def test_branches_are_rewritten_and_bound_again():
+    x, y = var("x", 4), var("y", 4)
+    flag = var("flag", dtype="bool")
+    branch = relax.If(flag, call("add", x, y), call("multiply", x, y))
+    function = graph.from_graph([x, y, flag], branch)
+    result = rewrite(rule(add_pattern(), to_subtract), function)
+    relax.analysis.well_formed(tvm.IRModule({"main": result.with_attr("global_symbol", "main")}))
+    assert "R.subtract(x, y)" in result.script()
+    assert "R.add" not in result.script()
+
+
+def test_lets_are_rewritten_however_many_there_are():
+    x = var("x", 4)
+    names = [var(f"v{index}", 4) for index in range(5000)]
+    body = names[-1]
+    for before, name in zip([names[-2::-1], [x]], [names[:0:-1], [names[0]]], strict=True):
+        for value, bound in zip(before, name, strict=True):
+            block = relax.BindingBlock([relax.VarBinding(bound, call("add", value, x))])
+            body = relax.SeqExpr([block], body)
+    made = rewrite(rule(add_pattern(), to_subtract), body)
+    found = []
+    while isinstance(made, relax.SeqExpr) and made.blocks:
+        found.append(made.blocks[0].bindings[0].value.op.name)
+        made = made.body
+    assert found == ["relax.subtract"] * 5000
+    assert made.same_as(names[-1])
+
+
+def test_depth_is_free():
+    x = var("x", 4)
+    expr = call("tanh", relu(x))
+    for _ in range(10_000):
+        expr = relu(expr)
+    pattern = is_op("tanh")(is_op("nn.relu")(wildcard()))
+    result = rewrite(rule(pattern, lambda pre, post, found: leaky(post.args[0].args[0])), expr)
+    nodes = list(graph.post_order(result))
+    assert nodes[1].op.name == "relax.nn.leakyrelu"
+    assert len(nodes) == 10_002
+
+
+def test_partitions_are_named_and_numbered_as_relays():
+    x, w, b = image()
+    v, c = var("v", 3, 3, 3, 3), var("c", 3)
+    relu_p = is_op("nn.relu")(is_op("nn.bias_add")(conv_pattern(), wildcard()))
+    bias_p = is_op("nn.bias_add")(conv_pattern(), wildcard())
+    result = call("nn.bias_add", conv(conv_bias_relu(x, w, b), v), c)
+    for pattern, label in ((relu_p, "conv_bias_relu"), (bias_p, "conv_bias")):
+        result = pattern.partition(result, {"Composite": label})
+    assert [param.name for param in result.op.params] == [f"FunctionVar_0_{i}" for i in range(3)]
+    p, q, r = image()
+    name = "nn.conv2d_nn.bias_add_nn.relu_"
+    first = cut_out([p, q, r], conv_bias_relu(p, q, r), name, Composite="conv_bias_relu")
+    inner = graph.typed(relax.Call(first, [x, w, b]))
+    z, u, d = var("z", 1, 3, 10, 10), var("u", 3, 3, 3, 3), var("d", 3)
+    second = cut_out(
+        [z, u, d],
+        call("nn.bias_add", conv(z, u), d),
+        "nn.conv2d_nn.bias_add_",
+        Composite="conv_bias",
+    )
+    expected = graph.typed(relax.Call(second, [inner, v, c]))
+    assert equal(result, expected)
+
+
+def test_a_dominator_is_cut_out_whole():
+    x, w, _ = image()
+    either = elementwise() | add_pattern()
+    pattern = dominates(conv_pattern(), either, add_pattern())
+    name = "nn.conv2d_nn.relu_add_tanh_nn.leaky_relu_add_"
+    i, j = var("i", 1, 3, 12, 12), var("j", 3, 3, 3, 3)
+    squares = [call("multiply", x, x), call("multiply", w, w)]
+    expected = graph.typed(relax.Call(cut_out([i, j], nested(i, j), name), squares))
+    assert equal(pattern.partition(nested(*squares)), expected)
+
+
+def test_a_match_that_is_used_elsewhere_or_overlaps_stays():
+    x, w, _ = image()
+    one = conv(x, w)
+    pattern = is_op("nn.relu")(conv_pattern())
+    used = call("add", relu(one), one)
+    assert pattern.partition(used).same_as(used)
+    pair = relax.Tuple([x, w])
+    first, second = relax.TupleGetItem(pair, 0), relax.TupleGetItem(pair, 0)
+    both = call("add", first, second)
+    assert is_tuple_get_item(is_tuple([wildcard(), wildcard()]), 0).partition(both).same_as(both)
+
+
+def test_what_comes_back_to_the_root_may_be_used_outside():
+    x, w, _ = image()
+    pattern = is_op("multiply")(is_op("add")(conv_pattern(), wildcard()), wildcard())
+    other = var("y", 1, 3, 10, 10)
+    summed = call("add", conv(x, w), other)
+    result = pattern.partition(relu(call("multiply", summed, call("sigmoid", summed))))
+    assert result.args[0].op.attrs["PartitionedFromPattern"] == "nn.conv2d_add_multiply_"
+    outside = result.args[0].args[3]
+    assert is_op("sigmoid")(is_op("add")(conv_pattern(), is_var("y"))).match(outside)
+
+
+def test_tuples_of_any_length_become_parameters():
+    x, y = var("x", 4), var("y", 4)
+    pattern = is_op("concatenate")(is_tuple(None))
+    fields = [x, y, call("add", x, y)]
+    for count in (1, 2, 3):
+        result = pattern.partition(call("concatenate", relax.Tuple(fields[:count])))
+        assert result.op.attrs["PartitionedFromPattern"] == "Tuple_concatenate_"
+        assert len(result.op.params) == count
+        assert all(a.same_as(b) for a, b in zip(result.args, fields, strict=False))
+
+
+def test_calls_of_functions_are_cut_out_with_the_function():
+    x, w, _ = image()
+    b = var("b", 1, 3, 10, 10)
+    x1, w1 = var("x1", 1, 3, 12, 12), var("w1", 3, 3, 3, 3)
+    inner = relax.Function([x1, w1], conv(x1, w1))
+    for function_p in (
+        FunctionPattern([p := wildcard(), q := wildcard()], is_op("nn.conv2d")(p, q)),
+        FunctionPattern([wildcard(), wildcard()], wildcard()),
+        FunctionPattern(None, is_op("nn.conv2d")(wildcard(), wildcard())),
+    ):
+        called = graph.typed(relax.Call(inner, [x, w]))
+        args = (None,) if function_p.params is None else (wildcard(), wildcard())
+        pattern = function_p(*args) + wildcard()
+        result = pattern.partition(call("add", call("add", called, b), b))
+        made = result.args[0]
+        assert made.op.attrs["PartitionedFromPattern"] == "nn.conv2d_FunctionCall_add_"
+        assert len(made.args) == 3
+        assert made.op.body.body.args[0].op.same_as(inner)
+    # A function that nobody calls is no part of anything.
+    assert FunctionPattern(None, wildcard()).partition(inner).same_as(inner)
+
+
+def test_a_padding_value_becomes_a_parameter_and_comes_back():
+    x = var("x", 1, 3, 4, 4)
+    padded = call("nn.pad", x, relax.const(7.0), pad_width=[[0, 0], [0, 0], [1, 1], [1, 1]])
+    result = (is_op("nn.relu")(is_op("nn.pad")(wildcard(), wildcard()))).partition(relu(padded))
+    assert len(result.args) == 2
+    assert float(result.args[1].value.numpy()) == 7.0
+    inner = result.op.body.body.args[0]
+    assert is_op("nn.pad")(is_var("FunctionVar_0_0"), is_var("FunctionVar_0_1")).match(inner)
+
+
+def test_what_is_partitioned_is_not_partitioned_again():
+    x, w, _ = image()
+    pattern = is_op("nn.relu")(conv_pattern())
+    once = pattern.partition(relu(conv(x, w)))
+    assert pattern.partition(once).same_as(once)
+
+
+def test_functions_with_bindings_come_back_with_bindings():
+    x, w, b = image()
+    function = graph.from_graph([x, w, b], conv_bias_relu(x, w, b), {"global_symbol": "main"})
+    pattern = is_op("nn.bias_add")(conv_pattern(), wildcard())
+    result = pattern.partition(function)
+    assert result.attrs["global_symbol"] == "main"
+    assert result.body.blocks
+    relax.analysis.well_formed(tvm.IRModule({"main": result}))
+    nothing = is_op("tanh")(wildcard())
+    assert nothing.partition(function).same_as(function)
