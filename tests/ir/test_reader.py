@@ -166,20 +166,6 @@ def test_let_binds_and_a_number_names() -> None:
     assert [type(value) for value in bindings(shadowed["main"])] == [ir.GenericConst, relax.Call]
 
 
-def test_what_nobody_uses_is_still_bound() -> None:
-    mod = fromtext("def @main(%x: float32) { %0 = exp(%x); abs(%x); negative(%x) }")
-    assert calls(mod["main"]) == ["exp", "abs", "negative"]
-
-
-def test_nested_functions_keep_their_attributes() -> None:
-    mod = fromtext(text_of("corners_fused"))
-    inner = [value for value in bindings(mod["main"]) if isinstance(value, relax.Function)]
-    assert all(function.attrs["Primitive"] == 1 for function in inner)
-    assert sum(function.attrs.get("relay.reshape_only", 0) for function in inner) == 1
-    assert not isinstance(mod["main"].body.blocks[0], relax.DataflowBlock)
-    assert isinstance(inner[1].body.blocks[0], relax.DataflowBlock)
-
-
 def test_attributes_of_every_kind() -> None:
     mod = fromtext(
         'fn (%x: float32, a=1, b=-2.5f, c="q\\"\\\\n", d=[1, -2], e=[[1], []], f=True, g=None,'
@@ -192,19 +178,6 @@ def test_attributes_of_every_kind() -> None:
     assert [list(map(int, attrs[name])) for name in "dk"] == [[1, -2], [1, 2]]
     assert ([list(item) for item in attrs["e"]], list(attrs["h"])) == ([[1], []], ["s", "t"])
     assert attrs["i.j"] == "float32"
-
-
-def test_regions_for_a_compiler() -> None:
-    mod = fromtext((DATA / "rewrite" / "tflite_after_partitioned.relay").read_text())
-    name = "tvmgen_default_tvmlab_npu_main_0"
-    assert [variable.name_hint for variable in mod.get_global_vars()] == ["main", name]
-    region = mod[name]
-    assert region.attrs["Compiler"] == region.attrs["Codegen"] == "tvmlab_npu"
-    assert (region.attrs["global_symbol"], region.attrs["Inline"]) == (name, 1)
-    composite = bindings(region)[0]
-    assert composite.attrs["Composite"] == "tvmlab_npu.qnn_conv2d"
-    assert calls(composite) == ["nn.pad", "qnn.conv2d", "nn.bias_add", "qnn.requantize"]
-    assert bindings(mod["main"])[-1].op.same_as(mod.get_global_var(name))
 
 
 def test_functions_are_lowered_when_their_types_are_needed() -> None:
@@ -306,19 +279,6 @@ def test_an_error_names_its_place(text: str, what: str, at: str) -> None:
     assert f"line {caught.value.line}, column {caught.value.column}: " in (caught.value.where or "")
 
 
-def test_free_variables_stand_in_the_order_of_the_text() -> None:
-    mod = fromtext(
-        "%0 = add(%a, %b) /* ty=Tensor[(2, 3), int8] */;\n"
-        "%1 = subtract(%0, %a) /* ty=Tensor[(2, 3), int8] */;"
-    )
-    assert [p.name for p in mod["main"].params] == ["a", "b"]
-    assert all(str(p.ty) == 'R.Tensor((2, 3), dtype="int8")' for p in mod["main"].params)
-
-
-def test_a_sum_of_many_terms_is_not_deep() -> None:
-    assert calls(fromtext("1" + " + 1" * 5000)["main"]) == ["add"] * 5000
-
-
 def test_places_and_those_who_run_are_dropped() -> None:
     place = "virtual_device=meta[VirtualDevice][0]"
     text = (
@@ -342,12 +302,6 @@ def test_numbers_of_an_attribute_may_be_constants() -> None:
 
 def test_a_mark_of_byte_order_is_no_text() -> None:
     assert equal(fromtext("\ufeff1 + 2"), fromtext("1 + 2"))
-
-
-def test_the_nearest_name_is_offered() -> None:
-    with pytest.raises(RelayError) as caught:
-        fromtext("nn.conv2b(1, 2)")
-    assert caught.value.fix == "did you mean nn.conv2d?"
 
 
 @pytest.mark.parametrize("head", ["v0.0.4\n", '#[version = "0.0.4"]\n', '#[version = "0.0.5"]'])
