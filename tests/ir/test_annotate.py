@@ -77,30 +77,6 @@ def test_a_tuple_between_operators_goes_with_them(non_calls):
     same(AnnotateTarget("tuple", non_calls)(before), module([x, y], after))
 
 
-@both
-@pytest.mark.parametrize("projected", [False, True])
-def test_a_tuple_at_the_end(non_calls, projected):
-    supports("clips", "nn.relu")
-    (a,) = variables("a")
-    z = op("nn.relu", a)
-    pair = relax.Tuple([op("nn.relu", z), op("nn.relu", z)])
-    before = module([a], relax.TupleGetItem(pair, 1) if projected else pair)
-
-    def edge(expr):
-        """What stands on an edge into or out of what is no call."""
-        return compiler_end(expr, "clips") if non_calls else expr
-
-    def into(expr):
-        return compiler_begin(expr, "clips") if non_calls else expr
-
-    z = op("nn.relu", *begin("clips", a))
-    uses = [into(marked("clips", "nn.relu", compiler_end(z, "clips"))) for _ in range(2)]
-    after = edge(relax.Tuple(uses))
-    if projected:
-        after = edge(relax.TupleGetItem(into(after), 1))
-    same(AnnotateTarget("clips", non_calls)(before), module([a], after))
-
-
 def test_a_tuple_of_several_compilers_goes_to_none():
     supports("left", "nn.relu")
     supports("right", "abs")
@@ -152,15 +128,6 @@ def test_two_runs_are_one_run_with_two_compilers(non_calls):
     same(twice, AnnotateTarget(["run.A", "run.B"], non_calls)(before))
     again = AnnotateTarget("run.B", non_calls)(twice)
     same(again, twice)
-
-
-def test_operands_that_are_marked_already_keep_their_places():
-    supports("places", "subtract")
-    x, y = variables("x y")
-    before = module([x, y], op("subtract", x, compiler_begin(y, "other")))
-    done = AnnotateTarget("places")(before)
-    after = op("subtract", compiler_begin(x, "places"), compiler_begin(y, "other"))
-    same(done, module([x, y], compiler_end(after, "places")))
 
 
 @both

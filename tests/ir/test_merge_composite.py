@@ -20,19 +20,10 @@ def add_relu():
     return is_op("nn.relu")(wildcard() + wildcard())
 
 
-def add_sub_mul():
-    x, y = wildcard(), wildcard()
-    return (x + y) * (x - y)
-
-
 def function(name: str, operators: str, params, body) -> relax.Function:
     """Make the composite function that is expected."""
     attrs = {"Composite": name, "PartitionedFromPattern": operators}
     return graph.from_graph(params, body, attrs)
-
-
-def sums_and_differences(x, y):
-    return op("multiply", op("add", x, y), op("subtract", x, y))
 
 
 def test_two_operators_become_a_function():
@@ -47,17 +38,6 @@ def test_two_operators_become_a_function():
         if isinstance(binding.value, relax.Function)
     )
     assert [str(param.name) for param in composite.params] == ["FunctionVar_0_0", "FunctionVar_0_1"]
-
-
-def test_several_patterns_each_take_theirs():
-    a, b, *rest = variables("a b p q r s")
-    p, q, r, s = rest
-    table = [("asm", add_sub_mul()), ("add_relu", add_relu())]
-    body = op("nn.relu", op("add", sums_and_differences(a, b), a))
-    done = MergeComposite(table)(module([a, b], body))
-    one = function("asm", "add_subtract_multiply_", [p, q], sums_and_differences(p, q))
-    two = function("add_relu", "add_nn.relu_", [r, s], op("nn.relu", op("add", r, s)))
-    same(done, module([a, b], called(two, called(one, a, b), a)))
 
 
 @pytest.mark.parametrize("first", "ABC")
@@ -139,15 +119,6 @@ def test_constants_stay_inside_where_the_pattern_says_so():
     done = MergeComposite([("outside", is_op("multiply")(wildcard(), wildcard()))])(before)
     made = function("outside", "multiply_", [p, q], op("multiply", p, q))
     same(done, module([x], called(made, x, two)))
-
-
-def test_functions_of_other_compilers_stay():
-    a, b, x, y = variables("a b x y")
-    given = {"Compiler": "gone", "Codegen": "gone", "global_symbol": "f"}
-    other = graph.from_graph([x, y], op("nn.relu", op("add", x, y)), given)
-    before = module([a, b], op("abs", a), f=other)
-    done = MergeComposite([("add_relu", add_relu())])(before)
-    assert done["f"].same_as(before["f"])
 
 
 def test_all_four_passes():

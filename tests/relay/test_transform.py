@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-import tvm_ffi
 from tvm import relax
 
 from tvmlab import relay
 from tvmlab.errors import RelayError
-from tvmlab.relay import testing, transform
-from tvmlab.relay.testing import create_workload, run_infer_type, run_opt_pass
+from tvmlab.relay import transform
+from tvmlab.relay.testing import run_infer_type
 
 X = (1, 4, 8, 8)
 
@@ -207,61 +206,3 @@ def test_passes_of_ones_own() -> None:
         return tvm.IRModule()
 
     assert not empty(mod).get_global_vars()
-
-
-# Networks
-
-
-@pytest.mark.parametrize(
-    ("make", "sizes", "parameters", "convolutions"),
-    [
-        (testing.mlp.get_workload, {"batch_size": 2}, 6, 0),
-        (testing.resnet.get_workload, {"num_layers": 8, "image_shape": (3, 28, 28)}, 44, 10),
-        (testing.resnet.get_workload, {"num_layers": 50}, 259, 53),
-        (
-            testing.resnet.get_workload,
-            {"num_layers": 18, "image_shape": (32, 32, 3), "layout": "NHWC"},
-            95,
-            21,
-        ),
-        (testing.mobilenet.get_workload, {"image_shape": (3, 32, 32)}, 137, 27),
-    ],
-)
-def test_networks(make: Any, sizes: Any, parameters: int, convolutions: int) -> None:
-    mod, params = make(**sizes)
-    assert len(params) == parameters
-    assert operators(mod).get("nn.conv2d", 0) == convolutions
-    assert operators(mod)["nn.softmax"] == 1
-    by_name = {param.name: param.ty for param in mod["main"].params}
-    assert by_name.keys() == {"data", *params}
-    for name, value in params.items():
-        assert by_name[name] == relay.TensorType(value.shape, str(value.dtype))
-    again = make(**sizes)[1]
-    weight = next(name for name in params if name.endswith("weight"))
-    np.testing.assert_array_equal(params[weight].numpy(), again[weight].numpy())
-    assert params[weight].numpy().std() > 0
-    with pytest.raises(RelayError, match="no ResNet of 7 layers"):
-        testing.resnet.get_workload(num_layers=7)
-
-
-def test_a_network_runs() -> None:
-    mod, params = testing.mlp.get_workload(batch_size=2)
-    data = np.random.default_rng(0).random((2, 1, 28, 28)).astype("float32")
-    x = data.reshape(2, -1)
-    for name in ("fc1", "fc2", "fc3"):
-        x = x @ params[f"{name}_weight"].numpy().T + params[f"{name}_bias"].numpy()
-        x = np.maximum(x, 0) if name != "fc3" else np.exp(x) / np.exp(x).sum(-1, keepdims=True)
-    made = relay.create_executor("vm", mod, params=params).evaluate()(data).numpy()
-    np.testing.assert_allclose(made, x, rtol=1e-4, atol=1e-6)
-
-
-def test_workloads_of_ones_own() -> None:
-    x = relay.var("data", shape=(1, 3))
-    net = relay.Function([x, relay.var("w", shape=(2, 3))], x)
-    with pytest.raises(RelayError, match="no rule for the values of 'w'"):
-        create_workload(net)
-    params = create_workload(net, lambda _, array: array.fill(7))[1]
-    np.testing.assert_array_equal(params["w"].numpy(), np.full((2, 3), 7, "float32"))
-    passes = [transform.InferType(), transform.FoldConstant()]
-    assert tvm_ffi.structural_equal(run_opt_pass(net, passes), relay.from_expr(net)["main"])
-    assert testing.rand("float32", 2, 3).shape == (2, 3)

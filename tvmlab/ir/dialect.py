@@ -132,9 +132,9 @@ def _from_words(kind: type[errors.TvmlabError]) -> type:
     return type(kind.__name__, (), {"__new__": again})
 
 
-# Those of the table of Relay's operators, which is large: it is imported when a script names one.
-for _name in ("qnn", "relay"):
-    script.namespace(_name, f"{__package__}.relay")
+# The module that registers Relay's many operators is imported when a script names one of them.
+script.namespace("relay", f"{__package__}.operators")
+script.namespace("qnn", "tvmlab.qnn.rows")
 
 _INFERENCES: dict[str, Infer] = {}
 _EXPANSIONS: dict[str, Expand] = {}
