@@ -131,25 +131,6 @@ def test_two_runs_are_one_run_with_two_compilers(non_calls):
 
 
 @both
-def test_branches_are_marked_inside(non_calls):
-    supports("if", "equal", "tanh", "sigmoid", "erf")
-    data, e1, e2 = var("data"), var("e1", ()), var("e2", ())
-
-    def whole(one, other, branch):
-        return graph.typed(relax.If(one, other, branch))
-
-    before = op("erf", whole(op("equal", e1, e2), op("tanh", data), op("sigmoid", data)))
-    marks = [
-        marked("if", "equal", e1, e2),
-        marked("if", "tanh", data),
-        marked("if", "sigmoid", data),
-    ]
-    after = marked("if", "erf", whole(*marks))
-    params = [data, e1, e2]
-    same(AnnotateTarget("if", non_calls)(module(params, before)), module(params, after))
-
-
-@both
 def test_what_has_no_operands_bears_no_marks(non_calls):
     supports("nothing", "sigmoid", "add")
     data, e1 = var("data"), var("e1", (), "bool")

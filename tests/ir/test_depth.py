@@ -49,12 +49,6 @@ def test_nesting_beyond_it_is_refused(name: str, more: int) -> None:
         relay.IRModule.from_expr(relay.Function([X, C], repeated(most + more, step, Y)))
 
 
-def test_tuples_without_types_are_counted() -> None:
-    made = repeated(5000, lambda inner: relay.Tuple([inner]), relay.var("y"))
-    with pytest.raises(RelayError, match="nests deeper than 64 levels"):
-        relay.IRModule.from_expr(made)
-
-
 def test_what_does_not_nest_is_not_counted() -> None:
     """Fields of tuples taken out again, and branches one after the other."""
     packed = repeated(500, lambda inner: relay.Tuple([inner, X])[0])

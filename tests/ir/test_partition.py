@@ -169,18 +169,6 @@ def test_a_compiler_may_better_its_functions():
     same(done, partitioned([x], two(one(x)), one, two))
 
 
-def test_regions_in_branches():
-    x, c = var("x"), var("c", (), "bool")
-    total = op("add", x, x)
-    sides = [marked("b", "abs", total), marked("b", "tanh", total)]
-    done = PartitionGraph()(module([x, c], graph.typed(relax.If(c, *sides))))
-    p, q = variables("p q")
-    one, two = Region("b", 0, [p], op("abs", p)), Region("b", 1, [q], op("tanh", q))
-    total = op("add", x, x)
-    after = graph.typed(relax.If(c, one(total), two(total)))
-    same(done, partitioned([x, c], after, one, two))
-
-
 def test_a_module_without_marks_or_regions_stays():
     x = var("x")
     before = module([x], op("abs", x))
@@ -337,13 +325,6 @@ def test_only_regions_without_a_code_generator_go(generator):
     np.testing.assert_allclose(
         run(LowerRegions()(done), given)[0], np.tanh(np.abs(given) + 1), rtol=1e-6
     )
-
-
-def test_composite_functions_that_nobody_annotated():
-    x, y, p, q = variables("x y p q")
-    function = composite("lone.add", [p, q], op("add", p, q))
-    mod = module([x, y], op("tanh", called(function, called(function, x, y), y)))
-    same(InlineRegions()(mod), module([x, y], op("tanh", op("add", op("add", x, y), y))))
 
 
 def test_a_main_without_a_global_symbol_stays_too():

@@ -155,33 +155,6 @@ def test_functions():
     assert not named.match(add.with_attr("Composite", "other"))
 
 
-def test_branches():
-    x, y = var("x"), var("y")
-    pattern = is_if(is_op("less")(is_var("x"), is_var("y")), is_var("x"), is_var("y"))
-    less, more = call("less", x, y), call("greater", x, y)
-    assert pattern.match(relax.If(less, x, y))
-    assert not pattern.match(relax.If(more, x, y))
-    assert not pattern.match(relax.If(less, y, x))
-    assert not pattern.match(less)
-
-
-def let(variable, value, body):
-    block = relax.BindingBlock([relax.VarBinding(variable, value)])
-    return relax.SeqExpr([block], body)
-
-
-def test_lets_that_were_built_as_expressions():
-    x, y = var("x"), var("y")
-    bound = var("let", dtype="bool")
-    name = is_var("let")
-    pattern = is_let(name, is_op("less")(is_var("x"), is_var("y")), name)
-    assert pattern.match(let(bound, call("less", x, y), bound))
-    assert not pattern.match(let(bound, call("greater", x, y), bound))
-    assert not pattern.match(let(bound, call("less", x, y), x))
-    # The call is not what the let stands for.
-    assert not is_op("less")(wildcard(), wildcard()).match(let(bound, call("less", x, y), bound))
-
-
 def test_tuples_and_their_fields():
     x, y = var("x", 4), var("y", 4)
     pair = relax.Tuple([x, y])

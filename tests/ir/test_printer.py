@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from tvm import relax, tirx
+from tvm import relax
 
 from tests.ir.texts import MATRIX, body, equal, module, same_again, var
 from tvmlab.errors import RelayError
@@ -80,33 +80,6 @@ def test_a_fragment_cannot_have_constants_named_twice() -> None:
     assert "BindParams" in str(caught.value.fix)
 
 
-def test_numbers_follow_the_bindings_where_relay_would_order_them_otherwise() -> None:
-    def build(builder: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
-        late, early = builder.emit(op.exp(x)), builder.emit(op.nn.relu(x))
-        builder.emit(op.negative(late))  # which nothing uses
-        return op.add(early, late)
-
-    mod = module(build, var())
-    same_again(mod)
-    assert body(mod) == ["%0 = exp(%x);", "%1 = nn.relu(%x);", "%2 = negative(%0);", "add(%1, %0)"]
-
-
-def test_tuples_get_a_line_before_their_first_use() -> None:
-    def build(builder: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
-        pair = relax.Tuple([x, builder.emit(op.nn.relu(x))])
-        first = builder.emit(op.concat(pair, axis=0))
-        return relax.Tuple([first, builder.emit(op.concat(pair, axis=1)), relax.Tuple([first])])
-
-    assert body(module(build, var())) == [
-        "%0 = nn.relu(%x);",
-        "%1 = (%x, %0);",
-        "%2 = concatenate(%1);",
-        "%3 = concatenate(%1, axis=1);",
-        "%4 = (%2,);",
-        "(%2, %3, %4)",
-    ]
-
-
 def test_what_is_no_computation_is_bound_by_let() -> None:
     def build(builder: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
         pair = builder.emit(relax.Tuple([x, relax.const(2.0, "float32")]), "pair")
@@ -125,31 +98,6 @@ def test_what_is_no_computation_is_bound_by_let() -> None:
         "let %lonely: int32 = 1;",
         "%again",
     ]
-
-
-@pytest.mark.parametrize(
-    ("build", "lines"),
-    [
-        (lambda _, x: op.exp(x), ["exp(%x)"]),
-        (lambda builder, x: builder.emit(op.exp(x)), ["%0 = exp(%x);", "%0"]),
-        (lambda _, x: relax.Tuple([x]), ["(%x,)"]),
-        (lambda _, x: relax.Tuple([]), ["()"]),
-        (lambda _, x: x, ["let %gv: Tensor[(2, 4), float32] = %x;", "%gv"]),
-        (
-            lambda builder, x: builder.emit(builder.emit(op.exp(x)), "a"),
-            [
-                "%0 = exp(%x);",
-                "let %a: Tensor[(2, 4), float32] = %0;",
-                "let %gv: Tensor[(2, 4), float32] = %a;",
-                "%gv",
-            ],
-        ),
-    ],
-)
-def test_results(build: Callable[..., relax.Expr], lines: list[str]) -> None:
-    mod = module(build, var())
-    same_again(mod)
-    assert body(mod) == lines
 
 
 NESTED = """\
@@ -193,15 +141,6 @@ def test_names_are_those_that_relay_can_read() -> None:
     names = [part.partition(":")[0] for part in header.partition("(")[2].split("%")[1:]]
     wanted = ["x", "x_0", "x1", "input.1", "a_b_c_0", "v0", "v_y", "y.1/with", "a_/b", "v_", "z_"]
     assert names == [*wanted, "v"]
-
-
-def test_sizes_that_are_not_known_are_question_marks() -> None:
-    size = tirx.Var("n", "int64")
-    mod = module(lambda _, x: op.nn.relu(x), var(ty=relax.TensorType([size, 4], "float32")))
-    text = same_again(mod)
-    assert "%x: Tensor[(?, 4), float32] /* ty=Tensor[(?, 4), float32] */" in text
-    ranked = module(lambda _, x: op.nn.relu(x), var(ty=relax.TensorType(None, "int8", ndim=2)))
-    assert "(%x: Tensor[(?, ?), int8])" in astext(ranked, types=False)
 
 
 def test_types_that_are_not_known_are_left_out() -> None:
@@ -267,17 +206,6 @@ def test_other_not_a_numbers_keep_their_bits(bits: int) -> None:
     mod = module(lambda _: relax.Tuple([relax.const(value, "float32")]))
     found = fromtext(astext(mod))["main"].body.blocks[0].bindings[0].value.fields[0]
     assert found.value.numpy().tobytes() == value.tobytes()
-
-
-def test_a_constant_stands_in_the_metadata_once() -> None:
-    one = relax.const(np.ones((2, 4), np.float32))
-    other = relax.const(np.ones((2, 4), np.float32))
-    mod = module(lambda b, x: op.add(b.emit(op.add(x, one)), b.emit(op.add(one, other))), var())
-    assert body(mod)[:2] == [
-        "%0 = add(%x, meta[relay.Constant][0]);",
-        "%1 = add(meta[relay.Constant][0], meta[relay.Constant][1]);",
-    ]
-    same_again(mod)
 
 
 def test_depth_is_free() -> None:

@@ -233,6 +233,8 @@ def test_names_that_are_gone(module: Any, name: str, fix: str) -> None:
         getattr(module, name)
     assert fix in str(caught.value.fix)
     assert name in caught.value.what
+    assert isinstance(caught.value, AttributeError)
+    assert getattr(module, name, 3) == 3
     with pytest.raises(AttributeError, match=r"tvmlab\.relay has no .*a_name_that_never_was"):
         module.a_name_that_never_was  # noqa: B018
 

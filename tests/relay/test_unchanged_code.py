@@ -9,17 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tvm
 import tvm_ffi
 from tvm import ir, relax, tirx
 
 from tvmlab import relay
 from tvmlab.errors import RelayError
 from tvmlab.ir import graph
-from tvmlab.ir.patterns import DFPatternCallback, is_constant, is_op, rewrite, wildcard
+from tvmlab.ir.patterns import is_op, wildcard
 from tvmlab.relay import pattern_table, transform
 from tvmlab.relay.aliases import ALIASES
-from tvmlab.relay.build_module import bind_params_by_name
 from tvmlab.relay.testing import run_opt_pass
 
 
@@ -69,60 +67,6 @@ def test_a_merged_function_is_found_in_the_body() -> None:
     assert result.body.op.body.op.same_as(relay.op.get("nn.relu"))
 
 
-def test_numbers_read_off_a_constant_are_those_that_were_written() -> None:
-    x, var = (relay.var(name, shape=(1, 4, 1, 1)) for name in ("x", "var"))
-
-    class Epsilon(DFPatternCallback):
-        def __init__(self) -> None:
-            super().__init__()
-            self.x, self.epsilon = wildcard(), is_constant()
-            self.pattern = is_op("sqrt")(self.x + self.epsilon)
-
-        def callback(self, pre: Any, post: Any, node_map: Any) -> Any:
-            number = node_map[self.epsilon][0].data.numpy().item()
-            assert number != 1e-5  # it is the float32's
-            return relay.nn.leaky_relu(node_map[self.x][0], alpha=number)
-
-    found = rewrite(Epsilon(), relay.sqrt(var + relay.const(1e-5)))
-    assert tvm_ffi.structural_equal(found, relay.nn.leaky_relu(var, alpha=1e-5))
-    assert relay.nn.leaky_relu(x, alpha=0.1 + 1e-12).attrs.alpha == 0.1 + 1e-12
-    largest = float(np.finfo("float32").max)
-    assert relay.clip(x, -largest, largest).args[2].value == largest
-
-
-def test_parameters_of_another_type_are_bound_and_found_wrong_by_inference() -> None:
-    x, w = relay.var("x", shape=(1, 3, 8, 8)), relay.var("w", shape=(4, 3, 3, 3))
-    mod = relay.IRModule.from_expr(relay.Function([x, w], relay.nn.conv2d(x, w)))
-    pattern = is_op("nn.conv2d")(wildcard(), is_constant())
-    assert not pattern.match(mod["main"].body)
-    wrong = tvm.runtime.tensor(np.ones((4, 3, 3, 3)))  # float64
-    mod["main"] = bind_params_by_name(mod["main"], {"w": wrong})
-    assert pattern.match(mod["main"].body)
-    with pytest.raises(RelayError):
-        transform.InferType()(mod)
-
-
-def test_parameters_without_a_type_take_the_callees() -> None:
-    x, y = relay.var("x", shape=(4,)), relay.var("y")
-    name = ir.GlobalVar("half")
-    mod = ir.IRModule({name: relay.Function([x], relay.abs(x))})
-    mod["main"] = relay.Function([y], relay.nn.relu(relay.Call(name, [y])))
-    inferred = transform.InferType()(mod)
-    assert tvm_ffi.structural_equal(inferred["main"].params[0].ty, x.ty)
-    assert tvm_ffi.structural_equal(inferred["main"].ret_ty, x.ty)
-
-
-def test_several_results_are_taken_apart_where_a_sequence_is_wanted() -> None:
-    x = relay.var("x", shape=(4, 6))
-    parts = relay.split(x, 2)
-    joined = relay.concatenate(parts, axis=1)
-    assert isinstance(joined.args[0], relay.Tuple)
-    assert [field.index for field in joined.args[0].fields] == [0, 1]
-    marked = relay.annotation.compiler_end(parts, "lab")
-    assert isinstance(marked, relay.Call)
-    assert isinstance(marked.ty, ir.TupleType)
-
-
 def test_the_functions_beneath_relays_take_all_in_order() -> None:
     x = relay.var("x", shape=(4, 6))
     pair = relay.Tuple([x, x])
@@ -131,30 +75,6 @@ def test_the_functions_beneath_relays_take_all_in_order() -> None:
     assert tvm_ffi.structural_equal(relay.op.nn._make.softmax(x, 0), relay.nn.softmax(x, axis=0))
     with pytest.raises(AttributeError, match="no operator"):
         _ = relay.op._make.no_such_operator
-
-
-def test_text_is_read_by_relays_names() -> None:
-    text = '#[version = "0.0.5"]\ndef @main(%x: Tensor[(2), float32]) { abs(%x) }'
-    assert relay.parse(text, "notes.relay")["main"].body.op.same_as(relay.op.get("abs"))
-    assert relay.parse_expr("1f + 2f").op.same_as(relay.op.get("add"))
-
-
-def test_nested_functions_without_types_get_those_of_their_arguments() -> None:
-    types = ": Tensor[(1, 3, 8, 8), float32]", ": Tensor[(4, 3, 3, 3), float32]"
-    text = """#[version = "0.0.5"]
-    def @main(%x: Tensor[(1, 3, 8, 8), float32], %w: Tensor[(4, 3, 3, 3), float32]) {{
-      %1 = fn (%a{}, %b{}, Composite="lab.conv") {{
-        nn.conv2d(%a, %b, channels=4, kernel_size=[3, 3])
-      }};
-      %2 = %1(%x, %w);
-      nn.relu(%2)
-    }}"""
-    bare, typed = relay.fromtext(text.format("", "")), relay.fromtext(text.format(*types))
-    inner, wanted = (mod["main"].body.args[0].op for mod in (bare, typed))
-    assert tvm_ffi.structural_equal(inner.params, wanted.params, map_free_vars=True)
-    assert inner.body.op.same_as(wanted.body.op)
-    assert str(bare["main"].ret_ty) == str(typed["main"].ret_ty)
-    assert graph.known(bare["main"].body.body)
 
 
 INT8 = relay.var("x", shape=(2, 3), dtype="int8")
