@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tvm import ir, relax
+from tvm import relax
 
 from tests.ir.partitions import called, module, op, same, var, variables
 from tvmlab.errors import RelayError
 from tvmlab.ir import graph
-from tvmlab.ir.partition import AnnotateTarget, MergeCompilerRegions, MergeComposite, PartitionGraph
+from tvmlab.ir.partition import MergeComposite
 from tvmlab.ir.patterns import (
     is_constant,
     is_op,
@@ -114,25 +114,6 @@ def test_constants_stay_inside_where_the_pattern_says_so():
     done = MergeComposite([("outside", is_op("multiply")(wildcard(), wildcard()))])(before)
     made = function("outside", "multiply_", [p, q], op("multiply", p, q))
     same(done, module([x], called(made, x, two)))
-
-
-def test_all_four_passes():
-    a, b = variables("a b")
-    ir.register_op_attr("tanh", "target.all", lambda call: True)
-    body = op("exp", op("tanh", op("nn.relu", op("add", a, b))))
-    mod = module([a, b], body)
-    for one in (
-        MergeComposite([("all.add_relu", add_relu())]),
-        AnnotateTarget("all"),
-        MergeCompilerRegions(),
-        PartitionGraph(),
-    ):
-        mod = one(mod)
-        relax.analysis.well_formed(mod)
-        assert mod.script()
-    lifted = mod["tvmgen_default_all_main_0"]
-    assert "all.add_relu" in lifted.script()
-    assert len(lifted.params) == 2
 
 
 @pytest.mark.parametrize("entry", [("name",), ("name", 3), ("name", wildcard(), 3), "name"])

@@ -19,26 +19,6 @@ from tvmlab.ir.partition import (
 )
 
 
-def test_a_diamond_with_another_compilers_operator_on_one_side():
-    (data,) = variables("data")
-    first = op("abs", *begin("d", data))
-    left = marked("d", "nn.relu", compiler_end(first, "d"))
-    right = marked("default", "tanh", compiler_end(first, "d"))
-    before = module([data], marked("d", "add", left, right))
-    first = op("abs", *begin("d", data))
-    right = marked("default", "tanh", compiler_end(first, "d"))
-    left = compiler_end(op("nn.relu", first), "d")
-    same(MergeCompilerRegions()(before), module([data], marked("d", "add", left, right)))
-
-
-def test_regions_of_different_compilers_stay_apart():
-    (x,) = variables("x")
-    body = marked("two", "abs", marked("one", "nn.relu", marked("one", "tanh", x)))
-    inner = op("nn.relu", op("tanh", *begin("one", x)))
-    after = marked("two", "abs", compiler_end(inner, "one"))
-    same(MergeCompilerRegions()(module([x], body)), module([x], after))
-
-
 @pytest.mark.parametrize("glue", ["call", "tuple", "if"])
 def test_a_way_through_what_bears_no_marks_keeps_regions_apart(glue):
     x, c = var("x"), var("c", (), "bool")
@@ -74,12 +54,6 @@ def test_regions_around_and_in_branches(non_calls):
     relax.analysis.well_formed(done)
     # The addition before and what follows the branches cannot run at one time.
     assert len(names(done)) == 3
-
-
-def test_a_module_without_marks_stays():
-    (x,) = variables("x")
-    before = module([x], op("abs", x))
-    assert MergeCompilerRegions()(before)["main"].same_as(before["main"])
 
 
 @pytest.mark.parametrize(

@@ -33,16 +33,13 @@ def scattered(how: str | None) -> np.ndarray:
 
 SHAPES = [
     case("reshape", X, newshape=[4, 0, 2], want=X.reshape(4, 3, 2)),
-    case("reshape", X, newshape=[2, 0, 0], want=X),
     case("reshape", X, newshape=[6, 1, -1], want=X.reshape(6, 1, 4)),
     case("reshape", X, newshape=[-1], want=X.reshape(24)),
     case("reshape", X, newshape=[2, -2], want=X),
-    case("reshape", X, newshape=[-2, 1, 1], want=X.reshape(2, 3, 4, 1, 1)),
     case("reshape", X, newshape=[-3, 4], want=X.reshape(6, 4)),
     case("reshape", X, newshape=[0, -3], want=X.reshape(2, 12)),
     case("reshape", X, newshape=[-4, 1, 2, -2], want=X.reshape(1, 2, 3, 4)),
     case("reshape", X, newshape=[2, -4, -1, 3, -2], want=X.reshape(2, 1, 3, 4)),
-    case("reshape", X, newshape=[0, -1, 2], want=X.reshape(2, 6, 2)),
     case("reshape_like", X, np.zeros((6, 4), "int8"), want=X.reshape(6, 4)),
     case(
         "reshape_like",
@@ -56,15 +53,12 @@ SHAPES = [
     case("transpose", X, axes=[0, -1, 1], want=X.transpose(0, 2, 1)),
     case("expand_dims", X, axis=1, num_newaxis=2, want=X[:, None, None]),
     case("expand_dims", X, axis=-1, num_newaxis=2, want=X[..., None, None]),
-    case("expand_dims", X, axis=-2, num_newaxis=1, want=X[:, :, None]),
     case("expand_dims", X, axis=-2, num_newaxis=2, want=X[:, :, None, None]),
     case("expand_dims", X, axis=0, num_newaxis=0, want=X),
     case("squeeze", Z, want=Z[:, 0]),
-    case("squeeze", Z, axis=[-2], want=Z[:, 0]),
     case("split", X, indices_or_sections=2, axis=-1, want=tuple(np.split(X, 2, -1))),
     case("split", X, indices_or_sections=[1, 2], axis=1, want=tuple(np.split(X, [1, 2], 1))),
     case("split", X, indices_or_sections=1, want=(X,)),
-    case("strided_slice", X, begin=[0, 1], end=[2, 3], want=X[0:2, 1:3]),
     case("strided_slice", X, begin=[0, -2], end=[100, -1], strides=[1], want=X[:, -2:-1]),
     case("strided_slice", X, begin=[0, 0, 0], end=[2, 3, 4], strides=[2], want=X[::2]),
     case(
@@ -89,7 +83,6 @@ SHAPES = [
     case("concatenate", [X, X[:, :1]], axis=-2, want=np.concatenate([X, X[:, :1]], 1)),
     case("concatenate", [Z], want=Z),
     case("stack", [X, X + 1], axis=-1, want=np.stack([X, X + 1], -1)),
-    case("tile", X, reps=[2, 1], want=np.tile(X, [2, 1])),
     case("tile", Z, reps=[2, 1, 1, 2], want=np.tile(Z, [2, 1, 1, 2])),
     case("repeat", X, repeats=2, axis=-2, want=X.repeat(2, -2)),
     case("repeat", X, repeats=2, axis=None, want=X.repeat(2)),
@@ -105,7 +98,6 @@ SHAPES = [
         want=BLOCKS.transpose(0, 2, 3, 1),
     ),
     case("layout_transform", BLOCKS, src_layout="NCHW", dst_layout="NCHW4c", want=INNER),
-    case("layout_transform", INNER, src_layout="NCHW4c", dst_layout="NCHW", want=BLOCKS),
     case(
         "layout_transform",
         INNER,

@@ -41,7 +41,6 @@ from tvmlab.ir.partition import (
 )
 from tvmlab.ir.patterns import is_constant, is_op, wildcard
 from tvmlab.ir.text.reader import fromtext
-from tvmlab.relay.transform import InferType
 
 
 def cut(compiler: str | list[str], mod: ir.IRModule, **options) -> ir.IRModule:
@@ -230,27 +229,6 @@ def test_what_real_relay_left_of_the_customers_convolution(name):
     same(done, read(f"{name}_partitioned"))
     functions = json.loads((REWRITE / "facts.json").read_text())[f"{name}_functions"]
     assert sorted(str(var.name_hint) for var in done.get_global_vars()) == functions
-
-
-def test_modules_filled_by_hand():
-    """Graphs, and attributes as code for Relay sets them."""
-    x, y, p, q = variables("x y p q")
-    mod = ir.IRModule()
-    mod["main"] = relax.Function([x, y], marked("hand", "add", x, y))
-    done = PartitionGraph()(mod)
-    wanted = relax.Function([p, q], op("add", p, q))
-    for name, value in [
-        ("Primitive", tirx.IntImm("int32", 1)),
-        ("Inline", tirx.IntImm("int32", 1)),
-        ("Compiler", "hand"),
-        ("global_symbol", "tvmgen_default_hand_main_0"),
-    ]:
-        wanted = wanted.with_attr(name, value)
-    by_hand = ir.IRModule({"tvmgen_default_hand_main_0": wanted})
-    by_hand["main"] = relax.Function(
-        [x, y], relax.Call(by_hand.get_global_var("tvmgen_default_hand_main_0"), [x, y]), p.ty
-    )
-    same(done, InferType()(by_hand))
 
 
 def data(count: int = 2) -> list[np.ndarray]:

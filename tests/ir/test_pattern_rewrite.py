@@ -281,13 +281,6 @@ def test_a_padding_value_becomes_a_parameter_and_comes_back():
     assert is_op("nn.pad")(is_var("FunctionVar_0_0"), is_var("FunctionVar_0_1")).match(inner)
 
 
-def test_what_is_partitioned_is_not_partitioned_again():
-    x, w, _ = image()
-    pattern = is_op("nn.relu")(conv_pattern())
-    once = pattern.partition(relu(conv(x, w)))
-    assert pattern.partition(once).same_as(once)
-
-
 def test_functions_with_bindings_come_back_with_bindings():
     x, w, b = image()
     function = graph.from_graph([x, w, b], conv_bias_relu(x, w, b), {"global_symbol": "main"})

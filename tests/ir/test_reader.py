@@ -94,23 +94,17 @@ def test_a_name_is_a_field_only_where_the_whole_is_not_bound() -> None:
     ("text", "dtype", "value"),
     [
         ("1", "int32", 1),
-        ("-100", "int32", -100),
         ("-05", "int32", -5),
-        ("2147483647", "int32", 2**31 - 1),
         ("2147483648", "int64", 2**31),
         ("-9223372036854775808", "int64", -(2**63)),
-        ("-42i", "int32", -42),
         ("-300i16", "int16", -300),
-        ("--10", "int32", 10),
         ("---10", "int32", -10),
         ("1.5f16", "float16", 1.5),
         ("1E-1f", "float32", np.float32(0.1)),
-        ("3f64", "float64", 3.0),
         ("1e-3f64", "float64", 1e-3),
         ("inff", "float32", np.inf),
         ("-inff", "float32", -np.inf),
         ("True", "bool", True),
-        ("False", "bool", False),
     ],
 )
 def test_a_literal(text: str, dtype: str, value: float) -> None:
@@ -147,7 +141,6 @@ def test_comments_nest() -> None:
     [
         ("1 * 1 + 1 < 1 == True", "(((1 * 1) + 1) < 1) == True"),
         ("1 - 2 - 3", "(1 - 2) - 3"),
-        ("8 / 4 * 2", "(8 / 4) * 2"),
         ("2f - -1f", "subtract(2f, -1f)"),
         ("1 <= 2 != (3 >= 4)", "not_equal(less_equal(1, 2), greater_equal(3, 4))"),
         ("-(1 + 2)", "negative(add(1, 2))"),

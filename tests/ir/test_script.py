@@ -17,7 +17,6 @@ import tvmlab
 from tests.ir.rows import EXAMPLES, modules
 from tests.short import long
 from tvmlab import models
-from tvmlab.ir import dialect, script
 from tvmlab.qnn import op
 from tvmlab.qnn.transform import FakeQuantizationToInteger
 
@@ -126,17 +125,3 @@ def test_mistakes_are_told(right: str, wrong: str, words: str) -> None:
     with pytest.raises(Exception, match=r".") as caught:
         tvm.script.from_source(HAND.replace(right, wrong))
     assert words in str(caught.value)
-
-
-def test_an_operator_of_ones_own() -> None:
-    name = "relax.test_script.twice"
-    dialect.register(name, ["data"], lambda types, _: types[0])
-    script.add(name, lambda *given, **values: dialect.typed_call(name, given, values))
-    try:
-        mod = module(dialect.typed_call(name, [X], {"times": 2}))
-        assert "R.test_script.twice(x, times=2)" in mod.script()
-        tvm.ir.assert_structural_equal(again(mod), mod)
-    finally:
-        del script._SPACES["test_script"]
-        for place in script._R:
-            delattr(place, "test_script")

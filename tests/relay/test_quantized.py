@@ -60,13 +60,6 @@ def test_options_that_are_not_carried_are_refused(option: dict[str, Any], fix: s
     assert fix in str(caught.value.fix)
 
 
-def test_passes_of_relays_qnn_say_where_they_went() -> None:
-    for name in ("CanonicalizeOps", "Legalize"):
-        with pytest.raises(AttributeError, match=r"tvmlab\.qnn\.transform \(its Legalize"):
-            getattr(relay.qnn.transform, name)
-    assert qnn.transform.Legalize.__name__ == "Legalize"
-
-
 pytest.importorskip("lark", reason="reading Relay text needs lark")
 REWRITE = Path(__file__).parents[1] / "data" / "relay" / "rewrite"
 FACTS = json.loads((REWRITE / "facts.json").read_text())

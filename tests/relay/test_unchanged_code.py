@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm_ffi
-from tvm import ir, relax, tirx
+from tvm import ir, relax
 
 from tvmlab import relay
 from tvmlab.errors import RelayError
@@ -85,7 +85,6 @@ SCALES = [relay.const(1.0), relay.const(0), relay.const(1.0), relay.const(0)]
     "make",
     [
         lambda dtype: relay.cast(INT8, dtype),
-        lambda dtype: relay.full(relay.const(1), (2, 3), dtype),
         lambda dtype: relay.zeros((2, 3), dtype=dtype),
         lambda dtype: relay.qnn.op.requantize(relay.cast(INT8, "int32"), *SCALES, out_dtype=dtype),
         lambda dtype: relay.var("y", shape=(2, 3), dtype=dtype),
@@ -110,18 +109,11 @@ def test_a_dtype_is_no_other_type() -> None:
         lambda shape: relay.zeros(shape, "float32"),
         lambda shape: relay.reshape(relay.var("y", shape=(6,)), shape),
         lambda shape: relay.broadcast_to(relay.var("y", shape=(3,)), shape),
-        lambda shape: relay.full(relay.const(1.0), shape),
     ],
 )
 def test_a_shape_is_that_of_a_type_or_numbers(make: Any) -> None:
     wanted = relay.TensorType((2, 3))
     assert make(INT8.checked_type.shape).ty == make([2, 3]).ty == wanted
-
-
-def test_a_shape_that_is_known_at_run_time_is_no_attribute() -> None:
-    some = relay.TensorType((tirx.Var("n", "int64"), 3))
-    with pytest.raises(RelayError, match="computed by the model"):
-        relay.zeros(some.shape, "float32")
 
 
 def test_old_names_give_what_is_there() -> None:

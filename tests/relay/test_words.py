@@ -119,21 +119,6 @@ def test_an_import_of_such_a_name_keeps_the_words() -> None:
     assert standin.install
 
 
-def test_a_script_falls_back(tmp_path: Any) -> None:
-    printed = script(
-        tmp_path,
-        "from tvm import relay\n"
-        "print(getattr(relay.transform, 'ToMixedPrecision', None), hasattr(relay, 'vm'))\n"
-        "for name in ('from tvm.relay.quantize import quantize', 'from tvm.relay import vm',\n"
-        "             'from tvm.relay.nn import fifo_buffer', 'from tvm.te import gradient'):\n"
-        "    try:\n"
-        "        exec(name)\n"
-        "    except ImportError as error:\n"
-        "        print('fallback', 'carry' in str(error))\n",
-    ).stdout
-    assert printed.splitlines() == ["None False", *["fallback True"] * 4]
-
-
 @pytest.mark.parametrize(
     ("ask", "name"),
     [
