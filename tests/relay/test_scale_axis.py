@@ -130,6 +130,9 @@ def test_forward() -> None:
     assert folded(conv(x * zero + array(4, 1, 1)), x)["multiply"] == 1
     data = relay.var("data", shape=(2, 5))
     assert folded(relay.nn.dense(data * vector(5), array(3, 5)), data) == {"nn.dense": 1}
+    backward, forward = transform.BackwardFoldScaleAxis(), transform.ForwardFoldScaleAxis()
+    assert folded(conv(x * vector(4, 1, 1)), x, passes=[backward])["multiply"] == 1
+    assert folded(conv(x) * vector(4, 1, 1), x, passes=[forward])["multiply"] == 1
 
 
 @settings(max_examples=examples(10), deadline=None)

@@ -152,6 +152,12 @@ def test_an_operator_of_relays_that_is_not_carried(call: str, what: str, fix: st
     assert "line 1, column" in str(caught.value)
 
 
+def test_text_is_read_by_relays_names() -> None:
+    text = '#[version = "0.0.5"]\ndef @main(%x: Tensor[(2), float32]) { abs(%x) }'
+    assert relay.parse(text, "notes.relay")["main"].body.op.same_as(relay.op.get("abs"))
+    assert relay.parse_expr("1f + 2f").op.same_as(relay.op.get("add"))
+
+
 def test_text_in_bytes() -> None:
     text = "def @main() { 1f /* \N{GREEK SMALL LETTER PI} */ }"
     tvm.ir.assert_structural_equal(relay.fromtext(text.encode()), relay.fromtext(text))
