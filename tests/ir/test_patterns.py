@@ -155,6 +155,20 @@ def test_functions():
     assert not named.match(add.with_attr("Composite", "other"))
 
 
+def test_branches_and_lets():
+    x, y = var("x"), var("y")
+    less = is_op("less")(is_var("x"), is_var("y"))
+    branch = is_if(less, is_var("x"), is_var("y"))
+    assert branch.match(relax.If(call("less", x, y), x, y))
+    assert not branch.match(relax.If(call("less", x, y), y, x))
+    bound, name = var("let", dtype="bool"), is_var("let")
+    block = relax.BindingBlock([relax.VarBinding(bound, call("less", x, y))])
+    assert is_let(name, less, name).match(relax.SeqExpr([block], bound))
+    assert not is_let(name, less, name).match(relax.SeqExpr([block], x))
+    # The let is not the call that it binds.
+    assert not less.match(relax.SeqExpr([block], bound))
+
+
 def test_tuples_and_their_fields():
     x, y = var("x", 4), var("y", 4)
     pair = relax.Tuple([x, y])

@@ -245,11 +245,6 @@ def test_calls_that_mean_nothing_say_why(
         made(name, *operands, **given)
 
 
-def test_a_name_like_no_other_is_not_taken_for_one() -> None:
-    assert table.closest("lrn") == "nn.lrn"
-    assert table.closest("nn.frob") is None
-
-
 def test_an_error_of_inference_crosses_tvm_whole() -> None:
     call = dialect.call("relax.relay.all", [X], table.coerce(row("all"), {}))
     builder = relax.BlockBuilder()
