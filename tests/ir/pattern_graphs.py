@@ -66,16 +66,6 @@ def diamond(x, w):
     return call("add", relu(relu(one)), leaky(one))
 
 
-def deeper(x, w):
-    one = conv(x, w)
-    return call("add", call("tanh", relu(relu(one))), leaky(one))
-
-
-def single(x, w):
-    up = relu(relu(conv(x, w)))
-    return call("add", up, call("tanh", up))
-
-
 def nested(x, w):
     one = conv(x, w)
     up = relu(one)

@@ -292,7 +292,6 @@ def _broadcast_to_like(pool: Pool) -> Given:
 
 
 # At the end, for they register their examples here.
-import tests.ir.rows_further  # noqa: E402
 import tests.ir.rows_nn  # noqa: E402
 import tests.ir.rows_qnn  # noqa: E402
 import tests.ir.rows_shape  # noqa: E402, F401

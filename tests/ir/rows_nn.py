@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -113,18 +113,9 @@ def _pair(pool: Pool, first: Sequence[int], second: Sequence[int]) -> tuple[Any,
     return data, pool.tensor((kind,), second), out
 
 
-def _convolution(n: int) -> Example:
+def _convolution(n: int, drawn: Callable[[Pool, int], Any]) -> Example:
     def draw(pool: Pool) -> Given:
-        shape, kernel, given = convolved(pool, n)
-        data, weight, out = _pair(pool, shape, kernel)
-        return [data, weight], {**given, "out_dtype": out}
-
-    return draw
-
-
-def _transposed(n: int) -> Example:
-    def draw(pool: Pool) -> Given:
-        shape, kernel, given = transposed(pool, n)
+        shape, kernel, given = drawn(pool, n)
         data, weight, out = _pair(pool, shape, kernel)
         return [data, weight], {**given, "out_dtype": out}
 
@@ -178,8 +169,8 @@ def _adaptive(n: int) -> Example:
 
 
 for _n in SPATIAL:
-    example(f"nn.conv{_n}d")(_convolution(_n))
-    example(f"nn.conv{_n}d_transpose")(_transposed(_n))
+    example(f"nn.conv{_n}d")(_convolution(_n, convolved))
+    example(f"nn.conv{_n}d_transpose")(_convolution(_n, transposed))
     example(f"nn.max_pool{_n}d")(_pooling(_n, average=False))
     example(f"nn.avg_pool{_n}d")(_pooling(_n, average=True))
     example(f"nn.adaptive_avg_pool{_n}d")(_adaptive(_n))

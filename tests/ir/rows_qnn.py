@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tvm import relax
 
+import tvmlab.qnn.rows  # noqa: F401 (fills the table with the quantized operators)
 from tests.ir.rows import Given, Pool, example, shape_of
 from tests.ir.rows_nn import batches, convolved, dtype_of, pooled, transposed
 from tvmlab.qnn import elementwise

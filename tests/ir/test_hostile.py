@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
 import resource
@@ -12,7 +11,7 @@ import pytest
 import tvm
 
 from tests.short import fresh
-from tvmlab.errors import RelayError, TvmlabError
+from tvmlab.errors import RelayError
 from tvmlab.ir.text.reader import fromtext
 
 DATA = Path(__file__).parents[1] / "data" / "relay"
@@ -99,18 +98,14 @@ DEEP = 10_000
     "text",
     [
         "(" * DEEP + "1" + ")" * DEEP,
-        "(" * DEEP + "1" + ",)" * DEEP,
         "abs(" * DEEP + "1" + ")" * DEEP,
         "-" * DEEP + "1",
-        "-(" * DEEP + "1" + ")" * DEEP,
         "1" + " + 1" * DEEP,
         "fn () { " * DEEP + "1" + " }" * DEEP,
         "if (True) { " * DEEP + "1" + " } else { 1 }" * DEEP,
         "fn (%x: " + "(" * DEEP + "int8" + ",)" * DEEP + ") { %x }",
-        "fn (%x: " + "fn (" * DEEP + "int8" + ") -> int8" * DEEP + ") { %x }",
         "fn (%x: int8, a=" + "[" * DEEP + "]" * DEEP + ") { %x }",
         "/*" * DEEP + "*/" * DEEP + "1",
-        "/*" * DEEP + "1",
         "%x" + ".0" * DEEP,
         "let %x = 1;" * DEEP + "%x",
         "".join(f"%{i} = ({f'%{i - 1}' if i else '1'},);" for i in range(DEEP)) + f"%{DEEP - 1}",
@@ -119,19 +114,16 @@ DEEP = 10_000
         "".join(f"def @f{i}() {{ @f{i + 1}() }}\n" for i in range(DEEP))
         + f"def @f{DEEP}() {{ 1 }}",
         "def @f() { @f() }",
-        "def @f() { @g() } def @g() { @f() }",
         "meta[relay.Constant][" + "9" * 5000 + "]",
         "fn (%x: Tensor[(" + "9" * 5000 + "), int8]) { %x }",
         "fn (%x: Tensor[(" + "9, " * DEEP + "9), int8]) { %x }",
         f"fn (%x: Tensor[({2**63 - 1}, {2**63 - 1}), int8]) {{ nn.batch_flatten(%x) }}",
         "%" + "a" * 1_000_000,
-        '"' + "a" * 1_000_000,
         "1" * 1_000_000,
         "add(" + "1, " * DEEP + "1)",
         "fn (%x: int8) { expand_dims(%x, axis=0, num_newaxis=30000000) }",
         "fn (%x: Tensor[(9000000), int8]) { split(%x, indices_or_sections=3000000, axis=0).0 }",
         "fn (%x: int8) { reshape(%x, newshape=[" + "1, " * 3_000_000 + "1]) }",
-        "fn (%x: int8) { reshape(%x, newshape=[" + "1, " * 9_000 + "1]) }",
         "\0",
         "",
     ],
@@ -141,59 +133,3 @@ def test_deep_and_huge_text(text: str) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     read(text)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2 << 20  # KiB
-
-
-def changed(name: str, change: object) -> str:
-    """Damage the metadata section of a text, as JSON."""
-    head, _, tail = TEXTS[name].partition("#[metadata]")
-    section = json.loads(tail)
-    change(section)  # type: ignore[operator]
-    return head + "#[metadata]\n" + json.dumps(section)
-
-
-def nodes_of(section: dict, kind: str) -> list:
-    return [node for node in section["nodes"] if node["type_key"] == kind]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda s: s.clear(),
-        lambda s: s.pop("nodes"),
-        lambda s: s.update(root=99),
-        lambda s: s.update(root=-1),
-        lambda s: s.update(root="x"),
-        lambda s: s.update(nodes=7),
-        lambda s: s["nodes"].clear(),
-        lambda s: nodes_of(s, "Array")[0].update(data=[1]),
-        lambda s: nodes_of(s, "Array")[0].update(data=[10**30]),
-        lambda s: nodes_of(s, "Map")[0].update(data=[1, 1, 1]),
-        lambda s: nodes_of(s, "relay.Constant")[0]["attrs"].update(data="9"),
-        lambda s: nodes_of(s, "relay.Constant")[0]["attrs"].update(data="-1"),
-        lambda s: nodes_of(s, "relay.Constant")[0].pop("attrs"),
-        lambda s: nodes_of(s, "relay.TensorType")[0]["attrs"].update(dtype="int999"),
-        lambda s: nodes_of(s, "relay.TensorType")[0]["attrs"].update(dtype="float64"),
-        lambda s: nodes_of(s, "IntImm")[0]["attrs"].update(value="1000000000000"),
-        lambda s: nodes_of(s, "IntImm")[0]["attrs"].update(value="x"),
-        lambda s: s.update(b64ndarrays=[]),
-        lambda s: s.update(b64ndarrays=["!"] * 9),
-        lambda s: s.update(b64ndarrays=["AAAA"] * 9),
-        lambda s: s.update(b64ndarrays=[7] * 9),
-        lambda s: s.update(b64ndarrays=[text[:60] for text in s["b64ndarrays"]]),
-        lambda s: s.update(b64ndarrays=[text + "AAAA" for text in s["b64ndarrays"]]),
-    ],
-)
-def test_metadata_that_lies(change: object) -> None:
-    text = changed("constants", change)
-    with pytest.raises(RelayError) as caught:
-        fromtext(text)
-    assert caught.value.line is not None
-
-
-@pytest.mark.parametrize(
-    "tail", ["{", "[]", "null", "7", '{"root": 0, "nodes": [{}]}', "", "[" * 9999]
-)
-def test_metadata_that_is_none(tail: str) -> None:
-    head, _, _ = TEXTS["constants"].partition("#[metadata]")
-    with pytest.raises(TvmlabError):
-        fromtext(head + "#[metadata]\n" + tail)

@@ -15,53 +15,8 @@ from tvmlab.ir.partition import (
     InlineRegions,
     MergeCompilerRegions,
     PartitionGraph,
-    compiler_begin,
     compiler_end,
 )
-
-
-def test_a_diamond_with_another_compilers_operator_on_one_side():
-    (data,) = variables("data")
-    first = op("abs", *begin("d", data))
-    left = marked("d", "nn.relu", compiler_end(first, "d"))
-    right = marked("default", "tanh", compiler_end(first, "d"))
-    before = module([data], marked("d", "add", left, right))
-    first = op("abs", *begin("d", data))
-    right = marked("default", "tanh", compiler_end(first, "d"))
-    left = compiler_end(op("nn.relu", first), "d")
-    same(MergeCompilerRegions()(before), module([data], marked("d", "add", left, right)))
-
-
-def test_the_graph_of_the_proposal():
-    """Ten inputs, additions for the compiler, subtractions for none: two regions of each."""
-    ins = [var(f"in_{i}") for i in range(1, 11)]
-    a, b, c, d, e, f, g, h, i, j = ins
-    node2 = marked("p", "add", marked("p", "add", a, b), marked("p", "add", c, d))
-    node3 = marked("default", "subtract", e, f)
-    node4 = marked("default", "subtract", g, node3)
-    node5 = op("add", *begin("p", node2, node4))
-    node6 = marked("default", "subtract", h, compiler_end(node5, "p"))
-    node7 = marked("p", "add", i, compiler_end(node5, "p"))
-    before = module(ins, marked("p", "add", j, marked("p", "add", node6, node7)))
-
-    p = {one: compiler_begin(one, "p") for one in ins}
-    none = {one: compiler_begin(one, "default") for one in ins}
-    node2 = op("add", op("add", p[a], p[b]), op("add", p[c], p[d]))
-    node4 = op("subtract", none[g], op("subtract", none[e], none[f]))
-    node5 = op("add", node2, compiler_begin(compiler_end(node4, "default"), "p"))
-    node6 = marked("default", "subtract", h, compiler_end(node5, "p"))
-    node7 = compiler_end(op("add", p[i], node5), "p")
-    node8 = op("add", *begin("p", node6, node7))
-    after = module(ins, compiler_end(op("add", p[j], node8), "p"))
-    same(MergeCompilerRegions()(before), after)
-
-
-def test_regions_of_different_compilers_stay_apart():
-    (x,) = variables("x")
-    body = marked("two", "abs", marked("one", "nn.relu", marked("one", "tanh", x)))
-    inner = op("nn.relu", op("tanh", *begin("one", x)))
-    after = marked("two", "abs", compiler_end(inner, "one"))
-    same(MergeCompilerRegions()(module([x], body)), module([x], after))
 
 
 @pytest.mark.parametrize("glue", ["call", "tuple", "if"])
@@ -99,12 +54,6 @@ def test_regions_around_and_in_branches(non_calls):
     relax.analysis.well_formed(done)
     # The addition before and what follows the branches cannot run at one time.
     assert len(names(done)) == 3
-
-
-def test_a_module_without_marks_stays():
-    (x,) = variables("x")
-    before = module([x], op("abs", x))
-    assert MergeCompilerRegions()(before)["main"].same_as(before["main"])
 
 
 @pytest.mark.parametrize(

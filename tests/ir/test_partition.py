@@ -1,4 +1,4 @@
-"""PartitionGraph: the functions it lifts, their names, parameters, attributes and results."""
+"""PartitionGraph: the functions that it lifts out, and how a partitioned module runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
-from tvm import ir, relax, tirx
+from tvm import ir, relax, te, tirx
 
 from tests.ir.partitions import (
     Region,
@@ -21,6 +21,7 @@ from tests.ir.partitions import (
     names,
     op,
     partitioned,
+    run,
     same,
     supports,
     var,
@@ -30,6 +31,8 @@ from tvmlab.errors import RelayError
 from tvmlab.ir import graph
 from tvmlab.ir.partition import (
     AnnotateTarget,
+    InlineRegions,
+    LowerRegions,
     MergeCompilerRegions,
     MergeComposite,
     PartitionGraph,
@@ -38,10 +41,9 @@ from tvmlab.ir.partition import (
 )
 from tvmlab.ir.patterns import is_constant, is_op, wildcard
 from tvmlab.ir.text.reader import fromtext
-from tvmlab.relay.transform import InferType
 
 
-def cut(compiler: str, mod: ir.IRModule, **options) -> ir.IRModule:
+def cut(compiler: str | list[str], mod: ir.IRModule, **options) -> ir.IRModule:
     """Take a module through the last three passes."""
     passes = [AnnotateTarget(compiler), MergeCompilerRegions(), PartitionGraph(**options)]
     return tvm.transform.Sequential(passes)(mod)
@@ -107,16 +109,6 @@ def test_a_region_is_numbered_by_its_first_mark():
     assert isinstance(done["main"].ret_ty, ir.TupleType)
 
 
-def test_a_whole_graph_between_marks_at_its_border():
-    x, y = variables("x y")
-    first = op("add", compiler_begin(x, "w"), compiler_begin(y, "w"))
-    whole = compiler_end(op("multiply", first, compiler_begin(y, "w")), "w")
-    done = PartitionGraph()(module([x, y], whole))
-    p, q = variables("p q")
-    lifted = Region("w", 0, [p, q], op("multiply", op("add", p, q), q))
-    same(done, partitioned([x, y], lifted(x, y), lifted))
-
-
 def test_constants_move_into_the_region_unless_told_otherwise():
     x, y = var("x"), relax.const(np.ones((10, 10), "float32"))
     mod = module([x], op("log", marked("k", "add", y, x)))
@@ -129,19 +121,6 @@ def test_constants_move_into_the_region_unless_told_otherwise():
     outside = Region("k", 0, [p, q], op("add", p, q))
     done = PartitionGraph(bind_constants=False)(mod)
     same(done, partitioned([x], op("log", outside(y, x)), outside))
-
-
-def test_tuples_of_constants_are_constants():
-    x = var("x")
-    one, two = (relax.const(np.full((10, 10), i, "float32")) for i in (1, 2))
-    pair = compiler_begin(relax.Tuple([one, two]), "k2")
-    inner = op("add", compiler_begin(x, "k2"), graph.typed(relax.TupleGetItem(pair, 1)))
-    done = PartitionGraph()(module([x], compiler_end(inner, "k2")))
-    assert len(done["tvmgen_default_k2_main_0"].params) == 1
-    mixed = compiler_begin(relax.Tuple([one, x]), "k2")
-    inner = op("add", compiler_begin(x, "k2"), graph.typed(relax.TupleGetItem(mixed, 1)))
-    done = PartitionGraph()(module([x], compiler_end(inner, "k2")))
-    assert len(done["tvmgen_default_k2_main_0"].params) == 2
 
 
 def test_several_outputs_come_as_a_tuple_in_the_order_of_their_ends():
@@ -161,19 +140,6 @@ def test_several_outputs_come_as_a_tuple_in_the_order_of_their_ends():
     same(done, partitioned([data], two(relu, op("tanh", absolute)), one, two))
 
 
-def test_an_output_that_is_used_often_comes_once():
-    supports("often", "abs")
-    data = var("data")
-    x = op("abs", data)
-    body = relax.Tuple([op("nn.relu", x), op("tanh", x), op("log", x)])
-    done = cut("often", module([data], body))
-    (p,) = variables("p")
-    lifted = Region("often", 0, [p], op("abs", p))
-    x = lifted(data)
-    body = relax.Tuple([op("nn.relu", x), op("tanh", x), op("log", x)])
-    same(done, partitioned([data], body, lifted))
-
-
 def test_an_input_that_is_used_often_comes_once():
     """The marks are counted all the same."""
     x, y = variables("x y")
@@ -181,81 +147,6 @@ def test_an_input_that_is_used_often_comes_once():
     done = PartitionGraph()(module([x, y], compiler_end(op("add", squares, *begin("i", y)), "i")))
     params = done["tvmgen_default_i_main_0"].params
     assert [str(param.name) for param in params] == ["i_0_i0", "i_0_i2"]
-
-
-def test_uses_inside_and_outside_of_a_region():
-    x, y, z = variables("x y z")
-    total = op("add", x, y)
-    log, rest = marked("u", "log", total), marked("u", "subtract", total, z)
-    done = MergeCompilerRegions()(module([x, y, z], marked("u", "multiply", log, rest)))
-    done = PartitionGraph()(done)
-    p, q = variables("p q")
-    lifted = Region("u", 0, [p, q], op("multiply", op("log", p), op("subtract", p, q)))
-    same(done, partitioned([x, y, z], lifted(op("add", x, y), z), lifted))
-
-    done = PartitionGraph()(MergeCompilerRegions()(module([x, y, z], op("multiply", log, rest))))
-    (i,) = variables("i")
-    one, two = Region("u", 0, [i], op("log", i)), Region("u", 1, [p, q], op("subtract", p, q))
-    total = op("add", x, y)
-    same(done, partitioned([x, y, z], op("multiply", one(total), two(total, z)), one, two))
-
-
-def test_projections_of_a_regions_tuple():
-    supports("norm", "nn.batch_norm", "nn.relu")
-    data = var("data")
-    rest = [var(name, (10,)) for name in ("gamma", "beta", "mean", "var")]
-
-    def field(value, index):
-        return graph.typed(relax.TupleGetItem(value, index))
-
-    def outside(first, mean):
-        return relax.Tuple([first, op("tanh", mean), op("log", mean)])
-
-    norm = op("nn.batch_norm", data, *rest, axis=1)
-    before = outside(op("nn.relu", field(norm, 0)), field(norm, 1))
-    done = cut("norm", module([data, *rest], before))
-    params = [var("p0"), *(var(f"p{i}", (10,)) for i in range(1, 5))]
-    inner = op("nn.batch_norm", *params, axis=1)
-    body = relax.Tuple([op("nn.relu", field(inner, 0)), field(inner, 1)])
-    lifted = Region("norm", 0, params, body)
-    whole = lifted(data, *rest)
-    after = outside(field(whole, 0), field(whole, 1))
-    same(done, partitioned([data, *rest], after, lifted))
-
-
-def test_a_tuple_that_ends_a_region_becomes_several_outputs():
-    supports("flat", "split", "abs")
-    a = var("a")
-
-    def fields(value):
-        return [graph.typed(relax.TupleGetItem(value, i)) for i in (0, 1)]
-
-    halves = op("split", a, 2)
-    absolute = op("abs", graph.typed(relax.TupleGetItem(halves, 0)))
-    before = relax.Tuple([op("concat", fields(halves), axis=0), op("nn.relu", absolute)])
-    done = cut("flat", module([a], before))
-    (p,) = variables("p")
-    inner = op("split", p, 2)
-    absolute = op("abs", graph.typed(relax.TupleGetItem(inner, 0)))
-    lifted = Region("flat", 0, [p], relax.Tuple([*fields(inner), absolute]))
-    whole = lifted(a)
-    one, two, three = (graph.typed(relax.TupleGetItem(whole, i)) for i in range(3))
-    after = relax.Tuple([op("concat", [one, two], axis=0), op("nn.relu", three)])
-    same(done, partitioned([a], after, lifted))
-
-
-def test_two_compilers_and_composite_functions_beside_operators():
-    supports("west", "abs")
-    supports("east", "tanh")
-    a, b, x, y = variables("a b x y")
-    function = composite("west.add_relu", [x, y], op("nn.relu", op("add", x, y)))
-    body = op("tanh", op("abs", called(function, op("abs", a), b)))
-    passes = [AnnotateTarget(["east", "west"]), MergeCompilerRegions(), PartitionGraph()]
-    done = tvm.transform.Sequential(passes)(module([a, b], body))
-    p, q, r = variables("p q r")
-    one = Region("west", 0, [p, q], op("abs", called(function, op("abs", p), q)))
-    two = Region("east", 2, [r], op("tanh", r))
-    same(done, partitioned([a, b], two(one(a, b)), one, two))
 
 
 def test_marks_of_the_default_compiler_go():
@@ -277,32 +168,12 @@ def test_a_compiler_may_better_its_functions():
     same(done, partitioned([x], two(one(x)), one, two))
 
 
-def test_regions_in_branches():
-    x, c = var("x"), var("c", (), "bool")
-    total = op("add", x, x)
-    sides = [marked("b", "abs", total), marked("b", "tanh", total)]
-    done = PartitionGraph()(module([x, c], graph.typed(relax.If(c, *sides))))
-    p, q = variables("p q")
-    one, two = Region("b", 0, [p], op("abs", p)), Region("b", 1, [q], op("tanh", q))
-    total = op("add", x, x)
-    after = graph.typed(relax.If(c, one(total), two(total)))
-    same(done, partitioned([x, c], after, one, two))
-
-
 def test_a_module_without_marks_or_regions_stays():
     x = var("x")
     before = module([x], op("abs", x))
     assert PartitionGraph()(before)["main"].same_as(before["main"])
     once = PartitionGraph()(module([x], marked("s", "abs", x)))
     same(PartitionGraph()(once), once)
-
-
-def test_a_module_is_left_as_it_is():
-    x = var("x")
-    before = module([x], marked("s", "abs", x))
-    text = before.script()
-    PartitionGraph()(before)
-    assert before.script() == text
 
 
 def test_a_value_from_inside_that_is_used_outside():
@@ -360,22 +231,82 @@ def test_what_real_relay_left_of_the_customers_convolution(name):
     assert sorted(str(var.name_hint) for var in done.get_global_vars()) == functions
 
 
-def test_modules_filled_by_hand():
-    """Graphs, and attributes as code for Relay sets them."""
+def data(count: int = 2) -> list[np.ndarray]:
+    generator = np.random.default_rng(4)
+    return [generator.standard_normal((10, 10)).astype("float32") for _ in range(count)]
+
+
+@pytest.fixture
+def generator():
+    """A code generator for functions of one call of `abs`, which remembers what it got."""
+    seen = []
+
+    def generate(functions, options, constants):
+        made = []
+        for function in functions:
+            symbol = str(function.attrs["global_symbol"])
+            seen.append(symbol)
+            a = te.placeholder((10, 10), name="a")
+            # One more than the absolute value, so that the numbers tell who computed them.
+            b = te.compute((10, 10), lambda i, j: tirx.abs(a[i, j]) + 1.0)  # noqa: B023
+            prim = te.create_prim_func([a, b]).with_attr("global_symbol", symbol)
+            made.append(tvm.compile(ir.IRModule({symbol: prim}), "llvm").mod)
+        return made
+
+    tvm_ffi.register_global_func("relax.ext.abs_plus_one", generate, override=True)
+    yield seen
+    tvm_ffi.remove_global_func("relax.ext.abs_plus_one")
+
+
+def test_a_code_generator_takes_its_regions(generator, tmp_path):
+    supports("abs_plus_one", "abs")
+    x, y = variables("x y")
+    body = op("add", op("tanh", op("abs", x)), op("abs", y))
+    done = cut("abs_plus_one", module([x, y], body))
+    given = data()
+    wanted = np.tanh(np.abs(given[0]) + 1) + np.abs(given[1]) + 1
+    lowered = relax.transform.RunCodegen()(done)
+    assert generator == ["tvmgen_default_abs_plus_one_main_0", "tvmgen_default_abs_plus_one_main_1"]
+    assert names(lowered) == set()
+    np.testing.assert_allclose(run(lowered, *given)[0], wanted, rtol=1e-6)
+    np.testing.assert_allclose(run(LowerRegions()(done), *given)[0], wanted, rtol=1e-6)
+
+
+def test_without_a_code_generator_the_numbers_are_the_same():
+    supports("absent", "abs", "add", "nn.relu")
     x, y, p, q = variables("x y p q")
-    mod = ir.IRModule()
-    mod["main"] = relax.Function([x, y], marked("hand", "add", x, y))
-    done = PartitionGraph()(mod)
-    wanted = relax.Function([p, q], op("add", p, q))
-    for name, value in [
-        ("Primitive", tirx.IntImm("int32", 1)),
-        ("Inline", tirx.IntImm("int32", 1)),
-        ("Compiler", "hand"),
-        ("global_symbol", "tvmgen_default_hand_main_0"),
-    ]:
-        wanted = wanted.with_attr(name, value)
-    by_hand = ir.IRModule({"tvmgen_default_hand_main_0": wanted})
-    by_hand["main"] = relax.Function(
-        [x, y], relax.Call(by_hand.get_global_var("tvmgen_default_hand_main_0"), [x, y]), p.ty
+    function = composite("absent.mul_relu", [p, q], op("nn.relu", op("multiply", p, q)))
+    total = op("add", op("abs", x), y)
+    body = relax.Tuple([op("tanh", total), op("add", called(function, total, y), op("exp", total))])
+    done = cut("absent", module([x, y], body))
+    assert names(done) == {"absent_main_0", "absent_main_3"}
+    lowered = LowerRegions()(done)
+    total = op("add", op("abs", x), y)
+    last = op("add", op("nn.relu", op("multiply", total, y)), op("exp", total))
+    same(lowered, module([x, y], relax.Tuple([op("tanh", total), last])))
+    given = data()
+    plus = np.abs(given[0]) + given[1]
+    wanted = [np.tanh(plus), np.maximum(plus * given[1], 0) + np.exp(plus)]
+    for found, one in zip(run(lowered, *given), wanted, strict=True):
+        np.testing.assert_allclose(found, one, rtol=1e-5)
+
+
+def test_only_regions_without_a_code_generator_go(generator):
+    supports("abs_plus_one", "abs")
+    supports("nobody", "tanh")
+    (x,) = variables("x")
+    done = cut(["abs_plus_one", "nobody"], module([x], op("tanh", op("abs", x))))
+    assert names(done) == {"abs_plus_one_main_0", "nobody_main_1"}
+    inlined = InlineRegions()(done)
+    assert names(inlined) == {"abs_plus_one_main_0"}
+    (given,) = data(1)
+    np.testing.assert_allclose(
+        run(LowerRegions()(done), given)[0], np.tanh(np.abs(given) + 1), rtol=1e-6
     )
-    same(done, InferType()(by_hand))
+
+
+def test_a_main_without_a_global_symbol_stays_too():
+    (x,) = variables("x")
+    mod = module([x], op("abs", x))
+    mod["main"] = mod["main"].without_attr("global_symbol")
+    assert "main" in LowerRegions()(mod)

@@ -1,14 +1,15 @@
-"""Relax printed as Relay text: byte for byte where Relay printed it first, and each form alone."""
+"""Relax printed as Relay text: byte for byte where Relay printed it first, then form by form."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tvm
-from tvm import relax, tirx
+from tvm import relax
 
 from tests.ir.texts import MATRIX, body, equal, module, same_again, var
 from tvmlab.errors import RelayError
@@ -71,45 +72,12 @@ def test_a_fragment_is_printed_as_it_stands(text: str, types: bool) -> None:
         assert equal(fromtext(astext(mod, types=other)), mod)
 
 
-def test_variables_declared_in_another_order_stand_in_front() -> None:
-    text = DECLARED.replace("  free_var %y: Tensor[(2, 4), float32];\n", "")
-    text = "  free_var %y: Tensor[(2, 4), float32];\n" + text
-    assert astext(fromtext(text), types=False) == text
-
-
 def test_a_fragment_cannot_have_constants_named_twice() -> None:
     mod = fromtext(TYPED)
     bound = relax.transform.BindParams("main", {"input": np.ones((1, 3, 4, 4), np.uint8)})(mod)
     with pytest.raises(RelayError, match="parameters named like constants") as caught:
         astext(bound)
     assert "BindParams" in str(caught.value.fix)
-
-
-def test_numbers_follow_the_bindings_where_relay_would_order_them_otherwise() -> None:
-    def build(builder: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
-        late, early = builder.emit(op.exp(x)), builder.emit(op.nn.relu(x))
-        builder.emit(op.negative(late))  # which nothing uses
-        return op.add(early, late)
-
-    mod = module(build, var())
-    same_again(mod)
-    assert body(mod) == ["%0 = exp(%x);", "%1 = nn.relu(%x);", "%2 = negative(%0);", "add(%1, %0)"]
-
-
-def test_tuples_get_a_line_before_their_first_use() -> None:
-    def build(builder: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
-        pair = relax.Tuple([x, builder.emit(op.nn.relu(x))])
-        first = builder.emit(op.concat(pair, axis=0))
-        return relax.Tuple([first, builder.emit(op.concat(pair, axis=1)), relax.Tuple([first])])
-
-    assert body(module(build, var())) == [
-        "%0 = nn.relu(%x);",
-        "%1 = (%x, %0);",
-        "%2 = concatenate(%1);",
-        "%3 = concatenate(%1, axis=1);",
-        "%4 = (%2,);",
-        "(%2, %3, %4)",
-    ]
 
 
 def test_what_is_no_computation_is_bound_by_let() -> None:
@@ -130,31 +98,6 @@ def test_what_is_no_computation_is_bound_by_let() -> None:
         "let %lonely: int32 = 1;",
         "%again",
     ]
-
-
-@pytest.mark.parametrize(
-    ("build", "lines"),
-    [
-        (lambda _, x: op.exp(x), ["exp(%x)"]),
-        (lambda builder, x: builder.emit(op.exp(x)), ["%0 = exp(%x);", "%0"]),
-        (lambda _, x: relax.Tuple([x]), ["(%x,)"]),
-        (lambda _, x: relax.Tuple([]), ["()"]),
-        (lambda _, x: x, ["let %gv: Tensor[(2, 4), float32] = %x;", "%gv"]),
-        (
-            lambda builder, x: builder.emit(builder.emit(op.exp(x)), "a"),
-            [
-                "%0 = exp(%x);",
-                "let %a: Tensor[(2, 4), float32] = %0;",
-                "let %gv: Tensor[(2, 4), float32] = %a;",
-                "%gv",
-            ],
-        ),
-    ],
-)
-def test_results(build: Callable[..., relax.Expr], lines: list[str]) -> None:
-    mod = module(build, var())
-    same_again(mod)
-    assert body(mod) == lines
 
 
 NESTED = """\
@@ -191,34 +134,6 @@ def test_nested_functions_branches_and_functions_of_the_module() -> None:
     assert mod["side"].attrs["Codegen"] == "npu"
 
 
-def test_what_a_nested_function_shares_with_those_around_it() -> None:
-    x, weight = var(), relax.const(np.ones((2, 4), "float32"))
-    pair = relax.Tuple([x, weight])
-    inner = relax.Function([], relax.SeqExpr([], graph.typed(op.concat(pair, 1))), var().ty)
-    calls = [graph.typed(call) for call in (op.concat(pair, 0), relax.Call(inner, []))]
-    made = graph.from_graph([x], relax.Tuple([*calls, graph.typed(op.stack(pair, 0))]))
-    mod = tvm.IRModule({"main": made.with_attr("global_symbol", "main")})
-    assert body(mod) == [
-        "%0 = (%x, meta[relay.Constant][0]);",
-        "%1 = concatenate(%0);",
-        "%3 = fn () -> Tensor[(2, 8), float32] {",
-        "%2 = (%x, meta[relay.Constant][0]);",
-        "concatenate(%2, axis=1)",
-        "};",
-        "%4 = %3();",
-        "%5 = stack(%0);",
-        "(%1, %4, %5)",
-    ]
-    same_again(mod)
-
-
-def test_a_compiler_of_relax_alone_stays_alone() -> None:
-    mod = fromtext(NESTED)
-    mod["side"] = mod["side"].without_attr("Compiler")
-    assert 'Codegen="npu"' in astext(mod)
-    assert "Compiler" not in astext(mod)
-
-
 def test_names_are_those_that_relay_can_read() -> None:
     hints = ["x", "x.0", "x", "input.1", "a b;c:0", "0", "_y", "y.1/with", "a//b", "é", "z.", ""]
     mod = module(lambda _, *params: op.nn.relu(params[0]), *map(var, hints))
@@ -226,29 +141,6 @@ def test_names_are_those_that_relay_can_read() -> None:
     names = [part.partition(":")[0] for part in header.partition("(")[2].split("%")[1:]]
     wanted = ["x", "x_0", "x1", "input.1", "a_b_c_0", "v0", "v_y", "y.1/with", "a_/b", "v_", "z_"]
     assert names == [*wanted, "v"]
-
-
-def test_main_keeps_its_names_and_other_functions_give_way() -> None:
-    mod = module(lambda _, x: op.exp(x), var())
-    mod["a-b"] = module(lambda _, x: op.nn.relu(x), var())["main"].without_attr("global_symbol")
-    text = astext(mod, types=False)
-    assert text.index("def @a_b(%x1: ") < text.index("def @main(%x: ")
-
-
-def test_strings_are_escaped() -> None:
-    mod = fromtext(NESTED)
-    mod["side"] = mod["side"].with_attr("s", 'a"b\\c\n\té\x01')
-    same_again(mod)
-    assert r's="a\"b\\c\n\t\xC3\xA9\x01"' in astext(mod)
-
-
-def test_sizes_that_are_not_known_are_question_marks() -> None:
-    size = tirx.Var("n", "int64")
-    mod = module(lambda _, x: op.nn.relu(x), var(ty=relax.TensorType([size, 4], "float32")))
-    text = same_again(mod)
-    assert "%x: Tensor[(?, 4), float32] /* ty=Tensor[(?, 4), float32] */" in text
-    ranked = module(lambda _, x: op.nn.relu(x), var(ty=relax.TensorType(None, "int8", ndim=2)))
-    assert "(%x: Tensor[(?, ?), int8])" in astext(ranked, types=False)
 
 
 def test_types_that_are_not_known_are_left_out() -> None:
@@ -274,3 +166,128 @@ def test_a_function_and_a_graph_print_alone() -> None:
     assert lines[1].startswith("fn (%x: Tensor[(2, 4), float32] /* ty=Tensor[(2, 4), float32] */, ")
     assert lines[2] == "  %0 = nn.relu(%x) /* ty=Tensor[(2, 4), float32] */;"
     assert lines[-1].startswith("} /* ty=fn (Tensor[(2, 4), float32], Tensor[(2, 4), float32]) -> ")
+
+
+NUMBERS = [
+    (1.5, "float16", "1.5f16"),
+    (-2.25, "float32", "-2.25f"),
+    (0.1, "float32", "0.1f"),
+    (1 / 3, "float32", "0.33333334f"),
+    (16777216, "float32", "16777216f"),
+    (3.4028235e38, "float32", "3.4028235e+38f"),
+    (1e-45, "float32", "1.4013e-45f"),
+    (1 / 3, "float64", "0.3333333333333333f64"),
+    (-0.0, "float32", "-0f"),
+    (np.inf, "float32", "inff"),
+    (-np.inf, "float16", "-inff16"),
+    (np.nan, "float64", "nanf64"),
+    (70000, "int32", "70000"),
+    (-(2**31), "int32", "-2147483648"),
+    (-300, "int16", "-300i16"),
+    (2**63 - 1, "int64", "9223372036854775807i64"),
+    (True, "bool", "True"),
+    (-(2**63), "int64", None),
+    (-7, "int8", None),
+    (200, "uint8", None),
+    (7, "uint32", None),
+]
+
+
+@pytest.mark.parametrize(("value", "dtype", "text"), NUMBERS)
+def test_numbers_stand_inline_and_come_back(value: Any, dtype: str, text: str | None) -> None:
+    mod = module(lambda _: relax.Tuple([relax.const(np.array(value, dtype), dtype)]))
+    assert body(mod) == [f"({text or 'meta[relay.Constant][0]'},)"]
+    same_again(mod)
+
+
+@pytest.mark.parametrize("bits", [0xFFC00000, 0x7F800001, 0x7FC00001])
+def test_other_not_a_numbers_keep_their_bits(bits: int) -> None:
+    value = np.array(bits, np.uint32).view(np.float32)
+    mod = module(lambda _: relax.Tuple([relax.const(value, "float32")]))
+    found = fromtext(astext(mod))["main"].body.blocks[0].bindings[0].value.fields[0]
+    assert found.value.numpy().tobytes() == value.tobytes()
+
+
+def test_depth_is_free() -> None:
+    value = x = var()
+    for _ in range(5000):
+        value = graph.typed(op.nn.relu(value))
+    assert astext(value, types=False).splitlines()[-1] == "nn.relu(%4998)"
+    mod = tvm.IRModule({"main": graph.from_graph([x], value)})
+    assert body(mod)[-1] == "nn.relu(%4998)"
+
+
+def deep(levels: int) -> relax.Function:
+    """Nest functions in one another."""
+    made = None
+    for _ in range(levels):
+        x = var()
+        inner, result = made, relax.Call(tvm.ir.Op.get("relax.nn.relu"), [x])
+        value = result if inner is None else relax.Call(inner, [x])
+        made = relax.Function([x], relax.SeqExpr([], value), MATRIX)
+    assert made is not None
+    return made
+
+
+def test_functions_nest_deep_or_are_refused() -> None:
+    assert astext(deep(40)).count("fn (%x") == 40
+    with pytest.raises(RelayError, match="nest too deep"):
+        astext(deep(400))
+
+
+def lowered(*names: str) -> tvm.IRModule:
+    mod = relax.transform.LegalizeOps()(module(lambda _, x: op.nn.relu(x), var()))
+    return tvm.IRModule({name: mod[name] for name in names})
+
+
+def unbound() -> tvm.IRModule:
+    return tvm.IRModule({"main": relax.Function([], relax.SeqExpr([], var("z")), MATRIX)})
+
+
+def attributed(**attrs: Any) -> tvm.IRModule:
+    mod = module(lambda _, x: op.nn.relu(x), var())
+    return tvm.IRModule({"main": mod["main"].with_attrs(attrs)})
+
+
+def shaped(ty: Any) -> tvm.IRModule:
+    return module(lambda _, x, s: op.nn.relu(x), var(), var("s", ty))
+
+
+@pytest.mark.parametrize(
+    ("make", "message", "where"),
+    [
+        (lambda: lowered("main"), "no operator like relax.call_tir", "@main, binding gv"),
+        (lambda: lowered("main", "relu"), "@relu is a PrimFunc", None),
+        (lambda: module(lambda _, x: op.nn.selu(x), var()), "relax.nn.selu", "@main, binding gv"),
+        (lambda: module(lambda b, x: op.exp(b.match_cast(x, MATRIX)), var()), "match", "@main, "),
+        (lambda: shaped(relax.ShapeType(ndim=2)), "no type like", "@main, variable s"),
+        (lambda: attributed(table={"a": 1}), "the attribute table of a function", "@main"),
+        (unbound, "Variable z is used where nothing binds it", "@main"),
+    ],
+)
+def test_what_relay_has_not_is_named(
+    make: Callable[[], tvm.IRModule], message: str, where: str | None
+) -> None:
+    with pytest.raises(RelayError, match=message) as caught:
+        astext(make())
+    assert (caught.value.where or "").startswith(where or "")
+    assert caught.value.fix
+    assert caught.value.line is None
+
+
+def test_metadata_can_be_left_out_with_a_note() -> None:
+    mod = module(lambda _, x: op.add(x, relax.const(np.ones((2, 4), np.float32))), var())
+    text = astext(mod, show_meta_data=False)
+    assert text.startswith(astext(mod).partition(MARK)[0])
+    assert "metadata section has been omitted" in text
+    assert text.endswith(" */")
+    assert "b64ndarrays" not in text
+    plain = module(lambda _, x: op.exp(x), var())
+    assert astext(plain, show_meta_data=False) == astext(plain)
+
+
+def test_strings_are_escaped() -> None:
+    mod = fromtext(NESTED)
+    mod["side"] = mod["side"].with_attr("s", 'a"b\\c\n\té\x01')
+    same_again(mod)
+    assert r's="a\"b\\c\n\t\xC3\xA9\x01"' in astext(mod)

@@ -8,23 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-import tvm_ffi
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tvm import relax, tirx
 from tvm.relax import op
 
 import tvmlab.ir.operators  # noqa: F401  (fills the table)
+from tests.ir.reference import back_and_forth, made, var
 from tests.ir.rows import EXAMPLES, calls, modules
 from tvmlab.errors import RelayError, TvmlabError
 from tvmlab.ir import dialect, graph, table
 
 FEW = settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 N = tirx.Var("n", "int64")
-
-
-def var(*shape: Any, dtype: str = "float32") -> relax.Var:
-    return relax.Var("x", relax.TensorType(list(shape), dtype))
 
 
 X, B = var(2, 3, 4), var(2, 3, dtype="bool")
@@ -40,28 +36,15 @@ def row(name: str) -> table.Operator:
     return found
 
 
-def read(name: str, *operands: relax.Expr, **given: Any) -> relax.Expr:
-    return graph.typed(row(name).read(operands, table.coerce(row(name), given)))
-
-
-def there_and_back(call: relax.Expr) -> tuple[table.Operator, dict[str, Any]]:
-    """Assert that what is written of a call reads as the call; give what was written."""
-    found = table.written(call)
-    assert found is not None
-    written, operands, attributes = found
-    assert list(attributes) == list(table.coerce(written, attributes))
-    again = graph.typed(written.read(operands, table.coerce(written, attributes)))
-    assert tvm_ffi.structural_equal(again, call), (again, call)
-    return written, attributes
-
-
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
 @given(data=st.data())
 @FEW
 def test_what_a_row_writes_reads_back_as_the_same_call(name: str, data: st.DataObject) -> None:
-    written, attributes = there_and_back(data.draw(calls(name)))
-    assert written.name == name
-    assert set(attributes) == set(written.by_name)
+    call = data.draw(calls(name))
+    assert set(back_and_forth(call)) == set(row(name).by_name)
+    written = table.written(call)
+    assert written is not None
+    assert written[0].name == name
 
 
 def test_every_row_has_an_example() -> None:
@@ -84,34 +67,25 @@ def test_random_modules_are_well_formed_and_all_of_their_calls_can_be_written(
     "call",
     [
         op.clip(X, 0, 6),
-        op.clip(X, 0.5, 6.0),
-        op.reshape(X, (6, 4)),
         op.reshape(var(2, N, 4), (2, N * 4)),
         op.reshape(var(2, N, 4), (2, N, 2, 2)),
-        op.permute_dims(X),
         op.permute_dims(X, [-1, 0, 1]),
-        op.expand_dims(X, -1),
         op.expand_dims(X, [1, 2]),
         op.expand_dims(X, []),
         op.squeeze(X, []),
         op.concat([X, X], -1),
-        op.split(X, 2, -1),
         op.split(X, [1], 1),
-        op.strided_slice(X, [0], [1], [2]),
         op.strided_slice(X, [0], [1], [2], [1]),
-        op.strided_slice(X, [0, 1], [0, 0], [1, 1]),
         op.strided_slice(X, [0, 1], [0, 0], [1, 1], [1, 1]),
         op.strided_slice(X, [2, 0], [0, 1], [1, -9], [2, -1]),
         op.take(X, var(dtype="int32"), 0, mode="fast"),
         op.take(X, var(5, dtype="int64"), -1, mode="wrap"),
         op.where(var(2, 3, 1, dtype="bool"), X, X),
         op.full((2, 3), relax.const(1.0), "int8"),
-        op.full((2, 3), relax.const(1.0)),
         op.arange(0, 5, 1, "int64"),
         op.argsort(X, 0, True, "int64"),
         op.topk(X, 2, 0, "indices", True, "int64"),
         op.cumsum(X, 1, "float64", True),
-        op.sum(X, [-1]),
         op.sum(X, []),
         op.mean(X, [0, -1], True),
         op.zeros_like(NO_SHAPE),
@@ -120,7 +94,7 @@ def test_random_modules_are_well_formed_and_all_of_their_calls_can_be_written(
     ids=str,
 )
 def test_relax_calls_of_its_own_come_back_as_they_were(call: relax.Call) -> None:
-    there_and_back(graph.typed(call))
+    back_and_forth(graph.typed(call))
 
 
 @pytest.mark.parametrize(
@@ -169,21 +143,9 @@ def test_attributes_become_plain_and_complete(
         assert (found[key], type(found[key])) == (value, type(value))
 
 
-def test_lists_may_be_nested() -> None:
-    pads = table.Attribute("pad_width", "ints")
-    padded = table.Operator("pad", "relax.pad", (), (pads,), row("exp").read, row("exp").write)
-    given = {"pad_width": ((0, 0), np.array([1, 2]))}
-    assert table.coerce(padded, given) == {"pad_width": [[0, 0], [1, 2]]}
-
-
 def test_python_functions_have_defaults_of_their_own() -> None:
     assert table.coerce(row("topk"), {})["dtype"] == ""
     assert table.coerce(row("topk"), {}, python=True)["dtype"] == "int32"
-
-
-def test_a_default_is_nobody_elses_list() -> None:
-    table.coerce(row("full"), {})["shape"].append(7)
-    assert table.coerce(row("full"), {})["shape"] == []
 
 
 @pytest.mark.parametrize(
@@ -193,10 +155,8 @@ def test_a_default_is_nobody_elses_list() -> None:
         ("exp", {"q": 1}, ("no attribute 'q'", "no attributes")),
         ("sum", {"axis": "1"}, ("'axis' of sum is integers, not '1'",)),
         ("sum", {"axis": 1.5}, ("integers",)),
-        ("sum", {"axis": [1, "2"]}, ("integers",)),
         ("sum", {"keepdims": 2}, ("'keepdims' of sum is True or False, not 2",)),
         ("one_hot", {"depth": 1.5}, ("an integer, not 1.5",)),
-        ("one_hot", {"depth": None}, ("an integer, not None",)),
         ("clip", {"a_min": "0", "a_max": 1}, ("a number",)),
         ("cast", {"dtype": 8}, ("a string, not 8",)),
         ("cast", {}, ("cast needs the attribute 'dtype'",)),
@@ -237,13 +197,11 @@ def test_operands_of_unknown_type_give_a_call_or_an_error_of_ours(
         ("reshape", [X], {"newshape": [0, 0, 0, 0]}, "goes beyond the data's axes"),
         ("reshape", [X], {"newshape": [2, 3, 0, 2]}, "goes beyond|elements"),
         ("reshape", [X], {"newshape": [-7]}, "holds -7"),
-        ("reshape", [X], {"newshape": [-4, 2]}, "holds -4"),
         ("reshape", [X], {"newshape": [-4, -1, -1, -2]}, "both halves"),
         ("reshape", [X], {"newshape": None}, "needs a shape"),
         ("squeeze", [X], {"axis": [0]}, "which has size 2"),
         ("squeeze", [X], {"axis": [3]}, "axis 3 of squeeze data is outside its 3 dimensions"),
         ("split", [X], {"indices_or_sections": 2, "axis": 1}, "cannot cut 3 into 2 equal parts"),
-        ("split", [X], {"indices_or_sections": 0}, "cannot cut"),
         ("strided_slice", [X], {"begin": [0], "end": [1, 2]}, "of one length"),
         ("strided_slice", [X], {"begin": [0], "end": [1], "axes": [0, 1]}, "2 axes"),
         ("strided_slice", [X], {"begin": [0], "end": [1], "slice_mode": "x"}, "no mode 'x'"),
@@ -264,13 +222,18 @@ def test_operands_of_unknown_type_give_a_call_or_an_error_of_ours(
         ("layout_transform", [X], {"src_layout": "NCW", "dst_layout": "NWH"}, "other axes"),
         ("layout_transform", [X], {"src_layout": "NCW", "dst_layout": "N-W"}, "no layout 'N-W'"),
         ("where", [B, X, X], {}, "do not broadcast|broadcast"),
+        ("slice_like", [var(2), var(3)], {}, "2 elements, fewer than 3"),
+        ("slice_like", [var(2), var(1, 1)], {}, "data has 1 dimensions"),
+        ("nn.mirror_pad", [var(2)], {"pad_width": [[3, 0]]}, "do not fit"),
+        ("nn.mirror_pad", [var(2)], {"pad_width": [[2, 0]], "mode": "REFLECT"}, "do not fit"),
+        ("nn.mirror_pad", [var(2)], {"pad_width": [[-1, 1]]}, "do not fit"),
+        ("nn.mirror_pad", [var(2)], {"pad_width": [[1, 1]], "mode": "WRAP"}, "no mode"),
+        ("cast_like", [var(2), NOTHING], {}, "dtype"),
         ("einsum", [PAIR], {"equation": "ij,j-k"}, "'j-k' is no word of letters"),
         ("einsum", [PAIR], {"equation": "ijk,k->l"}, "'l' has to take letters of the operands"),
-        ("einsum", [PAIR], {"equation": "ijk,k->jj"}, "'jj' has to take letters of the operands"),
         ("einsum", [PAIR], {"equation": "...k,k->k"}, "'k' leaves out the axes"),
         ("einsum", [PAIR], {"equation": "ijk"}, "about 1 operands, and 2 are given"),
         ("einsum", [PAIR], {"equation": "ij,k"}, "operand 0 has 3 axes, which 'ij' does not say"),
-        ("einsum", [PAIR], {"equation": "...k,ij..."}, "operand 1 has 1 axes"),
         ("einsum", [PAIR], {"equation": "ijk,j"}, "j is 3 and 4"),
         ("einsum", [PAIR], {"equation": "i...,...i"}, "i is 2 and 4"),
     ],
@@ -279,7 +242,7 @@ def test_calls_that_mean_nothing_say_why(
     name: str, operands: list[relax.Expr], given: dict[str, Any], words: str
 ) -> None:
     with pytest.raises((RelayError, ValueError, TypeError), match=words):
-        read(name, *operands, **given)
+        made(name, *operands, **given)
 
 
 def test_an_error_of_inference_crosses_tvm_whole() -> None:
@@ -289,13 +252,3 @@ def test_an_error_of_inference_crosses_tvm_whole() -> None:
         builder.emit(call)
     assert caught.value.what == "all takes booleans, not float32"
     assert (caught.value.where, caught.value.fix) == ("all", "cast the data")
-
-
-def test_a_name_like_no_other_is_not_taken_for_one() -> None:
-    assert table.closest("lrn") == "nn.lrn"
-    assert table.closest("nn.frob") is None
-
-
-def test_a_row_of_two_forms_is_found_by_both_names() -> None:
-    assert table.relax_names("mean") == ("relax.mean", "relax.relay.mean")
-    assert table.relax_names("exp") == ("relax.exp",)

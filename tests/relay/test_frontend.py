@@ -165,18 +165,6 @@ def test_pytorch(kind: str) -> None:
     )
 
 
-def test_a_trace_has_the_sizes_that_are_given(capfd: pytest.CaptureFixture[str]) -> None:
-    network = torch.nn.Sequential(torch.nn.Conv2d(1, 3, 3, padding=1), torch.nn.ReLU()).eval()
-    traced = torch.jit.trace(network, torch.zeros(1, 1, 8, 8))
-    capfd.readouterr()
-    mod, params = relay.frontend.from_pytorch(traced, [("input0", (1, 1, 8, 8))])
-    assert capfd.readouterr().err == ""
-    assert mod["main"].params[0].ty == relay.TensorType((1, 1, 8, 8))
-    assert mod["main"].ret_ty == relay.TensorType((1, 3, 8, 8))
-    assert set(params) == {"0.weight", "0.bias"}
-    assert "nn.conv2d" in mod.astext()
-
-
 def test_pytorch_arguments() -> None:
     class Add(torch.nn.Module):  # type: ignore[misc]
         def forward(self, x: Any, y: Any) -> Any:

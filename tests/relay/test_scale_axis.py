@@ -93,18 +93,12 @@ def test_backward() -> None:
     x = relay.var("x", shape=X)
     scale = vector(4, 1, 1)
     assert folded(conv(x) * scale, x) == {"nn.conv2d": 1}
-    assert folded(scale * (conv(x) + vector(4, 1, 1)), x) == {"nn.conv2d": 1, "add": 1}
     assert folded(conv(x, groups=4) * scale, x) == {"nn.conv2d": 1}
-    summed = (conv(x) + conv(x)) * scale * scale
-    assert folded(summed, x) == {"nn.conv2d": 2, "add": 1}
     assert folded(relay.nn.relu(conv(x) - vector(4, 1, 1)) * scale, x) == {
         "nn.conv2d": 1, "subtract": 1, "nn.relu": 1}  # fmt: skip
     data = relay.var("data", shape=(2, 5))
     dense = relay.nn.dense(data, array(3, 5))
     assert folded(dense * vector(3), data) == {"nn.dense": 1}
-    weight, given_scale = relay.var("w", shape=(4, 4, 3, 3)), relay.var("s", shape=(4, 1, 1))
-    outer = relay.nn.conv2d(x, weight, padding=(1, 1)) * given_scale
-    assert folded(outer, x, weight, given_scale) == {"nn.conv2d": 1, "reshape": 1, "multiply": 1}
     nhwc = relay.var("x", shape=(1, 6, 6, 4))
     last = relay.nn.conv2d(nhwc, array(3, 3, 4, 5), data_layout="NHWC", kernel_layout="HWIO",
                            kernel_size=(3, 3), channels=5)  # fmt: skip
@@ -120,8 +114,6 @@ def test_backward_leaves_what_it_may_not_fold() -> None:
     assert folded(shared * negative + shared, x)["multiply"] == 1
     assert folded(conv(x) * vector(6), x)["multiply"] == 1  # along the width
     assert folded(conv(x, groups=2) * negative, x)["multiply"] == 1
-    both = conv(x)
-    assert folded(relay.Tuple([both, both * negative]), x)["multiply"] == 1
 
 
 def test_forward() -> None:
@@ -130,8 +122,6 @@ def test_forward() -> None:
     assert folded(conv(x * vector(4, 1, 1), groups=4), x) == {"nn.conv2d": 1}
     before = relay.nn.relu(x * vector(4, 1, 1) + array(4, 1, 1))
     assert folded(conv(before), x) == {"add": 1, "nn.relu": 1, "nn.conv2d": 1}
-    turned = array(4, 1, 1) - x * vector(4, 1, 1)
-    assert folded(conv(turned), x) == {"subtract": 1, "nn.conv2d": 1}
     twice = x * vector(4, 1, 1, sign=-1)
     assert folded(relay.Tuple([conv(twice), conv(twice)]), x) == {"nn.conv2d": 2}
     assert folded(conv(twice) + twice, x)["multiply"] == 1
@@ -140,19 +130,9 @@ def test_forward() -> None:
     assert folded(conv(x * zero + array(4, 1, 1)), x)["multiply"] == 1
     data = relay.var("data", shape=(2, 5))
     assert folded(relay.nn.dense(data * vector(5), array(3, 5)), data) == {"nn.dense": 1}
-    only = [transform.BackwardFoldScaleAxis()]
-    assert folded(conv(x * vector(4, 1, 1)), x, passes=only)["multiply"] == 1
-    assert folded(conv(x) * vector(4, 1, 1), x, passes=[transform.ForwardFoldScaleAxis()]) == {
-        "nn.conv2d": 1, "multiply": 1}  # fmt: skip
-
-
-def test_a_long_chain() -> None:
-    x = relay.var("x", shape=X)
-    y = conv(x)
-    for _ in range(500):
-        y = relay.nn.relu(y)
-    mod = relay.from_expr(relay.Function([x], y * vector(4, 1, 1)))
-    assert operators(transform.FoldScaleAxis()(mod))["multiply"] == 1
+    backward, forward = transform.BackwardFoldScaleAxis(), transform.ForwardFoldScaleAxis()
+    assert folded(conv(x * vector(4, 1, 1)), x, passes=[backward])["multiply"] == 1
+    assert folded(conv(x) * vector(4, 1, 1), x, passes=[forward])["multiply"] == 1
 
 
 @settings(max_examples=examples(10), deadline=None)

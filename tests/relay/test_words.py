@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import tvm
 
 import tvmlab
 from tests.relay.test_standin import script
 from tvmlab import relay
-from tvmlab.errors import CompileError, RelayError
+from tvmlab.errors import CompileError, InputError, RelayError
 
 X, Z = relay.var("x", shape=(2, 3)), relay.var("z", shape=(5,))
 W = relay.var("w", shape=(4, 3))
@@ -57,11 +58,9 @@ HEAD = "def @main(%x: Tensor[(2, 3), float32]) {"
         ("def @main(%x: Tensor[(n, 3), int8]) { %x }", "extent n is no integer", "?"),
         ("garbage", "garbage is not known", "did you mean"),
         ("fast_exp(%x", "ends too early", "cut off"),
-        ("meshgrid", "does not carry", "tvm.relax.op.meshgrid"),
         ("add", "alone is no value", "call it"),
         ('#[version = "0.0.5"\ndef @main() { 1f }', "version line is not closed", "#[version ="),
         ("def @main() { 1f }\n#[metadata", "metadata line is not closed", "#[metadata]"),
-        ("def @id<A>(%x: A) -> A { %x }", "have no counterpart", "once for each type"),
         ("def @id[A](%x: A) -> A { %x }", "have no counterpart", "once for each type"),
     ],
 )
@@ -105,3 +104,69 @@ def test_expressions_print_as_relay_printed_them(tmp_path: Any) -> None:
     assert 'PartitionedFromPattern="multiply_"' in printed
     assert "ir.Call" not in printed
     assert lines[-1] == "T.exp(x)"
+
+
+def test_an_import_of_such_a_name_keeps_the_words() -> None:
+    with pytest.raises(ImportError, match="does not carry") as caught:
+        from tvmlab.relay.transform import ToMixedPrecision  # noqa: F401
+    assert "tvm.relax.transform.ToMixedPrecision" in str(caught.value)
+    with pytest.raises(ImportError, match="does not carry"):
+        from tvmlab.relay import vm  # noqa: F401
+    with pytest.raises(ImportError, match=r"did you mean relay\.transform\.FuseOps\?"):
+        from tvmlab.relay.transform import FuseOpz  # type: ignore[attr-defined]  # noqa: F401
+    from tvmlab.relay import standin  # a module that is no attribute before it is imported
+
+    assert standin.install
+
+
+@pytest.mark.parametrize(
+    ("ask", "name"),
+    [
+        (lambda: relay.nn.con2d, "nn.conv2d"),
+        (lambda: relay.transform.FuseOpz, "relay.transform.FuseOps"),
+        (lambda: relay.ExprMutatr, "relay.ExprMutator"),
+        (lambda: relay.frontend.from_onx, "relay.frontend.from_onnx"),
+    ],
+)
+def test_a_slip_of_the_pen_is_told_the_name(ask: Any, name: str) -> None:
+    with pytest.raises(AttributeError) as caught:
+        ask()
+    assert name in str(caught.value).splitlines()[-1]
+    assert "operator" not in str(caught.value) or "con2d" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "what", "fix"),
+    [
+        ("meshgrid((%x, %x))", "does not carry", "tvm.relax.op.meshgrid"),
+        ("segment_sum(%x, %x)", "does not carry", "no counterpart"),
+        ("vision.roi_align(%x, %x)", "does not carry", "tvm.relax.op.vision.roi_align"),
+        ("ref(%x)", "values do not change", "give the new one"),
+        ("lrn(%x)", "not known here", "did you mean nn.lrn"),
+    ],
+)
+def test_an_operator_of_relays_that_is_not_carried(call: str, what: str, fix: str) -> None:
+    with pytest.raises(RelayError, match=what) as caught:
+        relay.fromtext(f"def @main(%x: Tensor[(2, 3), float32]) {{ {call} }}")
+    assert fix in str(caught.value.fix)
+    assert "line 1, column" in str(caught.value)
+
+
+def test_text_is_read_by_relays_names() -> None:
+    text = '#[version = "0.0.5"]\ndef @main(%x: Tensor[(2), float32]) { abs(%x) }'
+    assert relay.parse(text, "notes.relay")["main"].body.op.same_as(relay.op.get("abs"))
+    assert relay.parse_expr("1f + 2f").op.same_as(relay.op.get("add"))
+
+
+def test_text_in_bytes() -> None:
+    text = "def @main() { 1f /* \N{GREEK SMALL LETTER PI} */ }"
+    tvm.ir.assert_structural_equal(relay.fromtext(text.encode()), relay.fromtext(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [(None, "not a NoneType"), (3, "not a int"), (b"\xff\xfe", "not UTF-8"), ([], "not a list")],
+)
+def test_what_is_no_text(text: Any, what: str) -> None:
+    with pytest.raises(InputError, match=what):
+        relay.fromtext(text)

@@ -297,5 +297,5 @@ def _importing(gone: bool) -> bool:
     return frame.f_code.co_code[frame.f_lasti] == _IMPORT_FROM
 
 
-_LAYER = "tvmlab."
+_LAYER = ("tvmlab.ir", "tvmlab.relay")
 _IMPORT_FROM = dis.opmap["IMPORT_FROM"]

@@ -327,7 +327,7 @@ def _json(value: Any, indent: int) -> str:
 def _base64(array: Array) -> Iterator[str]:
     """Write a tensor with its header, in pieces."""
     array = np.ascontiguousarray(array).reshape(array.shape)
-    start = tensors.header(array, old_bool=True)
+    start = tensors.header(array)
     data = array.reshape(-1).view(np.uint8).data
     missing = -len(start) % 3
     yield _ascii(start + bytes(data[:missing]))

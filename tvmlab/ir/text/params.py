@@ -1,4 +1,4 @@
-"""Files of parameters, as `relay.save_param_dict` wrote them and TVM does to this day.
+"""Read files of parameters, which `tvm.runtime.save_param_dict` writes as Relay did.
 
 An 8-byte magic, 8 reserved bytes, a list of names, a list of tensors; `src/runtime/file_utils.cc`.
 """
@@ -7,16 +7,11 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import tvm
 
 from ...errors import RelayError
-from ...support import files as _files
 from . import tensors
 from .tensors import Array
 
@@ -25,29 +20,8 @@ _START = struct.Struct("<QQQ")
 _COUNT = struct.Struct("<Q")
 
 
-def save_param_dict(params: Mapping[str, Any]) -> bytes:
-    """Write parameters the way TVM keeps them.
-
-    Parameters
-    ----------
-    params : mapping of str to array
-        NumPy arrays, TVM tensors, or what NumPy can make an array of.
-
-    Returns
-    -------
-    bytes
-        The same as `tvm.runtime.save_param_dict` gives, in the order of the mapping.
-
-    Raises
-    ------
-    RelayError
-        A dtype is none of Relay's.
-    """
-    return b"".join(_pieces(params))
-
-
 def load_param_dict(data: bytes | bytearray, where: str | None = None) -> dict[str, Array]:
-    """Read parameters that TVM, `save_param_dict` or Relay wrote.
+    """Read parameters that TVM or Relay wrote.
 
     Parameters
     ----------
@@ -72,7 +46,9 @@ def load_param_dict(data: bytes | bytearray, where: str | None = None) -> dict[s
     def fail(what: str, name: str | None = None) -> RelayError:
         what = what if name is None else f"Parameter {name!r}: {what}"
         return RelayError(
-            what, where=where, fix="save it again with save_param_dict, and copy it as binary"
+            what,
+            where=where,
+            fix="save it again with tvm.runtime.save_param_dict, and copy it as binary",
         )
 
     if len(data) < _START.size:
@@ -104,28 +80,6 @@ def load_param_dict(data: bytes | bytearray, where: str | None = None) -> dict[s
     return params
 
 
-def save_params(path: str | os.PathLike[str], params: Mapping[str, Any]) -> None:
-    """Write parameters into a file, which appears whole or not at all.
-
-    Parameters
-    ----------
-    path : path
-        The file, usually called ``NAME.params``.
-    params : mapping of str to array
-        As for `save_param_dict`.
-
-    Raises
-    ------
-    RelayError
-        A dtype is none of Relay's.
-    OSError
-        The file cannot be written.
-    """
-    with _files.whole(path) as part, part.open("wb") as file:
-        for piece in _pieces(params):
-            file.write(piece)
-
-
 def load_params(path: str | os.PathLike[str]) -> dict[str, Array]:
     """Read a file of parameters.
 
@@ -153,22 +107,6 @@ def load_params(path: str | os.PathLike[str]) -> dict[str, Array]:
             fix="give the path of a .params file",
         ) from wrong
     return load_param_dict(data, str(path))
-
-
-def _pieces(params: Mapping[str, Any]) -> Iterator[bytes | memoryview]:
-    yield _START.pack(_MAGIC, 0, len(params))
-    for name in params:
-        coded = name.encode()
-        yield _COUNT.pack(len(coded))
-        yield coded
-    yield _COUNT.pack(len(params))
-    for name, value in params.items():
-        array = np.asarray(value.numpy() if isinstance(value, tvm.runtime.Tensor) else value)
-        try:
-            yield tensors.header(array, old_bool=False)
-        except RelayError as wrong:
-            raise RelayError(wrong.what, where=f"parameter {name!r}", fix=wrong.fix) from None
-        yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def _count(data: bytes, position: int, fail: Callable[[str], RelayError]) -> tuple[int, int]:

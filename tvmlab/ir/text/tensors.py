@@ -24,27 +24,25 @@ _HEADER = struct.Struct("<QQiiiBBH")
 _SIZE = struct.Struct("<q")
 _CPU = 1
 _MOST_DIMENSIONS = 32  # more than any operator knows, and no more than any NumPy takes
-_OLD_BOOL = (1, 1)  # Relay's bool is an integer of one bit; today's TVM has a kind of its own
 _DTYPES: dict[tuple[int, int], np.dtype[Any]] = {
     **{(0, bits): np.dtype(f"int{bits}") for bits in (8, 16, 32, 64)},
     **{(1, bits): np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)},
     **{(2, bits): np.dtype(f"float{bits}") for bits in (16, 32, 64)},
     (4, 16): np.dtype(ml_dtypes.bfloat16),
-    _OLD_BOOL: np.dtype(bool),
     (6, 8): np.dtype(bool),
+    # Relay's bool is an integer of one bit. It stands last, so that `header` writes it.
+    (1, 1): np.dtype(bool),
 }
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 
 
-def header(array: Array, *, old_bool: bool) -> bytes:
-    """Make what stands before the bytes of a tensor.
+def header(array: Array) -> bytes:
+    """Make what Relay writes before the bytes of a tensor.
 
     Parameters
     ----------
     array : numpy.ndarray
         The tensor.
-    old_bool : bool
-        Whether bool is to be what it was in Relay's days, or what it is today.
 
     Raises
     ------
@@ -57,8 +55,6 @@ def header(array: Array, *, old_bool: bool) -> bytes:
             f"Relay has no tensors of {array.dtype}",
             fix="cast it to one of " + ", ".join(sorted(str(dtype) for dtype in _CODES)),
         )
-    if old_bool and array.dtype == bool:
-        code = _OLD_BOOL
     start = _HEADER.pack(_MAGIC, 0, _CPU, 0, array.ndim, *code, 1)
     return start + struct.pack(f"<{array.ndim}q", *array.shape) + _SIZE.pack(array.nbytes)
 

@@ -13,31 +13,14 @@ from ...ir.flatten import flat
 from .. import transform
 from ..expr import as_expr
 from ..module import from_expr
-from . import (
-    dcgan,
-    densenet,
-    dqn,
-    inception_v3,
-    init,
-    layers,
-    lstm,
-    mlp,
-    mobilenet,
-    resnet,
-    squeezenet,
-    vgg,
-)
+from . import inception_v3, init, layers, mlp, mobilenet, resnet, squeezenet, vgg
 from .init import create_workload
 
 __all__ = [
     "create_workload",
-    "dcgan",
-    "densenet",
-    "dqn",
     "inception_v3",
     "init",
     "layers",
-    "lstm",
     "mlp",
     "mobilenet",
     "rand",

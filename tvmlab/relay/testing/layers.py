@@ -13,7 +13,6 @@ __all__ = [
     "batch_norm_infer",
     "conv2d",
     "conv2d_add_bias",
-    "conv2d_transpose",
     "conv_kernel_layout",
     "dense_add_bias",
 ]
@@ -49,13 +48,6 @@ def conv2d_add_bias(data: relax.Expr, name: str, bias_axis: int = 1, **kwargs: A
     return function("nn.bias_add")(
         conv2d(data, name=name, **kwargs), var(f"{name}_bias"), axis=bias_axis
     )
-
-
-def conv2d_transpose(
-    data: relax.Expr, weight: relax.Var | None = None, name: str = "", **kwargs: Any
-) -> Any:
-    """Convolve backwards, with a parameter ``NAME_weight`` where no weight is given."""
-    return function("nn.conv2d_transpose")(data, _or_new(weight, f"{name}_weight"), **kwargs)
 
 
 def dense_add_bias(

@@ -172,15 +172,3 @@ def test_each_node_is_visited_once_after_its_parts() -> None:
     with pytest.raises(NotImplementedError):
         relay.ExprFunctor().visit(x)
     assert sys.getrecursionlimit() == limit
-
-
-def test_a_mutator_keeps_what_it_does_not_change() -> None:
-    x, y = relay.var("x", shape=(2,)), relay.var("y", shape=(2,))
-    branch = relay.If(relay.const(True), relay.nn.relu(x), x)
-    pair = relay.Tuple([branch, relay.nn.relu(y)])
-    graph = relay.Function([x, y], relay.TupleGetItem(pair, 1) + relay.const([1.0, 2.0]))
-    kept = relay.ExprMutator().visit(graph)
-    assert kept.params[0].same_as(x)
-    assert calls(kept) == calls(graph)
-    again = relay.ExprMutator().visit(relay.nn.relu(x))
-    assert again.ty == x.ty

@@ -1,0 +1,276 @@
+"""Relay's pattern callbacks rewrite graphs, and its patterns cut functions out of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+from tests.ir.pattern_graphs import (
+    call,
+    conv,
+    conv_bias_relu,
+    conv_pattern,
+    cut_out,
+    elementwise,
+    equal,
+    image,
+    leaky,
+    nested,
+    relu,
+    var,
+)
+from tvmlab import errors
+from tvmlab.ir import graph
+from tvmlab.ir.patterns import (
+    DFPatternCallback,
+    FunctionPattern,
+    dominates,
+    has_attr,
+    is_expr,
+    is_op,
+    is_var,
+    rewrite,
+    wildcard,
+)
+
+
+def rule(pattern, change, **options):
+    """Make a callback of a pattern and a function."""
+
+    class Rule(DFPatternCallback):
+        def __init__(self):
+            super().__init__(**options)
+            self.pattern = pattern
+
+        def callback(self, pre, post, node_map):
+            return change(pre, post, node_map)
+
+    return Rule()
+
+
+def add_pattern():
+    return is_op("add")(wildcard(), wildcard())
+
+
+def to_subtract(pre, post, node_map):
+    return call("subtract", *post.args)
+
+
+def test_inputs_are_rewritten_before_the_match():
+    x, y = var("x", 4), var("y", 4)
+    seen = []
+
+    def change(pre, post, node_map):
+        seen.append((pre, post))
+        return call("subtract", *post.args)
+
+    inner = call("add", x, y)
+    outer = call("add", inner, y)
+    result = rewrite(rule(add_pattern(), change), outer)
+    assert equal(result, call("subtract", call("subtract", x, y), y))
+    assert [pre.same_as(e) for (pre, _), e in zip(seen, (inner, outer), strict=True)] == [
+        True,
+        True,
+    ]
+    assert seen[1][1].args[0].op.name == "relax.subtract"
+
+
+def test_node_maps_list_what_each_part_matched():
+    x, w = var("x", 1, 3, 12, 12), var("w", 3, 3, 3, 3)
+    data, weight, op = wildcard(), wildcard(), is_op("nn.conv2d")
+    product, step = op(data, weight), is_op("nn.relu")(wildcard())
+    child = add_pattern()
+    seen = []
+
+    def change(pre, post, node_map):
+        seen.append(node_map)
+        return post
+
+    one = conv(x, w)
+    expr = call("add", relu(relu(one)), relu(one))
+    rewrite(rule(dominates(product, step, child), change), expr)
+    (found,) = seen
+    assert found[data][0].same_as(x)
+    assert found[weight][0].same_as(w)
+    assert found[op][0].name == "relax.nn.conv2d"
+    assert len(found[product]) == 1
+    assert len(found[step]) == 3
+    assert found[child][0].same_as(expr)
+
+
+def test_functions_inside_are_rewritten_too():
+    x, y = var("x", 4), var("y", 4)
+    a, b = var("a", 4), var("b", 4)
+    function = relax.Function([a, b], call("add", a, b)).with_attr("Composite", "add")
+    expr = call("abs", graph.typed(relax.Call(function, [x, y])))
+    result = rewrite(rule(add_pattern(), to_subtract), expr)
+    assert equal(result.args[0].op.body.body, call("subtract", a, b))
+    inlined = rule(
+        has_attr({"Composite": "add"})(wildcard(), wildcard()),
+        lambda pre, post, node_map: call("add", *post.args),
+    )
+    assert equal(inlined.rewrite(expr), call("abs", call("add", x, y)))
+
+
+def test_several_rules_are_applied_until_none_matches():
+    x, kept = var("x", 4), wildcard()
+    rules = [
+        rule(pattern, lambda pre, post, found: found[kept][0])
+        for pattern in (kept + is_expr(relax.const(0.0)), kept * is_expr(relax.const(1.0)))
+    ]
+    nothing = call("multiply", relax.const(0.0), relax.const(1.0))
+    assert rewrite(rules, call("multiply", call("add", x, nothing), relax.const(1.0))).same_as(x)
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_rewrite_once_ends_a_rule_after_the_first_round_that_changed_something(once):
+    def change(pre, post, node_map):
+        fields = list(post.args[0].fields)[:-1]
+        return call("concatenate", relax.Tuple(fields)) if fields else post.args[0].fields[0]
+
+    shorten = rule(is_op("concatenate")(None), change, rewrite_once=once)
+    x, y, z = (var(name, 4) for name in "xyz")
+    result = rewrite(shorten, call("concatenate", relax.Tuple([x, y, z])))
+    assert equal(result, call("concatenate", relax.Tuple([x, y])) if once else x)
+
+
+def test_a_pattern_that_contains_itself():
+    dense, rest = is_op("nn.dense")(wildcard(), wildcard()), wildcard()
+    chain = is_op("cast")(rest | dense)
+    rest.redirect_to(chain)
+    expr = call("nn.dense", var("x", 2, 8), relax.const(np.zeros((4, 8), "float32")))
+    for _ in range(6):
+        expr = call("cast", expr, dtype="float32")
+    end = rule(chain, lambda pre, post, found: relu(post), rewrite_once=True)
+    assert equal(rewrite(end, expr), relu(expr))
+
+
+def test_rules_without_an_end_are_an_error():
+    x, y = var("x", 4), var("y", 4)
+    turn = rule(add_pattern(), lambda pre, post, found: call("add", *reversed(post.args)))
+    with pytest.raises(errors.RelayError, match="still changes"):
+        rewrite(turn, call("add", x, y))
+
+
+def test_rules_that_make_the_same_again_end():
+    x = var("x", 4)
+    again = rule(add_pattern(), lambda pre, post, found: call("add", *post.args))
+    expr = call("add", x, x)
+    assert equal(rewrite(again, expr), expr)
+
+
+def test_a_rule_without_a_pattern_or_types_is_an_error():
+    x = relax.Var("x")
+    with pytest.raises(errors.RelayError, match="no pattern"):
+        rewrite(DFPatternCallback(), x)
+    typed = rule(add_pattern(), to_subtract, require_type=True)
+    with pytest.raises(errors.RelayError, match="no type"):
+        rewrite(typed, x + x)
+
+
+@pytest.mark.parametrize("made", [None, 5, "post"])
+def test_a_callback_that_returns_no_expression_is_named(made):
+    x = var("x", 4)
+    forgetful = rule(add_pattern(), lambda pre, post, found: made)
+    with pytest.raises(errors.RelayError, match="return post to change nothing") as caught:
+        rewrite(forgetful, call("add", x, x))
+    assert type(forgetful).__name__ in str(caught.value)
+    assert repr(made) in str(caught.value)
+
+
+def test_functions_come_back_in_the_form_they_came_in():
+    x, y = var("x", 4), var("y", 4)
+    change = rule(add_pattern(), to_subtract, require_type=True)
+    bound = graph.from_graph([x, y], call("add", x, y), {"global_symbol": "main"})
+    expected = graph.from_graph([x, y], call("subtract", x, y), {"global_symbol": "main"})
+    assert equal(rewrite(change, bound), expected)
+    assert rewrite(rule(add_pattern(), lambda pre, post, found: post), bound).same_as(bound)
+    plain = relax.Function([x, y], call("add", x, y))
+    assert not rewrite(change, plain).body.blocks
+
+
+def test_branches_and_lets_are_rewritten():
+    x, y = var("x", 4), var("y", 4)
+    flag = var("flag", dtype="bool")
+    branch = relax.If(flag, call("add", x, y), call("multiply", x, y))
+    function = graph.from_graph([x, y, flag], branch)
+    result = rewrite(rule(add_pattern(), to_subtract), function)
+    relax.analysis.well_formed(tvm.IRModule({"main": result.with_attr("global_symbol", "main")}))
+    assert "R.subtract(x, y)" in result.script()
+    assert "R.add" not in result.script()
+    z = var("z", 4)
+    block = relax.BindingBlock([relax.VarBinding(z, call("add", x, y))])
+    let = rewrite(rule(add_pattern(), to_subtract), relax.SeqExpr([block], z))
+    assert equal(let.blocks[0].bindings[0].value, call("subtract", x, y))
+
+
+def test_depth_is_free():
+    x = var("x", 4)
+    expr = call("tanh", relu(x))
+    for _ in range(10_000):
+        expr = relu(expr)
+    pattern = is_op("tanh")(is_op("nn.relu")(wildcard()))
+    result = rewrite(rule(pattern, lambda pre, post, found: leaky(post.args[0].args[0])), expr)
+    nodes = list(graph.post_order(result))
+    assert nodes[1].op.name == "relax.nn.leakyrelu"
+    assert len(nodes) == 10_002
+
+
+def test_a_partition_is_named_as_relays():
+    x, w, b = image()
+    pattern = is_op("nn.relu")(is_op("nn.bias_add")(conv_pattern(), wildcard()))
+    result = pattern.partition(conv_bias_relu(x, w, b), {"Composite": "conv_bias_relu"})
+    assert [param.name for param in result.op.params] == [f"FunctionVar_0_{i}" for i in range(3)]
+    p, q, r = image()
+    name = "nn.conv2d_nn.bias_add_nn.relu_"
+    made = cut_out([p, q, r], conv_bias_relu(p, q, r), name, Composite="conv_bias_relu")
+    assert equal(result, graph.typed(relax.Call(made, [x, w, b])))
+
+
+def test_a_dominator_is_cut_out_whole():
+    x, w, _ = image()
+    either = elementwise() | add_pattern()
+    pattern = dominates(conv_pattern(), either, add_pattern())
+    name = "nn.conv2d_nn.relu_add_tanh_nn.leaky_relu_add_"
+    i, j = var("i", 1, 3, 12, 12), var("j", 3, 3, 3, 3)
+    squares = [call("multiply", x, x), call("multiply", w, w)]
+    expected = graph.typed(relax.Call(cut_out([i, j], nested(i, j), name), squares))
+    assert equal(pattern.partition(nested(*squares)), expected)
+
+
+def test_calls_of_functions_are_cut_out_with_the_function():
+    x, w, _ = image()
+    b = var("b", 1, 3, 10, 10)
+    inner = relax.Function([x, w], conv(x, w))
+    function_p = FunctionPattern([p := wildcard(), q := wildcard()], is_op("nn.conv2d")(p, q))
+    pattern = function_p(wildcard(), wildcard()) + wildcard()
+    y, v, _ = image()
+    result = pattern.partition(call("add", graph.typed(relax.Call(inner, [y, v])), b))
+    assert result.op.attrs["PartitionedFromPattern"] == "nn.conv2d_FunctionCall_add_"
+    assert result.op.body.body.args[0].op.same_as(inner)
+    # A function that nobody calls is no part of anything.
+    assert FunctionPattern(None, wildcard()).partition(inner).same_as(inner)
+
+
+def test_a_padding_value_becomes_a_parameter_and_comes_back():
+    x = var("x", 1, 3, 4, 4)
+    padded = call("nn.pad", x, relax.const(7.0), pad_width=[[0, 0], [0, 0], [1, 1], [1, 1]])
+    result = (is_op("nn.relu")(is_op("nn.pad")(wildcard(), wildcard()))).partition(relu(padded))
+    assert len(result.args) == 2
+    assert float(result.args[1].value.numpy()) == 7.0
+    inner = result.op.body.body.args[0]
+    assert is_op("nn.pad")(is_var("FunctionVar_0_0"), is_var("FunctionVar_0_1")).match(inner)
+
+
+def test_functions_with_bindings_come_back_with_bindings():
+    x, w, b = image()
+    function = graph.from_graph([x, w, b], conv_bias_relu(x, w, b), {"global_symbol": "main"})
+    pattern = is_op("nn.bias_add")(conv_pattern(), wildcard())
+    result = pattern.partition(function)
+    assert result.attrs["global_symbol"] == "main"
+    assert result.body.blocks
+    relax.analysis.well_formed(tvm.IRModule({"main": result}))
+    nothing = is_op("tanh")(wildcard())
+    assert nothing.partition(function).same_as(function)
