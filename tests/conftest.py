@@ -100,7 +100,7 @@ LONG = (
     "runtime/test_rpc.py",
     "cli/test_examples.py",
     "browser/test_notebooks.py",
-    "schedule/test_convolution.py",
+    "schedule/test_products.py",
     "tuning/test_local.py",
     "qnn/test_property.py",
     "notebooks/test_nbval.py",

@@ -6,7 +6,7 @@ all of both to its output.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -101,7 +101,6 @@ class Space:
     rng: Any
     sram: Any
     at: int = 0
-    extremes: tuple[int, ...] = field(default=(LOW, HIGH, LOW + 1, 0, -1, 1))
 
     def take(self, count):
         self.at += self.draw(st.integers(0, 5))

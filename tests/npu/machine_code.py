@@ -13,7 +13,7 @@ from tvm import ir, relax
 from tvm.relax import op
 
 from tests.npu import reference
-from tests.qnn.graphs import scale, zero
+from tests.qnn.graphs import Network, scale, zero
 from tests.qnn.run import _value
 from tvmlab import qnn
 from tvmlab.npu import reading
@@ -192,3 +192,14 @@ def drawn(choose: Callable[[Sequence[Any]], Any], steps: int, results: int) -> i
         values.append(getattr(net, name)(*operands))
     made = values[2:]
     return net.module(*(choose(made) for _ in range(results - 1)), made[-1])
+
+
+def one_convolution() -> ir.IRModule:
+    """Make a module of a quantized convolution and its requantize, with images in NHWC."""
+    net = Network(((1, 8, 8, 16), "int8"))
+    weights = np.random.default_rng(0).integers(-127, 128, (3, 3, 16, 16)).astype("int8")
+    points = zero(3), zero(0), scale(0.1), scale(0.02)
+    how = {"padding": (1, 1, 1, 1), "data_layout": "NHWC", "kernel_layout": "HWIO"}
+    call = qnn.op.conv2d(net.inputs[0], relax.const(weights), *points, (3, 3), 16, **how)
+    points = scale(0.002), zero(0), scale(0.1), zero(-4)
+    return net.module(net.emit(qnn.op.requantize(net.emit(call), *points, 3, "UPWARD")))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from hypothesis import strategies as st
 
 from tvmlab.npu import layers
+from tvmlab.npu.config import Config
 from tvmlab.npu.isa import Dtype, PoolKind, Rounding
 from tvmlab.npu.layers import Region, Rescale, Side, Value
 from tvmlab.qnn.reference.fixed_point import fixed_point_multipliers
@@ -188,7 +191,7 @@ class Builder:
         return name
 
     def region(self, *outputs: str) -> Region:
-        return Region("main", tuple(self.inputs), outputs, dict(self.values), tuple(self.layers))
+        return Region(tuple(self.inputs), outputs, dict(self.values), tuple(self.layers))
 
     def data(self) -> list[Array]:
         """Random inputs."""
@@ -204,3 +207,58 @@ class Builder:
 def limits(dtype: Dtype) -> tuple[int, int]:
     info = np.iinfo(dtype.name)
     return int(info.min), int(info.max)
+
+
+SMALL = st.integers(1, 4)
+CONFIGS = st.builds(
+    Config,
+    rows=st.sampled_from([3, 8, 16]),
+    columns=st.sampled_from([4, 16]),
+    lanes=st.sampled_from([5, 16]),
+    sram_bytes=st.integers(700, 40_000),
+    accumulators=st.integers(7, 3000),
+)
+DTYPES = st.sampled_from([Dtype.int8, Dtype.uint8])
+LAYOUTS = st.sampled_from(["NHWC", "NCHW"])
+
+
+@st.composite
+def networks(draw: Callable[..., Any]) -> tuple[Builder, list[str]]:
+    """A graph of several layers with residuals, several outputs, and values used more than once."""
+    builder = Builder(draw(st.integers(0, 99)), draw(DTYPES), draw(LAYOUTS))
+    n, side, c = draw(st.integers(1, 3)), draw(st.integers(4, 12)), draw(st.integers(1, 20))
+    values = [builder.input(n, side, side, c)]
+    if draw(st.booleans()):
+        values.append(builder.input(n, side, side, c))
+    for _ in range(draw(st.integers(1, 8))):
+        source = draw(st.sampled_from(values))
+        match draw(st.sampled_from(["3x3", "1x1", "depthwise", "pool", "add", "view", "rescale"])):
+            case "3x3":
+                stride = draw(st.sampled_from([(1, 1), (2, 2)]))
+                one = builder.conv(source, 12, (3, 3), stride, pads=(1, 1, 1, 1))
+            case "1x1":
+                one = builder.conv(source, draw(st.sampled_from([c, 30])))
+            case "depthwise":
+                one = builder.conv(source, 0, (3, 3), pads=(1, 1, 1, 1), depthwise=True)
+            case "pool":
+                one = builder.pool(source, PoolKind.MAX, (3, 3), pads=(1, 1, 1, 1))
+            case "add":
+                size = builder.values[source].nhwc
+                alike = [v for v in values if builder.values[v].nhwc == size]
+                one = builder.add(source, draw(st.sampled_from(alike)))
+            case "view":
+                a, b, d, e = builder.values[source].nhwc
+                size = draw(st.sampled_from([(a, d, b, e), (a, d * b, 1, e), (a, b, d * e, 1)]))
+                one = builder.view(source, size, draw(LAYOUTS))
+            case "rescale":
+                one = builder.add(source)
+        values.append(one)
+    outputs = draw(st.lists(st.sampled_from(values), min_size=1, max_size=3))
+    return builder, [*outputs, values[-1]]
+
+
+def residual(side: int) -> tuple[Builder, str]:
+    builder = Builder(3)
+    first = builder.conv(builder.input(1, side, side, 16), 16, (3, 3), pads=(1, 1, 1, 1))
+    second = builder.conv(first, 16, (3, 3), pads=(1, 1, 1, 1))
+    return builder, builder.add(first, second)

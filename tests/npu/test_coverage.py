@@ -16,7 +16,6 @@ from tests.oracles.models import real_model
 from tests.qnn.graphs import Network, scale, zero
 from tests.short import long
 from tvmlab import models, npu
-from tvmlab.errors import InputError
 from tvmlab.npu.coverage import macs
 from tvmlab.qnn import op as q
 from tvmlab.qnn.transform import FakeQuantizationToInteger
@@ -58,18 +57,6 @@ def test_resnet8_of_tensorflow_lite():
     check(mod, ["qnn.dequantize", "nn.softmax", "qnn.quantize"])
 
 
-@long
-def test_resnet50_by_onnx_runtime():
-    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-    from tvmlab.models.quantized import quantized_onnx
-
-    rng = np.random.default_rng(0)
-    calibration = rng.normal(size=(1, 3, 224, 224)).astype("float32")
-    source = models.resnet50_v2("seeded")
-    mod = tvmlab.load(quantized_onnx(source, calibration=calibration, format="QDQ"))
-    check(mod, ["qnn.quantize", "qnn.dequantize"])
-
-
 def test_a_module_that_is_not_cut():
     net = Bytes()
     mod = net.module(net.turn(net.conv(net.inputs[0])))
@@ -95,29 +82,6 @@ def test_the_table():
         "1 region, 2 of 4 operators (50.0%), 100.00% of 144 multiply-accumulates",
         "    2 permute_dims  no pattern takes permute_dims",
     ]
-
-
-def test_weights_that_the_graph_quantizes():
-    """The customer's network as PyTorch's frontend wrote it, and what helps."""
-    net = Bytes()
-    weight = q.quantize(relax.const(np.ones((4, 4, 1, 1), "float32")), scale(0.5), zero(0))
-    points = zero(7), zero(0), scale(0.5), scale(0.5)
-    call = q.conv2d(net.inputs[0], net.emit(weight), *points, (1, 1), 4)
-    mod = net.module(net.requantized(net.emit(call)))
-    found = npu.coverage(npu.partition(mod))
-    why = {one.operator: one.reason for one in found.refused}
-    assert why["qnn.conv2d"].endswith("run QnnQuantizeConstFold first")
-    assert why["qnn.requantize"] == "it goes with a qnn.conv2d that is left"
-    assert found.macs_share == 0
-
-
-def test_a_match_that_no_pattern_makes():
-    """Sums that two read: the first is taken, and the requantize behind it stands alone."""
-    net = Bytes()
-    sums = net.sums(net.inputs[0])
-    parts = npu.partition(net.module(net.requantized(sums), net.requantized(sums)))
-    left = npu.coverage(parts).refused
-    assert [one.reason for one in left] == ["no pattern takes qnn.requantize on its own"] * 2
 
 
 def test_the_regions_own_machine_gives_the_reasons():
@@ -147,12 +111,6 @@ def test_multiply_accumulates():
     free = relax.Var("f", relax.TensorType((tvm.tirx.Var("n", "int64"), 5), "float32"))
     assert count(op.matmul(free, relax.const(np.ones((5, 7), "float32")))) == 0
     assert count(op.nn.relu(data)) == 0
-
-
-def test_what_is_no_module():
-    net = Network(((1, 4), "int8"))
-    with pytest.raises(InputError, match=r"takes a tvm\.ir\.IRModule"):
-        npu.coverage(net.inputs[0])
 
 
 def test_a_network_that_is_not_in_integers_yet():

@@ -28,7 +28,7 @@ def tiny() -> Region:
     )  # fmt: skip
     same = Side(0, Rounding.NONE, 0, 0)
     add = Add("add 4x4x2", ("sum", "data"), "out", (same, same), 0, same, 0, 255)
-    return Region("tiny", ("data",), ("out",), values, (convolution, add))
+    return Region(("data",), ("out",), values, (convolution, add))
 
 
 GOLDEN = """\

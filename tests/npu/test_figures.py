@@ -32,21 +32,6 @@ def test_the_machine_shows_its_sizes() -> None:
     assert "256 KiB" in "\n".join(text.get_text() for text in machine(Config()).axes[0].texts)
 
 
-def test_no_text_of_the_machine_leaves_its_box() -> None:
-    fig = machine(Config(sram_bytes=64 << 20, accumulators=16 << 20, dma_bytes_per_cycle=1 << 16))
-    drawn(fig)
-    (axes,) = fig.axes
-    boxes = [patch.get_window_extent() for patch in axes.patches if patch.get_width() > 0]
-    texts = [text for text in axes.texts if "\n" in text.get_text()]
-    assert len(texts) == 6
-    for text in texts:
-        inside = text.get_window_extent()
-        assert any(
-            box.x0 <= inside.x0 and inside.x1 <= box.x1 and box.y0 <= inside.y0 < box.y1
-            for box in boxes
-        ), text.get_text()
-
-
 def every_kind() -> list[Phase]:
     """Two phases with one instruction of each kind."""
     kinds = [kind for kind in INSTRUCTIONS.values() if kind is not Sync]

@@ -17,7 +17,6 @@ from tests.short import fresh
 from tvmlab import npu, qnn
 from tvmlab.errors import InputError
 from tvmlab.ir.patterns import is_constant, is_op, wildcard
-from tvmlab.npu import merge
 from tvmlab.npu.config import Config
 
 
@@ -44,32 +43,6 @@ def test_any_graph_is_cut_as_upstream_cuts_it_and_relay_too(seeds):
         assert ours == cut(npu.relay_passes()(mod))
 
 
-@pytest.mark.parametrize("seed", range(80, 110))
-def test_two_regions_that_touch_could_not_be_one(seed):
-    """From each region that feeds another, a way leads there through something else as well."""
-    block = npu.partition(network(seed))["main"].body.blocks[0]
-    reads = {b.var: [v for v in merge.variables(b.value) if v != b.var] for b in block.bindings}
-    calls = {b.var: b.value for b in block.bindings if isinstance(b.value, relax.Call)}
-    own = {var for var, call in calls.items() if isinstance(call.op, ir.GlobalVar)}
-
-    def source(var):
-        """The region or operator that a variable's value comes from, behind tuples."""
-        while var in reads and var not in calls:
-            (var,) = reads[var]
-        return var
-
-    def behind(var):
-        return {source(v) for v in reads.get(var, [])}
-
-    def reaches(var, goal, steps=0):
-        return any(one is not var and (one == goal or reaches(one, goal)) for one in behind(var))
-
-    for later in own:
-        for earlier in behind(later) & own:
-            others = behind(later) - {earlier}
-            assert any(reaches(other, earlier) for other in others)
-
-
 def test_a_region_never_needs_its_own_result_by_way_of_another():
     """Joining two regions makes what came after the one come after the other: upstream forgets."""
     net = Bytes(2)
@@ -86,19 +59,6 @@ def test_a_region_never_needs_its_own_result_by_way_of_another():
     assert cut(parts).results == cut(mod).results
     assert len(cut(parts).regions) == 3
     assert cut(npu.relay_passes()(mod)) == cut(parts)
-
-
-def test_what_computes_stays_the_same():
-    net = Bytes(2)
-    x, y = net.inputs
-    one = net.conv(x)
-    two = net.add(net.turn(one), net.pool(y))
-    mod = net.module(net.add(two, one), two, one)
-    parts = npu.partition(mod)
-    data = [net.rng.integers(0, 256, (1, 4, 3, 3)).astype("uint8") for _ in range(2)]
-    for got, want in zip(execute(parts, *data), run(mod, *data)[0], strict=True):
-        assert (got == want).all()
-    assert len(regions_of(parts)) == 3 - 1  # the pool goes with what adds it
 
 
 def test_the_module_stays_and_main_keeps_what_it_said():
@@ -158,16 +118,6 @@ def test_a_cast_that_matches_a_shape_stays():
     parts = npu.partition(builder.get())
     assert npu.coverage(parts).regions == 1
     relax.analysis.well_formed(parts)
-
-
-def test_regions_that_stay_alive_are_kept_apart():
-    """Each pool reads what the CPU makes of the one before, and all of them are results."""
-    net = Bytes()
-    value, kept = net.inputs[0], []
-    for _ in range(30):
-        kept.append(net.emit(relax.op.nn.max_pool2d(value, (1, 1))))
-        value = net.emit(relax.op.negative(kept[-1]))
-    assert npu.coverage(npu.partition(net.module(*kept))).regions == 30
 
 
 def test_a_module_with_nothing_to_take_comes_back():

@@ -9,7 +9,7 @@ from tests.npu.machine_code import Bytes, cut
 from tests.qnn.graphs import scale, zero
 from tvmlab import npu
 from tvmlab.errors import CompileError, InputError, RelayError
-from tvmlab.ir.patterns import DFPattern, is_constant, is_op, wildcard
+from tvmlab.ir.patterns import is_constant, is_op, wildcard
 from tvmlab.npu.reading import KINDS
 from tvmlab.qnn import op as q
 from tvmlab.relay.transform import (
@@ -27,19 +27,9 @@ def network():
     return net.module(net.add(net.pool(one), one))
 
 
-def test_the_table_has_the_form_of_the_backends_that_relay_had():
-    table = npu.pattern_table()
-    assert all(isinstance(pattern, DFPattern) and callable(check) for _, pattern, check in table)
-
-
 def test_every_kind_of_layer_that_is_read_has_a_pattern_and_no_other_has():
     names = {name.removeprefix("tvmlab_npu.") for name, _, _ in npu.pattern_table()}
     assert names == {*KINDS.values(), "depthwise_conv2d"}
-
-
-def test_sums_alone_come_after_what_goes_on_to_bytes():
-    names = [name.removeprefix("tvmlab_npu.") for name, _, _ in npu.pattern_table()]
-    assert names.index("conv2d") < names.index("reshape") < names.index("conv2d", 2)
 
 
 def test_the_table_serves_the_four_passes_and_the_passes_of_today():

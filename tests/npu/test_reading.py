@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 from typing import Any
 
 import numpy as np
@@ -13,15 +12,13 @@ from hypothesis import strategies as st
 from tvm import relax
 from tvm.relax import op
 
-from tests.npu.machine_code import called, execute, regions_of
-from tests.qnn.graphs import Drawn, Network, scale, zero
+from tests.npu.machine_code import execute, regions_of
+from tests.qnn.graphs import Network, scale, zero
 from tests.qnn.run import run
-from tests.short import examples, fresh
+from tests.short import examples
 from tvmlab import npu
-from tvmlab.errors import CompileError
 from tvmlab.npu import reading
 from tvmlab.qnn import op as q
-from tvmlab.qnn.transform import FakeQuantizationToInteger
 
 WAYS = [
     ("UPWARD", "int64"),
@@ -179,17 +176,8 @@ def test_largest_numbers(layout, dtype):
     rng, shape = np.random.default_rng(3), (2, 5, 7, 6)
     net = Network((shape, dtype))
     how = {"strides": (2, 1), "padding": (1, 1, 0, 1), "layout": layout, "ceil_mode": True}
-    mod = net.module(net.emit(op.nn.max_pool2d(net.inputs[0], (2, 3), **how)))
-    parts, x = npu.partition(mod), data(rng, shape, dtype)
-    assert not npu.coverage(parts).refused
-    where = np.transpose(x, (0, 3, 1, 2)) if layout == "NHWC" else x
-    padded = np.pad(
-        where.astype(int), [(0, 0), (0, 0), (1, 1), (1, 2)], constant_values=np.iinfo(dtype).min
-    )
-    got = np.transpose(execute(parts, x), (0, 3, 1, 2)) if layout == "NHWC" else execute(parts, x)
-    for i, j in np.ndindex(*got.shape[2:]):
-        window = padded[:, :, 2 * i : 2 * i + 2, j : j + 3]
-        np.testing.assert_array_equal(got[:, :, i, j], window.max((2, 3)))
+    pooled = net.emit(op.nn.max_pool2d(net.inputs[0], (2, 3), **how))
+    check(net.module(pooled), data(rng, shape, dtype), macs=0)
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
@@ -221,20 +209,6 @@ def test_rows_and_images_of_one_pixel():
         check(mod, np.arange(6, dtype="int8").reshape(before), macs=0)
 
 
-@pytest.mark.parametrize("rounding", ["UPWARD", "TFLITE", "ONNX"])
-@pytest.mark.parametrize("seeds", [range(at, at + 15) for at in range(0, examples(60), 15)])
-def test_random_networks(rounding, seeds):
-    """Cut, read and computed layer by layer: what the whole gives."""
-    regions = 0
-    for seed in seeds:
-        network = Drawn(random.Random(fresh(seed)), steps=5)
-        mod = FakeQuantizationToInteger(rounding=rounding)(network.mod)
-        parts = npu.partition(mod)
-        np.testing.assert_array_equal(execute(parts, *network.inputs), run(mod, *network.inputs)[0])
-        regions += len(regions_of(parts))
-    assert regions > len(seeds) // 2
-
-
 def test_names_and_values():
     net = Network(((1, 8, 8, 3), "int8"))
     w = relax.const(np.ones((3, 3, 3, 4), "int8"))
@@ -246,18 +220,7 @@ def test_names_and_values():
     region = reading.region(function)
     (layer,) = region.layers
     assert layer.name == "conv2d 3x3 3->4 /2"
-    assert region.symbol == called(function, "global_symbol")
     assert region.inputs == layer.inputs == ("x0",)
     assert region.outputs == (layer.output,)
     assert region.values["x0"].nhwc == (1, 8, 8, 3)
     assert region.values[layer.output].layout == "NHWC"
-
-
-def test_a_region_that_holds_something_else_is_an_error():
-    x = relax.Var("x", relax.TensorType((1, 4), "float32"))
-    builder = relax.BlockBuilder()
-    with builder.function("region", [x], {"Codegen": "tvmlab_npu", "global_symbol": "region"}):
-        builder.emit_func_output(builder.emit(op.nn.softmax(x)))
-    with pytest.raises(CompileError, match=r"no pattern takes nn\.softmax") as error:
-        reading.region(builder.get()["region"])
-    assert error.value.where == "the region region"

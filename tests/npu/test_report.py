@@ -1,27 +1,29 @@
-"""Reports: floors that hold, sums that add up, energy from its sources."""
+"""Reports and timelines: floors that hold, sums that add up, energy from its sources."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
-from tvm import relax
 
-from tests.npu.regions import Builder
-from tests.npu.test_lower import CONFIGS, networks, residual
+from tests.npu.machine_code import one_convolution
+from tests.npu.regions import CONFIGS, Builder, networks, residual
+from tests.short import examples
+from tvmlab.errors import TvmlabError
 from tvmlab.npu import energy
 from tvmlab.npu.codegen.lower import compile_region
 from tvmlab.npu.codegen.tiling import fits
 from tvmlab.npu.config import Config
+from tvmlab.npu.isa import Dtype, Instruction, Load, Matmul, Requantize, Rounding, Store, Sync, Unit
 from tvmlab.npu.partition import partition
-from tvmlab.npu.program import Kind
+from tvmlab.npu.program import Dram, Kind, Program
 from tvmlab.npu.report import Row, Table, report
-from tvmlab.qnn import op as qnn
+from tvmlab.npu.simulator import count
+from tvmlab.npu.timeline import phases
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(case=networks(), config=CONFIGS)
 def test_cycles_are_never_below_a_floor(case: tuple[Builder, list[str]], config: Config) -> None:
     builder, outputs = case
@@ -86,38 +88,9 @@ def test_energy_by_part() -> None:
     assert (least, most) == (1000.0, 10000.0)
 
 
-def module() -> relax.Function:
-    """A quantized convolution between float operators."""
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((1, 8, 8, 16), "int8"))
-    rng = np.random.default_rng(0)
-    weights = relax.const(rng.integers(-127, 128, (3, 3, 16, 16)).astype("int8"))
-
-    def number(value: float, dtype: str) -> relax.Constant:
-        return relax.const(np.array(value, dtype))
-
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            sums = builder.emit(
-                qnn.conv2d(
-                    x, weights, number(3, "int32"), number(0, "int32"), number(0.1, "float32"),
-                    number(0.02, "float32"), padding=(1, 1, 1, 1), channels=16, kernel_size=(3, 3),
-                    data_layout="NHWC", kernel_layout="HWIO",
-                )
-            )  # fmt: skip
-            out = builder.emit_output(
-                qnn.requantize(
-                    sums, number(0.002, "float32"), number(0, "int32"), number(0.1, "float32"),
-                    number(-4, "int32"), axis=3, rounding="UPWARD", compute_dtype="int64",
-                )
-            )  # fmt: skip
-        builder.emit_func_output(out)
-    return builder.get()
-
-
 def test_a_module() -> None:
     config = Config(sram_bytes=16 << 10)
-    found = report(partition(module(), config))
+    found = report(partition(one_convolution(), config))
     (table,) = found.regions
     assert table.config == config
     (row,) = table.layers
@@ -128,7 +101,71 @@ def test_a_module() -> None:
 
 
 def test_a_module_with_nothing_for_the_machine() -> None:
-    found = report(module())
+    found = report(one_convolution())
     assert found.cycles == 0
     assert found.layers == ()
     assert str(found) == "nothing runs on the accelerator"
+
+
+LOWEST, HIGHEST = -(1 << 31), (1 << 31) - 1
+
+
+def move(kind: type[Load] | type[Store], tensor: int, address: int, size: int) -> Instruction:
+    return kind(1, tensor, 0, address, 1, 1, 1, 1, size, 0, 0, 0, 1, 0, 0, 0, 1)
+
+
+def program(*, last_sync: bool = True) -> Program:
+    """One pixel of 16 channels times 16 x 16 weights, the next weights loaded meanwhile."""
+    product = Matmul(
+        0, 0, 16, 16, Dtype.int8, 1, 1, 16, 0, 0, 0, 64, 1, 1, 1, 1, 1, 1, 1, 1, 16, 0, 320
+    )
+    scale = (LOWEST, HIGHEST, Rounding.NONE, 0, 0, 0, 0, LOWEST, HIGHEST)
+    ready = Requantize(0, 0, 1, 1, 16, *scale, 0, 64, 64, Dtype.int32)
+    steps = [
+        *(move(Load, 0, 0, 16), move(Load, 1, 64, 320), Sync(0)),
+        *(product, move(Load, 1, 512, 320), Sync(0)),
+        *(ready, Sync(0)),
+        move(Store, 2, 0, 64),
+        *([Sync(0)] * last_sync),
+    ]
+    tensors = (
+        Dram(Kind.INPUT, Dtype.int8, (1, 16)),
+        Dram(Kind.CONSTANTS, Dtype.uint8, (320,)),
+        Dram(Kind.OUTPUT, Dtype.int32, (1, 16)),
+    )
+    return Program(Config(), tensors, ("product", "moves"), tuple(steps), bytes(320))
+
+
+def test_every_instruction_has_its_place() -> None:
+    found = phases(program())
+    assert [len(phase.work) for phase in found] == [2, 2, 1, 1]
+    work = [busy for phase in found for busy in phase.work]
+    instructions = program().instructions
+    assert [busy.index for busy in work] == [0, 1, 3, 4, 6, 8]
+    assert all(busy.kind == type(instructions[busy.index]).__name__ for busy in work)
+    assert all(busy.unit == instructions[busy.index].unit for busy in work)
+    # Two loads in a row: latency and bytes of 32 a burst; then one load during the product.
+    assert [(busy.start, busy.end) for busy in work[:2]] == [(0, 66), (66, 66 + 64 + 20)]
+    start = found[0].end
+    assert start == 150 + 1
+    assert (work[2].start, work[3].start) == (start, start)
+    assert found[1].end == start + max(found[1].cycles(Unit.ARRAY), found[1].cycles(Unit.DMA)) + 1
+
+
+@pytest.mark.parametrize("last_sync", [True, False])
+def test_it_is_as_long_as_the_simulator_says(last_sync: bool) -> None:
+    made = program(last_sync=last_sync)
+    found, counted = phases(made), count(made.to_bytes())
+    assert found[-1].end == sum(layer["cycles"] for layer in counted)
+    for unit in (Unit.DMA, Unit.ARRAY, Unit.VECTOR):
+        cycles = sum(phase.cycles(unit) for phase in found)
+        assert cycles == sum(layer[f"{unit.name.lower()}_cycles"] for layer in counted) > 0
+
+
+def test_a_program_that_the_machine_refuses_has_no_timeline() -> None:
+    made = program()
+    outside = Program(
+        made.config, made.tensors, made.layers, (move(Load, 0, 1 << 20, 16),), made.constants
+    )
+    with pytest.raises(TvmlabError):
+        phases(outside)

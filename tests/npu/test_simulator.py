@@ -182,11 +182,3 @@ def test_the_longest_sums_are_exact(dtype):
     exact = data.astype(np.int64) @ weights.astype(np.int64) + bias
     np.testing.assert_array_equal(found, exact.astype(np.int32))
     assert (exact != exact.astype(np.int32)).any()
-
-
-def test_two_ways_to_count_are_one():
-    case = Program(Config(), (), ("a", "b"), (Sync(1), Sync(0)), b"").to_bytes()
-    outputs, counted = simulator.run(case, [])
-    assert outputs == []
-    assert counted == simulator.count(case)
-    assert [layer["cycles"] for layer in counted] == [1, 1]

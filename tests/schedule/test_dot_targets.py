@@ -129,16 +129,20 @@ def test_what_follows_the_sums_is_vectors_of_32_bits() -> None:
 class Requantized(QuantizedConv):
     """A convolution with a bias, requantized by channel."""
 
+    @property
+    def channels(self) -> int:
+        return self.groups * self.outputs
+
     def relax(self, builder: relax.BlockBuilder, values: dict[str, Any]) -> relax.Expr:
         call = builder.emit(super().relax(builder, values))
-        bias = relax.const(np.arange(self.outputs, dtype="int32").reshape(1, 1, 1, -1))
-        scales = relax.const(np.linspace(1e-4, 1e-3, self.outputs, dtype="float32"))
+        bias = relax.const(np.arange(self.channels, dtype="int32").reshape(1, 1, 1, -1))
+        scales = relax.const(np.linspace(1e-4, 1e-3, self.channels, dtype="float32"))
         points = [constant(0, "int32"), constant(0.5, "float32"), constant(3, "int32")]
         return qnn.op.requantize(builder.emit(relax.op.add(call, bias)), scales, *points, axis=3)
 
     def reference(self) -> np.ndarray:
-        sums = super().reference() + np.arange(self.outputs, dtype="int32")
-        scales = np.linspace(1e-4, 1e-3, self.outputs, dtype="float32")
+        sums = super().reference() + np.arange(self.channels, dtype="int32")
+        scales = np.linspace(1e-4, 1e-3, self.channels, dtype="float32")
         return arithmetic.requantize(sums, scales, 0, 0.5, 3, axis=3, out_dtype="int8")
 
 
@@ -146,5 +150,9 @@ class Requantized(QuantizedConv):
 def test_requantized_sums_are_exact(cpu: str) -> None:
     if missing := tvmlab.target.missing_features(target(cpu)):
         pytest.skip(f"this processor lacks {missing}")
-    cases = [replace(CONV, kernel=(1, 1), pads=(0, 0, 0, 0)), CONV, replace(CONV, outputs=64)]
+    cases = [
+        replace(CONV, kernel=(1, 1), pads=(0, 0, 0, 0)),
+        replace(CONV, outputs=64),
+        replace(CONV, groups=40, inputs=1, outputs=1),
+    ]
     assert not wrong([Requantized(**vars(case)) for case in cases], target=target(cpu))

@@ -44,9 +44,9 @@ def build(
     ("shape", "kernel", "stride", "groups", "shared"),
     [
         ((1, 12, 12, 32), 1, 1, 1, False),
-        ((2, 9, 13, 48), 3, 1, 1, False),
-        ((2, 9, 13, 48), 3, 1, 1, True),
-        ((1, 14, 14, 512), 1, 1, 1, False),
+        # 45 channels fill the vectors of no processor, so Winograd takes none of these.
+        ((2, 9, 13, 45), 3, 1, 1, False),
+        ((2, 9, 13, 45), 3, 1, 1, True),
         ((1, 14, 14, 512), 1, 1, 1, True),
         ((1, 11, 7, 40), 3, 1, 4, False),
         ((1, 15, 15, 64), 1, 2, 1, False),

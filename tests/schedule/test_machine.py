@@ -16,7 +16,7 @@ from tests.schedule.assembly import assembly, inner_loops
 from tests.schedule.convolutions import Conv
 from tests.schedule.kernels import module
 from tvmlab.errors import TargetError
-from tvmlab.schedule import Machine, Tile, loops
+from tvmlab.schedule import Machine, Tile
 
 X86, ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
 #: Target: vector bytes, registers (one less where the product needs it), and how a multiply-add and
@@ -84,14 +84,6 @@ def test_a_tile_fits_the_registers(
     pixels = tile.rows * tile.columns
     assert pixels * vectors + (vectors if pixels > 1 else 1) + 1 <= machine.registers
     assert tile == Tile.ranked(height, width, channels, steps, apart, dtype, machine)[0]
-
-
-@given(number=st.integers(1, 5000), most=st.integers(-3, 6000))
-def test_a_divisor_is_the_greatest(number: int, most: int) -> None:
-    found = loops.divisor(number, most)
-    assert number % found == 0
-    assert 1 <= found <= max(1, most)
-    assert not any(number % larger == 0 for larger in range(found + 1, min(number, most) + 1))
 
 
 CONV = Conv(1, (28, 28), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1, 128, 128, ("bias", "relu"))

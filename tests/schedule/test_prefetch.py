@@ -11,7 +11,6 @@ import tvmlab
 from tests.schedule.assembly import assembly, inner_loops
 from tests.schedule.dot import QuantizedConv
 from tests.schedule.kernels import module, wrong
-from tvmlab.schedule import outline
 
 INT8 = QuantizedConv(
     dtypes=("uint8", "int8"),
@@ -56,10 +55,3 @@ def test_results_stay_the_same(case: QuantizedConv) -> None:
 )
 def test_others_do_not_fetch(case: QuantizedConv) -> None:
     assert "prefetch" not in assembly(tvmlab.compile(module([case])[0], CPU))
-
-
-def test_the_outline_shows_it() -> None:
-    with CPU:
-        scheduled = tvmlab.schedule.schedule_passes(CPU)(module([INT8])[0])
-    functions = [f for _, f in scheduled.functions_items() if isinstance(f, tvm.tirx.PrimFunc)]
-    assert "prefetch" in outline.outline(functions[0])

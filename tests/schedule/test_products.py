@@ -14,8 +14,10 @@ from tvm import relax
 
 import tvmlab
 from tests.oracles.models import array
+from tests.schedule.convolutions import Conv, convolutions
+from tests.schedule.dot import QuantizedConv, QuantizedDense, quantized_convs, quantized_denses
 from tests.schedule.kernels import Case, Op, module, wrong
-from tests.short import examples
+from tests.short import ALL, examples
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,30 @@ def products(draw: st.DrawFn) -> Product:
     )
 
 
+# Modules of 10 operators: compiling one with many costs less than many with one.
+EACH = 10
+
+
+@settings(max_examples=52 if ALL else 6)
+@given(convs=st.lists(convolutions(), min_size=EACH, max_size=EACH))
+def test_convolutions_equal_pytorchs(convs: list[Conv]) -> None:
+    assert not wrong(convs)
+
+
+@settings(max_examples=examples(8))
+@given(convs=st.lists(quantized_convs(), min_size=EACH, max_size=EACH))
+def test_quantized_convolutions_are_exact(convs: list[QuantizedConv]) -> None:
+    assert not wrong(convs)
+
+
+@settings(max_examples=examples(8))
+@given(denses=st.lists(quantized_denses(), min_size=EACH, max_size=EACH))
+def test_quantized_matrix_products_are_exact(denses: list[QuantizedDense]) -> None:
+    assert not wrong(denses)
+
+
 @settings(max_examples=examples(10))
-@given(cases=st.lists(products(), min_size=10, max_size=10))
+@given(cases=st.lists(products(), min_size=EACH, max_size=EACH))
 def test_products_equal_numpys(cases: list[Product]) -> None:
     assert not wrong(cases)
 

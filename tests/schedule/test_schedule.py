@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import tvm
 from tvm import relax
-from tvm.s_tir import dlight
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
@@ -39,26 +38,24 @@ THREADED = (
     Conv(3, (31, 29), (3, 3), (2, 2), (1, 1, 1, 1), (1, 1), 67, 1, 1, ("bias", "clip")),
     Conv(2, (17, 19), (5, 3), (1, 1), (2, 1, 2, 1), (1, 1), 5, 9, 11, ("bias", "relu")),
     Conv(2, (17, 19), (5, 3), (1, 1), (2, 1, 2, 1), (1, 1), 1, 40, 41, constant=False),
+    Conv(1, (28, 28), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1, 64, 64, ("bias", "relu")),
 )
 
 
 # Notebook 03 climbs all of them with a whole network.
 @pytest.mark.parametrize(
-    "step", [False, True, *(pytest.param(step, marks=long) for step in schedule.STEPS)]
+    "step", [False, *(pytest.param(step, marks=long) for step in schedule.STEPS), True]
 )
 def test_every_step_gives_the_same_numbers(step: bool | str) -> None:
-    digits = models.digits_resnet().proto
-    x = array(1, 1, 8, 8)
-    run = tvmlab.compile(tvmlab.load(digits), schedule=step)
-    assert relative_error(run(x), by_onnxruntime(digits, x)) < 1e-4
+    mod, inputs = module(CONVS)
+    run = tvmlab.compile(mod, schedule=step)
+    for conv, result in zip(CONVS, run(*inputs), strict=True):
+        assert relative_error(result, conv.reference()) < 1e-4
     summary = run.summary()
     assert summary.unscheduled == (summary.kernels if step in (False, "fuse") else ())
-    mod, inputs = module(CONVS)
-    for conv, result in zip(CONVS, tvmlab.compile(mod, schedule=step)(*inputs), strict=True):
-        assert relative_error(result, conv.reference()) < 1e-4
 
 
-@pytest.mark.parametrize("step", ["tiles", "", None, 1, 2, 1.5])
+@pytest.mark.parametrize("step", ["tiles", None, 1])
 def test_an_unknown_step_is_refused(step: Any) -> None:
     with pytest.raises(CompileError, match="there is no step") as caught:
         tvmlab.compile(module([PLAIN])[0], schedule=step)
@@ -89,51 +86,19 @@ def test_the_summary_counts_calls_rules_and_transposes() -> None:
     assert "transposes left: 4" in str(summary)
 
 
-RULES = (
-    *(schedule.Contraction, schedule.Depthwise, schedule.WinogradTransform),
-    *(schedule.Reduction, schedule.ElementWise),
-)
-
-
-@pytest.mark.parametrize(
-    "rule",
-    [
-        *(pytest.param(rule, marks=long) for rule in RULES[1:-1]),
-        *(RULES[0], RULES[-1]),
-    ],
-    ids=lambda rule: rule.__name__,
-)
-def test_a_rule_that_raises_is_named_and_the_model_runs(
-    rule: type, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rule_that_raises_is_named_and_the_model_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any) -> None:
         raise ValueError("some trouble\nmore about it")
 
-    monkeypatch.setattr(rule, "apply", broken)
-    mod, inputs = module(CONVS)
+    monkeypatch.setattr(schedule.Contraction, "apply", broken)
+    mod, inputs = module([PLAIN, DEEP])
     run = tvmlab.compile(mod)
-    for conv, result in zip(CONVS, run(*inputs), strict=True):
+    for conv, result in zip((PLAIN, DEEP), run(*inputs), strict=True):
         assert relative_error(result, conv.reference()) < 1e-4
     said = {kernel.name: kernel.reason for kernel in run.summary().kernels}
-    reason = f"{rule.__name__} raised: some trouble"
-    assert reason in said.values()
-    assert all(text in ("", reason) for text in said.values())
+    reason = "Contraction raised: some trouble"
+    assert set(said.values()) == {"", reason}
     assert reason in str(run.summary())
-
-
-def test_where_every_rule_raises_nothing_is_scheduled(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: Any) -> None:
-        raise ValueError
-
-    for rule in (*RULES, schedule.Parallel, dlight.cpu.Reduction):
-        monkeypatch.setattr(rule, "apply", broken)
-    mod, inputs = module(CONVS)
-    run = tvmlab.compile(mod)
-    for conv, result in zip(CONVS, run(*inputs), strict=True):
-        assert relative_error(result, conv.reference()) < 1e-4
-    assert run.summary().unscheduled == run.summary().kernels
-    assert {k.reason for k in run.summary().kernels} == {"Contraction raised: ValueError()"}
-    assert "none (Contraction raised: ValueError())" in str(run.summary())
 
 
 @I.ir_module
@@ -221,22 +186,17 @@ import hashlib, os
 os.environ["TVM_NUM_THREADS"] = "{threads}"  # read when the first kernel starts
 import numpy as np, tvmlab
 total = hashlib.sha256()
-for name in ("digits", "layers"):
-    with np.load(name + ".npz") as inputs:
-        found = tvmlab.load_executable(name + "-{threads}.tar")(*inputs.values())
-    for result in found if isinstance(found, tuple) else [found]:
+with np.load("inputs.npz") as inputs:
+    for result in tvmlab.load_executable("{threads}.tar")(*inputs.values()):
         total.update(result.tobytes())
 print(tvmlab.target.runtime_threads(), total.hexdigest())
 """
-    digits = tvmlab.load(models.digits_resnet().proto), [array(1, 1, 8, 8)]
-    counts, here = (1, 2, 5), tvmlab.host_target()
-    for name, (mod, inputs) in {"digits": digits, "layers": module(THREADED)}.items():
-        np.savez(tmp_path / f"{name}.npz", *inputs)
-        for threads in counts:  # Each schedule is one for its number of threads.
-            target = {**dict(here.export()), "num-cores": threads}
-            tvmlab.compile(mod, target).save(tmp_path / f"{name}-{threads}.tar")
+    mod, inputs = module(THREADED)
+    np.savez(tmp_path / "inputs.npz", *inputs)
     said = {}
-    for threads in counts:
+    for threads in (1, 2, 5):  # Each schedule is one for its number of threads.
+        target = {**dict(tvmlab.host_target().export()), "num-cores": threads}
+        tvmlab.compile(mod, target).save(tmp_path / f"{threads}.tar")
         done = forked(
             "-c",
             code.replace("{threads}", str(threads)),
@@ -252,9 +212,8 @@ print(tvmlab.target.runtime_threads(), total.hexdigest())
 @pytest.mark.parametrize(
     ("network", "batch"),
     [
-        *((models.digits_resnet, batch) for batch in (1, 3)),
+        (models.digits_resnet, 3),
         (models.mobilenet_v2, 3),
-        pytest.param(models.mobilenet_v2, 1, marks=long),
         *(pytest.param(models.resnet18_v2, batch, marks=long) for batch in (1, 3)),
         *(pytest.param(models.resnet50_v2, batch, marks=long) for batch in (1, 3)),
     ],

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tvm import relax
 
 import tvmlab
-from tests.schedule.dot import NARROW, constant, full, numbers
+from tests.schedule.dot import NARROW, constant, numbers
 from tests.schedule.kernels import Case, module, wrong
 from tvmlab import qnn
 from tvmlab.qnn import arithmetic
@@ -125,29 +125,3 @@ def test_what_is_too_steep_for_short_factors_stays_exact() -> None:
     steep = Norm(32, step=1e-10, layout="NHWC")
     assert "right_shift" not in names(steep)
     assert not wrong([steep])
-
-
-def test_sums_over_a_window_are_left_alone() -> None:
-    weight = full("int8", 8, 3, 3, 1)
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((1, 9, 9, 8), "int8"))
-    one, zero = constant(1.0, "float32"), constant(0, "int32")
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            call = qnn.op.conv2d(
-                *(x, relax.const(weight), zero, zero, one, one, (3, 3), 8, (1, 1), (1, 1)),
-                *((1, 1), 8, "NHWC", "OHWI"),
-            )
-            sums = relax.op.add(builder.emit(call), relax.const(np.ones((1, 1, 1, 8), "int32")))
-            wide = constant(400.0, "float32")
-            made = builder.emit_output(
-                builder.emit(qnn.op.requantize(builder.emit(sums), one, zero, wide, zero, axis=3))
-            )
-        builder.emit_func_output(made)
-    run = tvmlab.compile(builder.get())
-    data = full("int8", 1, 9, 9, 8)
-    padded = np.pad(data.astype("int64"), ((0, 0), (1, 1), (1, 1), (0, 0)))
-    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))
-    sums = np.einsum("nyxckl,cklo->nyxc", windows, weight.astype("int64")) + 1
-    wanted = arithmetic.requantize(sums.astype("int32"), 1.0, 0, 400.0, 0, out_dtype="int8")
-    np.testing.assert_array_equal(run(data), wanted)

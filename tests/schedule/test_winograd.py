@@ -1,4 +1,4 @@
-"""Winograd's way to compute 3x3 convolutions: its matrices, when it is taken, its numbers."""
+"""Winograd's way to compute 3x3 convolutions: when it is taken, and its numbers."""
 
 from __future__ import annotations
 
@@ -18,23 +18,12 @@ from tests.oracles.models import array
 from tests.schedule.convolutions import Conv
 from tests.schedule.kernels import module, wrong
 from tests.short import examples
-from tvmlab.schedule import Machine, Squares, winograd
+from tvmlab.schedule import Machine, Squares
 from tvmlab.schedule.compute import Window
 
 MACHINE = Machine(vector_bytes=64, registers=32, threads=2)
 WINDOW = Window([3, 3], [1, 1], [1, 1, 1, 1], [1, 1])
 CONV = Conv(1, (28, 28), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1, 128, 128, ("bias", "relu"))
-
-
-@pytest.mark.parametrize("size", [2, 4])
-@given(st.lists(st.integers(-9, 9), min_size=9, max_size=9))
-def test_the_matrices_are_those_of_minimal_filtering(size: int, numbers: list[int]) -> None:
-    data, weight = np.array(numbers[: size + 2]), np.array(numbers[-3:])
-    to, filters, back = (
-        np.array(m[size]) for m in (winograd._DATA, winograd._FILTER, winograd._RESULT)
-    )
-    expected = np.correlate(data, weight, "valid")
-    np.testing.assert_allclose(back @ ((filters @ weight) * (to @ data)), expected, atol=1e-9)
 
 
 def chosen(
@@ -106,7 +95,7 @@ class Either(Conv):
     kernels = rule = ""
 
 
-@settings(max_examples=examples(8))
+@settings(max_examples=examples(4))
 @given(st.lists(squares(), min_size=5, max_size=5))
 def test_random_convolutions_equal_pytorchs(convs: list[Conv]) -> None:
     assert not wrong([Either(**vars(conv)) for conv in convs])

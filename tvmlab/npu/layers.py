@@ -236,8 +236,6 @@ class Region:
 
     Attributes
     ----------
-    symbol : str
-        The function's global symbol.
     inputs, outputs : tuple of str
         Names of values, in the order of parameters and results.
     values : dict
@@ -246,7 +244,6 @@ class Region:
         In an order in which they can be computed.
     """
 
-    symbol: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     values: dict[str, Value] = field(default_factory=dict)

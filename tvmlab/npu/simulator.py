@@ -23,7 +23,7 @@ from .program import Kind, Program
 if TYPE_CHECKING:
     import tvm
 
-__all__ = ["SOURCES", "count", "described", "library", "load", "module", "run", "simulate"]
+__all__ = ["SOURCES", "count", "described", "library", "load", "module", "simulate"]
 
 #: The folder of the C++ sources and their CMakeLists.txt.
 SOURCES = Path(__file__).resolve().parent.parent / "native" / "npu"
@@ -188,28 +188,3 @@ def simulate(program: bytes, inputs: Sequence[Array]) -> list[Array]:
             parameters.append(outputs[-1])
     loaded["program"](*parameters)
     return outputs
-
-
-def run(program: bytes, inputs: Sequence[Array]) -> tuple[list[Array], list[dict[str, int]]]:
-    """Execute a program and count: `simulate` and `count`.
-
-    Parameters
-    ----------
-    program : bytes
-        As in `module`.
-    inputs : sequence of numpy.ndarray
-        As of `simulate`.
-
-    Returns
-    -------
-    (list of numpy.ndarray, list of dict)
-        What `simulate` returns, and what `count` does.
-
-    Raises
-    ------
-    tvmlab.errors.SimulationError
-        As `module`.
-    tvmlab.errors.InputError
-        If the inputs do not fit.
-    """
-    return simulate(program, inputs), count(program)

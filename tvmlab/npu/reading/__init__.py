@@ -201,7 +201,6 @@ class _Reader:
             for found, inputs, made in self.found
         ]
         return Region(
-            attribute(function, "global_symbol"),
             tuple(self._name(param) for param in function.params),
             tuple(self._name(var) for var in outputs),
             values,
