@@ -125,7 +125,7 @@ def checkout(tmp_path: Path) -> Checkout:
         "requirements.txt",
         "pyproject.toml",
         "scripts/setup.sh",
-        "scripts/tvm-ffi-source.txt",
+        "tvmlab/assets/tvm-ffi-source.txt",
     ):
         shutil.copy(ROOT / name, folder / name)
     tools = tmp_path / "bin"
@@ -172,7 +172,7 @@ def test_a_first_call_installs_and_a_second_does_nothing(checkout: Checkout) -> 
 
 
 @pytest.mark.parametrize(
-    "name", ["requirements.txt", "pyproject.toml", "scripts/tvm-ffi-source.txt"]
+    "name", ["requirements.txt", "pyproject.toml", "tvmlab/assets/tvm-ffi-source.txt"]
 )
 def test_a_changed_input_is_installed_into_the_same_environment(
     checkout: Checkout, name: str
