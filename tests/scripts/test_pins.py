@@ -149,7 +149,9 @@ def test_conda_installs_the_same_pins_and_the_package_by_pip() -> None:
 
 
 def test_the_source_of_tvm_ffi_is_the_version_that_is_installed() -> None:
-    lines = (ROOT / "tvmlab" / "assets" / "tvm-ffi-source.txt").read_text(encoding="utf-8").splitlines()
+    lines = (
+        (ROOT / "tvmlab" / "assets" / "tvm-ffi-source.txt").read_text(encoding="utf-8").splitlines()
+    )
     assert {"--no-binary :all:", "--require-hashes"} <= set(lines)
     (line,) = [line for line in lines if line.startswith("apache-tvm-ffi")]
     requirement, _, digest = line.partition(" --hash=sha256:")
