@@ -19,7 +19,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PYTHONS = ("3.11", "3.12", "3.13")
 TOOLS = [
     "cat",
     "cmp",
@@ -189,13 +188,6 @@ def test_a_changed_input_is_installed_into_the_same_environment(
     assert all(line.startswith("pip ") for line in log)
     checkout.setup()
     assert checkout.log() == []
-
-
-@pytest.mark.parametrize("version", PYTHONS)
-def test_every_supported_python_is_taken(checkout: Checkout, version: str) -> None:
-    checkout.python("python3", version)
-    assert checkout.setup().returncode == 0
-    assert checkout.log()[0] == f"venv {version}"
 
 
 def test_another_python_is_looked_for_where_python3_is_unfit(checkout: Checkout) -> None:
