@@ -14,7 +14,7 @@ from ..frontend import load
 from ..qnn.analysis import float_operators
 from ..qnn.transform import FakeQuantizationToInteger
 from ..support.extras import need
-from .judge import Wrong, asking, call, exercise, listed, number, of_type, same_values, whole
+from .judge import Wrong, asking, call, exercise, listed, of_type, same_values, whole
 
 __all__ = ["check_choose", "check_mended", "check_scaled"]
 
@@ -37,12 +37,8 @@ def check_choose(choose: Callable[[float, float], Sequence[float]]) -> str:
     for low, high in RANGES:
         what = f"for {low} to {high}, "
         given = listed(choose, low, high, expected="two values, the scale and the zero point")
-        if len(given) != 2:
-            raise Wrong(f"{what}choose returns {len(given)} values, expected two")
-        scale, zero = (
-            number(given[0], f"{what}the scale"),
-            number(given[1], f"{what}the zero point"),
-        )
+        with asking(f"{what}choose returns no two numbers"):
+            scale, zero = map(float, given)
         if not 0 < scale < math.inf:
             raise Wrong(f"{what}the scale is {scale}, expected a number above zero")
         if not zero.is_integer():

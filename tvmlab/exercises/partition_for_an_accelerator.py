@@ -13,6 +13,7 @@ from tvm import relax
 from .. import npu, relay
 from ..errors import TvmlabError
 from ..ir.patterns import DFPattern
+from ..npu.codegen import regions
 from ..npu.isa import Instruction
 from ..npu.patterns import Entry
 from .judge import Wrong, asking, exercise, listed, relay_pattern, same_values
@@ -57,6 +58,8 @@ def check_addition_pattern(
     with asking("the network cannot be partitioned with it"):
         entry: Any = ("tvmlab_npu.add", pattern)
         parts = npu.partition(network, patterns=[*table, entry])
+    if (count := len(regions(parts))) != 1:
+        raise Wrong(f"the network is in {count} regions, expected one")
     moved = sum(row.moved for row in npu.report(parts).layers)
     return f"one region, {moved:,} bytes moved"
 

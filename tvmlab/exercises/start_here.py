@@ -65,12 +65,11 @@ def check_fusion(
         )
     extra_floats = whole(extra_floats, "extra_floats")
     between = (operators - 1) * RESULT
-    if extra_floats == operators * RESULT:
-        raise Wrong(
-            f"{extra_floats} counts the final result, too, which the fused kernel writes as well"
-        )
-    if extra_floats == 4 * between:
-        raise Wrong(f"{extra_floats} are the bytes: how many numbers are that?")
+    hints = {
+        operators * RESULT: " counts the final result, too, which the fused kernel writes as well",
+        4 * between: " are the bytes: how many numbers are that?",
+    }
     if extra_floats != between:
-        raise Wrong(f"{extra_floats}: count the results of the product and of the sum")
+        hint = hints.get(extra_floats, ": count the results of the product and of the sum")
+        raise Wrong(f"{extra_floats}{hint}")
     return "two intermediate results stay in registers in the fused, scheduled kernel"
