@@ -50,9 +50,9 @@ RUN pip install --quiet --requirement /opt/src/requirements.txt \
       "$VIRTUAL_ENV"/lib/python3*/site-packages/torch/bin/test_*
 
 # The source of tvm-ffi, so that notebook 01 builds it offline.
-COPY scripts/tvm-ffi-source.txt /opt/src/scripts/
+COPY tvmlab/assets/tvm-ffi-source.txt /opt/src/tvmlab/assets/
 RUN pip download --quiet --no-deps --no-build-isolation \
-      --requirement /opt/src/scripts/tvm-ffi-source.txt --dest "$VIRTUAL_ENV/share/tvmlab"
+      --requirement /opt/src/tvmlab/assets/tvm-ffi-source.txt --dest "$VIRTUAL_ENV/share/tvmlab"
 
 COPY pyproject.toml README.md LICENSE /opt/src/
 COPY tvmlab /opt/src/tvmlab

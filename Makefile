@@ -47,7 +47,7 @@ tested: test ## make test, and enter in docs/tested.md what it ran with
 cross: setup ## fetch TVM's runtime for aarch64 (programs compiled for it need it)
 	@$(PY) -m pip download --quiet --no-deps --platform manylinux_2_28_aarch64 \
 	  --platform manylinux_2_24_aarch64 --implementation cp --python-version 3.12 \
-	  --dest .venv/share/tvmlab -r scripts/tvm-aarch64.txt
+	  --dest .venv/share/tvmlab -r tvmlab/assets/tvm-aarch64.txt
 
 test-all: cross ## make test in full, other processors emulated, all pages and notebooks in a browser
 	TVMLAB_TEST_ALL=1 $(MAKE) test

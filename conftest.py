@@ -10,8 +10,6 @@ import os
 import re
 import sys
 import tempfile
-import tomllib
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -24,10 +22,7 @@ try:
 except ModuleNotFoundError as error:
     pytest.exit(f"{error}: run `make setup`, then .venv/bin/python -m pytest", returncode=4)
 
-SKIPS = ROOT / "tests" / "skips.toml"
-# What was not tested, by reason, and the reasons that the ledger does not know: there once all
-# tests have run, and before the summary is written.
-LEDGER = pytest.StashKey[tuple[Counter[str], list[str]]]()
+SKIPS = ROOT / "tests" / "skips.txt"  # the reasons for which a test may be skipped
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -60,10 +55,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the notebooks that take longest first; skip, by name, what this machine lacks a tool for.
-
-    Those are notebooks by their `needs`, and cells by their tags.
-    """
+    """Begin with the longest notebooks; skip notebooks and cells that need a missing program."""
     items.sort(key=_minutes, reverse=True)
     for item in items:
         notebook = getattr(item.parent, "nb", None)  # Only nbval's collector has one.
@@ -83,36 +75,28 @@ def _minutes(item: pytest.Item) -> int:
     return int(notebook.metadata.get("tvmlab", {}).get("minutes", 0)) if notebook else 0
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """End every run with the ledger of what was not tested, and why."""
-    skipped, unknown = terminalreporter.config.stash[LEDGER]
-    terminalreporter.section("skip ledger")
-    if not skipped:
-        terminalreporter.line("nothing was skipped")
-    for reason, count in sorted(skipped.items()):
-        terminalreporter.line(f"{count:4d} x {reason}")
-    for reason in unknown:
-        terminalreporter.line(f"not in tests/skips.toml, so the run fails: {reason}", red=True)
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail where a test was skipped for a reason that nobody has entered in the ledger."""
-    ledger = session.config.stash[LEDGER] = _ledger(session.config)
-    if session.exitstatus == pytest.ExitCode.OK and ledger[1]:
+    """Fail the run if a test was skipped for a reason that `SKIPS` does not allow."""
+    unknown = _unknown_skips(session.config)
+    if session.exitstatus == pytest.ExitCode.OK and unknown:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def _ledger(config: pytest.Config) -> tuple[Counter[str], list[str]]:
-    """Count the reasons of what was not tested, and list those that the ledger does not know."""
-    reasons: Counter[str] = Counter()
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name these reasons; pytest's own summary (-ra) has all of them."""
+    for reason in _unknown_skips(terminalreporter.config):
+        line = f"skipped for a reason that is not in tests/{SKIPS.name}, so the run fails: {reason}"
+        terminalreporter.line(line, red=True)
+
+
+def _unknown_skips(config: pytest.Config) -> list[str]:
     reporter = config.pluginmanager.get_plugin("terminalreporter")
-    stats = getattr(reporter, "stats", {})  # One of several processes has no reporter.
+    stats = getattr(reporter, "stats", {})  # xdist's workers have no reporter
+    found = {f"expected to fail: {report.nodeid}" for report in stats.get("xfailed", [])}
     for report in stats.get("skipped", []):
         text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-        reasons[text.removeprefix("Skipped: ")] += 1
-    for report in stats.get("xfailed", []):
-        reasons[f"expected to fail: {getattr(report, 'wasxfail', '') or report.nodeid}"] += 1
-    entries = tomllib.loads(SKIPS.read_text(encoding="utf-8"))["skip"]
-    known = re.compile("|".join(f"(?:{each})" for entry in entries for each in entry["reasons"]))
-    return reasons, [reason for reason in sorted(reasons) if not known.fullmatch(reason)]
+        found.add(text.removeprefix("Skipped: "))
+    lines = SKIPS.read_text(encoding="utf-8").splitlines()
+    allowed = re.compile("|".join(f"(?:{line})" for line in lines if line and line[0] != "#"))
+    return sorted(reason for reason in found if not allowed.fullmatch(reason))

@@ -67,7 +67,7 @@ find_python() {
 # an environment that was moved has scripts that point to where it was.
 inputs() {
     echo "python $1, torch $torch in $(pwd -P)"
-    cat requirements.txt pyproject.toml scripts/tvm-ffi-source.txt
+    cat requirements.txt pyproject.toml tvmlab/assets/tvm-ffi-source.txt
 }
 
 # Two terminals, one environment: the second waits for the first (where flock is installed).
@@ -164,7 +164,7 @@ echo "setup: installing the packages of requirements.txt (some minutes the first
 pip_step "install requirements.txt" install "$@" -r requirements.txt
 pip_step "install tvmlab" install --no-deps --no-build-isolation --editable .
 pip_step "fetch the source of tvm-ffi" download --no-deps --no-build-isolation \
-    --dest "$venv/share/tvmlab" -r scripts/tvm-ffi-source.txt
+    --dest "$venv/share/tvmlab" -r tvmlab/assets/tvm-ffi-source.txt
 inputs "$have" >"$stamp.new"
 mv "$stamp.new" "$stamp"
 echo "setup: done"

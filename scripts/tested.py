@@ -36,7 +36,7 @@ The form is the command. `make test` leaves out most of the tests that take long
 `TVMLAB_TEST_ALL=1` it leaves out none of them, which is `make test-all` without its last step, all
 notebooks in a browser. "Tests" counts what passed in pytest's run of `tests`, "Cells" what passed
 in its run of the notebooks, and "Skipped" what either run skipped for a reason in
-`tests/skips.toml`. "Minutes" is the duration of these two runs, without set-up, lint and types.
+`tests/skips.txt`. "Minutes" is the duration of these two runs, without set-up, lint and types.
 
 | Python | Form | Commit | System | {" | ".join(PACKAGES)} | \
 Tests | Cells | Skipped | Minutes | Day |

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import io
-import pickle
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -71,51 +68,6 @@ def test_a_picture_is_preprocessed_as_a_sample_is(ending: str, tmp_path: Path) -
     with pytest.raises(InputError, match="a picture needs an input of float32") as caught:
         arrays.input_arrays(options(path), (BYTES,))
     assert "numpy.savez" in said(caught.value)
-
-
-def test_objects_are_not_read(tmp_path: Path) -> None:
-    """Unpickling them can run code."""
-
-    class Bomb:
-        def __reduce__(self) -> Any:
-            return Path.touch, (tmp_path / "ran",)
-
-    np.savez(tmp_path / "a.npz", x=np.array([Bomb()], object))
-    (tmp_path / "b.npy").write_bytes(pickle.dumps(Bomb()))
-    for name in ("a.npz", "b.npy"):
-        with pytest.raises(InputError, match="not a file of NumPy arrays"):
-            arrays.input_arrays(options(tmp_path / name), (SMALL,))
-    assert not (tmp_path / "ran").exists()
-
-
-def whole() -> bytes:
-    stored = io.BytesIO()
-    np.savez_compressed(stored, x=np.arange(6, dtype=np.float32).reshape(2, 3))
-    return stored.getvalue()
-
-
-@given(
-    st.integers(0, len(whole())),
-    st.lists(st.tuples(st.integers(0, len(whole()) - 1), st.integers(0, 255)), max_size=4),
-    st.sampled_from([".npz", ".npy", ".png", ".jpg"]),
-)
-def test_a_damaged_file_is_refused_in_words(
-    tmp_path_factory: pytest.TempPathFactory,
-    length: int,
-    changes: list[tuple[int, int]],
-    ending: str,
-) -> None:
-    content = bytearray(whole())
-    for place, value in changes:
-        content[place] = value
-    path = tmp_path_factory.getbasetemp() / f"damaged{ending}"
-    path.write_bytes(content[:length])
-    value = PHOTO if ending in (".png", ".jpg") else SMALL
-    try:
-        got = arrays.input_arrays(options(path), (value,))
-        Signature((value,)).bind(tuple(got), {})
-    except InputError as error:
-        said(error)
 
 
 @given(st.sampled_from(DTYPES), st.sampled_from(["random", "zeros", "ones"]), st.integers(-5, 99))

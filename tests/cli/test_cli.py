@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import os
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
-import tomllib
 import warnings
 from pathlib import Path
 from typing import Any
@@ -179,27 +177,6 @@ def test_ctrl_c(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
         assert program("show x") == (130, "", "tvmlab: interrupted\n")
 
 
-@pytest.mark.parametrize("name", ["tvmlab.cli", "argparse", "tvmlab.cli.measure"])
-def test_ctrl_c_before_the_commands_are_imported(name: str) -> None:
-    """Start the program as its installed script does, and interrupt it at a known place."""
-    project = Path(__file__).resolve().parents[2] / "pyproject.toml"
-    value = tomllib.loads(project.read_text(encoding="utf-8"))["project"]["scripts"]["tvmlab"]
-    code = (
-        "import signal, sys\n"
-        "from importlib.metadata import EntryPoint\n"
-        "value, interrupted = sys.argv.pop(), sys.argv.pop()\n"
-        "class Finder:\n"
-        "    def find_spec(self, name, *_):\n"
-        "        if name == interrupted:\n"
-        "            signal.raise_signal(signal.SIGINT)\n"
-        "sys.meta_path.insert(0, Finder())\n"
-        "sys.exit(EntryPoint('tvmlab', value, 'console_scripts').load()())\n"
-    )
-    line = [sys.executable, "-c", code, "--help", name, value]
-    done = subprocess.run(line, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "tvmlab: interrupted\n")
-
-
 def test_warnings_are_lines(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     def run() -> Any:
         warnings.warn("mind\nthis", stacklevel=1)
@@ -221,16 +198,6 @@ def test_json_is_alone_and_strict(program: Program, monkeypatch: pytest.MonkeyPa
     assert program("show x").out == "progress\ntext\n"
 
 
-def test_a_reader_that_has_enough() -> None:
-    line = [sys.executable, "-m", "tvmlab", "completion", "bash"]
-    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.close()
-        assert process.wait(300) == 1
-        assert process.stderr is not None
-        assert process.stderr.read() == b""
-
-
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full: not on this machine")
 def test_standard_output_that_is_full() -> None:
     line = [sys.executable, "-m", "tvmlab", "completion", "bash"]
@@ -238,14 +205,6 @@ def test_standard_output_that_is_full() -> None:
         done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 1
     assert done.stderr == "tvmlab: [Errno 28] No space left on device\n"
-
-
-def test_characters_that_standard_output_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers(monkeypatch, lambda: ("ü\udce4", {}))
-    written = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
-    assert cli.main(["show", "x"]) == 0
-    assert written.getvalue() == b"\\xfc\\udce4\n"
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash: not on this machine")

@@ -46,13 +46,6 @@ def as_int8(low: float, high: float) -> tuple[float, np.int8]:
     return np.float32(scale), np.int8(zero)
 
 
-@pytest.mark.parametrize("choose", [chosen, as_list, as_array, as_int8])
-def test_a_scale_and_a_zero_point(
-    choose: Callable[..., Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert judged(capsys, "check_choose", choose).startswith("done: ")
-
-
 def scaled(picture: np.ndarray, method: int | None, whole: Callable[[float], int]) -> np.ndarray:
     height, width = picture.shape[:2]
     scale = 256 / min(height, width)
@@ -95,12 +88,15 @@ def in_float32(share: float, times: float) -> np.float32:
 @pytest.mark.parametrize(
     ("check", "answer"),
     [
+        ("check_choose", as_list),
+        ("check_choose", as_array),
+        ("check_choose", as_int8),
         ("check_servers", numpy_servers),
         ("check_wins", numpy_median),
         ("check_gain", in_float32),
     ],
 )
-def test_numbers_of_numpy(
+def test_results_of_other_types(
     check: str, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert judged(capsys, check, answer).startswith("done: ")
@@ -121,14 +117,6 @@ def test_words_of_a_command_line(
 ) -> None:
     told = {"target": TARGET, "shapes": SHAPES, "linker": "-s"}
     assert judged(capsys, "check_words", options, tmp_path, **told).startswith("done: ")
-
-
-@pytest.mark.parametrize("options", ["--target 'npu", "$((", "; exit 3", "--target x --wrong"])
-def test_words_that_nothing_reads(
-    options: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    told = {"target": "x", "shapes": "--wrong", "linker": "-s"}
-    assert judged(capsys, "check_words", options, tmp_path, **told).startswith("not yet: ")
 
 
 def damaged(archive: tarfile.TarFile, said: Mapping[str, Any]) -> Iterator[str]:

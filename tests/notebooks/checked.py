@@ -53,14 +53,17 @@ def stream(text: str, name: str = "stdout") -> NotebookNode:
 
 def sample() -> NotebookNode:
     """Return a notebook whose outputs are what its code prints."""
-    pair = new_output("execute_result", data={"text/plain": "(1, 224)"}, execution_count=1)
+    pair, clock = (
+        new_output("execute_result", data={"text/plain": text}, execution_count=1)
+        for text in ("(1, 224)", "0.5")
+    )
     error = new_output("error", ename="ZeroDivisionError", evalue="division by zero", traceback=[])
     notebook = new_notebook(metadata={"tvmlab": {"title": "Count", "minutes": 1, "needs": []}})
     notebook.cells = [
         new_markdown_cell("# Count", id="title"),
         code("count", "for n in (1, 2, 3):\n    print(n)", stream("1\n2\n3\n")),
         code("pair", "print('first 10')\n(1, 224)", stream("first 10\n"), pair),
-        code("clock", "import time\ntime.time()", pair, tags=[IGNORED]),
+        code("clock", "import time\ntime.time()", clock, tags=[IGNORED]),
         code("fails", "1 / 0", error, tags=["raises-exception"]),
         code("end", "print('end')", stream("end\n")),
     ]

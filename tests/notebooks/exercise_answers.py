@@ -21,7 +21,7 @@ from notebooks import ROOT
 SOLUTIONS = ROOT / "notebooks" / "solutions"
 # What a check needs of the cells before, by notebook and exercise: ids of cells, or code (which has
 # a space in it) that stands in for cells that measure.
-NEEDS = ROOT / "tests" / "gates" / "exercise_needs.toml"
+NEEDS = ROOT / "tests" / "notebooks" / "exercise_needs.toml"
 
 RIGHT = "the right answer"
 STUB = "the stub"

@@ -19,21 +19,11 @@ CLOSED = "network closed by the tests"
 # 192.0.2.0/24 and 2001:db8::/32 are set aside for documentation: no host ever has one.
 REFUSED = {
     "connect": "socket.create_connection(('192.0.2.1', 80))",
-    "connect_ex": "socket.socket().connect_ex(('192.0.2.1', 80))",
-    "connect, IPv6": "socket.socket(socket.AF_INET6).connect(('2001:db8::1', 80))",
     "connect by name": "socket.create_connection(('localhost.example.org', 80))",
-    "a name that begins like loopback": "socket.socket().connect(('127.0.0.1.example.org', 80))",
-    "a mapped address": "socket.socket(socket.AF_INET6).connect(('::ffff:192.0.2.1', 80))",
     "around the socket module": "import _socket; _socket.socket().connect(('192.0.2.1', 80))",
     "sendto": "socket.socket(type=socket.SOCK_DGRAM).sendto(b'x', ('192.0.2.1', 53))",
-    "sendmsg": "socket.socket(type=socket.SOCK_DGRAM).sendmsg([b'x'], [], 0, ('192.0.2.1', 53))",
     "getaddrinfo": "socket.getaddrinfo('example.org', 443)",
-    "getaddrinfo, bytes": "socket.getaddrinfo(b'example.org', 443)",
     "gethostbyname": "socket.gethostbyname('example.org')",
-    "gethostbyname_ex": "socket.gethostbyname_ex('example.org')",
-    "gethostbyaddr": "socket.gethostbyaddr('192.0.2.1')",
-    "getnameinfo": "socket.getnameinfo(('192.0.2.1', 80), 0)",
-    "asyncio": "import asyncio; asyncio.run(asyncio.open_connection('192.0.2.1', 80))",
     "urllib": "import urllib.request as u; u.build_opener(u.ProxyHandler({})).open('http://192.0.2.1')",
     "a child": "import subprocess, sys; print(subprocess.run([sys.executable, '-c', 'import socket;"
     ' socket.create_connection(("192.0.2.1", 80))\'], capture_output=True, text=True).stderr)',
@@ -108,19 +98,6 @@ except OSError as error:
 """
     run = python(source, tmp_path, http_proxy="http://proxy.example.org:3128")
     assert run.stdout.split() == ["http://127.0.0.1:9"] * 3 + ["True"], run.stderr
-
-
-def test_the_sitecustomize_behind_ours_still_runs(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text("import builtins\nbuiltins.seen = __file__\n")
-    environment = offline_environment()
-    paths = f"{environment['PYTHONPATH']}:{tmp_path}"
-    run = python(
-        "print(seen)\nimport socket\nsocket.getaddrinfo('example.org', 1)",
-        tmp_path,
-        PYTHONPATH=paths,
-    )
-    assert run.stdout.strip() == str(tmp_path / "sitecustomize.py")
-    assert CLOSED in run.stderr
 
 
 def test_a_kernel_is_offline_and_so_are_its_children(tmp_path: Path) -> None:

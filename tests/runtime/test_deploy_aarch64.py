@@ -96,7 +96,7 @@ def test_python_here_refuses_it(program: Path, tmp_path: Path) -> None:
 
 
 def test_the_wheels_that_make_fetches_are_those_that_are_checked() -> None:
-    text = (REPOSITORY / "scripts" / "tvm-aarch64.txt").read_text()
+    text = (REPOSITORY / "tvmlab" / "assets" / "tvm-aarch64.txt").read_text()
     found = {
         (name, sha) for name, sha in re.findall(r"^(\S+==\S+) --hash=sha256:(\w+)", text, re.M)
     }

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import mmap
 import os
-import subprocess
-import sys
-import time
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
@@ -19,9 +15,6 @@ import pytest
 from bench import CANDIDATES, SECTIONS, Process
 
 from tests.short import long
-from tvmlab.measure import bench
-from tvmlab.models.architecture import Layer
-from tvmlab.models.cost import LayerCost
 
 RATIO = "digits_resnet: ours / ONNX Runtime"
 SHARE = "resnet50_v2: a direct convolution's share of the peak, median"
@@ -37,81 +30,6 @@ def test_a_process_runs_jobs_and_is_named_in_errors() -> None:
         with pytest.raises(BrokenProcessPool) as ended:
             process.do(os.abort)
         assert "ResNet on the moon" in ended.value.__notes__[0]
-
-
-def test_a_process_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Process("slow") as process:
-        monkeypatch.setattr(script, "TIMEOUT", 0.2)
-        with pytest.raises(TimeoutError):
-            process.do(time.sleep, 1000)
-
-
-def gone(pid: int) -> bool:
-    """Wait until a process has ended; a dead one may wait to be buried."""
-    for _ in range(1200):
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except FileNotFoundError:
-            return True
-        if state in "ZX":
-            return True
-        time.sleep(0.05)
-    return False
-
-
-def test_a_process_ends_with_its_parent() -> None:
-    folder = str(Path(script.__file__).parent)
-    code = (
-        f"import sys; sys.path.insert(0, {folder!r})\n"
-        "import bench\nprocess = bench.Process('x')\n"
-        "print(process.pid, flush=True)\nsys.stdin.read()\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as parent:
-        assert parent.stdout is not None
-        pid = int(parent.stdout.readline())
-        parent.kill()
-    assert gone(pid)
-
-
-@pytest.mark.parametrize(("used", "settled"), [(0.001, True), (0.01, False)])
-def test_settling_waits_until_processes_are_idle(
-    used: float, settled: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = {"now": 0.0}
-
-    def sleep(_seconds: float) -> None:
-        clock["now"] += used
-
-    monkeypatch.setattr(script.time, "sleep", sleep)
-    monkeypatch.setattr(script.time, "clock_gettime", lambda _clock: clock["now"])
-
-    class Idle:
-        pid = 1
-
-    assert script.settle(Idle()) is settled  # type: ignore[arg-type]
-
-
-def test_a_turn_warms_up_and_is_as_many_calls_as_fill_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def measure(_function: object, **how: Any) -> bench.Measurement:
-        asked.append(how)
-        return bench.Measurement((0.002,))
-
-    monkeypatch.setattr(bench, "measure", measure)
-    turn = script.timed(print, 0.05)
-    assert turn() == 0.002
-    assert asked[1] == {"warmup": 3, "repeats": 1, "number": 25}
-
-
-def test_the_first_round_of_a_race_does_not_count() -> None:
-    order: list[str] = []
-    turns = {name: lambda name=name: order.append(name) or float(len(order)) for name in "ab"}
-    found = script.race(turns, 2)
-    assert order == ["a", "b", "a", "b", "b", "a"]
-    assert found.runs["a"].samples == (3.0, 6.0)
 
 
 # OpenVINO takes part where it is installed; PyTorch's compiler takes half a minute.
@@ -138,47 +56,6 @@ def test_every_candidate_computes_the_same(form: str, runtime: str, tmp_path: Pa
     assert error < (1e-4 if form == "float32" else 0.1)
 
 
-@pytest.mark.parametrize(("stride", "winograd"), [(1, True), (2, False)])
-def test_a_convolution_has_its_share_of_the_peak(stride: int, winograd: bool) -> None:
-    layer = Layer("conv", "", (), (64, 64), 3, stride)
-    size = 14 // stride
-    cost = LayerCost(layer, (14, 14), (size, size), 2 * 9 * 64 * 64 * size * size)
-    microseconds, share, found = script.convolution(cost, 1)
-    assert microseconds > 0
-    assert share > 0
-    assert found is winograd
-
-
-def test_the_memory_of_a_process_is_seen() -> None:
-    before = script.peak_memory(forget=True)
-    # A mapping of its own: malloc can keep what it is given back.
-    with mmap.mmap(-1, 16 << 20) as held:
-        for page in range(0, len(held), mmap.PAGESIZE):
-            held[page] = 1
-    assert 15 << 20 < script.peak_memory() - before < 40 << 20
-    assert script.peak_memory(forget=True) - before < 12 << 20
-
-
-def test_candidates_are_measured_all_of_them() -> None:
-    assert len({str(module) for module in script.scheduled(8, size=128)}) > 4
-    assert script.candidates("tvmlab", 3)[0] == 3
-
-
-def test_relay_text_is_read_and_printed() -> None:
-    assert min(script.relay_calls(40)) > 0
-
-
-@pytest.mark.parametrize(
-    ("measure", "value", "met"),
-    [
-        (RATIO, 1, True), (RATIO, 1.01, False), (RATIO, float("nan"), False),
-        (SHARE, 0.8, True), (SHARE, 0.74, False), ("another", 3, None),
-    ],
-)  # fmt: skip
-def test_a_bar_is_met_or_not(measure: str, value: float, met: bool | None) -> None:
-    assert bench_report.met(measure, value) is met
-
-
 def test_the_table_says_what_is_missed() -> None:
     lines = bench_report.table({RATIO: 1.234567, SHARE: 0.8, "another": 3.0}).splitlines()
     assert [line.split("  ")[0] for line in lines[:4]] == ["measure", RATIO, SHARE, "another"]
@@ -186,13 +63,6 @@ def test_the_table_says_what_is_missed() -> None:
     assert lines[2].split()[-4:] == ["0.8", ">=", "0.75", "yes"]
     bars = len(bench_report.BARS)
     assert lines[4:] == ["", f"missed: {RATIO}", f"not measured: {bars - 2} of {bars} bars"]
-
-
-def test_a_runtime_that_is_absent_says_why() -> None:
-    one = {"ms": 1.0, "spread": 0, "over": 1, "error": 0}
-    rows = {"ONNX Runtime": one, "OpenVINO": {"absent": "it is not installed"}}
-    text = bench_report.race_table("digits", rows, "ONNX Runtime")
-    assert text.splitlines()[-1] == "  OpenVINO: it is not installed"
 
 
 @pytest.mark.parametrize("language", ["en", "zh_CN"])

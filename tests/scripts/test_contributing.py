@@ -1,4 +1,4 @@
-"""What CONTRIBUTING, the hooks and CHANGELOG say is still so."""
+"""Files and commands that CONTRIBUTING and the hooks name exist; CHANGELOG knows the version."""
 
 from __future__ import annotations
 
@@ -10,48 +10,24 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-# What a line speaks of without naming it whole.
-FOLDERS = ("", "tvmlab/qnn/", "tvmlab/schedule/", "tvmlab/npu/", "tests/")
+FOLDERS = (
+    "",
+    "tvmlab/qnn/",
+    "tvmlab/ir/",
+    "tvmlab/schedule/",
+    "tvmlab/npu/",
+    "tests/",
+)  # named before the file
 
 
-def test_files_and_folders_are_there() -> None:
-    named = re.findall(r"`([\w./-]+(?:\.\w+|/))`", TEXT) + re.findall(r"\]\(([\w./-]+)\)", TEXT)
-    gone = [
-        name
-        for name in named
-        if "NN_" not in name
-        and not name.startswith(("tvmlab.", "npu."))
-        and not any((ROOT / folder / name).exists() for folder in FOLDERS)
-    ]
-    assert len(named) > 20
-    assert gone == []
-
-
-def test_what_its_commands_name_is_there() -> None:
-    named = re.findall(r"(?<=[ `=])((?:tests|notebooks|scripts)/[\w./*-]*\w)", TEXT)
-    assert len(named) > 10
-    assert [name for name in named if "NN_" not in name and not list(ROOT.glob(name))] == []
-
-
-def test_the_tests_that_ask_for_every_operator_are_among_those_that_it_has_one_run() -> None:
-    [command] = re.findall(r"^9\. `.*-m pytest (tests/qnn.*)`", TEXT, re.MULTILINE)
-    run = {path for name in command.split() for path in [ROOT / name, *(ROOT / name).rglob("*.py")]}
-    asking = {
-        path
-        for path in (ROOT / "tests").rglob("test_*.py")
-        if re.search(r"set\((op\.__all__|EXAMPLES)\)", path.read_text(encoding="utf-8"))
-    }
-    assert len(asking) > 4
-    assert asking - run == set()
-
-
-def test_each_way_to_add_something_is_ten_lines_at_most() -> None:
-    parts = re.split(r"^## Add .*$", TEXT, flags=re.MULTILINE)[1:]
-    assert len(parts) == 4
-    for part in parts:
-        numbers = [int(number) for number in re.findall(r"^(\d+)\. ", part, re.MULTILINE)]
-        assert numbers == list(range(1, len(numbers) + 1))
-        assert 5 <= len(numbers) <= 10
+def test_files_folders_and_commands_exist() -> None:
+    files = re.findall(r"`([\w./-]+(?:\.\w+|/))`", TEXT) + re.findall(r"\]\(([\w./-]+)\)", TEXT)
+    files = [name for name in files if not name.startswith(("tvmlab.", "npu."))]
+    commands = re.findall(r"(?<=[ `=])((?:tests|notebooks|scripts)/[\w./*-]*\w)", TEXT)
+    assert len(files) > 20
+    assert len(commands) > 10
+    named = {name for name in files + commands if "NN_" not in name}
+    assert [x for x in named if not any(list(ROOT.glob(folder + x)) for folder in FOLDERS)] == []
 
 
 def test_hooks_run_what_is_installed_and_download_nothing() -> None:
@@ -61,13 +37,10 @@ def test_hooks_run_what_is_installed_and_download_nothing() -> None:
         for hook in repository["hooks"]:
             assert hook["language"] == "system"
             assert hook["entry"].startswith(".venv/bin/python ")
-            for word in hook["entry"].split():
-                assert not word.startswith(("tests/", "scripts/")) or (ROOT / word).exists()
 
 
 def test_the_newest_change_is_of_this_version() -> None:
-    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    newest = re.search(r"^## (\S+?),? ", text, re.MULTILINE)
+    newest = re.search(r"^## (\S+?),? ", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert newest is not None
-    assert newest[1] == version["version"]
+    assert newest[1] == project["version"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import urllib.error
 import urllib.request
@@ -65,11 +64,3 @@ def test_it_listens_on_this_machine_only(lab: tuple[subprocess.Popen[bytes], str
     rows = [row.split() for table in tables if table.exists() for row in table.open()]
     listening = {row[1] for row in rows if row[3] == "0A" and row[1].endswith(port)}
     assert listening == {f"0100007F{port}"}
-
-
-def test_it_stops_when_told(lab: tuple[subprocess.Popen[bytes], str]) -> None:
-    process, url = lab
-    process.send_signal(signal.SIGTERM)
-    process.wait(PATIENCE)
-    with pytest.raises(urllib.error.URLError):
-        urllib.request.urlopen(url, timeout=PATIENCE)

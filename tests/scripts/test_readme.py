@@ -31,10 +31,6 @@ def test_table_and_figure_are_those_of_the_notebooks() -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_there_is_code() -> None:
-    assert len(CODE) >= 3
-
-
 # Each in an empty folder, and with no name that it did not make. What is imported stays imported:
 # whether a block imports all it needs, each alone in its process tells, in `make test-all`.
 IN_TURN = """
@@ -95,16 +91,6 @@ def test_the_lines_of_cmake_build_the_program(tmp_path: Path) -> None:
     assert int(done.stdout.split()[0]) == executable(picture).argmax()
 
 
-def test_notebook_08_shows_the_same_lines() -> None:
-    path = next((ROOT / "notebooks").glob("08_*.ipynb"))
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    shown = [line for cell in cells for line in "".join(cell["source"]).splitlines()]
-    known = re.sub(r'"\$\(.*\)"', '"$PACKAGES"', README).splitlines()
-    both = [[line for line in lines if line.startswith("cmake ")] for lines in (shown, known)]
-    assert both[0] == both[1]
-    assert len(both[0]) == 2
-
-
 @pytest.mark.parametrize("target", sorted(set(re.findall(r"\bmake ([a-z-]+)", README))))
 def test_make_targets_exist(target: str) -> None:
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
@@ -113,10 +99,3 @@ def test_make_targets_exist(target: str) -> None:
 @pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)#]+)\)", README + CHINESE))))
 def test_links_resolve(link: str) -> None:
     assert link.startswith("https://") or (ROOT / link).exists()
-
-
-@pytest.mark.parametrize("message", re.findall(r"\| `setup: ([^`]+)`", README))
-def test_messages_are_those_of_the_set_up(message: str) -> None:
-    text = (ROOT / "scripts/setup.sh").read_text(encoding="utf-8")
-    # The interpreter's version is filled in when the script runs.
-    assert message.replace("Python 3.11 has", "Python $base_version has") in text

@@ -19,8 +19,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PYTHONS = ("3.11", "3.12", "3.13")
-TOOLS = (
+TOOLS = [
     "cat",
     "cmp",
     "cp",
@@ -34,7 +33,7 @@ TOOLS = (
     "rm",
     "sed",
     "sleep",
-)
+]
 
 INDEX = "https://download.pytorch.org/whl/cpu"
 OFFERED = f"--extra-index-url {INDEX}"
@@ -120,12 +119,13 @@ class Checkout:
 @pytest.fixture
 def checkout(tmp_path: Path) -> Checkout:
     folder = tmp_path / "checkout"
-    (folder / "scripts").mkdir(parents=True)
+    for room in ("scripts", "tvmlab/assets"):
+        (folder / room).mkdir(parents=True)
     for name in (
         "requirements.txt",
         "pyproject.toml",
         "scripts/setup.sh",
-        "scripts/tvm-ffi-source.txt",
+        "tvmlab/assets/tvm-ffi-source.txt",
     ):
         shutil.copy(ROOT / name, folder / name)
     tools = tmp_path / "bin"
@@ -172,7 +172,7 @@ def test_a_first_call_installs_and_a_second_does_nothing(checkout: Checkout) -> 
 
 
 @pytest.mark.parametrize(
-    "name", ["requirements.txt", "pyproject.toml", "scripts/tvm-ffi-source.txt"]
+    "name", ["requirements.txt", "pyproject.toml", "tvmlab/assets/tvm-ffi-source.txt"]
 )
 def test_a_changed_input_is_installed_into_the_same_environment(
     checkout: Checkout, name: str
@@ -190,25 +190,8 @@ def test_a_changed_input_is_installed_into_the_same_environment(
     assert checkout.log() == []
 
 
-@pytest.mark.parametrize("version", PYTHONS)
-def test_every_supported_python_is_taken(checkout: Checkout, version: str) -> None:
-    checkout.python("python3", version)
-    assert checkout.setup().returncode == 0
-    assert checkout.log()[0] == f"venv {version}"
-
-
-def test_python3_comes_first_where_it_serves(checkout: Checkout) -> None:
-    checkout.python("python3", "3.11")
-    checkout.python("python3.13", "3.13")
-    checkout.setup()
-    assert checkout.log()[0] == "venv 3.11"
-
-
-@pytest.mark.parametrize("unfit", ["3.10", "3.14", "2.7"])
-def test_another_python_is_looked_for_where_python3_is_unfit(
-    checkout: Checkout, unfit: str
-) -> None:
-    checkout.python("python3", unfit)
+def test_another_python_is_looked_for_where_python3_is_unfit(checkout: Checkout) -> None:
+    checkout.python("python3", "3.10")
     checkout.tool("python3.13", "echo 'a shim: no such version' >&2; exit 127")
     checkout.python("python3.12", "3.12")
     done = checkout.setup()
@@ -217,17 +200,11 @@ def test_another_python_is_looked_for_where_python3_is_unfit(
 
 
 def test_no_python_is_one_line(checkout: Checkout) -> None:
+    checkout.python("python3", "3.14")
     line = one_line(checkout.setup())
-    assert "no Python 3.11 to 3.13" in line
+    assert "no Python 3.11 to 3.13 found; python3 here is 3.14" in line
     assert "apt install python3 python3-venv" in line
     assert not (checkout.folder / ".venv").exists()
-
-
-@pytest.mark.parametrize("version", ["3.10", "3.14"])
-def test_only_an_unfit_python_is_one_line_that_names_it(checkout: Checkout, version: str) -> None:
-    checkout.python("python3", version)
-    assert f"python3 here is {version}" in one_line(checkout.setup())
-    assert checkout.log() == []
 
 
 def test_the_python_that_is_asked_for_is_taken(checkout: Checkout) -> None:
@@ -317,29 +294,6 @@ def test_too_little_disk_is_one_line_and_leaves_nothing(checkout: Checkout) -> N
     assert checkout.setup(TVMLAB_DISK_MB="5000").returncode == 0
 
 
-@pytest.mark.parametrize(("torch", "needed"), [("cpu", 1350), ("cuda", 10350)])
-def test_too_little_disk_for_changed_requirements_leaves_the_environment(
-    checkout: Checkout, torch: str, needed: int
-) -> None:
-    """What is installed counts: pip replaces it."""
-    checkout.python("python3", "3.12")
-    checkout.setup(TORCH=torch)
-    checkout.log()
-    with (checkout.folder / "requirements.txt").open("a") as file:
-        file.write("# changed\n")
-    checkout.tool("du", "echo '2650000\t.venv'")
-    checkout.tool("df", DF.format(free=49_999))
-    assert f"{needed} MB needed" in one_line(checkout.setup())
-    assert "50 MB needed" in one_line(checkout.setup(TVMLAB_DISK_MB="2700"))
-    assert checkout.log() == []
-    assert (checkout.folder / ".venv" / "bin" / "python").exists()
-    checkout.tool("df", DF.format(free=needed * 1000 - 1))
-    assert f"{needed} MB needed" in one_line(checkout.setup())
-    checkout.tool("df", DF.format(free=needed * 1000))
-    assert checkout.setup().returncode == 0
-    assert [line.split()[0] for line in checkout.log()] == ["pip"] * 3  # The same environment.
-
-
 def test_no_network_is_pips_error_and_one_line_and_costs_nothing(checkout: Checkout) -> None:
     checkout.python("python3", "3.12")
     closed = checkout.fails("no-network")
@@ -355,26 +309,17 @@ def test_no_network_is_pips_error_and_one_line_and_costs_nothing(checkout: Check
     assert [line.split()[0] for line in checkout.log()] == ["pip"] * 3  # The same environment.
 
 
-def test_a_failure_in_the_middle_of_installing_is_repaired(checkout: Checkout) -> None:
+@pytest.mark.parametrize("accident", ["no-network", "killed"])
+def test_a_set_up_that_ends_in_the_middle_is_repaired(checkout: Checkout, accident: str) -> None:
     checkout.python("python3", "3.12")
-    broken = [checkout.fails("no-network"), checkout.fails("half-installed")]
-    assert checkout.setup().returncode == 1
+    broken = [checkout.fails(accident), checkout.fails("half-installed")]
+    assert checkout.setup().returncode in (1, -signal.SIGKILL)
     checkout.log()
     for path in broken:
         path.unlink()
     assert checkout.setup().returncode == 0
     assert checkout.log()[0] == "venv 3.12"
     assert not (checkout.folder / ".venv" / "lib" / "half.py").exists()
-
-
-def test_a_killed_set_up_is_repaired(checkout: Checkout) -> None:
-    checkout.python("python3", "3.12")
-    killed = checkout.fails("killed")
-    assert checkout.setup().returncode == -signal.SIGKILL
-    checkout.log()
-    killed.unlink()
-    assert checkout.setup().returncode == 0
-    assert len(checkout.log()) == 4
     checkout.setup()
     assert checkout.log() == []
 
@@ -418,37 +363,3 @@ def test_in_the_image_nothing_is_installed_again(checkout: Checkout) -> None:
     assert "without make" in line
     assert checkout.log() == []
     assert not (checkout.folder / ".venv").exists()
-
-
-@pytest.mark.parametrize("absent", ["buildah", "debootstrap"])
-def test_image_test_names_the_debian_package_that_is_missing(tmp_path: Path, absent: str) -> None:
-    for name in {"buildah", "debootstrap", "unshare", "ip", "python3"} - {absent}:
-        (tmp_path / name).write_text("#!/bin/sh\n")
-        (tmp_path / name).chmod(0o755)
-    (tmp_path / "dirname").symlink_to(str(shutil.which("dirname")))
-    done = run_image_test(tmp_path, uid=0)
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("image-test: ")
-    assert line.endswith(f": apt install {absent}")
-
-
-def test_image_test_says_that_it_needs_root(tmp_path: Path) -> None:
-    (tmp_path / "dirname").symlink_to(str(shutil.which("dirname")))
-    done = run_image_test(tmp_path, uid=1000)
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
-    assert "need root" in line
-
-
-def run_image_test(tools: Path, uid: int) -> subprocess.CompletedProcess[str]:
-    """Run the script with nothing on its PATH but `tools`, as if by the user `uid`."""
-    (tools / "id").write_text(f"#!/bin/sh\necho {uid}\n")
-    (tools / "id").chmod(0o755)
-    return subprocess.run(
-        ["/bin/sh", str(ROOT / "scripts" / "image-test.sh")],
-        check=False,
-        capture_output=True,
-        text=True,
-        env={"PATH": str(tools)},
-    )

@@ -340,7 +340,7 @@ def test_source_package(tmp_path, monkeypatch):
 
 
 def test_source_package_is_the_one_that_set_up_fetches():
-    pin = (Path(__file__).parents[2] / "scripts/tvm-ffi-source.txt").read_text()
+    pin = (Path(__file__).parents[2] / "tvmlab/assets/tvm-ffi-source.txt").read_text()
     assert toolchain.FFI_SHA256 in pin
     version = toolchain.FFI_SOURCE.removeprefix("apache_tvm_ffi-").removesuffix(".tar.gz")
     assert f"apache-tvm-ffi=={version} " in pin

@@ -14,19 +14,13 @@ from typing import Any
 import numpy as np
 
 from .. import cli
-from ..errors import ToolchainError
 from ..support import toolchain
-from .compilers import complaint
-from .verdict import NotYet, call, exercise, listed, whole, written
+from ..support.wording import several
+from .judge import Wrong, call, exercise, listed, of_type, reading, whole
 
 __all__ = ["check_damaged_files", "check_data_begin", "check_words"]
 
-DAMAGES: list[tuple[str, ...]] = [
-    (),
-    ("lib.so",),
-    ("program.vm",),
-    ("lib.so", "program.vm"),
-]
+DAMAGES: list[list[str]] = [[], ["lib.so"], ["program.vm"], ["lib.so", "program.vm"]]
 
 
 @exercise
@@ -42,42 +36,35 @@ def check_words(options: str, folder: Path, *, target: str, shapes: str, linker:
     target, shapes, linker : str
         What the command has to read: the target, the shapes, and the linker's one option.
     """
-    written(options, "options")
+    of_type(options, str, "options", "a text")
     files = [f"{name}:{size}" for name in ("data", "mask") for size in ("8", "n")]
     for name in files:
         (folder / name).touch()
     line = rf"printf '%s\n' compile MODEL {options}"
-    try:
+    with reading("the shell cannot read it"):
         cut = toolchain.run(line, cwd=folder).output.splitlines()
-    except ToolchainError as error:
-        raise NotYet(f"the shell cannot read it: {complaint(error)}") from error
-    words = "\n  " + "\n  ".join(cut[2:])
+    shown = "\n  ".join(["", *cut[2:]])
     if set(files) & set(cut):
-        raise NotYet(f"the shell put names of files in the place of brackets:{words}")
+        raise Wrong(f"the shell put names of files in the place of brackets:{shown}")
     if not {target, f"--target={target}"} & set(cut):
-        raise NotYet(f"the target is not one word:{words}")
+        raise Wrong(f"the target is not one word:{shown}")
     if not {shapes, f"--input-shapes={shapes}"} & set(cut):
-        raise NotYet(f"the shapes are not one word:{words}")
+        raise Wrong(f"the shapes are not one word:{shown}")
     if f"--cross-compiler-options={linker}" not in cut:
-        raise NotYet(f"the linker's option is not tied to --cross-compiler-options:{words}")
-    asked = f"--target={target}", f"--input-shapes={shapes}", f"--cross-compiler-options={linker}"
-    told, wanted = _read(cut), _read([*cut[:2], *asked])
-    for name in ("target", "input_shapes", "cross_compiler_options"):
-        if getattr(told, name) != getattr(wanted, name):
-            option = "--" + name.replace("_", "-")
-            raise NotYet(f"the command reads {getattr(told, name)!r} for {option}:{words}")
-    return f"{told.target} {told.input_shapes} {told.cross_compiler_options}"
+        raise Wrong(f"the linker's option is not tied to --cross-compiler-options:{shown}")
+    args = _read(cut)
+    return f"{args.target} {args.input_shapes} {args.cross_compiler_options}"
 
 
 def _read(words: list[str]) -> argparse.Namespace:
     """Have the command's parser read the words of a command line."""
     said = io.StringIO()
     try:
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        with contextlib.redirect_stderr(said):
             return cli.parser().parse_args(words)
     except SystemExit as error:
         last = said.getvalue().splitlines()[-1:]
-        raise NotYet(f"the command does not read it: {''.join(last)}") from error
+        raise Wrong(f"the command does not read it: {''.join(last)}") from error
 
 
 @exercise
@@ -95,9 +82,9 @@ def check_damaged_files(
     """
     for names in DAMAGES:
         found = _found(damaged_files, package.read_bytes(), names)
-        if found != list(names):
+        if found != names:
             held = f"in {' and '.join(names)} a bit is turned" if names else "nothing is damaged"
-            raise NotYet(f"{held}, and damaged_files finds {found}")
+            raise Wrong(f"{held}, and damaged_files finds {found}")
     return "each is found, and nothing else"
 
 
@@ -108,8 +95,7 @@ def _found(
     content = bytearray(package)
     with tarfile.open(fileobj=io.BytesIO(package)) as archive:
         metadata = archive.extractfile("metadata.json")
-        if metadata is None:
-            raise NotYet("the package has no metadata")
+        assert metadata is not None
         said = json.load(metadata)["files"]
         for name in names:
             content[archive.getmember(name).offset_data + said[name]["bytes"] // 2] ^= 1
@@ -136,8 +122,8 @@ def check_data_begin(
         file = io.BytesIO()
         np.lib.format.write_array(file, array, version=(version, 0))
         wanted = len(file.getvalue()) - array.nbytes
-        name = f"data_begin for version {version} and {fields} named field{'s' * (fields != 1)}"
-        found = whole(call(data_begin, file.getvalue()), name, least=0)
+        name = f"data_begin for version {version} and {several(fields, 'named field')}"
+        found = whole(call(data_begin, file.getvalue()), name)
         if found != wanted:
-            raise NotYet(f"{name} gives {found}, expected {wanted}")
+            raise Wrong(f"{name} gives {found}, expected {wanted}")
     return "wherever the header ends"

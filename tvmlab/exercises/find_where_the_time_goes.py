@@ -5,15 +5,11 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable
-from itertools import combinations
-from numbers import Integral
 from pathlib import Path
 
 from ..errors import ToolchainError
 from ..support import toolchain
-from ..support.wording import several
-from .compilers import complaint
-from .verdict import NotYet, asking, call, exercise, number, written
+from .judge import Wrong, call, complaint, exercise, number, of_type
 
 __all__ = ["check_gain", "check_holes", "check_whose"]
 
@@ -40,11 +36,10 @@ TYPES = {
     "stride": "int",
     "pad": "char",
 }
-# What the compiler is asked of the struct, and what is said where it does not hold.
+# The conditions that the compiler checks, and what is wrong where one does not hold.
 BROKEN = {
     "the types": "a field has another type than it had",
     "the place of each": "a field lies where the processor does not like it: the struct is packed",
-    "one place for two": "two fields share a place, and each needs its own",
 }
 # A share of the time, how many times as fast that is made; how many times as fast the whole is.
 GAINS = {
@@ -70,39 +65,17 @@ def check_whose(whose: Callable[[int, str], tuple[str, int] | None]) -> str:
     for address, (wanted, why) in PLACES.items():
         found = call(whose, address, MAPS, returns=False)
         found = tuple(found) if isinstance(found, list) else found
-        if _other_types(found) or not _same(found, wanted):
+        if found != wanted:
             lines = "\n  ".join(MAPS.splitlines())
-            raise NotYet(
-                f"{address:#x} is {_shown(wanted)}, and whose gives {_shown(found)}: "
-                f"{_other_types(found) or why}"
-                f"\n  {lines}"
+            raise Wrong(
+                f"{address:#x} is {_place_text(wanted)}, and whose gives {_place_text(found)}: "
+                f"{why}\n  {lines}"
             )
     return "every address has its file"
 
 
-def _same(found: object, wanted: tuple[str, int] | None) -> bool:
-    """Compare a place, or none; what is longer may hold what cannot be compared."""
-    if not isinstance(found, tuple) or wanted is None:
-        return found is wanted
-    return len(found) == len(wanted) and found == wanted
-
-
-def _other_types(place: object) -> str:
-    """Say of a tuple that it is not of a text and a whole number; nothing of all else."""
-    if not isinstance(place, tuple):
-        return ""
-    if len(place) != 2:
-        return f"a place is a file and where in it, and here are {several(len(place), 'thing')}"
-    if place[0] is None:
-        return ""
-    if not isinstance(place[0], str):
-        return f"the file is of type {type(place[0]).__name__}, expected a text"
-    if not isinstance(place[1], Integral):
-        return f"the place is of type {type(place[1]).__name__}, expected a whole number"
-    return ""
-
-
-def _shown(place: object) -> str:
+def _place_text(place: object) -> str:
+    """Write a file and a place in it as a reader of addresses would."""
     if isinstance(place, tuple) and len(place) == 2 and isinstance(place[1], int):
         return f"({place[0]!r}, {place[1]:#x})"
     return repr(place)
@@ -119,21 +92,16 @@ def check_holes(fields: str, *, size: int) -> str:
     size : int
         Bytes of the fields, and so of the smallest struct.
     """
-    written(fields, "fields")
-    # Of the fields' places: bits and what all structs share have none.
+    of_type(fields, str, "fields", "a text")
+    # The address of a member tells its type; a bit field has no address.
     same = " && ".join(
         f"is_same_v<decltype(&Layer::{name}), {TYPES[name]} Layer::*>" for name in TYPES
     )
-    apart = " && ".join(
-        f"offsetof(Layer, {one}) != offsetof(Layer, {other})"
-        for one, other in combinations(TYPES, 2)
-    )
     source = (
-        "#include <cstddef>\n#include <cstdio>\n#include <type_traits>\nusing std::is_same_v;\n"
+        "#include <cstdio>\n#include <type_traits>\nusing std::is_same_v;\n"
         f"struct Layer {{\n{fields}\n}};\n"  # a directive has a line of its own
         f'static_assert({same}, "the types");\n'
         'static_assert(alignof(Layer) == alignof(double), "the place of each");\n'
-        f'static_assert({apart}, "one place for two");\n'
         'int main() { std::printf("%zu", sizeof(Layer)); }\n'
     )
     with tempfile.TemporaryDirectory() as place:
@@ -141,17 +109,15 @@ def check_holes(fields: str, *, size: int) -> str:
         try:
             toolchain.run("g++ -std=c++17 -fmax-errors=1 layer.cc -o layer", cwd=place)
         except ToolchainError as error:
-            raise NotYet(_refused(error)) from error
-        with asking("a program with this struct does not run to its end"):
-            found = int(toolchain.run("./layer", cwd=place).output)
-    if found > size:
-        raise NotYet(f"{found} bytes, of which {found - size} are holes")
+            raise Wrong(_refused(complaint(error))) from error
+        found = int(toolchain.run("./layer", cwd=place).output)
+    if found != size:
+        raise Wrong(f"{found} bytes, of which {found - size} are holes")
     return f"{size} bytes"
 
 
-def _refused(error: ToolchainError) -> str:
+def _refused(said: str) -> str:
     """Say which of the conditions the compiler found broken first."""
-    said = complaint(error)
     for name in TYPES:
         if f"has no member named '{name}'" in said or f"'{name}' is not a member of" in said:
             return f"the field {name} is missing"
@@ -173,7 +139,7 @@ def check_gain(gain: Callable[[float, float], float]) -> str:
         name = f"gain({share}, {times})"
         found = number(call(gain, share, times), name)
         if not math.isclose(found, wanted, rel_tol=CLOSE):
-            raise NotYet(
+            raise Wrong(
                 f"{name} is {found:.6g}, expected {wanted:.6g}: of 1 second "
                 f"{1 - share:g} stay, and {share:g} become {share / times:g}"
             )

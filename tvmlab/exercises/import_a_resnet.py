@@ -9,15 +9,14 @@ import numpy as np
 from ..runtime.executable import Executable
 from ..schedule import Tile
 from ..support.extras import need
-from .arrays import same_shape, same_values
-from .verdict import NotYet, asking, call, exercise, of_type, whole
+from .judge import Wrong, asking, call, exercise, of_type, same_shape, same_values, whole
 
 __all__ = ["check_batch", "check_crop", "check_tile_choice"]
 
-CLOSE = 11  # how far two ways to scale may be apart, as a mean over pixels, of 255
+CLOSE = 11  # the mean difference, of 255, between two right ways to scale
 BATCH = 16
 LANES, REGISTERS = 8, 16  # what AVX2 has for float32
-LATENCY = 8  # sums that have to be under way for none to wait for itself
+LATENCY = 8  # with fewer sums in progress, each waits for itself
 
 
 @exercise
@@ -41,20 +40,19 @@ def check_crop(
     """
     high = np.ascontiguousarray(photograph.transpose(1, 0, 2))
     for picture, which in ((photograph, ""), (high, " for a picture that is higher than wide")):
-        found = call(resize_and_crop, picture.copy())  # its own: what is written there is lost
+        found = call(resize_and_crop, picture.copy())
         cropped = same_shape(found, (side, side, 3), f"the result{which}")
-        if not cropped.max() > 1:  # Not a number is wrong, too.
-            raise NotYet(
+        if not cropped.max() > 1:  # NaN is wrong as well.
+            raise Wrong(
                 f"the result's values are from {cropped.min():.3g} to {cropped.max():.3g}, "
                 "expected 0 to 255 as in the picture"
             )
         right = min(_apart(cropped, cut) for cut in _right(picture, shorter, side))
-        off = {what: _apart(cropped, cut) for what, cut in _wrong(picture, shorter, side)}
-        nearest = min(off, key=lambda what: off[what])
-        if off[nearest] < min(right, CLOSE):
-            raise NotYet(f"{nearest},{which}" if which else nearest)
+        wrong, why = min((_apart(cropped, cut), why) for why, cut in _wrong(picture, shorter, side))
+        if wrong < min(right, CLOSE):
+            raise Wrong(f"{why},{which}" if which else why)
         if not right <= CLOSE:
-            raise NotYet(f"it is {right:.0f} of 255 from the middle, on average{which}")
+            raise Wrong(f"it is {right:.0f} of 255 from the middle, on average{which}")
     return "proportions kept, cut from the middle"
 
 
@@ -68,45 +66,37 @@ def _middle(scaled: np.ndarray, side: int) -> np.ndarray:
     return scaled[top : top + side, left : left + side]
 
 
-def _right(photograph: np.ndarray, shorter: int, side: int) -> Iterator[np.ndarray]:
-    """Give the right cut, by smooth filters and by the two ways to take the nearest pixel."""
-    image = need("PIL.Image", extra="models").fromarray(photograph)
-    height, width = photograph.shape[:2]
+def _resized(picture: np.ndarray, wide: float, high: float) -> np.ndarray:
+    image = need("PIL.Image", extra="models").fromarray(picture)
+    return np.asarray(image.resize((round(wide), round(high))))
+
+
+def _right(picture: np.ndarray, shorter: int, side: int) -> Iterator[np.ndarray]:
+    """Yield right cuts: with a smooth filter, and with the nearest pixels."""
+    height, width = picture.shape[:2]
     scale = shorter / min(height, width)
-    for rounded in (round, int):  # Either is usual where the longer side is no whole number.
+    for rounded in (round, int):  # Both are usual for the longer side.
         wide, high = rounded(width * scale), rounded(height * scale)
-        yield _middle(np.asarray(image.resize((wide, high))), side)
-        # The pixel under the corner, as many libraries do. Pillow's is the one under the middle.
+        yield _middle(_resized(picture, wide, high), side)
         rows, columns = np.arange(high) * height // high, np.arange(wide) * width // wide
-        yield _middle(photograph[rows][:, columns], side)
+        yield _middle(picture[rows][:, columns], side)
 
 
-def _wrong(photograph: np.ndarray, shorter: int, side: int) -> Iterator[tuple[str, np.ndarray]]:
-    """Give wrong cuts with what is wrong about them."""
-    image = need("PIL.Image", extra="models").fromarray(photograph)
-    height, width = photograph.shape[:2]
-    least = min(height, width)
-
-    def resized(wide: float, high: float) -> np.ndarray:
-        return np.asarray(image.resize((round(wide), round(high))))
-
-    def in_proportion(size: int) -> np.ndarray:
-        scale = size / least
-        return resized(width * scale, height * scale)
-
+def _wrong(picture: np.ndarray, shorter: int, side: int) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield wrong cuts, each after what is wrong about it."""
+    height, width = (size / min(picture.shape[:2]) for size in picture.shape[:2])
+    scaled, small = (_resized(picture, width * size, height * size) for size in (shorter, side))
+    exchanged = _resized(picture, height * shorter, width * shorter)
     squeezed = "the proportions are not kept: the picture is squeezed into a square"
-    yield squeezed, resized(side, side)
-    yield f"{squeezed} before it is cut", _middle(resized(shorter, shorter), side)
+    yield squeezed, _resized(picture, side, side)
+    yield f"{squeezed} before it is cut", _middle(_resized(picture, shorter, shorter), side)
     yield (
         "width and height are exchanged: the size that `resize` takes begins with the width",
-        _middle(resized(height * shorter / least, width * shorter / least), side),
+        _middle(exchanged, side),
     )
-    yield "the cut is from the upper left corner", in_proportion(shorter)[:side, :side]
-    yield (
-        f"the shorter side is scaled to {side} pixels, not to {shorter}",
-        _middle(in_proportion(side), side),
-    )
-    yield "the picture is cut, and was not scaled before", _middle(photograph, side)
+    yield "the cut is from the upper left corner", scaled[:side, :side]
+    yield f"the shorter side is scaled to {side} pixels, not to {shorter}", _middle(small, side)
+    yield "the picture is cut, and was not scaled before", _middle(picture, side)
 
 
 @exercise
@@ -123,12 +113,11 @@ def check_batch(sixteen: Executable, pictures: np.ndarray, classes: np.ndarray) 
         What the network with an open batch made of them, whole numbers of the shape (n,).
     """
     of_type(sixteen, Executable, "sixteen", "an executable: compile what you load")
-    with asking("sixteen does not read pictures"):
-        declared, wanted = sixteen.signature.inputs[0].shape, (BATCH, *pictures.shape[1:])
+    declared, wanted = sixteen.signature.inputs[0].shape, (BATCH, *pictures.shape[1:])
     if declared != wanted:
         loose = [size for size in declared if isinstance(size, str)]
         why = f": {loose[0]} may be any number" if loose else ""
-        raise NotYet(f"the executable takes {declared}, expected {wanted}{why}")
+        raise Wrong(f"the executable takes {declared}, expected {wanted}{why}")
     with asking("sixteen does not read pictures"):
         found = np.asarray(sixteen(pictures[:BATCH])).argmax(axis=1)
     same_values(found, classes[:BATCH], "the classes")
@@ -150,16 +139,16 @@ def check_tile_choice(tile: Tile) -> str:
     )
     vectors, left = divmod(channels, LANES)
     if left:
-        raise NotYet(f"{channels} channels are no whole number of vectors of {LANES} lanes")
+        raise Wrong(f"{channels} channels are no whole number of vectors of {LANES} lanes")
     pixels = rows * columns
     wanted = (pixels + 1) * vectors + 1
     if wanted > REGISTERS:
-        raise NotYet(
+        raise Wrong(
             f"{rows} x {columns} pixels with {channels} channels: {wanted} "
             f"registers of {LANES} lanes, and there are {REGISTERS}"
         )
     if pixels * vectors < LATENCY:
-        raise NotYet(
+        raise Wrong(
             f"{pixels * vectors} vectors of sums: with fewer than {LATENCY}, each waits for itself"
         )
     return f"the tile wants {wanted} of the {REGISTERS} registers"

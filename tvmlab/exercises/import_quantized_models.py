@@ -14,15 +14,14 @@ from ..frontend import load
 from ..qnn.analysis import float_operators
 from ..qnn.transform import FakeQuantizationToInteger
 from ..support.extras import need
-from .arrays import same_values
-from .verdict import NotYet, asking, call, exercise, listed, number, whole, written
+from .judge import Wrong, asking, call, exercise, listed, of_type, same_values, whole
 
 __all__ = ["check_choose", "check_mended", "check_scaled"]
 
 RANGES = [(0.0, 2.0), (-1.2, 2.0), (-4.0, 0.0), (0.5, 2.0), (-3.0, -1.0), (-0.7, 2.0)]
 LOWEST, HIGHEST = -128, 127  # of an int8
 STEPS = HIGHEST - LOWEST
-ENOUGH = 1.01  # times the smallest scale: a rounded zero point costs a part of a step
+ENOUGH = 1.01  # times the smallest scale, because a rounded zero point costs a part of a step
 STEP = 0.05  # how far the mended network's result may be off: its last scale and a little more
 
 
@@ -38,30 +37,22 @@ def check_choose(choose: Callable[[float, float], Sequence[float]]) -> str:
     for low, high in RANGES:
         what = f"for {low} to {high}, "
         given = listed(choose, low, high, expected="two values, the scale and the zero point")
-        if len(given) != 2:
-            raise NotYet(f"{what}choose returns {len(given)} values, expected two")
-        # As Python's numbers: a zero point of NumPy's int8 would overflow below.
-        scale, zero = (
-            number(one, what + name)
-            for one, name in zip(given, ("the scale", "the zero point"), strict=True)
-        )
+        with asking(f"{what}choose returns no two numbers"):
+            scale, zero = map(float, given)
         if not 0 < scale < math.inf:
-            raise NotYet(f"{what}the scale is {scale}, expected a number above zero")
+            raise Wrong(f"{what}the scale is {scale}, expected a number above zero")
         if not zero.is_integer():
-            raise NotYet(f"{what}the zero point {zero:.6g} is not whole, and so 0.0 not exact")
+            raise Wrong(f"{what}the zero point {zero:.6g} is not whole, and so 0.0 not exact")
         if not LOWEST <= zero <= HIGHEST:
-            raise NotYet(
+            raise Wrong(
                 f"{what}the zero point {zero:.0f} is no int8: 0.0 lies outside of the range"
             )
         first, last = scale * (LOWEST - zero), scale * (HIGHEST - zero)
+        reach = f"the int8 reach from {first:.2f} to {last:.2f}"
         if first > low + scale / 2 or last < high - scale / 2:
-            raise NotYet(f"{what}the int8 reach from {first:.2f} to {last:.2f} only")
-        smallest = (max(high, 0) - min(low, 0)) / STEPS
-        if scale > ENOUGH * smallest:
-            raise NotYet(
-                f"{what}the scale {scale:.5f} is larger than it need be, and the int8 reach from "
-                f"{first:.2f} to {last:.2f}"
-            )
+            raise Wrong(f"{what}{reach} only")
+        if scale > ENOUGH * (max(high, 0) - min(low, 0)) / STEPS:
+            raise Wrong(f"{what}the scale {scale:.5f} is larger than it need be, and {reach}")
     return "zero is exact, and every value has its place"
 
 
@@ -79,8 +70,8 @@ def check_scaled(
         The right product of each pair.
     """
     for (total, ratio), wanted in expected.items():
-        given = whole(call(scaled, total, ratio), f"scaled({total}, {ratio})", least=None)
-        shown = f"scaled({total}, {ratio}) gives {given}"
+        called = f"scaled({total}, {ratio})"
+        given = whole(call(scaled, total, ratio), called)
         if given == wanted:
             continue
         exact = total * Fraction(ratio)
@@ -91,7 +82,7 @@ def check_scaled(
             why += ", and more than a step off: has the multiplier 31 bits?"
         elif wanted != math.floor(exact + Fraction(1, 2)):
             why += ", but the multiplier of 31 bits is not quite the ratio"
-        raise NotYet(f"{shown}, expected {wanted}: {why}")
+        raise Wrong(f"{called} gives {given}, expected {wanted}: {why}")
     return f"the same in all {len(expected)}"
 
 
@@ -105,20 +96,19 @@ def check_mended(text: str) -> str:
         The network in ONNX's own text form; takes and returns float32 of the shape (1, 8).
     """
     parser = need("onnx.parser", extra="onnx")
-    written(text, "text")
+    of_type(text, str, "text", "a text")
     try:
         proto = parser.parse_model(text)
     except parser.ParseError as error:
         lines = error.args[0].decode().splitlines()
-        raise NotYet(f"the text is no network: {lines[-1]} {lines[0]}") from error
+        raise Wrong(f"the text is no network: {lines[-1]} {lines[0]}") from error
     with asking("the text is no network", TvmlabError):
         network = load(proto)
     mended = FakeQuantizationToInteger()(network)  # type: ignore[operator]
     if left := float_operators(mended):
-        raise NotYet("; ".join(f"{found.operator} is float: {found.reason}" for found in left))
+        raise Wrong("; ".join(f"{found.operator} is float: {found.reason}" for found in left))
     sample = np.linspace(-2, 2, 8, dtype="float32")[np.newaxis]
-    wanted = np.maximum(sample, 0) + sample
     with asking("it is another network", TvmlabError):
         found = np.asarray(compile(mended)(sample))
-    same_values(found, wanted, "the result", tolerance=STEP)
+    same_values(found, np.maximum(sample, 0) + sample, "the result", tolerance=STEP)
     return "all in integers, and the same results"

@@ -11,8 +11,7 @@ from tvm.relax import dpl
 from tvm_ffi import structural_equal
 
 from .. import relay
-from .ir import difference
-from .verdict import NotYet, asking, call, exercise, of_type
+from .judge import Wrong, asking, call, difference, exercise, of_type
 
 __all__ = ["check_blocked", "check_dense_pattern", "check_drop_one"]
 
@@ -35,6 +34,7 @@ def check_dense_pattern(dense_pattern: Callable[[], dpl.DFPattern]) -> str:
     )
     a, b, c = (relay.var(name, shape=(4, 4)) for name in "abc")
     picture, filters = (relay.var(name, shape=(1, 1, 4, 4)) for name in ("picture", "filters"))
+    zeros = relay.const(np.zeros((4, 4), "float32"))
     product = relax.op.matmul(a, b)
     layer = relax.op.add(product, c)
     takes = {
@@ -50,13 +50,12 @@ def check_dense_pattern(dense_pattern: Callable[[], dpl.DFPattern]) -> str:
         "a convolution with a bias": relax.op.add(relax.op.nn.conv2d(picture, filters), c),
         "a second ReLU": relax.op.nn.relu(relax.op.nn.relu(layer)),
     }
-    fixed = relax.op.add(relax.op.matmul(a, _zeros()), _zeros())
-    if pattern.match(fixed) and not pattern.match(layer):
-        raise NotYet("it takes constants alone: weights and bias may be anything")
+    if pattern.match(relax.op.add(relax.op.matmul(a, zeros), zeros)) and not pattern.match(layer):
+        raise Wrong("it takes constants alone: weights and bias may be anything")
     if missed := [what for what, graph in takes.items() if not pattern.match(graph)]:
-        raise NotYet(f"it does not take {' nor '.join(missed)}")
+        raise Wrong(f"it does not take {' nor '.join(missed)}")
     if taken := [what for what, graph in leaves.items() if pattern.match(graph)]:
-        raise NotYet(f"it takes too much: {', '.join(taken)}")
+        raise Wrong(f"it takes too much: {', '.join(taken)}")
     return "a dense layer with its bias, and nothing else"
 
 
@@ -69,27 +68,26 @@ def check_drop_one(simplified: Callable[[relax.Function], relax.Function]) -> st
     simplified : callable
         Takes a function of Relax and returns the new one.
     """
-    a, ones, twos = relay.var("a", shape=(4, 4)), relay.const(1.0), relay.const(2.0)
-    doubled = relay.multiply(a, twos)
+    a, ones = relay.var("a", shape=(4, 4)), relay.const(1.0)
+    doubled = relay.multiply(a, relay.const(2.0))
+    product = relay.multiply(ones, relay.exp(relay.multiply(doubled, ones)))
     given, wanted = (
         relay.IRModule.from_expr(relay.Function([a], value))["main"]
-        for value in (
-            relay.multiply(ones, relay.exp(relay.multiply(doubled, ones))),
-            relay.exp(doubled),
-        )
+        for value in (product, relay.exp(doubled))
     )
-    name = "what simplified returns"
-    found = of_type(call(simplified, given), relax.Function, name, "a function of Relax")
-    found = _plain(found)
-    left = relay.analysis.list_op_freqs(tvm.IRModule({"main": found}))
-    shown = difference(found.script(), wanted.script())
-    products = left.get("multiply", 0)
-    if products > 1:
-        raise NotYet(f"{products} multiplications are left, expected the doubling alone\n{shown}")
-    if left != {"exp": 1, "multiply": 1}:
-        raise NotYet(f"more is gone than what multiplies by one\n{shown}")
-    if not structural_equal(found, _plain(wanted)):
-        raise NotYet(f"it is another function\n{shown}")
+    found = call(simplified, given)
+    found = of_type(found, relax.Function, "what simplified returns", "a function of Relax")
+    # A mutator that removes a call leaves a second name for a value.
+    plain = [
+        relax.transform.CanonicalizeBindings()(tvm.IRModule({"main": one}))["main"]
+        for one in (found, wanted)
+    ]
+    if not structural_equal(*plain):
+        products = relay.analysis.list_op_freqs(tvm.IRModule({"main": found})).get("multiply", 0)
+        why = "more is gone than what multiplies by one"
+        if products > 1:
+            why = f"{products} multiplications are left, expected the doubling alone"
+        raise Wrong(f"{why}\n{difference(plain[0].script(), wanted.script())}")
     return "what multiplies by one is gone, the doubling is not"
 
 
@@ -110,31 +108,19 @@ def check_blocked(blocked: Callable[[s_tir.Schedule], object]) -> str:
     )
     other.reorder(i_outer, j_outer, k, i_inner, j_inner)
     other.vectorize(j_inner)
-    shown = difference(*(sch.mod["main"].script() for sch in (mine, other)))
+    if structural_equal(mine.mod["main"], other.mod["main"]):
+        return "blocked and vectorized as the old script did"
     with asking("the block C is not there any more"):
         loops, wanted = (
             [sch.get(loop) for loop in sch.get_loops(sch.get_sblock("C"))] for sch in (mine, other)
         )
     lengths, expected = ([int(loop.extent) for loop in each] for each in (loops, wanted))
+    why = "it computes in another way"
     if lengths != expected:
-        raise NotYet(
-            f"the loops, from outside, have the lengths {lengths}, expected {expected}\n{shown}"
-        )
-    kinds = [int(loop.kind) for loop in loops]
-    if kinds != [0, 0, 0, 0, VECTORIZED]:
-        raise NotYet(f"the last loop, and no other, should be vectorized\n{shown}")
-    if not structural_equal(mine.mod["main"], other.mod["main"]):
-        raise NotYet(f"it computes in another way\n{shown}")
-    return "blocked and vectorized as the old script did"
-
-
-def _zeros() -> relax.Expr:
-    return relay.const(np.zeros((4, 4), "float32"))
-
-
-def _plain(function: relax.Function) -> relax.Function:
-    """Take out variables that only are a second name for a value, as a mutator leaves them."""
-    return relax.transform.CanonicalizeBindings()(tvm.IRModule({"main": function}))["main"]
+        why = f"the loops, from outside, have the lengths {lengths}, expected {expected}"
+    elif [int(loop.kind) for loop in loops] != [0, 0, 0, 0, VECTORIZED]:
+        why = "the last loop, and no other, should be vectorized"
+    raise Wrong(f"{why}\n{difference(*(sch.mod['main'].script() for sch in (mine, other)))}")
 
 
 def _product() -> s_tir.Schedule:

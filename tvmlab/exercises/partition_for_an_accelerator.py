@@ -16,9 +16,7 @@ from ..ir.patterns import DFPattern
 from ..npu.codegen import regions
 from ..npu.isa import Instruction
 from ..npu.patterns import Entry
-from .arrays import same_values
-from .ir import relay_pattern
-from .verdict import NotYet, asking, exercise, listed
+from .judge import Wrong, asking, exercise, listed, relay_pattern, same_values
 
 __all__ = ["check_addition_pattern", "check_bill"]
 
@@ -44,25 +42,24 @@ def check_addition_pattern(
     pattern = relay_pattern(addition, "addition")
     if not pattern.match(_made(ADD)):
         if pattern.match(relay.add(relay.var("x", shape=(1, 4)), relay.const(1.0))):
-            raise NotYet("it takes an addition of floats, expected qnn.add")
+            raise Wrong("it takes an addition of floats, expected qnn.add")
         if pattern.match(_made(ADD, second=relay.const(np.zeros((1, 4), "int8")))):
-            raise NotYet("it takes a constant that is added to a tensor, expected two tensors")
-        raise NotYet(
+            raise Wrong("it takes a constant that is added to a tensor, expected two tensors")
+        raise Wrong(
             "it does not take a quantized addition: qnn.add of two tensors, and of six constants "
             "that need not be equal"
         )
     for place in range(len(GIVEN)):
         if pattern.match(_made(ADD, unknown=place)):
             what = "zero point" if place % 2 else "scale"
-            raise NotYet(f"it takes a {what} that is not known when the network is compiled")
+            raise Wrong(f"it takes a {what} that is not known when the network is compiled")
     if pattern.match(_made(relay.qnn.op.mul)):
-        raise NotYet("it takes a quantized multiplication as well, expected qnn.add alone")
-    entries: list[Any] = [*table, ("tvmlab_npu.add", pattern)]
+        raise Wrong("it takes a quantized multiplication as well, expected qnn.add alone")
     with asking("the network cannot be partitioned with it"):
-        parts = npu.partition(network, patterns=entries)
-    count = len(regions(parts))
-    if count > 1:
-        raise NotYet(f"the network is in {count} regions, expected one")
+        entry: Any = ("tvmlab_npu.add", pattern)
+        parts = npu.partition(network, patterns=[*table, entry])
+    if (count := len(regions(parts))) != 1:
+        raise Wrong(f"the network is in {count} regions, expected one")
     moved = sum(row.moved for row in npu.report(parts).layers)
     return f"one region, {moved:,} bytes moved"
 
@@ -73,10 +70,7 @@ def _made(
     second: relax.Expr | None = None,
     unknown: int | None = None,
 ) -> relax.Expr:
-    """Call a quantized operator on two tensors, or on one and what is given.
-
-    The scales and the zero points are constants, but for one that may be unknown.
-    """
+    """Call a quantized operator; `unknown` is the scale or zero point that is no constant."""
     x, y = (relay.var(name, shape=(1, 4), dtype="int8") for name in "xy")
     given = [relay.const(value) for value in GIVEN]
     if unknown is not None:
@@ -109,15 +103,14 @@ def check_bill(
     for place, step in enumerate(steps):
         if not isinstance(step, Instruction):
             fix = f": call it, {step.__name__}()" if isinstance(step, FunctionType) else ""
-            raise NotYet(f"what stands at {place} in the list is no instruction{fix}")
-    with asking("these instructions are no program"):
-        try:
-            sums, moved, cycles = judge(steps)
-        except TvmlabError as error:
-            raise NotYet(f"the machine refuses it: {error.what}") from error
+            raise Wrong(f"what stands at {place} in the list is no instruction{fix}")
+    try:
+        sums, moved, cycles = judge(steps)
+    except TvmlabError as error:
+        raise Wrong(f"the machine refuses it: {error.what}") from error
     same_values(sums, wanted, "the sums")
     if moved > once:
-        raise NotYet(
+        raise Wrong(
             f"{moved:,} bytes moved in {cycles:,} cycles; {once:,} bytes would do: which tensor is "
             "loaded again?"
         )

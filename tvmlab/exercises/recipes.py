@@ -12,9 +12,7 @@ from .. import models, relay
 from ..compiler import compile
 from ..errors import InputError
 from ..frontend import load
-from ..support.wording import several
-from .arrays import same_values
-from .verdict import NotYet, asking, call, exercise, listed
+from .judge import Wrong, call, exercise, listed, same_values
 
 __all__ = ["check_as_input", "check_largest"]
 
@@ -39,40 +37,20 @@ def check_largest(largest: Callable[[tvm.IRModule], Iterable[int]]) -> str:
     largest : callable
         Takes a module; returns a shape of four sizes.
     """
-    found = _shape(largest, load(models.digits_resnet()))
-    if found != DIGITS:
-        raise NotYet(_smaller(found))
+    expected = "a shape: the sizes of a convolution's weights"
     weights = {"v": np.ones(FIRST, "float32"), "w": np.ones(SECOND, "float32")}
-    other = _shape(largest, relay.fromtext(TWO, params=weights))
+    mods = load(models.digits_resnet()), relay.fromtext(TWO, params=weights)
+    found, other = (tuple(map(int, listed(largest, mod, expected=expected))) for mod in mods)
+    if found != DIGITS:
+        if math.prod(found) < math.prod(DIGITS):
+            raise Wrong(f"the network of the digits has larger weights than {found}")
+        raise Wrong(f"the network of the digits has no convolution with weights of {found}")
     if other != FIRST:
-        raise NotYet(
+        raise Wrong(
             f"of weights of the shapes {FIRST} and {SECOND} it gives {other}: count the numbers, "
             "which is the product of the sizes"
         )
     return f"{found} {other}"
-
-
-def _smaller(found: tuple[int, ...]) -> str:
-    """Say of a shape that it is not that of the network's largest weights."""
-    if len(found) != len(DIGITS):
-        return f"{found} is {several(len(found), 'size')}, and a convolution's weights have four"
-    if sorted(found) == sorted(DIGITS):
-        return f"the sizes of {found} stand in another order than in the network"
-    if math.prod(found) >= math.prod(DIGITS):
-        return f"no convolution in the network of the digits has as many weights as {found}"
-    return f"the network of the digits has larger weights than {found}"
-
-
-def _shape(largest: Callable[..., Iterable[int]], mod: tvm.IRModule) -> tuple[int, ...]:
-    """Take a shape from a learner: numbers of Python, NumPy or TVM."""
-    sizes = listed(largest, mod, expected="a shape: the sizes of a convolution's weights")
-    with asking("largest gives no shape"):
-        shape = tuple(int(size) for size in sizes)
-    if any(
-        isinstance(size, float) and size != whole for size, whole in zip(sizes, shape, strict=True)
-    ):
-        raise NotYet(f"{tuple(sizes)} is no shape: a size is a whole number")
-    return shape
 
 
 @exercise
@@ -104,7 +82,7 @@ def check_as_input(
         try:
             scores = run(data)
         except InputError as error:
-            raise NotYet(error.what) from error
+            raise Wrong(error.what) from error
         same_values(data, wanted[np.newaxis], "the input")
         right += int(np.argmax(scores) == answer)
     return f"{right} of {len(PICTURES)} are read"

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from tvm import s_tir, te
 
 from ..support.wording import several
-from .assembly import assembly, multiply_add_loop
-from .verdict import NotYet, call, exercise, whole
+from .judge import Wrong, assembly, call, exercise, whole
 
 __all__ = ["check_guard", "check_register_tile"]
 
 SIZE = 1024  # rows and columns of the matrices
 LANES, REGISTERS = 8, 16  # what AVX2 has for float32
-HOPELESS = 8 * REGISTERS  # a tile that wants more is not compiled, however long that would take
+HOPELESS = 8 * REGISTERS  # a tile that needs more registers takes too long to compile
 BAR = 0.7  # loads for each multiply-add
 
 
@@ -31,21 +31,20 @@ def check_guard(factor: int, *, length: int, within: tuple[int, int]) -> str:
     within : tuple of int
         The smallest and the largest factor to choose from.
     """
-    factor = whole(factor, "factor")
     smallest, largest = within
-    if not smallest <= factor <= largest:
-        raise NotYet(f"{factor} is outside of {smallest} to {largest}")
+    if not smallest <= whole(factor, "factor") <= largest:
+        raise Wrong(f"{factor} is outside of {smallest} to {largest}")
     a, b = (te.placeholder((length,), name=name) for name in "AB")
     c = te.compute(a.shape, lambda i: a[i] + b[i], name="C")
     sch = s_tir.Schedule(te.create_prim_func([a, b, c]))
     sch.split(sch.get_loops(sch.get_sblock("C"))[0], factors=[None, factor])
-    lines = sch.mod["main"].script().splitlines()
-    if guards := [line.strip() for line in lines if "T.where" in line]:
-        blocks, left = divmod(length, factor)
-        raise NotYet(
-            f"{factor} leaves a guard: {blocks} blocks are full, and the last has {left} elements\n"
-            f"  {guards[0]}"
-        )
+    for line in sch.mod["main"].script().splitlines():
+        if "T.where" in line:
+            blocks, left = divmod(length, factor)
+            raise Wrong(
+                f"{factor} leaves a guard: {blocks} blocks are full, and the last has {left} "
+                f"elements\n  {line.strip()}"
+            )
     return f"{length // factor} blocks, and every block is full"
 
 
@@ -72,23 +71,35 @@ def check_register_tile(
         f"{wanted} registers, and there are {REGISTERS}"
     )
     if wanted > HOPELESS:
-        raise NotYet(registers)
+        raise Wrong(registers)
 
     def scheduled(tile: int, vectors: int) -> s_tir.Schedule:
         return register_blocked(SIZE, LANES, vectors, tile, rows=8 * tile, depth=1)
 
-    loop = multiply_add_loop(assembly(call(scheduled, tile, vectors).mod, "x86-64-v3"))
+    loop = _multiply_add_loop(assembly(call(scheduled, tile, vectors).mod, "x86-64-v3"))
     sums, spills = (sum(word in line for line in loop) for word in ("vfmadd", "(%rsp)"))
     loads = sum("(" in line for line in loop) - spills
     if spills:
-        raise NotYet(f"{spills} accesses to the stack: {registers}")
+        raise Wrong(f"{spills} accesses to the stack: {registers}")
     if loads >= BAR * sums:
         reuse = (
             "a number of A serves one vector only"
             if vectors == 1
             else "with more rows, a vector of B would serve more sums"
         )
-        raise NotYet(
+        raise Wrong(
             f"{loads} loads for {sums} multiply-adds, expected fewer than {BAR} each: {reuse}"
         )
     return f"{loads} loads for {sums} multiply-adds, and all sums stay in registers"
+
+
+def _multiply_add_loop(lines: list[str]) -> list[str]:
+    """Return the instructions of the loop with the most multiply-adds for its length."""
+    start: dict[str, int] = {}
+    loops: list[list[str]] = []
+    for number, line in enumerate(lines):
+        if label := re.match(r"(\.LBB\w+):", line):
+            start[label[1]] = number
+        if (jump := re.match(r"\tj\w+\s+(\.LBB\w+)", line)) and jump[1] in start:
+            loops.append([one.strip() for one in lines[start[jump[1]] + 1 : number + 1]])
+    return max(loops, key=lambda loop: sum("vfmadd" in one for one in loop) / len(loop))

@@ -7,9 +7,8 @@ from collections.abc import Callable
 import tvm
 from tvm import relax, s_tir
 
-from .assembly import assembly
-from .ir import changed, difference
-from .verdict import NotYet, asking, exercise, of_type, whole
+from ..support.wording import several
+from .judge import Wrong, asking, assembly, changed, difference, exercise, of_type, whole
 
 __all__ = ["check_fusion", "check_wide_vectors"]
 
@@ -31,14 +30,13 @@ def check_wide_vectors(wide: s_tir.Schedule) -> str:
     with asking("wide is no schedule of the kernel"):
         lanes = int(wide.get(wide.get_loops(wide.get_sblock("compute"))[-1]).extent)
     if lanes * FLOAT != REGISTER:
-        raise NotYet(
+        raise Wrong(
             f"{lanes} lanes of float32 are {lanes * FLOAT} bits, and a register has {REGISTER}"
         )
     with asking("TVM does not compile wide"):
         code = assembly(wide.mod, "x86-64-v4")
-    count = sum("vfmadd" in line and "%zmm" in line for line in code)
-    if not count:
-        raise NotYet("no vfmadd uses a zmm register: is the loop over the lanes vectorized?")
+    if not any("vfmadd" in line and "%zmm" in line for line in code):
+        raise Wrong("no vfmadd uses a zmm register: is the loop over the lanes vectorized?")
     return "the sums fill zmm registers"
 
 
@@ -57,28 +55,21 @@ def check_fusion(
     extra_floats : int
         How many more numbers are written without fusing.
     """
-    found = changed(pipeline, mod, "pipeline")
-    wanted = relax.transform.LegalizeOps()(mod)
-    calls, operators = (text.count("R.call_tir(") for text in (_main(found), _main(wanted)))
+    modules = changed(pipeline, mod, "pipeline"), relax.transform.LegalizeOps()(mod)
+    texts = [found["main"].script() for found in modules]  # without the kernels themselves
+    calls, operators = (text.count("R.call_tir(") for text in texts)
     if calls != operators:
-        raise NotYet(
-            f"the module calls {calls or 'no'} kernel{'s' * (calls != 1)}, one an operator would "
-            f"be {operators}\n{difference(_main(found), _main(wanted))}"
+        raise Wrong(
+            f"the module calls {several(calls, 'kernel') if calls else 'no kernels'}, one an "
+            f"operator would be {operators}\n{difference(*texts)}"
         )
-    extra_floats = whole(extra_floats, "extra_floats", least=0)
+    extra_floats = whole(extra_floats, "extra_floats")
     between = (operators - 1) * RESULT
-    if extra_floats == operators * RESULT:
-        raise NotYet(
-            f"{extra_floats} counts the final result, too, which the fused kernel writes as well"
-        )
-    if extra_floats == 4 * between:
-        raise NotYet(f"{extra_floats} are the bytes: how many numbers are that?")
+    hints = {
+        operators * RESULT: " counts the final result, too, which the fused kernel writes as well",
+        4 * between: " are the bytes: how many numbers are that?",
+    }
     if extra_floats != between:
-        raise NotYet(f"{extra_floats}: count the results of the product and of the sum")
+        hint = hints.get(extra_floats, ": count the results of the product and of the sum")
+        raise Wrong(f"{extra_floats}{hint}")
     return "two intermediate results stay in registers in the fused, scheduled kernel"
-
-
-def _main(mod: tvm.IRModule) -> str:
-    """Print the function that calls the kernels, and not the kernels."""
-    text: str = mod["main"].script()
-    return text

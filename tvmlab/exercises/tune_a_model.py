@@ -9,46 +9,28 @@ import tvm
 from tvm import s_tir
 
 from ..tuning.search.grid import size
-from .verdict import NotYet, asking, call, exercise, of_type, whole
+from .judge import Wrong, asking, call, exercise, of_type, whole
 
 __all__ = ["check_search_space", "check_servers", "check_wins"]
 
 LOOPS = ["i_0", "j_0", "k_0", "k_1", "i_1", "j_1"]
 WITHOUT, SPLITS = 48, 8  # points of the space without a split of k, and ways to split it
 
-# Candidate, rule, what is true: times of rounds, in microseconds.
-DUELS: dict[str, tuple[list[int], list[int], bool]] = {
-    "it is 5 percent slower, and lucky twice": (
-        [80, 105, 160, 315, 315],
-        [100, 100, 200, 300, 300],
+RULE, EVEN = [100, 100, 200, 300, 300], [100, 100, 100, 200, 200]
+# What is true, and whether the candidate wins; the times of its rounds and of the rule's, in µs.
+DUELS = [
+    ("it is 5 percent slower, and lucky twice", False, [80, 105, 160, 315, 315], RULE),
+    (
+        "it is 5 percent slower, and the rule had one busy round",
         False,
-    ),
-    "it is 5 percent slower, and the rule had one busy round": (
         [105, 105, 105, 105, 105],
         [100, 100, 100, 100, 900],
-        False,
     ),
-    "it is 10 percent faster, and unlucky once": (
-        [90, 90, 990, 180, 180],
-        [100, 100, 100, 200, 200],
-        True,
-    ),
-    "it is 10 percent faster, and unlucky twice": (
-        [90, 90, 180, 900, 900],
-        [100, 100, 200, 300, 300],
-        True,
-    ),
-    "it is 1 percent faster, which is not enough": (
-        [99, 99, 99, 198, 198],
-        [100, 100, 100, 200, 200],
-        False,
-    ),
-    "it is 3 percent faster, which is enough": (
-        [97, 97, 97, 194, 194],
-        [100, 100, 100, 200, 200],
-        True,
-    ),
-}
+    ("it is 10 percent faster, and unlucky once", True, [90, 90, 990, 180, 180], EVEN),
+    ("it is 10 percent faster, and unlucky twice", True, [90, 90, 180, 900, 900], RULE),
+    ("it is 1 percent faster, which is not enough", False, [99, 99, 99, 198, 198], EVEN),
+    ("it is 3 percent faster, which is enough", True, [97, 97, 97, 194, 194], EVEN),
+]
 # Processes, seconds to build, seconds to run; servers.
 SERVERS = {
     (2, 1, 4): 8,
@@ -76,13 +58,13 @@ def check_search_space(deeper: Callable[[], s_tir.Schedule], product: tvm.IRModu
     with asking("deeper() is no schedule of the product"):
         names = [sch.get(loop).loop_var.name for loop in sch.get_loops(sch.get_sblock("C"))]
     if names != LOOPS:
-        raise NotYet(f"the loops are {' '.join(names)}, expected {' '.join(LOOPS)}")
+        raise Wrong(f"the loops are {' '.join(names)}, expected {' '.join(LOOPS)}")
     with asking("the steps of deeper() cannot be applied to the product again"):
         count = size(product, sch)
     if count == WITHOUT:
-        raise NotYet(f"{count} points, as many as before: the split of k is not the tuner's choice")
+        raise Wrong(f"{count} points, as many as before: the split of k is not the tuner's choice")
     if count != WITHOUT * SPLITS:
-        raise NotYet(
+        raise Wrong(
             f"{count} points, and {SPLITS} splits of k would make {WITHOUT * SPLITS} of {WITHOUT}: "
             "may its inner part have any size?"
         )
@@ -99,14 +81,14 @@ def check_wins(wins: Callable[[Sequence[int], Sequence[int]], bool]) -> str:
         Takes the times of the candidate and of the rule, round by round; returns whether the
         candidate wins.
     """
-    for what, (candidate, rule, wanted) in DUELS.items():
-        # As lists of their own: to sort one in place must not change the next answer.
+    for what, wanted, candidate, rule in DUELS:
+        # Copies, because the function may sort its lists in place.
         won = call(wins, list(candidate), list(rule))
         if not isinstance(won, (bool, np.bool_)):
-            raise NotYet(f"wins gives a value of type {type(won).__name__}, expected True or False")
+            raise Wrong(f"wins gives a value of type {type(won).__name__}, expected True or False")
         if won != wanted:
             verdict = "does not win" if wanted else "wins"
-            raise NotYet(
+            raise Wrong(
                 f"the candidate {verdict}, but {what}\n  candidate {candidate}\n  rule      {rule}"
             )
     return "no neighbour decides"
@@ -124,13 +106,13 @@ def check_servers(enough: Callable[[int, float, float], int]) -> str:
     """
     for (processes, build, run), wanted in SERVERS.items():
         name = f"enough({processes}, {build}, {run})"
-        found = whole(call(enough, processes, build, run), name, least=0)
+        found = whole(call(enough, processes, build, run), name)
         what = f"{name} gives {found}"
         if found < wanted:
-            raise NotYet(
+            raise Wrong(
                 f"{what}, and compilers wait: while a server measures for {run} s, they make "
                 f"{processes * run / build:g} kernels"
             )
         if found > wanted:
-            raise NotYet(f"{what}, and {wanted} would do: a server is spare")
+            raise Wrong(f"{what}, and {wanted} would do: a server is spare")
     return "no compiler waits, no server is spare"
