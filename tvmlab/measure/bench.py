@@ -128,7 +128,7 @@ class Torch:
 
 def peer_threads() -> int:
     """Tell how many threads a peer gets: as many as TVM's pool."""
-    from ..support.target import host_target
+    from ..support.host import host_target
 
     return int(host_target().attrs["num-cores"])
 
@@ -142,9 +142,9 @@ def onnxruntime_threads() -> int:
         0, ONNX Runtime's default, where that is as many: a thread per physical core of the machine,
         also of those that this process may not use. Otherwise the number.
     """
-    from ..support.target import _core_of
+    from ..support.host import core_of
 
     folders = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/topology")
-    cores = {_core_of(int(folder.parent.name.removeprefix("cpu"))) for folder in folders}
+    cores = {core_of(int(folder.parent.name.removeprefix("cpu"))) for folder in folders}
     number = peer_threads()
     return 0 if number == len(cores) else number

@@ -343,7 +343,7 @@ def machine() -> Machine:
     """
     import tvm  # Here and below, because the rest of this module works without TVM.
 
-    from .target import main_memory, physical_cores, system_processor
+    from .host import main_memory, physical_cores, system_processor
 
     cores, memory = physical_cores(), main_memory()
     gpus = [name for name in _DEVICES if tvm.device(name, 0).exist]
