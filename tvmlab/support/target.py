@@ -60,6 +60,7 @@ __all__ = [
 #: Names that can stand before the comma of a composite target.
 PARTITIONERS = ("npu",)
 
+
 def as_target(target: tvm.target.Target | Mapping[str, Any] | str | None) -> tvm.target.Target:
     """Return the TVM target for what a user wrote.
 
