@@ -83,10 +83,6 @@ def test_a_slow_first_call_does_not_make_the_samples_short(clock: Clock, warmup:
     assert len(clock.calls) > 3 * 2000
 
 
-def test_a_function_that_costs_nothing_ends(clock: Clock) -> None:
-    assert bench.compare({"f": lambda: None}, number=5, repeats=2).runs["f"].samples == (0, 0)
-
-
 def test_each_round_begins_with_another_candidate_and_each_turn_with_a_rest(clock: Clock) -> None:
     candidates = {
         name: clock.costs(name, seconds) for name, seconds in zip("abc", (1, 2, 3), strict=True)
@@ -112,11 +108,6 @@ def test_every_candidate_gets_the_same_arrays_and_returns_arrays() -> None:
         bench.compare({"ours": lambda x: x, "tensors": torch.from_numpy}, x)
     with pytest.raises(InputError, match="an input is a Tensor, not a NumPy array"):
         bench.compare({"ours": lambda x: x}, tvm.runtime.tensor(x))
-
-
-def test_a_single_function_waits_for_nobody_but_whoever_ran_before(clock: Clock) -> None:
-    bench.measure(clock.costs("f", 1), repeats=3)
-    assert clock.log == ["settle", *["f"] * 4]
 
 
 @pytest.mark.parametrize(("busy", "looks"), [(0, 1), (3, 4), (1000, timing._LOOKS)])
@@ -147,25 +138,15 @@ def test_the_ratio_is_taken_within_each_round() -> None:
 TIMES = st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=20)
 
 
-@given(TIMES)
-def test_a_measurements_numbers(samples: list[float]) -> None:
+@given(TIMES, st.floats(1e-3, 1e3))
+def test_the_numbers_of_measurements(samples: list[float], factor: float) -> None:
     run = bench.Measurement(tuple(samples))
     assert run.median == statistics.median(samples)
-    assert run.mean == pytest.approx(np.mean(samples))
-    assert run.std == pytest.approx(np.std(samples, ddof=1) if len(samples) > 1 else 0, abs=1e-9)
     low, high = np.percentile(samples, [25, 75])
     assert run.spread == pytest.approx((high - low) / run.median, abs=1e-9)
     assert f"{len(samples)} samples" in str(run)
-
-
-@given(TIMES, st.floats(1e-3, 1e3))
-def test_a_ratio_is_scale_times_inverse(samples: list[float], factor: float) -> None:
-    found = bench.Comparison(
-        {
-            "a": bench.Measurement(tuple(factor * s for s in samples)),
-            "b": bench.Measurement(tuple(samples)),
-        }
-    )
+    scaled = bench.Measurement(tuple(factor * each for each in samples))
+    found = bench.Comparison({"a": scaled, "b": run})
     assert found.ratio("a", to="b") == pytest.approx(factor)
     assert found.ratio("a", to="b") * found.ratio("b", to="a") == pytest.approx(1)
 
@@ -181,17 +162,6 @@ def test_the_table() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (2.5, "2.5 s"), (1234.5, "1234 s"), (0.0123, "12.3 ms"), (0.9994, "999 ms"),
-        (1.5e-6, "1.5 us"), (4.2e-8, "0.042 us"),
-    ],
-)  # fmt: skip
-def test_times_are_written_in_the_unit_that_fits(seconds: float, text: str) -> None:
-    assert str(bench.Measurement((seconds,))).startswith(text + " (")
-
-
 @given(st.floats(1e-9, 1e5))
 def test_a_time_that_is_written_is_the_time(seconds: float) -> None:
     number, unit = str(bench.Measurement((seconds,))).split(" (")[0].split()
@@ -203,7 +173,6 @@ def test_a_time_that_is_written_is_the_time(seconds: float) -> None:
     ("arguments", "what"),
     [
         ({"repeats": 0}, "repeats is 0"),
-        ({"repeats": -1}, "repeats is -1"),
         ({"warmup": -1}, "warmup is -1"),
         ({"number": 0}, "number is 0"),
     ],
@@ -219,11 +188,6 @@ def test_nothing_to_compare() -> None:
         bench.compare({})
 
 
-def test_what_a_function_raises_comes_through() -> None:
-    with pytest.raises(ZeroDivisionError):
-        bench.measure(lambda: 1 // 0)
-
-
 def test_plots_show_every_sample() -> None:
     found = bench.Comparison(
         {"ours": bench.Measurement((0.001, 0.002)), "peer": bench.Measurement((0.003,))}
@@ -232,8 +196,6 @@ def test_plots_show_every_sample() -> None:
     assert [label.get_text() for label in axes.get_yticklabels()] == ["ours", "peer"]
     assert axes.get_title() == "title"
     assert list(axes.lines[0].get_xdata()) == [1, 2]
-    (axes,) = found.runs["peer"].plot().axes
-    assert list(axes.lines[0].get_xdata()) == [3]
 
 
 # Peers.
@@ -253,28 +215,14 @@ def test_onnx_runtime_and_the_executable_agree(tmp_path: Any) -> None:
         assert np.array_equal(peer(x=x), peer(x))
 
 
-def test_onnx_runtime_gives_a_tuple_for_several_outputs() -> None:
-    proto = model(
-        [node("Relu", ["x"], ["y"]), node("Neg", ["x"], ["z"])],
-        {"x": (2,)},
-        ["y", value("z", 1, (2,))],
-    )
-    result = bench.OnnxRuntime(proto)(array(2))
-    assert isinstance(result, tuple)
-    assert np.array_equal(result[1], -array(2))
-
-
-def test_onnx_runtime_refuses_too_many_inputs() -> None:
-    with pytest.raises(InputError, match="2 inputs were given, 1 are taken"):
-        bench.OnnxRuntime(dense())(array(2, 4), array(2, 4))
-
-
 def test_what_onnx_runtime_refuses_is_said_in_words(tmp_path: Path) -> None:
     (tmp_path / "text.onnx").write_text("no model")
     for path in ("none.onnx", "text.onnx"):
         with pytest.raises(ModelError, match="ONNX Runtime cannot read the model: ") as caught:
             bench.OnnxRuntime(tmp_path / path)
         assert path in said(caught.value)
+    with pytest.raises(InputError, match="2 inputs were given, 1 are taken"):
+        bench.OnnxRuntime(dense())(array(2, 4), array(2, 4))
     with pytest.raises(InputError, match="does not run on these inputs") as refused:
         bench.OnnxRuntime(dense())(array(2, 5))
     assert "it takes x" in said(refused.value)
@@ -292,14 +240,17 @@ def test_pytorch_and_the_executable_agree() -> None:
     np.testing.assert_allclose(result, executable(x), rtol=1e-4, atol=1e-6)
 
 
-def test_pytorch_gives_a_tuple_for_several_outputs() -> None:
+def test_peers_give_a_tuple_for_several_outputs() -> None:
     class Two(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
-            return [x + 1, x * 2]
+            return [torch.relu(x), -x]
 
-    first, second = bench.Torch(Two())(array(3))
-    assert np.array_equal(first, array(3) + 1)
-    assert np.array_equal(second, array(3) * 2)
+    nodes = [node("Relu", ["x"], ["y"]), node("Neg", ["x"], ["z"])]
+    proto = model(nodes, {"x": (2,)}, ["y", value("z", 1, (2,))])
+    for peer in (bench.OnnxRuntime(proto), bench.Torch(Two())):
+        result = peer(array(2))
+        assert isinstance(result, tuple)
+        assert np.array_equal(result[1], -array(2))
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ def ffi_flags() -> tuple[list[str], list[str]]:
 
 
 def build_extension(
-    sources: Iterable[Path | str], *, name: str, folder: Path | str | None = None
+    sources: Iterable[Path | str], *, name: str = "extension", folder: Path | str | None = None
 ) -> Path:
     """Compile and link C++ sources against tvm-ffi, in one command; reuse what was built before.
 
