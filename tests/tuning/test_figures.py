@@ -18,12 +18,12 @@ def legend(fig: Any) -> list[str]:
 
 
 def test_a_map_writes_each_value_and_frames_the_highest() -> None:
-    values = {(1, 8): 2.34, (1, 16): 50.4, (4, 8): 99.6, (4, 16): 30.0}
+    values = {(1, 8): 2.34, (1, 16): 50.4, (4, 8): 99.6}  # and a candidate that failed
     fig = space_map(values, rows="height", columns="width", unit="GFLOP/s", title="a space")
     drawn(fig)
     axes, bar = fig.axes
     said = {text.get_position(): text.get_text() for text in axes.texts}
-    assert said == {(0, 0): "2.3", (1, 0): "50", (0, 1): "100", (1, 1): "30"}
+    assert said == {(0, 0): "2.3", (1, 0): "50", (0, 1): "100"}
     (frame,) = axes.patches
     assert frame.get_xy() == (-0.5, 0.5)
     assert not frame.get_fill()
@@ -34,12 +34,6 @@ def test_a_map_writes_each_value_and_frames_the_highest() -> None:
         "width",
         "GFLOP/s",
     )
-
-
-def test_a_map_leaves_a_missing_candidate_empty() -> None:
-    fig = space_map({(1, 1): 5.0, (2, 2): 6.0}, rows="r", columns="c", unit="x")
-    drawn(fig)
-    assert {text.get_position() for text in fig.axes[0].texts} == {(0, 0), (1, 1)}
 
 
 def test_searches_differ_in_line_and_marker_and_the_rule_from_all() -> None:
@@ -56,14 +50,11 @@ def test_searches_differ_in_line_and_marker_and_the_rule_from_all() -> None:
     assert axes.get_ylim()[0] == 0
 
 
-def test_a_model_has_a_panel_a_state() -> None:
+def test_a_model_has_a_panel_for_each_state() -> None:
     fig = learned({"before": ([0.1, 1.0], [0.7, 0.2]), "after": ([0.1, 1.0], [0.2, 0.9])})
     drawn(fig)
     before, after = fig.axes
     assert (before.get_title(), after.get_title()) == ("before", "after")
-    points = [list(zip(*axes.lines[1].get_data(), strict=True)) for axes in (before, after)]
-    assert points == [[(0.1, 0.7), (1.0, 0.2)], [(0.1, 0.2), (1.0, 0.9)]]
-    assert before.lines[1].get_marker() != after.lines[1].get_marker()
     assert before.get_ylim() == after.get_ylim()
 
 

