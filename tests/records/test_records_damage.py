@@ -23,10 +23,12 @@ from tvmlab.records.records import Records
 from tvmlab.records.traces import replay
 
 SEED = 7
-# Forks processes that append to a file and tell of each line when it is written. With pauses, each
-# one is killed after its pause, when it has told of a line; else two write at once.
+# Forks processes that append to files and tell of each line when it is written. Two write one file
+# at once. Others are killed, each after its pause, when it has told of a line in another file.
 WRITERS = """
 import os, signal, sys, time
+from tvmlab.support.importing import leave_pytorch_out
+leave_pytorch_out()
 from tvmlab.records.records import Records
 from tvmlab.records.result import Result
 
@@ -42,9 +44,11 @@ def start(path, name, count):
         os.write(tell, b".")
     os._exit(0)
 
-path, *pauses = sys.argv[1:]
+both, killed, *pauses = sys.argv[1:]
+children = [start(both, name, 100)[0] for name in ("one", "two")]
+assert not any(os.waitpid(child, 0)[1] for child in children)
 for pause in pauses:
-    child, told = start(path, pause, 10**9)
+    child, told = start(killed, pause, 10**9)
     lines = len(os.read(told, 1))
     time.sleep(float(pause))
     os.kill(child, signal.SIGKILL)
@@ -52,18 +56,20 @@ for pause in pauses:
     while more := os.read(told, 1 << 16):
         lines += len(more)
     os.close(told)
-    print(lines, len(Records(path)), flush=True)
-if not pauses:
-    children = [start(path, name, 100)[0] for name in ("one", "two")]
-    sys.exit(any(os.waitpid(child, 0)[1] for child in children))
+    print(lines, len(Records(killed)), flush=True)
 """
 
 
-def _write(path: Path, *pauses: float) -> list[list[int]]:
-    """Run `WRITERS`; for each pause, give the lines that were told of, and those in the file."""
-    command = [sys.executable, "-W", "ignore", "-c", WRITERS, str(path), *map(str, pauses)]
+@pytest.fixture(scope="module")
+def written(tmp_path_factory) -> tuple[Path, Path, list[list[int]]]:
+    """The files of `WRITERS`; for each pause, the lines told of and those in the file."""
+    folder = tmp_path_factory.mktemp("written")
+    both, killed = folder / "both", folder / "killed"
+    chance = random.Random(fresh(3))
+    pauses = [str(chance.uniform(0, 0.02)) for _ in range(examples(50))]
+    command = [sys.executable, "-W", "ignore", "-c", WRITERS, str(both), str(killed), *pauses]
     said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=300)
-    return [[int(number) for number in line.split()] for line in said.stdout.splitlines()]
+    return both, killed, [list(map(int, line.split())) for line in said.stdout.splitlines()]
 
 
 @pytest.fixture
@@ -79,19 +85,17 @@ def lines(tmp_path_factory):
     return path.read_bytes().splitlines(keepends=True)
 
 
-def test_two_processes_write_one_file(path):
-    _write(path)
+def test_two_processes_write_one_file(written):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = Records(path).results()
+        found = Records(written[0]).results()
     for name in ("one", "two"):
         assert [one.seed for one in found if one.task == name] == list(range(100))
 
 
-def test_who_is_killed_loses_what_he_was_writing_at_most(path):
-    chance = random.Random(fresh(3))
+def test_who_is_killed_loses_what_he_was_writing_at_most(written):
+    _, path, rounds = written
     before = 0
-    rounds = _write(path, *(chance.uniform(0, 0.02) for _ in range(examples(50))))
     assert len(rounds) == examples(50)
     for told, found in rounds:
         assert told >= 1
@@ -227,13 +231,14 @@ def _mutated(chance: random.Random, lines: list[bytes]) -> bytes:
     return b"".join(lines)
 
 
-def test_a_thousand_mutations(path, lines):
+def test_random_mutations(path, lines):
     """Every one is read or refused; whatever schedule is taken computes what it should."""
     chance = random.Random(fresh(SEED))
     known = {json.dumps(decode(line).get("trace")) for line in lines}
     wanted, name = helpers.run(MODULE), decode(lines[0])["id"]
     refused = warned = computed = replayed = failed = 0
-    for _ in range(1000):
+    count = examples(1000)
+    for _ in range(count):
         path.write_bytes(_mutated(chance, lines))
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
@@ -266,8 +271,8 @@ def test_a_thousand_mutations(path, lines):
                     continue
                 computed += 1
                 np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
-    assert refused > 100
-    assert warned > 100
-    assert replayed > 200
-    assert computed >= 20
+    assert refused > count / 10
+    assert warned > count / 10
+    assert replayed > count / 5
+    assert computed >= count / 50
     assert failed <= 3

@@ -40,6 +40,8 @@ def test_no_tensor_intrinsics_are_imported_and_nothing_is_logged():
     """A context costs no import of TVM's tensor intrinsics, and its strategy writes no log."""
     code = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
+        "from tvmlab.support.importing import leave_pytorch_out\n"
+        "leave_pytorch_out()\n"
         "from tests.tuning.test_context import proposed\n"
         "assert len(proposed(1)) == 8\n"
         "print('tvm.s_tir.tensor_intrin' in sys.modules)\n"

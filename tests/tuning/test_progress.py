@@ -151,6 +151,8 @@ def test_where_there_is_no_terminal(how, tmp_path, capfd):
 NOTEBOOK = """
 import sys
 sys.path.insert(0, {tests!r})
+from tvmlab.support.importing import leave_pytorch_out
+leave_pytorch_out()
 from tests.tuning.searches import FakeMeasurer, task
 from tvmlab.records.records import Records
 from tvmlab.tuning.api import tune_tasks

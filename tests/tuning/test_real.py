@@ -21,6 +21,8 @@ from tvmlab.tuning.measure import Measure
 CHILD = """
 import os, signal, sys, time
 sys.path.insert(0, {tests!r})
+from tvmlab.support.importing import leave_pytorch_out
+leave_pytorch_out()
 from tests.tuning.searches import FakeMeasurer, task
 from tvmlab.records.records import Records
 from tvmlab.tuning.api import tune_tasks
@@ -143,6 +145,8 @@ def test_tuning_a_module_for_real(tmp_path):
 REAL = """
 import sys
 sys.path.insert(0, {tests!r})
+from tvmlab.support.importing import leave_pytorch_out
+leave_pytorch_out()
 import tvmlab
 from tests.tuning.test_real import small_module
 from tvmlab.tuning.measure import Measure
