@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import tvmlab
 from tests.oracles.models import array, convolutional, dense, model, node, said, value
-from tvmlab.errors import InputError, ModelError, ToolchainError, TvmlabError
+from tvmlab.errors import InputError, ModelError, TvmlabError
 from tvmlab.measure import bench
 from tvmlab.runtime import timing
 
@@ -108,21 +108,6 @@ def test_every_candidate_gets_the_same_arrays_and_returns_arrays() -> None:
         bench.compare({"ours": lambda x: x, "tensors": torch.from_numpy}, x)
     with pytest.raises(InputError, match="an input is a Tensor, not a NumPy array"):
         bench.compare({"ours": lambda x: x}, tvm.runtime.tensor(x))
-
-
-@pytest.mark.parametrize(("busy", "looks"), [(0, 1), (3, 4), (1000, timing._LOOKS)])
-def test_settling_lasts_as_long_as_threads_spin(
-    busy: int, looks: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slept: list[float] = []
-
-    def processor_time() -> float:
-        return sum(slept[:busy])  # every look costs processor time while a thread is busy
-
-    monkeypatch.setattr(timing.time, "process_time", processor_time)
-    monkeypatch.setattr(timing.time, "sleep", slept.append)
-    timing._settle()
-    assert slept == [timing._LOOK_SECONDS] * looks
 
 
 def test_the_ratio_is_taken_within_each_round() -> None:
@@ -315,24 +300,3 @@ def test_onnx_runtime_keeps_its_default_threads_where_they_are_as_many(
     assert bench.onnxruntime_threads() == 0
     options = bench.OnnxRuntime(dense())._session.get_session_options()
     assert options.intra_op_num_threads == session.get_session_options().intra_op_num_threads == 0
-
-
-@pytest.mark.parametrize(
-    ("package", "use"),
-    [
-        ("onnxruntime", lambda: bench.OnnxRuntime(dense())),
-        ("torch", lambda: bench.Torch(torch.nn.ReLU())),
-    ],
-)
-def test_a_peer_that_is_not_installed(
-    package: str, use: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = bench.need
-
-    def without(module: str, *, extra: str) -> Any:
-        return real(f"no_{module}" if module == package else module, extra=extra)
-
-    monkeypatch.setattr(bench, "need", without)
-    with pytest.raises(ToolchainError, match=f"no_{package}") as caught:
-        use()
-    assert "pip install 'tvmlab[" in str(caught.value)

@@ -95,13 +95,6 @@ def test_wrong_content_is_refused_and_deleted(server: Server, cache: Path) -> No
     assert list(cache.iterdir()) == []
 
 
-def test_a_short_transfer_is_refused(server: Server, cache: Path) -> None:
-    server.content = CONTENT[:1000]
-    with pytest.raises(DataError, match=r"file\.bin could not be downloaded"):
-        data.fetch(entry(server.url))
-    assert list(cache.iterdir()) == []
-
-
 def test_a_damaged_file_in_the_cache_is_replaced(server: Server, cache: Path) -> None:
     cache.mkdir()
     (cache / "file.bin").write_bytes(OTHER)

@@ -9,7 +9,6 @@ import io
 import os
 import sys
 import tarfile
-import threading
 from pathlib import Path
 
 import psutil
@@ -212,27 +211,6 @@ def test_what_is_built_again_is_what_has_changed(tmp_path, recorder, monkeypatch
     monkeypatch.setattr(toolchain, "compiler", lambda: tool)
     libraries.add(build())
     assert len(libraries) == len(recorder) == 4
-
-
-def test_two_builds_at_once_both_succeed(tmp_path, recorder):
-    source = tmp_path / "a.cc"
-    source.write_text(ADD)
-    found = []
-    threads = [
-        threading.Thread(
-            target=lambda: found.append(
-                toolchain.build_extension([source], name="a", folder=tmp_path)
-            )
-        )
-        for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 4
-    assert len(set(found)) == 1
-    assert [path.name for path in found[0].parent.iterdir()] == ["a.so"]
 
 
 def test_a_build_that_fails_is_shown_and_leaves_nothing(tmp_path):

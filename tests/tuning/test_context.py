@@ -10,13 +10,9 @@ from tvm import te
 from tvm.ir import IRModule
 from tvm.s_tir import meta_schedule as ms
 
-from tests.tuning.searches import TARGET, loops, matmul, tiled
+from tests.tuning.searches import TARGET, loops, matmul
 from tvmlab.errors import TuningError
-from tvmlab.tuning.search.context import (
-    MutateCategorical,
-    identity,
-    make_context,
-)
+from tvmlab.tuning.search.context import identity, make_context
 from tvmlab.tuning.search.spaces import metaschedule_spaces
 
 
@@ -92,15 +88,3 @@ def test_layouts_are_left_alone():
         assert "layout_transform" not in text
         assert "a_reindex" not in text
         assert any(kind == "PARALLEL" for kind, _ in loops(one.sch.mod))
-
-
-def test_a_choice_is_mutated():
-    """One decision of a list becomes another one; the trace stays the same otherwise."""
-    module = matmul(16)
-    space = tiled(module)
-    mutator = MutateCategorical(1)
-    inst = next(one for one in space.trace.insts if one.kind.name == "SampleCategorical")
-    before = int(space.trace.get_decision(inst))
-    changed = mutator.apply(space.trace)
-    assert int(changed.get_decision(inst)) == 1 - before
-    assert len(changed.insts) == len(space.trace.insts)

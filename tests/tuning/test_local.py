@@ -23,7 +23,6 @@ from tvmlab.tuning.measure import Measure, Outcome
 from tvmlab.tuning.measuring import local
 from tvmlab.tuning.measuring import process as process_module
 from tvmlab.tuning.measuring.local import LocalMeasurer
-from tvmlab.tuning.measuring.process import Process
 
 QUICK = Measure(repeat=2, timeout=5.0)
 ROOT = str(Path(__file__).parents[2])
@@ -112,26 +111,6 @@ def test_each_outcome_is_told_at_once(measurer: LocalMeasurer) -> None:
     assert good(outcome)
     found.close()  # given up
     assert [place for place, _ in measurer.measure([kernels.adds(1.0)] * 3)] == [0, 1, 2]
-
-
-def test_kernels_are_measured_one_at_a_time(
-    measurer: LocalMeasurer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    busy: list[str] = []
-    ask = Process.ask
-
-    def watched(self: Process, op: str, **how: object) -> object:
-        busy.append(op)
-        if op == "measure":
-            assert busy == ["measure"]
-        try:
-            return ask(self, op, **how)  # type: ignore[arg-type]
-        finally:
-            busy.remove(op)
-
-    monkeypatch.setattr(Process, "ask", watched)
-    found = list(measurer.measure([kernels.adds(float(number)) for number in range(6)]))
-    assert all(good(outcome) for _, outcome in found)
 
 
 def test_a_compiler_that_takes_too_long_takes_no_other_kernel_along(others: set[int]) -> None:
