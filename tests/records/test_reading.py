@@ -34,7 +34,6 @@ def read():
     texts = {
         "sound": TEXT,
         "itself": _graph("ir.IntImm", "ty", last),
-        "nothing": "",
         "a wrong kind": _graph("tirx.For", "body", 0),
         "nested": "[" * 10**5,
         "no function": to_text(tvm.IRModule()),
@@ -53,7 +52,6 @@ def test_a_sound_text_is_read_before_and_after_one_that_ends_the_process(read):
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("nothing", "cannot read"),
         ("a wrong kind", ""),
         ("nested", ""),
         ("no function", "the module has 0 functions"),

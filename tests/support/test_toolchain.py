@@ -45,28 +45,21 @@ def script(path, body):
     return path
 
 
-def test_find_tool_reads_the_version(own_path):
-    script(own_path / "cmake", "echo cmake version 3.27.4-rc1 built by gcc 12.2")
-    tool = toolchain.find_tool("cmake", minimum=(3, 26))
-    assert (tool.path, tool.version) == (own_path / "cmake", (3, 27, 4))
-    assert str(tool) == "cmake 3.27.4"
-
-
-def test_find_tool_passes_over_one_that_is_too_old(own_path, tmp_path, monkeypatch):
-    newer = tmp_path / "newer"
-    newer.mkdir()
-    script(own_path / "cmake", "echo cmake version 3.25.1")
-    script(newer / "cmake", "echo cmake version 4.0")
+def test_find_tool(own_path, tmp_path, monkeypatch):
+    script(own_path / "ninja", "exit 1")
+    assert toolchain.find_tool("ninja").version == ()
+    script(own_path / "cmake", "echo cmake version 3.25.1-rc1 built by gcc 12.2")
+    assert str(toolchain.find_tool("cmake")) == "cmake 3.25.1"
     with pytest.raises(ToolchainError, match=r"cmake is too old: 3\.26 is needed") as caught:
         toolchain.find_tool("cmake", minimum=(3, 26))
     assert "is 3.25.1" in caught.value.where
     assert "pip install" in caught.value.fix
+    newer = tmp_path / "newer"
+    newer.mkdir()
+    script(newer / "cmake", "echo cmake version 4.0")
     monkeypatch.setenv("PATH", f"{own_path}:{newer}")
     assert toolchain.find_tool("cmake", minimum=(3, 26)).path == newer / "cmake"
     assert toolchain.find_tool("cmake").path == own_path / "cmake"
-
-
-def test_find_tool_says_what_to_install(own_path):
     for name, hint in (("g++", "apt install g"), ("nothing-like-it", "Install nothing-like-it")):
         with pytest.raises(ToolchainError, match="is not installed") as caught:
             toolchain.find_tool(name)
@@ -315,20 +308,16 @@ def test_unpack(tmp_path):
     assert not (tmp_path / "evil").exists()
 
 
-def test_machine_report():
+def test_machine_report(own_path):
+    script(own_path / "cmake", "echo cmake version 3.20.0")
     report = toolchain.machine()
     assert report["apache-tvm"] == "0.27.0.post1"
-    assert {"system", "processor", "memory", "GPU", "g++", "make", "cmake", "ninja"} <= set(report)
+    assert {"system", "processor", "memory", "GPU", "g++", "make"} <= set(report)
+    assert report["cmake"].startswith("cmake is too old: 3.26 is needed. Install")
+    assert report["ninja"].startswith("ninja is not installed. Install it")
     lines = str(report).splitlines()
     columns = {line.index(text) for line, text in zip(lines, report.values(), strict=True)}
     assert len(columns) == 1
-
-
-def test_machine_report_says_what_is_missing(own_path):
-    script(own_path / "cmake", "echo cmake version 3.20.0")
-    report = toolchain.machine()
-    assert report["cmake"].startswith("cmake is too old: 3.26 is needed. Install")
-    assert report["ninja"].startswith("ninja is not installed. Install it")
 
 
 def test_an_extra_that_is_missing_is_named(tmp_path, monkeypatch):

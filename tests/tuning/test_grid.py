@@ -7,8 +7,8 @@ from tvm import s_tir, te
 from tvm.ir import IRModule
 from tvm.s_tir import meta_schedule as ms
 
-from tests.tuning.searches import TARGET, loops, matmul, metaschedule_spaces, tiled
-from tvmlab.tuning.search.context import identity, make_context
+from tests.tuning.searches import TARGET, loops, matmul, tiled
+from tvmlab.tuning.search.context import make_context
 from tvmlab.tuning.search.grid import GridSearch, factorizations, points, size
 
 
@@ -137,19 +137,3 @@ def test_spaces_take_turns_and_end():
     assert len(found) == len(set(found)) == sum(counts)
     assert [len(one[0]) for one in found[:6]] == [2, 3, 2, 3, 2, 3]
     assert {len(one[0]) for one in found[24:]} == {3}
-
-
-def test_the_grid_is_the_same_each_time():
-    """Nothing about it is random, and post-processing is done."""
-    module = matmul(64)
-    spaces = metaschedule_spaces(module, TARGET)
-
-    def first() -> list[int]:
-        strategy = GridSearch()
-        context = make_context(module, TARGET, strategy=strategy)
-        context.pre_tuning(100, 20, spaces)
-        batch = strategy.generate_measure_candidates()
-        assert not any("meta_schedule.parallel" in one.sch.mod.script() for one in batch)
-        return [identity(one.sch.mod) for one in batch]
-
-    assert first() == first()
