@@ -9,14 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-import pytest
 from tvm import relax
 from tvm.ir import IRModule
 
-import tvmlab
 from tests.short import ALL, examples
 from tvmlab.records.records import Records
-from tvmlab.tuning.measure import Measure
 
 CHILD = """
 import os, signal, sys, time
@@ -118,28 +115,6 @@ def small_module() -> IRModule:
         hidden = build.emit(relax.op.nn.relu(relax.op.matmul(x, weights[0])))
         build.emit_func_output(build.emit(relax.op.matmul(hidden, weights[1])))
     return build.finalize()
-
-
-@pytest.mark.full
-def test_tuning_a_module_for_real(tmp_path):
-    """With real kernels: records that `tvmlab.compile` takes, and the same answer as before."""
-    module = small_module()
-    path = tmp_path / "r.jsonl"
-    report = tvmlab.tune(
-        module,
-        records=path,
-        total_trials=16,
-        tuner="random",
-        measure=Measure(repeat=2, timeout=60, build_timeout=60),
-        layouts=False,
-        progress=False,
-    )
-    assert sum(one.trials for one in report.tasks) == 16
-    assert all(one.errors == () for one in report.tasks)
-    assert all(0 < one.ratio <= 1 for one in report.tasks)
-    x = np.random.default_rng(3).standard_normal((32, 64), dtype=np.float32)
-    before, after = (tvmlab.compile(module, records=records)(x) for records in (False, path))
-    np.testing.assert_allclose(after, before, rtol=1e-4, atol=1e-4)
 
 
 REAL = """

@@ -52,16 +52,9 @@ def test_the_three_stages(tmp_path):
 
 def test_each_candidate_is_recorded_before_the_next_is_measured(tmp_path):
     """When a candidate is being measured, all before it are in the file."""
-    path = tmp_path / "r.jsonl"
-    seen = []
-
-    class Looking(FakeMeasurer):
-        def measure(self, kernels):
-            for place, outcome in super().measure(kernels):
-                seen.append(len(Records(path)))
-                yield place, outcome
-
-    run([task()], path, Looking(), trials=10, tuner="random")
+    path, seen = tmp_path / "r.jsonl", []
+    measurer = FakeMeasurer(told=lambda _: seen.append(len(Records(path))))
+    run([task()], path, measurer, trials=10, tuner="random")
     assert seen == list(range(10))
 
 
@@ -233,62 +226,50 @@ def test_no_rule_is_made(tmp_path):
     assert report.tasks[0].rule == 1e-3
 
 
-def test_nothing_better_is_found(tmp_path):
-    """Where no candidate wins its duel, the rule stays: the report says 1.00."""
+def lucky(_, found: list[Outcome]) -> list[Outcome]:
+    """The winner of the first duel gains nothing in the finals."""
+    if len(found) == 2:
+        found[1] = replace(found[1], times=(0.99e-3,) * len(found[1].times))
+    return found
+
+
+@pytest.mark.parametrize(
+    "measurer",
+    [
+        FakeMeasurer(time=lambda kernel: 1e-3 if len(loops(kernel)) == 3 else 0.99e-3),
+        FakeMeasurer(fought=lucky),
+    ],
+)
+def test_nothing_better_is_found(tmp_path, measurer):
+    """Where no candidate wins, not in further processes either, the rule stays."""
     path = tmp_path / "r.jsonl"
-    measurer = FakeMeasurer(time=lambda kernel: 1e-3 if len(loops(kernel)) == 3 else 0.99e-3)
     report, _ = run([task()], path, measurer, trials=9, tuner="random")
+    assert measurer.duels[0] == 4
     assert report.tasks[0].ratio == 1.0
     best = Records(path).best(workload_id(task().variants[0].module), TARGET)
     assert best is not None
     assert best.stays
-    assert best.ratios == pytest.approx((0.99,))
-
-
-def test_what_won_by_luck_does_not_win(tmp_path):
-    """The best of a heat was the luckiest of several: what it does in further processes counts."""
-
-    class Lucky(FakeMeasurer):
-        def duel(self, kernels, rounds):
-            found = super().duel(kernels, rounds)
-            if len(kernels) == 2:  # a final
-                found[1] = replace(found[1], times=(0.99e-3,) * rounds)
-            return found
-
-    path = tmp_path / "r.jsonl"
-    report, measurer = run([task()], path, Lucky(), trials=9, tuner="random")
-    assert measurer.duels == [4, 2, 2, 2]
-    assert report.tasks[0].ratio == 1.0
-    best = Records(path).best(workload_id(task().variants[0].module), TARGET)
-    assert best is not None
-    assert best.stays
+    assert all(ratio == pytest.approx(0.99) for ratio in best.ratios)
 
 
 def test_a_wrong_answer_in_a_final_never_wins(tmp_path):
     """A kernel that computes something else only now and then is not taken."""
 
-    class Flaky(FakeMeasurer):
-        def duel(self, kernels, rounds):
-            found = super().duel(kernels, rounds)
-            if len(self.duels) == 3:
-                found[1] = replace(found[1], answer=(100.0, 2.0))
-            return found
+    def flaky(number, found):
+        wrong = replace(found[1], answer=(100.0, 2.0))
+        return [found[0], wrong] if number == 3 else found
 
     path = tmp_path / "r.jsonl"
-    report, _ = run([task()], path, Flaky(), trials=9, tuner="random")
+    report, _ = run([task()], path, FakeMeasurer(fought=flaky), trials=9, tuner="random")
     assert report.tasks[0].ratio == 1.0
     assert Records(path).best(workload_id(task().variants[0].module), TARGET) is None
 
 
 def test_without_anybody_to_measure_nothing_is_decided(tmp_path):
     """Where a duel cannot be fought, no word is said; the next run fights it."""
-
-    class Alone(FakeMeasurer):
-        def duel(self, kernels, rounds):
-            return [Outcome(error="No server is free.")] * len(kernels)
-
     path = tmp_path / "r.jsonl"
-    report, _ = run([task()], path, Alone(), trials=9, tuner="random")
+    alone = FakeMeasurer(fought=lambda _, found: [Outcome(error="No server is free.")] * len(found))
+    report, _ = run([task()], path, alone, trials=9, tuner="random")
     assert report.tasks[0].ratio == 1.0
     assert Records(path).verdicts == []
     report, measurer = run([task()], path, trials=9, tuner="random")

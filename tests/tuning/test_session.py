@@ -62,21 +62,13 @@ def test_fewer_trials_than_tasks(tmp_path):
 
 def test_seconds_end_the_search(tmp_path, monkeypatch):
     """When the time is up no batch starts, and duels are still fought."""
-    now = 0.0
-
-    class Slow(FakeMeasurer):
-        def measure(self, kernels):
-            nonlocal now
-            for told in super().measure(kernels):
-                now += 0.05
-                yield told
-
-    monkeypatch.setattr(Limits, "spent", property(lambda _: now))
+    slow = FakeMeasurer()
+    monkeypatch.setattr(Limits, "spent", property(lambda _: 0.05 * len(slow.kernels)))
     tasks = [task(64, "a"), task(128, "b")]
-    report, measurer = run(tasks, tmp_path / "r", Slow(), trials=10**6, seconds=5, tuner="random")
-    assert report.seconds == now
-    assert 10 < len(measurer.kernels) < 100
-    assert measurer.duels == [4, 2, 2, 2] * 2
+    report, _ = run(tasks, tmp_path / "r", slow, trials=10**6, seconds=5, tuner="random")
+    assert report.seconds == 0.05 * len(slow.kernels)
+    assert 10 < len(slow.kernels) < 100
+    assert slow.duels == [4, 2, 2, 2] * 2
     assert {one.ended for one in report.tasks} == {"no trials or seconds were left"}
 
 
@@ -108,19 +100,21 @@ def test_other_tasks_are_tuned_when_one_fails(tmp_path):
     assert Records(tmp_path / "r").best(named, TARGET) is not None
 
 
+def breaks_off(error: BaseException) -> FakeMeasurer:
+    """Raise at the seventh kernel."""
+
+    def told(number: int) -> None:
+        if number == 7:
+            raise error
+
+    return FakeMeasurer(told=told)
+
+
 def test_an_interrupt_keeps_what_was_measured(tmp_path):
     """Ctrl-C in the middle of a batch: it is passed on, the file is whole, the next run goes on."""
-
-    class Interrupted(FakeMeasurer):
-        def measure(self, kernels):
-            for told in super().measure(kernels):
-                if len(self.kernels) == 7:
-                    raise KeyboardInterrupt
-                yield told
-
     path = tmp_path / "r"
     with pytest.raises(KeyboardInterrupt):
-        run([task()], path, Interrupted(), trials=20, tuner="random")
+        run([task()], path, breaks_off(KeyboardInterrupt()), trials=20, tuner="random")
     assert len(Records(path)) == 6
     _, measurer = run([task()], path, trials=20, tuner="random")
     assert len(measurer.kernels) == 14
@@ -147,16 +141,9 @@ def test_the_report_adds_up():
 
 def test_a_run_that_breaks_off_tells_how_far_it_came(tmp_path):
     """The servers are lost, say: the error has the report; where nothing began it has none."""
-
-    class Lost(FakeMeasurer):
-        def measure(self, kernels):
-            for told in super().measure(kernels):
-                if len(self.kernels) == 7:
-                    raise TuningError("no server is left")
-                yield told
-
+    lost = breaks_off(TuningError("no server is left"))
     with pytest.raises(TuningError, match="no server is left") as caught:
-        run([task()], tmp_path / "r", Lost(), trials=20, tuner="random")
+        run([task()], tmp_path / "r", lost, trials=20, tuner="random")
     assert caught.value.report is not None
     assert caught.value.report.measured == caught.value.report.tasks[0].trials == 6
     assert not caught.value.report.tasks[0].decided

@@ -59,13 +59,10 @@ def test_what_was_decided_and_no_longer_runs(tmp_path):
     run([task()], path, trials=8, tuner="gridsearch")
     first = Records(path).verdicts[-1]
 
-    class Crashing(FakeMeasurer):
-        def duel(self, kernels, rounds):
-            found = super().duel(kernels, rounds)
-            crashed = Outcome(error="The duel failed: it crashed")
-            return [crashed] * len(kernels) if len(self.duels) == 1 else found
+    def crashing(number, found):
+        return [Outcome(error="The duel failed: it crashed")] * len(found) if number == 1 else found
 
-    other = Crashing(how=Measure(cache_flush=False))
+    other = FakeMeasurer(fought=crashing, how=Measure(cache_flush=False))
     run([task()], path, other, trials=4, tuner="random")
     assert other.duels == [5, 4, 2, 2, 2]
     assert Records(path).verdicts[-1].date > first.date
@@ -107,19 +104,12 @@ def test_what_was_decided_is_decided_again_when_asked(tmp_path):
 
 def test_seconds_end_the_decisions_too(tmp_path, monkeypatch):
     """What has had no turn stays undecided, and the next run decides."""
-    now = 0.0
-
-    class Slow(FakeMeasurer):
-        def duel(self, kernels, rounds):
-            nonlocal now
-            now += 0.7
-            return super().duel(kernels, rounds)
-
-    monkeypatch.setattr(Limits, "spent", property(lambda _: now))
+    slow = FakeMeasurer()
+    monkeypatch.setattr(Limits, "spent", property(lambda _: 0.7 * len(slow.duels)))
     several = [task(8 * k, f"t{k}", calls=k) for k in (1, 2, 3, 4)]
     how = {"trials": 4, "tuner": "random"}
-    report, measurer = run(several, tmp_path / "r", Slow(), seconds=2.5, **how)
-    assert len(measurer.duels) < 16
+    report, _ = run(several, tmp_path / "r", slow, seconds=2.5, **how)
+    assert len(slow.duels) < 16
     undecided = [row.name for row in report.tasks if not row.decided]
     assert undecided
     assert undecided == [row.name for row in report.tasks][-len(undecided) :]
