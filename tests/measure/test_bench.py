@@ -182,7 +182,6 @@ def test_onnx_runtime_and_the_executable_agree(tmp_path: Any) -> None:
         peer = bench.OnnxRuntime(given_model)
         assert peer(x).shape == expected.shape
         np.testing.assert_allclose(peer(x), expected, rtol=1e-4, atol=1e-5)
-        assert np.array_equal(peer(x=x), peer(x))
 
 
 def test_what_onnx_runtime_refuses_is_said_in_words(tmp_path: Path) -> None:
@@ -191,11 +190,13 @@ def test_what_onnx_runtime_refuses_is_said_in_words(tmp_path: Path) -> None:
         with pytest.raises(ModelError, match="ONNX Runtime cannot read the model: ") as caught:
             bench.OnnxRuntime(tmp_path / path)
         assert path in said(caught.value)
-    with pytest.raises(InputError, match="2 inputs were given, 1 are taken"):
-        bench.OnnxRuntime(dense())(array(2, 4), array(2, 4))
-    with pytest.raises(InputError, match="does not run on these inputs") as refused:
-        bench.OnnxRuntime(dense())(array(2, 5))
-    assert "it takes x" in said(refused.value)
+    for inputs, words in (
+        ([array(2, 5)], "does not run on these inputs"),
+        ([array(2, 4), array(2, 4)], "2 inputs were given, 1 are taken"),
+    ):
+        with pytest.raises(InputError, match=words) as refused:
+            bench.OnnxRuntime(dense())(*inputs)
+        assert "it takes x" in said(refused.value)
 
 
 def test_pytorch_and_the_executable_agree() -> None:
@@ -256,8 +257,6 @@ def test_threads_are_equal_on_all_sides() -> None:
     try:
         bench.Torch(torch.nn.ReLU())
         assert torch.get_num_threads() == cores
-        bench.Torch(torch.nn.ReLU(), threads=1)
-        assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
     started = os.listdir("/proc/self/task")
