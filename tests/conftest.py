@@ -110,7 +110,10 @@ LONG = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the long files first."""
+    """Put the long files first, and skip the tests marked `full` unless all are to run."""
+    for item in items:
+        if item.get_closest_marker("full") and not ALL:
+            item.add_marker(pytest.mark.skip(reason="takes long: make test-all"))
     places = {name: place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: places.get("/".join(item.path.parts[-2:]), len(LONG)))
 

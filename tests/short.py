@@ -13,8 +13,8 @@ ALL = bool(os.environ.get("TVMLAB_TEST_ALL"))
 #: Data beside the repository, which is not part of it; tests/README.md says what lies there.
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
-#: Marks what the short form leaves out: most of it is one of a kind of which another runs.
-long = pytest.mark.skipif(not ALL, reason="takes long: make test-all")
+#: The marker of what the short form leaves out: most of it is one of a kind of which another runs.
+long = pytest.mark.full
 
 
 def examples(count: int) -> int:

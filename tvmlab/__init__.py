@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .measure import bench
     from .runtime.executable import Executable, load_executable
     from .support import data, target, toolchain
-    from .support.target import host_target
+    from .support.host import host_target
     from .tuning import tune
 
 __version__ = "0.1.0"
@@ -46,7 +46,7 @@ __all__ = [
 _FROM = {
     "Executable": "runtime.executable",
     "compile": "compiler",
-    "host_target": "support.target",
+    "host_target": "support.host",
     "load": "frontend",
     "load_executable": "runtime.executable",
     "tune": "tuning",

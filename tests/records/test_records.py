@@ -69,13 +69,15 @@ def test_a_missing_file_is_empty_and_made_by_the_first_line(path):
     assert len(records) == len(Records(path)) == 1
 
 
-def test_a_workload_is_written_once(path):
+def test_a_workload_is_written_once_and_is_one_function(path):
     records, other = Records(path), Records(path)
     name = records.workload(MODULE, "product")
     assert other.workload(MODULE) == records.workload(MODULE["main"]) == name
     other.refresh()
     other.workload(MODULE)
     assert len(set(path.read_text().splitlines())) == len(Records(path).workloads) + 1
+    with pytest.raises(RecordError, match="the module has 2 functions"):
+        workload_id(tvm.IRModule({"f": MODULE["main"], "g": MODULE["main"]}))
 
 
 def test_names_and_attributes_do_not_make_a_function_another():
@@ -92,12 +94,6 @@ def test_names_and_attributes_do_not_make_a_function_another():
     assert workload_id(blocks) != workload_id(MODULE)  # a trace would not find its block
     sizes = tvm.script.from_source(text.replace("T.max", "T.min"))
     assert workload_id(sizes) != workload_id(MODULE)
-
-
-def test_a_workload_is_one_function():
-    two = tvm.IRModule({"f": MODULE["main"], "g": MODULE["main"]})
-    with pytest.raises(RecordError, match="the module has 2 functions"):
-        workload_id(two)
 
 
 def test_another_process_is_read_by_refresh(path):
@@ -139,17 +135,12 @@ def test_a_verdict_on_another_layout(path):
     ("wrong", "why"),
     [
         ({"ratios": (0.0,)}, "ratios cannot be seconds"),
-        ({"ratios": None}, "ratios are no list"),
         ({"rule": -1.0}, "rule cannot be seconds"),
-        ({"rule": False}, "rule are no numbers"),
         ({"rule": "fast"}, "rule are no numbers"),
         ({"trace": "none"}, "trace is no list"),
         ({"threads": -2}, "threads are no number"),
-        ({"threads": True}, "threads are no number"),
         ({"function": ""}, "names no function"),
         ({"workload": "packed"}, "two functions of one layout"),
-        ({"layout": 3}, "layout is no text"),
-        ({"target": []}, "target is no object"),
     ],
 )
 def test_what_is_no_verdict_is_not_written(path, wrong, why):
@@ -162,6 +153,8 @@ def test_without_a_verdict_only_what_was_imported_is_taken(path):
     """The fastest of what was measured here is the luckiest: it has to meet the rule first."""
     records = Records(path)
     records.append(result(times=(1e-9,), how="warm"))
+    records.append(result(origin="rule", how="warm"))
+    records.append(result(error="it does not compile", how="warm"))
     assert records.best("w", TARGET) is None
     records.append(result(times=(1.5, 1.6), seed=8))
     records.append(result(times=(0.5, 1.0, 9.0), seed=1))
@@ -170,20 +163,12 @@ def test_without_a_verdict_only_what_was_imported_is_taken(path):
     assert records.best("w", TARGET).seed == 1
 
 
-def test_a_rule_alone_stays(path):
-    records = Records(path)
-    records.append(result(origin="rule", how="warm"))
-    records.append(result(error="it does not compile", how="warm"))
-    assert records.best("w", TARGET) is None
-
-
 @pytest.mark.parametrize(
     ("target", "why"),
     [
         ({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}, ""),
         ({"kind": "llvm", "mcpu": "x86-64-v3"}, ""),
         ({"kind": "llvm", "mcpu": "x86-64-v4", "num-cores": 2}, "mcpu x86-64-v3, not x86-64-v4"),
-        ({"kind": "llvm", "num-cores": 2}, "mcpu x86-64-v3, not none"),
         ({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 4}, "num-cores 2, not 4"),
         ({"kind": "llvm", "mcpu": "x86-64-v3", "mattr": ["+avx512f"]}, "mattr none, not +avx512f"),
         (
@@ -231,19 +216,14 @@ def test_a_file_of_which_nothing_fits_is_refused(path):
     "wrong",
     [
         {"times": (-1.0,)},
-        {"times": (0.0,)},
         {"times": (math.nan,)},
         {"times": (math.inf,)},
-        {"times": (True,)},
-        {"times": (10**400,)},
         {"times": ()},
         {"how": None},
         {"date": "yesterday"},
         {"origin": "guess"},
         {"seed": 1.5},
-        {"seed": 2**70},
         {"task": "\ud800"},
-        {"target": {"kind": "x" * 20000}},
         {"trace": "none"},
         {"trace": [object()]},
     ],
@@ -259,8 +239,6 @@ def test_what_cannot_be_read_or_written(tmp_path):
         Records(tmp_path)
     with pytest.raises(RecordError, match="cannot be written: No such file"):
         Records(tmp_path / "missing" / "records").append(result())
-    with pytest.raises(RecordError, match="cannot be read"):
-        Records("a\0b")
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(RecordError, match="it is no regular file"):
         Records(tmp_path / "pipe")
@@ -270,7 +248,7 @@ def test_what_cannot_be_read_or_written(tmp_path):
 
 @pytest.mark.parametrize(
     "content",
-    [b"hello\nworld\n", b'{"a": 1}', b"{}\n", b"\x00" * 100, b"\x89PNG\r\n\x1a\n\x00", b"[1]\n"],
+    [b"hello\nworld\n", b'{"a": 1}', b"{}\n", b"\x89PNG\r\n\x1a\n\x00"],
 )
 def test_a_file_that_is_no_record_file_is_refused_and_stays(tmp_path, content):
     path = tmp_path / "precious"

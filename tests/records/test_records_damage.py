@@ -23,10 +23,12 @@ from tvmlab.records.records import Records
 from tvmlab.records.traces import replay
 
 SEED = 7
-# Forks processes that append to a file and tell of each line when it is written. With pauses, each
-# one is killed after its pause, when it has told of a line; else two write at once.
+# Forks processes that append to files and tell of each line when it is written. Two write one file
+# at once. Others are killed, each after its pause, when it has told of a line in another file.
 WRITERS = """
 import os, signal, sys, time
+from tvmlab.support.importing import leave_pytorch_out
+leave_pytorch_out()
 from tvmlab.records.records import Records
 from tvmlab.records.result import Result
 
@@ -42,9 +44,11 @@ def start(path, name, count):
         os.write(tell, b".")
     os._exit(0)
 
-path, *pauses = sys.argv[1:]
+both, killed, *pauses = sys.argv[1:]
+children = [start(both, name, 100)[0] for name in ("one", "two")]
+assert not any(os.waitpid(child, 0)[1] for child in children)
 for pause in pauses:
-    child, told = start(path, pause, 10**9)
+    child, told = start(killed, pause, 10**9)
     lines = len(os.read(told, 1))
     time.sleep(float(pause))
     os.kill(child, signal.SIGKILL)
@@ -52,18 +56,20 @@ for pause in pauses:
     while more := os.read(told, 1 << 16):
         lines += len(more)
     os.close(told)
-    print(lines, len(Records(path)), flush=True)
-if not pauses:
-    children = [start(path, name, 100)[0] for name in ("one", "two")]
-    sys.exit(any(os.waitpid(child, 0)[1] for child in children))
+    print(lines, len(Records(killed)), flush=True)
 """
 
 
-def _write(path: Path, *pauses: float) -> list[list[int]]:
-    """Run `WRITERS`; for each pause, give the lines that were told of, and those in the file."""
-    command = [sys.executable, "-W", "ignore", "-c", WRITERS, str(path), *map(str, pauses)]
+@pytest.fixture(scope="module")
+def written(tmp_path_factory) -> tuple[Path, Path, list[list[int]]]:
+    """The files of `WRITERS`; for each pause, the lines told of and those in the file."""
+    folder = tmp_path_factory.mktemp("written")
+    both, killed = folder / "both", folder / "killed"
+    chance = random.Random(fresh(3))
+    pauses = [str(chance.uniform(0, 0.02)) for _ in range(examples(50))]
+    command = [sys.executable, "-W", "ignore", "-c", WRITERS, str(both), str(killed), *pauses]
     said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=300)
-    return [[int(number) for number in line.split()] for line in said.stdout.splitlines()]
+    return both, killed, [list(map(int, line.split())) for line in said.stdout.splitlines()]
 
 
 @pytest.fixture
@@ -79,19 +85,17 @@ def lines(tmp_path_factory):
     return path.read_bytes().splitlines(keepends=True)
 
 
-def test_two_processes_write_one_file(path):
-    _write(path)
+def test_two_processes_write_one_file(written):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = Records(path).results()
+        found = Records(written[0]).results()
     for name in ("one", "two"):
         assert [one.seed for one in found if one.task == name] == list(range(100))
 
 
-def test_who_is_killed_loses_what_he_was_writing_at_most(path):
-    chance = random.Random(fresh(3))
+def test_who_is_killed_loses_what_he_was_writing_at_most(written):
+    _, path, rounds = written
     before = 0
-    rounds = _write(path, *(chance.uniform(0, 0.02) for _ in range(examples(50))))
     assert len(rounds) == examples(50)
     for told, found in rounds:
         assert told >= 1
@@ -118,8 +122,7 @@ def test_a_torn_last_line_is_left_out_and_taken_away(path, lines):
 def test_a_first_line_that_is_torn_is_no_reason_to_refuse(path, lines):
     path.write_bytes(lines[0][:100])
     with pytest.warns(RuntimeWarning, match=r"line 1 \(it is torn\)"):
-        records = Records(path)
-    records.append(result())
+        Records(path).append(result())
     assert path.read_bytes().count(b"\n") == 1
 
 
@@ -162,79 +165,66 @@ def test_many_damaged_lines_are_one_warning(path, lines):
     assert str(warning.message) == f"{path}: 50 damaged lines left out: line {said} and 47 more"
 
 
-def _number(chance: random.Random) -> object:
-    return chance.choice([0, -1, 1.5, 1e308, 10**30, -(2**63), True, None, "x", [], {}, "\ud800"])
-
-
-def _in_place(chance: random.Random, value: Any) -> Any:
+def _in_place(chance: random.Random, value: Any) -> None:
     """Change one thing somewhere in JSON."""
     inner = list(value.items()) if isinstance(value, dict) else list(enumerate(value))
     if not inner:
-        return value
+        return
     key, old = chance.choice(inner)
+    how = chance.randrange(5)
     if isinstance(old, list | dict) and old and chance.random() < 0.95:
         _in_place(chance, old)
-        return value
-    how = chance.randrange(6)
-    if how == 0:
+    elif how == 0:
         del value[key]
     elif how == 1:
         value[key] = chance.choice(inner)[1]
     elif how == 2 and isinstance(old, int):
         value[key] = chance.choice([old + 1, old - 1, 2 * old, 0, 1, 2, 4, 8, 32])
-    elif how == 3 and isinstance(old, str) and old[:1] in "lbv":
-        value[key] = f"{chance.choice('lbv')}{chance.randrange(30)}"
-    elif how == 4 and isinstance(old, str):
-        value[key] = chance.choice(["Unroll", "Vectorize", "Parallel", "Fuse", "None", "main"])
+    elif how == 3 and isinstance(old, str):
+        value[key] = chance.choice(["Unroll", "Parallel", "Fuse", "None", "main", "b0", "l1", "v2"])
     else:
-        value[key] = _number(chance)
-    return value
+        odd = [0, -1, 1.5, 1e308, 10**30, True, None, "x", [], {}, "\ud800"]
+        value[key] = chance.choice(odd)
 
 
 def _mutated(chance: random.Random, lines: list[bytes]) -> bytes:
-    """Change a file: its bytes, its lines, or a line whose checksum is made again."""
+    """Change a file: its bytes, a line's length, or what a line says, with a checksum that fits."""
     lines = list(lines)
-    at = chance.randrange(len(lines))
-    how = chance.randrange(16)
+    how, at = chance.randrange(8), chance.randrange(len(lines))
     if how == 0:
         data = bytearray(b"".join(lines))
-        for _ in range(chance.choice([1, 1, 10, 200])):
+        for _ in range(chance.choice([1, 10, 200])):
             data[chance.randrange(len(data))] = chance.randrange(256)
         return bytes(data)
     if how == 1:
         lines[at] = lines[at][: chance.randrange(len(lines[at]))] + b"\n" * chance.randrange(2)
-    elif how == 2:
-        lines[at], lines[0] = lines[0], lines[at]
-    elif how == 3:
-        odd = [lines[at], b"\0" * 99, b"[" * 10**5, b'{"a":' * 999, b"\n", b"\xff\n"]
-        lines.insert(at, chance.choice(odd))
-    else:  # mostly of results: their traces are the longest part
-        at = at if how < 6 else chance.randrange(1, len(lines))
-        fields = json.loads(lines[at])
-        del fields["check"]
-        trace = fields.get("trace", [[], []])
-        if how < 12 or not trace[1]:
-            _in_place(chance, trace[0] if how > 6 and trace[0] else fields)
-        else:  # another schedule, which may well be a sound one
-            decision = chance.choice(trace[1])
-            if isinstance(decision[1], list):
-                chance.shuffle(decision[1])
-            else:
-                decision[1] = chance.randrange(4)
-        try:
-            lines[at] = encode(fields)
-        except (ValueError, UnicodeError):
-            lines[at] = json.dumps(fields).encode() + b"\n"
+        return b"".join(lines)
+    fields = json.loads(lines[at])
+    del fields["check"]
+    trace = fields.get("trace", [[], []])
+    if how < 6 or not trace[1]:
+        _in_place(chance, trace[0] if how > 2 and trace[0] else fields)
+    else:  # another schedule, which may well be a sound one
+        decision = chance.choice(trace[1])
+        if isinstance(decision[1], list):
+            chance.shuffle(decision[1])
+        else:
+            decision[1] = chance.randrange(4)
+    try:
+        lines[at] = encode(fields)
+    except (ValueError, UnicodeError):
+        lines[at] = json.dumps(fields).encode() + b"\n"
     return b"".join(lines)
 
 
-def test_a_thousand_mutations(path, lines):
+def test_random_mutations(path, lines):
     """Every one is read or refused; whatever schedule is taken computes what it should."""
     chance = random.Random(fresh(SEED))
     known = {json.dumps(decode(line).get("trace")) for line in lines}
     wanted, name = helpers.run(MODULE), decode(lines[0])["id"]
     refused = warned = computed = replayed = failed = 0
-    for _ in range(1000):
+    count = examples(1000)
+    for _ in range(count):
         path.write_bytes(_mutated(chance, lines))
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
@@ -267,8 +257,8 @@ def test_a_thousand_mutations(path, lines):
                     continue
                 computed += 1
                 np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
-    assert refused > 100
-    assert warned > 100
-    assert replayed > 200
-    assert computed >= 20
+    assert refused > count / 10
+    assert warned > count / 10
+    assert replayed > count / 5
+    assert computed >= count / 50
     assert failed <= 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ def transposed(a: T.handle, b: T.handle) -> None:
 
 
 @pytest.mark.parametrize("number", range(6))
-def test_a_trace_is_replayed_as_it_was_written(number):
+def test_a_trace_is_replayed_as_tvm_does_it(number):
     trace = helpers.traces()[number]
     read = json.loads(json.dumps(trace))
     sch = replay(MODULE, read)
@@ -40,12 +41,6 @@ def test_a_trace_is_replayed_as_it_was_written(number):
     peer = s_tir.Schedule(MODULE)
     s_tir.schedule.Trace.apply_json_to_schedule(trace, peer)
     assert tvm_ffi.structural_equal(sch.mod, peer.mod)
-
-
-def test_the_traces_of_these_tests_have_most_instructions():
-    used = {instruction[0] for trace in helpers.traces() for instruction in trace[0]}
-    assert used <= set(INSTRUCTIONS)
-    assert len(used) >= 18
 
 
 def test_every_instruction_is_one_of_tvm():
@@ -79,19 +74,11 @@ LOOPS = ["GetLoops", ["x"], [], ["x1", "x2", "x3", "x4"]]
 HOSTILE = {
     # These end the process in TVM's own reader, or never end.
     "tile of zero": _decided(0, [0, 0, 0]),
-    "tile of a negative": _decided(0, [-1, -32, 1]),
-    "tile of one": _decided(0, [32]),
     "no decision": [helpers.traces()[1][0], []],
     # Shapes of JSON.
     "nothing": None,
     "text": "trace",
-    "empty": [],
-    "object": {"a": 1},
-    "three parts": [[], [], []],
-    "no list": [1, 2],
     "instruction of three": [[["GetSBlock", [], []]], []],
-    "instruction of five": [[["GetSBlock", [], ["product", "main"], ["b0"], 0]], []],
-    "kind is a number": [[[1, [], [], []]], []],
     "unknown kind": [[["Explode", [], [], []]], []],
     "too many": [[[*BLOCK[:3], [f"b{i}"]] for i in range(3000)], []],
     "too deep": [
@@ -99,43 +86,24 @@ HOSTILE = {
         [],
     ],
     "decision of nobody": [helpers.traces()[1][0], [[999, 1]]],
-    "decision of a block": [[BLOCK], [[0, 1]]],
-    "decision twice": [helpers.traces()[1][0], helpers.traces()[1][1] * 2],
     "output twice": _with(BLOCK, BLOCK),
-    "output missing": [[[*BLOCK[:3], []]], []],
-    "output a number": [[[*BLOCK[:3], [7]]], []],
     # Values of a wrong kind.
     "loop for a block": _with(BLOCK, LOOPS, ["ComputeInline", ["x1"], [], []]),
-    "block for a loop": _with(BLOCK, ["Parallel", ["x"], [], []]),
     "undefined": _with(["Parallel", ["y"], [], []]),
-    "graph as a name": _with(["Parallel", ['{"root_index": 0, "nodes": []}'], [], []]),
     "split by zero": _changed("Split", 1, lambda given: [given[0], 0, 32, 1]),
     "split by a billion": _changed("Split", 1, lambda given: [given[0], 10**9, None, 10**9]),
-    "split by a fraction": _changed("Split", 1, lambda given: [given[0], 1.5, None, 1]),
-    "split by 2^70": _changed("Split", 1, lambda given: [given[0], 2**70, None, 1]),
-    "split by True and text": _changed("Split", 1, lambda given: [given[0], '"a"', None, 1]),
-    "another function": _changed("GetSBlock", 2, ["product", "other"]),
     "another block": _changed("GetSBlock", 2, ["nobody", "main"]),
-    "half a character": _changed("GetSBlock", 2, ["\ud800", "main"]),
-    "too few attributes": _changed("Split", 2, []),
     "attributes as a text": _changed("Split", 2, "ab"),
     "index far away": _changed("CacheRead", 2, [10**6, "global"]),
-    "no tiles": _changed("SamplePerfectTile", 2, [0, 16]),
     "a billion tiles": _changed("SamplePerfectTile", 2, [10**9, 16]),
-    "chance of text": _changed("SampleCategorical", 2, [[0, 1, 2], ["a", "b", "c"]]),
-    "no candidates": _changed("SampleCategorical", 2, [[], []]),
     "parallel sum": _with(BLOCK, LOOPS, ["Parallel", ["x4"], [], []]),
     # What could change what is computed, or how long it takes to compile.
     "without predicates": _changed("Split", 2, [True, True]),
     "dtype": _with(BLOCK, ["UnsafeSetDType", ["x"], [0, '"float16"'], []]),
-    "hidden": _with(BLOCK, ["UnsafeHideBufferAccess", ["x", [0]], ['"read"'], []]),
     "scope": _with(BLOCK, ["SetScope", ["x"], [0, "shared"], []]),
-    "cached elsewhere": _changed("CacheRead", 2, [0, "shared"]),
     "bound": _with(BLOCK, LOOPS, ["Bind", ["x1"], ["threadIdx.x"], []]),
     "pragma": _with(BLOCK, LOOPS, ["Annotate", ["x1", '"int x;"'], ["pragma_import_c"], []]),
-    "pipeline": _with(BLOCK, LOOPS, ["Annotate", ["x1", [0, 1]], ["software_pipeline_stage"], []]),
     "intrinsic": _with(BLOCK, ["Tensorize", ["x"], ["dot_16x4_vnni", True], []]),
-    "own intrinsic": _with(BLOCK, ["Tensorize", ["x"], ["tvmlab.none", True], []]),
     "unrolled thousands": _with(
         BLOCK,
         LOOPS,
@@ -153,15 +121,11 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_is_no_sound_trace_is_refused(name):
-    with pytest.raises(RecordError, match=r"a trace cannot be applied: .*\n  where: "):
+    with pytest.raises(RecordError, match=r"a trace cannot be applied: .*\n  where: ") as caught:
         replay(MODULE, HOSTILE[name])
-
-
-def test_the_error_names_the_instruction():
-    with pytest.raises(
-        RecordError, match=r"'y' stands for nothing\n  where: instruction \d+ \(Par"
-    ):
-        replay(MODULE, HOSTILE["undefined"])
+    if name == "undefined":
+        assert "'y' stands for nothing" in caught.value.what
+        assert re.fullmatch(r"instruction \d+ \(Parallel\)", caught.value.where)
 
 
 def test_an_own_intrinsic_is_replayed():
@@ -178,39 +142,18 @@ def test_an_own_intrinsic_is_replayed():
     assert "call_llvm_pure_intrin" in replay(module, trace).mod.script()
 
 
-def _transposed():
-    """Schedule a transposition with the axes of its block in another order, and one left out."""
-    module = tvm.ir.IRModule({"main": transposed})
-    sch = s_tir.Schedule(module)
-    sch.transform_block_layout(sch.get_sblock("transposed"), lambda i, j, k: [k, j])
-    return module, as_data(sch.trace)
-
-
 def test_axes_are_left_out_and_change_places():
-    module, trace = _transposed()
-    (kind, _, (text,), _), *_ = trace[0][1:]
-    assert kind == "TransformBlockLayout"
+    module = tvm.ir.IRModule({"main": transposed})
+    made = s_tir.Schedule(module)
+    made.transform_block_layout(made.get_sblock("transposed"), lambda i, j, k: [k, j])
+    trace = as_data(made.trace)
     sch = replay(module, trace)
-    peer = s_tir.Schedule(module)
-    s_tir.schedule.Trace.apply_json_to_schedule(trace, peer)
-    assert tvm_ffi.structural_equal(sch.mod, peer.mod)
-    graph = json.loads(text)
-    root, array = graph["nodes"][-1]["data"], graph["nodes"][-2]["data"]
-    for part, key, value in (
-        (root, "final_indices", 0),
-        (root, "initial_indices", 10**9),
-        (root, "inverse_index_map", 1),
-        (array, 0, 1),
-        (array, 0, None),
-        (array, 1, array[0]),
-        (graph, "root_index", 0),
-        (graph, "nodes", []),
-    ):
-        kept, part[key] = part[key], value
-        trace[0][1][2] = [json.dumps(graph)]
-        part[key] = kept
-        with pytest.raises(RecordError, match="a trace cannot be applied"):
-            replay(module, trace)
+    assert tvm_ffi.structural_equal(sch.mod, made.mod)
+    graph = json.loads(trace[0][1][2][0])
+    graph["nodes"][-1]["data"]["initial_indices"] = 10**9
+    trace[0][1][2] = [json.dumps(graph)]
+    with pytest.raises(RecordError, match="a trace cannot be applied"):
+        replay(module, trace)
 
 
 @pytest.mark.parametrize("number", [1, 5])

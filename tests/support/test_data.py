@@ -95,17 +95,9 @@ def test_wrong_content_is_refused_and_deleted(server: Server, cache: Path) -> No
     assert list(cache.iterdir()) == []
 
 
-def test_a_short_transfer_is_refused(server: Server, cache: Path) -> None:
-    server.content = CONTENT[:1000]
-    with pytest.raises(DataError, match=r"file\.bin could not be downloaded"):
-        data.fetch(entry(server.url))
-    assert list(cache.iterdir()) == []
-
-
-@pytest.mark.parametrize("wrong", [OTHER, CONTENT[:-1], b""])
-def test_a_damaged_file_in_the_cache_is_replaced(server: Server, cache: Path, wrong: bytes) -> None:
+def test_a_damaged_file_in_the_cache_is_replaced(server: Server, cache: Path) -> None:
     cache.mkdir()
-    (cache / "file.bin").write_bytes(wrong)
+    (cache / "file.bin").write_bytes(OTHER)
     assert data.cached(entry(server.url)) is None
     assert data.fetch(entry(server.url)).read_bytes() == CONTENT
 
@@ -127,15 +119,13 @@ def test_the_variable_closes_the_network(server: Server, monkeypatch: pytest.Mon
     assert data.fetch(entry(server.url)).read_bytes() == CONTENT
 
 
-def test_a_refusal_is_named(server: Server) -> None:
-    server.status = 404
-    with pytest.raises(DataError, match="HTTP 404"):
-        data.fetch(entry(server.url))
-
-
 def test_a_mirror_takes_over(server: Server) -> None:
     path = data.fetch(entry(closed_port(), mirrors=(server.url,)))
     assert path.read_bytes() == CONTENT
+    path.unlink()
+    server.status = 404
+    with pytest.raises(DataError, match=r"cannot be reached(.|\n)*HTTP 404"):
+        data.fetch(entry(closed_port(), mirrors=(server.url,)))
 
 
 def test_a_cache_that_cannot_be_written(
@@ -146,12 +136,6 @@ def test_a_cache_that_cannot_be_written(
     with pytest.raises(DataError, match="cannot be written") as caught:
         data.fetch(entry(server.url))
     assert "TVMLAB_CACHE" in str(caught.value)
-
-
-def test_a_folder_in_the_files_place_is_an_error(server: Server, cache: Path) -> None:
-    (cache / "file.bin").mkdir(parents=True)
-    with pytest.raises(DataError, match="cannot be read"):
-        data.fetch(entry(server.url))
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:

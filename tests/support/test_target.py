@@ -1,11 +1,9 @@
+"""Targets as a user writes them: dictionaries, tags, and the strings of Relay's time."""
+
 from __future__ import annotations
 
-import contextlib
-import os
-import subprocess
-import sys
-from collections.abc import Callable
-from pathlib import Path
+import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,183 +14,10 @@ from hypothesis import strategies as st
 import tvmlab
 from tests.oracles.models import array, dense, said
 from tvmlab.errors import TargetError
-from tvmlab.support import importing as _with_tvm
-from tvmlab.support import target
+from tvmlab.support.target import as_target, parse, split_target
 
+ARM = "llvm -device=arm_cpu -mtriple=aarch64-linux-gnu"
 AARCH64 = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72"}
-
-
-def write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-
-
-@pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """A stand-in for /sys: (package, core) of each processor, and a container's quota."""
-
-    def pretend(cores: list[tuple[int, int] | None], quota: dict[str, str] | None = None) -> None:
-        for cpu, place in enumerate(cores):
-            if place is not None:
-                topology = tmp_path / f"devices/system/cpu/cpu{cpu}/topology"
-                write(topology / "physical_package_id", f"{place[0]}\n")
-                write(topology / "core_id", f"{place[1]}\n")
-        for name, text in (quota or {}).items():
-            write(tmp_path / "fs/cgroup" / name, text)
-        monkeypatch.setattr(target, "_PROCESSORS", tuple(range(len(cores))))
-        monkeypatch.setattr(target, "Path", lambda path: tmp_path / str(path).removeprefix("/sys/"))
-
-    return pretend
-
-
-TWO_BY_TWO: list[tuple[int, int] | None] = [(0, 0), (0, 1), (0, 0), (0, 1)]
-
-
-@pytest.mark.parametrize(
-    ("cores", "quota", "count"),
-    [
-        (TWO_BY_TWO, {}, 2),  # hyperthreads count once
-        ([(0, 0), (0, 1), (1, 0), (1, 1)], {}, 4),  # equal core numbers in two packages do not
-        ([None, None, None], {}, 3),  # no topology: every processor counts
-        (TWO_BY_TWO, {"cpu.max": "max 100000\n"}, 2),
-        (TWO_BY_TWO, {"cpu.max": "100000 100000\n"}, 1),
-        (TWO_BY_TWO, {"cpu.max": "150000 100000\n"}, 2),  # a part of a core is worth a thread
-        (TWO_BY_TWO, {"cpu.max": "900000 100000\n"}, 2),  # never more than there are
-        (TWO_BY_TWO, {"cpu.max": "1000 100000\n"}, 1),  # never none
-        (TWO_BY_TWO, {"cpu.max": ""}, 2),
-        (TWO_BY_TWO, {"cpu.max": "100000 0"}, 2),
-    ],
-)
-def test_physical_cores(
-    machine: Callable[..., None],
-    cores: list[tuple[int, int] | None],
-    quota: dict[str, str],
-    count: int,
-) -> None:
-    machine(cores, quota)
-    assert target.physical_cores() == count
-
-
-def test_the_affinity_mask_is_heeded(
-    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    machine(TWO_BY_TWO)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 1}, raising=False)
-    assert _with_tvm.usable() == (1, 3)
-    monkeypatch.setattr(target, "_PROCESSORS", _with_tvm.usable())
-    assert target.physical_cores() == 1
-
-
-def test_without_affinity_every_processor_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    monkeypatch.setattr(os, "cpu_count", lambda: 4)
-    assert _with_tvm.usable() == (0, 1, 2, 3)
-    monkeypatch.setattr(os, "cpu_count", lambda: None)
-    assert _with_tvm.usable() == (0,)
-
-
-def test_host_target_describes_this_machine() -> None:
-    host = tvmlab.host_target()
-    assert host.kind.name == "llvm"
-    assert str(host.attrs["mcpu"]) == str(tvm.get_global_func("target.llvm_get_system_cpu")())
-    assert int(host.attrs["num-cores"]) == int(os.environ["TVM_NUM_THREADS"])
-    assert target.missing_features(host) == ""
-
-
-# The pool starts once in a process, and `import tvm` takes seconds: one process imports it, and
-# forks before the pool starts.
-COUNT = """
-import os, sys, warnings
-import tvm, tvmlab
-threads = tvm.get_global_func("runtime.NumThreads")
-for case in ("unset", "1", "3", "x", "early", "omp", "omp list", "both", "omp x"):
-    if os.fork():
-        os.wait()
-        continue
-    os.environ.pop("TVM_NUM_THREADS", None)
-    omp = {"omp": "1", "omp list": "1,4", "both": "3", "omp x": "x"}.get(case)
-    if omp:
-        os.environ["OMP_NUM_THREADS"] = omp
-    if case == "both":
-        os.environ["TVM_NUM_THREADS"] = "1"
-    if case == "early":
-        os.environ["TVM_NUM_THREADS"] = "1"
-        threads()
-        os.environ["TVM_NUM_THREADS"] = "2"
-    elif case != "unset" and not omp:
-        os.environ["TVM_NUM_THREADS"] = case
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        try:
-            cores = tvmlab.host_target().attrs["num-cores"]
-            said = [str(w.message) for w in seen if w.category is RuntimeWarning]
-            line = [cores, threads(), os.environ["TVM_NUM_THREADS"], *said]
-        except tvmlab.errors.TargetError as error:
-            line = [error.what, error.where, error.fix]
-    print(case, *line, sep="|", flush=True)
-    os._exit(0)
-"""
-
-
-@pytest.fixture(scope="module")
-def threads_of() -> dict[str, list[str]]:
-    """What `host_target` does in processes whose pool has not started, by the variable's value."""
-    clean = {k: v for k, v in os.environ.items() if k not in ("TVM_NUM_THREADS", "OMP_NUM_THREADS")}
-    run = subprocess.run(
-        [sys.executable, "-c", COUNT], env=clean, capture_output=True, text=True, timeout=300
-    )
-    assert run.returncode == 0, run.stderr
-    lines = [line.split("|") for line in run.stdout.splitlines()]
-    return {case: line for case, *line in lines}
-
-
-def test_unset_the_pool_gets_the_physical_cores(threads_of: dict[str, list[str]]) -> None:
-    cores = str(target.physical_cores())
-    assert threads_of["unset"] == [cores, cores, cores]
-
-
-def test_the_users_number_of_threads_wins(threads_of: dict[str, list[str]]) -> None:
-    assert threads_of["1"] == ["1", "1", "1"]
-
-
-def test_more_threads_than_processors_are_not_promised(threads_of: dict[str, list[str]]) -> None:
-    """TVM's pool never has more: a target that says so would mislead its schedules and peers."""
-    here = str(min(3, len(target._PROCESSORS)))
-    assert threads_of["3"] == [here, here, "3"]
-
-
-@pytest.mark.parametrize("case", ["omp", "omp list", "both"])
-def test_openmps_number_serves_where_tvms_is_unset(
-    threads_of: dict[str, list[str]], case: str
-) -> None:
-    assert threads_of[case] == ["1", "1", "1"]
-
-
-@pytest.mark.parametrize(("case", "name"), [("x", "TVM"), ("omp x", "OMP")])
-def test_a_number_of_threads_that_is_none_is_refused(
-    threads_of: dict[str, list[str]], case: str, name: str
-) -> None:
-    assert threads_of[case] == [
-        f"{name}_NUM_THREADS is 'x', not a positive number",
-        "the environment",
-        "unset it, or set it to the number of threads for TVM",
-    ]
-
-
-def test_a_pool_that_started_too_small_is_warned_about(threads_of: dict[str, list[str]]) -> None:
-    if len(target._PROCESSORS) < 2:
-        pytest.skip("a second processor: a pool cannot be too small on one")
-    cores, threads, _, warning = threads_of["early"]
-    assert (cores, threads) == ("2", "1")
-    assert warning.startswith("TVM's thread pool had already started with 1 of 2 threads")
-
-
-@pytest.mark.parametrize("text", ["0", "-1", "1.5", "", " 2", "٣x"])
-def test_other_wrong_numbers_of_threads(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setenv("TVM_NUM_THREADS", text)
-    with pytest.raises(TargetError, match="not a positive number") as caught:
-        tvmlab.host_target()
-    assert repr(text) in said(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -202,119 +27,191 @@ def test_other_wrong_numbers_of_threads(monkeypatch: pytest.MonkeyPatch, text: s
         ("c", "c"),
         ("nvidia/nvidia-a100", "cuda"),
         ({"kind": "llvm", "mcpu": "x86-64-v3"}, "llvm"),
-        ('{"kind": "llvm"}', "llvm"),
-        (tvm.target.Target("llvm"), "llvm"),
+        ('{"kind": "llvm", "num-cores": 3}', "llvm"),
         (None, "llvm"),
         (AARCH64, "llvm"),
         ("llvm -mcpu=x86-64-v3", "llvm"),
     ],
 )
-def test_as_target(given: object, kind: str) -> None:
-    made = target.as_target(given)  # type: ignore[arg-type]
+def test_as_target(given: Any, kind: str) -> None:
+    made = as_target(given)
     assert made.kind.name == kind
-
-
-def test_as_target_leaves_a_target_and_a_dictionary_as_they_are() -> None:
-    made = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3"})
-    assert target.as_target(made) is made
-    spec = dict(AARCH64)
-    target.as_target(spec)
-    assert spec == AARCH64
+    assert as_target(made) is made
+    again = as_target(str(made))  # a target prints itself as JSON
+    assert (again.kind.name, dict(again.attrs)) == (kind, dict(made.attrs))
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        "nonsense",
-        "",
-        "nvidia/no-such-gpu",
-        {},
-        {"mcpu": "x86-64-v3"},
-        {"kind": "nonsense"},
-        {"kind": "llvm", "bogus": 1},
-        {"kind": "llvm", "num-cores": "many"},
-        5,
-        b"llvm",
-        ["llvm"],
+        *("nonsense", "", "nvidia/no-such-gpu", {}, {"mcpu": "x86-64-v3"}, {"kind": "nonsense"}),
+        *({"kind": "llvm", "bogus": 1}, {"kind": "llvm", "num-cores": "many"}, 5, b"llvm"),
     ],
     ids=repr,
 )
-def test_an_unknown_target(wrong: object) -> None:
+def test_an_unknown_target(wrong: Any) -> None:
     with pytest.raises(TargetError, match="TVM does not know this target") as caught:
-        tvmlab.compile(tvmlab.load(dense()), wrong)  # type: ignore[arg-type]
+        tvmlab.compile(tvmlab.load(dense()), wrong)
     assert caught.value.where == repr(wrong)
     assert "kind" in said(caught.value)
     assert caught.value.__cause__ is not None
 
 
-@given(st.text(st.characters(categories=["Ll", "Nd"]), min_size=1, max_size=8))
-def test_an_unknown_kind_never_escapes_as_another_error(name: str) -> None:
-    known = name in tvm.target.Target.list_kinds()
-    with contextlib.nullcontext() if known else pytest.raises(TargetError, match=name):
-        assert target.as_target(name).kind.name == name
-
-
-@pytest.mark.parametrize(
-    ("mcpu", "extra"), [("no-such-cpu", {}), ("x86-64-v3", {"mtriple": "aarch64-linux-gnu"})]
-)
-def test_an_unknown_processor(mcpu: str, extra: dict[str, str]) -> None:
-    with pytest.raises(TargetError, match=f"LLVM does not know a processor named '{mcpu}'") as got:
-        target.as_target({"kind": "llvm", "mcpu": mcpu, **extra})
-    assert "leave mcpu out" in said(got.value)
-    with pytest.raises(TargetError, match="does not know a processor"):
-        target.as_target(tvm.target.Target({"kind": "llvm", "mcpu": mcpu, **extra}))
-
-
-def test_an_unknown_triple(capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_triple() -> None:
     for _ in range(20):  # TVM itself reads through a null pointer, which ends the process or not
         with pytest.raises(TargetError, match="for the triple 'nonsense'") as caught:
             tvmlab.compile(tvmlab.load(dense()), {"kind": "llvm", "mtriple": "nonsense"})
         assert "mtriple" in said(caught.value)
 
 
-# No machine has AMD's XOP and Intel's AMX at once, so one of these two is always missing.
-BEYOND = [{"kind": "llvm", "mattr": ["+xop", "+amx-tile"]}]
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("llvm -num-cores=0", "no machine has 0 cores"),
+        ("llvm -mattr=+nonsense", "no instruction set '[+]nonsense' for "),
+        ("llvm -mattr=+avx2,fma -mtriple=x86_64-linux-gnu", "no instruction set 'fma' for x86_64"),
+        (f"{ARM} -mattr=-avx2", "no instruction set '-avx2' for aarch64"),
+        (f"{ARM} -mcpu=x86-64-v3", "LLVM does not know a processor named 'x86-64-v3'"),
+        ("llvm -host='llvm -mcpu=no-such-cpu'", "LLVM does not know a processor named 'no-such"),
+    ],
+)
+def test_values_that_llvm_does_not_have(text: str, words: str) -> None:
+    for wrong in (text, parse(text), tvm.target.Target(parse(text))):
+        with pytest.raises(TargetError, match=words) as caught:
+            as_target(wrong)
+        said(caught.value)
 
 
-@pytest.mark.parametrize("beyond", [*BEYOND, AARCH64], ids=["x86", "aarch64"])
-def test_what_this_machine_cannot_run_is_refused(beyond: dict[str, object]) -> None:
-    if tvm.get_global_func("target.llvm_get_system_triple")().startswith("aarch64"):
-        pytest.skip("this machine is an aarch64: the test asks for x86-64")
-    executable = tvmlab.compile(tvmlab.load(dense()), beyond)
-    for use in (executable, executable.time):
-        with pytest.raises(TargetError, match="this machine cannot run the module") as caught:
-            use(array(2, 4))
-        assert caught.value.where == target.spelled(executable.target)
-        assert "leaving the target out" in said(caught.value)
-
-
-def test_missing_features_names_instruction_sets_not_tunings() -> None:
-    absent = target.missing_features(tvm.target.Target(BEYOND[0]))
-    assert set(absent.split(", ")) & {"xop", "amx-tile"}
-    assert target.missing_features(tvm.target.Target(AARCH64)) == (
-        "a processor of aarch64-linux-gnu"
-    )
-    assert target.missing_features(tvm.target.Target("llvm")) == ""
-    assert target.missing_features(target.as_target("nvidia/nvidia-a100")) == ""
-
-
-def test_a_target_without_its_device_is_refused() -> None:
-    if tvm.cuda().exist:
-        pytest.skip("this machine has a CUDA device")
-    executable = tvmlab.compile(tvmlab.load(dense()), "nvidia/nvidia-a100")
-    with pytest.raises(TargetError, match="this machine has no cuda device") as caught:
-        executable(array(2, 4))
-    said(caught.value)
+@pytest.mark.parametrize("sets", ["+neon,+dotprod", "-neon", "+sve"])
+def test_instruction_sets_of_another_processor(sets: str) -> None:
+    made = as_target(f"{ARM} -mattr={sets}")
+    assert list(made.attrs["mattr"]) == sets.split(",")
+    assert "arm_cpu" in made.keys
 
 
 def test_the_least_processor_of_the_architecture_gives_the_same_numbers() -> None:
-    mod = tvmlab.load(dense())
-    x = array(2, 4)
-    np.testing.assert_allclose(
-        tvmlab.compile(mod, "llvm")(x), tvmlab.compile(mod)(x), rtol=1e-5, atol=1e-6
-    )
+    mod, x = tvmlab.load(dense()), array(2, 4)
+    plain, here = (tvmlab.compile(mod, target)(x) for target in ("llvm", None))
+    np.testing.assert_allclose(plain, here, rtol=1e-5, atol=1e-6)
 
 
-def test_runtime_threads_is_the_size_of_the_pool() -> None:
-    tvmlab.host_target()
-    assert target.runtime_threads() == tvm.get_global_func("runtime.NumThreads")()
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("llvm --device=arm_cpu -mtriple=a", {"kind": "llvm", "device": "arm_cpu", "mtriple": "a"}),
+        ("llvm -num-cores 4 -fast-math", {"kind": "llvm", "num-cores": 4, "fast-math": True}),
+        ("llvm '-mattr=+avx2, +fma'", {"kind": "llvm", "mattr": ["+avx2", "+fma"]}),
+        (
+            "cuda -arch=sm_80 -libs=cudnn,cublas",
+            {"kind": "cuda", "arch": "sm_80", "libs": ["cudnn", "cublas"]},
+        ),
+        ("cuda -host=llvm", {"kind": "cuda", "host": {"kind": "llvm"}}),
+    ],
+)
+def test_target_strings(text: str, wanted: dict[str, Any]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert parse(text) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("llvm mcpu=x", "no option of a target"),
+        ("-mcpu=x", "no kind is named '-mcpu=x'"),
+        ("", "no kind is named ''"),
+        ("gpu -cores=4", "no kind is named 'gpu'"),
+        ("llvm -mcpu='x", "cannot be read: No closing quotation"),
+        ("llvm -mcpu", "-mcpu takes a value"),
+        ("llvm -num-cores=many", "-num-cores takes a whole number, not 'many'"),
+        ("llvm -num-cores=٣", "-num-cores takes a whole number"),
+        ("llvm -fast-math=very", "-fast-math takes true or false"),
+        ("llvm -zzz", "has no option -zzz(.|\n)*mtriple"),
+        ("llvm -mcpu=x, llvm", "several targets"),
+        ("llvm -mcpu=x -mcpu=y", "-mcpu is there twice"),
+        ("llvm -mattr=+avx2, +fma", "'[+]fma' is no option(.|\n)*without spaces"),
+    ],
+)
+def test_strings_that_are_no_target(text: str, words: str) -> None:
+    with pytest.raises(TargetError, match=words) as caught:
+        parse(text)
+    assert caught.value.where == repr(text)
+    said(caught.value)
+
+
+def test_the_libraries_of_a_target_are_left_out_with_a_warning() -> None:
+    with pytest.warns(UserWarning, match="-libs=cblas,mkl changes nothing today: a partitioner"):
+        assert parse("llvm -libs=cblas,mkl -num-cores=2") == {"kind": "llvm", "num-cores": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (f"npu, {ARM}", ("npu", ARM)),
+        ("npu,llvm -mattr=+avx2,+fma", ("npu", "llvm -mattr=+avx2,+fma")),
+        ("llvm -mattr=+avx2,+fma", (None, "llvm -mattr=+avx2,+fma")),
+        (" npu ", ("npu", None)),
+    ],
+)
+def test_composites(text: str, wanted: tuple[str | None, str | None]) -> None:
+    assert split_target(text) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "fix"),
+    [
+        (f"bnns, {ARM}", "'bnns' is not known before a comma; known: npu", f"'npu, {ARM}'; to"),
+        ("llvm, npu", "'llvm' is not known", "first: 'npu, llvm'; to compile all of it, leave out"),
+        ("ethos-u -accelerator_config=ethos-u55-256, c", "'ethos-u' is not known", "'npu, c'"),
+        ("npu -rows=8, llvm", "'npu' takes no options in a target, such as '-rows=8'", "partition"),
+        ("npu,", "there is no target for the rest", '"npu, llvm"'),
+    ],
+)
+def test_composites_that_are_refused(text: str, what: str, fix: str) -> None:
+    with pytest.raises(TargetError, match=what) as caught:
+        split_target(text)
+    assert fix in said(caught.value)
+
+
+WORDS = st.text(st.sampled_from("abz019-=,+'\" \t\\é{}"), max_size=12)
+KINDS = st.sampled_from(["llvm", "c", "npu", "llvm -mattr=", "llvm -mcpu=", ""])
+
+
+@given(KINDS, st.lists(WORDS, max_size=4))
+def test_any_string_is_read_or_refused_in_words(kind: str, rest: list[str]) -> None:
+    text = " ".join([kind, *rest])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            _, target = split_target(text)
+            made = as_target(target)
+        except TargetError as error:
+            said(error)
+        else:
+            assert isinstance(made, tvm.target.Target)
+
+
+OPTIONS = st.fixed_dictionaries(
+    {},
+    optional={
+        "mcpu": st.sampled_from(["x86-64", "x86-64-v3", "skylake-avx512"]),
+        "mattr": st.lists(st.sampled_from(["+avx2", "+fma", "-avx512f"]), min_size=1, max_size=3),
+        "num-cores": st.integers(1, 128),
+        "fast-math": st.booleans(),
+        "opt-level": st.integers(0, 3),
+    },
+)
+
+
+@given(OPTIONS, st.sampled_from(["-", "--"]), st.sampled_from(["=", " "]))
+def test_a_dictionary_and_its_string_are_the_same_target(
+    options: dict[str, Any], dash: str, between: str
+) -> None:
+    words = ["llvm"]
+    for name, value in options.items():
+        text = ",".join(value) if isinstance(value, list) else str(value)
+        gap = "=" if isinstance(value, bool) or text.startswith("-") else between
+        words.append(f"{dash}{name}{gap}{text}")
+    text = " ".join(words)
+    assert parse(text) == {"kind": "llvm", **options}
+    assert str(as_target(text)) == str(as_target({"kind": "llvm", **options}))

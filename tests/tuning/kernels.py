@@ -63,15 +63,6 @@ class Leaves:
 
 
 @I.ir_module
-class Unknown:
-    """It calls a function that nobody has: it cannot be linked."""
-
-    @T.prim_func(s_tir=True)
-    def main(x: T.Buffer((64,), "float32"), y: T.Buffer((64,), "float32")):
-        y[0] = T.call_extern("float32", "no_such_function", x[0])
-
-
-@I.ir_module
 class ForDevices:
     """It is for a GPU: it cannot be compiled for a processor."""
 

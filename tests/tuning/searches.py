@@ -112,10 +112,16 @@ class FakeMeasurer:
         From a kernel to its seconds, or to an error.
     answer : callable
         From a kernel to its fingerprint.
+    told : callable
+        Called with the number of the kernels measured, before each is told of.
+    fought : callable
+        From the number of the duels and the outcomes of the last one to what is told of it.
     """
 
     time: Callable[[IRModule], float | str] = default_time
     answer: Callable[[IRModule], tuple[float, ...]] = lambda kernel: (100.0, 1.0)
+    told: Callable[[int], object] = lambda number: None
+    fought: Callable[[int, list[Outcome]], list[Outcome]] = lambda number, found: found
     kernels: list[IRModule] = field(default_factory=list)
     duels: list[int] = field(default_factory=list)
     closed: bool = False
@@ -133,12 +139,14 @@ class FakeMeasurer:
         """Tell of each kernel."""
         for place, kernel in enumerate(kernels):
             self.kernels.append(kernel)
+            self.told(len(self.kernels))
             yield place, self.outcome(kernel, 3)
 
     def duel(self, kernels: Sequence[IRModule], rounds: int) -> list[Outcome]:
         """Tell of all kernels."""
         self.duels.append(len(kernels))
-        return [self.outcome(kernel, rounds) for kernel in kernels]
+        found = [self.outcome(kernel, rounds) for kernel in kernels]
+        return self.fought(len(self.duels), found)
 
     def close(self) -> None:
         """Note it."""

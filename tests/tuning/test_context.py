@@ -2,22 +2,17 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import tvm
-from tvm import s_tir, te
+from tvm import te
 from tvm.ir import IRModule
 from tvm.s_tir import meta_schedule as ms
 
-from tests.tuning.searches import TARGET, loops, matmul, tiled
+from tests.tuning.searches import TARGET, loops, matmul
 from tvmlab.errors import TuningError
-from tvmlab.tuning.search.context import (
-    MutateCategorical,
-    candidates,
-    identity,
-    make_context,
-    with_cores,
-)
+from tvmlab.tuning.search.context import identity, make_context
 from tvmlab.tuning.search.spaces import metaschedule_spaces
 
 
@@ -40,8 +35,10 @@ def test_the_seed_decides_what_is_proposed():
 def test_no_tensor_intrinsics_are_imported_and_nothing_is_logged():
     """A context costs no import of TVM's tensor intrinsics, and its strategy writes no log."""
     code = (
-        "import sys; sys.path.insert(0, '.')\n"
-        "from test_tuning_context import proposed\n"
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
+        "from tvmlab.support.importing import leave_pytorch_out\n"
+        "leave_pytorch_out()\n"
+        "from tests.tuning.test_context import proposed\n"
         "assert len(proposed(1)) == 8\n"
         "print('tvm.s_tir.tensor_intrin' in sys.modules)\n"
     )
@@ -49,15 +46,11 @@ def test_no_tensor_intrinsics_are_imported_and_nothing_is_logged():
     assert (done.stdout, done.stderr, done.returncode) == ("False\n", "", 0)
 
 
-def test_cores_are_added_where_a_target_has_none():
-    """MetaSchedule needs a number of cores; a target that has one keeps it."""
-    bare = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "mattr": ["+avx512f"]})
-    made = with_cores(bare)
-    assert int(made.attrs["num-cores"]) >= 1
-    assert str(made.attrs["mcpu"]) == "x86-64-v3"
-    assert [str(one) for one in made.attrs["mattr"]] == ["+avx512f"]
-    assert with_cores(TARGET) is TARGET
-    assert metaschedule_spaces(matmul(16), bare)
+def test_a_target_without_cores_has_spaces_too():
+    bare = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3"})
+    assert len(metaschedule_spaces(matmul(16), bare)) == len(
+        metaschedule_spaces(matmul(16), TARGET)
+    )
 
 
 def test_what_cannot_be_tuned_is_refused():
@@ -71,17 +64,6 @@ def test_what_cannot_be_tuned_is_refused():
     for seed in (-1, 2**31):
         with pytest.raises(TuningError, match="seed"):
             make_context(module, TARGET, seed=seed)
-
-
-def test_spaces_of_metaschedule():
-    """The product is tiled in three ways, with decisions; no space is tensorized."""
-    spaces = metaschedule_spaces(matmul(64), TARGET)
-    assert spaces
-    for space in spaces:
-        kinds = [inst.kind.name for inst in space.trace.insts]
-        assert kinds.count("SamplePerfectTile") == 3
-        assert "Tensorize" not in kinds
-        assert "tensorize" not in str(space.trace)
 
 
 def test_reductions_are_split_too():
@@ -106,32 +88,3 @@ def test_layouts_are_left_alone():
         assert "layout_transform" not in text
         assert "a_reindex" not in text
         assert any(kind == "PARALLEL" for kind, _ in loops(one.sch.mod))
-
-
-def test_a_choice_is_mutated():
-    """One decision of a list becomes another one; the trace stays the same otherwise."""
-    module = matmul(16)
-    space = tiled(module)
-    mutator = MutateCategorical(1)
-    inst = next(one for one in space.trace.insts if one.kind.name == "SampleCategorical")
-    before = int(space.trace.get_decision(inst))
-    changed = mutator.apply(space.trace)
-    assert int(changed.get_decision(inst)) == 1 - before
-    assert len(changed.insts) == len(space.trace.insts)
-
-
-def test_there_may_be_no_choice_to_mutate():
-    """A trace without a list to choose from is not mutated."""
-    assert MutateCategorical(1).apply(s_tir.Schedule(matmul(8)).trace) is None
-
-
-def test_identity_is_of_the_structure():
-    """Names of variables do not matter, loops do."""
-    assert identity(matmul(8)) == identity(matmul(8))
-    assert identity(matmul(8)) != identity(matmul(16))
-
-
-def test_candidates_carry_what_models_need():
-    """Schedules become MetaSchedule's candidates, with the function's arguments."""
-    (one,) = candidates([tiled(matmul(8))])
-    assert [tuple(int(n) for n in info.shape) for info in one.args_info] == [(8, 8)] * 3

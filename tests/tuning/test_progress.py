@@ -5,7 +5,6 @@ import fcntl
 import gc
 import io
 import os
-import re
 import struct
 import subprocess
 import sys
@@ -54,8 +53,8 @@ def test_lines_are_few_and_whole():
     assert [line.split("/")[0] for line in lines] == ["21", "26", "31", "36", "40"]
 
 
-def test_time_left_counts_this_runs_trials():
-    """What an earlier run did says nothing about how long a trial takes."""
+def test_the_time_left():
+    """It counts this run's trials, and where the run may take some seconds it is no longer."""
     clock = Clock()
     shown = Progress(clock)
     shown.begin(1, 300)
@@ -65,84 +64,11 @@ def test_time_left_counts_this_runs_trials():
     for done in range(10):
         shown.candidate("a", done, 300, 1.0, 1.0)
     assert shown.left() == "9:30"
-
-
-def test_time_left_ends_with_the_seconds():
-    """Where the run may take some seconds, it is not said to take longer."""
-    clock = Clock()
-    shown = Progress(clock)
     shown.begin(1, 300, 100.0)
-    assert shown.left() == "1:40"
-    clock.now = 10.0
-    shown.candidate("a", 1, 300, 1.0, 1.0)
-    assert shown.left() == "1:30"
-    for done in range(2, 291):
-        shown.candidate("a", done, 300, 1.0, 1.0)
-    assert shown.left() == "0:00"  # ten trials, of 1/29 s each
-    clock.now = 130.0
+    clock.now = 60.0
+    assert shown.left() == "1:10"
+    clock.now = 160.0
     assert shown.left() == "0:00"
-
-
-def test_decisions_are_shown():
-    """They take seconds without a candidate: each has its line, whenever the last one was."""
-    stream, clock = io.StringIO(), Clock()
-    shown = Lines(stream, clock)
-    shown.begin(2, 2)
-    shown.candidate("a", 1, 2, 2.0, 1.0)
-    shown.decision("a")
-    shown.decision("fused_conv2d_add_relu_conv2d_add_relu")
-    assert stream.getvalue().splitlines()[1:] == [
-        "1/2 left 0:00: a: the best found meets the rule",
-        "1/2 left 0:00: fused_conv2d_add_relu_conv2d_...: the best found meets the rule",
-    ]
-    stream = io.StringIO()
-    bars = Bars(lambda **how: tqdm(file=stream, ncols=100, mininterval=0, **how))
-    bars.begin(1, 2)
-    bars.candidate("a", 1, 2, 2.0, 1.0)
-    bars.decision("a")
-    bars.close()
-    assert "1/2 [00:00, a: the best found meets the rule]" in stream.getvalue()
-    views = []
-    line = NotebookLine(lambda view, display_id: views.append(view), clock)
-    line.begin(1, 1)
-    line.decision("a")
-    assert repr(views[0]) == "0/1 trial, left ?: a: the best found meets the rule"
-
-
-def test_the_last_word_in_a_notebook_is_a_candidate():
-    views, updates = [], []
-
-    class Handle:
-        def update(self, view) -> None:
-            updates.append(repr(view))
-
-    shown = NotebookLine(lambda view, display_id: views.append(repr(view)) or Handle(), Clock())
-    shown.begin(1, 1)
-    shown.candidate("a", 1, 1, 2.0, 1.0)
-    shown.decision("a")
-    shown.close()
-    assert updates == ["1/1 trial, left 0:00: a: the best found meets the rule", *views]
-
-
-def test_a_run_shows_its_decisions(tmp_path):
-    """Once for each duel that is really fought, and with the seconds that are left."""
-
-    class Noted(Progress):
-        def __init__(self) -> None:
-            super().__init__()
-            self.tasks: list[str] = []
-
-        def decision(self, task: str) -> None:
-            self.tasks.append(task)
-
-    tasks = [task(8, "a"), task(16, "b")]
-    for wanted in (["a", "b"], []):
-        noted = Noted()
-        how = {"trials": 6, "tuner": "random", "seconds": 600.0}
-        tune_tasks(tasks, FakeMeasurer(), Records(tmp_path / "r"), progress=noted, **how)
-        assert sorted(noted.tasks) == wanted
-        assert noted.ends is not None
-        assert 0 < noted.ends - noted.began <= 600
 
 
 def test_bars_end_full():
@@ -159,22 +85,6 @@ def test_bars_end_full():
     assert "left 0:00]" in text
     assert "40/40" in text
     assert "best 41.0 GFLOP/s, rule 1.5" in text
-
-
-def test_a_bar_for_each_task():
-    """When another task's turn comes, its own bar replaces the last one's."""
-    stream = io.StringIO()
-    shown = Bars(lambda **how: tqdm(file=stream, ncols=100, mininterval=0, **how))
-    shown.begin(2, 4)
-    for name in ("first", "second", "first"):
-        shown.candidate(name, 1, 2, 1.0, 1.0)
-    shown.close()
-    order = re.findall(r"(first|second): ", stream.getvalue())
-    assert [name for place, name in enumerate(order) if place == 0 or name != order[place - 1]] == [
-        "first",
-        "second",
-        "first",
-    ]
 
 
 def test_a_notebook_has_one_output():
@@ -199,17 +109,11 @@ def test_a_notebook_has_one_output():
     )
     drawn = updates[-1]._repr_html_()
     assert drawn.startswith('<progress value="40" max="40" aria-label="trials measured">')
-    assert "widget" not in drawn
-
-
-def test_names_are_escaped_in_html():
-    """A function's name is text, never markup."""
-    views = []
     shown = NotebookLine(lambda view, display_id: views.append(view))
     shown.begin(1, 1)
     shown.candidate("<b>&", 1, 1, 1.0, 1.0)
-    assert "&lt;b&gt;&amp;" in views[0]._repr_html_()
-    assert "<b>" not in views[0]._repr_html_()
+    assert "&lt;b&gt;&amp;" in views[-1]._repr_html_()
+    assert "<b>" not in views[-1]._repr_html_()
 
 
 def test_which_is_chosen(monkeypatch):
@@ -238,16 +142,17 @@ def test_where_there_is_no_terminal(how, tmp_path, capfd):
     if how is False:
         assert out == ""
     else:
-        assert out.splitlines()[-2].startswith("12/12 left 0:00: matmul 12/12, best ")
-        assert out.splitlines()[-1] == "12/12 left 0:00: matmul: the best found meets the rule"
+        last, decision = out.splitlines()[-2:]
+        assert last.startswith("12/12 left 0:00: matmul 12/12, best ")
+        assert decision == "12/12 left 0:00: matmul: the best found meets the rule"
         assert len(out.splitlines()) < 12
-        assert "\r" not in out
-        assert "\x1b" not in out
 
 
 NOTEBOOK = """
 import sys
 sys.path.insert(0, {tests!r})
+from tvmlab.support.importing import leave_pytorch_out
+leave_pytorch_out()
 from tests.tuning.searches import FakeMeasurer, task
 from tvmlab.records.records import Records
 from tvmlab.tuning.api import tune_tasks
@@ -256,6 +161,7 @@ report = tune_tasks([task()], FakeMeasurer(), Records({path!r}), trials=12, tune
 """
 
 
+@pytest.mark.full  # notebook 07 does the same
 def test_a_real_kernel(tmp_path):
     """A Jupyter kernel shows one output and updates it; with progress=False it shows nothing."""
     from jupyter_client.manager import start_new_kernel

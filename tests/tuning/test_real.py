@@ -12,14 +12,14 @@ import psutil
 from tvm import relax
 from tvm.ir import IRModule
 
-import tvmlab
-from tests.short import ALL, examples, long
+from tests.short import ALL, examples
 from tvmlab.records.records import Records
-from tvmlab.tuning.measure import Measure
 
 CHILD = """
 import os, signal, sys, time
 sys.path.insert(0, {tests!r})
+from tvmlab.support.importing import leave_pytorch_out
+leave_pytorch_out()
 from tests.tuning.searches import FakeMeasurer, task
 from tvmlab.records.records import Records
 from tvmlab.tuning.api import tune_tasks
@@ -117,31 +117,11 @@ def small_module() -> IRModule:
     return build.finalize()
 
 
-@long
-def test_tuning_a_module_for_real(tmp_path):
-    """With real kernels: records that `tvmlab.compile` takes, and the same answer as before."""
-    module = small_module()
-    path = tmp_path / "r.jsonl"
-    report = tvmlab.tune(
-        module,
-        records=path,
-        total_trials=16,
-        tuner="random",
-        measure=Measure(repeat=2, timeout=60, build_timeout=60),
-        layouts=False,
-        progress=False,
-    )
-    assert sum(one.trials for one in report.tasks) == 16
-    assert all(one.errors == () for one in report.tasks)
-    assert all(0 < one.ratio <= 1 for one in report.tasks)
-    x = np.random.default_rng(3).standard_normal((32, 64), dtype=np.float32)
-    before, after = (tvmlab.compile(module, records=records)(x) for records in (False, path))
-    np.testing.assert_allclose(after, before, rtol=1e-4, atol=1e-4)
-
-
 REAL = """
 import sys
 sys.path.insert(0, {tests!r})
+from tvmlab.support.importing import leave_pytorch_out
+leave_pytorch_out()
 import tvmlab
 from tests.tuning.test_real import small_module
 from tvmlab.tuning.measure import Measure
@@ -169,7 +149,7 @@ def test_the_real_thing_is_interrupted_and_killed(tmp_path):
     code = REAL.format(path=str(path), tests=str(Path(__file__).parents[2]))
     kept = 0
     ends = ((signal.SIGINT, 3), (signal.SIGKILL, 5), (signal.SIGKILL, 2))
-    for how, wanted in ends if ALL else ends[:2]:
+    for how, wanted in ends if ALL else ends[:1]:
         process = subprocess.Popen(
             [sys.executable, "-c", code],
             stdout=subprocess.PIPE,

@@ -24,7 +24,7 @@ from tests.tuning.searches import (
 from tvmlab.errors import RecordError, TuningError
 from tvmlab.records.records import Records
 from tvmlab.records.workloads import workload_id
-from tvmlab.tuning.gain import expected_gain, kind_of
+from tvmlab.tuning.gain import expected_gain
 from tvmlab.tuning.measure import Measure, Outcome
 from tvmlab.tuning.search.answers import FLIPS, ROUNDING, same_answer, tolerances
 from tvmlab.tuning.search.context import identity
@@ -52,30 +52,10 @@ def test_the_three_stages(tmp_path):
 
 def test_each_candidate_is_recorded_before_the_next_is_measured(tmp_path):
     """When a candidate is being measured, all before it are in the file."""
-    path = tmp_path / "r.jsonl"
-    seen = []
-
-    class Looking(FakeMeasurer):
-        def measure(self, kernels):
-            for place, outcome in super().measure(kernels):
-                seen.append(len(Records(path)))
-                yield place, outcome
-
-    run([task()], path, Looking(), trials=10, tuner="random")
+    path, seen = tmp_path / "r.jsonl", []
+    measurer = FakeMeasurer(told=lambda _: seen.append(len(Records(path))))
+    run([task()], path, measurer, trials=10, tuner="random")
     assert seen == list(range(10))
-
-
-@pytest.mark.parametrize("tuner", ["random", "gridsearch"])
-def test_the_seed_decides_the_candidates_of_a_run(tuner, tmp_path):
-    """Whatever the times are, the kernels that are measured are the same."""
-    kernels = []
-    for name, scale in (("a", 1.0), ("b", 3.0)):
-        measurer = FakeMeasurer(time=lambda kernel, scale=scale: scale * default_time(kernel))
-        tune = {"trials": 20, "tuner": tuner, "seed": 11}
-        run([metaschedule_task()], tmp_path / name, measurer, **tune)
-        kernels.append([identity(one) for one in measurer.kernels])
-    assert kernels[0] == kernels[1]
-    assert len(kernels[0]) == 20
 
 
 @pytest.mark.parametrize("tuner", ["xgb", "ga", "random", "gridsearch"])
@@ -89,7 +69,7 @@ def test_a_small_space_is_searched_whole_and_once(tuner, tmp_path):
     assert report.tasks[0].ended == "no candidates are left in the space"
 
 
-@pytest.mark.parametrize("tuner", ["xgb", "random", "gridsearch"])
+@pytest.mark.parametrize("tuner", ["xgb", "gridsearch"])
 def test_a_second_run_goes_on(tuner, tmp_path):
     """What is in the file counts as trials and is not measured again."""
     path = tmp_path / "r.jsonl"
@@ -167,15 +147,11 @@ def test_a_wrong_answer_never_wins(tmp_path):
         ((100.0, 1.0), [ROUNDING], True),
         ((100.09, 1.09), [ROUNDING], True),
         ((100.0, 1.2), [ROUNDING], False),
-        ((101.0, 1.0), [ROUNDING], False),
         ((math.nan, 1.0), [ROUNDING], False),
-        ((100.0, math.nan), [ROUNDING], False),
-        ((100.0, 1.0), [0.0], True),
         ((100.0, 1.0000001), [0.0], False),
         ((100.0005, 1.0005), [FLIPS], True),
         ((100.01, 1.0), [FLIPS], False),
         ((100.0, 1.0), [ROUNDING, ROUNDING], False),
-        ((), [ROUNDING], False),
     ],
 )
 def test_answers_are_compared(answer, allowed, same):
@@ -218,13 +194,9 @@ def test_all_candidates_fail(tmp_path):
     assert "matmul: trouble 0\n    matmul: trouble 1\n" in str(error.value)
     assert "trouble 5" not in str(error.value)
     assert next(count) < 40  # it gives up before all trials are spent
-
-
-def test_even_the_rule_fails(tmp_path):
-    """Nothing ran at all: an error, not a report of nothing."""
-    measurer = FakeMeasurer(time=lambda kernel: "no compiler")
+    nothing = FakeMeasurer(time=lambda kernel: "no compiler")  # not even for the rule
     with pytest.raises(TuningError, match="no compiler"):
-        run([task()], tmp_path / "r.jsonl", measurer, trials=4, tuner="random")
+        run([task()], tmp_path / "n.jsonl", nothing, trials=4, tuner="random")
 
 
 def test_the_rule_fails_and_candidates_run(tmp_path):
@@ -254,62 +226,50 @@ def test_no_rule_is_made(tmp_path):
     assert report.tasks[0].rule == 1e-3
 
 
-def test_nothing_better_is_found(tmp_path):
-    """Where no candidate wins its duel, the rule stays: the report says 1.00."""
+def lucky(_, found: list[Outcome]) -> list[Outcome]:
+    """The winner of the first duel gains nothing in the finals."""
+    if len(found) == 2:
+        found[1] = replace(found[1], times=(0.99e-3,) * len(found[1].times))
+    return found
+
+
+@pytest.mark.parametrize(
+    "measurer",
+    [
+        FakeMeasurer(time=lambda kernel: 1e-3 if len(loops(kernel)) == 3 else 0.99e-3),
+        FakeMeasurer(fought=lucky),
+    ],
+)
+def test_nothing_better_is_found(tmp_path, measurer):
+    """Where no candidate wins, not in further processes either, the rule stays."""
     path = tmp_path / "r.jsonl"
-    measurer = FakeMeasurer(time=lambda kernel: 1e-3 if len(loops(kernel)) == 3 else 0.99e-3)
     report, _ = run([task()], path, measurer, trials=9, tuner="random")
+    assert measurer.duels[0] == 4
     assert report.tasks[0].ratio == 1.0
     best = Records(path).best(workload_id(task().variants[0].module), TARGET)
     assert best is not None
     assert best.stays
-    assert best.ratios == pytest.approx((0.99,))
-
-
-def test_what_won_by_luck_does_not_win(tmp_path):
-    """The best of a heat was the luckiest of several: what it does in further processes counts."""
-
-    class Lucky(FakeMeasurer):
-        def duel(self, kernels, rounds):
-            found = super().duel(kernels, rounds)
-            if len(kernels) == 2:  # a final
-                found[1] = replace(found[1], times=(0.99e-3,) * rounds)
-            return found
-
-    path = tmp_path / "r.jsonl"
-    report, measurer = run([task()], path, Lucky(), trials=9, tuner="random")
-    assert measurer.duels == [4, 2, 2, 2]
-    assert report.tasks[0].ratio == 1.0
-    best = Records(path).best(workload_id(task().variants[0].module), TARGET)
-    assert best is not None
-    assert best.stays
+    assert all(ratio == pytest.approx(0.99) for ratio in best.ratios)
 
 
 def test_a_wrong_answer_in_a_final_never_wins(tmp_path):
     """A kernel that computes something else only now and then is not taken."""
 
-    class Flaky(FakeMeasurer):
-        def duel(self, kernels, rounds):
-            found = super().duel(kernels, rounds)
-            if len(self.duels) == 3:
-                found[1] = replace(found[1], answer=(100.0, 2.0))
-            return found
+    def flaky(number, found):
+        wrong = replace(found[1], answer=(100.0, 2.0))
+        return [found[0], wrong] if number == 3 else found
 
     path = tmp_path / "r.jsonl"
-    report, _ = run([task()], path, Flaky(), trials=9, tuner="random")
+    report, _ = run([task()], path, FakeMeasurer(fought=flaky), trials=9, tuner="random")
     assert report.tasks[0].ratio == 1.0
     assert Records(path).best(workload_id(task().variants[0].module), TARGET) is None
 
 
 def test_without_anybody_to_measure_nothing_is_decided(tmp_path):
     """Where a duel cannot be fought, no word is said; the next run fights it."""
-
-    class Alone(FakeMeasurer):
-        def duel(self, kernels, rounds):
-            return [Outcome(error="No server is free.")] * len(kernels)
-
     path = tmp_path / "r.jsonl"
-    report, _ = run([task()], path, Alone(), trials=9, tuner="random")
+    alone = FakeMeasurer(fought=lambda _, found: [Outcome(error="No server is free.")] * len(found))
+    report, _ = run([task()], path, alone, trials=9, tuner="random")
     assert report.tasks[0].ratio == 1.0
     assert Records(path).verdicts == []
     report, measurer = run([task()], path, trials=9, tuner="random")
@@ -318,12 +278,16 @@ def test_without_anybody_to_measure_nothing_is_decided(tmp_path):
 
 
 def test_results_that_were_measured_in_another_way_do_not_count(tmp_path):
-    """Warm times do not compare with those of flushed caches, in whatever file they stand."""
+    """Nor do those of another machine; how often and how long something was measured may differ."""
     path = tmp_path / "r.jsonl"
     run([task()], path, trials=6, tuner="random")
-    for how, count in ((Measure(cache_flush=False), 6), (Measure(repeat=3, timeout=1.0), 0)):
-        _, measurer = run([task()], path, FakeMeasurer(how=how), trials=6, tuner="random")
-        assert len(measurer.kernels) == count
+    for other, count in (
+        (FakeMeasurer(how=Measure(cache_flush=False)), 6),
+        (FakeMeasurer(cpu="Z80"), 6),
+        (FakeMeasurer(how=Measure(repeat=3, timeout=1.0)), 0),
+    ):
+        run([task()], path, other, trials=6, tuner="random")
+        assert len(other.kernels) == count
 
 
 def test_what_failed_is_tried_again(tmp_path):
@@ -363,18 +327,6 @@ def test_early_stopping(tmp_path):
     assert 17 <= len(measurer.kernels) <= 33
 
 
-def test_a_candidate_that_is_neither_timed_nor_failed(tmp_path):
-    """A measurer that says nothing at all is no reason to crash."""
-
-    class Mute(FakeMeasurer):
-        def outcome(self, kernel, samples):
-            told = super().outcome(kernel, samples)
-            return told if len(loops(kernel)) == 3 else type(told)()
-
-    with pytest.raises(TuningError, match="not timed"):
-        run([task()], tmp_path / "r.jsonl", Mute(), trials=12, tuner="random")
-
-
 def test_expected_gain_follows_ansor():
     """More calls, a steeper past and a longer way to similar tasks all raise it."""
     flat = [1.0, 1.0, 1.0, 1.0]
@@ -387,9 +339,3 @@ def test_expected_gain_follows_ansor():
     assert expected_gain(1, flat * 100, 1e9, 1e10) == pytest.approx(0.8 * 0.8)
     assert expected_gain(1, flat, 1e9, 1e9) == pytest.approx(0.8 * 1.0 / 3)
     assert expected_gain(1, [math.inf], 1e9, 1e9) == math.inf
-
-
-def test_similar_tasks_share_their_operator():
-    """The operator that a fused function's name begins with."""
-    assert kind_of("fused_conv2d1_add_relu") == kind_of("conv2d7") == "conv2d"
-    assert kind_of("matmul") != kind_of("max_pool2d")

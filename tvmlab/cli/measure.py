@@ -200,7 +200,7 @@ def _serve(args: argparse.Namespace) -> None:
     from ..runtime.bare import environment
     from ..runtime.protocol import parse_address
     from ..runtime.rpc import server
-    from ..support.target import host_target
+    from ..support.host import host_target
 
     if not args.key or " " in args.key:
         raise InputError("a key is one word", where=repr(args.key), fix="pass --key my-laptop")

@@ -70,7 +70,7 @@ class OnnxRuntime:
             ) from error
         self._names = [value.name for value in self._session.get_inputs()]
 
-    def __call__(self, *inputs: Any, **named: Any) -> Any:
+    def __call__(self, *inputs: Any) -> Any:
         """Run: arrays in, one array or a tuple of arrays out.
 
         Raises
@@ -78,21 +78,18 @@ class OnnxRuntime:
         InputError
             They are not what the model takes.
         """
-        if len(inputs) > len(self._names):
-            raise InputError(
-                f"{len(inputs)} inputs were given, {len(self._names)} are taken",
-                where="the model in ONNX Runtime",
-                fix=f"it takes {', '.join(self._names) or 'no inputs'}",
-            )
-        feeds = dict(zip(self._names, inputs, strict=False)) | named
+        place, fix = (
+            "the model in ONNX Runtime",
+            f"it takes {', '.join(self._names) or 'no inputs'}",
+        )
+        if len(inputs) != len(self._names):
+            what = f"{len(inputs)} inputs were given, {len(self._names)} are taken"
+            raise InputError(what, where=place, fix=fix)
         try:
-            outputs = self._session.run(None, feeds)
+            outputs = self._session.run(None, dict(zip(self._names, inputs, strict=True)))
         except Exception as error:
-            raise InputError(
-                f"ONNX Runtime does not run on these inputs: {telling(error)}",
-                where="the model in ONNX Runtime",
-                fix=f"it takes {', '.join(self._names) or 'no inputs'}",
-            ) from error
+            what = f"ONNX Runtime does not run on these inputs: {telling(error)}"
+            raise InputError(what, where=place, fix=fix) from error
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
@@ -102,15 +99,13 @@ class Torch:
     Parameters
     ----------
     module : torch.nn.Module
-        The module; it is switched to evaluation.
-    threads : int, optional
-        Threads inside an operator; left out, TVM's number. PyTorch keeps one number for the
-        whole process.
+        The module; it is switched to evaluation. PyTorch gets as many threads as TVM, one number
+        for the whole process.
     """
 
-    def __init__(self, module: Any, threads: int | None = None) -> None:
+    def __init__(self, module: Any) -> None:
         torch = need("torch", extra="torch")
-        torch.set_num_threads(threads or peer_threads())
+        torch.set_num_threads(peer_threads())
         self._module = module.eval()
 
     def __call__(self, *inputs: Any) -> Any:
@@ -128,7 +123,7 @@ class Torch:
 
 def peer_threads() -> int:
     """Tell how many threads a peer gets: as many as TVM's pool."""
-    from ..support.target import host_target
+    from ..support.host import host_target
 
     return int(host_target().attrs["num-cores"])
 
@@ -142,9 +137,9 @@ def onnxruntime_threads() -> int:
         0, ONNX Runtime's default, where that is as many: a thread per physical core of the machine,
         also of those that this process may not use. Otherwise the number.
     """
-    from ..support.target import _core_of
+    from ..support.host import core_of
 
     folders = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/topology")
-    cores = {_core_of(int(folder.parent.name.removeprefix("cpu"))) for folder in folders}
+    cores = {core_of(int(folder.parent.name.removeprefix("cpu"))) for folder in folders}
     number = peer_threads()
     return 0 if number == len(cores) else number

@@ -16,7 +16,7 @@ import tvm
 import tvmlab
 
 from ..errors import RecordError
-from ..support.target import processor_name
+from ..support.host import processor_name
 from .lines import Raw
 from .traces import plain
 

@@ -12,7 +12,7 @@ import tvm
 
 import tvmlab
 
-from ..support.target import processor_name
+from ..support.host import processor_name
 from .result import check_date, check_target, check_text, now, seconds_of
 
 __all__ = ["Verdict", "after"]

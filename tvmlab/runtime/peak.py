@@ -15,7 +15,7 @@ from tvm.script import tirx as T
 from ..errors import InputError
 from ..schedule.dot_intrinsics import Dot
 from ..schedule.machine import Machine
-from ..support.target import host_target, runtime_threads
+from ..support.host import host_target, runtime_threads
 
 # It makes a call long compared with the microseconds that waking the threads takes, and short
 # enough that some samples are not interrupted by other programs.

@@ -63,26 +63,12 @@ class Measurement:
         return statistics.median(self.samples)
 
     @property
-    def mean(self) -> float:
-        """The arithmetic mean, in seconds."""
-        return statistics.fmean(self.samples)
-
-    @property
-    def std(self) -> float:
-        """The sample standard deviation, in seconds; 0 for a single sample."""
-        return statistics.stdev(self.samples) if len(self.samples) > 1 else 0.0
-
-    @property
     def spread(self) -> float:
         """The interquartile range over the median: how noisy the machine was."""
         if len(self.samples) < 2:
             return 0.0
         quarters = statistics.quantiles(self.samples, n=4, method="inclusive")
         return (quarters[2] - quarters[0]) / self.median
-
-    def plot(self, title: str = "") -> Figure:
-        """Draw the samples, in milliseconds."""
-        return plot.samples({"run": [1e3 * s for s in self.samples]}, unit="ms", title=title)
 
     def __str__(self) -> str:
         """Say the median, the spread and the number of samples."""

@@ -122,20 +122,14 @@ def cached(name: str | Entry) -> Path | None:
     Raises
     ------
     DataError
-        If the name is unknown, or the file cannot be read.
+        If the name is unknown.
     """
     entry = _entry(name)
     path = cache_dir() / entry.name
     try:
         return path if _sha256(path) == entry.sha256 else None
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError:
         return None
-    except OSError as error:
-        raise DataError(
-            f"The file in the cache cannot be read: {error.strerror}.",
-            where=str(path),
-            fix="Make it readable, or set TVMLAB_CACHE to another folder.",
-        ) from error
 
 
 def fetch(name: str | Entry) -> Path:
@@ -181,10 +175,8 @@ def fetch(name: str | Entry) -> Path:
             return path
         except requests.HTTPError as error:
             reasons.append(f"{urlsplit(url).hostname}: HTTP {error.response.status_code}")
-        except requests.ConnectionError:
-            reasons.append(f"{urlsplit(url).hostname} cannot be reached")
         except requests.RequestException as error:
-            reasons.append(f"the transfer from {urlsplit(url).hostname} failed: {error}")
+            reasons.append(f"{urlsplit(url).hostname} cannot be reached ({type(error).__name__})")
         except ValueError:
             kind = ChecksumError
             reasons.append(f"{urlsplit(url).hostname} sent wrong content, which is deleted")

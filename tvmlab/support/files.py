@@ -1,4 +1,4 @@
-"""Writing files that appear whole or not at all, and who else can write them."""
+"""Writing files that appear whole or not at all."""
 
 from __future__ import annotations
 
@@ -8,17 +8,6 @@ import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-
-
-def only_own(path: Path) -> bool:
-    """Return whether a file is there that no user but this one and root can write or replace."""
-    if not path.is_file():
-        return False
-    found = (path.stat(), path.parent.stat())
-    return all(one.st_uid in (os.geteuid(), 0) and not one.st_mode & 0o022 for one in found)
-
-
-NO_FILE = "A device or a pipe stands there"
 
 
 @contextlib.contextmanager
@@ -50,7 +39,7 @@ def whole(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     path = Path(path)
     if path.exists() and not (path.is_file() or path.is_dir()):
-        raise OSError(errno.EINVAL, NO_FILE, str(path))
+        raise OSError(errno.EINVAL, "A device or a pipe has this name", str(path))
     # A part of the name says whose it is, and the whole might be too long with more around it.
     part = path.parent / f".{path.name[:40]}.{secrets.token_hex(8)}.part"
     # Not `tempfile`, whose files are readable by their owner alone, whatever the umask says.

@@ -83,7 +83,9 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
         virtual environment were activated, English messages, no colour codes, and nothing of a
         make that runs above us (`make lab`, `make test`): each make below it would obey its flags.
     """
-    path = os.pathsep.join([str(_own_bin()), os.environ.get("PATH", os.defpath)])
+    # Not resolved: the interpreter of a virtual environment is a link out of it.
+    own_folder = str(Path(sys.executable).parent)
+    path = os.pathsep.join([own_folder, os.environ.get("PATH", os.defpath)])
     own = {"PATH": path, "LC_ALL": "C", "TERM": "dumb"}
     if sys.prefix != sys.base_prefix:
         own["VIRTUAL_ENV"] = sys.prefix  # CMake's FindPython goes by it
@@ -92,11 +94,6 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     above = ("MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS")
     kept = {name: text for name, text in os.environ.items() if name not in {*colour, *above}}
     return {**kept, **own, **(extra or {})}
-
-
-def _own_bin() -> Path:
-    # Not resolved: the interpreter of a virtual environment is a link out of it.
-    return Path(sys.executable).parent
 
 
 def find_tool(name: str, *, minimum: tuple[int, ...] = ()) -> Tool:

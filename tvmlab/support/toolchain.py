@@ -7,7 +7,6 @@ are looked for beside the running Python first, then on PATH: a virtual environm
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import platform
@@ -17,14 +16,14 @@ import shutil
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from ..errors import ToolchainError
 from .data import cache_dir, fetched, fetched_folder
-from .files import only_own, whole
+from .files import whole
 from .process import Completed, Tool, compiler, environment, find_tool, run
 from .wording import several
 
@@ -82,11 +81,7 @@ def ffi_flags() -> tuple[list[str], list[str]]:
 
 
 def build_extension(
-    sources: Iterable[Path | str],
-    *,
-    name: str = "extension",
-    flags: Sequence[str] = (),
-    folder: Path | str | None = None,
+    sources: Iterable[Path | str], *, name: str = "extension", folder: Path | str | None = None
 ) -> Path:
     """Compile and link C++ sources against tvm-ffi, in one command; reuse what was built before.
 
@@ -97,8 +92,6 @@ def build_extension(
         the library is built anew.
     name : str
         The library's name, without `lib` and ending.
-    flags : sequence of str
-        More compiler flags, after `FLAGS`.
     folder : path, optional
         Where libraries are kept; `native` in the cache folder (`tvmlab.data.cache_dir`) if not
         given.
@@ -115,18 +108,15 @@ def build_extension(
         If a source or a compiler is missing, the folder cannot be written, or compiling fails.
     """
     files = [Path(source).resolve() for source in sources]
-    if not files:
-        raise ToolchainError("There is nothing to build.", where="sources", fix="Name a C++ file.")
-    headers = {h for f in files for h in f.parent.glob("*.h*")}
+    headers = sorted({header for file in files for header in file.parent.glob("*.h*")})
     cxx = compiler()
     compile_flags, link_flags = ffi_flags()
-    told = (str(cxx.path), cxx.version, compile_flags)
-    library = _library([*files, *sorted(headers)], [*FLAGS, *flags], told, folder, f"{name}.so")
-    if only_own(library):
-        return library
-    with _written(library) as part:
-        run([cxx.path, *FLAGS, *flags, *compile_flags, *files, "-o", part, *link_flags])
-    return library
+
+    def build(library: Path) -> None:
+        run([cxx.path, *FLAGS, *compile_flags, *files, "-o", library, *link_flags])
+
+    facts = (FLAGS, str(cxx.path), cxx.version, compile_flags)
+    return _reused([*files, *headers], facts, folder, f"{name}.so", build)
 
 
 def build_with_cmake(
@@ -147,7 +137,7 @@ def build_with_cmake(
     name : str
         The target to build, a library of the same name without `lib`, or a program.
     options : sequence of str
-        More of CMake's options, such as ``"-DCMAKE_BUILD_TYPE=Debug"``.
+        More of CMake's options, such as ``"-DCMAKE_CXX_FLAGS_RELEASE=-O1"``.
     folder : path, optional
         As in `build_extension`.
     program : bool
@@ -157,80 +147,59 @@ def build_with_cmake(
     -------
     Path
         The shared library or the program, kept as `build_extension` keeps it; its folder is named
-        after CMake's version and the flags that CMake reads from the environment, too. Where a
-        tool is missing, one that was built before of the same sources and options.
+        after CMake's version and the flags that CMake reads from the environment, too.
 
     Raises
     ------
     ToolchainError
         If a compiler, CMake or Ninja is missing, the folder cannot be written, or building fails.
     """
-    files = sorted(Path(source).resolve().glob("*"))
+    cxx, cmake, ninja = compiler(), find_tool("cmake", minimum=(3, 26)), find_tool("ninja")
     file = name if program else f"{name}.so"
-    try:
-        cxx, cmake, ninja = compiler(), find_tool("cmake", minimum=(3, 26)), find_tool("ninja")
-    except ToolchainError:
-        # Without tools, what they made of the same sources and options serves: the newest.
-        anyhow = _library(files, list(options), (), folder, file)
-        made = anyhow.parent.parent.glob(f"{anyhow.parent.name.partition('-')[0]}-*/{file}")
-        newest = max(filter(only_own, made), key=lambda path: path.stat().st_mtime, default=None)
-        if newest is None:
-            raise
-        return newest
-    read = {flags: os.environ.get(flags, "") for flags in ("CXXFLAGS", "LDFLAGS")}
-    told = (str(cxx.path), cxx.version, cmake.version, sys.prefix, read)
-    library = _library(files, list(options), told, folder, file)
-    if only_own(library):
-        return library
-    with _written(library) as part, tempfile.TemporaryDirectory() as build:
-        tools = [f"-DCMAKE_CXX_COMPILER={cxx.path}", f"-DCMAKE_MAKE_PROGRAM={ninja.path}"]
-        # Said here, so that no variable of the environment says something else.
-        tools.append("-DCMAKE_BUILD_TYPE=Release")
-        run([cmake.path, "-S", source, "-B", build, "-G", "Ninja", *tools, *options])
-        run([cmake.path, "--build", build, "--target", name])
-        shutil.copy(Path(build) / file, part)  # with its mode: programs can be executed
-    return library
+
+    def build(made: Path) -> None:
+        with tempfile.TemporaryDirectory() as work:
+            tools = [f"-DCMAKE_CXX_COMPILER={cxx.path}", f"-DCMAKE_MAKE_PROGRAM={ninja.path}"]
+            # On the command line, so that no variable of the environment changes it.
+            tools.append("-DCMAKE_BUILD_TYPE=Release")
+            run([cmake.path, "-S", source, "-B", work, "-G", "Ninja", *tools, *options])
+            run([cmake.path, "--build", work, "--target", name])
+            shutil.copy(Path(work) / file, made)  # with its mode: programs can be executed
+
+    read = [os.environ.get(flags, "") for flags in ("CXXFLAGS", "LDFLAGS")]
+    facts = (*options, str(cxx.path), cxx.version, cmake.version, sys.prefix, *read)
+    return _reused(sorted(Path(source).resolve().glob("*")), facts, folder, file, build)
 
 
-def _library(
+def _reused(
     files: Sequence[Path],
-    options: Sequence[str],
-    told: tuple[object, ...],
+    facts: tuple[object, ...],
     folder: Path | str | None,
-    file: str,
+    name: str,
+    build: Callable[[Path], None],
 ) -> Path:
-    """Give the place of a library: one part of its folder's name for sources, one for tools."""
-    version = metadata.version("apache-tvm-ffi")
-    digest = hashlib.sha256(repr((version, list(options))).encode())
+    """Return what was built of the same files and facts before, or build it."""
+    digest = hashlib.sha256(repr((metadata.version("apache-tvm-ffi"), facts)).encode())
     for source in files:
         try:
             content = source.read_bytes()
         except OSError as error:
             raise ToolchainError("A source cannot be read.", where=str(source)) from error
         digest.update(f"{source.name} {len(content)} ".encode() + content)
-    if folder is None:
-        folder = cache_dir() / "native"
-    tools = hashlib.sha256(repr(told).encode()).hexdigest()[:8]
-    return Path(folder) / f"{digest.hexdigest()[:16]}-{tools}" / file
-
-
-@contextlib.contextmanager
-def _written(library: Path) -> Iterator[Path]:
-    """Yield the path to build at, which becomes the library when the block ends."""
+    made = Path(folder or cache_dir() / "native") / digest.hexdigest()[:24] / name
+    if made.is_file():
+        return made
     try:
-        library.parent.mkdir(parents=True, exist_ok=True)
-        library.parent.chmod(0o755)  # a new folder can be one that the group may write
-        if library.exists() and not only_own(library):
-            library.unlink()  # `whole` would give the new file the permissions of the old one
-        with whole(library) as part:
-            yield part
-            part.chmod(0o755)
+        made.parent.mkdir(parents=True, exist_ok=True)
+        with whole(made) as part:
+            build(part)
     except OSError as error:
         raise ToolchainError(
             f"The folder for built libraries cannot be written: {error.strerror}.",
-            where=str(library.parent),
+            where=str(made.parent),
             fix="Make it writable, or set TVMLAB_CACHE to another folder.",
         ) from error
+    return made
 
 
 def load_extension(path: Path | str) -> Any:
@@ -343,7 +312,7 @@ def machine() -> Machine:
     """
     import tvm  # Here and below, because the rest of this module works without TVM.
 
-    from .target import main_memory, physical_cores, system_processor
+    from .host import main_memory, physical_cores, system_processor
 
     cores, memory = physical_cores(), main_memory()
     gpus = [name for name in _DEVICES if tvm.device(name, 0).exist]

@@ -1,0 +1,141 @@
+"""Layouts that tasks of one operator share: how one is chosen, and what takes its place."""
+
+import pytest
+
+from tests.records.records import verdict
+from tests.tuning.searches import TARGET, FakeMeasurer, loops, matmul, run, variant
+from tvmlab.records.records import Records
+from tvmlab.records.workloads import workload_id
+from tvmlab.tuning.measure import Measure
+from tvmlab.tuning.task import Task
+
+
+def packed(n: int = 16, layout: str = "x4", calls: int = 1, operator: str = "conv:1") -> Task:
+    """A task of two variants, told apart by their reductions: 8 the rule's, 4 the other's."""
+    variants = (variant(matmul(n, 16, 8)), variant(matmul(n, 16, 4), layout))
+    return Task(f"matmul_{n}", operator, TARGET, calls, 2.0 * n * 16 * 8, variants)
+
+
+def times(others: dict[int, float], search: float = 1.0) -> FakeMeasurer:
+    """The rule takes 1 ms, the other layout's rule a part of it by size, candidates a part of both.
+
+    A part of `others` or 1 is what a rule takes; `search` is a candidate's part of its rule.
+    """
+
+    def seconds(kernel):
+        n, k = (int(size) for size in kernel["main"].params[0].shape)
+        rule = 1e-3 if k == 8 else 1e-3 * others[n]
+        return rule if len(loops(kernel)) == 3 else rule * search
+
+    return FakeMeasurer(time=seconds)
+
+
+def decided(path) -> set[str]:
+    """The layouts of all verdicts."""
+    return {one.layout for one in Records(path).verdicts}
+
+
+def reductions(measurer: FakeMeasurer) -> set[int]:
+    """What tells the layouts of the candidates apart."""
+    searched = [kernel for kernel in measurer.kernels if len(loops(kernel)) > 3]
+    return {int(kernel["main"].params[0].shape[1]) for kernel in searched}
+
+
+@pytest.mark.parametrize(
+    ("others", "search", "layout", "ratios"),
+    [
+        # All gain: the heaviest task chooses, and all are searched in its layout.
+        ({16: 0.8, 32: 0.9}, 0.9, "x4", [0.72, 0.81]),
+        # One task would get slower: the rule's own layout stays for all.
+        ({16: 0.5, 32: 1.2}, 1.0, "", [1.0, 1.0]),
+        # No candidate wins: what counts is the layout's own rule, which `compile` would take.
+        ({16: 0.5, 32: 1.01}, 1.5, "x4", [0.5, 1.01]),
+    ],
+)
+def test_a_layout_is_chosen_for_all_tasks_of_an_operator(tmp_path, others, search, layout, ratios):
+    tasks = [packed(16, calls=50), packed(32)]
+    measurer = times(others, search)
+    report, _ = run(tasks, tmp_path / "r", measurer, trials=8, tuner="random")
+    assert [one.layout for one in report.tasks] == [layout] * 2
+    assert [one.ratio for one in report.tasks] == pytest.approx(ratios)
+    assert decided(tmp_path / "r") == {layout}
+    if layout:
+        assert reductions(measurer) == {4}
+
+
+def test_the_rules_own_layout_is_decided_on_too(tmp_path):
+    """Where no other layout is faster any more, an older word on another is taken back."""
+    path, one = tmp_path / "r", packed()
+    own, other = (workload_id(each.module) for each in one.variants)
+    old = verdict(own, workload=other, layout="x4", operator="conv:1", date="2026-01-01T00:00:00")
+    Records(path).append(old)
+    assert decided(path) == {"x4"}
+    run([one], path, times({16: 1.3}), trials=8, tuner="random")
+    assert Records(path).verdict(own, TARGET).layout == ""
+
+
+def test_a_layout_must_be_there_for_all(tmp_path):
+    """A layout that one task of the operator lacks is not chosen."""
+    tasks = [packed(16, "x4", calls=5), packed(32, "x8")]
+    report, _ = run(tasks, tmp_path / "r", times({16: 0.5, 32: 0.5}), trials=8, tuner="random")
+    assert {one.layout for one in report.tasks} == {""}
+    alone = packed(operator="")  # without an operator there is nothing to share
+    _, measurer = run([alone], tmp_path / "s", times({16: 0.5}), trials=8, tuner="random")
+    assert reductions(measurer) == {8}
+
+
+@pytest.mark.parametrize("other", [0.8, 1.3])
+def test_a_layout_that_is_worse_than_what_was_found_does_not_take_its_place(tmp_path, other):
+    """The first run did not try layouts; a second one does, and the first one's winner stays."""
+    path, one = tmp_path / "r", packed()
+    plain = Task(one.name, one.operator, TARGET, 1, one.flops, one.variants[:1])
+
+    def time(kernel):
+        own, rule = int(kernel["main"].params[0].shape[1]) == 8, len(loops(kernel)) == 3
+        return 1e-3 * ((1 if rule else 0.5) if own else other)
+
+    run([plain], path, FakeMeasurer(time=time), trials=8)
+    for how in (Measure(), Measure(number=5)):  # the same results count, or none of them
+        run([one], path, FakeMeasurer(time=time, how=how), trials=16, tuner="random")
+        found = Records(path).verdict(workload_id(one.variants[0].module), TARGET)
+        assert (found.layout, found.ratio) == ("", pytest.approx(0.5))
+
+
+def test_words_on_layouts_that_contradict_are_decided_anew(tmp_path):
+    """Each was tuned in another network; together they have to agree."""
+    path, (one, two) = tmp_path / "r", (packed(16), packed(32))
+    how = {"trials": 9, "tuner": "random"}
+    run([one], path, times({16: 1.3}, 0.5), **how)
+    run([two], path, times({32: 0.5}, 0.5), **how)
+    assert [each.layout for each in Records(path).verdicts] == ["", "x4"]
+    report, measurer = run([one, two], path, times({16: 0.5, 32: 0.5}, 0.5), **how)
+    assert measurer.duels
+    (layout,) = {row.layout for row in report.tasks}
+    for each in (one, two):
+        named = workload_id(each.variants[0].module)
+        assert Records(path).verdict(named, TARGET).layout == layout
+
+
+def test_the_rules_own_layout_does_not_run(tmp_path):
+    """Another one does: it is taken, and the report says so."""
+
+    def time(kernel):
+        if int(kernel["main"].params[0].shape[1]) == 8:
+            return "too many registers"
+        return 1e-3 if len(loops(kernel)) == 3 else 0.5e-3
+
+    path, one = tmp_path / "r", packed()
+    report, measurer = run([one], path, FakeMeasurer(time=time), trials=12, tuner="random")
+    assert measurer.duels == []
+    found = Records(path).verdict(workload_id(one.variants[0].module), TARGET)
+    assert (found.layout, found.rule) == ("x4", 0)
+    assert (report.tasks[0].tuned, report.tasks[0].layout) == (0.5e-3, "x4")
+
+
+def test_few_trials_still_search(tmp_path):
+    """Layouts take a third of the trials at most."""
+    modules = [matmul(16, 16, k) for k in (8, 4, 2, 16, 32, 64, 128, 256)]
+    variants = tuple(variant(each, f"x{k}" if k else "") for k, each in enumerate(modules))
+    one = Task("conv", "conv:1", TARGET, 1, 1e4, variants)
+    _, measurer = run([one], tmp_path / "r", trials=9, tuner="random")
+    assert sum(len(loops(kernel)) > 3 for kernel in measurer.kernels) == 6
