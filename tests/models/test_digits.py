@@ -103,15 +103,6 @@ def test_training_learns_repeats_itself_and_leaves_torch_as_it_was() -> None:
     assert said[0].startswith("epoch   3 of 3: loss")
 
 
-def test_moves_are_by_at_most_a_pixel() -> None:
-    dot = torch.zeros(200, 1, 8, 8)
-    dot[:, 0, 4, 4] = 1
-    moved = training._moved(dot, torch.Generator().manual_seed(1))
-    assert moved.shape == dot.shape
-    places = {tuple(place) for place in moved[:, 0].nonzero()[:, 1:].tolist()}
-    assert places == {(row, column) for row in (3, 4, 5) for column in (3, 4, 5)}
-
-
 def test_the_command_writes_what_is_shipped(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -219,43 +210,9 @@ def test_labels_are_in_the_models_order() -> None:
     assert len(labels) == 1000
     assert all(label == label.strip() and label and "_" not in label for label in labels)
     places = {
-        0: "tench",
-        1: "goldfish",
-        15: "robin",
-        51: "triceratops",
-        99: "goose",
-        134: "crane",
-        151: "Chihuahua",
-        200: "Tibetan terrier",
-        207: "golden retriever",
-        250: "Siberian husky",
-        264: "Cardigan",
-        281: "tabby",
-        282: "tiger cat",
-        283: "Persian cat",
-        285: "Egyptian cat",
-        301: "ladybug",
-        350: "ibex",
-        388: "giant panda",
-        398: "abacus",
-        412: "ashcan",
-        474: "cardigan",
-        500: "cliff dwelling",
-        517: "crane",
-        538: "dome",
-        607: "jack-o'-lantern",
-        638: "maillot",
-        639: "maillot",
-        663: "monastery",
-        698: "palace",
-        750: "quilt",
-        832: "stupa",
-        850: "teddy",
-        900: "water tower",
-        916: "web site",
-        954: "banana",
-        985: "daisy",
-        999: "toilet tissue",
+        **{0: "tench", 134: "crane", 207: "golden retriever", 264: "Cardigan", 281: "tabby"},
+        **{388: "giant panda", 474: "cardigan", 517: "crane", 607: "jack-o'-lantern"},
+        **{638: "maillot", 639: "maillot", 698: "palace", 916: "web site", 999: "toilet tissue"},
     }
     assert {place: labels[place] for place in places} == places
     twice = {label for label in labels if labels.count(label) > 1}
