@@ -9,7 +9,6 @@ import numpy as np
 import tvm
 
 import tvmlab
-from tests.oracles.litert import Layer, Litert, Tensor, read
 from tests.oracles.models import by_onnx_runtime
 from tests.oracles.networks import by_torch
 from tvmlab import models
@@ -56,20 +55,6 @@ def pictures(count: int) -> Iterator[Array]:
         y, x = (int(random.integers(0, length - side + 1)) for length in whole.shape[:2])
         part = whole[y : y + side, x : x + side]
         yield preprocess(np.ascontiguousarray(part[:, ::-1] if i % 4 > 1 else part))
-
-
-def recorded(
-    content: bytes, inputs: Iterator[Array]
-) -> tuple[list[Tensor], list[Layer], dict[int, Array]]:
-    """Read a TFLite model's layers, and every tensor as LiteRT computes it, by its number."""
-    tensors, layers = read(content)
-    litert, first = Litert(content), layers[0].inputs[0]
-    kept: dict[int, list[Array]] = {i: [] for i in (first, *(layer.output for layer in layers))}
-    for x in inputs:
-        litert.run(x)
-        for number, values in kept.items():
-            values.append(litert.tensor(number))
-    return tensors, layers, {number: np.concatenate(values) for number, values in kept.items()}
 
 
 class Digits(NamedTuple):

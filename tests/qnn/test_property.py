@@ -2,7 +2,7 @@
 
 The results are equal bit for bit, except for functions of int32 that go through floats (`exp`,
 `tanh` and the like), which have a tolerance. `make test` compiles every second operator of a draw,
-and each rounding either with the schedules or without; `make test-all` compiles all operators in
+and most roundings either with the schedules or without; `make test-all` compiles all operators in
 both ways.
 
 Whose bits the reference has is in test_qnn_golden (Relay), test_qnn_litert and
@@ -47,7 +47,7 @@ def agree(cases: list[Case], schedule: bool) -> None:
     assert not troubles, "\n".join(troubles)
 
 
-# Neighbours share a rounding or a dtype: in `make test` one is scheduled, the other is not.
+# Relay's roundings have three dtypes each: in `make test` one is scheduled, the next is not.
 @pytest.mark.parametrize(
     ("way", "schedule"),
     [
@@ -63,7 +63,7 @@ def test_operators_that_change_scales(way: tuple[str, str], schedule: bool, seed
     """In a rounding that each call says, or that is configured where the call says none."""
     with requantize_config(rounding=way[0], compute_dtype=way[1]):
         cases = [*configured(Draw(seed, WAYS.index(way)), way)]
-        agree(part(cases, WAYS.index(way) // 2), schedule)
+        agree(part(cases, WAYS.index(way) // 2 + schedule), schedule)
 
 
 @pytest.mark.parametrize("schedule", [True, False], ids=["scheduled", "unscheduled"])
