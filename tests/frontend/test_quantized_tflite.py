@@ -97,7 +97,7 @@ CASES: dict[str, Callable[[str], Parts]] = {
     "add constant": lambda d: binary("ADD", d, other=value(integers((3,), d, 3), d, 0.011)),
     **{f"average pool {f}": lambda d, f=f: pool("AVERAGE", d, f) for f in ("NONE", "RELU6")},
     "average pool padded": lambda d: pool("AVERAGE", d, pad="SAME"),
-    **{f"max pool {f}": lambda d, f=f: pool("MAX", d, f) for f in ("NONE", "RELU_N1_TO_1")},
+    **{f"max pool {f}": lambda d, f=f: pool("MAX", d, f) for f in ("NONE", "RELU")},
     "max pool padded": lambda d: pool("MAX", d, pad="SAME"),
     "mean": mean,
     "mean without axes": lambda d: mean(d, False),

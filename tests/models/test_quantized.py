@@ -134,19 +134,6 @@ def test_norms_as_convolutions() -> None:
     np.testing.assert_allclose(by_torch(made, x), by_torch(network, x), rtol=1e-4, atol=1e-4)
 
 
-@long
-def test_every_value_of_the_pytorch_network_is_quantized() -> None:
-    """Each convolution and the dense layer read and weigh integers; no batch norm is left."""
-    text = tvmlab.load(quantized.quantized_torch(batch=50).program).script()
-    assert "batch_norm" not in text
-    assert text.count("R.nn.conv2d(") == 14
-    lines = {line.split(":")[0].strip(): line for line in text.splitlines()}
-    for line in text.splitlines():
-        if "R.nn.conv2d(" in line:
-            operands = line.partition("R.nn.conv2d(")[2].split(", ")[:2]
-            assert all("R.dequantize(" in lines[name] for name in operands)
-
-
 @functools.cache
 def small() -> torch.nn.Module:
     torch.manual_seed(0)

@@ -13,10 +13,7 @@ import pytest
 import tvmlab
 from tests.oracles.models import real_model
 from tests.oracles.peers import digits, noise, structured
-from tests.qnn.graphs import names
 from tests.short import long
-from tvmlab import models
-from tvmlab.models.quantized import calibration_pictures, quantized_onnx
 from tvmlab.qnn.analysis import float_operators
 from tvmlab.qnn.transform import FakeQuantizationToInteger
 
@@ -43,24 +40,6 @@ def test_resnet8s_probabilities_are_litert_but_for_a_step() -> None:
         assert abs(found - expected).max() <= 1
         seen.add(int(expected.argmax()))
     assert len(seen) > 3
-
-
-@long
-def test_mobilenet_is_onnx_runtime_layer_by_layer() -> None:
-    from tests.oracles.judges import OnnxJudge, layer_by_layer
-
-    pictures = calibration_pictures((3, 224, 224))
-    proto = quantized_onnx(models.mobilenet_v2(), calibration=pictures[:1])
-    mod = tvmlab.load(proto)
-    after = FakeQuantizationToInteger()(mod)
-    assert not float_operators(after)
-    kept = {name for name in names(after) if not name.startswith(("qnn.", "relay."))}
-    assert kept <= {"astype", "sum", "reshape"}
-    found = layer_by_layer(mod, OnnxJudge, proto, pictures[:3, None])
-    assert {"Conv", "Add", "GlobalAveragePool", "Gemm"} <= set(found)
-    for kind, apart in found.items():
-        assert apart.steps <= 1, kind
-        assert apart.share <= 1e-4, kind
 
 
 # The contract has the bits of QOperator on 50 pictures.

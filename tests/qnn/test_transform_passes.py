@@ -165,32 +165,3 @@ def test_the_rounding_and_the_axis_are_kept():
         net.inputs[0], s, zero(0), scale(2.0), zero(0), **{**how, "out_dtype": "uint8"}
     )
     assert equal(requantize.value.attrs, want.attrs)
-
-
-@pytest.mark.parametrize("chosen", [True, False])
-def test_branches_are_rewritten_too(chosen):
-    builder = relax.BlockBuilder()
-    cond, x = (
-        relax.Var("cond", relax.TensorType((), "bool")),
-        relax.Var("x", relax.TensorType(SHAPE, "int32")),
-    )
-
-    def branch(factor):
-        ty = relax.TensorType(SHAPE, "int8")
-        call = qnn.requantize(x, scale(factor), zero(0), scale(2.0), zero(0))
-        q, out = relax.Var("q", ty), relax.Var("out", ty)
-        clip = op.clip(q, -128.0, 127.0)
-        relax.expr._update_type(clip, ty)
-        block = relax.BindingBlock([relax.VarBinding(q, call), relax.VarBinding(out, clip)])
-        return relax.SeqExpr([block], out)
-
-    with builder.function("main", [cond, x]):
-        builder.emit_func_output(builder.emit(relax.If(cond, branch(0.5), branch(0.1))))
-    mod = builder.get()
-    after = RemoveClipAfterRequantize()(mod)
-    relax.analysis.well_formed(after)
-    assert "clip" not in after.script()
-    data = np.random.default_rng(0).integers(-2000, 2000, SHAPE).astype("int32")
-    assert np.array_equal(
-        run(after, np.array(chosen), data)[0], run(mod, np.array(chosen), data)[0]
-    )
