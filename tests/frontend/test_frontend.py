@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 import tvmlab
 from tests.frontend import tflite
 from tests.oracles.models import convolutional, dense, relu, said
-from tvmlab.errors import ModelError, ShapeError
+from tvmlab.errors import ModelError, RelayError, ShapeError
 from tvmlab.frontend import shapes
+from tvmlab.ir.text.reader import fromtext
 
 DENSE = dense().SerializeToString()
 
@@ -171,26 +172,6 @@ def test_damage_is_refused_or_does_not_matter(
 
 # Shapes.
 
-NAMES = st.sampled_from(["n", "m", "k_1", "größe"])
-SIZES = st.integers(1, 9)
-OPEN = st.none() | NAMES
-
-
-@given(st.lists(SIZES | OPEN, min_size=1, max_size=4).filter(lambda s: any(_open(d) for d in s)))
-def test_an_open_size_has_to_be_given(declared: list[int | str | None]) -> None:
-    with pytest.raises(ShapeError, match="input 'x' has open dimensions") as caught:
-        shapes.resolve({"x": declared}, None, where="here")
-    assert "shapes={'x': (" in said(caught.value)
-
-
-def _open(size: object) -> bool:
-    return not isinstance(size, int)
-
-
-def test_one_name_is_one_size_across_inputs() -> None:
-    found = shapes.resolve({"x": [None], "y": [None]}, {"x": ("n",), "y": ("n",)}, where="here")
-    assert found["x"][0].same_as(found["y"][0])
-
 
 @pytest.mark.parametrize(
     ("given_shapes", "what"),
@@ -260,3 +241,24 @@ def test_an_unknown_rank() -> None:
     assert "give what is open: shapes={'x': (...)}" in said(caught.value)
     assert caught.value.shapes is None
     assert shapes.resolve({"x": None}, {"x": (2,)}, where="here") == {"x": [2]}
+
+
+# Relay text
+
+DATA = Path(__file__).parents[1] / "data" / "relay"
+
+
+def test_a_file_of_relay_text_its_bytes_and_its_text_are_the_same_module() -> None:
+    path = DATA / "mlp.relay"
+    expected = fromtext(path.read_text())
+    for model in (path, path.read_bytes(), b"\n" + path.read_bytes()):
+        tvm.ir.assert_structural_equal(tvmlab.load(model), expected)
+
+
+def test_what_is_no_relay_text_is_refused() -> None:
+    with pytest.raises(RelayError, match="ends too early"):
+        tvmlab.load(b"def @main() {")
+    with pytest.raises(ModelError, match="no UTF-8"):
+        tvmlab.load(b'#[version = "0.0.5"]\xff')
+    with pytest.raises(ShapeError, match="declares the shapes"):
+        tvmlab.load(DATA / "mlp.relay", shapes={"data": (1, 1, 8, 8)})

@@ -13,6 +13,7 @@ import pytest
 
 import tvmlab
 from tests.frontend.tflite import convolutional
+from tests.oracles.litert import Litert
 from tests.oracles.models import real_model, said
 from tvmlab import relay
 from tvmlab.errors import ShapeError, UnsupportedOperatorError
@@ -21,20 +22,9 @@ tflite = pytest.importorskip("tflite", reason="tflite is not installed")
 SMALL = convolutional()
 
 
-def litert(content: bytes, x: np.ndarray) -> np.ndarray:
-    from ai_edge_litert.interpreter import Interpreter
-
-    interpreter = Interpreter(model_content=content)
-    interpreter.allocate_tensors()
-    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], x)
-    interpreter.invoke()
-    return np.array(interpreter.get_tensor(interpreter.get_output_details()[0]["index"]))
-
-
 def named(content: bytes) -> str:
-    from ai_edge_litert.interpreter import Interpreter
-
-    return str(Interpreter(model_content=content).get_output_details()[0]["name"])
+    graph = tflite.Model.GetRootAsModel(content, 0).Subgraphs(0)
+    return graph.Tensors(graph.Outputs(0)).Name().decode()
 
 
 MODELS: dict[str, tuple[Callable[[], bytes], tuple[int, ...], tuple[int, ...], float]] = {
@@ -55,7 +45,7 @@ def test_a_model_gives_litert_s_numbers(name: str) -> None:
     assert given.name == named(content)
     for seed in range(3):
         x = np.random.default_rng(seed).uniform(0, largest, given_shape).astype("float32")
-        expected = litert(content, x)
+        expected = Litert(content).run(x)
         result = executable(x)
         assert result.shape == expected.shape == made_shape
         np.testing.assert_allclose(result, expected, rtol=1e-3, atol=1e-5)

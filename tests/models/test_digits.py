@@ -147,14 +147,6 @@ def test_preprocessing_a_plain_colour(colour: tuple[int, int, int], height: int)
         np.testing.assert_allclose(x[0], np.broadcast_to(expected[:, None, None], x[0].shape), 1e-5)
 
 
-def test_preprocessing_keeps_up_up_and_left_left() -> None:
-    picture = np.zeros((100, 200, 3), np.uint8)
-    picture[:50, :100, 0] = 255
-    red = models.preprocess(picture)[0, 0]
-    assert red[:110, :110].min() > red[114:, :].max()
-    assert red[:110, :110].min() > red[:, 114:].max()
-
-
 def test_preprocessing_takes_16_bits_for_what_they_are(tmp_path: Path) -> None:
     grey = np.linspace(0, 255, 40, dtype=np.uint8).reshape(5, 8)
     wanted = models.preprocess(Image.fromarray(grey))

@@ -7,10 +7,12 @@ import math
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+import tvm
 from onnx import helper
+from tvm import relax
 
+import tvmlab
+from tests.oracles.models import real_model
 from tests.oracles.networks import (
     TINY,
     by_onnxruntime,
@@ -25,6 +27,7 @@ from tvmlab.errors import ModelError
 from tvmlab.models import onnx_form, seeds, torch_form
 from tvmlab.models.cost import ARCHITECTURES
 from tvmlab.models.resnet import RESNET50
+from tvmlab.models.resnet8 import resnet8_tflite
 from tvmlab.models.weights import seeded_parameters
 
 ONNX = {"resnet18_v2": models.resnet18_v2, "mobilenet_v2": models.mobilenet_v2}
@@ -106,21 +109,6 @@ def test_seeded_resnet50_behaves(seeded: models.Model, photographs: np.ndarray) 
     assert relative_error(by_torch(network, photographs[:2]), logits[:2]) < 1e-4
 
 
-def test_normal_numbers_are_nearly_normal_and_centred() -> None:
-    plain = seeds.normal(np.random.PCG64(1), (100, 1000), 2.0, centred=False)
-    assert plain.std() == pytest.approx(2.0, rel=0.01)
-    assert abs(plain.mean()) < 0.03
-    assert np.mean(np.abs(plain) < 2.0) == pytest.approx(0.6655, abs=0.01)  # normal: 0.683
-    centred = seeds.normal(np.random.PCG64(1), (100, 1000), 2.0, centred=True)
-    assert np.abs(centred.mean(axis=1)).max() < 1e-4
-
-
-@given(count=st.integers(0, 50), seed=st.integers(0, 1000))
-def test_a_permutation_is_one(count: int, seed: int) -> None:
-    order = seeds.permutation(np.random.PCG64(seed), count)
-    assert sorted(order) == list(range(count))
-
-
 @every
 def test_a_model_says_what_it_is(name: str) -> None:
     model = ONNX[name]()
@@ -165,3 +153,31 @@ def test_sixes_are_reached(photographs: np.ndarray) -> None:
     [limit] = [node for node in model.graph.node if node.name == "relu6.max"]
     limit.attribute[0].t.CopyFrom(helper.make_tensor("none", 1, [], [1e9]))
     assert relative_error(by_onnxruntime(model, photographs[:1]), expected) > 1e-2
+
+
+# The stand-in for MLPerf Tiny's ResNet-8
+
+
+def steps(mod: tvm.IRModule) -> list[tuple[str, str]]:
+    """Each operator of a module and the type it gives."""
+    bindings = mod["main"].body.blocks[0].bindings
+    calls = [one.value for one in bindings if isinstance(one.value, relax.Call)]
+    return [(call.op.name, str(call.ty)) for call in calls]
+
+
+def test_it_has_the_real_ones_operators_and_shapes() -> None:
+    ours = steps(tvmlab.load(resnet8_tflite()))
+    assert [name for name, _ in ours].count("relax.nn.conv2d") == 9
+    assert ours == steps(tvmlab.load(real_model("resnet8_int8.tflite")))
+
+
+def test_its_numbers_are_seeded_and_spread() -> None:
+    assert resnet8_tflite() == resnet8_tflite(seed=0)
+    assert resnet8_tflite() != resnet8_tflite(seed=1)
+    run = tvmlab.compile(tvmlab.load(resnet8_tflite()))
+    rng = np.random.default_rng(0)
+    pictures = rng.integers(-128, 128, (20, 1, 32, 32, 3), dtype="int8")
+    results = np.concatenate([run(picture) for picture in pictures])
+    # Neither all the same nor all at the ends of the range.
+    assert len(np.unique(results)) > 20
+    assert len(np.unique(results, axis=0)) == len(pictures)

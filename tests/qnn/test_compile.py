@@ -1,4 +1,4 @@
-"""Quantized networks through `tvmlab.compile`: fused, scheduled, and with Relay's results."""
+"""What the real Relay computed: by the reference, and compiled, fused and scheduled."""
 
 from __future__ import annotations
 
@@ -20,6 +20,19 @@ from tvmlab import relay
 from tvmlab.qnn.config import requantize_config
 
 HERE = Path(__file__).parents[1] / "data" / "relay" / "rewrite"
+
+
+@pytest.mark.parametrize("name", golden.names())
+def test_relay_s_results_bit_for_bit(name: str) -> None:
+    case = golden.read(name)
+    golden.check(case, golden.computed(case), ulp=0)
+
+
+def test_all_of_relay_s_results() -> None:
+    folder = beside(golden.WHOLE)
+    for name in golden.names(folder):
+        case = golden.read(name, folder)
+        golden.check(case, golden.computed(case), ulp=0)
 
 
 @long

@@ -10,7 +10,7 @@ import pytest
 import tvm
 from tvm import relax
 
-import tvmlab
+from tests.qnn.run import run
 from tvmlab.qnn import op
 from tvmlab.schedule import channels_last
 
@@ -67,8 +67,7 @@ def transposes(mod: tvm.IRModule) -> list[int]:
 
 def same(mod: tvm.IRModule, other: tvm.IRModule) -> None:
     data = RNG.integers(-128, 128, SHAPE, "int8")
-    first, second = (tvmlab.compile(each, schedule=False)(data) for each in (mod, other))
-    np.testing.assert_array_equal(first, second)
+    np.testing.assert_array_equal(*(run(each, data)[0] for each in (mod, other)))
 
 
 BOTH = (real(0.7), whole(3))
@@ -135,7 +134,6 @@ def test_between_convolutions_nothing_is_transposed(name: str) -> None:
 
 
 def test_what_follows_another_order_computes_the_same() -> None:
-    """All of them in one module: two compilations instead of thirty."""
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType(SHAPE, "int8"))
     with builder.function("main", [x]):
@@ -147,7 +145,7 @@ def test_what_follows_another_order_computes_the_same() -> None:
     data = RNG.integers(-128, 128, SHAPE, "int8")
     converted = relax.transform.ConvertLayout(DESIRED)(mod)
     assert len(transposes(converted)) == 1 + len(THROUGH)
-    found = (tvmlab.compile(each, schedule=False)(data) for each in (mod, converted))
+    found = (run(each, data)[0] for each in (mod, converted))
     for name, one, other in zip(THROUGH, *found, strict=True):
         np.testing.assert_array_equal(one, other, err_msg=name)
 
@@ -181,25 +179,6 @@ def test_a_layout_of_the_result_can_be_told() -> None:
     assert 'kernel_layout="HWIO"' in converted.script()
     assert 'out_layout="NCHW"' in converted.script()
     same(mod, converted)
-
-
-def test_layouts_that_a_call_has_are_the_first_order() -> None:
-    """A pooling from NHWC to NCHW, in a network in NCHW for the rest."""
-
-    def build(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
-        window = POOL | {"layout": "NHWC", "out_layout": "NCHW", "pool_size": (2, 1)}
-        return op.avg_pool2d(x, *BOTH, *BOTH, **window)
-
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType(SHAPE, "int8"))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            sums = builder.emit(conv(x, out_layout="NHWC"))
-            small = builder.emit(op.requantize(sums, real(0.001), whole(0), *BOTH))
-            result = builder.emit_output(conv(builder.emit(build(builder, small))))
-        builder.emit_func_output(result)
-    mod = builder.get()
-    same(mod, relax.transform.ConvertLayout(DESIRED)(mod))
 
 
 def test_groups_and_a_multiplier_of_channels() -> None:

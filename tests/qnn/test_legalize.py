@@ -19,7 +19,6 @@ from tests.qnn.cases import EVERY_ROUNDING, ROUNDINGS
 from tests.schedule.assembly import assembly
 from tvmlab.qnn import arithmetic, op
 from tvmlab.qnn.config import requantize_config
-from tvmlab.qnn.transform.legalize import Legalize
 
 
 def real(*values: float) -> np.ndarray:
@@ -143,19 +142,6 @@ def test_what_a_call_leaves_open_is_the_configurations_when_it_is_legalized() ->
     with requantize_config(rounding="TONEAREST"):
         run = tvmlab.compile(mod)
     assert run(data)[0].tolist() == [-3, -2, -1, 1, 2, 3]
-
-
-def test_the_pass_takes_quantized_operators_alone() -> None:
-    x = relax.Var("x", relax.TensorType([2, 3], "int8"))
-    builder = relax.BlockBuilder()
-    with builder.function("main", [x]):
-        scale, zero = relax.const(real(0.5)), relax.const(whole(0))
-        floats = builder.emit(op.dequantize(x, scale, zero))
-        builder.emit_func_output(builder.emit(relax.op.nn.relu(floats)))
-    text = Legalize()(builder.get()).script()
-    assert "R.nn.relu" in text
-    assert "cls.dequantize" in text
-    assert "qnn" not in text
 
 
 SUMS: dict[str, Any] = {"kernel_size": None, "channels": None}

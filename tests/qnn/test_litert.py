@@ -18,7 +18,6 @@ from tests.oracles.litert import (
     Model,
     Tensor,
     constant,
-    read,
     run,
     same_padding,
     write,
@@ -239,20 +238,6 @@ def test_fully_connected(dtype: str, factor: float) -> None:
         assert not differences(model, x).any()
         for rounding in ("UPWARD", "TONEAREST"):
             assert differences(model, x, rounding=rounding).max() <= 1
-
-
-def test_fully_connected_rounds_once() -> None:
-    """LiteRT's convolutions round twice; that fully connected layers do not is seen here."""
-    draw = Draw(0)
-    model = fully_connected(draw, "int8", (0.5, 0.25, 0.3), 200, 40, 30)
-    content = write(model)
-    x = draw.values(model.tensors[0].shape, "int8")
-    tensors, _ = read(content)
-    assert tensors[1].values is not None
-    assert tensors[2].values is not None
-    sums = arithmetic.dense(x, tensors[1].values, tensors[0].zero, 0, 0.5, 0.25) + tensors[2].values
-    twice = arithmetic.requantize(sums, np.array(0.125), 0, 0.3, tensors[3].zero, rounding="TFLITE")
-    assert (twice != Litert(content).run(x)).any()
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])

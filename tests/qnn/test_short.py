@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tvm import relax
 
 import tvmlab
+from tests.short import examples
 from tvmlab import qnn
 from tvmlab.qnn import arithmetic
 
@@ -67,7 +68,7 @@ def expected(case: tuple[str, Points], operator: str) -> np.ndarray:
     return getattr(arithmetic, operator)(x[:, None], x, *constants, rounding="TFLITE")
 
 
-@settings(max_examples=4)
+@settings(max_examples=examples(8))
 @given(
     cases=st.lists(points(), min_size=12, max_size=12),
     operator=st.sampled_from(("add", "subtract")),

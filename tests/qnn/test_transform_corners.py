@@ -68,19 +68,6 @@ def test_a_sum_read_as_float_and_as_integers_is_biased_once():
     np.testing.assert_allclose(got, want, rtol=1e-4)
 
 
-def test_integers_read_by_two_branches_stay_one_value():
-    net = Network((IMAGE, "float32"))
-    x = net.fake(net.inputs[0], 0.05, 3)
-    mod = net.module(net.quantized(net.emit(op.add(conv_q(net, x), conv_q(net, x, 5))), 0.4, 1))
-    after, _ = check(mod, np.random.default_rng(0).normal(size=IMAGE).astype("float32"))
-    assert names(after).count("qnn.quantize") == 1
-    assert names(after).count("qnn.add") == 1
-
-
-def conv_q(net, x, z=-4):
-    return net.fake(conv(net, x), 0.2, z)
-
-
 @pytest.mark.parametrize(
     "dtypes",
     [
@@ -247,17 +234,6 @@ def test_a_window_of_padding_alone_is_none(size, counted):
     mod = net.module(net.quantized(net.emit(pool), 0.04, 20, "uint8"))
     after, _ = check(mod, integers(shape, "uint8"))
     assert names(after) == ["qnn.avg_pool2d"]
-
-
-@pytest.mark.parametrize("rounding", ["None", "UPWARD", "TFLITE"])
-def test_averages_between_two_scales_are_rounded_once(rounding):
-    shape = (1, 8, 24, 24)
-    net = Network((shape, "uint8"))
-    pool = net.emit(op.nn.avg_pool2d(net.real(net.inputs[0], 0.02, 100), (3, 3)))
-    mod = net.module(net.quantized(pool, 0.0137, 100, "uint8"))
-    data = integers(shape, "uint8")
-    got, _ = run(FakeQuantizationToInteger(rounding=rounding)(mod), data)
-    assert np.mean(got != run(mod, data)[0]) < 1e-3  # half-way cases, and float32's own
 
 
 def test_windows_of_a_symbolic_size():

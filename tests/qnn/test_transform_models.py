@@ -50,12 +50,11 @@ def test_digits_by_onnx_runtime(activations, per_channel, format):
     assert names(after).count("qnn.add") == 3
 
 
-@pytest.mark.parametrize("fold", [False, True])
-def test_digits_by_pt2e(fold):
+def test_digits_by_pt2e():
     pytest.importorskip("torchao", reason="torchao is not installed")
     from tvmlab.models.quantized import quantized_torch
 
-    mod = tvmlab.load(quantized_torch(fold_quantize=fold).program)
+    mod = tvmlab.load(quantized_torch().program)
     after = check(mod, models.digits().x_test[:1])
     assert names(after).count("qnn.conv2d") == 14
     assert not {"nn.conv2d", "matmul", "nn.relu", "mean"} & set(names(after))
