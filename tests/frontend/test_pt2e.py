@@ -169,7 +169,7 @@ def test_stored_values_within_the_range_need_no_clip(largest: float, clips: int)
 def test_a_network_quantized_by_torchao() -> None:
     """Convolution, batch norm, relu, pooling and a dense layer, in channels-last memory.
 
-    Weights stay float and are quantized in the graph; `test_models_quantized` has them folded.
+    Weights stay float and are quantized in the graph; `quantized_torch` folds them.
     """
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
     from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86

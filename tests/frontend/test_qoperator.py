@@ -24,6 +24,7 @@ from tests.frontend.quantized_onnx import (
     within,
 )
 from tests.oracles.models import array, by_onnx_runtime, model, node, quickly, value, weight
+from tests.oracles.onnx_qnn import exact_products
 from tvmlab.errors import ModelError, UnsupportedOperatorError
 
 UINT8 = TensorProto.UINT8
@@ -270,7 +271,7 @@ def branches(scale: float = 0.02) -> onnx.ModelProto:
     """A convolution in either branch, with scales of its own."""
     parts = [*parameters("x", 0.1, 7, "uint8"), *parameters("y", 3.0, 7, "uint8")]
     both = []
-    for seed, (name, own) in enumerate((("v", 0.01), ("w", scale))):
+    for seed, (name, own) in enumerate((("v", 0.01), ("w", scale)), start=3):
         parts += [
             *parameters(name, own, 0, "int8"),
             weight(name, integers((4, 4, 3, 3), "int8", seed)),
@@ -282,6 +283,7 @@ def branches(scale: float = 0.02) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("way", [True, False])
 def test_operators_in_branches_are_written_out(way: bool) -> None:
+    exact_products()
     proto, inputs = branches(), (integers((1, 4, 6, 6), "uint8"), np.array(way))
     (expected,) = by_onnx_runtime(proto, *inputs)
     close(quickly(tvmlab.load(proto), *inputs)[0], expected, steps=1, share=0.02)

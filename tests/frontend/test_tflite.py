@@ -15,7 +15,6 @@ import tvmlab
 from tests.frontend.tflite import convolutional
 from tests.oracles.litert import Litert
 from tests.oracles.models import real_model, said
-from tvmlab import relay
 from tvmlab.errors import ShapeError, UnsupportedOperatorError
 
 tflite = pytest.importorskip("tflite", reason="tflite is not installed")
@@ -49,11 +48,6 @@ def test_a_model_gives_litert_s_numbers(name: str) -> None:
         result = executable(x)
         assert result.shape == expected.shape == made_shape
         np.testing.assert_allclose(result, expected, rtol=1e-3, atol=1e-5)
-
-
-def test_an_import_is_printed_as_relay() -> None:
-    """Upstream's list of the weights as an attribute stood in the way."""
-    assert "nn.conv2d" in relay.astext(tvmlab.load(SMALL))
 
 
 def test_shapes_are_refused(tmp_path: Path) -> None:

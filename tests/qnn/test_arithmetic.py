@@ -1,6 +1,6 @@
 """The reference arithmetic of scaling against exact fractions, and against float arithmetic.
 
-Whose results these are is in test_qnn_golden (Relay) and test_qnn_litert (TensorFlow Lite).
+`test_compile.py` compares with Relay, `test_litert.py` with TensorFlow Lite.
 """
 
 from __future__ import annotations
@@ -48,32 +48,6 @@ def test_requantize_in_integers(
     wanted = [cut(whole(int(v), zero, first / second, out, rounding), dtype) for v in x]
     assert found.dtype == dtype
     assert found.tolist() == wanted
-
-
-def test_half_way_cases() -> None:
-    x = np.array([-5, -3, -1, 1, 3, 5], "int32")
-
-    def halved(rounding: str, **more: str) -> list[int]:
-        found = arithmetic.requantize(x, 0.5, 0, 1.0, 0, rounding=rounding, **more)
-        return [int(value) for value in found]
-
-    assert halved("UPWARD") == [-2, -1, 0, 1, 2, 3]
-    assert halved("TONEAREST") == [-3, -2, -1, 1, 2, 3]
-    # The high product alone halves, and it rounds up.
-    assert halved("TFLITE") == [-2, -1, 0, 1, 2, 3]
-    assert halved("TFLITE", compute_dtype="float64") == [-3, -2, -1, 1, 2, 3]
-    for kind in ("float32", "float64"):
-        assert halved("UPWARD", compute_dtype=kind) == halved("UPWARD")
-        assert halved("TONEAREST", compute_dtype=kind) == halved("TONEAREST")
-
-
-def test_where_the_zero_point_is_added() -> None:
-    """Relay's float way adds it before rounding, LiteRT's dense layers after."""
-    x = np.array([-1], "int32")
-    given = {"compute_dtype": "float64"}
-    relay = arithmetic.requantize(x, 0.5, 0, 1.0, 3, rounding="TONEAREST", **given)
-    litert = arithmetic.requantize(x, 0.5, 0, 1.0, 3, rounding="TFLITE", **given)
-    assert (relay[0], litert[0]) == (3, 2)
 
 
 @pytest.mark.parametrize("kind", ["int64", "float64"])

@@ -1,6 +1,6 @@
 """Quantized operators, compiled: what their kernels are, what is refused, half-way cases.
 
-That all of them have the reference's bits is in test_qnn_property.
+`test_property.py` compares all of them with the reference.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ The results are equal bit for bit, except for functions of int32 that go through
 and most roundings either with the schedules or without; `make test-all` compiles all operators in
 both ways.
 
-Whose bits the reference has is in test_qnn_golden (Relay), test_qnn_litert and
-test_qnn_onnx_rounding. Small operators go into one module, because compiling one with many of them
+The reference is compared with Relay in `test_compile.py`, and in `test_litert.py` and
+`test_onnx_rounding.py`. Small operators go into one module, because compiling one with many of them
 takes less time than many with one.
 """
 

@@ -41,7 +41,7 @@ def test_the_tests_that_ask_for_every_operator_are_among_those_that_it_has_one_r
         for path in (ROOT / "tests").rglob("test_*.py")
         if re.search(r"set\((op\.__all__|EXAMPLES)\)", path.read_text(encoding="utf-8"))
     }
-    assert len(asking) > 4
+    assert len(asking) > 2
     assert asking - run == set()
 
 
