@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tvm
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import tvmlab
+from tests.frontend import tflite
 from tests.oracles.models import convolutional, dense, relu, said
-from tvmlab.errors import ModelError, ShapeError
+from tvmlab.errors import ModelError, RelayError, ShapeError
 from tvmlab.frontend import shapes
+from tvmlab.ir.text.reader import fromtext
 
 DENSE = dense().SerializeToString()
 
@@ -124,96 +128,49 @@ def test_objects_that_are_no_models(model: Any) -> None:
 # Any damage is a ModelError, or does not matter.
 
 
-def load_or_refuse(content: bytes) -> tvm.IRModule | None:
-    try:
-        return tvmlab.load(content)
-    except ModelError as error:
-        refused = error
-    said(refused)
-    return None
+@functools.cache
+def formats() -> dict[str, tuple[bytes, bytes, int]]:
+    """A model in each format, what its random bytes begin with, and where damage begins."""
+    found = {"ONNX": (convolutional().SerializeToString(), b"", 0)}
+    if importlib.util.find_spec("tflite"):
+        small = tflite.convolutional()
+        found["TensorFlow Lite"] = (small, small[:8], 8)
+    return found
 
 
-@given(st.integers(0, len(DENSE) - 1))
-def test_a_cut_anywhere(cut: int) -> None:
-    loaded = load_or_refuse(DENSE[:cut])
-    if loaded is not None:
-        tvm.ir.assert_structural_equal(loaded, tvmlab.load(DENSE))
-
-
-def test_a_cut_before_what_does_not_matter() -> None:
-    model = dense()
-    model.metadata_props.add(key="note", value="at the end of the file")
-    content = model.SerializeToString()
-    tvm.ir.assert_structural_equal(load_or_refuse(content[: len(DENSE)]), tvmlab.load(DENSE))
-
-
-@given(st.binary(max_size=300))
-def test_random_bytes(content: bytes) -> None:
-    assert load_or_refuse(content) is None
-
-
-CONVOLUTIONAL = convolutional().SerializeToString()
-
-
+@settings(max_examples=120)
 @given(
-    st.lists(
-        st.tuples(st.integers(0, len(CONVOLUTIONAL) - 1), st.integers(0, 255)),
-        min_size=1,
-        max_size=4,
-    )
+    name=st.sampled_from(["ONNX", "TensorFlow Lite"]),
+    how=st.sampled_from(["cut", "random", "bytes"]),
+    damage=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255)), min_size=1, max_size=4),
+    content=st.binary(max_size=300),
 )
-def test_damaged_bytes(damage: list[tuple[int, int]]) -> None:
-    content = bytearray(CONVOLUTIONAL)
-    for place, byte in damage:
-        content[place] = byte
-    loaded = load_or_refuse(bytes(content))
-    assert loaded is None or "main" in {v.name_hint for v in loaded.get_global_vars()}
+def test_damage_is_refused_or_does_not_matter(
+    name: str, how: str, damage: list[tuple[float, int]], content: bytes
+) -> None:
+    assume(name in formats())
+    model, start, least = formats()[name]
+    if how == "cut":
+        content = model[: int(damage[0][0] * (len(model) - 1))]
+    elif how == "random":
+        content = start + content
+    else:
+        changed = bytearray(model)
+        for place, byte in damage:
+            changed[least + int(place * (len(changed) - 1 - least))] = byte
+        content = bytes(changed)
+    try:
+        loaded = tvmlab.load(content)
+    except ModelError as error:
+        said(error)
+        return
+    assert how != "random"
+    assert "main" in {var.name_hint for var in loaded.get_global_vars()}
+    if how == "cut":
+        tvm.ir.assert_structural_equal(loaded, tvmlab.load(model))
 
 
 # Shapes.
-
-NAMES = st.sampled_from(["n", "m", "k_1", "größe"])
-SIZES = st.integers(1, 9)
-OPEN = st.none() | NAMES
-
-
-@given(st.lists(SIZES | NAMES, max_size=4), st.data())
-def test_given_shapes_win_over_declared_ones(given_shape: list[int | str], data: Any) -> None:
-    declared = data.draw(
-        st.lists(SIZES | OPEN, min_size=len(given_shape), max_size=len(given_shape))
-    )
-    found = shapes.resolve({"x": declared}, {"x": given_shape}, where="here")["x"]
-    assert [d if isinstance(d, int) else d.name for d in found] == given_shape
-    variables = {d.name: d for d in found if not isinstance(d, int)}
-    assert all(d.same_as(variables[d.name]) for d in found if not isinstance(d, int))
-
-
-@given(st.lists(SIZES, max_size=4))
-def test_declared_sizes_serve(declared: list[int]) -> None:
-    assert shapes.resolve({"x": declared}, None, where="here") == {"x": declared}
-
-
-@given(st.lists(SIZES | OPEN, min_size=1, max_size=4).filter(lambda s: any(_open(d) for d in s)))
-def test_an_open_size_has_to_be_given(declared: list[int | str | None]) -> None:
-    with pytest.raises(ShapeError, match="input 'x' has open dimensions") as caught:
-        shapes.resolve({"x": declared}, None, where="here")
-    assert "shapes={'x': (" in said(caught.value)
-
-
-def _open(size: object) -> bool:
-    return not isinstance(size, int)
-
-
-def test_one_name_is_one_size_across_inputs() -> None:
-    found = shapes.resolve({"x": [None], "y": [None]}, {"x": ("n",), "y": ("n",)}, where="here")
-    assert found["x"][0].same_as(found["y"][0])
-
-
-def test_numpys_integers_are_sizes() -> None:
-    given_shape = {"x": np.array([2, 3])}
-    found = shapes.resolve({"x": [None, None]}, given_shape, where="here")  # type: ignore[arg-type]
-    assert found == {"x": [2, 3]}
-    assert all(type(size) is int for size in found["x"])
 
 
 @pytest.mark.parametrize(
@@ -284,3 +241,24 @@ def test_an_unknown_rank() -> None:
     assert "give what is open: shapes={'x': (...)}" in said(caught.value)
     assert caught.value.shapes is None
     assert shapes.resolve({"x": None}, {"x": (2,)}, where="here") == {"x": [2]}
+
+
+# Relay text
+
+DATA = Path(__file__).parents[1] / "data" / "relay"
+
+
+def test_a_file_of_relay_text_its_bytes_and_its_text_are_the_same_module() -> None:
+    path = DATA / "mlp.relay"
+    expected = fromtext(path.read_text())
+    for model in (path, path.read_bytes(), b"\n" + path.read_bytes()):
+        tvm.ir.assert_structural_equal(tvmlab.load(model), expected)
+
+
+def test_what_is_no_relay_text_is_refused() -> None:
+    with pytest.raises(RelayError, match="ends too early"):
+        tvmlab.load(b"def @main() {")
+    with pytest.raises(ModelError, match="no UTF-8"):
+        tvmlab.load(b'#[version = "0.0.5"]\xff')
+    with pytest.raises(ShapeError, match="declares the shapes"):
+        tvmlab.load(DATA / "mlp.relay", shapes={"data": (1, 1, 8, 8)})

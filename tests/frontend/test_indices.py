@@ -10,12 +10,9 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-import tvm
-import tvm_ffi
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
-from tvm import relax
 from tvm.relax.frontend.onnx import from_onnx
 
 import tvmlab
@@ -28,12 +25,10 @@ from tests.ir.indices import (
     agree,
     drawn,
     exported,
-    taking,
 )
 from tests.oracles import litert
 from tests.oracles.litert import Litert, Tensor
 from tests.oracles.models import array, model, node, quickly, said, value, weight
-from tvmlab.compiler import simplify
 from tvmlab.errors import ModelError, OutOfRangeError, UnsupportedOperatorError
 
 # PyTorch
@@ -303,33 +298,6 @@ def test_indices_of_onnx(name: str, opened: bool, schedule: bool, data: st.DataO
     agree(*onnx_pair(name, schedule, opened), *inputs)
 
 
-@pytest.mark.parametrize(
-    ("name", "opened"),
-    [
-        *(("Gather", opened) for opened in (False, True)),
-        *(("GatherElements", False), ("GatherND of batches", False)),
-        *((name, opened) for name in ("GatherND", "ScatterND") for opened in (False, True)),
-        *(("Gather of int32", opened) for opened in (False, True)),
-    ],
-)
-def test_what_upstream_writes_around_indices_is_removed(name: str, opened: bool) -> None:
-    shape, make = BY_ONNX[name.removesuffix(" of int32")]
-    proto = make(indices=shape, opened=opened)
-    if "int32" in name:
-        proto.graph.input[1].type.tensor_type.elem_type = TensorProto.INT32
-    mod = tvmlab.load(proto, shapes=open_sizes(name, shape) if opened else None)
-    calls: list[relax.Call] = []
-
-    def look(expr: Any) -> None:
-        if isinstance(expr, relax.Call) and expr.args[0].same_as(x) and len(expr.args) > 1:
-            calls.append(expr)
-
-    x, i = mod["main"].params[:2]
-    relax.analysis.post_order_visit(mod["main"], look)
-    (call,) = calls
-    assert call.args[1].same_as(i)
-
-
 @pytest.mark.parametrize("pair", [pytorch, functools.partial(onnx_pair, opened=False)])
 @pytest.mark.parametrize(
     ("kind", "indices"),
@@ -378,28 +346,24 @@ def test_slices_of_onnx(schedule: bool, begin: int, end: int, step: int) -> None
 # TensorFlow Lite
 
 FLOATS = Tensor(SHAPE, "float32")
+ROWS = litert.constant(np.arange(12, dtype="float32").reshape(3, 4))
+
+
+def indexing(
+    code: str, indices: tuple[int, ...], out: tuple[int, ...], dtype: str = "int32", **options: int
+) -> tuple[litert.Model, tuple[int, ...]]:
+    """Write an operator of x and indices."""
+    tensors = [FLOATS, Tensor(indices, dtype), Tensor(out, "float32")]
+    return litert.Model(code, tensors, "GatherOptions" if options else "", options), indices
+
+
 BY_TFLITE: dict[str, tuple[litert.Model, tuple[int, ...]]] = {
-    "GATHER": (
-        litert.Model(
-            "GATHER",
-            [FLOATS, Tensor((2,), "int32"), Tensor((3, 2, 4), "float32")],
-            "GatherOptions",
-            {"Axis": 1},
-        ),
-        (2,),
-    ),
-    "GATHER_ND": (
-        litert.Model("GATHER_ND", [FLOATS, Tensor((3, 2), "int32"), Tensor((3, 4), "float32")]),
-        (3, 2),
-    ),
-    "GATHER of int64": (
-        litert.Model(
-            "GATHER",
-            [FLOATS, Tensor((2,), "int64"), Tensor((3, 2, 4), "float32")],
-            "GatherOptions",
-            {"Axis": 1},
-        ),
-        (2,),
+    "GATHER": indexing("GATHER", (2,), (3, 2, 4), Axis=1),
+    "GATHER_ND": indexing("GATHER_ND", (3, 2), (3, 4)),
+    "GATHER of int64": indexing("GATHER", (2,), (3, 2, 4), "int64", Axis=1),
+    "GATHER of batches": indexing("GATHER", (3, 2), (3, 2, 4), Axis=1, BatchDims=1),
+    "GATHER of batches, of a later axis": indexing(
+        "GATHER", (3, 2), (3, 5, 2), Axis=-1, BatchDims=-1
     ),
     "EMBEDDING_LOOKUP": (
         litert.Model(
@@ -408,32 +372,12 @@ BY_TFLITE: dict[str, tuple[litert.Model, tuple[int, ...]]] = {
         ),
         (2,),
     ),
-    "GATHER of batches": (
-        litert.Model(
-            "GATHER",
-            [FLOATS, Tensor((3, 2), "int32"), Tensor((3, 2, 4), "float32")],
-            "GatherOptions",
-            {"Axis": 1, "BatchDims": 1},
-        ),
-        (3, 2),
-    ),
-    "GATHER of batches, of a later axis": (
-        litert.Model(
-            "GATHER",
-            [FLOATS, Tensor((3, 2), "int32"), Tensor((3, 5, 2), "float32")],
-            "GatherOptions",
-            {"Axis": -1, "BatchDims": -1},
-        ),
-        (3, 2),
-    ),
     "SCATTER_ND": (
         litert.Model(
             "SCATTER_ND",
             [
-                Tensor((3, 2), "int32"),
-                litert.constant(np.arange(12, dtype="float32").reshape(3, 4)),
-                litert.constant(np.array([3, 5, 4], "int32")),
-                Tensor((3, 5, 4), "float32"),
+                *(Tensor((3, 2), "int32"), ROWS),
+                *(litert.constant(np.array([3, 5, 4], "int32")), Tensor((3, 5, 4), "float32")),
             ],
         ),
         (3, 2),
@@ -466,7 +410,7 @@ SEGMENTS = {
         litert.Model(
             f"UNSORTED_SEGMENT_{kind.upper()}",
             [
-                litert.constant(np.arange(12, dtype="float32").reshape(3, 4)),
+                ROWS,
                 Tensor((3,), "int32"),
                 litert.constant(np.array([3], "int32")),
                 Tensor((3, 4), "float32"),
@@ -546,19 +490,3 @@ def test_modules_of_upstreams_importer_are_checked() -> None:
     # Of indices from -10 to -6, upstream's operators make those from -5 to -1.
     for last in (4, -5, 5, -11):
         agree(ours, runtime(proto), X, np.array([0, last]))
-
-
-def test_indices_are_checked_once() -> None:
-    mods = [
-        tvmlab.load(make(indices=shape))
-        for n, (shape, make) in BY_ONNX.items()
-        if "smaller" not in n
-    ]
-    for function, shapes in (BY_PYTORCH[name] for name in ("embedding", "index pairs", "nll_loss")):
-        indices = (np.zeros(shape, "int64") for shape in shapes)
-        mods.append(exported(Program(function), X, *indices))
-    mods += [taking(), taking(extent=tvm.tirx.Var("n", "int64"))]
-    for mod in mods:
-        once = simplify(mod)
-        assert "check_indices" in once.script()
-        assert tvm_ffi.structural_equal(simplify(once), once)

@@ -169,7 +169,7 @@ def test_stored_values_within_the_range_need_no_clip(largest: float, clips: int)
 def test_a_network_quantized_by_torchao() -> None:
     """Convolution, batch norm, relu, pooling and a dense layer, in channels-last memory.
 
-    Weights stay float and are quantized in the graph; `test_models_quantized` has them folded.
+    Weights stay float and are quantized in the graph; `quantized_torch` folds them.
     """
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
     from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
@@ -200,15 +200,6 @@ def test_a_network_quantized_by_torchao() -> None:
 
 
 # What is refused
-
-
-def refused(
-    kind: type[ModelError], match: str, function: Callable[..., Any], x: torch.Tensor, **stored: Any
-) -> str:
-    with pytest.raises(kind, match=match) as caught:
-        tvmlab.load(exported(function, x, **stored))
-    assert type(caught.value) is kind
-    return said(caught.value)
 
 
 @functools.cache
@@ -279,64 +270,59 @@ def test_an_axis_out_of_range(axis: int) -> None:
     wrong(of_channels(), f"axis {axis} of a tensor with 2 dimensions", (axis, -128, 127))
 
 
-def test_a_wrong_number_is_said_by_load() -> None:
-    def quantize(_: Any, x: torch.Tensor) -> Any:
-        return Q.quantize_per_tensor(x, -1.0, 0, -128, 127, torch.int8)
-
-    text = refused(ModelError, "a scale of -1.0", quantize, data(2, 3))
-    assert "node 'quantize_per_tensor'" in text
+def quantize(dtype: torch.dtype, scale: float = 0.5, low: int = -128, high: int = 127) -> Any:
+    return lambda _, x: Q.quantize_per_tensor(x, scale, 0, low, high, dtype)
 
 
-def test_int32_of_what_is_computed_is_refused() -> None:
-    def quantize(_: Any, x: torch.Tensor) -> Any:
-        return Q.quantize_per_tensor(x, 0.5, 0, -(2**31), 2**31 - 1, torch.int32)
-
-    refused(UnsupportedOperatorError, "a computed value to int32", quantize, data(2, 3))
+def read_half(_: Any, x: torch.Tensor) -> Any:
+    return Q.quantize_per_tensor(x.to(torch.float16), 0.5, 0, -128, 127, torch.int8)
 
 
-def test_half_precision_is_refused() -> None:
-    def read(_: Any, x: torch.Tensor) -> Any:
-        return Q.quantize_per_tensor(x.to(torch.float16), 0.5, 0, -128, 127, torch.int8)
-
-    def write(_: Any, x: torch.Tensor) -> Any:
-        q = Q.quantize_per_tensor(x, 0.5, 0, -128, 127, torch.int8)
-        kind = {"out_dtype": torch.float16}
-        return Q.dequantize_per_tensor(q, 0.5, 0, -128, 127, torch.int8, **kind)
-
-    text = refused(UnsupportedOperatorError, "it reads torch.float16", read, data(2, 3))
-    assert "supported are quantize_per_tensor" in text
-    text = refused(UnsupportedOperatorError, "the result is torch.float16", write, data(2, 3))
-    assert "node 'dequantize_per_tensor'" in text
+def write_half(_: Any, x: torch.Tensor) -> Any:
+    q = Q.quantize_per_tensor(x, 0.5, 0, -128, 127, torch.int8)
+    return Q.dequantize_per_tensor(q, 0.5, 0, -128, 127, torch.int8, out_dtype=torch.float16)
 
 
-def test_floats_of_eight_bits_are_refused() -> None:
-    def quantize(_: Any, x: torch.Tensor) -> Any:
-        return Q.quantize_per_tensor(x, 0.5, 0, -448, 448, torch.float8_e4m3fn)
-
-    refused(UnsupportedOperatorError, "quantizes to float8_e4m3fn", quantize, data(2, 3))
+def choose(_: Any, x: torch.Tensor) -> Any:
+    scale, zero = Q.choose_qparams.tensor(x, -128, 127, 1e-7, torch.int8)
+    return Q.quantize_per_tensor.tensor(x, scale, zero, -128, 127, torch.int8)
 
 
-def test_dynamic_quantization_is_refused() -> None:
-    def choose(_: Any, x: torch.Tensor) -> Any:
-        scale, zero = Q.choose_qparams.tensor(x, -128, 127, 1e-7, torch.int8)
-        return Q.quantize_per_tensor.tensor(x, scale, zero, -128, 127, torch.int8)
-
-    text = refused(UnsupportedOperatorError, r"choose_qparams\.tensor", choose, data(2, 3))
-    assert "node 'choose_qparams' (quantized_decomposed.choose_qparams.tensor)" in text
-    assert "quantize the network statically" in text
-
-    def computed(_: Any, x: torch.Tensor) -> Any:
-        scale, zero = x.abs().max() / 127, torch.zeros((), dtype=torch.int64)
-        return Q.quantize_per_tensor.tensor(x, scale, zero, -128, 127, torch.int8)
-
-    text = refused(UnsupportedOperatorError, "its scale is computed when", computed, data(2, 3))
-    assert "dynamic quantization" in text
+def computed(_: Any, x: torch.Tensor) -> Any:
+    scale, zero = x.abs().max() / 127, torch.zeros((), dtype=torch.int64)
+    return Q.quantize_per_tensor.tensor(x, scale, zero, -128, 127, torch.int8)
 
 
-def test_scales_by_group_are_refused() -> None:
-    def quantize(module: Any, x: torch.Tensor) -> Any:
-        return Q.quantize_per_channel_group(x, module.s, module.z, -8, 7, torch.int8, 2)
+def by_group(module: Any, x: torch.Tensor) -> Any:
+    return Q.quantize_per_channel_group(x, module.s, module.z, -8, 7, torch.int8, 2)
 
+
+#: A function, what the error says, and where or how to go on.
+REFUSED: list[tuple[Callable[..., Any], type[ModelError], str, str]] = [
+    (quantize(torch.int8, -1.0), ModelError, "a scale of -1.0", "node 'quantize_per_tensor'"),
+    *(
+        (function, UnsupportedOperatorError, match, more)
+        for function, match, more in (
+            (quantize(torch.int32, 0.5, -(2**31), 2**31 - 1), "a computed value to int32", ""),
+            (quantize(torch.float8_e4m3fn, 0.5, -448, 448), "quantizes to float8_e4m3fn", ""),
+            (read_half, "it reads torch.float16", "supported are quantize_per_tensor"),
+            (write_half, "the result is torch.float16", "node 'dequantize_per_tensor'"),
+            (choose, r"choose_qparams\.tensor", "node 'choose_qparams' (quantized_decomposed."),
+            (choose, r"choose_qparams\.tensor", "quantize the network statically"),
+            (computed, "its scale is computed when", "dynamic quantization"),
+            (by_group, "per_channel_group", "supported are"),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("function", "kind", "match", "more"), REFUSED)
+def test_a_program_that_cannot_be_right_is_refused(
+    function: Callable[..., Any], kind: type[ModelError], match: str, more: str
+) -> None:
     stored = {"s": torch.ones(2, 2), "z": torch.zeros(2, 2, dtype=torch.int64)}
-    text = refused(UnsupportedOperatorError, "per_channel_group", quantize, data(2, 4), **stored)
-    assert "supported are" in text
+    program = exported(function, data(2, 4), **(stored if function is by_group else {}))
+    with pytest.raises(kind, match=match) as caught:
+        tvmlab.load(program)
+    assert type(caught.value) is kind
+    assert more in said(caught.value)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tvmlab
+from tests.ir.indices import Program
 from tests.oracles.models import array, as_tuple, said
 from tvmlab.errors import ModelError, ShapeError, UnsupportedOperatorError
 
@@ -33,17 +34,6 @@ def agree_with_pytorch(module: Any, *inputs: torch.Tensor) -> None:
 
 def tensor(*shape: int) -> torch.Tensor:
     return torch.from_numpy(array(*shape))
-
-
-class Function(nn.Module):
-    """A module that computes a function of its inputs."""
-
-    def __init__(self, function: Any) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: Any) -> Any:
-        return self.function(*inputs)
 
 
 @pytest.mark.parametrize(
@@ -86,14 +76,14 @@ def test_bounds_of_sizes_are_kept_where_they_say_something() -> None:
 
 
 def test_several_inputs_and_outputs() -> None:
-    agree_with_pytorch(Function(lambda a, b: (a + b, a * b, a)), tensor(3), tensor(3) + 1)
+    agree_with_pytorch(Program(lambda a, b: (a + b, a * b, a)), tensor(3), tensor(3) + 1)
 
 
 def test_outputs_have_the_names_that_pytorch_gave_them() -> None:
     """Those of the graph's nodes, before operators are decomposed; where they serve."""
 
     def names(function: Any) -> list[str]:
-        made = tvmlab.compile(tvmlab.load(export(Function(function), tensor(2, 3)))).signature
+        made = tvmlab.compile(tvmlab.load(export(Program(function), tensor(2, 3)))).signature
         return [one.name for one in made.outputs]
 
     assert names(lambda a: torch.nn.functional.silu(a)) == ["silu"]
@@ -103,7 +93,7 @@ def test_outputs_have_the_names_that_pytorch_gave_them() -> None:
 
 
 def test_an_unsupported_operator_is_named() -> None:
-    program = export(Function(lambda x: torch.linalg.svd(x)[1]), tensor(3, 3))
+    program = export(Program(lambda x: torch.linalg.svd(x)[1]), tensor(3, 3))
     with pytest.raises(UnsupportedOperatorError, match="linalg_svd") as caught:
         tvmlab.load(program)
     said(caught.value)
@@ -141,7 +131,7 @@ class Counter(nn.Module):
     ("module", "named"),
     [
         (Counter(), "'count'"),
-        (Function(lambda x: x.add_(1) * 2), "'inputs_0'"),
+        (Program(lambda x: x.add_(1) * 2), "'inputs_0'"),
         (nn.Sequential(nn.BatchNorm1d(3)), "'0.running_mean'"),
     ],
     ids=["buffer", "input", "training"],
@@ -155,7 +145,7 @@ def test_a_program_that_changes_its_state_is_refused(module: Any, named: str) ->
 
 
 def test_an_input_that_is_no_tensor() -> None:
-    program = export(Function(lambda x, n: x * n), tensor(3), 2)
+    program = export(Program(lambda x, n: x * n), tensor(3), 2)
     with pytest.raises(ModelError) as caught:
         tvmlab.load(program)
     said(caught.value)

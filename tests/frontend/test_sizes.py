@@ -355,29 +355,6 @@ def test_known_sizes_that_do_not_fit() -> None:
             tvmlab.compile(built(make))
 
 
-def test_known_sizes_are_not_checked() -> None:
-    for make in (
-        lambda x, y, n, m: op.strided_slice(x, [0], [0], [n], assume_inbound=True),
-        lambda x, y, n, m: op.reshape(x, [n * 3]),
-        lambda x, y, n, m: op.broadcast_to(x, [4, n, 3]),
-        lambda x, y, n, m: op.concat([x, x], 1),
-    ):
-        assert "call_tir" not in CheckIndices()(built(make)).script()
-
-
-def test_a_function_that_others_call_keeps_its_sizes() -> None:
-    mod = built(lambda x, y, n, m: op.strided_slice(x, [0], [0], [m], assume_inbound=True))
-    builder = relax.BlockBuilder(mod)
-    inner = mod.get_global_var("main")
-    x, y = (relax.Var(one.name, one.ty) for one in mod["main"].params)
-    with builder.function("outer", [x, y]):
-        builder.emit_func_output(builder.emit(op.nn.relu(builder.emit(relax.Call(inner, [x, y])))))
-    mod = builder.get()
-    renamed = tvm.IRModule({"slices": mod["main"].without_attr("global_symbol")})
-    assert "check_sizes" in CheckIndices()(mod)["main"].script()
-    assert "check_sizes" not in CheckIndices()(renamed)["slices"].script()
-
-
 def test_a_gpu_checks_no_sizes() -> None:
     mod = built(
         lambda x, y, n, m: op.add(op.strided_slice(x, [0], [0], [m], assume_inbound=True), x)

@@ -13,7 +13,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import numpy_helper
 from PIL import Image
 
 from tests.oracles.networks import (
@@ -65,17 +64,6 @@ def test_the_shipped_network_is_small_and_good() -> None:
     assert "train-digits" in network.note
 
 
-def test_the_network_shows_the_opset_and_no_machine() -> None:
-    proto = models.digits_resnet().proto
-    assert [(it.domain, it.version) for it in proto.opset_import] == [("", 17)]
-    assert proto.producer_name == "tvmlab"
-    assert not proto.doc_string
-    names = {tensor.name for tensor in proto.graph.initializer}
-    assert names == set(DIGITS.parameters())
-    weight = numpy_helper.to_array(proto.graph.initializer[-1])
-    assert weight.shape == (10,)
-
-
 @pytest.mark.parametrize("content", [b"", b"not a model", None])
 def test_a_damaged_asset_is_said(
     content: bytes | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -101,15 +89,6 @@ def test_training_learns_repeats_itself_and_leaves_torch_as_it_was() -> None:
     assert digest(torch_form.parameters_of(first)) == digest(torch_form.parameters_of(second))
     assert training.accuracy(first, small.x_train, small.y_train) > 0.4
     assert said[0].startswith("epoch   3 of 3: loss")
-
-
-def test_moves_are_by_at_most_a_pixel() -> None:
-    dot = torch.zeros(200, 1, 8, 8)
-    dot[:, 0, 4, 4] = 1
-    moved = training._moved(dot, torch.Generator().manual_seed(1))
-    assert moved.shape == dot.shape
-    places = {tuple(place) for place in moved[:, 0].nonzero()[:, 1:].tolist()}
-    assert places == {(row, column) for row in (3, 4, 5) for column in (3, 4, 5)}
 
 
 def test_the_command_writes_what_is_shipped(
@@ -168,14 +147,6 @@ def test_preprocessing_a_plain_colour(colour: tuple[int, int, int], height: int)
         np.testing.assert_allclose(x[0], np.broadcast_to(expected[:, None, None], x[0].shape), 1e-5)
 
 
-def test_preprocessing_keeps_up_up_and_left_left() -> None:
-    picture = np.zeros((100, 200, 3), np.uint8)
-    picture[:50, :100, 0] = 255
-    red = models.preprocess(picture)[0, 0]
-    assert red[:110, :110].min() > red[114:, :].max()
-    assert red[:110, :110].min() > red[:, 114:].max()
-
-
 def test_preprocessing_takes_16_bits_for_what_they_are(tmp_path: Path) -> None:
     grey = np.linspace(0, 255, 40, dtype=np.uint8).reshape(5, 8)
     wanted = models.preprocess(Image.fromarray(grey))
@@ -219,43 +190,9 @@ def test_labels_are_in_the_models_order() -> None:
     assert len(labels) == 1000
     assert all(label == label.strip() and label and "_" not in label for label in labels)
     places = {
-        0: "tench",
-        1: "goldfish",
-        15: "robin",
-        51: "triceratops",
-        99: "goose",
-        134: "crane",
-        151: "Chihuahua",
-        200: "Tibetan terrier",
-        207: "golden retriever",
-        250: "Siberian husky",
-        264: "Cardigan",
-        281: "tabby",
-        282: "tiger cat",
-        283: "Persian cat",
-        285: "Egyptian cat",
-        301: "ladybug",
-        350: "ibex",
-        388: "giant panda",
-        398: "abacus",
-        412: "ashcan",
-        474: "cardigan",
-        500: "cliff dwelling",
-        517: "crane",
-        538: "dome",
-        607: "jack-o'-lantern",
-        638: "maillot",
-        639: "maillot",
-        663: "monastery",
-        698: "palace",
-        750: "quilt",
-        832: "stupa",
-        850: "teddy",
-        900: "water tower",
-        916: "web site",
-        954: "banana",
-        985: "daisy",
-        999: "toilet tissue",
+        **{0: "tench", 134: "crane", 207: "golden retriever", 264: "Cardigan", 281: "tabby"},
+        **{388: "giant panda", 474: "cardigan", 517: "crane", 607: "jack-o'-lantern"},
+        **{638: "maillot", 639: "maillot", 698: "palace", 916: "web site", 999: "toilet tissue"},
     }
     assert {place: labels[place] for place in places} == places
     twice = {label for label in labels if labels.count(label) > 1}

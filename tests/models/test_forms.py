@@ -1,4 +1,4 @@
-"""The ONNX and the torch form of a network: they compute the same and turn into one another."""
+"""Both forms of a network compute the same; sizes and costs are those of the papers and PyTorch."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import math
 import numpy as np
 import onnx
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
+from torch.utils.flop_counter import FlopCounterMode
 
 from tests.oracles.networks import (
     TINY,
-    as_the_zoo_writes,
     by_onnxruntime,
     by_torch,
     relative_error,
@@ -22,12 +23,17 @@ from tvmlab import models
 from tvmlab.errors import ModelError
 from tvmlab.models import onnx_form, seeds, torch_form
 from tvmlab.models.architecture import Architecture
-from tvmlab.models.mobilenet import MobileNetV2
-from tvmlab.models.resnet import RESNET50, ResNetV2
+from tvmlab.models.cost import ARCHITECTURES, layer_costs
+from tvmlab.models.mobilenet import MOBILENET, MobileNetV2
+from tvmlab.models.resnet import RESNET18, RESNET50, ResNetV2
 from tvmlab.models.weights import seeded_parameters
 from tvmlab.support import data
 
-# The architecture
+
+def trained(spec: Architecture) -> int:
+    """Count the numbers that training would change."""
+    shapes = spec.parameters().items()
+    return sum(math.prod(shape) for name, shape in shapes if "running" not in name)
 
 
 def test_resnet50_is_the_zoos() -> None:
@@ -42,6 +48,34 @@ def test_resnet50_is_the_zoos() -> None:
     assert strided["stage3.unit1.conv2"] == 3
     assert strided["stage3.unit1.shortcut"] == 1
     assert len(strided) == 8
+
+
+def test_mobilenet_is_the_papers() -> None:
+    # The number everyone's MobileNetV2 of width 1.0 has.
+    assert trained(MOBILENET) == 3_504_872
+    kinds = [layer.op for layer in MOBILENET.layers()]
+    assert (kinds.count("conv"), kinds.count("batch_norm")) == (52, 52)
+    assert (kinds.count("relu6"), kinds.count("add")) == (35, 10)
+    depthwise = [layer for layer in MOBILENET.layers() if layer.groups > 1]
+    assert len(depthwise) == 17
+    assert all((it.groups, it.groups, 3) == (*it.channels, it.kernel) for it in depthwise)
+    assert [it.name for it in depthwise if it.stride == 2] == [
+        f"stage{stage}.unit1.conv_depthwise" for stage in (2, 3, 4, 6)
+    ]
+    # A bottleneck is linear: nothing but the norm follows its projection.
+    readers = {name: layer for layer in MOBILENET.layers() for name in layer.inputs}
+    projected = [name for name in readers if "norm_project" in name]
+    assert len(projected) == 17
+    assert not any(readers[name].op == "relu6" for name in projected)
+
+
+def test_resnet18_has_the_usual_size() -> None:
+    # The usual 11,689,512 of ResNet-18 v1; v2 opens with a norm of the data, ends with one of the
+    # features, and has none on its three shortcuts and one less in the stem's unit.
+    v1 = 11_689_512
+    norms_v1 = 2 * (64 * 5 + 128 * 5 + 256 * 5 + 512 * 5)
+    norms_v2 = 2 * sum(layer.channels[1] for layer in RESNET18.layers() if layer.op == "batch_norm")
+    assert trained(RESNET18) == v1 - norms_v1 + norms_v2 == 11_687_854
 
 
 @settings(max_examples=12, deadline=None)
@@ -106,100 +140,13 @@ def check_both_forms(spec: Architecture, seed: int) -> None:
     x = seeds.uniform(np.random.PCG64(seed), (2, *spec.image), -1, 1)
     expected = by_torch(network, x)
     assert relative_error(by_onnxruntime(proto, x), expected) < 1e-5
-    # And back again, to the last bit, from a file whose names are another's.
-    for found in (
-        torch_form.parameters_of(network),
-        onnx_form.from_onnx(spec, proto),
-        onnx_form.from_onnx(spec, as_the_zoo_writes(proto)),
-    ):
-        assert list(found) == list(parameters)
-        assert all(np.array_equal(found[name], parameters[name]) for name in parameters)
-
-
-def test_a_state_dict_has_the_same_names() -> None:
-    state = torch_form.Network(TINY).state_dict()
-    names = [name for name in state if not name.endswith("num_batches_tracked")]
-    assert {name: tuple(state[name].shape) for name in names} == TINY.parameters()
-
-
-# Reading other people's models
-
-
-def tiny() -> onnx.ModelProto:
-    return onnx_form.to_onnx(TINY, seeded_parameters(TINY, 0))
-
-
-def change_epsilon(proto: onnx.ModelProto) -> None:
-    [attribute] = proto.graph.node[0].attribute
-    attribute.f = 2e-5
-
-
-def change_stride(proto: onnx.ModelProto) -> None:
-    node = next(node for node in proto.graph.node if node.name == "stage2.unit1.conv2")
-    next(it for it in node.attribute if it.name == "strides").ints[:] = [1, 1]
-
-
-def change_sum(proto: onnx.ModelProto) -> None:
-    next(node for node in proto.graph.node if node.op_type == "Add").op_type = "Mul"
-
-
-def change_group(proto: onnx.ModelProto) -> None:
-    node = next(node for node in proto.graph.node if node.op_type == "Conv")
-    node.attribute.append(helper.make_attribute("group", 3))
-
-
-def change_limit(proto: onnx.ModelProto) -> None:
-    node = next(node for node in proto.graph.node if node.name == "relu6.max")
-    node.attribute[0].t.CopyFrom(helper.make_tensor("seven", 1, [], [7.0]))
-
-
-def change_to_dense(proto: onnx.ModelProto) -> None:
-    node = next(node for node in proto.graph.node if "depthwise" in node.name)
-    [attribute] = [it for it in node.attribute if it.name == "group"]
-    node.attribute.remove(attribute)
-
-
-def add_softmax(proto: onnx.ModelProto) -> None:
-    proto.graph.node.append(helper.make_node("Softmax", ["logits"], ["p"]))
-    proto.graph.output[0].name = "p"
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (change_epsilon, "no batch_norm like data_norm"),
-        (change_stride, r"no conv like stage2\.unit1\.conv2"),
-        (change_sum, r"no add like stage1\.unit1\.sum"),
-        (change_group, r"no conv like stem\.conv"),
-        (add_softmax, "goes on where tiny ends"),
-    ],
-)
-def test_another_architecture_is_named(change: object, said: str) -> None:
-    proto = tiny()
-    assert onnx_form.from_onnx(TINY, proto)
-    change(proto)  # type: ignore[operator]
-    with pytest.raises(ModelError, match=said):
-        onnx_form.from_onnx(TINY, proto)
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (change_limit, r"no relu6 like stem\.relu"),
-        (change_to_dense, r"no conv like stage1\.unit1\.conv_depthwise"),
-    ],
-)
-def test_another_mobilenet_is_named(change: object, said: str) -> None:
-    spec = MobileNetV2("slim", (3, 16, 16), 3, 4, ((1, 4, 1, 1),), 8)
-    proto = onnx_form.to_onnx(spec, seeded_parameters(spec, 0))
-    assert onnx_form.from_onnx(spec, proto)
-    change(proto)  # type: ignore[operator]
-    with pytest.raises(ModelError, match=said):
-        onnx_form.from_onnx(spec, proto)
+    found = torch_form.parameters_of(network)
+    assert list(found) == list(parameters)
+    assert all(np.array_equal(found[name], parameters[name]) for name in parameters)
 
 
 def test_two_inputs_are_refused() -> None:
-    proto = tiny()
+    proto = onnx_form.to_onnx(TINY, seeded_parameters(TINY, 0))
     proto.graph.input.append(helper.make_tensor_value_info("more", 1, [1]))
     with pytest.raises(ModelError, match="2 inputs"):
         models.Model.of(proto, "tiny", "seeded", "")
@@ -218,3 +165,23 @@ def test_parameters_that_do_not_fit_are_named() -> None:
     del good[name]
     with pytest.raises(ModelError, match="not those of the network"):
         torch_form.load_parameters(torch_form.Network(TINY), good)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_pytorch_counts_the_same_operations_and_sizes(name: str) -> None:
+    spec = ARCHITECTURES[name]
+    network = torch_form.Network(spec).eval()
+    seen: dict[str, tuple[int, ...]] = {}
+    for layer in network.layers:
+        network.get_submodule(layer.name).register_forward_hook(
+            lambda _module, _inputs, output, name=layer.name: seen.update({name: output.shape})
+        )
+    with torch.inference_mode(), FlopCounterMode(display=False) as counter:
+        network(torch.zeros(1, *spec.image))
+    costs = layer_costs(spec)
+    # PyTorch counts a multiplication and its addition as two operations, too.
+    assert sum(cost.flops for cost in costs) == counter.get_total_flops()
+    for cost in costs:
+        shape = seen[cost.layer.name]
+        assert shape[1] == cost.layer.channels[1]
+        assert tuple(shape[2:]) == (cost.out_size if len(shape) == 4 else ())

@@ -1,4 +1,4 @@
-"""ResNet-18 and MobileNetV2: their sizes, their seeded weights, and what runs them agrees."""
+"""Seeded weights: the same everywhere, and networks with them behave like trained ones."""
 
 from __future__ import annotations
 
@@ -7,70 +7,106 @@ import math
 import numpy as np
 import onnx
 import pytest
+import tvm
 from onnx import helper
+from tvm import relax
 
-from tests.oracles.networks import by_onnxruntime, by_torch, digest, relative_error, session
+import tvmlab
+from tests.oracles.models import real_model
+from tests.oracles.networks import (
+    TINY,
+    by_onnxruntime,
+    by_torch,
+    digest,
+    relative_error,
+    session,
+    weights_of,
+)
 from tvmlab import models
 from tvmlab.errors import ModelError
-from tvmlab.models import onnx_form
-from tvmlab.models.architecture import Architecture
-from tvmlab.models.mobilenet import MOBILENET
-from tvmlab.models.resnet import RESNET18
+from tvmlab.models import onnx_form, seeds, torch_form
+from tvmlab.models.cost import ARCHITECTURES
+from tvmlab.models.resnet import RESNET50
+from tvmlab.models.resnet8 import resnet8_tflite
+from tvmlab.models.weights import seeded_parameters
 
-SPECS = {"resnet18_v2": RESNET18, "mobilenet_v2": MOBILENET}
 ONNX = {"resnet18_v2": models.resnet18_v2, "mobilenet_v2": models.mobilenet_v2}
-TORCH = {"resnet18_v2": models.torch_resnet18_v2, "mobilenet_v2": models.torch_mobilenet_v2}
-every = pytest.mark.parametrize("name", SPECS)
+every = pytest.mark.parametrize("name", ONNX)
 
 
 @pytest.fixture(scope="module")
 def photographs() -> np.ndarray:
     china, flower = models.sample_image("china"), models.sample_image("flower")
-    return np.concatenate([models.preprocess(it) for it in (china, flower, 255 - china)])
+    noise = seeds.uniform(np.random.PCG64(1), (224, 224, 3), 0, 255).astype(np.uint8)
+    pictures = (china, flower, 255 - china, china // 3, flower[:, :320], flower[:, 320:], noise)
+    return np.concatenate([models.preprocess(picture) for picture in pictures])
 
 
-def trained(spec: Architecture) -> int:
-    """How many numbers training would change."""
-    shapes = spec.parameters().items()
-    return sum(math.prod(shape) for name, shape in shapes if "running" not in name)
-
-
-def test_mobilenet_is_the_papers() -> None:
-    # The number everyone's MobileNetV2 of width 1.0 has.
-    assert trained(MOBILENET) == 3_504_872
-    kinds = [layer.op for layer in MOBILENET.layers()]
-    assert (kinds.count("conv"), kinds.count("batch_norm")) == (52, 52)
-    assert (kinds.count("relu6"), kinds.count("add")) == (35, 10)
-    depthwise = [layer for layer in MOBILENET.layers() if layer.groups > 1]
-    assert len(depthwise) == 17
-    assert all((it.groups, it.groups, 3) == (*it.channels, it.kernel) for it in depthwise)
-    assert [it.name for it in depthwise if it.stride == 2] == [
-        f"stage{stage}.unit1.conv_depthwise" for stage in (2, 3, 4, 6)
-    ]
-    # A bottleneck is linear: nothing but the norm follows its projection.
-    readers = {name: layer for layer in MOBILENET.layers() for name in layer.inputs}
-    projected = [name for name in readers if "norm_project" in name]
-    assert len(projected) == 17
-    assert not any(readers[name].op == "relu6" for name in projected)
-
-
-def test_resnet18_has_the_usual_size() -> None:
-    # The usual 11,689,512 of ResNet-18 v1; v2 opens with a norm of the data, ends with one of the
-    # features, and has none on its three shortcuts and one less in the stem's unit.
-    v1 = 11_689_512
-    norms_v1 = 2 * (64 * 5 + 128 * 5 + 256 * 5 + 512 * 5)
-    norms_v2 = 2 * sum(layer.channels[1] for layer in RESNET18.layers() if layer.op == "batch_norm")
-    assert trained(RESNET18) == v1 - norms_v1 + norms_v2 == 11_687_854
+@pytest.fixture(scope="module")
+def seeded() -> models.Model:
+    return models.resnet50_v2("seeded")
 
 
 @pytest.mark.parametrize(
-    ("spec", "expected"),
-    [(RESNET18, "3df7bd7ca48f67fe"), (MOBILENET, "7c4ee09d435d60c5")],
-    ids=list(SPECS),
+    ("name", "expected"),
+    [
+        ("resnet50_v2", "26a2335c8c26adff"),
+        ("resnet18_v2", "3df7bd7ca48f67fe"),
+        ("mobilenet_v2", "7c4ee09d435d60c5"),
+    ],
 )
-def test_seeded_weights_are_the_same_everywhere(spec: Architecture, expected: str) -> None:
-    parameters = onnx_form.from_onnx(spec, ONNX[spec.name]().proto)
+def test_seeded_weights_are_the_same_everywhere(
+    name: str, expected: str, seeded: models.Model
+) -> None:
+    model = seeded if name == seeded.name else ONNX[name]()
+    parameters = weights_of(model.proto)
+    assert list(parameters) == list(ARCHITECTURES[name].parameters())
     assert digest(parameters) == expected
+
+
+def test_seeded_weights_have_hes_deviation_and_norms_that_do_something() -> None:
+    parameters = seeded_parameters(RESNET50, 3)
+    weight = parameters["stage2.unit2.conv2.weight"]
+    assert weight.std() == pytest.approx(math.sqrt(2 / (128 * 9)), rel=0.01)
+    assert np.abs(weight.sum(axis=(1, 2, 3))).max() < 1e-2
+    norm = {
+        name.rpartition(".")[2]: value
+        for name, value in parameters.items()
+        if name.startswith("stage2.unit2.norm2.")
+    }
+    for value in norm.values():
+        assert len(np.unique(value)) == len(value)
+    assert norm["running_var"].min() > 0
+    assert np.array_equal(parameters["data_norm.weight"], np.ones(3, np.float32))
+
+
+def test_another_seed_is_another_network() -> None:
+    digests = {digest(seeded_parameters(TINY, seed)) for seed in range(4)}
+    assert len(digests) == 4
+    assert digest(seeded_parameters(TINY, 0)) in digests
+
+
+def test_seeded_resnet50_behaves(seeded: models.Model, photographs: np.ndarray) -> None:
+    watched = onnx.ModelProto()
+    watched.CopyFrom(seeded.proto)
+    onnx_form.set_batch(watched, None)
+    sums = [layer.name for layer in RESNET50.layers() if layer.op == "add"]
+    watched.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in sums)
+    logits, *values = session(watched).run(None, {"data": photographs})
+    assert len({row.argmax() for row in logits}) >= 3
+    # What nearly nothing changes in the picture changes nearly nothing in the result.
+    random = np.random.default_rng(0)
+    noise = random.normal(0, 1e-3, photographs[:1].shape).astype(np.float32)
+    (noisy,) = session(seeded.proto).run(None, {"data": photographs[:1] + noise})
+    assert relative_error(noisy, logits[:1]) < 3e-3
+    assert relative_error(logits[1:2], logits[:1]) > 0.1
+    assert 0.2 < logits.std() < 5
+    for value in values:
+        assert np.isfinite(value).all()
+        assert 0.3 < value.std() < 10
+    network = torch_form.of(seeded)
+    assert "seeded" in network.note
+    assert relative_error(by_torch(network, photographs[:2]), logits[:2]) < 1e-4
 
 
 @every
@@ -78,10 +114,9 @@ def test_a_model_says_what_it_is(name: str) -> None:
     model = ONNX[name]()
     assert (model.name, model.weights) == (name, "seeded")
     assert model.input_shape == (1, 3, 224, 224)
-    assert model.parameter_count == sum(map(math.prod, SPECS[name].parameters().values()))
+    assert model.parameter_count == sum(map(math.prod, ARCHITECTURES[name].parameters().values()))
     assert "classes mean nothing" in str(model)
     assert "zoo" not in model.note
-    assert TORCH[name]().note == model.note
     onnx.checker.check_model(model.proto, full_check=True)
     with pytest.raises(ModelError, match="A batch of 0"):
         ONNX[name](batch=0)
@@ -89,8 +124,11 @@ def test_a_model_says_what_it_is(name: str) -> None:
 
 @every
 def test_it_behaves_and_both_forms_agree(name: str, photographs: np.ndarray) -> None:
-    proto = ONNX[name](batch=None).proto
-    layers = [layer for layer in SPECS[name].layers() if layer.op in ("conv", "add", "relu6")]
+    model, photographs = ONNX[name](batch=None), photographs[:3]
+    proto = model.proto
+    layers = [
+        layer for layer in ARCHITECTURES[name].layers() if layer.op in ("conv", "add", "relu6")
+    ]
     watched = onnx.ModelProto()
     watched.CopyFrom(proto)
     watched.graph.output.extend(helper.make_empty_tensor_value_info(it.name) for it in layers)
@@ -104,8 +142,8 @@ def test_it_behaves_and_both_forms_agree(name: str, photographs: np.ndarray) -> 
         assert value.var(axis=0).mean() > 0.1 * value.var(), layer.name
     assert logits.std() > 0.3
     assert logits.var(axis=0).mean() > 0.05 * logits.var()
-    network = TORCH[name]()
-    assert not network.training
+    network = torch_form.of(model)
+    assert (network.training, network.note) == (False, model.note)
     assert relative_error(by_torch(network, photographs), logits) < 1e-4
 
 
@@ -115,3 +153,31 @@ def test_sixes_are_reached(photographs: np.ndarray) -> None:
     [limit] = [node for node in model.graph.node if node.name == "relu6.max"]
     limit.attribute[0].t.CopyFrom(helper.make_tensor("none", 1, [], [1e9]))
     assert relative_error(by_onnxruntime(model, photographs[:1]), expected) > 1e-2
+
+
+# The stand-in for MLPerf Tiny's ResNet-8
+
+
+def steps(mod: tvm.IRModule) -> list[tuple[str, str]]:
+    """Each operator of a module and the type it gives."""
+    bindings = mod["main"].body.blocks[0].bindings
+    calls = [one.value for one in bindings if isinstance(one.value, relax.Call)]
+    return [(call.op.name, str(call.ty)) for call in calls]
+
+
+def test_it_has_the_real_ones_operators_and_shapes() -> None:
+    ours = steps(tvmlab.load(resnet8_tflite()))
+    assert [name for name, _ in ours].count("relax.nn.conv2d") == 9
+    assert ours == steps(tvmlab.load(real_model("resnet8_int8.tflite")))
+
+
+def test_its_numbers_are_seeded_and_spread() -> None:
+    assert resnet8_tflite() == resnet8_tflite(seed=0)
+    assert resnet8_tflite() != resnet8_tflite(seed=1)
+    run = tvmlab.compile(tvmlab.load(resnet8_tflite()))
+    rng = np.random.default_rng(0)
+    pictures = rng.integers(-128, 128, (20, 1, 32, 32, 3), dtype="int8")
+    results = np.concatenate([run(picture) for picture in pictures])
+    # Neither all the same nor all at the ends of the range.
+    assert len(np.unique(results)) > 20
+    assert len(np.unique(results, axis=0)) == len(pictures)

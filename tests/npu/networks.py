@@ -10,6 +10,7 @@ from tvm import relax
 import tvmlab
 from tests.oracles.models import real_model
 from tvmlab import models
+from tvmlab.models import torch_form
 from tvmlab.models.quantized import quantized_onnx, quantized_torch
 from tvmlab.qnn.transform import FakeQuantizationToInteger
 
@@ -28,7 +29,7 @@ def digits(form: Form) -> tvm.IRModule:
 def resnet50(form: Form) -> tvm.IRModule:
     """Give ResNet-50 v2, quantized in one of three ways."""
     if form == "PT2E":
-        mod = tvmlab.load(quantized_torch(models.torch_resnet50_v2()).program)
+        mod = tvmlab.load(quantized_torch(torch_form.of(models.resnet50_v2("seeded"))).program)
     else:
         mod = tvmlab.load(quantized_onnx(models.resnet50_v2(), format=form))
     return FakeQuantizationToInteger()(mod)

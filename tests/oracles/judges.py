@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import onnx
@@ -16,21 +16,6 @@ from tests.qnn.cut import Place, cut, matched
 from tvmlab.frontend import qoperator
 
 Array = np.ndarray
-
-
-class Judge(Protocol):
-    """A network as another runtime computes it.
-
-    Attributes
-    ----------
-    kinds : list of str
-        The operator that each value comes from, by the judge's own name.
-    """
-
-    kinds: list[str]
-
-    def __call__(self, x: Array) -> tuple[Array, ...]:
-        """Give the values at the places, then the result."""
 
 
 class LitertJudge:

@@ -41,11 +41,6 @@ def test_operators_before_one_that_is_float_say_so():
     assert after[2].reason == "its operand lv2 is not quantized"
 
 
-def test_a_network_that_is_not_quantized_has_none():
-    net = Network((SHAPE, "float32"))
-    assert float_operators(net.module(net.emit(op.nn.relu(net.inputs[0])))) == []
-
-
 def test_the_reasons_are_the_same_after_the_pass():
     """It leaves int32 sums that are dequantized, which are not any int32."""
     net = Network((SHAPE, "uint8"))

@@ -1,8 +1,8 @@
-"""Quantized networks through `tvmlab.compile`: fused, scheduled, and with Relay's results."""
+"""What the real Relay computed: by the reference, and compiled, fused and scheduled."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -22,18 +22,27 @@ from tvmlab.qnn.config import requantize_config
 HERE = Path(__file__).parents[1] / "data" / "relay" / "rewrite"
 
 
-def agree(cases: Sequence[golden.Case], schedule: bool) -> None:
-    """Compile calls that are configured alike as one module, and compare."""
-    for case, result in zip(cases, golden.compiled(cases, schedule), strict=True):
-        golden.check(case, result)
+@pytest.mark.parametrize("name", golden.names())
+def test_relay_s_results_bit_for_bit(name: str) -> None:
+    case = golden.read(name)
+    golden.check(case, golden.computed(case), ulp=0)
 
 
-@pytest.mark.parametrize("schedule", [pytest.param(False, marks=long), True])
-def test_relays_results_compiled(schedule: bool) -> None:
+def test_all_of_relay_s_results() -> None:
+    folder = beside(golden.WHOLE)
+    for name in golden.names(folder):
+        case = golden.read(name, folder)
+        golden.check(case, golden.computed(case), ulp=0)
+
+
+@long
+def test_relays_results_compiled() -> None:
+    """Without our schedules; `tests/contract/test_contract_exact.py` compiles with them."""
     groups = golden.by_configuration(golden.HERE)
     assert len(groups) >= 3
     for cases in groups:
-        agree(cases, schedule)
+        for case, result in zip(cases, golden.compiled(cases, schedule=False), strict=True):
+            golden.check(case, result)
 
 
 @pytest.mark.parametrize("compute_dtype", ["int64", "float32"])

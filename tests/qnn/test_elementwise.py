@@ -62,24 +62,6 @@ def test_sums_saturate_and_broadcast(rounding: str) -> None:
     assert arithmetic.subtract(x, y, *same, rounding=rounding).tolist() == [[0, 0], [127, -97]]
 
 
-def test_sums_of_int32_saturate() -> None:
-    x = np.array([2**31 - 1, -(2**31)], "int32")
-    same = (0.5, 0, 0.5, 0, 0.5, 0)
-    assert arithmetic.add(x, x, *same).tolist() == [2**31 - 1, -(2**31)]
-
-
-@pytest.mark.parametrize("rounding", ROUNDINGS)
-def test_add_by_channel(rounding: str) -> None:
-    rng = np.random.default_rng(0)
-    x, y = values(rng, (2, 3, 4), "int8"), values(rng, (3, 1), "int8")
-    found = arithmetic.add(
-        x, y, [0.1, 0.2, 0.3], [1, 2, 3], [0.05, 0.3, 0.11], [0, 5, -5], 0.4, 7, 1, 0, rounding
-    )
-    for i, (a, b) in enumerate(zip([0.1, 0.2, 0.3], [0.05, 0.3, 0.11], strict=True)):
-        one = arithmetic.add(x[:, i], y[i], a, i + 1, b, [0, 5, -5][i], 0.4, 7, rounding=rounding)
-        np.testing.assert_array_equal(found[:, i], one)
-
-
 @pytest.mark.parametrize("rounding", ROUNDINGS)
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @settings(max_examples=20)
@@ -102,25 +84,6 @@ def test_mul_rounds_the_product_of_scales(
             (a - points[0]) * (b - points[1]), 0, product / out[0], out[1], rounding
         )
         assert result == cut(found_whole, dtype)
-
-
-def test_mul_by_channel() -> None:
-    rng = np.random.default_rng(0)
-    x, y = values(rng, (2, 3, 4), "uint8"), values(rng, (3, 4), "uint8")
-    left, right = [0.1, 0.2, 0.3], [0.05, 0.3, 0.11]
-    # The same axis of the product, counted from either end.
-    found = arithmetic.mul(x, y, left, [1, 2, 3], right, [0, 9, 5], 0.4, 7, 1, 0)
-    for i in range(3):
-        one = arithmetic.mul(x[:, i], y[i], left[i], i + 1, right[i], [0, 9, 5][i], 0.4, 7)
-        np.testing.assert_array_equal(found[:, i], one)
-
-
-def test_concatenate_leaves_what_fits_alone() -> None:
-    rng = np.random.default_rng(0)
-    a, b = values(rng, (2, 3), "int8"), values(rng, (2, 2), "int8")
-    found = arithmetic.concatenate([a, b], [0.5, 0.25], [3, 1], 0.5, 3, -1)
-    np.testing.assert_array_equal(found[:, :3], a)
-    np.testing.assert_array_equal(found[:, 3:], arithmetic.requantize(b, 0.25, 1, 0.5, 3))
 
 
 @settings(max_examples=60, deadline=None)
@@ -216,11 +179,6 @@ def test_functions_of_one_tensor(name: str, dtype: str) -> None:
         else:
             near = {cut(away(Fraction(steps + more)) + out, dtype) for more in (-1e-3, 0, 1e-3)}
             assert result in near
-
-
-def test_a_table_is_read_by_bits() -> None:
-    table = arithmetic.lookup_table("abs", "int8", 1.0, 0, 1.0, 0)
-    assert table[[0, 1, 127, 128, 255]].tolist() == [0, 1, 127, 127, 1]
 
 
 @settings(max_examples=40)

@@ -160,26 +160,6 @@ def test_a_cut_between_two_operators_is_exact_or_leaves_them_float():
     assert left.reason == "its operand is cut at 6.0, which is no step of its scale"
 
 
-@pytest.mark.parametrize("multiplier", [1, 2])
-def test_groups(multiplier):
-    net = Network((IMAGE, "int8"))
-    w = net.weight(values((4 * multiplier, 1, 3, 3), seed=1), 0.01)
-    made = net.emit(
-        op.nn.conv2d(net.real(net.inputs[0], 0.05, 3), w, groups=4, dilation=2, padding=2)
-    )
-    after = check(net.module(net.quantized(made, 0.5, -3)), values())
-    assert names(after) == ["qnn.conv2d", "qnn.requantize"]
-
-
-def test_dense_of_a_transposed_constant():
-    net = Network(((2, 7, 16), "int8"))
-    w = net.weight(values((5, 16), seed=1), np.linspace(0.01, 0.02, 5), np.zeros(5))
-    made = net.emit(op.matmul(net.real(net.inputs[0], 0.05, 3), net.emit(op.permute_dims(w))))
-    made = net.emit(op.add(made, ints([1, 2, 3, -4, 5.5], "float32")))
-    after = check(net.module(net.quantized(made, 0.9, -3)), values((2, 7, 16)))
-    assert names(after) == ["qnn.dense", "relay.nn.bias_add", "qnn.requantize"]
-
-
 @pytest.mark.parametrize("batch", [(), (3,), (2, 3)])
 def test_products_of_two_computed_matrices(batch):
     a, b = (*batch, 4, 16), (*batch, 16, 5)
@@ -334,31 +314,6 @@ def test_constants_that_are_quantized(function):
     other = net.weight(values((1, 4, 6, 6), seed=3), 0.02, 5)
     made = net.emit(function(net.real(net.inputs[0], 0.05, 3), other))
     check(net.module(net.quantized(made, 0.07, 4)), values())
-
-
-@pytest.mark.parametrize("rounding", ["None", "TFLITE"])
-def test_sums_added_unrounded(rounding):
-    """PyTorch's quantizer for x86 leaves no quantize between a convolution and an addition."""
-    net = Network((IMAGE, "uint8"))
-    real = net.real(net.inputs[0], 0.05, 128)
-    weight = net.weight(values((4, 4, 3, 3), seed=1), np.linspace(0.001, 0.02, 4), np.zeros(4))
-    made = net.emit(op.add(net.emit(op.nn.conv2d(real, weight, padding=1)), real))
-    made = net.emit(op.nn.relu(net.emit(op.add(made, real))))
-    after = check(
-        net.module(net.quantized(made, 0.9, 0, "uint8")), values(IMAGE, "uint8"), rounding=rounding
-    )
-    assert names(after).count("add") == 2
-
-
-def test_weights_under_a_quantize_are_quantized_now():
-    net = Network((IMAGE, "int8"))
-    w = np.random.default_rng(0).normal(size=(3, 4, 3, 3)).astype("float32")
-    weight = net.real(
-        net.quantized(relax.const(w), SCALES, np.zeros(3), axis=0), SCALES, np.zeros(3), axis=0
-    )
-    made = net.emit(op.nn.conv2d(net.real(net.inputs[0], 0.05, 3), weight))
-    after = check(net.module(net.quantized(made, 0.5, 0)), values())
-    assert names(after) == ["qnn.conv2d", "qnn.requantize"]
 
 
 def test_integers_clipped_to_their_dtypes_ends():

@@ -56,14 +56,6 @@ def test_no_multiplier(scale: float) -> None:
         arithmetic.fixed_point_multiplier(scale)
 
 
-def test_several_multipliers_keep_their_shape() -> None:
-    scales = np.array([[0.5, 0.3], [7.0, 0.0]])
-    multipliers, shifts = arithmetic.fixed_point_multipliers(scales)
-    for place in np.ndindex(2, 2):
-        pair = arithmetic.fixed_point_multiplier(float(scales[place]))
-        assert (multipliers[place], shifts[place]) == pair
-
-
 @pytest.mark.parametrize("rounding", ["UPWARD", "TONEAREST", "TFLITE"])
 @given(x=INT32, multiplier=MULTIPLIERS, shift=SHIFTS)
 @example(x=2**31 - 1, multiplier=2**31 - 1, shift=30)
@@ -84,40 +76,3 @@ def test_products_are_rounded_exactly(rounding: str, x: int, multiplier: int, sh
     }[rounding]()
     given = (np.array(value, np.int64) for value in (x, multiplier, shift))
     assert int(fixed_point.multiply(*given, rounding)) == expected
-
-
-@given(a=INT32, b=INT32)
-@example(a=-(2**31), b=-(2**31))
-@example(a=1, b=2**30)
-@example(a=-1, b=2**30)
-@example(a=-3, b=2**30)
-def test_the_high_product_saturates(a: int, b: int) -> None:
-    """It is defined by a division towards zero after a nudge that depends on the sign."""
-    product = a * b
-    nudged = product + (2**30 if product >= 0 else 1 - 2**30)
-    expected = abs(nudged) // 2**31 * (1 if nudged >= 0 else -1)
-    if a == b == -(2**31):
-        expected = 2**31 - 1
-    given = np.array(a, np.int64), np.array(b, np.int64)
-    assert int(fixed_point.saturating_rounding_doubling_high_mul(*given)) == expected
-
-
-@given(x=INT32, exponent=st.integers(0, 31))
-@example(x=-(2**31), exponent=31)
-@example(x=2**30, exponent=31)
-@example(x=-(2**30), exponent=31)
-@example(x=2**31 - 1, exponent=1)
-def test_the_rounding_shift(x: int, exponent: int) -> None:
-    given = np.array(x, np.int64), np.array(exponent, np.int64)
-    assert int(fixed_point.rounding_divide_by_pot(*given)) == away(Fraction(x, 2**exponent))
-
-
-def test_relay_s_way_of_shifting_left_first_is_the_same() -> None:
-    """Where that way stays within int64."""
-    rng = np.random.default_rng(0)
-    x = rng.integers(-(2**20), 2**20, 10000)
-    multiplier = rng.integers(2**30, 2**31, 10000)
-    for shift in range(1, 12):
-        theirs = ((x << shift) * multiplier + (1 << 30)) >> 31
-        ours = fixed_point.multiply_upward(x, multiplier, np.array(shift))
-        np.testing.assert_array_equal(ours, theirs)

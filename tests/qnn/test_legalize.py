@@ -1,6 +1,6 @@
 """Quantized operators, compiled: what their kernels are, what is refused, half-way cases.
 
-That all of them have the reference's bits is in test_qnn_property.
+`test_property.py` compares all of them with the reference.
 """
 
 from __future__ import annotations
@@ -11,19 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tvm
 from tvm import relax, tirx
 
 import tvmlab
 from tests.qnn.calls import Case, differences, module
 from tests.qnn.cases import EVERY_ROUNDING, ROUNDINGS
 from tests.schedule.assembly import assembly
-from tvmlab.errors import CompileError, InputError, TvmlabError
-from tvmlab.ir import dialect
-from tvmlab.qnn import arithmetic, elementwise, op, products, scaling
+from tvmlab.qnn import arithmetic, op
 from tvmlab.qnn.config import requantize_config
-from tvmlab.qnn.legalize import LEGALIZATIONS
-from tvmlab.qnn.transform.legalize import Legalize
 
 
 def real(*values: float) -> np.ndarray:
@@ -32,10 +27,6 @@ def real(*values: float) -> np.ndarray:
 
 def whole(*values: int) -> np.ndarray:
     return np.array(values if len(values) > 1 else values[0], "int32")
-
-
-def test_every_operator_is_legalized() -> None:
-    assert {name.removeprefix("relax.qnn.") for name in LEGALIZATIONS} == set(op.__all__)
 
 
 def half_ways(rng: np.random.Generator, ratio: np.ndarray, dtype: str) -> np.ndarray:
@@ -97,64 +88,6 @@ def test_requantize_makes_vectors(target: str, rounding: str, channels: bool) ->
     assert not re.search(r"\b(?:imul[lq]?|smull\s+x\d+|idiv\w*)\b", body)
 
 
-def dtypes(mod: tvm.IRModule) -> set[str]:
-    """Name the dtypes of everything that a module's kernels compute."""
-    found = set()
-    for function in mod.functions.values():
-        if isinstance(function, tirx.PrimFunc):
-            found |= set(re.findall(r"\b(?:float|u?int|bool)\d*\b", function.script()))
-    return found
-
-
-@pytest.mark.parametrize("rounding", ROUNDINGS)
-def test_kernels_compute_in_integers(rounding: str) -> None:
-    image, parameters = np.zeros((1, 4, 4, 3), "int8"), [real(0.1), whole(1), real(0.2), whole(2)]
-    weight = np.ones((5, 1, 1, 3), "int8")
-    sums = [whole(3), whole(0), real(0.5), real(0.25)]
-    layouts = {
-        "data_layout": "NHWC",
-        "kernel_layout": "OHWI",
-        "kernel_size": None,
-        "channels": None,
-    }
-    window = {"pool_size": [2, 2], "strides": [2, 2], "padding": [1], "dilation": [1, 1]}
-    cases = [
-        Case("conv2d", [image, weight, *sums], (0,), layouts),
-        Case("dense", [image, np.ones((2, 3), "int8"), *sums], (0,), {"units": 2}),
-        Case("requantize", [image.astype("int32"), *parameters], (0,), {"rounding": rounding}),
-        Case(
-            "add", [image, image, *parameters, real(0.3), whole(3)], (0, 1), {"rounding": rounding}
-        ),
-        Case(
-            "mul", [image, image, *parameters, real(0.3), whole(3)], (0, 1), {"rounding": rounding}
-        ),
-        Case("avg_pool2d", [image, *parameters], (0,), {**window, "rounding": rounding}),
-        Case("tanh", [image, *parameters]),
-        Case("softmax", [image, *parameters]),
-    ]
-    assert not any(kind.startswith("float") for kind in dtypes(Legalize()(module(cases)[0])))
-    float_case = Case("dequantize", [image, *parameters[:2]])
-    assert "float32" in dtypes(Legalize()(module([float_case])[0]))
-
-
-def test_zero_points_of_constant_weights_stay_out_of_the_loops() -> None:
-    sums = [whole(7), whole(-3, 0, 2), real(0.5), real(0.25)]
-    case = Case(
-        "conv2d",
-        [np.zeros((1, 2, 5, 5), "uint8"), np.full((3, 2, 3, 3), 2, "int8"), *sums],
-        (0,),
-        {"padding": (1, 1), "kernel_size": None, "channels": None},
-    )
-    mod = Legalize()(module([case])[0])
-    (kernel,) = (f for f in mod.functions.values() if isinstance(f, tirx.PrimFunc))
-    text = kernel.script()
-    (inner,) = re.findall(r"qnn_conv2d_?\d*\[.*\] = qnn_conv2d_?\d*\[.*", text)
-    factors = r'T\.Cast\("int32", pad\[[^]]*\]\) \* T\.Cast\("int32", B\[[^]]*\]\)$'
-    assert re.search(rf"\] \+ {factors}", inner)
-    assert "T.uint8(7)" in text  # the padding
-    assert not differences([case])
-
-
 N, H, W = (tirx.Var(name, "int64") for name in "nhw")
 
 
@@ -211,113 +144,7 @@ def test_what_a_call_leaves_open_is_the_configurations_when_it_is_legalized() ->
     assert run(data)[0].tolist() == [-3, -2, -1, 1, 2, 3]
 
 
-def test_the_pass_takes_quantized_operators_alone() -> None:
-    x = relax.Var("x", relax.TensorType([2, 3], "int8"))
-    builder = relax.BlockBuilder()
-    with builder.function("main", [x]):
-        scale, zero = relax.const(real(0.5)), relax.const(whole(0))
-        floats = builder.emit(op.dequantize(x, scale, zero))
-        builder.emit_func_output(builder.emit(relax.op.nn.relu(floats)))
-    text = Legalize()(builder.get()).script()
-    assert "R.nn.relu" in text
-    assert "cls.dequantize" in text
-    assert "qnn" not in text
-
-
-IMAGE, ONES = np.zeros((1, 3, 4, 4), "uint8"), np.ones((2, 3, 1, 1), "int8")
 SUMS: dict[str, Any] = {"kernel_size": None, "channels": None}
-INTS = np.zeros((2, 3), "int32")
-
-
-@pytest.mark.parametrize(
-    ("case", "kind", "words"),
-    [
-        (
-            Case("requantize", [INTS, real(0.0), whole(0), real(1), whole(0)]),
-            InputError,
-            "input_scale is 0.0",
-        ),
-        (
-            Case("requantize", [INTS, real(1, 2, np.nan), whole(0), real(1), whole(0)]),
-            InputError,
-            "input_scale is nan at channel 2",
-        ),
-        (
-            Case("requantize", [INTS, real(1), whole(0), real(1), whole(300)]),
-            InputError,
-            "output_zero_point is 300",
-        ),
-        (
-            Case("requantize", [INTS, real(1), whole(0), real(1), whole(0)], (0, 1)),
-            CompileError,
-            "input_scale is not known",
-        ),
-        (
-            Case("add", [INTS, INTS, *[real(1), whole(0)] * 3], (0, 1, 5)),
-            CompileError,
-            "rhs_zero_point is not known",
-        ),
-        (
-            Case("conv2d", [IMAGE, ONES, whole(0), whole(200), real(1), real(1)], (0,), SUMS),
-            InputError,
-            "kernel_zero_point is 200",
-        ),
-        (
-            Case("conv2d", [IMAGE, ONES, whole(0), whole(0), real(1), real(-1)], (0,), SUMS),
-            InputError,
-            "kernel_scale is -1.0",
-        ),
-        (
-            Case("quantize", [INTS.astype("float32"), real(np.inf), whole(0)]),
-            InputError,
-            "output_scale is inf",
-        ),
-        (
-            Case("softmax", [INTS.astype("int8"), real(2.0), whole(0), real(1), whole(0)]),
-            InputError,
-            "scale of at most 1",
-        ),
-        (
-            Case(
-                "mul",
-                [INTS, INTS, real(1, 2, 3), whole(0), real(1, 2), whole(0), real(1), whole(0)],
-                (0, 1),
-                {"rhs_axis": 0},
-            ),
-            InputError,
-            "same axis of the product",
-        ),
-        (
-            Case("add", [INTS, INTS, *[real(1), whole(0)] * 3], (0, 1), {"rounding": "TFLITE"}),
-            InputError,
-            "TFLite adds no quantized int32",
-        ),
-    ],
-)
-@pytest.mark.parametrize("schedule", [False, True])
-def test_constants_that_mean_nothing_are_refused(
-    case: Case,
-    kind: type[TvmlabError],
-    words: str,
-    schedule: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # As a module from a file comes: no builder has looked at its constants.
-    for builders in (elementwise, products, scaling):
-        monkeypatch.setattr(builders, "checked_call", dialect.typed_call)
-    mod, _ = module([case])
-    with pytest.raises(kind, match=words) as caught:
-        tvmlab.compile(mod, schedule=schedule)
-    assert f"qnn.{case.name}" in (caught.value.where or "")
-
-
-def test_shapes_have_to_be_known() -> None:
-    """`LegalizeOps` leaves out calls of unknown shapes; whoever asks for one is told."""
-    x = relax.Var("x", relax.TensorType(dtype="int8", ndim=2))
-    call = op.dequantize(x, relax.const(real(0.5)), relax.const(whole(0)))
-    with pytest.raises(CompileError, match="shape or dtype of data is not known") as caught:
-        LEGALIZATIONS["relax.qnn.dequantize"](relax.BlockBuilder(), call)
-    assert caught.value.where == "qnn.dequantize, operand data"
 
 
 @pytest.mark.parametrize("name", ["dense", "conv2d"])

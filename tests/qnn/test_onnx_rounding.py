@@ -17,13 +17,9 @@ import tvmlab
 from tests.oracles.models import by_onnx_runtime
 from tests.oracles.onnx_qnn import x86
 from tests.qnn.calls import Case, module
-from tests.short import long
-from tvmlab.errors import InputError
-from tvmlab.frontend.qdq import quantized
 from tvmlab.models import digits_resnet
 from tvmlab.models.quantized import quantized_onnx
-from tvmlab.models.samples import digits
-from tvmlab.qnn import arithmetic, config
+from tvmlab.qnn import arithmetic
 from tvmlab.qnn.analysis import float_operators
 from tvmlab.qnn.transform import FakeQuantizationToInteger
 from tvmlab.qnn.transform.fake_quantization import rounding_of
@@ -138,40 +134,12 @@ def test_quantize_rounds_halves_to_even(scale: float, zero: int) -> None:
     assert arithmetic.quantize(ties, 1.0, 0, rounding="ONNX").tolist() == [0, 2, 2, 0]
 
 
-@pytest.mark.parametrize(
-    ("form", "activations"), [("QDQ", "uint8"), pytest.param("QOperator", "int8", marks=long)]
-)
-def test_the_digits_have_its_bits(form: Any, activations: Any) -> None:
-    model = quantized_onnx(digits_resnet(batch=50), format=form, activations=activations)
-    mod = tvmlab.load(model)
-    assert quantized(model)
-    assert rounding_of(mod) == "ONNX"
-    integer = FakeQuantizationToInteger()(mod)
-    assert not float_operators(integer)
-    pictures = digits().x_test[:50]
-    np.testing.assert_array_equal(
-        tvmlab.compile(integer)(pictures), by_onnx_runtime(model, pictures)[0]
-    )
-
-
-def test_a_float_model_says_no_rounding() -> None:
+def test_a_model_says_its_rounding() -> None:
+    """`tests/contract/test_contract_exact.py` has the bits of the quantized network."""
     assert rounding_of(tvmlab.load(digits_resnet())) == "None"
-
-
-def test_it_computes_in_float32_alone() -> None:
-    with config.requantize_config(rounding="ONNX") as chosen:
-        assert chosen == config.Requantization("ONNX", "float32")
-        # Another rounding does not take its dtype over.
-        assert config.resolve("here", "UPWARD") == config.Requantization()
-    with pytest.raises(InputError, match='no kernel of "ONNX"'):
-        config.resolve("here", "ONNX", "int64")
-
-
-def test_sums_take_one_scale_a_tensor() -> None:
-    x = np.zeros((2, 3), np.uint8)
-    for given_ in ([0.1, 0.2, 0.3], 0), (0.1, [1, 2, 3]):
-        with pytest.raises(InputError, match='"ONNX" takes one scale a tensor'):
-            arithmetic.add(x, x, *given_, 0.1, 0, 0.2, 0, rounding="ONNX")
+    mod = tvmlab.load(quantized_onnx(digits_resnet()))
+    assert rounding_of(mod) == "ONNX"
+    assert not float_operators(FakeQuantizationToInteger()(mod))
 
 
 def test_a_layer_has_its_bits_with_its_rounding_alone() -> None:

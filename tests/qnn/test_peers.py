@@ -12,11 +12,8 @@ import pytest
 
 import tvmlab
 from tests.oracles.models import real_model
-from tests.oracles.peers import FORMS, digits, noise, structured
-from tests.qnn.graphs import names
+from tests.oracles.peers import digits, noise, structured
 from tests.short import long
-from tvmlab import models
-from tvmlab.models.quantized import calibration_pictures, quantized_onnx
 from tvmlab.qnn.analysis import float_operators
 from tvmlab.qnn.transform import FakeQuantizationToInteger
 
@@ -25,7 +22,10 @@ SAME, CLOSE = 0.995, 0.003
 
 
 def test_resnet8s_probabilities_are_litert_but_for_a_step() -> None:
-    """Softmax is computed in floats, and may round otherwise."""
+    """Softmax is computed in floats, and may round otherwise.
+
+    `tests/contract/test_contract_exact.py` has the bits of all layers before it.
+    """
     pytest.importorskip("ai_edge_litert", reason="ai_edge_litert is not installed")
     from tests.oracles.litert import Litert
 
@@ -42,40 +42,8 @@ def test_resnet8s_probabilities_are_litert_but_for_a_step() -> None:
     assert len(seen) > 3
 
 
-def test_all_before_resnet8s_softmax_is_litert_to_the_bit() -> None:
-    pytest.importorskip("ai_edge_litert", reason="ai_edge_litert is not installed")
-    from tests.oracles.judges import LitertJudge
-    from tests.qnn.cut import exposed
-
-    content = real_model("resnet8_int8.tflite")
-    network = exposed(tvmlab.load(content))
-    theirs, ours = LitertJudge(content, network.places), tvmlab.compile(network.mod)
-    assert [theirs.kinds.count(kind) for kind in ("CONV_2D", "ADD", "FULLY_CONNECTED")] == [9, 3, 1]
-    for picture in (*noise(10), *structured(10)):
-        for kind, mine, other in zip(theirs.kinds, ours(picture), theirs(picture), strict=False):
-            if kind != "SOFTMAX":
-                np.testing.assert_array_equal(mine, other, err_msg=kind)
-
-
-@long
-def test_mobilenet_is_onnx_runtime_layer_by_layer() -> None:
-    from tests.oracles.judges import OnnxJudge, layer_by_layer
-
-    pictures = calibration_pictures((3, 224, 224))
-    proto = quantized_onnx(models.mobilenet_v2(), calibration=pictures[:1])
-    mod = tvmlab.load(proto)
-    after = FakeQuantizationToInteger()(mod)
-    assert not float_operators(after)
-    kept = {name for name in names(after) if not name.startswith(("qnn.", "relay."))}
-    assert kept <= {"astype", "sum", "reshape"}
-    found = layer_by_layer(mod, OnnxJudge, proto, pictures[:3, None])
-    assert {"Conv", "Add", "GlobalAveragePool", "Gemm"} <= set(found)
-    for kind, apart in found.items():
-        assert apart.steps <= 1, kind
-        assert apart.share <= 1e-4, kind
-
-
-@pytest.mark.parametrize("form", FORMS)
+# The contract has the bits of QOperator on 50 pictures.
+@pytest.mark.parametrize("form", ["QDQ", "PT2E", pytest.param("QOperator", marks=long)])
 def test_the_digits_network_says_what_its_quantizer_says(form: str) -> None:
     found = digits(form)
     assert not float_operators(found.integer)

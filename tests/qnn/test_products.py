@@ -9,10 +9,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from tests.oracles.exact import values
-from tests.oracles.models import by_onnx_reference
+from tests.oracles.models import by_onnx_runtime, model, node, value, weight
 from tvmlab.qnn import arithmetic
 
 DTYPES = ("int8", "uint8", "int16")
@@ -122,12 +122,6 @@ def test_depthwise(data_layout: str, kernel_layout: str, multiplier: int) -> Non
     np.testing.assert_array_equal(back, expected)
 
 
-def test_the_padding_is_the_real_zero() -> None:
-    x = np.full((1, 1, 2, 2), 90, "uint8")
-    found = arithmetic.conv2d(x, np.ones((1, 1, 3, 3), "int8"), 90, 0, 0.1, 0.1, padding=(1, 1))
-    assert not found.any()
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     groups=st.integers(1, 3),
@@ -201,44 +195,29 @@ def test_dense_and_batch_matmul(dtypes: tuple[str, str]) -> None:
     np.testing.assert_array_equal(turned, wide.astype("int64"))
 
 
-def by_operator(op: str, *arrays: np.ndarray, **attributes: object) -> np.ndarray:
-    """Run one ONNX operator whose result is int32."""
-    kinds = {"int8": TensorProto.INT8, "uint8": TensorProto.UINT8}
-    names = [f"i{i}" for i in range(len(arrays))]
-    graph = helper.make_graph(
-        [helper.make_node(op, names, ["y"], **attributes)],
-        op,
-        [helper.make_tensor_value_info(name, kinds[array.dtype.name], array.shape)
-         for name, array in zip(names, arrays, strict=True)],
-        [helper.make_tensor_value_info("y", TensorProto.INT32, None)],
-    )  # fmt: skip
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
-    model.ir_version = 10
-    return by_onnx_reference(model, *arrays)[0]
-
-
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
-@pytest.mark.parametrize("groups", [1, 2])
-def test_onnx_s_conv_integer(dtype: str, groups: int) -> None:
-    rng = np.random.default_rng(groups)
-    x, w = values(rng, (2, 4, 9, 10), "uint8"), values(rng, (6, 4 // groups, 3, 2), dtype)
-    zero, own = np.array(113, "uint8"), np.array(11, dtype)
-    given = {"pads": [1, 0, 2, 1], "strides": [2, 1], "dilations": [1, 2], "group": groups}
-    expected = by_operator("ConvInteger", x, w, zero, own, **given)
-    found = arithmetic.conv2d(
-        x, w, 113, 11, 0.1, 0.1, None, None, (2, 1), (1, 0, 2, 1), (1, 2), groups
+@pytest.mark.parametrize("kind", ["ConvInteger", "MatMulInteger"])
+def test_onnx_runtimes_integer_products(kind: str, dtype: str) -> None:
+    rng, conv = np.random.default_rng(0), kind == "ConvInteger"
+    x = values(rng, (2, 4, 9, 10) if conv else (30, 50), "uint8")
+    w = values(rng, (6, 2, 3, 2) if conv else (20, 50), dtype)
+    zero, own = np.array(113, "uint8"), np.array(11, dtype) if conv else values(rng, (20,), dtype)
+    window = {"pads": [1, 0, 2, 1], "strides": [2, 1], "dilations": [1, 2], "group": 2}
+    constants = {"w": w if conv else np.ascontiguousarray(w.T), "zero": zero, "own": own}
+    made = model(
+        [node(kind, ["x", *constants], ["y"], **(window if conv else {}))],
+        [value("x", TensorProto.UINT8, x.shape)],
+        [value("y", TensorProto.INT32, None)],
+        [weight(name, content) for name, content in constants.items()],
+        opset=21,
+        ir_version=10,
     )
-    np.testing.assert_array_equal(found, expected)
-
-
-@pytest.mark.parametrize("dtype", ["uint8", "int8"])
-def test_onnx_s_matmul_integer(dtype: str) -> None:
-    rng = np.random.default_rng(0)
-    x, w = values(rng, (30, 50), "uint8"), values(rng, (20, 50), dtype)
-    own = values(rng, (20,), dtype)
-    expected = by_operator("MatMulInteger", x, np.ascontiguousarray(w.T), np.array(9, "uint8"), own)
-    found = arithmetic.dense(x, w, 9, own.astype("int32"), 0.1, 0.1)
-    np.testing.assert_array_equal(found, expected)
+    if conv:
+        more = (None, None, (2, 1), (1, 0, 2, 1), (1, 2), 2)
+        found = arithmetic.conv2d(x, w, 113, 11, 0.1, 0.1, *more)
+    else:
+        found = arithmetic.dense(x, w, 113, own.astype("int32"), 0.1, 0.1)
+    np.testing.assert_array_equal(found, by_onnx_runtime(made, x)[0])
 
 
 def test_sums_wrap_where_they_do_not_fit() -> None:
@@ -285,17 +264,3 @@ def test_the_bounds_are_reached(dtypes: tuple[str, str], terms: int, seed: int) 
     row = np.full((1, terms), value, dtypes[1])
     least, largest = arithmetic.sum_range(row, dtypes[0], zero, point)
     assert most == max(-int(least[0]), int(largest[0]))
-
-
-@pytest.mark.parametrize("size", [255, 2**15, 2**30])
-def test_exactness_at_the_borders_of_float_types(size: int) -> None:
-    """Sums just below and above what float32 and float64 hold."""
-    from tvmlab.qnn.reference.exact import matmul
-
-    rng = np.random.default_rng(size)
-    a, b = rng.integers(-size, size + 1, (7, 259)), rng.integers(-size, size + 1, (259, 5))
-    a[0], b[:, 0] = size, size
-    a[1], b[::2, 1] = -size, size
-    exact = a.astype(object) @ b.astype(object)
-    wrapped = [[(value + 2**63) % 2**64 - 2**63 for value in row] for row in exact.tolist()]
-    assert matmul(a, b).tolist() == wrapped

@@ -99,15 +99,6 @@ def test_functions_that_no_table_holds_stay_float(function, s, z, why):
     assert left.reason == why
 
 
-def test_a_root_of_what_is_never_negative():
-    net = Network(((16, 16), "int8"))
-    mod = net.module(net.quantized(net.emit(op.sqrt(net.real(net.inputs[0], 0.03, -128))), 0.02, 0))
-    after = FakeQuantizationToInteger()(mod)
-    assert names(after) == ["qnn.sqrt"]
-    got, want = run(after, every("int8"))[0], np.sqrt((every("int8") + 128.0) * np.float32(0.03))
-    assert np.abs(got - np.clip(np.round(want / 0.02), -128, 127)).max() <= 1
-
-
 ONNX = {
     "Sigmoid": ("Sigmoid(ad)", 0.00390625, 0),
     "Tanh": ("Tanh(ad)", 0.0078125, 128),

@@ -1,8 +1,8 @@
 """The workbook's models and the data to try them on.
 
-`resnet50_v2`, `resnet18_v2`, `mobilenet_v2` and `digits_resnet` give a `Model` in ONNX form; the
-same names behind `torch_` give the same networks as torch modules. Importing this package imports
-neither onnx nor torch.
+`resnet50_v2`, `resnet18_v2`, `mobilenet_v2` and `digits_resnet` return a `Model` in ONNX form, and
+`torch_form.of` turns a `Model` into a torch module. Importing this package imports neither onnx nor
+torch.
 """
 
 from .model import Model
@@ -13,9 +13,6 @@ from .zoo import (
     resnet18_v2,
     resnet50_v2,
     torch_digits_resnet,
-    torch_mobilenet_v2,
-    torch_resnet18_v2,
-    torch_resnet50_v2,
 )
 
 __all__ = [
@@ -30,7 +27,4 @@ __all__ = [
     "resnet50_v2",
     "sample_image",
     "torch_digits_resnet",
-    "torch_mobilenet_v2",
-    "torch_resnet18_v2",
-    "torch_resnet50_v2",
 ]

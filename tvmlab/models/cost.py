@@ -8,7 +8,7 @@ from .architecture import Architecture, Layer
 from .mobilenet import MOBILENET
 from .resnet import DIGITS, RESNET18, RESNET50
 
-__all__ = ["ARCHITECTURES", "LayerCost", "flops", "layer_costs"]
+__all__ = ["ARCHITECTURES", "LayerCost", "layer_costs"]
 
 #: The networks of the workbook by their names.
 ARCHITECTURES: dict[str, Architecture] = {
@@ -70,20 +70,3 @@ def layer_costs(spec: Architecture) -> tuple[LayerCost, ...]:
             work = 2 * height * width * out_channels * taps
         costs.append(LayerCost(layer, before, (height, width), work))
     return tuple(costs)
-
-
-def flops(spec: Architecture) -> int:
-    """Count the floating-point operations of a network on one picture.
-
-    Parameters
-    ----------
-    spec : Architecture
-        The network.
-
-    Returns
-    -------
-    int
-        Twice the multiplications of its convolutions and dense layers: a multiplication and an
-        addition are two operations.
-    """
-    return sum(cost.flops for cost in layer_costs(spec))

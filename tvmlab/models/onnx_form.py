@@ -1,4 +1,4 @@
-"""The ONNX form of a network: written from the table, and read back against it."""
+"""The ONNX form of a network, written from the table of its layers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy.typing as npt
 
 from ..errors import ModelError
 from ..support.extras import need
-from .architecture import EPSILON, Architecture, Layer, Parameters
+from .architecture import EPSILON, Architecture, Layer
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["from_onnx", "graph_input", "set_batch", "to_onnx"]
+__all__ = ["graph_input", "set_batch", "to_onnx"]
 
 _OPSET = 17
 _OPERATORS = {
@@ -43,8 +43,8 @@ def to_onnx(
     spec : Architecture
         The network.
     parameters : mapping of str to ndarray
-        float32 arrays under the names of `spec.parameters()`; `seeded_parameters`, `from_onnx` and
-        `torch_form.parameters_of` give such.
+        float32 arrays under the names of `spec.parameters()`; as `seeded_parameters` and
+        `torch_form.parameters_of` return them.
     batch : int or None, optional
         Pictures in one call; None leaves the number open, as the symbolic dimension "N".
 
@@ -139,115 +139,6 @@ def _attributes(layer: Layer) -> dict[str, Any]:
             return {"transB": 1}
         case _:
             return {}
-
-
-def from_onnx(spec: Architecture, model: onnx.ModelProto) -> Parameters:
-    """Read a network's parameters out of an ONNX model of the same architecture.
-
-    The model's own names do not matter: the table is followed through its graph, from the input
-    on. So this also proves that a file, the model zoo's for one, has this architecture.
-
-    Parameters
-    ----------
-    spec : Architecture
-        The network.
-    model : onnx.ModelProto
-        A model that computes it.
-
-    Returns
-    -------
-    dict of str to ndarray
-        float32 arrays with the names and shapes of `spec.parameters()`.
-
-    Raises
-    ------
-    ModelError
-        If the model's graph is another one; the message names the first layer not found in it.
-    """
-    from onnx import numpy_helper
-
-    tensors = _constants(model.graph)
-    shapes = {name: tuple(tensor.dims) for name, tensor in tensors.items()}
-    readers: dict[str, list[onnx.NodeProto]] = {}
-    for node in model.graph.node:
-        for name in node.input[: 2 if node.op_type == "Add" else 1]:
-            readers.setdefault(name, []).append(node)
-    names = {"data": graph_input(model).name}  # the table's names -> the model's names
-    found: Parameters = {}
-    for layer in spec.layers():
-        inputs = {names[name] for name in layer.inputs}
-        for node in readers.get(names[layer.inputs[0]], []):
-            weights = list(node.input[1:]) if layer.op not in ("add", "relu6") else []
-            if (
-                node.op_type == _OPERATORS[layer.op]
-                and (layer.op != "add" or set(node.input) == inputs)
-                and [shapes.get(name) for name in weights] == list(layer.parameters().values())
-                and _computes(node, layer)
-                and (layer.op != "relu6" or _stops_at_six(node, tensors))
-            ):
-                break
-        else:
-            raise ModelError(
-                f"The model is not a {spec.name}: it has no {layer.op} like {layer.name}.",
-                where=model.graph.name,
-                fix="Give a model of that architecture.",
-            )
-        names[layer.name] = node.output[0]
-        for name, theirs in zip(layer.parameters(), weights, strict=True):
-            found[name] = numpy_helper.to_array(tensors[theirs]).astype(np.float32)
-    if names["logits"] != model.graph.output[0].name:
-        raise ModelError(f"The model goes on where {spec.name} ends.", where=model.graph.name)
-    return found
-
-
-def _constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
-    """All tensors that stand in the graph, as initializers or as nodes."""
-    tensors = {tensor.name: tensor for tensor in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "Constant" and node.attribute[0].name == "value":
-            tensors[node.output[0]] = node.attribute[0].t
-    return tensors
-
-
-def _stops_at_six(node: onnx.NodeProto, tensors: Mapping[str, onnx.TensorProto]) -> bool:
-    """Whether a Clip's limits, attributes before opset 11 and inputs since, are zero and six."""
-    from onnx import helper, numpy_helper
-
-    limits = [
-        numpy_helper.to_array(tensors[name]).item() for name in node.input[1:] if name in tensors
-    ]
-    given = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
-    limits += [given[name] for name in ("min", "max") if name in given]
-    return limits == list(_LIMITS.values())
-
-
-def _computes(node: onnx.NodeProto, layer: Layer) -> bool:
-    """Whether a node's attributes, defaults included, are the layer's."""
-    from onnx import helper
-
-    defaults: dict[str, Any] = {
-        "epsilon": EPSILON,
-        "kernel_shape": [layer.kernel] * 2,
-        "strides": [1, 1],
-        "pads": [0, 0, 0, 0],
-        "transB": 0,
-        "group": 1,
-    }
-    neutral: dict[str, Any] = {
-        "dilations": [1, 1],
-        "auto_pad": b"NOTSET",
-        "ceil_mode": 0,
-        "transA": 0,
-        "alpha": 1.0,
-        "beta": 1.0,
-        "axis": 1,
-    }
-    given = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
-    same = all(
-        np.allclose(given.get(name, defaults[name]), wanted, rtol=1e-4, atol=0)
-        for name, wanted in {"group": layer.groups, **_attributes(layer)}.items()
-    )
-    return same and all(given.get(name, usual) == usual for name, usual in neutral.items())
 
 
 def graph_input(model: onnx.ModelProto) -> onnx.ValueInfoProto:

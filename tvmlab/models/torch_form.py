@@ -11,8 +11,10 @@ from torch import nn
 
 from ..errors import ModelError
 from .architecture import EPSILON, Architecture, Layer, Parameters
+from .cost import ARCHITECTURES
+from .model import Model
 
-__all__ = ["Network", "load_parameters", "parameters_of"]
+__all__ = ["Network", "load_parameters", "of", "parameters_of"]
 
 
 class _Add(nn.Module):  # type: ignore[misc]
@@ -91,6 +93,33 @@ def _module(layer: Layer) -> nn.Module:
             return nn.Flatten()
         case "dense":
             return nn.Linear(in_channels, out_channels)
+
+
+def of(model: Model) -> Network:
+    """Build the torch form of one of the workbook's models, with the model's weights.
+
+    Parameters
+    ----------
+    model : Model
+        A model of `tvmlab.models`, with the weights that the package ships or draws.
+
+    Returns
+    -------
+    Network
+        In evaluation mode; it takes any batch, and its attribute `note` is the model's.
+
+    Raises
+    ------
+    ModelError
+        If the weights do not have the names and shapes of the architecture. The file of the ONNX
+        model zoo has other names.
+    """
+    from onnx import numpy_helper
+
+    network = Network(ARCHITECTURES[model.name], model.note)
+    tensors = model.proto.graph.initializer
+    parameters = {tensor.name: numpy_helper.to_array(tensor) for tensor in tensors}
+    return load_parameters(network, parameters).eval()  # type: ignore[no-any-return]
 
 
 def load_parameters(network: Network, parameters: Mapping[str, npt.NDArray[np.float32]]) -> Network:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from ..errors import ChecksumError, DataError, InputError, ModelError
 from ..support import data
 from ..support.extras import need
-from .architecture import Architecture, Parameters
+from .architecture import Architecture
 from .mobilenet import MOBILENET
 from .model import Model
 from .resnet import DIGITS, RESNET18, RESNET50
@@ -24,9 +24,6 @@ __all__ = [
     "resnet18_v2",
     "resnet50_v2",
     "torch_digits_resnet",
-    "torch_mobilenet_v2",
-    "torch_resnet18_v2",
-    "torch_resnet50_v2",
 ]
 
 ZOO_FILE = "resnet50-v2-7.onnx"
@@ -206,78 +203,6 @@ def digits_resnet(*, batch: int | None = 1) -> Model:
     return Model.of(proto, DIGITS.name, "trained", _NOTES["trained"])
 
 
-def torch_resnet50_v2(weights: Literal["auto", "zoo", "seeded"] = "auto") -> Network:
-    """Give ResNet-50 v2 as a torch module, with the weights of `resnet50_v2`.
-
-    Parameters
-    ----------
-    weights : {"auto", "zoo", "seeded"}, optional
-        As for `resnet50_v2`.
-
-    Returns
-    -------
-    torch.nn.Module
-        In evaluation mode; its attribute `note` says which weights it has.
-
-    Raises
-    ------
-    ChecksumError
-        If what was downloaded is another file, "auto" or not.
-    DataError
-        If "zoo" is asked for and cannot be had.
-    InputError
-        If `weights` is another word.
-    ModelError
-        If the zoo's file does not hold this architecture.
-    ToolchainError
-        If torch or onnx is not installed.
-    """
-    need("torch", extra="torch")
-    path, note = _zoo_file(weights)
-    if path is None:
-        return _torch(RESNET50, seeded_parameters(RESNET50, _SEEDS[RESNET50.name]), note)
-    need("onnx", extra="models")
-    import onnx
-
-    from .onnx_form import from_onnx
-
-    return _torch(RESNET50, from_onnx(RESNET50, onnx.load(path)), note)
-
-
-def torch_resnet18_v2() -> Network:
-    """Give ResNet-18 v2 as a torch module, with the weights of `resnet18_v2`.
-
-    Returns
-    -------
-    torch.nn.Module
-        In evaluation mode; takes any batch.
-
-    Raises
-    ------
-    ToolchainError
-        If torch is not installed.
-    """
-    need("torch", extra="torch")
-    return _torch(RESNET18, seeded_parameters(RESNET18, _SEEDS[RESNET18.name]), _NOTES["random"])
-
-
-def torch_mobilenet_v2() -> Network:
-    """Give MobileNetV2 as a torch module, with the weights of `mobilenet_v2`.
-
-    Returns
-    -------
-    torch.nn.Module
-        In evaluation mode; takes any batch.
-
-    Raises
-    ------
-    ToolchainError
-        If torch is not installed.
-    """
-    need("torch", extra="torch")
-    return _torch(MOBILENET, seeded_parameters(MOBILENET, _SEEDS[MOBILENET.name]), _NOTES["random"])
-
-
 def torch_digits_resnet() -> Network:
     """Give the digits network as a torch module, with the weights of `digits_resnet`.
 
@@ -292,10 +217,9 @@ def torch_digits_resnet() -> Network:
         If torch or onnx is not installed.
     """
     need("torch", extra="torch")
-    from .onnx_form import from_onnx
+    from . import torch_form
 
-    model = digits_resnet()
-    return _torch(DIGITS, from_onnx(DIGITS, model.proto), model.note)
+    return torch_form.of(digits_resnet())
 
 
 def _seeded(spec: Architecture, batch: int | None, note: str) -> Model:
@@ -304,10 +228,3 @@ def _seeded(spec: Architecture, batch: int | None, note: str) -> Model:
 
     proto = to_onnx(spec, seeded_parameters(spec, _SEEDS[spec.name]), batch=batch)
     return Model.of(proto, spec.name, "seeded", note)
-
-
-def _torch(spec: Architecture, parameters: Parameters, note: str) -> Network:
-    from . import torch_form
-
-    network = torch_form.Network(spec, note)
-    return torch_form.load_parameters(network, parameters).eval()  # type: ignore[no-any-return]

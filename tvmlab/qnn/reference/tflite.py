@@ -7,7 +7,6 @@ kernels and XNNPACK give other results here and there.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,7 +14,6 @@ import numpy as np
 from ...errors import InputError
 from ...ir.checks import Array
 from .fixed_point import BITS, fixed_point_multiplier, fixed_point_multipliers, multiply_tflite
-from .scaling import saturate
 
 ADD_SHIFTS = {"int8": 20, "uint8": 20, "int16": 15}
 """By how much both sides of an addition are shifted left, so that little is lost in scaling."""
@@ -83,48 +81,6 @@ def product_multiplier(scales: Sequence[Array]) -> Array:
     left, right, out = (np.float32(scale) for scale in scales)
     product = left * right / out
     return np.asarray(product, np.float64)
-
-
-def mean(
-    x: Array,
-    axes: Sequence[int],
-    scales: Sequence[Array],
-    zeros: Sequence[Array],
-    keepdims: bool = False,
-) -> Array:
-    """Average a quantized tensor over some axes.
-
-    Parameters
-    ----------
-    x : numpy.ndarray
-        int8, uint8 or int16.
-    axes : sequence of int
-        Over which to average.
-    scales, zeros : sequence of numpy.ndarray
-        The input's and the result's scale (float32) and zero point, one value each.
-    keepdims : bool
-        Whether the axes stay, of size 1.
-
-    Returns
-    -------
-    numpy.ndarray
-        In the dtype of `x`, saturated.
-
-    Notes
-    -----
-    `QuantizedMeanOrSum` (internal/reference/reduce.h) and `PrepareMeanOrSum` (kernels/reduce.cc):
-    one multiplication brings the sum to the result's scale and divides it. The multiplier is
-    shifted left as far as it goes and divided by the count, the fraction cut off.
-    """
-    axes = tuple(axes)
-    count = math.prod(x.shape[axis] for axis in axes)
-    multiplier, shift = fixed_point_multiplier(float(scales[0]) / float(scales[1]))
-    more = min(count.bit_length() - 1, 32, 31 + shift)
-    multiplier, shift = (multiplier << more) // count, shift - more
-    sums = x.astype(np.int64).sum(axes, keepdims=True)
-    sums = (sums if keepdims else sums.squeeze(axes)) - count * zeros[0]
-    tables = np.asarray(multiplier, np.int64), np.asarray(shift, np.int64)
-    return saturate(multiply_tflite(sums, *tables) + zeros[1], x.dtype.name)
 
 
 # Where an average would be divided by more than these powers of two times the count, it is 0.

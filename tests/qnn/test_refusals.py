@@ -1,0 +1,327 @@
+"""What quantized operators refuse: in the reference, when a call is built, and in a module's call.
+
+One table for all of them. A row that is not refused when the call is built is refused when it is
+legalized, because only then the rounding and all constants are known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tvm import ir, relax
+
+from tvmlab import relay
+from tvmlab.errors import InputError, ShapeError, TvmlabError
+from tvmlab.qnn import arithmetic, config, op
+from tvmlab.qnn.config import Requantization, requantize_config
+from tvmlab.qnn.transform.legalize import Legalize
+
+X = np.zeros((1, 3, 4, 4), "int8")
+W = np.zeros((2, 3, 1, 1), "int8")
+WIDE = {"lhs": X.astype("int32"), "rhs": X.astype("int32")}
+PRODUCT = {"input_zero_point": 0, "kernel_zero_point": 0, "input_scale": 0.5, "kernel_scale": 0.5}
+OUTPUT = {"output_scale": 0.5, "output_zero_point": 0}
+BOTH = {"lhs_scale": 0.5, "lhs_zero_point": 0, "rhs_scale": 0.5, "rhs_zero_point": 0, **OUTPUT}
+BROADCAST = {"lhs": X, "rhs": X, **BOTH, "lhs_axis": 1, "rhs_axis": 1}
+INPUT = {"input_scale": 0.5, "input_zero_point": 0}
+ONE = {"scale": 0.5, "zero_point": 0, **OUTPUT}
+POOL = {"pool_size": [2, 2], "strides": [1, 1], "padding": [0], "dilation": [1, 1]}
+CALLS: dict[str, dict[str, Any]] = {
+    "quantize": {"data": X.astype("float32"), **OUTPUT, "axis": 1},
+    "dequantize": {"data": X, **INPUT, "axis": 1},
+    "requantize": {"data": X, **INPUT, **OUTPUT, "axis": 1},
+    "conv2d": {"data": X, "kernel": W, **PRODUCT, "kernel_size": None, "channels": None},
+    "conv2d_transpose": {"data": X, "weight": np.zeros((3, 2, 1, 1), "int8"), **PRODUCT},
+    "dense": {"data": X[0, 0], "weight": np.zeros((2, 4), "int8"), **PRODUCT, "units": None},
+    "batch_matmul": {
+        **{"x": X[0], "y": X[0], "x_zero_point": 0, "y_zero_point": 0},
+        **{"x_scale": 0.5, "y_scale": 0.5},
+    },
+    **dict.fromkeys(("add", "subtract", "mul"), BROADCAST),
+    "concatenate": {"data": [X, X], "input_scales": [0.5] * 2, "input_zero_points": [0] * 2}
+    | {**OUTPUT, "axis": 1},
+    "avg_pool2d": {"data": X, **INPUT, **OUTPUT, **POOL},
+    "tanh": {"x": X, **ONE},
+    "softmax": {"x": X, **ONE},
+}
+SCALES = [(call, name) for call, given in CALLS.items() for name in given if name.endswith("scale")]
+ZEROS = [(call, name) for call, given in CALLS.items() for name in given if name.endswith("point")]
+
+
+def compute(call: str, **changed: Any) -> np.ndarray:
+    found = getattr(arithmetic, call)(**{**CALLS[call], **changed})
+    assert isinstance(found, np.ndarray)
+    return found
+
+
+def _expression(name: str, value: Any) -> Any:
+    if isinstance(value, list) and name in ("data", "input_scales", "input_zero_points"):
+        return [_expression(name.removesuffix("s"), one) for one in value]
+    if isinstance(value, np.ndarray):
+        return relax.Var(name, relax.TensorType(value.shape, str(value.dtype)))
+    if name.endswith("scale"):
+        with np.errstate(over="ignore"):
+            return relax.const(np.asarray(value, "float32"))
+    return relax.const(np.asarray(value, "int32")) if name.endswith("zero_point") else value
+
+
+def build(call: str, **changed: Any) -> relax.Call:
+    given = {**CALLS[call], **changed}
+    return getattr(op, call)(**{name: _expression(name, value) for name, value in given.items()})
+
+
+def in_a_module(call: relax.Call) -> tvm.IRModule:
+    builder = relax.BlockBuilder()
+    with builder.function("main", relax.analysis.free_vars(call)):
+        builder.emit_func_output(builder.emit(call))
+    return builder.get()
+
+
+def from_a_file(call: str, **changed: Any) -> tvm.IRModule:
+    """Legalize a call as a module from a file has it: no builder has looked at its constants."""
+    good = build(call)
+    places = [str(argument.name) for argument in ir.Op.get(f"relax.qnn.{call}").arguments]
+    args = list(good.args)
+    for name, value in changed.items():
+        args[places.index(name)] = _expression(name, value)
+    return Legalize()(in_a_module(relax.Call(good.op, args, good.attrs)))
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_the_calls_are_good_as_they_are(call: str) -> None:
+    compute(call)
+    assert "qnn." not in Legalize()(in_a_module(build(call))).script()
+
+
+@pytest.mark.parametrize(("call", "name"), SCALES)
+def test_scales_that_are_none(call: str, name: str) -> None:
+    for bad in (0.0, -0.5, np.nan, np.inf, -np.inf, 1e-50, 1e50):
+        for door in (compute, build, from_a_file):
+            with pytest.raises(InputError, match=rf"^{name} is .*a scale is a finite") as caught:
+                door(call, **{name: bad})
+            assert caught.value.where == f"qnn.{call}, operand {name}"
+    for wrong in ([0.5] * 7, [[0.5]]):
+        for door in (compute, build):
+            with pytest.raises((InputError, ShapeError), match=rf"^{name} has (7|2) (val|dim)"):
+                door(call, **{name: wrong})
+
+
+@pytest.mark.parametrize(("call", "name"), ZEROS)
+def test_zero_points_that_are_none(call: str, name: str) -> None:
+    for bad in (-129, 128, 2**31 - 1):
+        words = rf"^{name} is {bad}; values of int8 lie in -128 to 127"
+        for door in (compute, build, from_a_file):
+            with pytest.raises(InputError, match=words):
+                door(call, **{name: bad})
+    for door in (compute, build):
+        with pytest.raises((InputError, ShapeError), match=rf"^{name} has 7 values"):
+            door(call, **{name: [0] * 7})
+    with pytest.raises(InputError, match=rf"^{name} has dtype float64"):
+        compute(call, **{name: 0.5})
+
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    # Shapes, layouts and windows
+    ("conv2d", {"kernel": W[:, :2]}, "does not fit data|has 2 input channels"),
+    ("conv2d", {"groups": 2}, "in 2 groups|groups is 2"),
+    ("conv2d", {"groups": 0}, "in 0 groups|groups is 0"),
+    ("conv2d", {"groups": 3}, "in 3 groups"),
+    ("conv2d", {"channels": 5}, "channels is 5; the weight"),
+    ("conv2d", {"kernel_size": (3, 3)}, "kernel_size is"),
+    ("conv2d", {"kernel": np.zeros((2, 3, 7, 1), "int8")}, "is larger than the padded data"),
+    ("conv2d", {"data": X[0]}, r"shape \(3, 4, 4\)|data has 3 dimensions"),
+    ("conv2d", {"data_layout": "NHWD"}, "NHWD"),
+    ("conv2d", {"data_layout": "NCHW4c"}, "NCHW4c"),
+    ("conv2d", {"kernel_layout": "HWIO"}, "does not fit data|has 1 input channels"),
+    ("conv2d", {"strides": (0, 1)}, "strides is"),
+    ("conv2d", {"padding": (1, 2, 3)}, "1, 2 or 4 are needed"),
+    ("conv2d", {"padding": (-1,)}, "has a negative size"),
+    ("conv2d_transpose", {"weight": W}, "does not fit data|has 2 input channels"),
+    ("conv2d_transpose", {"padding": (2, 2)}, "nothing is left|larger than the padded data"),
+    ("conv2d_transpose", {"channels": 7}, "channels is 7"),
+    ("dense", {"weight": np.zeros((2, 5), "int8")}, "does not fit data|has 5 inputs"),
+    ("dense", {"units": 3}, "units is 3"),
+    ("batch_matmul", {"y": X[0, :2]}, "do not fit|3 matrices, y 2"),
+    ("batch_matmul", {"x": X[0, :, :, :3]}, "do not fit|inner sizes 3 and 4"),
+    ("add", {"rhs": X[:, :, :3]}, "do not broadcast"),
+    ("avg_pool2d", {"pool_size": [9, 9]}, "larger than the padded data"),
+    ("avg_pool2d", {"layout": "NCWW"}, "NCWW"),
+    ("concatenate", {"data": [X, X[:, :, :2]]}, r"cannot be joined|data\.1 has shape"),
+    ("concatenate", {"data": [X]}, "data has 1 fields|input_scales has 2 fields, data 1"),
+    # Axes, and values by channel along them
+    *((call, {"axis": 4}, "axis (is )?4") for call in ("quantize", "dequantize", "softmax")),
+    ("requantize", {"axis": -5}, "axis (is )?-5"),
+    ("requantize", {"input_scale": [0.5, 1.0, -2.0]}, "input_scale is -2.0 at channel 2"),
+    ("requantize", {"input_scale": [0.5] * 4, "axis": -3}, "4 values; there are 3 channels"),
+    ("requantize", {"output_scale": [0.5] * 3}, "output_scale has 3 values; .* needed"),
+    ("quantize", {"output_scale": [0.5] * 4}, "output_scale has 4 values; there are 3 channels"),
+    ("conv2d", {"kernel_scale": [0.5] * 3}, "kernel_scale has 3 values; there are 2 channels"),
+    ("conv2d", {"input_scale": [0.5] * 3}, "input_scale has 3 values; .* needed"),
+    ("concatenate", {"input_scales": [0.5, 0.0]}, r"input_scales\.1 is 0.0"),
+    # Dtypes
+    *((call, {"rhs": X.astype("uint8")}, "rhs has dtype uint8") for call in ("add", "mul")),
+    ("concatenate", {"data": [X, X.astype("uint8")]}, r"several dtypes|data\.1 has dtype uint8"),
+    ("softmax", {"x": X.astype("uint8")}, "x has dtype uint8"),
+    *(
+        (call, {operand: X.astype("float32")}, "float32")
+        for call, operand in (("requantize", "data"), ("dequantize", "data"), ("tanh", "x"))
+    ),
+    ("quantize", {"out_dtype": "float32"}, "float32"),
+    ("conv2d", {"kernel": W.astype("float32")}, "float32"),
+    # Roundings, and what only some of them compute
+    *(
+        (call, {"rounding": "NEAREST"}, 'rounding is "NEAREST"')
+        for call in ("requantize", "add", "subtract", "mul", "avg_pool2d")
+    ),
+    ("requantize", {"compute_dtype": "int32"}, 'compute_dtype is "int32"'),
+    ("requantize", {"rounding": "TFLITE", "compute_dtype": "float32"}, 'no kernel of "TFLITE"'),
+    *(
+        (call, {"lhs_scale": [0.5, 0.25, 0.5], "rounding": rounding}, "one scale|one value")
+        for call in ("add", "subtract")
+        for rounding in ("TFLITE", "ONNX")
+    ),
+    ("add", {"lhs_zero_point": [1, 2, 3], "rounding": "ONNX"}, "one scale|one value"),
+    ("add", {**WIDE, "rounding": "TFLITE"}, "adds no quantized int32"),
+    ("mul", {"lhs_scale": [0.5, 1, 2], "rhs_scale": [0.5, 1, 2, 3], "rhs_axis": 2}, "same axis"),
+    ("softmax", {"scale": 1.5}, "a scale of at most 1"),
+    ("requantize", {"input_scale": 2.0**20, "output_scale": 2.0**-20}, r"up to 2\*\*30"),
+]
+
+
+@pytest.mark.parametrize(("call", "changed", "words"), REFUSED)
+def test_a_wrong_call_is_refused(call: str, changed: dict[str, Any], words: str) -> None:
+    with pytest.raises((InputError, ShapeError), match=words) as caught:
+        compute(call, **changed)
+    assert call in str(caught.value.where)
+    with pytest.raises((InputError, ShapeError), match=words) as caught:
+        Legalize()(in_a_module(build(call, **changed)))
+    assert call in str(caught.value.where)
+
+
+def test_what_the_reference_alone_refuses() -> None:
+    with pytest.raises(ShapeError, match="NCH"):
+        compute("conv2d", out_layout="NCH")
+    with pytest.raises(InputError, match=r"lhs_scale times rhs_scale is 0\.0"):
+        compute("mul", lhs_scale=1e-30, rhs_scale=1e-30)
+    with pytest.raises(InputError, match="input_scale has dtype"):
+        compute("requantize", input_scale="0.5")
+    with pytest.raises(InputError, match="input_zero_point is 300"):
+        arithmetic.largest_sum(9, "uint8", "int8", 300)
+
+
+def var(dtype: str, *shape: int) -> relax.Var:
+    return relax.Var("x", relax.TensorType(shape or (2, 8), dtype))
+
+
+SCALE, ZERO = relax.const(np.float32(0.1)), relax.const(np.int32(1))
+
+
+@pytest.mark.parametrize(
+    ("make", "match", "more"),
+    [
+        # Numbers in place of expressions
+        (lambda: op.quantize(var("float32"), 0.1, ZERO), "output_scale is of class float", "0.1"),  # type: ignore[arg-type]
+        (lambda: op.dequantize(var("int8"), SCALE, 3), "is of class int", "const(3, 'int32')"),  # type: ignore[arg-type]
+        (lambda: op.tanh("x", *[SCALE, ZERO] * 2), "x is of class str", "a variable"),  # type: ignore[arg-type]
+        # Expressions of another kind, and dtypes that no operator takes
+        (lambda: op.quantize(relax.Tuple([SCALE]), SCALE, ZERO), "data is no tensor", "data"),
+        (lambda: op.quantize(var("int8"), SCALE, ZERO), "data has dtype int8", "float32"),
+        (lambda: op.dequantize(var("int8"), SCALE, SCALE), "zero_point has dtype float32", "int32"),
+        (lambda: op.dequantize(var("int8"), ZERO, ZERO), "scale has dtype int32", "float32"),
+        (
+            lambda: op.dequantize(var("int8"), relax.const(0.1, "float64"), ZERO),
+            "input_scale has dtype float64",
+            "float32",
+        ),
+        (lambda: build("conv2d", out_dtype="int8"), 'out_dtype is "int8"', "int16, int32, int64"),
+        (
+            lambda: op.concatenate(var("int8"), [SCALE], [ZERO], SCALE, ZERO, 1),  # type: ignore[arg-type]
+            "data is no tuple",
+            "data",
+        ),
+    ],
+)
+def test_an_operand_is_refused_by_name(make: Any, match: str, more: str) -> None:
+    with pytest.raises(TvmlabError, match=match) as caught:
+        make()
+    assert more in str(caught.value)
+
+
+def test_what_lies_within_is_taken() -> None:
+    wide, zero = relax.const(1e-60, "float64"), relax.const(np.int32(200))
+    assert op.quantize(var("float32"), SCALE, zero, out_dtype="uint8").ty.dtype == "uint8"
+    far = relax.const(np.int32(70000))
+    assert op.dequantize(var("int32"), SCALE, far).ty.dtype == "float32"
+    assert op.requantize(var("int32"), wide, ZERO, SCALE, ZERO).ty.dtype == "int8"
+
+
+def test_errors_cross_tvm_whole() -> None:
+    good = build("conv2d")
+    with pytest.raises(ShapeError) as caught:
+        relax.BlockBuilder().normalize(relax.Call(good.op, [var("int8", 1, 1, 1)] * 6, good.attrs))
+    assert caught.value.where == "qnn.conv2d, operand data"
+
+
+# The configuration of roundings
+
+
+def test_configurations_nest_and_end() -> None:
+    assert config.resolve("here") == Requantization("UPWARD", "int64")
+    with requantize_config(rounding="TONEAREST") as outer:
+        assert outer == config.resolve("here") == Requantization("TONEAREST", "int64")
+        with requantize_config(compute_dtype="float32"):
+            assert config.resolve("here") == Requantization("TONEAREST", "float32")
+            # TFLite's rounding is one of integers, whatever holds for the others.
+            assert config.resolve("here", "TFLITE") == Requantization("TFLITE", "int64")
+            with requantize_config(rounding="TFLITE", compute_dtype="float64"):
+                assert config.resolve("here") == Requantization("TFLITE", "float64")
+        assert config.resolve("here") == outer
+        with pytest.raises(KeyError), requantize_config(rounding="UPWARD"):
+            raise KeyError
+        assert config.resolve("here") == outer
+    with requantize_config(rounding="ONNX") as chosen:
+        assert chosen == Requantization("ONNX", "float32")
+        # Another rounding does not take its dtype over.
+        assert config.resolve("here", "UPWARD") == Requantization()
+    with relay.qnn.op.requantize_config(rounding="TONEAREST"):
+        assert config.resolve("here").rounding == "TONEAREST"
+    assert config.resolve("here") == Requantization()
+
+
+def test_each_thread_and_task_has_its_own() -> None:
+    seen: list[Requantization] = []
+    with requantize_config(rounding="TONEAREST"):
+        thread = threading.Thread(target=lambda: seen.append(config.resolve("thread")))
+        thread.start()
+        thread.join()
+    assert seen == [Requantization()]
+
+    async def configured(rounding: str) -> str:
+        with requantize_config(rounding=rounding):
+            await asyncio.sleep(0)
+            return config.resolve("task").rounding
+
+    async def both() -> list[str]:
+        return await asyncio.gather(configured("TONEAREST"), configured("TFLITE"))
+
+    assert asyncio.run(both()) == ["TONEAREST", "TFLITE"]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"rounding": "DOWNWARD"}, r'rounding is "DOWNWARD"; .*UPWARD, TONEAREST, TFLITE'),
+        ({"compute_dtype": "int32"}, r'compute_dtype is "int32"'),
+        ({"rounding": "TFLITE", "compute_dtype": "float32"}, 'no kernel of "TFLITE"'),
+        ({"rounding": "ONNX", "compute_dtype": "int64"}, 'no kernel of "ONNX"'),
+    ],
+)
+def test_bad_configurations(given: dict[str, str], words: str) -> None:
+    with pytest.raises(InputError, match=words), requantize_config(**given):
+        pytest.fail("it was taken")
+    assert config.resolve("here") == Requantization()
