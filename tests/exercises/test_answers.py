@@ -141,7 +141,7 @@ def damaged(archive: tarfile.TarFile, said: Mapping[str, Any]) -> Iterator[str]:
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="g++: not on this machine")
 def test_a_generator_of_damaged_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    package = tvmlab.compile(tvmlab.load(models.digits_resnet()), "llvm").save(tmp_path / "d.tar")
+    package = tvmlab.compile(tvmlab.load(models.digits_resnet()), "llvm").save(tmp_path / "d.so")
     assert judged(capsys, "check_damaged_files", damaged, package).startswith("done: ")
 
 

@@ -30,13 +30,13 @@ from tvmlab.support.target import physical_cores
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> tuple[tvmlab.Executable, Path]:
     executable = tvmlab.compile(tvmlab.load(models.digits_resnet()))
-    return executable, executable.save(tmp_path_factory.mktemp("deploy") / "digits.tar")
+    return executable, executable.save(tmp_path_factory.mktemp("deploy") / "digits.so")
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[tvmlab.Executable, Path]:
     executable = tvmlab.compile(tvmlab.load(dense("N"), shapes={"x": ("n", 4)}))
-    return executable, executable.save(tmp_path_factory.mktemp("deploy") / "small.tar")
+    return executable, executable.save(tmp_path_factory.mktemp("deploy") / "small.so")
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_a_seeded_network_of_several_inputs_and_outputs(tmp_path: Path) -> None:
     shapes = {"x": (1, 3, 9, 9), "y": (1, 5, 9, 9)}
     proto = model(nodes, shapes, ["sum", "mean"], [weight("w", array(5, 3, 3, 3))])
     executable = tvmlab.compile(tvmlab.load(proto))
-    package = executable.save(tmp_path / "several.tar")
+    package = executable.save(tmp_path / "several.so")
     values = [array(*shape, seed=seed) for seed, shape in enumerate(shapes.values())]
     for found, wanted in zip(outputs(tmp_path, package, *values), executable(*values), strict=True):
         assert found.shape == wanted.shape
@@ -127,7 +127,7 @@ def test_every_dtype(dtype: str, tmp_path: Path) -> None:
     proto = model([node("Transpose", ["x"], ["y"])], ends[:1], ends[1:])
     executable = tvmlab.compile(tvmlab.load(proto))
     x = (array(3, 2) * 50).astype(dtype)
-    (found,) = outputs(tmp_path, executable.save(tmp_path / "t.tar"), x)
+    (found,) = outputs(tmp_path, executable.save(tmp_path / "t.so"), x)
     assert (found == x.T).all()
     assert found.dtype == x.dtype
 
@@ -150,7 +150,7 @@ def test_the_largest_are_printed(digits: Any, tmp_path: Path) -> None:
 def test_the_largest_of_each_row(tmp_path: Path) -> None:
     """A batch has classes for each of its pictures, and the labels are those of classes."""
     proto = model([node("Relu", ["x"], ["y"])], {"x": (2, 2, 3)}, ["y"])
-    package = tvmlab.compile(tvmlab.load(proto)).save(tmp_path / "relu.tar")
+    package = tvmlab.compile(tvmlab.load(proto)).save(tmp_path / "relu.so")
     x = np.arange(12, dtype="float32").reshape(2, 2, 3)
     np.save(tmp_path / "x.npy", x)
     (tmp_path / "labels.txt").write_text("zero\none\ntwo")
@@ -171,7 +171,7 @@ def test_the_largest_of_every_dtype(dtype: str, tmp_path: Path) -> None:
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     ends = [value(name, kind, shape) for name, shape in (("x", (8, 1)), ("y", (1, 8)))]
     proto = model([node("Transpose", ["x"], ["y"])], ends[:1], ends[1:])
-    package = tvmlab.compile(tvmlab.load(proto)).save(tmp_path / "t.tar")
+    package = tvmlab.compile(tvmlab.load(proto)).save(tmp_path / "t.so")
     odd = [0, 1, 3, 100] if dtype[0] in "iub" else [6e-8, -1.5, np.inf, 3.25, np.nan, -0.0, 65504]
     x = np.resize(np.array(odd).astype(dtype), (8, 1))
     np.save(tmp_path / "x.npy", x)
@@ -188,7 +188,7 @@ def test_a_target_without_a_number_of_cores_has_all(tmp_path: Path) -> None:
     """TVM's own choice is half of the processors. The program is ended when it has its threads."""
     proto = model([node("Exp", ["x"], ["y"])], {"x": (1 << 20,)}, ["y"])
     target = f"llvm -mcpu={tvmlab.host_target().attrs['mcpu']}"
-    package = tvmlab.compile(tvmlab.load(proto), target).save(tmp_path / "exp.tar")
+    package = tvmlab.compile(tvmlab.load(proto), target).save(tmp_path / "exp.so")
     np.save(tmp_path / "x.npy", array(1 << 20))
     given = {"TVM_NUM_THREADS", "OMP_NUM_THREADS"}
     free = {name: text for name, text in os.environ.items() if name not in given}
@@ -206,9 +206,9 @@ def test_a_command_line_that_is_not_understood() -> None:
     for words, wrong in (
         ([], "no package is named"),
         (["--top"], "--top is the last word"),
-        (["x.tar", "--top", "five"], "--top takes a number from 0 to 999999, not 'five'"),
-        (["x.tar", "--top", "-1"], "--top takes a number from 0 to 999999, not '-1'"),
-        (["x.tar", "--unknown", "1"], "there is no option --unknown"),
+        (["x.so", "--top", "five"], "--top takes a number from 0 to 999999, not 'five'"),
+        (["x.so", "--top", "-1"], "--top takes a number from 0 to 999999, not '-1'"),
+        (["x.so", "--unknown", "1"], "there is no option --unknown"),
     ):
         done = run(*words)
         assert done.returncode == 2
@@ -239,7 +239,7 @@ def test_inputs_that_do_not_fit(small: Any, x: Path, tmp_path: Path) -> None:
 def test_a_size_with_a_name_is_the_same_everywhere(tmp_path: Path) -> None:
     proto = model([node("Add", ["x", "y"], ["z"])], {"x": ("N", 2), "y": ("N", 2)}, ["z"])
     executable = tvmlab.compile(tvmlab.load(proto, shapes={"x": ("n", 2), "y": ("n", 2)}))
-    package = executable.save(tmp_path / "named.tar")
+    package = executable.save(tmp_path / "named.so")
     np.save(tmp_path / "x.npy", array(3, 2))
     np.save(tmp_path / "y.npy", array(4, 2))
     said = refused(package, tmp_path / "x.npy", tmp_path / "y.npy")
@@ -276,7 +276,7 @@ def test_a_damaged_array_is_refused_or_read(data: Any, small: Any, tmp_path_fact
 
 def test_files_that_are_missing(small: Any, x: Path, tmp_path: Path) -> None:
     package = small[1]
-    assert "No such file" in refused(tmp_path / "missing.tar", x)
+    assert "No such file" in refused(tmp_path / "missing.so", x)
     assert "the package cannot be read" in refused(tmp_path, x)
     assert "No such file" in refused(package, tmp_path / "missing.npy")
     assert "there are no labels" in refused(package, x, "--labels", tmp_path / "missing.txt")

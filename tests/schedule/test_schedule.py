@@ -67,7 +67,7 @@ def test_an_unknown_step_is_refused(step: Any) -> None:
 
 def test_a_loaded_executable_has_no_summary(tmp_path: Path) -> None:
     run = tvmlab.compile(module([PLAIN])[0])
-    loaded = tvmlab.load_executable(run.save(tmp_path / "plain.tar"))
+    loaded = tvmlab.load_executable(run.save(tmp_path / "plain.so"))
     with pytest.raises(PackageError, match="does not tell how it was scheduled"):
         loaded.summary()
     with pytest.raises(PackageError, match="ask the executable that compile returned"):
@@ -223,7 +223,7 @@ import numpy as np, tvmlab
 total = hashlib.sha256()
 for name in ("digits", "layers"):
     with np.load(name + ".npz") as inputs:
-        found = tvmlab.load_executable(name + "-{threads}.tar")(*inputs.values())
+        found = tvmlab.load_executable(name + "-{threads}.so")(*inputs.values())
     for result in found if isinstance(found, tuple) else [found]:
         total.update(result.tobytes())
 print(tvmlab.target.runtime_threads(), total.hexdigest())
@@ -234,7 +234,7 @@ print(tvmlab.target.runtime_threads(), total.hexdigest())
         np.savez(tmp_path / f"{name}.npz", *inputs)
         for threads in counts:  # Each schedule is one for its number of threads.
             target = {**dict(here.export()), "num-cores": threads}
-            tvmlab.compile(mod, target).save(tmp_path / f"{name}-{threads}.tar")
+            tvmlab.compile(mod, target).save(tmp_path / f"{name}-{threads}.so")
     said = {}
     for threads in counts:
         done = forked(
