@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import shutil
-import tarfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -131,11 +130,9 @@ def test_words_that_nothing_reads(
     assert judged(capsys, "check_words", options, tmp_path, **told).startswith("not yet: ")
 
 
-def damaged(archive: tarfile.TarFile, said: Mapping[str, Any]) -> Iterator[str]:
-    for name in said:
-        file = archive.extractfile(name)
-        assert file is not None
-        if hashlib.sha256(file.read()).hexdigest() != said[name]["sha256"]:
+def damaged(files: Mapping[str, bytes]) -> Iterator[str]:
+    for name, content in files.items():
+        if zlib.crc32(content[:-12]).to_bytes(4, "little") != content[-12:-8]:
             yield name
 
 
