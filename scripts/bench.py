@@ -356,7 +356,7 @@ def compilation(name: str, rounds: int) -> Found:
 @functools.cache
 def package(name: str) -> str:
     """Compile a network and save it; return the package."""
-    path = str(folder() / f"{name}.tar")
+    path = str(folder() / f"{name}.so")
     with Process("tvmlab") as process:
         process.do(ready, "tvmlab", written(name))
         process.do(method, "save", path)
@@ -409,7 +409,7 @@ def profiling(name: str, rounds: int) -> Found:
 
 def command(name: str, rounds: int) -> Found:
     """Start the command, and compile a network by it and by the functions, alternately."""
-    python, path = [sys.executable, "-m", "tvmlab"], str(folder() / "by-command.tar")
+    python, path = [sys.executable, "-m", "tvmlab"], str(folder() / "by-command.so")
     starts = [_seconds([*python, "--help"]) for _ in range(11)]
     ours = [*python, "compile", name, "-o", path]
     functions = [sys.executable, "-c", COMPILE, name, path]

@@ -97,7 +97,7 @@ def test_wrong_usage(line: str, program: Program) -> None:
     ("line", "wanted"),
     [
         ("tune m.onnx --trails 3 -o x", "--trails; did you mean --trials?"),
-        ("run d.tar --pirnt-top=1", "--pirnt-top; did you mean --print-top?"),
+        ("run d.so --pirnt-top=1", "--pirnt-top; did you mean --print-top?"),
         ("show m --colour", "--colour"),
         ("compile one two", "two"),
         (
@@ -218,7 +218,7 @@ def test_completion_in_bash(program: Program, tmp_path: Path) -> None:
         "tvmlab compile --desired-layout ": ["NCHW", "NHWC"],
         "tvmlab compile --tar": ["--target"],
         "tvmlab compile mod": ["model.onnx"],
-        "tvmlab run d.tar -i mod": ["model.onnx"],
+        "tvmlab run d.so -i mod": ["model.onnx"],
         "tvmlab tune model.onnx --tuner g": ["ga", "gridsearch"],
     }.items():
         words = [*line.split(), *([""] if line.endswith(" ") else [])]

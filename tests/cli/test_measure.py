@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("own_folder")
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> str:
     made = tvmlab.compile(tvmlab.load(models.digits_resnet()))
-    return str(made.save(tmp_path_factory.mktemp("package") / "digits.tar"))
+    return str(made.save(tmp_path_factory.mktemp("package") / "digits.so"))
 
 
 def test_tune(program: Program) -> None:
@@ -57,7 +57,7 @@ def test_profile(program: Program, package: str) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("bench none.tar", "there is no such file (none.tar)"),
+        ("bench none.so", "there is no such file (none.so)"),
         ("bench digits_resnet -i none.npy", "there is no such file (none.npy)"),
         ("bench digits_resnet --peer none.onnx", "there is no such file (none.onnx)"),
         ("profile digits_resnet --trace no/a", "there is no folder for the output (no/a)"),

@@ -26,7 +26,7 @@ PICTURES = models.digits().x_test[:3]
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> str:
     made = tvmlab.compile(tvmlab.load(models.digits_resnet()))
-    return str(made.save(tmp_path_factory.mktemp("package") / "digits.tar"))
+    return str(made.save(tmp_path_factory.mktemp("package") / "digits.so"))
 
 
 def write_open_model(**inputs: tuple[str | int, ...]) -> None:
@@ -37,16 +37,16 @@ def write_open_model(**inputs: tuple[str | int, ...]) -> None:
 
 
 def test_compile_and_run_give_what_the_functions_give(program: Program) -> None:
-    done = program("compile digits_resnet -o digits.tar --json")
+    done = program("compile digits_resnet -o digits.so --json")
     assert done.code == 0
-    assert done.data["output"] == "digits.tar"
-    assert done.data["bytes"] == Path("digits.tar").stat().st_size
+    assert done.data["output"] == "digits.so"
+    assert done.data["bytes"] == Path("digits.so").stat().st_size
     assert done.data["inputs"] == [{"name": "data", "shape": [1, 1, 8, 8], "dtype": "float32"}]
     assert done.data["outputs"][0]["shape"] == [1, 10]
     assert done.data["target"]["kind"] == "llvm"
     assert {one["rule"] for one in done.data["functions"]} > {"Contraction"}
     np.savez("picture.npz", data=PICTURES[:1])
-    done = program("run digits.tar -i picture.npz -o out.npz --print-top 2 --json")
+    done = program("run digits.so -i picture.npz -o out.npz --print-top 2 --json")
     wanted = tvmlab.compile(tvmlab.load(models.digits_resnet()))(PICTURES[:1])
     with np.load("out.npz") as out:
         np.testing.assert_array_equal(out["logits"], wanted)
@@ -54,30 +54,30 @@ def test_compile_and_run_give_what_the_functions_give(program: Program) -> None:
     assert [one["class"] for one in done.data["top"]] == list(places)
     assert [one["value"] for one in done.data["top"]] == [wanted[0, p].item() for p in places]
     assert done.data["outputs"] == [{"name": "logits", "shape": [1, 10], "dtype": "float32"}]
-    text = program("run digits.tar -i picture.npz --print-time --repeat 2").out.splitlines()
+    text = program("run digits.so -i picture.npz --print-time --repeat 2").out.splitlines()
     assert text[0].startswith("logits: float32[1, 10], from ")
     assert text[1].startswith("time: ")
     assert text[1].endswith("2 samples)")
 
 
 def test_code_is_dumped(program: Program) -> None:
-    line = "compile digits_resnet --target 'llvm -mcpu=x86-64-v3' -o a.tar --dump-code "
+    line = "compile digits_resnet --target 'llvm -mcpu=x86-64-v3' -o a.so --dump-code "
     done = program(line + "relax,relay,tir,ll,asm,asm")
     assert done.code == 0, done.err
     mod = tvmlab.load(models.digits_resnet())
-    assert tvm_ffi.structural_equal(tvmlab.load("a.tar.relay"), mod, map_free_vars=True)
-    read = tvm.script.from_source(Path("a.tar.relax").read_text())
+    assert tvm_ffi.structural_equal(tvmlab.load("a.so.relay"), mod, map_free_vars=True)
+    read = tvm.script.from_source(Path("a.so.relax").read_text())
     assert tvm_ffi.structural_equal(read, mod, map_free_vars=True)
-    assert "T.vectorized(" in Path("a.tar.tir").read_text()
-    assert 'target-cpu"="x86-64-v3"' in Path("a.tar.ll").read_text()
-    assert ".globl" in Path("a.tar.asm").read_text()
+    assert "T.vectorized(" in Path("a.so.tir").read_text()
+    assert 'target-cpu"="x86-64-v3"' in Path("a.so.ll").read_text()
+    assert ".globl" in Path("a.so.asm").read_text()
     assert len(list(Path().iterdir())) == 6
 
 
 def test_a_layout_keeps_the_numbers(program: Program, package: str) -> None:
-    assert program("compile digits_resnet -o l.tar --desired-layout NHWC").code == 0
+    assert program("compile digits_resnet -o l.so --desired-layout NHWC").code == 0
     np.testing.assert_allclose(
-        tvmlab.load_executable("l.tar")(PICTURES[:1]),
+        tvmlab.load_executable("l.so")(PICTURES[:1]),
         tvmlab.load_executable(package)(PICTURES[:1]),
         rtol=1e-4,
         atol=1e-5,
@@ -90,10 +90,10 @@ def test_open_shapes(program: Program) -> None:
     done = program("compile open.onnx --input-shapes data:[n,1,8,8] --json")
     assert done.data["inputs"][0]["shape"] == ["n", 1, 8, 8]
     np.save("pictures.npy", PICTURES)
-    done = program("run module.tar -i pictures.npy --print-top 1 --json")
+    done = program("run module.so -i pictures.npy --print-top 1 --json")
     assert done.data["outputs"][0]["shape"] == [3, 10]
     assert [one["row"] for one in done.data["top"]] == [0, 1, 2]
-    assert program("run module.tar --fill zeros --json").data["outputs"][0]["shape"] == [1, 10]
+    assert program("run module.so --fill zeros --json").data["outputs"][0]["shape"] == [1, 10]
 
 
 @pytest.mark.parametrize("command", ["run", "profile", "bench", "compile", "tune -o x"])
@@ -152,14 +152,14 @@ def test_partition(program: Program) -> None:
     assert "Codegen" in Path("cut").read_text()
     # The accelerator computes no network of floating-point numbers.
     assert program("partition digits_resnet --json").data["regions"] == 0
-    note = program("compile digits_resnet --target npu -o none.tar").err
+    note = program("compile digits_resnet --target npu -o none.so").err
     assert note.startswith("tvmlab: note: npu computes no part of the model")
-    made = program("compile resnet8 --target 'npu, llvm' -o cut.tar")
+    made = program("compile resnet8 --target 'npu, llvm' -o cut.so")
     assert made.err == ""
     assert "for npu, llvm" in made.out
-    for source in ("cut.tar", "resnet8"):
+    for source in ("cut.so", "resnet8"):
         assert program(f"run {source} --fill random --seed 3 -o {source}.npz").code == 0
-    with np.load("cut.tar.npz") as one, np.load("resnet8.npz") as other:
+    with np.load("cut.so.npz") as one, np.load("resnet8.npz") as other:
         assert one.files == other.files
         difference = one[one.files[0]].astype(int) - other[one.files[0]]
     assert np.abs(difference).max() < 40  # integers throughout, or floats between the layers
@@ -194,9 +194,9 @@ def test_a_package_runs_on_a_server_without_a_tracker(program: Program, package:
 def test_another_linker(options: str, program: Program) -> None:
     if shutil.which("g++") is None:
         pytest.skip("g++: not on this machine")
-    line = "compile digits_resnet -o a.tar --cross-compiler"
+    line = "compile digits_resnet -o a.so --cross-compiler"
     assert program(f"{line} g++", "--cross-compiler-options", options).code == 0
-    assert program("run a.tar --fill ones").code == 0
+    assert program("run a.so --fill ones").code == 0
     assert "no-such-linker" in program(f"{line} no-such-linker").said
 
 
@@ -206,7 +206,7 @@ def test_another_linker(options: str, program: Program) -> None:
         ("compile none --target 'bnns, llvm'", "'bnns' is not known before a comma; known: npu"),
         ("compile digits_resnet --target 'llvm -mcpuu=x'", "did you mean -mcpu?"),
         ("compile digits_resnet --target 'npu, llvm -mcpu=x'", "a processor named 'x'"),
-        ("compile digits_resnet -o no/such/folder/a.tar", "there is no folder for the output"),
+        ("compile digits_resnet -o no/such/folder/a.so", "there is no folder for the output"),
         ("compile digits_resnet --tuning-records none.jsonl", "no such file (none.jsonl)"),
         ("compile old.onnx -o old.onnx", "the output would replace an input (old.onnx)"),
         ("compile link.onnx -o old.onnx", "the output would replace an input (old.onnx)"),
@@ -214,12 +214,13 @@ def test_another_linker(options: str, program: Program) -> None:
         ("show resnet8 --input-shapes x:[1]", "has its shapes fixed already"),
         ("show digits_resnet --input-shapes datum:[1]", "no input named 'datum'"),
         ("show digits_resnet --format relax -o no/such/a", "there is no folder for the output"),
-        ("run none.tar --fill ones", "there is no such file (none.tar)"),
+        ("compile digits_resnet -o a.tar", "its name ends in .so (a.tar); to do: save it as"),
+        ("run none.so --fill ones", "there is no such file (none.so)"),
         ("run old.onnx -i none.npz", "there is no such file (none.npz)"),
         ("run old.onnx --fill ones", "old.onnx"),
         ("run digits_resnet", "to do: pass data: float32[1, 1, 8, 8] in an .npz file with -i"),
-        ("run none.tar --repeat 10", "--repeat has no effect without --print-time"),
-        ("run none.tar --rpc-key tvmlab", "no effect without --rpc-tracker or --rpc-server"),
+        ("run none.so --repeat 10", "--repeat has no effect without --print-time"),
+        ("run none.so --rpc-key tvmlab", "no effect without --rpc-tracker or --rpc-server"),
         ("run digits_resnet --fill ones --rpc-server 127.0.0.1:1", "(digits_resnet)"),
     ],
 )

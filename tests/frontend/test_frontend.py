@@ -91,7 +91,7 @@ def test_what_tvmlab_wrote_itself_is_told_apart(tmp_path: Path) -> None:
             tvmlab.load(mod.script(show_meta=show_meta).encode())
         assert "tvm.script.from_source" in said(caught.value)
     with pytest.raises(ModelError, match="this is a package of compiled code") as caught:
-        tvmlab.load(tvmlab.compile(mod).save(tmp_path / "dense.tar"))
+        tvmlab.load(tvmlab.compile(mod).save(tmp_path / "dense.so"))
     assert "tvmlab run" in said(caught.value)
 
 

@@ -145,7 +145,7 @@ def test_a_gpu_clips() -> None:
 
 
 def test_a_saved_program_in_cpp_refuses(tmp_path: Path) -> None:
-    package = tvmlab.compile(taking()).save(tmp_path / "taking.tar")
+    package = tvmlab.compile(taking()).save(tmp_path / "taking.so")
     loaded = tvmlab.load_executable(package)
     agree(loaded, lambda x, i: np.take(x, i, 0), X[0], np.array([-1, 5]))
     agree(loaded, lambda x, i: np.take(x, i, 0), X[0], np.array([-1, 4]))

@@ -63,7 +63,7 @@ def test_whole_numbers_have_the_same_bits(program: Path, tmp_path: Path) -> None
         node("MaxPool", ["r"], ["y"], kernel_shape=[2, 2], strides=[2, 2]),
     ]
     mod = tvmlab.load(model(nodes, {"x": (1, 4, 12, 12)}, ["y"], [weight("w", weights)]))
-    path = tvmlab.compile(mod, TARGET).save(tmp_path / "whole.tar", cross_compiler=CROSS)
+    path = tvmlab.compile(mod, TARGET).save(tmp_path / "whole.so", cross_compiler=CROSS)
     x = rng.integers(-9, 10, (1, 4, 12, 12)).astype("float32")
     assert emulated(program, path, x)[0].tobytes() == tvmlab.compile(mod)(x).tobytes()
 
@@ -71,7 +71,7 @@ def test_whole_numbers_have_the_same_bits(program: Path, tmp_path: Path) -> None
 def test_the_digits_are_read(program: Path, tmp_path: Path) -> None:
     """The same classes in the same order; sums in another order round in the last bits."""
     mod = tvmlab.load(models.digits_resnet())
-    path = tvmlab.compile(mod, TARGET).save(tmp_path / "digits.tar", cross_compiler=CROSS)
+    path = tvmlab.compile(mod, TARGET).save(tmp_path / "digits.so", cross_compiler=CROSS)
     here = tvmlab.compile(mod)
     for image in models.digits().x_test[:3]:
         wanted = here(image[None])
@@ -83,7 +83,7 @@ def test_the_digits_are_read(program: Path, tmp_path: Path) -> None:
 
 def test_python_here_refuses_it(program: Path, tmp_path: Path) -> None:
     mod = tvmlab.load(model([node("Relu", ["x"], ["y"])], {"x": (3,)}, ["y"]))
-    path = tvmlab.compile(mod, TARGET).save(tmp_path / "relu.tar", cross_compiler=CROSS)
+    path = tvmlab.compile(mod, TARGET).save(tmp_path / "relu.so", cross_compiler=CROSS)
     assert package.describe(path).target["mtriple"] == "aarch64-linux-gnu"
     with pytest.raises(PackageError, match="it is for a processor of aarch64-linux-gnu"):
         tvmlab.load_executable(path)(array(3))

@@ -12,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto
 from tvm import relax
+from tvm.script import ir as I
+from tvm.script import relax as R
 
 import tvmlab
 from tests.oracles.models import array, convolutional, dense, model, node, relu, said, value, weight
 from tvmlab.errors import CompileError, InputError
-from tvmlab.ir.signature import Input, Signature
+from tvmlab.ir.signature import OUTPUT_NAMES, Input, Output, Signature
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +131,35 @@ def test_a_parameter_that_is_no_tensor_is_refused_when_compiling() -> None:
     with pytest.raises(CompileError, match="parameter 'pair' is not a tensor") as caught:
         tvmlab.compile(builder.get())
     said(caught.value)
+
+
+def test_the_outputs_of_every_kind() -> None:
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor(("n", 4), "float32"), y: R.Tensor((2,), "int8")):
+            twice = R.concat([x, x], axis=0)
+            shape = R.shape_of(x)
+            return (twice, (y, shape))
+
+    signature = Signature.of(Module["main"])
+    assert signature.outputs == (
+        Output("output_0", ("n * 2", 4), "float32"),
+        Output("output_1_0", (2,), "int8"),
+        Output("output_1_1", (2,), "shape"),
+    )
+    assert str(signature.outputs[0]) == "output_0: float32[n * 2, 4]"
+    assert str(Output("a", None, "float32")) == "a: float32[...]"
+
+
+@pytest.mark.parametrize("names", [["a"], ["a", "b", "c"], ["a", "a"], ["a", ""], []])
+def test_names_that_do_not_serve(names: list[str]) -> None:
+    """Too few or too many after a pass, one of two outputs, none: outputs go by their places."""
+    nodes = [node("Relu", ["x"], ["a"]), node("Transpose", ["x"], ["b"])]
+    main = tvmlab.load(model(nodes, {"x": (2, 3)}, ["a", "b"]))["main"]
+    assert [one.name for one in Signature.of(main).outputs] == ["a", "b"]
+    for told in (main.with_attr(OUTPUT_NAMES, names), main.without_attr(OUTPUT_NAMES)):
+        assert [one.name for one in Signature.of(told).outputs] == ["output_0", "output_1"]
 
 
 @pytest.mark.parametrize("rank", [-1, 2])
@@ -251,7 +282,7 @@ def test_arrays_in_and_out_are_the_callers(how: str, tmp_path: Path) -> None:
         builder.emit_func_output(relax.Tuple([x, same, w, half, out, out, view]))
     executable = tvmlab.compile(builder.get())
     if how == "loaded":
-        executable = tvmlab.load_executable(executable.save(tmp_path / "views.tar"))
+        executable = tvmlab.load_executable(executable.save(tmp_path / "views.so"))
     kept = []
     for seed in range(3):
         given = array(6, seed=seed)
@@ -303,7 +334,7 @@ def test_inputs_do_not_meet_those_of_another_call(kept: bool) -> None:
 def test_threads_share_an_executable(how: str, tmp_path: Path) -> None:
     executable = tvmlab.compile(tvmlab.load(convolutional()))
     if how == "loaded":
-        executable = tvmlab.load_executable(executable.save(tmp_path / "shared.tar"))
+        executable = tvmlab.load_executable(executable.save(tmp_path / "shared.so"))
     inputs = [array(1, 3, 8, 8, seed=i) for i in range(6)]
     wrong: list[object] = []
     start = threading.Barrier(len(inputs))

@@ -1,26 +1,34 @@
-"""What a package says of itself, and how its library is linked."""
+"""Saved executables: the same bits in another process; a file that is not whole is refused."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-import tarfile
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import threading
+import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tvm
 import tvm_ffi
 from hypothesis import given
 from hypothesis import strategies as st
-from tvm.script import ir as I
-from tvm.script import relax as R
+from tvm import relax
 
 import tvmlab
-from tests.oracles.models import array, dense, model, node, said
-from tvmlab.errors import PackageError, ToolchainError
-from tvmlab.ir.signature import OUTPUT_NAMES, Input, Output, Signature
-from tvmlab.runtime import package
+from tests.oracles.models import array, dense, model, node, said, weight
+from tvmlab.errors import InputError, PackageError, ToolchainError
+from tvmlab.ir.signature import Input, Output
+from tvmlab.runtime import library, package
+
+X = array(2, 4)
 
 
 @pytest.fixture(scope="module")
@@ -30,141 +38,261 @@ def executable() -> tvmlab.Executable:
 
 @pytest.fixture(scope="module")
 def saved(executable: tvmlab.Executable, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return executable.save(tmp_path_factory.mktemp("package") / "dense.tar")
+    path = tmp_path_factory.mktemp("saved") / "dense.so"
+    assert executable.save(path) == path
+    assert [item.name for item in path.parent.iterdir()] == ["dense.so"]
+    return path
 
 
-def content(path: Path, name: str) -> bytes:
-    with tarfile.open(path) as archive:
-        file = archive.extractfile(name)
-        assert file is not None
-        return file.read()
+def rewritten(saved: Path, path: Path, **change: Any) -> Path:
+    """Write a copy of a package with another description, and a checksum that is right."""
+    content = saved.read_bytes()
+    library = content[: -20 - int.from_bytes(content[-20:-12], "little")]
+    path.write_bytes(library)
+    package.append(path, replace(package.describe(saved), **change))
+    return path
+
+
+# The same in Python, in TVM, and in a process that has compiled nothing.
+
+
+def test_a_loaded_executable_is_the_same(executable: tvmlab.Executable, saved: Path) -> None:
+    loaded = tvmlab.load_executable(str(saved))
+    assert loaded.signature == executable.signature
+    assert str(loaded.target) == str(executable.target)
+    assert loaded(X).tobytes() == executable(X).tobytes()
+    assert loaded(array(5, 4)).shape == (5, 3)
+    with pytest.raises(InputError, match="is missing"):
+        loaded()
+
+
+RUN = """
+import sys, numpy as np, tvmlab
+x = np.frombuffer(bytes.fromhex(sys.argv[2]), "float32").reshape(2, 4)
+print(tvmlab.load_executable(sys.argv[1])(x).tobytes().hex())
+"""
+
+
+def test_a_fresh_process_computes_the_same_bits(executable: tvmlab.Executable, saved: Path) -> None:
+    line = [sys.executable, "-c", RUN, str(saved), X.tobytes().hex()]
+    run = subprocess.run(line, capture_output=True, text=True, timeout=300)
+    assert run.stderr == ""
+    assert run.stdout.strip() == executable(X).tobytes().hex()
+
+
+def test_tvm_alone_loads_it(executable: tvmlab.Executable, saved: Path) -> None:
+    machine = relax.VirtualMachine(tvm.runtime.load_module(str(saved)), tvm.cpu())
+    result = machine["main"](tvm.runtime.tensor(X)).numpy()
+    assert result.tobytes() == executable(X).tobytes()
+
+
+def test_a_file_is_replaced_while_its_library_is_loaded(tmp_path: Path) -> None:
+    """The system's loader would return the library that it has under that name."""
+    constants, loaded = [array(3, seed=seed) for seed in range(3)], []
+    for w in constants:
+        proto = model([node("Add", ["x", "w"], ["y"])], {"x": (3,)}, ["y"], [weight("w", w)])
+        path = tvmlab.compile(tvmlab.load(proto)).save(tmp_path / "add.so")
+        loaded += [tvmlab.load_executable(path), tvmlab.load_executable(path)]
+        del loaded[-2]
+    path.unlink()
+    for one, w in zip(loaded, constants, strict=True):
+        assert np.array_equal(one(array(3)), array(3) + w)
+
+
+def test_threads_save_and_load_at_once(executable: tvmlab.Executable, tmp_path: Path) -> None:
+    before, results = os.fstat(2), []
+
+    def work(name: str) -> None:
+        results.append(tvmlab.load_executable(executable.save(tmp_path / name))(X).tobytes())
+
+    workers = [threading.Thread(target=work, args=(f"{i}.so",)) for i in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert os.path.samestat(os.fstat(2), before)
+    assert results == [executable(X).tobytes()] * 4
+
+
+def test_other_lines_on_standard_error_pass(capfd: pytest.CaptureFixture[str]) -> None:
+    with library._without_scope_lines():
+        os.write(2, b"kept\nWarning: Scope Saving: x\nWarning: Scope Loaded: y\nkept too\n")
+    assert capfd.readouterr().err == "kept\nkept too\n"
+
+
+def test_nothing_is_left_in_the_temporary_folder(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    tvmlab.load_executable(saved)(X)
+    assert list(tmp_path.iterdir()) == []
+
+
+# The description.
 
 
 def test_a_package_is_described(executable: tvmlab.Executable, saved: Path) -> None:
-    found = package.describe(str(saved))
-    assert found.inputs == (Input("x", ("n", 4), "float32"),)
-    assert found.outputs == (Output("y", ("n", 3), "float32"),)
-    assert found.target == json.loads(str(executable.target))
-    assert found.versions == {
-        "tvmlab": tvmlab.__version__,
-        "tvm": tvm.__version__,
-        "tvm_ffi": tvm_ffi.__version__,
-    }
-    assert found.runtimes == ()
-    assert list(found.members) == ["lib.so", "program.vm"]
-    for name, member in found.members.items():
-        data = content(saved, name)
-        assert member == package.Member(len(data), hashlib.sha256(data).hexdigest())
+    content = saved.read_bytes()
+    assert package.describe(str(saved)) == package.Description(
+        inputs=(Input("x", ("n", 4), "float32"),),
+        outputs=(Output("y", ("n", 3), "float32"),),
+        target=json.loads(str(executable.target)),
+        versions={
+            "tvmlab": tvmlab.__version__,
+            "tvm": tvm.__version__,
+            "tvm_ffi": tvm_ffi.__version__,
+        },
+        runtimes=(),
+        work=package.describe(saved).work,
+        bytes=len(content),
+        crc32=f"{zlib.crc32(content[:-12]):08x}",
+    )
 
 
 def test_a_description_is_a_table(saved: Path) -> None:
     lines = str(package.describe(saved)).splitlines()
-    assert lines[:2] == ["input       x: float32[n, 4]", "output      y: float32[n, 3]"]
-    assert [line.split()[0] for line in lines[2:]] == [
-        *("target", "tvmlab", "tvm", "tvm_ffi", "lib.so", "program.vm")
-    ]
-
-
-def test_describing_loads_nothing(saved: Path, tmp_path: Path) -> None:
-    """A library that no system would load is described like any other."""
-    files = {name: content(saved, name) for name in ("metadata.json", "lib.so", "program.vm")}
-    metadata = json.loads(files["metadata.json"])
-    del metadata["sha256"]
-    files["lib.so"] = b"no library"
-    metadata["files"]["lib.so"] = {
-        "bytes": 10,
-        "sha256": hashlib.sha256(files["lib.so"]).hexdigest(),
-    }
-    files["metadata.json"] = package._sealed(metadata)
-    for name, data in files.items():
-        (tmp_path / name).write_bytes(data)
-    with tarfile.open(tmp_path / "odd.tar", "w", format=tarfile.USTAR_FORMAT) as archive:
-        for name in files:
-            archive.add(tmp_path / name, name)
-    assert package.describe(tmp_path / "odd.tar").members["lib.so"].bytes == 10
-
-
-@given(data=st.data())
-def test_what_is_described_is_what_was_saved(data: Any, saved: Path) -> None:
-    """One byte is changed: the file is refused, or says the same."""
-    wanted, whole = package.describe(saved), bytearray(saved.read_bytes())
-    whole[data.draw(st.integers(0, 6000) | st.integers(0, len(whole) - 1))] ^= data.draw(
-        st.integers(1, 255)
-    )
-    path = saved.with_name("damaged.tar")
-    path.write_bytes(whole)
-    try:
-        found = package.describe(path)
-    except PackageError as error:
-        found, refused = wanted, said(error)
-        assert str(path) in refused
-    assert found == wanted
-
-
-def test_the_outputs_of_every_kind() -> None:
-    @I.ir_module
-    class Module:
-        @R.function
-        def main(x: R.Tensor(("n", 4), "float32"), y: R.Tensor((2,), "int8")):
-            twice = R.concat([x, x], axis=0)
-            shape = R.shape_of(x)
-            return (twice, (y, shape))
-
-    signature = Signature.of(Module["main"])
-    assert signature.outputs == (
-        Output("output_0", ("n * 2", 4), "float32"),
-        Output("output_1_0", (2,), "int8"),
-        Output("output_1_1", (2,), "shape"),
-    )
-    assert str(signature.outputs[0]) == "output_0: float32[n * 2, 4]"
-    assert str(Output("a", None, "float32")) == "a: float32[...]"
+    assert lines[:2] == ["input    x: float32[n, 4]", "output   y: float32[n, 3]"]
+    assert [line.split()[0] for line in lines[2:]] == ["target", "tvmlab", "tvm", "tvm_ffi", "file"]
 
 
 def test_several_outputs(tmp_path: Path) -> None:
     nodes = [node("Relu", ["x"], ["a"]), node("Transpose", ["x"], ["b"])]
     executable = tvmlab.compile(tvmlab.load(model(nodes, {"x": (2, 3)}, ["a", "b"])))
-    found = package.describe(executable.save(tmp_path / "two.tar"))
+    found = package.describe(executable.save(tmp_path / "two.so"))
     shapes = tuple(value.shape for value in executable(array(2, 3)))
     assert tuple(output.shape for output in found.outputs) == shapes == ((2, 3), (3, 2))
     assert [output.name for output in found.outputs] == ["a", "b"]
-    assert tvmlab.load_executable(tmp_path / "two.tar").signature == executable.signature
+    assert tvmlab.load_executable(tmp_path / "two.so").signature == executable.signature
 
 
-@pytest.mark.parametrize("names", [["a"], ["a", "b", "c"], ["a", "a"], ["a", ""], []])
-def test_names_that_do_not_serve(names: list[str]) -> None:
-    """Too few or too many after a pass, one of two outputs, none: outputs go by their places."""
-    nodes = [node("Relu", ["x"], ["a"]), node("Transpose", ["x"], ["b"])]
-    main = tvmlab.load(model(nodes, {"x": (2, 3)}, ["a", "b"]))["main"]
-    assert [one.name for one in Signature.of(main).outputs] == ["a", "b"]
-    for told in (main.with_attr(OUTPUT_NAMES, names), main.without_attr(OUTPUT_NAMES)):
-        assert [one.name for one in Signature.of(told).outputs] == ["output_0", "output_1"]
+# Files that are refused.
 
 
-def test_what_could_not_be_read_again_is_not_written(
-    executable: tvmlab.Executable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def refused(path: Path) -> str:
+    """Load a file that is refused; return what the error says."""
+    with pytest.raises(PackageError) as caught:
+        package.describe(path)
+    with pytest.raises(PackageError) as loading:
+        tvmlab.load_executable(path)
+    assert str(loading.value) == str(caught.value)
+    assert str(path) in said(caught.value)
+    return str(caught.value)
+
+
+@given(data=st.data())
+def test_a_flipped_byte_is_refused(data: Any, saved: Path) -> None:
+    content, path = bytearray(saved.read_bytes()), saved.with_name("flipped.so")
+    # Half of the places in the description and what follows it.
+    places = st.integers(0, len(content) - 1) | st.integers(len(content) - 1000, len(content) - 1)
+    content[data.draw(places)] ^= data.draw(st.integers(1, 255))
+    path.write_bytes(content)
+    refused(path)
+    path.unlink()
+
+
+@given(data=st.data())
+def test_a_truncated_file_is_refused(data: Any, saved: Path) -> None:
+    content, path = saved.read_bytes(), saved.with_name("cut.so")
+    path.write_bytes(content[: data.draw(st.integers(4, len(content) - 1))])
+    assert "no description at its end: the file was cut off" in refused(path)
+    path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "this is not a file that Executable.save wrote"),
+        (bytes(1000), "this is not a file that Executable.save wrote"),
+        (b"metadata.json" + bytes(600), "the format of an earlier version of tvmlab"),
+        (bytes(100) + b"TVMLAB\0\6", "the file's format is 6, this tvmlab reads 5"),
+        (b"\xff" * 100 + b"TVMLAB\0\5", "the checksum is wrong"),
+    ],
+)
+def test_other_files_are_refused(content: bytes, words: str, tmp_path: Path) -> None:
+    (tmp_path / "other.so").write_bytes(content)
+    assert words in refused(tmp_path / "other.so")
+
+
+@pytest.mark.parametrize("name", ["missing.so", ".", "nul\0.so", "x" * 5000])
+def test_a_path_that_cannot_be_read(tmp_path: Path, name: str) -> None:
+    with pytest.raises(PackageError) as caught:
+        tvmlab.load_executable(tmp_path / name)
+    said(caught.value)
+
+
+def test_another_processor_is_named(saved: Path, tmp_path: Path) -> None:
+    other = "x86_64" if platform.machine() == "aarch64" else "aarch64"
+    target = {"kind": "llvm", "mtriple": f"{other}-linux-gnu"}
+    path = rewritten(saved, tmp_path / "other.so", target=target)
+    with pytest.raises(PackageError, match=f"it is for a processor of {other}-linux") as caught:
+        tvmlab.load_executable(path)
+    said(caught.value)
+
+
+def test_a_runtime_that_is_missing_is_named(saved: Path, tmp_path: Path) -> None:
+    path = rewritten(saved, tmp_path / "warp.so", runtimes=("warp_drive",))
+    with pytest.raises(PackageError, match="'warp_drive', which this tvmlab does not know"):
+        tvmlab.load_executable(path)
+
+
+def test_another_version_is_named(saved: Path, tmp_path: Path) -> None:
+    path = rewritten(saved, tmp_path / "old.so", versions={"tvm": "0.5.0"})
+    with pytest.warns(RuntimeWarning, match=r"compiled with TVM 0\.5\.0, and this is 0\."):
+        tvmlab.load_executable(path)
+
+
+def test_what_the_system_says_of_a_library_is_told(saved: Path, tmp_path: Path) -> None:
+    path = tmp_path / "alien.so"
+    path.write_bytes(b"\x7fELF" + bytes(200))
+    package.append(path, package.describe(saved))
+    with pytest.raises(PackageError, match="the library cannot be loaded here") as caught:
+        tvmlab.load_executable(path)
+    assert "made for" in said(caught.value)
+
+
+# Saving.
+
+
+def test_saving_replaces_what_was_there(executable: tvmlab.Executable, tmp_path: Path) -> None:
+    path = tmp_path / "dense.so"
+    path.write_bytes(b"something else")
+    executable.save(path)
+    assert tvmlab.load_executable(path)(X).tobytes() == executable(X).tobytes()
+
+
+@pytest.mark.parametrize("name", ["dense.tar", "dense", "."])
+def test_a_name_that_does_not_end_in_so(
+    executable: tvmlab.Executable, tmp_path: Path, name: str
 ) -> None:
-    for name in ("_MOST_METADATA", "_MOST_BYTES"):
-        monkeypatch.setattr(package, name, 100)
-        with pytest.raises(PackageError, match=r"have .* bytes; at most 100 are read") as caught:
-            executable.save(tmp_path / "large.tar")
-        said(caught.value)
-        monkeypatch.undo()
-    odd = Signature((Input("x\x1b[2J", ("n", 4), "float32"),), executable.signature.outputs)
-    named = tvmlab.Executable(executable.vm_executable, executable.target, odd)
-    with pytest.raises(PackageError, match="names with control characters"):
-        named.save(tmp_path / "odd.tar")
+    with pytest.raises(PackageError, match=r"its name ends in \.so") as caught:
+        executable.save(tmp_path / name)
+    assert ".so" in said(caught.value).partition("to do:")[2]
+
+
+@pytest.mark.parametrize("name", ["no/such/folder.so", "nul\0.so", "x" * 300 + ".so"])
+def test_a_path_that_cannot_be_written(
+    executable: tvmlab.Executable, tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(PackageError, match="the file cannot be written") as caught:
+        executable.save(os.path.join(tmp_path, name))
+    said(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_loaded_executable_is_not_saved_again(saved: Path, tmp_path: Path) -> None:
+    with pytest.raises(PackageError, match="cannot be saved again") as caught:
+        tvmlab.load_executable(saved).save(tmp_path / "copy.so")
+    assert "copy the file" in said(caught.value)
 
 
 def test_the_options_go_to_the_linker(executable: tvmlab.Executable, tmp_path: Path) -> None:
     path = executable.save(
-        tmp_path / "named.tar",
+        tmp_path / "named.so",
         cross_compiler="g++",
         cross_compiler_options="-s '-Wl,-soname,with a space.so'",
     )
-    assert b"with a space.so\0" in content(path, "lib.so")
-    x = array(5, 4)
-    assert (tvmlab.load_executable(path)(x) == executable(x)).all()
+    assert b"with a space.so\0" in path.read_bytes()
+    assert (tvmlab.load_executable(path)(X) == executable(X)).all()
 
 
 @pytest.mark.parametrize(
@@ -180,13 +308,25 @@ def test_a_cross_compiler_that_does_not_work(
     executable: tvmlab.Executable, tmp_path: Path, compiler: str, options: str, words: str
 ) -> None:
     with pytest.raises(ToolchainError, match=words) as caught:
-        executable.save(tmp_path / "x.tar", cross_compiler=compiler, cross_compiler_options=options)
+        executable.save(tmp_path / "x.so", cross_compiler=compiler, cross_compiler_options=options)
     said(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 
+def test_saving_without_a_compiler(
+    executable: tvmlab.Executable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.delenv("CC", raising=False)
+    with pytest.raises(ToolchainError, match="no compiler is here") as caught:
+        executable.save(tmp_path / "dense.so")
+    assert "g++" in said(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_another_processor_without_a_cross_compiler(tmp_path: Path) -> None:
-    target = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "num-cores": 1}
+    target = {"kind": "llvm", "mtriple": "riscv64-linux-gnu", "mattr": ["+m"]}
     with pytest.raises(ToolchainError, match="could not be linked") as caught:
-        tvmlab.compile(tvmlab.load(dense()), target).save(tmp_path / "x.tar")
-    assert "cross_compiler=" in said(caught.value)
+        tvmlab.compile(tvmlab.load(dense()), target).save(tmp_path / "x.so")
+    assert 'cross_compiler="riscv64-linux-gnu-g++"' in said(caught.value)

@@ -108,7 +108,7 @@ def test_a_profile_of_the_function_is_that_of_the_method(executable: tvmlab.Exec
 
 
 def test_a_loaded_executable_tells_as_much(executable: tvmlab.Executable, tmp_path: Any) -> None:
-    loaded = tvmlab.load_executable(executable.save(tmp_path / "saved.tar"))
+    loaded = tvmlab.load_executable(executable.save(tmp_path / "saved.so"))
     assert loaded.work == executable.work
 
     def known(profile: profiling.Profile) -> Any:
@@ -121,7 +121,7 @@ def test_a_file_that_does_not_tell_is_profiled_all_the_same(
     executable: tvmlab.Executable, tmp_path: Any
 ) -> None:
     silent = tvmlab.Executable(executable.vm_executable, executable.target, executable.signature)
-    loaded = tvmlab.load_executable(silent.save(tmp_path / "saved.tar"))
+    loaded = tvmlab.load_executable(silent.save(tmp_path / "saved.so"))
     profile = loaded.profile(X, repeats=1)
     rows = by_name(profile)
     assert rows.keys() == by_name(executable.profile(X, repeats=1)).keys()
@@ -141,7 +141,7 @@ def test_a_file_that_tells_nonsense_is_refused(
         work={"mean": Work(-5, "float32", "")},
     )
     with pytest.raises(PackageError, match="is no work of a function"):
-        tvmlab.load_executable(broken.save(tmp_path / "saved.tar"))
+        tvmlab.load_executable(broken.save(tmp_path / "saved.so"))
 
 
 def test_sizes_known_only_when_it_runs() -> None:

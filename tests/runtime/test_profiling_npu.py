@@ -65,7 +65,7 @@ def test_the_table_says_whose_clock_it_is(profiled: profiling.Profile) -> None:
 def test_a_saved_network_tells_the_same(network: tuple[Any, np.ndarray], tmp_path: Any) -> None:
     mod, x = network
     compiled = tvmlab.compile(mod)
-    loaded = tvmlab.load_executable(compiled.save(tmp_path / "npu.tar"))
+    loaded = tvmlab.load_executable(compiled.save(tmp_path / "npu.so"))
     one, other = (regions(each.profile(x, repeats=1)) for each in (compiled, loaded))
     assert {name: row.cycles for name, row in one.items()} == {
         name: row.cycles for name, row in other.items()

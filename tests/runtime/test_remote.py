@@ -45,7 +45,7 @@ def executable() -> tvmlab.Executable:
 
 @pytest.fixture(scope="module")
 def saved(executable: tvmlab.Executable, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return executable.save(tmp_path_factory.mktemp("remote") / "dense.tar")
+    return executable.save(tmp_path_factory.mktemp("remote") / "dense.so")
 
 
 def test_the_same_bits(farm: str, executable: tvmlab.Executable, saved: Path) -> None:
@@ -65,7 +65,7 @@ def test_the_same_bits(farm: str, executable: tvmlab.Executable, saved: Path) ->
 def test_a_tuple_and_several_inputs(farm: str, tmp_path: Path) -> None:
     nodes = [node("Add", ["x", "y"], ["a"]), node("Mul", ["x", "y"], ["b"])]
     proto = model(nodes, {"x": (3,), "y": (3,)}, ["a", "b"])
-    path = tvmlab.compile(tvmlab.load(proto), TARGET).save(tmp_path / "two.tar")
+    path = tvmlab.compile(tvmlab.load(proto), TARGET).save(tmp_path / "two.so")
     x, y = array(3), array(3, seed=1)
     with RemoteExecutable(path, tracker=farm, key=KEY) as there:
         a, b = there(y=y, x=x)
@@ -136,7 +136,7 @@ def test_nobody_is_there(saved: Path, tmp_path: Path) -> None:
     with pytest.raises(TuningError, match="host and its port"):
         RemoteExecutable(saved, server="nowhere")
     with pytest.raises(PackageError, match="no such file"):
-        RemoteExecutable(tmp_path / "missing.tar", server=nowhere)
+        RemoteExecutable(tmp_path / "missing.so", server=nowhere)
 
 
 def test_a_server_that_says_nothing(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +169,7 @@ def test_upstreams_server_is_refused(saved: Path) -> None:
 
 def test_a_server_that_cannot_run_it(farm: str, tmp_path: Path) -> None:
     target = {"kind": "llvm", "num-cores": 4096}
-    path = tvmlab.compile(tvmlab.load(dense()), target).save(tmp_path / "many.tar")
+    path = tvmlab.compile(tvmlab.load(dense()), target).save(tmp_path / "many.so")
     with pytest.raises(TargetError, match="num-cores is 4096"):
         RemoteExecutable(path, tracker=farm, key=KEY)
     with RemoteExecutable(
@@ -185,7 +185,7 @@ def test_sizes_do_not_travel(tmp_path: Path) -> None:
         def main(x: R.Tensor(("n", 4), "float32")):
             return R.shape_of(x)
 
-    path = tvmlab.compile(Module, TARGET).save(tmp_path / "shape.tar")
+    path = tvmlab.compile(Module, TARGET).save(tmp_path / "shape.so")
     with pytest.raises(RemoteError, match="something else than tensors"):
         RemoteExecutable(path, server="127.0.0.1:1")
 
@@ -230,7 +230,7 @@ def test_the_accelerator_is_simulated_there(farm: str, tmp_path: Path) -> None:
     one = net.conv(net.inputs[0])
     mod = net.module(net.add(net.turn(one), one))
     x = net.rng.integers(0, 256, (1, 4, 3, 3)).astype("uint8")
-    path = tvmlab.compile(mod, f"npu, {tvmlab.target.as_target(TARGET)}").save(tmp_path / "n.tar")
+    path = tvmlab.compile(mod, f"npu, {tvmlab.target.as_target(TARGET)}").save(tmp_path / "n.so")
     with RemoteExecutable(path, tracker=farm, key=KEY) as there:
         assert (there(x) == run(mod, x)[0]).all()
 

@@ -64,7 +64,7 @@ def test_an_unknown_step_is_refused(step: Any) -> None:
 
 def test_a_loaded_executable_has_no_summary(tmp_path: Path) -> None:
     run = tvmlab.compile(module([PLAIN])[0])
-    loaded = tvmlab.load_executable(run.save(tmp_path / "plain.tar"))
+    loaded = tvmlab.load_executable(run.save(tmp_path / "plain.so"))
     with pytest.raises(PackageError, match="does not tell how it was scheduled"):
         loaded.summary()
     with pytest.raises(PackageError, match="ask the executable that compile returned"):
@@ -187,7 +187,7 @@ os.environ["TVM_NUM_THREADS"] = "{threads}"  # read when the first kernel starts
 import numpy as np, tvmlab
 total = hashlib.sha256()
 with np.load("inputs.npz") as inputs:
-    for result in tvmlab.load_executable("{threads}.tar")(*inputs.values()):
+    for result in tvmlab.load_executable("{threads}.so")(*inputs.values()):
         total.update(result.tobytes())
 print(tvmlab.target.runtime_threads(), total.hexdigest())
 """
@@ -196,7 +196,7 @@ print(tvmlab.target.runtime_threads(), total.hexdigest())
     said = {}
     for threads in (1, 2, 5):  # Each schedule is one for its number of threads.
         target = {**dict(tvmlab.host_target().export()), "num-cores": threads}
-        tvmlab.compile(mod, target).save(tmp_path / f"{threads}.tar")
+        tvmlab.compile(mod, target).save(tmp_path / f"{threads}.so")
         done = forked(
             "-c",
             code.replace("{threads}", str(threads)),

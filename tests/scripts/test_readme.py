@@ -73,7 +73,7 @@ def test_the_lines_of_cmake_build_the_program(tmp_path: Path) -> None:
         lines for lines in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) if "cmake" in lines
     ]
     executable = tvmlab.compile(tvmlab.load(tvmlab.models.digits_resnet()))
-    executable.save(tmp_path / "digits.tar")
+    executable.save(tmp_path / "digits.so")
     picture = tvmlab.models.digits().x_test[:1]
     np.save(tmp_path / "x.npy", picture)
     (tmp_path / "tvmlab").symlink_to(ROOT / "tvmlab")

@@ -20,7 +20,7 @@ TUNE = """Search faster schedules for a model by measuring candidates.
 The results go to a file of records for `tvmlab compile --tuning-records`. If tuning is interrupted,
 the same command continues it."""
 TUNE_EXAMPLE = """tvmlab tune digits_resnet -o digits.jsonl --total-trials 8 --tuner random
-tvmlab compile digits_resnet --tuning-records digits.jsonl -o digits.tar"""
+tvmlab compile digits_resnet --tuning-records digits.jsonl -o digits.so"""
 
 BENCH = """Compare the times of packages and models.
 
@@ -29,8 +29,8 @@ machine; `tvmlab run --print-time` times a package on another one. A call includ
 inputs and outputs. All programs get the same inputs and TVM's number of threads. A program that is
 listed twice is measured twice."""
 BENCH_EXAMPLE = """tvmlab bench digits_resnet
-tvmlab compile digits_resnet --target llvm -o plain.tar
-tvmlab bench plain.tar digits_resnet --repeat 5 --json"""
+tvmlab compile digits_resnet --target llvm -o plain.so
+tvmlab bench plain.so digits_resnet --repeat 5 --json"""
 
 PROFILE = """Measure the time of each function of a program.
 

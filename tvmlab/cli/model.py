@@ -29,15 +29,15 @@ COMPILE = """Compile a model to a package.
 
 The package is one file for `tvmlab run`, for tvmlab.load_executable and for the C++ program. To
 compile for another processor, name a compiler that links for it with --cross-compiler."""
-COMPILE_EXAMPLE = """tvmlab compile digits_resnet -o digits.tar --dump-code relax,asm
-tvmlab compile digits_resnet --target "llvm -mcpu=x86-64-v3 -num-cores=2" -o v3.tar"""
+COMPILE_EXAMPLE = """tvmlab compile digits_resnet -o digits.so --dump-code relax,asm
+tvmlab compile digits_resnet --target "llvm -mcpu=x86-64-v3 -num-cores=2" -o v3.so"""
 
 RUN = """Run a package or a model.
 
 The inputs are arrays from a file, a picture (resized and normalized as networks for ImageNet need
 it), or filled by --fill."""
-RUN_EXAMPLE = """tvmlab compile digits_resnet -o digits.tar
-tvmlab run digits.tar --fill random --print-top 3 --print-time -o result.npz"""
+RUN_EXAMPLE = """tvmlab compile digits_resnet -o digits.so
+tvmlab run digits.so --fill random --print-top 3 --print-time -o result.npz"""
 
 SHOW = """Show a model, or what is in a package.
 
@@ -53,7 +53,7 @@ PARTITION = """Partition a quantized model for the accelerator of the workbook.
 The answer lists what the accelerator computes, why it does not compute the rest, and the cycles
 that its part takes. To compile such a model: `tvmlab compile --target "npu, llvm"`."""
 PARTITION_EXAMPLE = """tvmlab partition resnet8 -o resnet8.relax
-tvmlab compile resnet8 --target "npu, llvm" -o resnet8.tar"""
+tvmlab compile resnet8 --target "npu, llvm" -o resnet8.so"""
 
 
 def add(commands: options.Commands) -> None:
@@ -79,7 +79,7 @@ def _add_compile(parser: argparse.ArgumentParser) -> None:
     options.add_model(parser)
     options.add_target(parser)
     add = parser.add_argument
-    add("-o", "--output", default="module.tar", metavar="FILE", help="the package (%(default)s)")
+    add("-o", "--output", default="module.so", metavar="FILE", help="the package (%(default)s)")
     add("--tuning-records", metavar="FILE", help="what `tvmlab tune` wrote")
     add(
         "--desired-layout",
@@ -117,12 +117,14 @@ def _compile(args: argparse.Namespace) -> Answer:
     from collections import Counter
 
     from .. import compile
+    from ..runtime import package
     from ..runtime.library import runtimes
     from ..support.target import as_target, split_target
 
     accelerator, rest = split_target(args.target)
     as_target(rest)  # a wrong target is refused before the model is imported
     options.check_files([args.model, args.tuning_records], [args.output])
+    package.check_name(Path(args.output))
     mod = options.load_model(args.model, args.input_shapes)
     if args.desired_layout:
         mod = _in_layout(mod, args.desired_layout)

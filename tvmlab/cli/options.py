@@ -196,10 +196,8 @@ def _is_network(name: str) -> bool:
 
 
 def is_package(name: str) -> bool:
-    """Return whether a name is that of a package rather than of a model."""
-    from ..runtime import package
-
-    return name.endswith(".tar") or package.is_package(name)
+    """Return whether a name is that of a package (today's, or an archive of earlier versions)."""
+    return name.endswith((".so", ".tar"))
 
 
 def load_model(name: str, shapes: Shapes | None = None) -> IRModule:

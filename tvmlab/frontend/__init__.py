@@ -163,9 +163,9 @@ def _load_bytes(
             fix="where you trust it, read it in Python with tvm.script.from_source; Relay text "
             "(`tvmlab show --format relay`) is read here",
         )
-    if data[257:262] == b"ustar":
+    if data.startswith(b"\x7fELF"):
         raise ModelError(
-            "this is a package of compiled code, or another tar archive, not a model",
+            "this is a package of compiled code, or another library, not a model",
             where=where,
             fix="run a package with `tvmlab run` or tvmlab.load_executable; give the model that "
             "it was compiled from",

@@ -112,7 +112,7 @@ class GraphExecutorFactoryModule:
         Parameters
         ----------
         file_name : path
-            Where to write. Whatever its ending, the file is `tvmlab.Executable.save`'s archive.
+            The file, under a name of any ending: a package, as `tvmlab.Executable.save` writes it.
         fcompile, addons : optional
             Relay's compilers; the C++ compiler of the machine links here.
 
@@ -127,7 +127,7 @@ class GraphExecutorFactoryModule:
                 where="export_library(addons=...)",
                 fix="export with lib.executable.vm_executable.export_library",
             )
-        return self.executable.save(file_name)
+        return self.executable.write(Path(file_name))
 
     def __iter__(self) -> Iterator[Any]:
         """Unpack into graph, library and parameters, as code of 2020 does."""

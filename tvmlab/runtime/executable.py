@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shlex
 import tempfile
 import threading
 import warnings
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import tvm
 import tvm_ffi
 
-from ..errors import PackageError, TargetError, ToolchainError
+from ..errors import PackageError, TargetError
 from ..ir.signature import Signature
 from ..schedule import Summary, Work
 from ..support.process import find_tool
@@ -219,12 +218,14 @@ class Executable:
     ) -> Path:
         """Write one file that `tvmlab.load_executable` reads in another process.
 
-        The file is code: load it only if you trust its source.
+        The file is a shared library, which ``tvm.runtime.load_module`` loads too, with a
+        description at its end (inputs, outputs, target, versions, a checksum). It is code: load it
+        only if you trust its source.
 
         Parameters
         ----------
         path : path
-            Where to write; the usual ending is ``.tar``. The file appears whole or not at all.
+            The file, whose name ends in ``.so``. It appears whole or not at all.
         cross_compiler : str, optional
             The C++ compiler to link with, where the target is another kind of processor than this
             machine's: ``"aarch64-linux-gnu-g++"``, say. This machine's own if it is left out.
@@ -234,90 +235,50 @@ class Executable:
         Returns
         -------
         pathlib.Path
-            The file: a tar archive of metadata (inputs, outputs, target, versions, checksums), of
-            the linked library and of the virtual machine's program with the constants.
+            The file.
 
         Raises
         ------
         ToolchainError
             There is no such C++ compiler, its options cannot be read, or it failed.
         PackageError
-            The file cannot be written, or the executable was itself loaded from one.
+            The name does not end in ``.so``, the file cannot be written, or the executable was
+            itself loaded from one.
         """
+        path = Path(path)
+        package.check_name(path)
+        return self.write(path, cross_compiler, cross_compiler_options)
+
+    def write(
+        self,
+        path: Path,
+        cross_compiler: str | None = None,
+        cross_compiler_options: str = "",
+    ) -> Path:
+        """Write the file of `save` under any name; ``tvm.runtime.load_module`` needs ``.so``."""
         from .. import __version__
 
-        path = Path(path)
         if isinstance(self.vm_executable, tvm.runtime.Module):  # load_executable made it
             raise PackageError(
                 "an executable that was loaded from a file cannot be saved again",
                 where=str(path),
                 fix="copy the file that it was loaded from",
             )
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            self._link(path, folder, cross_compiler, cross_compiler_options)
-            try:
-                library.write_program(self.vm_executable, folder)
-            except OSError as error:
-                raise PackageError(
-                    f"the executable cannot be written: {error.strerror}",
-                    where=f"{path}, by way of {folder.parent}",
-                    fix="make space there, or let TMPDIR name another folder",
-                ) from error
-            package.pack(
-                path,
-                folder,
-                inputs=self.signature.inputs,
-                outputs=self.signature.outputs,
-                target=json.loads(str(self.target)),
-                versions={
-                    "tvmlab": __version__,
-                    "tvm": tvm.__version__,
-                    "tvm_ffi": tvm_ffi.__version__,
-                },
-                runtimes=library.runtimes(self.vm_executable),
-                work={name: astuple(work) for name, work in self.work.items()},
-            )
+        description = package.Description(
+            inputs=self.signature.inputs,
+            outputs=self.signature.outputs,
+            target=json.loads(str(self.target)),
+            versions={
+                "tvmlab": __version__,
+                "tvm": tvm.__version__,
+                "tvm_ffi": tvm_ffi.__version__,
+            },
+            runtimes=tuple(library.runtimes(self.vm_executable)),
+            work={name: astuple(work) for name, work in self.work.items()},
+        )
+        compiler = cross_compiler and str(find_tool(cross_compiler).path)
+        library.write(self.vm_executable, path, description, compiler, cross_compiler_options)
         return path
-
-    def _link(self, path: Path, folder: Path, compiler: str | None, options: str) -> None:
-        """Link the library, in words of our own where that fails."""
-        try:
-            words = shlex.split(options)
-        except ValueError as error:
-            raise ToolchainError(
-                f"the options for the cross compiler cannot be read: {error}",
-                where=options,
-                fix="quote them as for a shell",
-            ) from error
-        linker = None if compiler is None else str(find_tool(compiler).path)
-        try:
-            library.link(self.vm_executable, folder, linker, words)
-            if not (folder / package.LIBRARY).is_file():
-                raise OSError(f"{linker}: it ended well, and wrote no library")
-        except Exception as error:
-            found = linker or tvm.support.cc.get_cc()  # None would be reported as a type error
-            said = [line for line in str(error).splitlines() if ": " in line]
-            reason = said[0] if found and said else "no compiler is here"
-            raise ToolchainError(
-                f"the library could not be linked: {reason}",
-                where=f"{path}, for {spelled(self.target)}",
-                fix="name a C++ compiler for that target, and options that it knows"
-                if linker
-                else self._advised_linker(),
-            ) from error
-
-    def _advised_linker(self) -> str:
-        """Say which compiler links for the target."""
-        made = self.target
-        if made.kind.name == "llvm" and other_processor(made, system_triple()):
-            words = [word for word in str(made.attrs["mtriple"]).split("-") if word != "unknown"]
-            triple = "-".join(words)
-            return (
-                f"install a compiler for that processor (Debian: apt-get install g++-{triple}), "
-                f'and name it as a cross compiler: cross_compiler="{triple}-g++"'
-            )
-        return "install a C++ compiler (Debian: apt-get install g++)"
 
     def _start(self) -> Running:
         """Start the virtual machine on the target's device."""
@@ -361,38 +322,40 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
         It has parts for the accelerator of `tvmlab.npu`, whose simulator cannot be built here.
     """
     path = Path(path)
-    with tempfile.TemporaryDirectory() as folder:
-        found = package.unpack(path, Path(folder))
-        try:
-            work = {name: Work.read(fields) for name, fields in found.work.items()}
-        except (TypeError, ValueError) as error:
-            raise package.damaged(path, error) from error
-        made = as_target(found.target)
-        if made.kind.name == "llvm" and (alien := other_processor(made, system_triple())):
-            raise PackageError(
-                f"the library cannot be loaded here: it is for {alien}",
-                where=f"{path}, made for {made}",
-                fix="load it on a machine of that kind, or compile the model again for this one",
-            )
-        if _series(found.versions.get("tvm", "")) != _series(tvm.__version__):
-            warnings.warn(
-                f"{path} was compiled with TVM {found.versions.get('tvm')}, and this is "
-                f"{tvm.__version__}: if it does not run, compile the model again",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-        library.load_runtimes(path, found.runtimes)
-        # The host's threads are set before the first kernel runs, as when it was compiled here.
-        if made.kind.name == "llvm":
-            host_target()
-        try:
-            module = library.load(Path(folder))
-        except Exception as error:  # the system's loader, in words of its own
-            raise PackageError(
-                f"the library cannot be loaded here: {telling(error)}",
-                where=f"{path}, made for {made}",
-                fix="load it on a machine of that kind, or compile the model again for this one",
-            ) from error
+    found = package.describe(path)
+    work = {name: Work.read(fields) for name, fields in found.work.items()}
+    made = as_target(found.target)
+    if made.kind.name == "llvm" and (alien := other_processor(made, system_triple())):
+        raise PackageError(
+            f"the library cannot be loaded here: it is for {alien}",
+            where=f"{path}, made for {made}",
+            fix="load it on a machine of that kind, or compile the model again for this one",
+        )
+    if _series(found.versions["tvm"]) != _series(tvm.__version__):
+        warnings.warn(
+            f"{path} was compiled with TVM {found.versions['tvm']}, and this is "
+            f"{tvm.__version__}: if it does not run, compile the model again",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    library.load_runtimes(path, found.runtimes)
+    # The host's threads are set before the first kernel runs, as when it was compiled here.
+    if made.kind.name == "llvm":
+        host_target()
+    try:
+        module = library.load(path)
+    except OSError as error:
+        raise PackageError(
+            f"the library cannot be copied to be loaded: {error.strerror}",
+            where=f"{path}, to {tempfile.gettempdir()}",
+            fix="make space there, or let TMPDIR name another folder",
+        ) from error
+    except Exception as error:  # the system's loader, in words of its own
+        raise PackageError(
+            f"the library cannot be loaded here: {telling(error)}",
+            where=f"{path}, made for {made}",
+            fix="load it on a machine of that kind, or compile the model again for this one",
+        ) from error
     return Executable(module, made, Signature(found.inputs, found.outputs), work=work)
 
 

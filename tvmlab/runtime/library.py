@@ -1,113 +1,150 @@
-"""The machine code and the program of an executable: linked and written, and loaded again."""
+"""The shared library of an executable: linked, written as a package, and loaded again."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
+import shlex
+import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import tvm
+import tvm_ffi
+from tvm.support import cc
 
-from ..errors import PackageError
-from .package import LIBRARY, PROGRAM
+from ..errors import PackageError, ToolchainError
+from ..support.files import whole
+from ..support.target import as_target, other_processor, spelled, system_triple
+from .package import Description, append
 
-__all__ = ["link", "load", "load_runtimes", "runtimes", "write_program"]
+__all__ = ["load", "load_runtimes", "runtimes", "write"]
 
-_KIND = "relax.VMExecutable"
-# What loads the library of a kind of modules.
+# The modules that load the library of a kind of modules.
 _RUNTIMES = {"tvmlab_npu": "tvmlab.npu.simulator"}
-# Standard error is the whole process's: who swaps it while another thread has swapped it would
-# put back that thread's file.
+_MADV_PAGEOUT = 21  # <asm-generic/mman-common.h>; the pages are read again when they are used
+# File descriptor 2 belongs to the whole process: without the lock, two threads that redirect it at
+# the same time would put back each other's file.
 _STDERR_LOCK = threading.Lock()
 
 
-def link(
-    built: Any, folder: Path, compiler: str | None = None, options: Sequence[str] = ()
+def write(
+    built: Any, path: Path, description: Description, compiler: str | None, options: str
 ) -> None:
-    """Link the machine code of an executable into a library.
+    """Link an executable and write it as a package; the file appears whole or not at all.
 
     Parameters
     ----------
     built : tvm.relax.VMExecutable
-        What was compiled.
-    folder : pathlib.Path
-        Where the library goes.
-    compiler : str, optional
-        The C++ compiler to link with; the system's where it is left out.
-    options : sequence of str
-        More of its options.
+        The compiled module.
+    path : pathlib.Path
+        The file.
+    description : Description
+        The description at the end of the file.
+    compiler : str or None
+        The path of the C++ compiler to link with; None for the system's.
+    options : str
+        More options for it, quoted as for a shell.
 
     Raises
     ------
-    Exception
-        Whatever upstream and the linker raise.
+    PackageError
+        The file cannot be written.
+    ToolchainError
+        Linking fails.
     """
-    # Who only loads, as an RPC server does, needs neither.
-    from tvm import relax
-    from tvm.support import cc
+    try:
+        words = shlex.split(options)
+    except ValueError as error:
+        raise ToolchainError(
+            f"the options for the cross compiler cannot be read: {error}",
+            where=options,
+            fix="quote them as for a shell",
+        ) from error
+    try:
+        with whole(path) as part:
+            try:
+                _link(built, part, compiler, words)
+            except Exception as error:
+                raise _not_linked(path, description, compiler, str(error)) from error
+            append(part, description)
+    except (OSError, ValueError) as error:  # ValueError: a path with a null character
+        raise PackageError(
+            f"the file cannot be written: {getattr(error, 'strerror', error)}",
+            where=str(path),
+            fix="choose an existing folder that you may write to and that has space",
+        ) from error
 
-    # An executable without a program stands in for the one that has it, and its constants.
-    empty = relax.ExecBuilder().get()
-    for module in built.mod.imports:
-        empty.mod.import_module(module)
+
+def _link(built: Any, path: Path, compiler: str | None, options: list[str]) -> None:
     with _without_scope_lines():
-        empty.export_library(
-            str(folder / LIBRARY), fcompile=cc.create_shared, cc=compiler, options=[*options]
+        built.export_library(str(path), fcompile=cc.create_shared, cc=compiler, options=options)
+    if not path.stat().st_size:
+        raise OSError(f"{compiler}: it ended well, and wrote no library")
+
+
+def _not_linked(
+    path: Path, description: Description, compiler: str | None, output: str
+) -> ToolchainError:
+    """Say why linking failed, and which compiler links for the target."""
+    target = as_target(description.target)
+    lines = [line for line in output.splitlines() if ": " in line]
+    fix = "install a C++ compiler (Debian: apt-get install g++)"
+    if compiler:
+        fix = "name a C++ compiler for that target, and options that it knows"
+    elif target.kind.name == "llvm" and other_processor(target, system_triple()):
+        words = [word for word in str(target.attrs["mtriple"]).split("-") if word != "unknown"]
+        triple = "-".join(words)
+        fix = (
+            f"install a compiler for that processor (Debian: apt-get install g++-{triple}), "
+            f'and name it as a cross compiler: cross_compiler="{triple}-g++"'
         )
+    # Without any compiler TVM reports a type error.
+    reason = lines[0] if lines and (compiler or cc.get_cc()) else "no compiler is here"
+    return ToolchainError(
+        f"the library could not be linked: {reason}",
+        where=f"{path}, for {spelled(target)}",
+        fix=fix,
+    )
 
 
-def write_program(built: Any, folder: Path) -> None:
-    """Write what the virtual machine reads: its instructions and the constants.
+def load(path: str | os.PathLike[str]) -> tvm.runtime.Module:
+    """Load the library of a package that `tvmlab.package.describe` has checked.
 
-    Parameters
-    ----------
-    built : tvm.relax.VMExecutable
-        What was compiled.
-    folder : pathlib.Path
-        Where the file goes.
-
-    Raises
-    ------
-    OSError
-        The folder cannot be written.
-    """
-    program = folder / PROGRAM
-    program.touch()  # so that a full disk or the like is an OSError
-    with _without_scope_lines():
-        built.mod.write_to_file(str(program), _KIND)
-
-
-def load(folder: Path) -> tvm.runtime.Module:
-    """Load what `tvmlab.package.unpack` has unpacked and checked.
+    The system's loader returns the library that it already has when a file of the same name or the
+    same contents on disk is loaded again, so the library is loaded from a copy.
 
     Parameters
     ----------
-    folder : pathlib.Path
-        Where that was; it can be removed afterwards.
+    path : path
+        The package; it can be replaced or removed afterwards.
 
     Returns
     -------
     tvm.runtime.Module
-        What a `tvm.relax.VirtualMachine` takes.
-
-    Raises
-    ------
-    Exception
-        Whatever upstream and the system's loader raise.
+        The module for a `tvm.relax.VirtualMachine`.
     """
-    with _without_scope_lines():
-        library = tvm.runtime.load_module(str(folder / LIBRARY))
-        read = tvm.get_global_func(f"ffi.Module.load_from_file.{_KIND}")
-        program: tvm.runtime.Module = read(str(folder / PROGRAM))
-    for module in library.imports:
-        program.import_module(module)
-    return program
+    with tempfile.TemporaryDirectory() as folder, _without_scope_lines():
+        copy = shutil.copyfile(path, Path(folder) / "package.so")
+        module = tvm_ffi.load_module(str(copy), keep_module_alive=False)
+        _page_out(copy)
+        return module
+
+
+def _page_out(library: Path) -> None:
+    """Drop a library's pages from memory, because TVM has copied the constants out of them."""
+    libc = ctypes.CDLL(None)
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        if line.endswith(str(library)):
+            first, last = (int(address, 16) for address in line.split()[0].split("-"))
+            # A kernel before Linux 5.4 refuses, and the pages stay.
+            libc.madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), _MADV_PAGEOUT)
 
 
 def runtimes(built: Any) -> list[str]:
@@ -116,12 +153,12 @@ def runtimes(built: Any) -> list[str]:
     Parameters
     ----------
     built : tvm.relax.VMExecutable or tvm.runtime.Module
-        What was compiled, or loaded.
+        The compiled or loaded module.
 
     Returns
     -------
     list of str
-        Of `_RUNTIMES`.
+        The kinds, sorted.
     """
     kinds, left = set(), list(getattr(built, "mod", built).imports)
     while left:
@@ -139,14 +176,14 @@ def load_runtimes(path: Path, kinds: Iterable[str]) -> None:
     path : pathlib.Path
         The executable's file, for errors.
     kinds : iterable of str
-        What `runtimes` gave.
+        The kinds that `runtimes` returned.
 
     Raises
     ------
     PackageError
         A kind is unknown.
     ToolchainError
-        A library has to be built first, and cannot be.
+        A library has to be built first, and building fails.
     """
     for kind in kinds:
         if kind not in _RUNTIMES:
@@ -160,11 +197,10 @@ def load_runtimes(path: Path, kinds: Iterable[str]) -> None:
 
 @contextlib.contextmanager
 def _without_scope_lines() -> Iterator[None]:
-    """Drop two lines of TVM's that are no warnings.
+    """Drop two lines that TVM writes to standard error for every executable with constants.
 
-    Its executable.cc logs "Warning: Scope Saving:" and "Scope Loaded:" whenever constants are
-    written or read, straight to the process's standard error. Everything else passes through,
-    when the block ends; a second thread waits until then.
+    Its executable.cc logs "Warning: Scope Saving:" and "Scope Loaded:". All other lines pass when
+    the block ends.
     """
     with _STDERR_LOCK, tempfile.TemporaryFile() as caught:
         sys.stderr.flush()

@@ -1,92 +1,61 @@
-"""The file of a saved executable: one tar archive of three members, each with its checksum.
+"""The file of a saved executable: TVM's shared library with a description at its end.
 
-``metadata.json`` comes first: what the executable takes and gives, what it was compiled for and
-with, and of each other member its size and SHA-256. Before all that stands the SHA-256 of the text
-that follows it. ``lib.so`` is machine code alone. ``program.vm`` is what the virtual machine reads:
-its instructions and the constants. Upstream's `export_library` would link these into the library,
-where they stay in memory beside the copy that runs.
+`tvmlab.Executable.save` appends four fields to the library that TVM's ``export_library`` links. The
+system's loader ignores them, so ``tvm.runtime.load_module`` loads the file like any other library.
 
-Nothing here needs TVM, and nothing that is read runs.
+===========  =======  ==============================================================
+description  JSON     inputs, outputs, target, versions, runtimes, work
+length       8 bytes  the size of the description
+checksum     4 bytes  CRC-32 of everything before it
+magic        8 bytes  ``TVMLAB``, a null character and the number of the format
+===========  =======  ==============================================================
+
+Numbers are little-endian. This module needs no TVM, and runs nothing of what it reads.
 """
 
 from __future__ import annotations
 
-import errno
-import hashlib
 import json
 import os
-import re
-import tarfile
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+import struct
+import zlib
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..errors import PackageError
 from ..ir.values import Input, Output
-from ..support.files import whole
-from .archive import expect, pieces
 
-__all__ = [
-    "LIBRARY",
-    "PROGRAM",
-    "Description",
-    "Member",
-    "damaged",
-    "describe",
-    "is_package",
-    "pack",
-    "unpack",
-]
+__all__ = ["Description", "append", "check_name", "describe"]
 
-METADATA, LIBRARY, PROGRAM = "metadata.json", "lib.so", "program.vm"
-_FORMAT = 4
-# What the metadata begin with: the checksum of what comes after it, in 64 hexadecimal digits.
-_BEFORE = b'{"sha256": "'
-_AFTER = len(_BEFORE) + 64
-# More than any model that fits; a damaged header cannot ask for more.
-_MOST_BYTES = 4 << 30
-_MOST_METADATA = 1 << 20
-# A terminal does what they say: a name with them can clear the screen, or fake a line.
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
-
-
-@dataclass(frozen=True)
-class Member:
-    """A file in a package.
-
-    Attributes
-    ----------
-    bytes : int
-        Its size.
-    sha256 : str
-        Its checksum, 64 hexadecimal digits.
-    """
-
-    bytes: int
-    sha256: str
+_LENGTH, _END = struct.Struct("<Q"), struct.Struct("<I7sB")
+_MAGIC, _FORMAT = b"TVMLAB\0", 5
+# How the packages of earlier versions begin, which were tar archives.
+_ARCHIVE = b"metadata.json\0"
 
 
 @dataclass(frozen=True)
 class Description:
-    """What a package says of itself; `print` it for a table.
+    """The contents of a package; `print` it for a table.
 
     Attributes
     ----------
     inputs : tuple of Input
-        What a call takes.
+        The inputs of a call.
     outputs : tuple of Output
-        What a call gives.
+        The outputs of a call.
     target : dict
-        What it was compiled for, as TVM writes targets in JSON.
+        The target that the model was compiled for, as TVM writes targets in JSON.
     versions : dict of str to str
-        What compiled it: of ``tvmlab``, ``tvm`` and ``tvm_ffi``.
+        The versions of ``tvmlab``, ``tvm`` and ``tvm_ffi`` that compiled it.
     runtimes : tuple of str
-        The kinds of modules in it that need a library of their own, as ``"tvmlab_npu"``.
+        The kinds of modules in it that need a library of their own, such as ``"tvmlab_npu"``.
     work : dict of str to object
-        What each function computes, the fields of a `tvmlab.schedule.Work`, not checked yet.
-    members : dict of str to Member
-        The library and the virtual machine's program.
+        The work of a call of each function: the fields of a `tvmlab.schedule.Work`.
+    bytes : int
+        The size of the file.
+    crc32 : str
+        Its checksum, eight hexadecimal digits.
     """
 
     inputs: tuple[Input, ...]
@@ -95,32 +64,71 @@ class Description:
     versions: dict[str, str]
     runtimes: tuple[str, ...]
     work: dict[str, Any]
-    members: dict[str, Member]
+    bytes: int = 0
+    crc32: str = ""
 
     def __str__(self) -> str:
-        """Lay it out, one fact a line."""
+        """Return a table with one fact per line."""
         rows = [
             *(("input", str(value)) for value in self.inputs),
             *(("output", str(value)) for value in self.outputs),
             ("target", json.dumps(self.target)),
             *(("runtime", kind) for kind in self.runtimes),
             *((name, f"version {version}") for name, version in self.versions.items()),
-            *(
-                (name, f"{member.bytes} bytes, SHA-256 {member.sha256}")
-                for name, member in self.members.items()
-            ),
+            ("file", f"{self.bytes} bytes, CRC-32 {self.crc32}"),
         ]
         width = max(len(name) for name, _ in rows)
         return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
 
 
+def check_name(path: Path) -> None:
+    """Refuse a name that does not end in ``.so``, because TVM finds a file's format by its name.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        The file to write.
+
+    Raises
+    ------
+    PackageError
+        The name has another ending.
+    """
+    if path.suffix != ".so":
+        raise PackageError(
+            "a package is a shared library, and its name ends in .so",
+            where=str(path),
+            fix=f'save it as "{path.with_suffix(".so").name if path.name else "model.so"}"',
+        )
+
+
+def append(path: Path, description: Description) -> None:
+    """Append a description to a library.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        The library, which becomes a package.
+    description : Description
+        The contents; its size and checksum are computed here.
+    """
+    fields = asdict(description)
+    del fields["bytes"], fields["crc32"]
+    text = json.dumps(fields).encode()
+    with path.open("r+b") as file:
+        file.seek(0, os.SEEK_END)
+        file.write(text + _LENGTH.pack(len(text)))
+        checksum = _checksum(file, file.tell())
+        file.write(_END.pack(checksum, _MAGIC, _FORMAT))
+
+
 def describe(path: str | os.PathLike[str]) -> Description:
-    """Check a package, every byte of it, and say what is in it; nothing of it is loaded.
+    """Check every byte of a package and return its description, without loading the library.
 
     Parameters
     ----------
     path : path
-        What `tvmlab.Executable.save` wrote.
+        A file that `tvmlab.Executable.save` wrote.
 
     Returns
     -------
@@ -131,253 +139,83 @@ def describe(path: str | os.PathLike[str]) -> Description:
     PackageError
         The file is missing, damaged or of another format.
     """
-    return _read(Path(path), None)
-
-
-def is_package(path: str | os.PathLike[str]) -> bool:
-    """Say whether a file begins as packages do; the rest of it can be damaged."""
     try:
-        with open(path, "rb") as archive:
-            expect(archive, METADATA, _MOST_METADATA)
-    except (OSError, ValueError):
-        return False
-    return True
-
-
-def unpack(path: Path, folder: Path) -> Description:
-    """Check a package and unpack it; nothing of it is loaded.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-        The file.
-    folder : pathlib.Path
-        An empty folder, where the library and the program go.
-
-    Returns
-    -------
-    Description
-
-    Raises
-    ------
-    PackageError
-        The file is missing, damaged or of another format, or there is no space.
-    """
-    return _read(path, folder)
-
-
-def pack(
-    path: Path,
-    folder: Path,
-    *,
-    inputs: tuple[Input, ...],
-    outputs: tuple[Output, ...],
-    target: Mapping[str, Any],
-    versions: Mapping[str, str],
-    runtimes: list[str],
-    work: Mapping[str, Any],
-) -> None:
-    """Write a package, whole or not at all.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-        The file.
-    folder : pathlib.Path
-        Where the library and the program are.
-    inputs, outputs, target, versions, runtimes, work
-        As of `Description`.
-
-    Raises
-    ------
-    PackageError
-        The file cannot be written, or could not be read again: something is too large, or has a
-        name with control characters.
-    """
-    try:
-        said: dict[str, Any] = {
-            "format": _FORMAT,
-            "versions": dict(versions),
-            "target": dict(target),
-            "inputs": [asdict(value) for value in inputs],
-            "outputs": [asdict(value) for value in outputs],
-            "runtimes": runtimes,
-            "work": dict(work),
-            "files": {name: asdict(_measure(folder / name)) for name in (LIBRARY, PROGRAM)},
-        }
-        sealed = _sealed(said)
-        _expect_readable(path, said, {METADATA: len(sealed), **_sizes(said)})
-        (folder / METADATA).write_bytes(sealed)
-        with whole(path) as part, tarfile.open(part, "w") as archive:
-            for name in (METADATA, LIBRARY, PROGRAM):
-                entry = tarfile.TarInfo(name)
-                with (folder / name).open("rb") as content:
-                    entry.size = os.fstat(content.fileno()).st_size
-                    archive.addfile(entry, content)
-    except (OSError, ValueError) as error:  # ValueError: no path has a null character
-        raise PackageError(
-            f"the file cannot be written: {getattr(error, 'strerror', error)}",
-            where=str(path),
-            fix="choose an existing folder that you may write to and that has space",
-        ) from error
-
-
-def _sizes(said: Mapping[str, Any]) -> dict[str, int]:
-    return {name: member["bytes"] for name, member in said["files"].items()}
-
-
-def _expect_readable(path: Path, said: Any, sizes: Mapping[str, int]) -> None:
-    """Refuse to write what would be refused when it is read."""
-    if any(map(_CONTROL.search, _texts(said))):
-        raise PackageError(
-            "the network has names with control characters",
-            where=str(path),
-            fix="give its inputs and outputs other names",
-        )
-    for name, size in sizes.items():
-        most = _MOST_METADATA if name == METADATA else _MOST_BYTES
-        if size > most:
-            raise PackageError(
-                f"{name} would have {size:,} bytes; at most {most:,} are read",
-                where=str(path),
-                fix="compile a smaller model, or a part of it",
-            )
-
-
-def damaged(path: Path, error: Exception) -> PackageError:
-    """Say that a file is not what it should be."""
-    return PackageError(
-        f"this is not a file that Executable.save wrote, or it is damaged: {error}",
-        where=str(path),
-        fix="save the executable again",
-    )
-
-
-def _read(path: Path, folder: Path | None) -> Description:
-    """Check a package; unpack it where there is a folder."""
-    try:
-        with path.open("rb") as archive:
-            text = b"".join(pieces(archive, expect(archive, METADATA, _MOST_METADATA)))
-            said = _parsed(text)
-            if said["format"] != _FORMAT:
-                raise PackageError(
-                    f"the file's format is {said['format']!r}, this tvmlab reads {_FORMAT}",
-                    where=str(path),
-                    fix="save the executable again with this version",
-                )
-            whole_ones = text == _sealed_text(text[_AFTER:]) and all(
-                _extract(archive, name, folder) == Member(**said["files"][name])
-                for name in (LIBRARY, PROGRAM)
-            )
-            found = _described(said) if whole_ones else None
+        with open(path, "rb") as file:
+            return _read(file, str(path))
     except FileNotFoundError as error:
         raise PackageError(
             "there is no such file", where=str(path), fix="check the path"
         ) from error
-    except (PermissionError, IsADirectoryError) as error:
+    except (OSError, ValueError) as error:  # ValueError: a path with a null character
         raise PackageError(
-            f"the file cannot be read: {error.strerror}",
+            f"the file cannot be read: {getattr(error, 'strerror', error)}",
             where=str(path),
             fix="give a file that you may read",
         ) from error
-    except (
-        *(OSError, ValueError, KeyError, TypeError),
-        *(AttributeError, OverflowError, RecursionError),
-    ) as error:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise PackageError(
-                f"there is no space to unpack it: {error.strerror}",
-                where=f"{path}, to {folder.parent if folder else ''}",
-                fix="make space there, or let TMPDIR name another folder",
-            ) from error
-        raise damaged(path, error) from error
-    if found is None:
+
+
+def _read(file: BinaryIO, where: str) -> Description:
+    size, ends = file.seek(0, os.SEEK_END), _LENGTH.size + _END.size
+    file.seek(max(0, size - ends))
+    tail = file.read().rjust(ends, b"\0")
+    length, (checksum, magic, number) = _LENGTH.unpack_from(tail)[0], _END.unpack(tail[8:])
+    if magic != _MAGIC:
+        file.seek(0)
+        raise _foreign(file.read(len(_ARCHIVE)), where)
+    if number != _FORMAT:
+        raise PackageError(
+            f"the file's format is {number}, this tvmlab reads {_FORMAT}",
+            where=where,
+            fix="save the executable again with this version",
+        )
+    if _checksum(file, size - _END.size) != checksum:
         raise PackageError(
             "the checksum is wrong: the file is damaged",
-            where=str(path),
-            fix="save or copy it again",
+            where=where,
+            fix="copy the file again, or save the executable again",
         )
-    return found
-
-
-def _parsed(text: bytes) -> Any:
-    """Read metadata that may be damaged; what is raised says where, and not in a parser's words."""
-    try:
-        said = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"the metadata are damaged in line {error.lineno}, column {error.colno}"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"the metadata are damaged at byte {error.start}") from error
-    if not isinstance(said, dict) or "format" not in said:
-        raise ValueError("the metadata are damaged: they do not say their format")
-    return said
-
-
-def _described(said: Mapping[str, Any]) -> Description:
-    """Put into form what the metadata say; what is raised says what is wrong with them."""
-    if any(map(_CONTROL.search, _texts(said))):
-        raise ValueError("there are control characters in its names")
-    return Description(
-        inputs=tuple(
-            Input(str(value["name"]), _shape(value["shape"]), str(value["dtype"]))
-            for value in said["inputs"]
-        ),
+    file.seek(size - ends - length)
+    fields = json.loads(file.read(length))
+    inputs, outputs = (fields.pop(name) for name in ("inputs", "outputs"))
+    known = Description(
+        inputs=tuple(Input(**one | {"shape": tuple(one["shape"])}) for one in inputs),
         outputs=tuple(
-            Output(
-                str(value["name"]),
-                None if value["shape"] is None else _shape(value["shape"]),
-                str(value["dtype"]),
-            )
-            for value in said["outputs"]
+            Output(**one | {"shape": one["shape"] and tuple(one["shape"])}) for one in outputs
         ),
-        target=dict(said["target"]),
-        versions={str(name): str(text) for name, text in said["versions"].items()},
-        runtimes=tuple(map(str, said["runtimes"])),
-        work=dict(said["work"]),
-        members={name: Member(**said["files"][name]) for name in (LIBRARY, PROGRAM)},
+        **fields | {"runtimes": tuple(fields["runtimes"])},
+    )
+    return replace(known, bytes=size, crc32=f"{checksum:08x}")
+
+
+def _foreign(start: bytes, where: str) -> PackageError:
+    """Say what a file is that has no description at its end."""
+    if start == _ARCHIVE:
+        return PackageError(
+            "this package is a tar archive, the format of an earlier version of tvmlab",
+            where=where,
+            fix="compile the model again, and save it under a name that ends in .so",
+        )
+    if start.startswith(b"\x7fELF"):
+        return PackageError(
+            "the library has no description at its end: the file was cut off, or Executable.save "
+            "did not write it",
+            where=where,
+            fix="copy the file again, or save the executable again; tvm.runtime.load_module loads "
+            "libraries that other programs wrote",
+        )
+    return PackageError(
+        "this is not a file that Executable.save wrote",
+        where=where,
+        fix="save an executable, and give the path of that file",
     )
 
 
-def _texts(tree: Any) -> Iterator[str]:
-    """List all names and texts in what JSON can hold."""
-    if isinstance(tree, str):
-        yield tree
-    elif isinstance(tree, list | Mapping):
-        for part in tree:
-            yield from _texts(part)
-        if isinstance(tree, Mapping):
-            yield from _texts([*tree.values()])
-
-
-def _shape(sizes: Any) -> tuple[int | str, ...]:
-    if not isinstance(sizes, list) or not all(isinstance(size, int | str) for size in sizes):
-        raise TypeError(f"{sizes!r} is no shape")
-    return tuple(sizes)
-
-
-def _sealed(said: Mapping[str, Any]) -> bytes:
-    """Write metadata, their checksum first."""
-    return _sealed_text(b'",\n' + json.dumps(said, indent=1).encode()[2:])
-
-
-def _sealed_text(rest: bytes) -> bytes:
-    return _BEFORE + hashlib.sha256(rest).hexdigest().encode() + rest
-
-
-def _measure(path: Path) -> Member:
-    """Say what the metadata say of a file."""
-    with path.open("rb") as content:
-        digest = hashlib.file_digest(content, "sha256")
-        return Member(content.tell(), digest.hexdigest())
-
-
-def _extract(archive: BinaryIO, name: str, folder: Path | None) -> Member:
-    """Read one member piece by piece, and write it under a name that is ours; say what it is."""
-    size, digest = expect(archive, name, _MOST_BYTES), hashlib.sha256()
-    with open(os.devnull if folder is None else folder / name, "wb") as file:
-        for piece in pieces(archive, size):
-            digest.update(piece)
-            file.write(piece)
-    return Member(size, digest.hexdigest())
+def _checksum(file: BinaryIO, count: int) -> int:
+    """Compute the CRC-32 of the first bytes of a file, and leave the file behind them."""
+    checksum = 0
+    file.seek(0)
+    while count:
+        piece = file.read(min(count, 1 << 20))
+        checksum = zlib.crc32(piece, checksum)
+        count -= len(piece)
+    return checksum

@@ -257,7 +257,7 @@ class RemoteExecutable:
         return able.cpu
 
     def _load(self, session: Any, path: Path) -> None:
-        name = "package.tar"
+        name = "package.so"
         session.upload(str(path), name)
         loaded = session.get_function(LOAD_PACKAGE)(name)
         session.remove(name)

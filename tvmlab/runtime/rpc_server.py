@@ -263,11 +263,10 @@ def _session(connection: socket.socket, folder: Path, device_seconds: float) -> 
     def load_package(name: str) -> Any:
         from . import library, package
 
-        with tempfile.TemporaryDirectory(dir=folder) as place:
-            found = package.unpack(Path(workpath(name)), Path(place))
-            library.load_runtimes(Path(name), found.runtimes)
-            time.sleep(device_seconds)
-            return library.load(Path(place))
+        found = package.describe(workpath(name))
+        library.load_runtimes(Path(name), found.runtimes)
+        time.sleep(device_seconds)
+        return library.load(workpath(name))
 
     functions: dict[str, Callable[..., Any]] = {
         "tvm.rpc.server.workpath": workpath,

@@ -7,13 +7,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <set>
-#include <system_error>
 #include <utility>
 #include <variant>
 
@@ -23,31 +21,6 @@ namespace tvmlab::deploy {
 namespace {
 
 namespace ffi = tvm::ffi;
-
-// A folder that is gone when the block ends; what was loaded from it stays.
-class Folder {
- public:
-  Folder() {
-    const char* said = std::getenv("TMPDIR");
-    const std::filesystem::path place = said && *said ? said : "/tmp";
-    std::string name = place / "tvmlab-XXXXXX";
-    if (mkdtemp(name.data()) == nullptr) {
-      throw Refused(
-          "no folder can be made for the library: " + std::generic_category().message(errno),
-          place.string(), "let TMPDIR name another");
-    }
-    path_ = name;
-  }
-  Folder(const Folder&) = delete;
-  ~Folder() {
-    std::error_code error;
-    std::filesystem::remove_all(path_, error);
-  }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 // TVM logs "Warning: Scope Loaded:" for every program with constants, and means nothing by it.
 // What goes wrong comes as an exception.
@@ -97,47 +70,24 @@ void SetThreads(int64_t wanted) {
   if (wanted > 0) setenv("TVM_NUM_THREADS", std::to_string(wanted).c_str(), 0);
 }
 
-ffi::Module LoadLibrary(const std::string& path, const std::string& where, const char* fix) try {
-  return ffi::Module::LoadFromFile(path);
+// The system's loader would search its own folders for a name without a folder.
+ffi::Module LoadLibrary(const std::string& path, const char* fix) try {
+  return ffi::Module::LoadFromFile(std::filesystem::absolute(path).string());
 } catch (const ffi::Error& error) {
-  throw Refused("a library cannot be loaded here: " + std::string(error.message()), where, fix);
+  throw Refused("a library cannot be loaded here: " + std::string(error.message()), path, fix);
 }
 
-ffi::Module ReadProgram(const ffi::Function& read, Package& package) try {
-  return read(ffi::Bytes(std::move(package.program))).cast<ffi::Module>();
-} catch (const ffi::Error& error) {
-  throw Refused("the program cannot be read: " + std::string(error.message()), package.path,
-                "save the executable again");
-}
-
-ffi::Module Load(Package& package) {
-  const Folder folder;
-  const std::string path = folder.path() / "lib.so";
-  std::ofstream file(path, std::ios::binary);
-  file << std::exchange(package.library, {});
-  file.close();
-  if (!file) throw Refused("there is no space for the library", path, "let TMPDIR name a folder");
-  const ffi::Module library = LoadLibrary(path, package.path, "compile the model for this machine");
-  // Beside each other they need the constants once; linked into one file, twice.
-  const auto read =
-      ffi::Function::GetGlobalRequired("ffi.Module.load_from_bytes.relax.VMExecutable");
-  const Quiet quiet;
-  auto program = ReadProgram(read, package);
-  for (const ffi::Any& part : library->imports()) program->ImportModule(part.cast<ffi::Module>());
-  return program;
-}
-
-// Takes the library and the program out of the package: weights are large.
-ffi::Module Start(Package& package, const std::vector<std::string>& libraries) {
+ffi::Module Start(const Package& package, const std::vector<std::string>& libraries) {
   if (!package.runtimes.empty() && libraries.empty()) {
     throw Refused("it has parts for " + package.runtimes[0] + ", which needs a library of its own",
                   package.path, "name that library: --library FILE");
   }
   SetThreads(package.threads);
   for (const std::string& library : libraries) {
-    LoadLibrary(library, library, "check the path, and that it was built for this machine");
+    LoadLibrary(library, "check the path, and that it was built for this machine");
   }
-  const ffi::Module executable = Load(package);
+  const Quiet quiet;
+  const ffi::Module executable = LoadLibrary(package.path, "compile the model for this machine");
   auto machine = executable->GetFunction("vm_load_executable").value()().cast<ffi::Module>();
   const int cpu = kDLCPU, number = 0, pooled = 2;
   machine->GetFunction("vm_initialization").value()(cpu, number, pooled);

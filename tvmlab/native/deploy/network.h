@@ -17,7 +17,7 @@ class Network {
  public:
   /*!
    * \brief Load a package that Open has checked; from here on its code runs.
-   * \param package What to load; its library and its program are not needed any more.
+   * \param package The package.
    * \param libraries Libraries to load before: an accelerator's, or more of TVM's functions.
    */
   Network(Package package, const std::vector<std::string>& libraries);

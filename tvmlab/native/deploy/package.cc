@@ -3,12 +3,14 @@
 #include <tvm/ffi/extra/json.h>
 
 #include <algorithm>
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <string_view>
-#include <utility>
+#include <system_error>
 
-#include "archive.h"
 #include "refused.h"
-#include "sha256.h"
 
 namespace tvmlab::deploy {
 namespace {
@@ -16,11 +18,11 @@ namespace {
 namespace json = tvm::ffi::json;
 using tvm::ffi::String;
 
-constexpr int64_t kFormat = 4, kMostMetadata = int64_t{1} << 20, kMostBytes = int64_t{4} << 30;
-// The metadata begin with the checksum of the text after it; brackets in it go no deeper than this.
-const std::string kBefore = "{\"sha256\": \"";
-constexpr size_t kDigits = 64;
-constexpr int kDeepest = 64;
+// What follows the library: the description, its length, the CRC-32 of all bytes before the
+// checksum, and the magic number, whose last byte is the number of the format.
+constexpr int64_t kLength = 8, kChecksum = 4, kMagic = 8, kEnd = kLength + kChecksum + kMagic;
+constexpr std::string_view kName("TVMLAB\0", 7);
+constexpr int kFormat = 5;
 
 // What LLVM calls the processors that this program is built for; empty for others.
 #if defined(__x86_64__)
@@ -31,74 +33,95 @@ constexpr std::string_view kProcessor = "aarch64";
 constexpr std::string_view kProcessor = "";
 #endif
 
+uint32_t Crc32(std::ifstream& file, int64_t count) {
+  std::array<uint32_t, 256> table;
+  for (uint32_t byte = 0; byte < table.size(); ++byte) {
+    uint32_t value = byte;
+    for (int bit = 0; bit < 8; ++bit) value = value >> 1 ^ (value & 1 ? 0xedb88320 : 0);
+    table[byte] = value;
+  }
+  uint32_t sum = ~uint32_t{0};
+  std::vector<char> piece(1 << 20);
+  file.seekg(0);
+  for (int64_t left = count, some = 0; left > 0 && file; left -= some) {
+    some = std::min<int64_t>(left, static_cast<int64_t>(piece.size()));
+    file.read(piece.data(), some);
+    for (int64_t i = 0; i < some; ++i) {
+      sum = sum >> 8 ^ table[(sum ^ static_cast<unsigned char>(piece[i])) & 255];
+    }
+  }
+  return ~sum;
+}
+
+json::Object Description(const std::string& path) {
+  std::error_code error;
+  const auto size = static_cast<int64_t>(std::filesystem::file_size(path, error));
+  std::ifstream file(path, std::ios::binary);
+  if (error || !file) {  // an error for a folder, too
+    throw Refused("the package cannot be read: " + (error ? error.message() : "no permission"),
+                  path, "check the path");
+  }
+  if (std::filesystem::path(path).extension() != ".so") {
+    throw Refused("a package is a shared library, and its name ends in .so", path,
+                  "save the executable again under such a name");
+  }
+  std::array<char, kEnd> end{};
+  file.seekg(std::max<int64_t>(size - kEnd, 0)).read(end.data(), kEnd);
+  const char* magic = end.data() + kLength + kChecksum;
+  if (!file || std::string_view(magic, kName.size()) != kName) {
+    throw Refused("it has no description at its end: it was cut off, or tvmlab did not save it",
+                  path, "copy the file again, or save the executable again");
+  }
+  if (const int format = magic[kName.size()]; format != kFormat) {
+    throw Refused("the package's format is " + std::to_string(format) + ", this program reads " +
+                      std::to_string(kFormat),
+                  path, "save the executable again, or build this program again");
+  }
+  int64_t length;
+  uint32_t checksum;
+  std::memcpy(&length, end.data(), kLength);
+  std::memcpy(&checksum, end.data() + kLength, kChecksum);
+  if (Crc32(file, size - kChecksum - kMagic) != checksum) {
+    throw Refused("the checksum is wrong: the file is damaged", path,
+                  "copy the file again, or save the executable again");
+  }
+  std::string text(static_cast<size_t>(length), ' ');
+  file.seekg(size - kEnd - length).read(text.data(), length);
+  return json::Parse(text).cast<json::Object>();
+}
+
 template <typename T>
 T Field(const json::Object& object, const char* name) {
   return object.at(String(name)).cast<T>();
 }
 
-// A terminal does what control characters say: a name with them can clear the screen, or fake a
-// line.
-std::string Name(const String& text) {
-  std::string name = text;
-  for (size_t i = 0; i < name.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(name[i]);
-    const auto next = i + 1 < name.size() ? static_cast<unsigned char>(name[i + 1]) : 0;
-    if (byte < 0x20 || byte == 0x7f || (byte == 0xc2 && next >= 0x80 && next < 0xa0)) {
-      TVM_FFI_THROW(ValueError) << "there are control characters in its names";
-    }
-  }
-  return name;
-}
-
-Input ReadInput(const json::Object& said) {
-  Input input{Name(Field<String>(said, "name")),
+Input ReadInput(const json::Object& fields) {
+  Input input{Field<String>(fields, "name"),
               {},
-              tvm::ffi::StringToDLDataType(Field<String>(said, "dtype"))};
-  for (const json::Value& size : Field<json::Array>(said, "shape")) {
+              tvm::ffi::StringToDLDataType(Field<String>(fields, "dtype"))};
+  for (const json::Value& size : Field<json::Array>(fields, "shape")) {
     if (const auto number = size.try_cast<int64_t>()) {
       input.shape.emplace_back(*number);
     } else {
-      input.shape.emplace_back(Name(size.cast<String>()));
+      input.shape.emplace_back(std::string(size.cast<String>()));
     }
   }
   return input;
 }
 
-void Check(const std::string& path, const json::Object& files, const char* name,
-           const std::string& content) {
-  const auto said = Field<json::Object>(files, name);
-  if (Field<int64_t>(said, "bytes") != static_cast<int64_t>(content.size()) ||
-      std::string(Field<String>(said, "sha256")) != Sha256(content)) {
-    throw Refused("the checksum of " + std::string(name) + " is wrong: the file is damaged", path,
-                  "save or copy it again");
+void ExpectTarget(const std::string& path, const json::Object& target) {
+  const std::string kind = Field<String>(target, "kind");
+  if (kind != "llvm") {
+    throw Refused("it was compiled for " + kind + ", and this program runs on processors", path,
+                  "compile the model for a target of kind llvm");
   }
-}
-
-// TVM's parser calls itself for each bracket, and the stack ends somewhere.
-bool TooDeep(const std::string& text) {
-  int depth = 0, deepest = 0;
-  for (const char c : text) {
-    if (c == '[' || c == '{') deepest = std::max(deepest, ++depth);
-    if (c == ']' || c == '}') --depth;
+  if (kProcessor.empty() || !target.count(String("mtriple"))) return;
+  const std::string triple = Field<String>(target, "mtriple");
+  if (triple.substr(0, triple.find('-')) != kProcessor) {
+    throw Refused("it was compiled for a processor of " + triple + ", and this one is of " +
+                      std::string(kProcessor),
+                  path, "compile the model for this machine");
   }
-  return deepest > kDeepest;
-}
-
-json::Object Metadata(const std::string& path, const std::string& text) {
-  const size_t after = kBefore.size() + kDigits;
-  if (text.size() < after || text.compare(0, kBefore.size(), kBefore) != 0 ||
-      text.compare(kBefore.size(), kDigits, Sha256(std::string_view(text).substr(after))) != 0) {
-    throw Refused("the metadata are damaged, or of another format", path,
-                  "save the executable again");
-  }
-  if (TooDeep(text)) throw Refused("the metadata are no description", path, "save it again");
-  const auto said = json::Parse(text).cast<json::Object>();
-  if (const auto format = Field<int64_t>(said, "format"); format != kFormat) {
-    throw Refused("the package's format is " + std::to_string(format) + ", this program reads " +
-                      std::to_string(kFormat),
-                  path, "save the executable again, or build this program again");
-  }
-  return said;
 }
 
 }  // namespace
@@ -112,43 +135,20 @@ std::string Input::Text() const {
   return text + "]";
 }
 
-Package Open(const std::string& path) try {
-  Archive archive(path);
-  const json::Object said = Metadata(path, archive.Read("metadata.json", kMostMetadata));
+Package Open(const std::string& path) {
+  const json::Object description = Description(path);
+  const auto target = Field<json::Object>(description, "target");
+  ExpectTarget(path, target);
   Package package;
   package.path = path;
-  for (const json::Value& input : Field<json::Array>(said, "inputs")) {
+  for (const json::Value& input : Field<json::Array>(description, "inputs")) {
     package.inputs.push_back(ReadInput(input.cast<json::Object>()));
   }
-  for (const json::Value& kind : Field<json::Array>(said, "runtimes")) {
-    package.runtimes.emplace_back(Name(kind.cast<String>()));
-  }
-  const auto target = Field<json::Object>(said, "target");
-  package.target = json::Stringify(target);
-  if (Field<String>(target, "kind") != "llvm") {
-    throw Refused("it was compiled for " + std::string(Field<String>(target, "kind")) +
-                      ", and this program runs on processors",
-                  path, "compile the model for a target of kind llvm");
-  }
-  if (target.count(String("mtriple"))) {
-    const std::string triple = Name(Field<String>(target, "mtriple"));
-    const std::string processor = triple.substr(0, triple.find('-'));
-    if (!kProcessor.empty() && processor != kProcessor) {
-      throw Refused("it was compiled for a processor of " + triple + ", and this one is of " +
-                        std::string(kProcessor),
-                    path, "compile the model for this machine");
-    }
+  for (const json::Value& kind : Field<json::Array>(description, "runtimes")) {
+    package.runtimes.emplace_back(kind.cast<String>());
   }
   if (target.count(String("num-cores"))) package.threads = Field<int64_t>(target, "num-cores");
-  const auto files = Field<json::Object>(said, "files");
-  package.library = archive.Read("lib.so", kMostBytes);
-  Check(path, files, "lib.so", package.library);
-  package.program = archive.Read("program.vm", kMostBytes);
-  Check(path, files, "program.vm", package.program);
   return package;
-} catch (const tvm::ffi::Error& error) {  // a field is missing, or is something else
-  throw Refused("the metadata are no description: " + std::string(error.message()), path,
-                "save the executable again");
 }
 
 }  // namespace tvmlab::deploy

@@ -1,4 +1,4 @@
-// A package, as Executable.save of tvmlab writes it: checked, and in memory.
+// The description at the end of a package, a shared library that Executable.save of tvmlab writes.
 #ifndef TVMLAB_DEPLOY_PACKAGE_H_
 #define TVMLAB_DEPLOY_PACKAGE_H_
 
@@ -27,18 +27,14 @@ struct Package {
   std::vector<Input> inputs;
   // Kinds of modules in it that a library of their own reads.
   std::vector<std::string> runtimes;
-  // What it was compiled for, in words, and the threads that it was compiled for; 0 for any.
-  std::string target;
+  // The threads that it was compiled for; 0 for any number.
   int64_t threads = 0;
-  // The shared library and the virtual machine's program.
-  std::string library, program;
 };
 
 /*!
- * \brief Read and check a package: its form, its sizes, its checksums. Nothing of it runs.
+ * \brief Check every byte of a package, and that it is for this kind of processor.
  *
- * The version of TVM that compiled it is not looked at: TVM's runtime library does not say its own,
- * and the headers' is of the day when this program was built.
+ * Nothing of it runs. The version of TVM that compiled it is not compared: TVM's runtime library does not tell its own.
  */
 Package Open(const std::string& path);
 
