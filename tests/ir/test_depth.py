@@ -10,7 +10,7 @@ from tvm import relax
 
 from tvmlab import relay
 from tvmlab.errors import RelayError
-from tvmlab.ir import depth
+from tvmlab.ir import depth, graph
 
 X = relay.var("x", shape=(2,))
 C = relay.var("c", shape=(), dtype="bool")
@@ -28,9 +28,9 @@ STEPS: dict[str, tuple[Callable[[Any], Any], int]] = {
     "tuples": (lambda inner: relay.Tuple([inner]), depth.MAX_TYPE_DEPTH - 1),
     "tuples of Relax": (lambda inner: relax.Tuple([inner]), depth.MAX_TYPE_DEPTH - 1),
     "pairs of the same": (lambda inner: relay.Tuple([inner, inner]), 12),
-    "branches": (lambda inner: relay.If(C, inner, X), depth.MAX_SCOPES),
-    "branches that use no condition": (lambda inner: relay.If(C, X, inner), depth.MAX_SCOPES),
-    "functions": (lambda inner: relay.Function([], inner), depth.MAX_SCOPES - 1),
+    "branches": (lambda inner: relay.If(C, inner, X), graph.MAX_SCOPES),
+    "branches that use no condition": (lambda inner: relay.If(C, X, inner), graph.MAX_SCOPES),
+    "functions": (lambda inner: relay.Function([], inner), graph.MAX_SCOPES - 1),
 }
 
 
