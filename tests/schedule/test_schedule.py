@@ -202,7 +202,7 @@ print(tvmlab.target.runtime_threads(), total.hexdigest())
             "-c",
             code.replace("{threads}", str(threads)),
             folder=tmp_path,
-            imported=("tvmlab.executable",),
+            imported=("tvmlab.runtime.executable",),
         )
         assert done.returncode == 0, done.stderr
         started, said[threads] = done.stdout.split()
