@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tvm import s_tir, te, tirx
+from tvm import s_tir, te
 
 from tvmlab.schedule.outline import outline
 
@@ -43,14 +43,3 @@ def test_open_sizes_and_threads_are_named() -> None:
     block, _ = sch.split(sch.get_loops(sch.get_sblock("b"))[0], [None, 64])
     sch.bind(block, "blockIdx.x")
     assert outline(sch.mod["main"]) == "thread (n + 63) // 64, for 64: b = a * 2"
-
-
-def test_padding_is_short() -> None:
-    a = te.placeholder((4, 4), name="a")
-    padded = te.compute(
-        (6,),
-        lambda i: tirx.if_then_else(tirx.all(i >= 1, i < 5), a[i - 1, a.shape[0] - 1], 0.0),
-        name="padded",
-    )
-    func = te.create_prim_func([a, padded])
-    assert outline(func) == "for 6: padded = a or 0"

@@ -97,7 +97,8 @@ def test_a_rule_that_raises_is_named_and_the_model_runs(monkeypatch: pytest.Monk
         assert relative_error(result, conv.reference()) < 1e-4
     said = {kernel.name: kernel.reason for kernel in run.summary().kernels}
     reason = "Contraction raised: some trouble"
-    assert set(said.values()) == {"", reason}
+    assert reason in said.values()
+    assert all(text in ("", reason) for text in said.values())
     assert reason in str(run.summary())
 
 
@@ -201,7 +202,7 @@ print(tvmlab.target.runtime_threads(), total.hexdigest())
             "-c",
             code.replace("{threads}", str(threads)),
             folder=tmp_path,
-            imported=("tvmlab.executable",),
+            imported=("tvmlab.runtime.executable",),
         )
         assert done.returncode == 0, done.stderr
         started, said[threads] = done.stdout.split()
