@@ -26,7 +26,7 @@ import tvmlab
 from tests.oracles.models import array, dense, model, node, said, weight
 from tvmlab.errors import InputError, PackageError, ToolchainError
 from tvmlab.ir.signature import Input, Output
-from tvmlab.runtime import library, package
+from tvmlab.runtime import package
 
 X = array(2, 4)
 
@@ -112,12 +112,6 @@ def test_threads_save_and_load_at_once(executable: tvmlab.Executable, tmp_path: 
         worker.join()
     assert os.path.samestat(os.fstat(2), before)
     assert results == [executable(X).tobytes()] * 4
-
-
-def test_other_lines_on_standard_error_pass(capfd: pytest.CaptureFixture[str]) -> None:
-    with library._without_scope_lines():
-        os.write(2, b"kept\nWarning: Scope Saving: x\nWarning: Scope Loaded: y\nkept too\n")
-    assert capfd.readouterr().err == "kept\nkept too\n"
 
 
 def test_nothing_is_left_in_the_temporary_folder(

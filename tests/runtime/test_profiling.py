@@ -15,11 +15,10 @@ from tvm.script import relax as R
 import tvmlab
 from tests.oracles.models import array, convolutional, dense, said
 from tests.runtime.limits import BANDWIDTH, PEAK
-from tvmlab.errors import InputError, PackageError, TargetError, ToolchainError
+from tvmlab.errors import InputError, TargetError, ToolchainError
 from tvmlab.runtime import profiling
 from tvmlab.runtime.peak import StreamTriad
 from tvmlab.runtime.profiling import limits, recorder
-from tvmlab.schedule import Work
 from tvmlab.support import toolchain
 
 X = array(1, 3, 8, 8)
@@ -129,19 +128,6 @@ def test_a_file_that_does_not_tell_is_profiled_all_the_same(
     assert rows["mean"].kind == "other"
     assert rows["mean"].bytes == 4 * (64 * 4 + 4)
     assert "operations are not known of 4 of 5 rows" in str(profile)
-
-
-def test_a_file_that_tells_nonsense_is_refused(
-    executable: tvmlab.Executable, tmp_path: Any
-) -> None:
-    broken = tvmlab.Executable(
-        executable.vm_executable,
-        executable.target,
-        executable.signature,
-        work={"mean": Work(-5, "float32", "")},
-    )
-    with pytest.raises(PackageError, match="is no work of a function"):
-        tvmlab.load_executable(broken.save(tmp_path / "saved.so"))
 
 
 def test_sizes_known_only_when_it_runs() -> None:

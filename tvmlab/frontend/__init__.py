@@ -167,8 +167,8 @@ def _load_bytes(
         raise ModelError(
             "this is a package of compiled code, or another library, not a model",
             where=where,
-            fix="run a package with `tvmlab run` or tvmlab.load_executable; give the model that "
-            "it was compiled from",
+            fix="run a package, whose name ends in .so, with `tvmlab run` or "
+            "tvmlab.load_executable; give the model that it was compiled from",
         )
     from .onnx import import_proto, parse
 

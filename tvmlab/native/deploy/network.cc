@@ -3,17 +3,18 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <tvm/ffi/container/array.h>
+#include <tvm/ffi/dtype.h>
 #include <tvm/ffi/string.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <set>
 #include <utility>
-#include <variant>
 
 #include "refused.h"
 
@@ -114,41 +115,36 @@ Network::Network(Package package, const std::vector<std::string>& libraries)
 
 void Network::Check(const std::vector<ffi::Tensor>& inputs,
                     const std::vector<std::string>& paths) const {
-  std::string takes;
-  for (const Input& input : package_.inputs) takes += (takes.empty() ? "" : ", ") + input.Text();
+  std::vector<std::string> takes;
+  for (const Input& input : package_.inputs) takes.push_back(input.Text());
   const auto refuse = [&](const std::string& what, const std::string& where) {
-    throw Refused(what, where, takes.empty() ? "give no input" : "let the inputs be " + takes);
+    throw Refused(what, where,
+                  takes.empty() ? "give no input" : "let the inputs be " + Joined(takes));
   };
-  if (inputs.size() != package_.inputs.size()) {
-    refuse(std::to_string(inputs.size()) + " inputs were given, " +
-               std::to_string(package_.inputs.size()) + " are taken",
+  if (inputs.size() != takes.size()) {
+    refuse(std::to_string(inputs.size()) + " inputs were given, " + std::to_string(takes.size()) +
+               " are taken",
            package_.path);
   }
-  std::map<std::string, int64_t> sizes;
+  std::map<std::string, std::string> sizes;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Input& declared = package_.inputs[i];
-    const DLDataType dtype = inputs[i].dtype();
-    if (dtype.code != declared.dtype.code || dtype.bits != declared.dtype.bits ||
-        dtype.lanes != declared.dtype.lanes) {
-      refuse(
-          "input " + declared.name + " is of dtype " + std::string(ffi::DLDataTypeToString(dtype)),
-          paths[i]);
+    const std::string dtype = ffi::DLDataTypeToString(inputs[i].dtype());
+    if (dtype != declared.dtype) {
+      refuse("input " + declared.name + " is of dtype " + dtype, paths[i]);
     }
-    const ffi::ShapeView shape = inputs[i].shape();
+    std::vector<std::string> shape;
+    for (const int64_t size : inputs[i].shape()) shape.push_back(std::to_string(size));
     bool fits = shape.size() == declared.shape.size();
-    std::string given;
-    for (size_t d = 0; d < shape.size(); ++d) {
-      given += (d ? ", " : "") + std::to_string(shape[d]);
-      if (!fits) continue;
-      const auto* number = std::get_if<int64_t>(&declared.shape[d]);
+    for (size_t d = 0; fits && d < shape.size(); ++d) {
+      const std::string& size = declared.shape[d];
+      const bool named = !std::isdigit(static_cast<unsigned char>(size[0]));
       // A name stands for the first size that it meets.
-      fits =
-          shape[d] ==
-          (number
-               ? *number
-               : sizes.emplace(std::get<std::string>(declared.shape[d]), shape[d]).first->second);
+      fits = shape[d] == (named ? sizes.emplace(size, shape[d]).first->second : size);
     }
-    if (!fits) refuse("input " + declared.name + " has the shape [" + given + "]", paths[i]);
+    if (!fits) {
+      refuse("input " + declared.name + " has the shape [" + Joined(shape) + "]", paths[i]);
+    }
   }
 }
 

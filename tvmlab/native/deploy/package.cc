@@ -96,15 +96,10 @@ T Field(const json::Object& object, const char* name) {
 }
 
 Input ReadInput(const json::Object& fields) {
-  Input input{Field<String>(fields, "name"),
-              {},
-              tvm::ffi::StringToDLDataType(Field<String>(fields, "dtype"))};
+  Input input{Field<String>(fields, "name"), Field<String>(fields, "dtype"), {}};
   for (const json::Value& size : Field<json::Array>(fields, "shape")) {
-    if (const auto number = size.try_cast<int64_t>()) {
-      input.shape.emplace_back(*number);
-    } else {
-      input.shape.emplace_back(std::string(size.cast<String>()));
-    }
+    const auto number = size.try_cast<int64_t>();
+    input.shape.push_back(number ? std::to_string(*number) : std::string(size.cast<String>()));
   }
   return input;
 }
@@ -126,14 +121,13 @@ void ExpectTarget(const std::string& path, const json::Object& target) {
 
 }  // namespace
 
-std::string Input::Text() const {
-  std::string text = name + ": " + std::string(tvm::ffi::DLDataTypeToString(dtype)) + "[";
-  for (size_t i = 0; i < shape.size(); ++i) {
-    const auto* number = std::get_if<int64_t>(&shape[i]);
-    text += (i ? ", " : "") + (number ? std::to_string(*number) : std::get<std::string>(shape[i]));
-  }
-  return text + "]";
+std::string Joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
 }
+
+std::string Input::Text() const { return name + ": " + dtype + "[" + Joined(shape) + "]"; }
 
 Package Open(const std::string& path) {
   const json::Object description = Description(path);

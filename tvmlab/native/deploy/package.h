@@ -2,25 +2,23 @@
 #ifndef TVMLAB_DEPLOY_PACKAGE_H_
 #define TVMLAB_DEPLOY_PACKAGE_H_
 
-#include <tvm/ffi/container/shape.h>
-#include <tvm/ffi/dtype.h>
-
 #include <cstdint>
 #include <string>
-#include <variant>
 #include <vector>
 
 namespace tvmlab::deploy {
 
 struct Input {
-  std::string name;
-  // A name is a size that is only known at run time, the same wherever the name is.
-  std::vector<std::variant<int64_t, std::string>> shape;
-  DLDataType dtype;
+  std::string name, dtype;
+  // Numbers, and names of sizes that are only known at run time: equal names are equal sizes.
+  std::vector<std::string> shape;
 
   /*! \brief Write it like a declaration: "x: float32[1, n]". */
   std::string Text() const;
 };
+
+/*! \brief Write a list: "1, n". */
+std::string Joined(const std::vector<std::string>& words);
 
 struct Package {
   std::string path;
@@ -34,7 +32,8 @@ struct Package {
 /*!
  * \brief Check every byte of a package, and that it is for this kind of processor.
  *
- * Nothing of it runs. The version of TVM that compiled it is not compared: TVM's runtime library does not tell its own.
+ * Nothing of it runs. The version of TVM that compiled it is not compared, because TVM's runtime
+ * library does not tell its own.
  */
 Package Open(const std::string& path);
 
