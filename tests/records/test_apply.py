@@ -154,12 +154,6 @@ def test_records_that_know_nothing_say_so(path):
         assert compiled(mod, path) == [("Contraction", "")]
 
 
-@pytest.mark.parametrize("given", [3, False])
-def test_what_is_no_file_of_records(given):
-    with pytest.raises(RecordError, match="names no file of tuning records"):
-        tvmlab.compile(network(), records=given)
-
-
 def test_records_are_for_processors(path):
     Records(path).append(decide(tasks(network())[0], tasks(network())[0].variants[0], trace=False))
     with pytest.raises(CompileError, match="records hold schedules for CPUs"):

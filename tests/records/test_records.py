@@ -60,11 +60,8 @@ def test_a_line_that_another_tool_wrote_anew_holds(path):
 def test_a_missing_file_is_empty_and_made_by_the_first_line(path):
     records = Records(path)
     assert not path.exists()
-    assert (len(records), records.verdict("w", TARGET), records.best("w", TARGET)) == (
-        0,
-        None,
-        None,
-    )
+    assert len(records) == 0
+    assert records.verdict("w", TARGET) is records.best("w", TARGET) is None
     records.append(result())
     assert len(records) == len(Records(path)) == 1
 
@@ -136,9 +133,7 @@ def test_a_verdict_on_another_layout(path):
     [
         ({"ratios": (0.0,)}, "ratios cannot be seconds"),
         ({"rule": -1.0}, "rule cannot be seconds"),
-        ({"rule": "fast"}, "rule are no numbers"),
         ({"trace": "none"}, "trace is no list"),
-        ({"threads": -2}, "threads are no number"),
         ({"function": ""}, "names no function"),
         ({"workload": "packed"}, "two functions of one layout"),
     ],
@@ -219,10 +214,8 @@ def test_a_file_of_which_nothing_fits_is_refused(path):
         {"times": (math.nan,)},
         {"times": (math.inf,)},
         {"times": ()},
-        {"how": None},
         {"date": "yesterday"},
         {"origin": "guess"},
-        {"seed": 1.5},
         {"task": "\ud800"},
         {"trace": "none"},
         {"trace": [object()]},

@@ -87,8 +87,8 @@ def test_targets() -> None:
     for wrong, what in (
         ({"cpu": "llvm", "gpu": "cuda"}, "several targets"),
         ("llvm mcpu=x", "no option of a target"),
-        ("-mcpu=x", "no kind of device"),
-        ("", "no kind of device"),
+        ("-mcpu=x", "no kind is named"),
+        ("", "no kind is named"),
         ("llvm -mcpu=nothing-like-it", "LLVM does not know"),
         ("frob", "does not know this target"),
     ):

@@ -161,34 +161,6 @@ report = tune_tasks([task()], FakeMeasurer(), Records({path!r}), trials=12, tune
 """
 
 
-@pytest.mark.full  # notebook 07 does the same
-def test_a_real_kernel(tmp_path):
-    """A Jupyter kernel shows one output and updates it; with progress=False it shows nothing."""
-    from jupyter_client.manager import start_new_kernel
-
-    manager, client = start_new_kernel(kernel_name="python3")
-    try:
-        seen = []
-        for how in (False, True):
-            code = NOTEBOOK.format(
-                tests=str(Path(__file__).parents[2]), path=str(tmp_path / str(how)), how=how
-            )
-            kinds: list[str] = []
-            reply = client.execute_interactive(
-                code,
-                timeout=120,
-                output_hook=lambda message, kinds=kinds: kinds.append(message["msg_type"]),
-            )
-            assert reply["content"]["status"] == "ok", reply["content"]
-            seen.append([kind for kind in kinds if kind not in ("status", "execute_input")])
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
-    assert seen[0] == []
-    assert seen[1][0] == "display_data"
-    assert set(seen[1][1:]) == {"update_display_data"}
-
-
 def test_a_real_terminal(tmp_path):
     """On a terminal, bars are drawn on it and the run ends with the bar over all full."""
     code = NOTEBOOK.format(

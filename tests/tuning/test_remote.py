@@ -242,19 +242,6 @@ def test_no_server_of_the_key(farm: tuple[str, list[Running]]) -> None:
         RemoteMeasurer(host_target(), tracker=farm[0], key="other")
 
 
-def test_close_ends_all(farm: tuple[str, list[Running]]) -> None:
-    before = {child.pid for child in psutil.Process(os.getpid()).children()}
-    measurer = RemoteMeasurer(host_target(), tracker=farm[0], key=KEY, workers=1)
-    folder = Path(measurer._folder.name)
-    measurer.close()
-    measurer.close()
-    assert not {child.pid for child in psutil.Process(os.getpid()).children()} - before
-    assert not folder.exists()
-    for use in (lambda: list(measurer.measure([])), lambda: measurer.duel([], 1)):
-        with pytest.raises(ValueError, match="closed"):
-            use()
-
-
 def test_who_links(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert linker(host_target()).exists()
     far = tvm.target.Target({"kind": "llvm", "mtriple": "riscv64-unknown-linux-gnu"})

@@ -24,7 +24,6 @@ from tests.tuning.searches import (
 from tvmlab.errors import RecordError, TuningError
 from tvmlab.records.records import Records
 from tvmlab.records.workloads import workload_id
-from tvmlab.tuning.gain import expected_gain
 from tvmlab.tuning.measure import Measure, Outcome
 from tvmlab.tuning.search.answers import FLIPS, ROUNDING, same_answer, tolerances
 from tvmlab.tuning.search.context import identity
@@ -325,17 +324,3 @@ def test_early_stopping(tmp_path):
     )
     assert report.tasks[0].ended.startswith("nothing better in")
     assert 17 <= len(measurer.kernels) <= 33
-
-
-def test_expected_gain_follows_ansor():
-    """More calls, a steeper past and a longer way to similar tasks all raise it."""
-    flat = [1.0, 1.0, 1.0, 1.0]
-    assert expected_gain(2, flat, 1e9, 1e9) == 2 * expected_gain(1, flat, 1e9, 1e9)
-    falling = [2.0, 1.6, 1.3, 1.0]
-    assert expected_gain(1, falling, 1e9, 1e9) > expected_gain(1, flat, 1e9, 1e9)
-    # The forecast of a flat task shrinks with the batches that it got ...
-    assert expected_gain(1, flat * 4, 1e9, 1e9) < expected_gain(1, flat, 1e9, 1e9)
-    # ... but not below what similar tasks say is missing: BETA * flops / speed = 0.2 s.
-    assert expected_gain(1, flat * 100, 1e9, 1e10) == pytest.approx(0.8 * 0.8)
-    assert expected_gain(1, flat, 1e9, 1e9) == pytest.approx(0.8 * 1.0 / 3)
-    assert expected_gain(1, [math.inf], 1e9, 1e9) == math.inf

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,7 +40,7 @@ def whole(path: str | os.PathLike[str]) -> Iterator[Path]:
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise OSError(errno.EINVAL, "A device or a pipe has this name", str(path))
     # A part of the name says whose it is, and the whole might be too long with more around it.
-    part = path.parent / f".{path.name[:40]}.{secrets.token_hex(8)}.part"
+    part = path.parent / f".{path.name[:40]}.{os.urandom(8).hex()}.part"
     # Not `tempfile`, whose files are readable by their owner alone, whatever the umask says.
     os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
     try:
