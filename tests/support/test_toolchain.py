@@ -17,6 +17,7 @@ import pytest
 from tvmlab.errors import ToolchainError
 from tvmlab.support import toolchain
 from tvmlab.support.extras import need
+from tvmlab.support.files import only_own
 
 ADD = """
 #include <tvm/ffi/function.h>
@@ -331,3 +332,33 @@ def test_an_extra_that_is_missing_is_named(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="what_it_needs"):
         need("half_installed", extra="models")
+
+
+@pytest.mark.parametrize("whose", ["library", "folder"])
+def test_what_others_can_write_is_not_loaded(tmp_path, recorder, whose):
+    source = tmp_path / "a.cc"
+    source.write_text(ADD)
+    mask = os.umask(0o002)  # Debian's for a user with a group of the same name
+    try:
+        library = toolchain.build_extension([source], folder=tmp_path / "cache")
+        assert toolchain.build_extension([source], folder=tmp_path / "cache") == library
+        assert len(recorder) == 1
+        changed = library if whose == "library" else library.parent
+        changed.chmod(0o775)
+        assert toolchain.build_extension([source], folder=tmp_path / "cache") == library
+        assert len(recorder) == 2
+        modes = library.stat().st_mode | library.parent.stat().st_mode
+        assert not modes & 0o022
+    finally:
+        os.umask(mask)
+
+
+def test_a_library_of_another_user_is_not_loaded(tmp_path, monkeypatch):
+    file = tmp_path / "a.so"
+    file.write_bytes(b"")
+    file.chmod(0o755)
+    tmp_path.chmod(0o755)
+    assert only_own(file)
+    user = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: user + 1)
+    assert only_own(file) == (user == 0)  # all trust root

@@ -1,4 +1,4 @@
-"""Writing files that appear whole or not at all."""
+"""Writing files that appear whole or not at all, and who else can write them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,14 @@ import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
+
+
+def only_own(path: Path) -> bool:
+    """Return whether a file is there that no user but this one and root can write or replace."""
+    if not path.is_file():
+        return False
+    found = (path.stat(), path.parent.stat())
+    return all(one.st_uid in (os.geteuid(), 0) and not one.st_mode & 0o022 for one in found)
 
 
 @contextlib.contextmanager

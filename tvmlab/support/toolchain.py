@@ -23,7 +23,7 @@ from typing import Any
 
 from ..errors import ToolchainError
 from .data import cache_dir, fetched, fetched_folder
-from .files import whole
+from .files import only_own, whole
 from .process import Completed, Tool, compiler, environment, find_tool, run
 from .wording import several
 
@@ -187,12 +187,16 @@ def _reused(
             raise ToolchainError("A source cannot be read.", where=str(source)) from error
         digest.update(f"{source.name} {len(content)} ".encode() + content)
     made = Path(folder or cache_dir() / "native") / digest.hexdigest()[:24] / name
-    if made.is_file():
+    if only_own(made):
         return made
     try:
         made.parent.mkdir(parents=True, exist_ok=True)
+        made.parent.chmod(0o755)  # a new folder can be one that the group may write
+        if made.exists() and not only_own(made):
+            made.unlink()  # `whole` would give the new file the permissions of the old one
         with whole(made) as part:
             build(part)
+            part.chmod(0o755)
     except OSError as error:
         raise ToolchainError(
             f"The folder for built libraries cannot be written: {error.strerror}.",
