@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 import tvm
+from tvm.rpc.base import RPC_CODE_SUCCESS, RPC_MAGIC, recvall
 
 from tests.runtime import servers as farms
 from tests.runtime.servers import KEY, Running
@@ -24,7 +25,6 @@ from tests.short import long
 from tests.tuning import kernels
 from tvmlab import host_target
 from tvmlab.errors import TargetError, ToolchainError, TuningError
-from tvmlab.runtime import protocol as _rpc
 from tvmlab.runtime.tracker import Tracker
 from tvmlab.support.target import Abilities, abilities, processor_name, usable_processors
 from tvmlab.tuning.measure import Measure, Outcome
@@ -193,9 +193,10 @@ def test_who_is_left_out_is_given_back(
         def answer() -> None:
             connection, _ = server.accept()
             with connection:
-                assert _rpc.number(connection) == _rpc.MAGIC
-                heard.put(_rpc.text(connection))
-                connection.sendall(struct.pack("<i", _rpc.SUCCESS))
+                magic, length = struct.unpack("<ii", recvall(connection, 8))
+                assert magic == RPC_MAGIC
+                heard.put(recvall(connection, length).decode())
+                connection.sendall(struct.pack("<i", RPC_CODE_SUCCESS))
 
         threading.Thread(target=answer).start()
         handed = iter([refused, ("other", 1, "k:2")])
