@@ -152,7 +152,7 @@ class Profile:
 
     @property
     def covered(self) -> float:
-        """The sum of the rows over the whole: about 1 if other programs did not disturb the runs."""
+        """The sum of the rows over the whole: about 1 on a quiet machine."""
         return sum(row.seconds for row in self.rows) / self.seconds
 
     @property
