@@ -128,12 +128,10 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def known_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let profiles be held against limits of the machine that are known."""
-    from tvmlab.runtime.profiling import (
-        limits,  # Here: it imports TVM, and other files need none of it.
-    )
+    from tvmlab.runtime import profiling  # Here: it imports TVM, and other files need none of it.
 
-    monkeypatch.setattr(limits, "peak", {"float32": PEAK, "int8": 4 * PEAK}.get)
-    monkeypatch.setattr(limits, "bandwidth", lambda: BANDWIDTH)
+    monkeypatch.setattr(profiling, "peak", {"float32": PEAK, "int8": 4 * PEAK}.get)
+    monkeypatch.setattr(profiling, "bandwidth", lambda: BANDWIDTH)
 
 
 @pytest.fixture

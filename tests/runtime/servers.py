@@ -1,4 +1,4 @@
-"""A real tracker and real servers, on ports of this machine that are free."""
+"""A real tracker and real servers, on free ports of this machine."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ import time
 from collections.abc import Iterator
 from typing import IO
 
-from tvmlab.runtime import bare as _bare
-from tvmlab.runtime import rpc
-from tvmlab.runtime.protocol import parse_address
-from tvmlab.runtime.tracker import Tracker
+from tvmlab.runtime.tracker import Tracker, parse_address
 
 KEY = "test-machine"
 SECONDS = 60.0
@@ -25,13 +22,13 @@ SECONDS = 60.0
 class Running:
     """A process whose lines are read as they come."""
 
-    def __init__(self, line: list[str], **environment: str) -> None:
+    def __init__(self, line: list[str], threads: int = 1) -> None:
         self.process = subprocess.Popen(
             line,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env=_bare.environment({"TVM_NUM_THREADS": "1", **environment}),
+            env={**os.environ, "TVM_NUM_THREADS": str(threads)},
         )
         self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         assert self.process.stdout is not None
@@ -60,31 +57,32 @@ class Running:
 
 
 def tracker(port: int = 0) -> tuple[Running, str]:
-    """Start a tracker; its address."""
-    running = Running(_bare.command("tvmlab.cli", "rpc-tracker", "--port", str(port)))
+    """Start a tracker; return its address, too."""
+    running = Running([sys.executable, "-m", "tvmlab", "rpc-tracker", "--port", str(port)])
     line = running.until("tracking at")
     return running, line.removeprefix("tracking at ").partition(". ")[0]
 
 
-def server(
-    address: str | None, key: str = KEY, device_seconds: float = 0.0, host: str = "127.0.0.1"
-) -> Running:
-    """Start a server; `known` waits until it is in use."""
-    where = parse_address(address) if address else None
-    return Running(rpc.server(host, 0, key, where, device_seconds))
+def command(address: str | None, key: str = KEY, *options: str) -> list[str]:
+    tracker = ["--tracker", address] if address else []
+    return [sys.executable, "-m", "tvmlab", "rpc-server", "--key", key, *tracker, *options]
 
 
-def server_of_one_processor(address: str, key: str = KEY) -> Running:
-    """Start a server that may use one processor."""
-    line = rpc.server("127.0.0.1", 0, key, parse_address(address))
+def server(address: str | None, *options: str) -> Running:
+    """Start a server; `known` waits until the tracker lists it."""
+    return Running(command(address, KEY, *options))
+
+
+def server_of_one_processor(address: str) -> Running:
+    """Start a server that can use one processor."""
     one = min(os.sched_getaffinity(0))
     start = f"import os, sys; os.sched_setaffinity(0, [{one}]); os.execv(sys.argv[1], sys.argv[1:])"
-    return Running([sys.executable, "-c", start, *line])
+    return Running([sys.executable, "-c", start, *command(address)])
 
 
 @contextlib.contextmanager
 def upstream(address: str, key: str = KEY) -> Iterator[None]:
-    """TVM's own server."""
+    """Run TVM's own server."""
     host, port = parse_address(address)
     code = (
         "import sys\nfrom tvm import rpc\n"
@@ -117,7 +115,7 @@ def known(running: Running) -> None:
 
 @contextlib.contextmanager
 def farm(count: int) -> Iterator[tuple[str, list[Running]]]:
-    """A tracker and some servers; the tracker's address, the servers, and last the tracker."""
+    """Run a tracker and servers; yield the tracker's address, and the servers, the tracker last."""
     running, address = tracker()
     servers = [server(address) for _ in range(count)]
     try:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.oracles.models import said
 from tvmlab.errors import InputError, TvmlabError
 from tvmlab.measure.bench import Measurement
-from tvmlab.runtime.profiling import MACHINE, Event, Profile, Row, flame, trace
+from tvmlab.runtime.profiling import MACHINE, Event, Profile, Row, flame, views
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -105,7 +105,7 @@ def check_nesting(events: list[dict[str, Any]]) -> None:
 @settings(max_examples=30, deadline=None)
 @given(runs())
 def test_a_trace_keeps_the_format(run: list[Event]) -> None:
-    content = {"traceEvents": trace.events(profile(ROWS, run)), "displayTimeUnit": "ms"}
+    content = {"traceEvents": views.events(profile(ROWS, run)), "displayTimeUnit": "ms"}
     events = check_format(json.loads(json.dumps(content, allow_nan=False)))
     check_nesting(events)
     assert [event["name"] for event in events] == [event.name for event in run]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -189,23 +188,21 @@ def _add_rpc(commands: options.Commands) -> None:
 
 def _track(args: argparse.Namespace) -> None:
     """Run a tracker until it is ended."""
-    from ..runtime.rpc import tracker
+    from ..runtime import tracker
 
-    tracker(args.host, args.port)
+    tracker.serve(args.host, args.port)
 
 
 def _serve(args: argparse.Namespace) -> None:
-    """Become a server, a smaller program that replaces this process."""
+    """Run a server until it is ended."""
     from ..errors import InputError
-    from ..runtime.bare import environment
-    from ..runtime.protocol import parse_address
-    from ..runtime.rpc import server
-    from ..support.host import host_target
 
     if not args.key or " " in args.key:
         raise InputError("a key is one word", where=repr(args.key), fix="pass --key my-laptop")
-    found = None if args.tracker is None else parse_address(args.tracker)
-    host_target()  # sets the number of threads in the environment
-    line = server(args.host, args.port, args.key, found, args.device_seconds)
-    sys.stdout.flush()
-    os.execve(line[0], line, environment({}))
+    # Before NumPy is imported: its library would start threads, which the forked sessions lack.
+    os.environ.update(dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
+    from ..runtime.rpc_server import serve
+    from ..runtime.tracker import parse_address
+
+    tracker = None if args.tracker is None else parse_address(args.tracker)
+    serve(args.host, args.port, args.key, tracker, args.device_seconds)

@@ -1,4 +1,4 @@
-"""Processes forked off to run a kernel: how they end."""
+"""Processes that are forked to run one kernel, and how they end."""
 
 from __future__ import annotations
 
@@ -8,65 +8,45 @@ import resource
 import signal
 import sys
 
-__all__ = ["PR_SET_PDEATHSIG", "doomed", "end_with", "how_it_died"]
+__all__ = ["doomed", "end_with", "how_it_died"]
 
-PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG = 1
 
 
 def end_with(parent: int) -> bool:
-    """Have the system end this process with its parent, where it can.
+    """Have Linux kill this process when its parent ends; return whether the parent still runs.
 
-    Parameters
-    ----------
-    parent : int
-        The parent. On Linux, the end of the thread that forked counts.
-
-    Returns
-    -------
-    bool
-        Whether the parent is still there.
+    The thread that forked counts as the parent.
     """
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     return os.getppid() == parent
 
 
 def doomed(parent: int, seconds: float) -> None:
-    """See to it that this process, just forked, ends whatever runs in it.
+    """Make sure that this process, which was just forked, ends whatever runs in it.
 
     Parameters
     ----------
     parent : int
         The process that forked.
     seconds : float
-        When the system ends it at the latest; 0 for never.
+        The time after which the system ends this process, 0 for no limit.
     """
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     if not end_with(parent):
         os._exit(70)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # TVM's own would look for the names of all functions first. Those of Python's are not ours.
+    # TVM's handlers would first look up the names of all functions on the stack.
     for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def how_it_died(status: int) -> str:
-    """Say in words what `os.waitpid` tells of a process that ran a kernel.
-
-    Parameters
-    ----------
-    status : int
-        From `os.waitpid`.
-
-    Returns
-    -------
-    str
-        A sentence without its full stop.
-    """
-    code = os.waitstatus_to_exitcode(status)
+def how_it_died(code: int) -> str:
+    """Describe the exit code of a process that ran a kernel, negative for a signal."""
     if code >= 0:
         return f"the kernel ended its process with exit code {code}"
     name = signal.Signals(-code).name

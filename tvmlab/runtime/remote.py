@@ -1,20 +1,18 @@
-"""Running a package on another machine: uploaded to an RPC server, called and timed there.
+"""Running a package on another machine: upload it to an RPC server, call it and time it there.
 
-Servers are started with ``tvmlab rpc-server``, and found through a tracker (``tvmlab rpc-tracker``)
-or by their address. TVM's RPC has no password and no encryption: trusted networks only.
+`tvmlab rpc-server` starts a server, which clients reach through a tracker (`tvmlab rpc-tracker`) or
+by its address. TVM's RPC has no password and no encryption, so use it on trusted networks only.
 """
 
 from __future__ import annotations
 
 import os
-import queue
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
-import numpy as np
 import tvm
 from tvm import relax, rpc
 from tvm.error import RPCError, RPCSessionTimeoutError
@@ -23,44 +21,46 @@ from ..errors import InputError, RemoteError, TargetError
 from ..ir.signature import Signature
 from ..support.target import ABILITIES, Abilities, as_target
 from . import package
-from .protocol import LOAD_PACKAGE, parse_address
+from .rpc_server import LOAD_PACKAGE
 from .timing import Measurement
-from .tracker import Tracker
+from .tracker import Tracker, parse_address
 
 __all__ = ["RemoteExecutable"]
 
 _Result = TypeVar("_Result")
 
-# How long a server may take to be free and to shake hands.
+# How long a server can take to be free and to shake hands.
 _PATIENCE_SECONDS = 30.0
-# How long a session's end may take to come through.
+# How long the message that a session has ended can take to arrive.
 _GRACE_SECONDS = 10.0
-# A sample takes at least this long, so that the clock's resolution does not count.
+# A sample takes at least this long, so that the clock's resolution does not matter.
 _SAMPLE_MILLISECONDS = 2
 
 
 class RemoteExecutable:
     """A package that runs on an RPC server.
 
+    Use it in a ``with`` block, or call `close`: until then the server serves no other client.
+
     Parameters
     ----------
     path : path
-        What `tvmlab.Executable.save` wrote.
+        A file that `tvmlab.Executable.save` wrote.
     tracker : str, optional
-        The ``host:port`` of a tracker, which names a server that is free.
+        The ``host:port`` of a tracker, which names a free server.
     server : str, optional
-        The ``host:port`` of a server that no tracker offers, instead.
+        Instead of a tracker, the ``host:port`` of a server that is registered with none.
     key : str
-        What kind of server it is, or shall be.
+        The server's key.
     session_seconds : float
-        How long the server is taken for, at most; then it is free again, whatever runs.
+        The longest time that the server is reserved. Then it ends whatever runs.
 
     Attributes
     ----------
     target : tvm.target.Target
-        What it was compiled for.
+        The target that the package was compiled for.
     signature : Signature
-        The inputs that a call takes.
+        The inputs of a call.
     cpu : str
         The server's processor.
 
@@ -71,14 +71,10 @@ class RemoteExecutable:
     TargetError
         The server cannot run what the package was compiled for.
     TuningError
-        An address is none, or there is no tracker.
+        An address is malformed, or no tracker answers.
     RemoteError
-        No server is free, it does not answer, or it is not one of tvmlab's; or the package returns
-        something else than tensors.
-
-    Notes
-    -----
-    Use it in a ``with`` block, or call `close`: until then the server serves nobody else.
+        No server is free, the server does not answer or is not one of tvmlab's, or the package
+        returns anything but tensors.
     """
 
     def __init__(
@@ -95,13 +91,13 @@ class RemoteExecutable:
         self.target = as_target(found.target)
         if odd := [str(output) for output in found.outputs if output.dtype in ("shape", "object")]:
             raise RemoteError(
-                f"it returns something else than tensors, which TVM's RPC does not carry: {odd[0]}",
+                f"TVM's RPC carries only tensors, and the package returns {odd[0]}",
                 where=str(path),
                 fix="let the model return tensors",
             )
         self._session_seconds = session_seconds
         self._where = f"{tracker or server}, key {key!r}"
-        # The inputs of a call stay on the server until it runs.
+        # The inputs of a call stay on the server until the call runs.
         self._one_at_a_time = threading.Lock()
         self._machine: Any = None
         self._device: Any = None
@@ -113,19 +109,13 @@ class RemoteExecutable:
         self._answer(lambda: self._load(session, Path(path)))
 
     def __repr__(self) -> str:
-        """Say the inputs, and where."""
         inputs = ", ".join(map(str, self.signature.inputs))
         return f"RemoteExecutable(main({inputs}) at {self._where})"
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __call__(self, /, *inputs: Any, **named: Any) -> Any:
@@ -134,44 +124,40 @@ class RemoteExecutable:
         Parameters
         ----------
         *inputs, **named : array
-            One a parameter, as of `tvmlab.Executable`; they are sent to the server.
+            One array per parameter, as for `tvmlab.Executable`.
 
         Returns
         -------
         numpy.ndarray or tuple
-            What ``main`` returns; tuples stay tuples.
+            The result of ``main``; tuples stay tuples.
 
         Raises
         ------
         InputError
             An input does not fit.
         RemoteError
-            The server is lost, it failed, or the session is over.
+            The connection is lost, the call failed on the server, or the session is over.
         """
-        arrays = self.signature.bind(inputs, named)
 
         def run() -> Any:
-            self._place(arrays)
             self._machine.invoke_stateful("main")
-            return _fetched(self._machine.module)
+            return _fetch(self._machine.module)
 
-        with self._one_at_a_time:
-            self._expect_open()
-            return self._answer(run)
+        return self._run(inputs, named, run)
 
     def time(
         self, /, *inputs: Any, repeats: int = 10, number: int | None = None, **named: Any
     ) -> Measurement:
-        """Time ``main`` on the server, by the server's clock: nothing is sent meanwhile.
+        """Time ``main`` by the server's clock; the time to send arrays is not part of it.
 
         Parameters
         ----------
         *inputs, **named : array
             As in a call.
         repeats : int
-            Samples.
+            The number of samples.
         number : int, optional
-            Calls in a sample; as many as take 2 ms if not given.
+            Calls per sample; by default as many as take 2 ms.
 
         Returns
         -------
@@ -182,7 +168,7 @@ class RemoteExecutable:
         InputError
             An input does not fit, or a number is not positive.
         RemoteError
-            As of a call.
+            As for a call.
         """
         if repeats < 1 or (number is not None and number < 1):
             raise InputError(
@@ -190,10 +176,8 @@ class RemoteExecutable:
                 where=f"time(repeats={repeats}, number={number})",
                 fix="leave them out for 10 samples of at least 2 ms",
             )
-        arrays = self.signature.bind(inputs, named)
 
         def run() -> Any:
-            self._place(arrays)
             evaluator = self._machine.time_evaluator(
                 "invoke_stateful",
                 self._device,
@@ -203,16 +187,14 @@ class RemoteExecutable:
             )
             return evaluator("main").results
 
-        with self._one_at_a_time:
-            self._expect_open()
-            return Measurement(tuple(map(float, self._answer(run))))
+        return Measurement(tuple(map(float, self._run(inputs, named, run))))
 
     def close(self) -> None:
-        """Let the server go; do it as often as you like."""
+        """End the session, so that the server is free for others; further calls do nothing."""
         self._machine = self._device = None
 
     def _server(self, tracker: str | None, server: str | None, key: str) -> tuple[str, int, str]:
-        """Find out whom to connect to: host, port, and what to say."""
+        """Return the host and the port to connect to, and the key to send."""
         if (tracker is None) == (server is None):
             raise RemoteError(
                 "a tracker or a server is needed, and not both",
@@ -227,18 +209,18 @@ class RemoteExecutable:
             raise RemoteError(
                 f"no server was free in {_PATIENCE_SECONDS:g} s",
                 where=self._where,
-                fix="start another server of that key, or end who uses them",
+                fix="start another server of that key, or end the sessions that use them",
             )
         return free
 
     def _expect_able(self, session: Any) -> str:
-        """See to it that the server can run the package; name its processor."""
+        """Check that the server can run the package; return the name of its processor."""
 
         def ask() -> Abilities | None:
             try:
                 session.get_function(LOAD_PACKAGE)
                 return Abilities.read(str(session.get_function(ABILITIES)()))
-            except AttributeError:  # there is no such function
+            except AttributeError:  # the server has no such function
                 return None
 
         able = self._answer(ask)
@@ -264,49 +246,51 @@ class RemoteExecutable:
         self._device = session.cpu(0)
         self._machine = relax.VirtualMachine(loaded, self._device)
 
-    def _place(self, arrays: list[np.ndarray]) -> None:
-        """Send the inputs."""
-        tensors = [
-            tvm.runtime.empty(array.shape, value.dtype, self._device).copyfrom(array)
-            for array, value in zip(arrays, self.signature.inputs, strict=True)
-        ]
-        self._machine.set_input("main", *tensors)
+    def _run(
+        self, inputs: tuple[Any, ...], named: dict[str, Any], run: Callable[[], _Result]
+    ) -> _Result:
+        """Send the inputs and run something with them."""
+        arrays = self.signature.bind(inputs, named)
+
+        def send_and_run() -> _Result:
+            tensors = [
+                tvm.runtime.empty(array.shape, value.dtype, self._device).copyfrom(array)
+                for array, value in zip(arrays, self.signature.inputs, strict=True)
+            ]
+            self._machine.set_input("main", *tensors)
+            return run()
+
+        with self._one_at_a_time:
+            if self._machine is None:
+                raise RemoteError(
+                    "it was closed, or the connection to its server was lost",
+                    where=self._where,
+                    fix="make a new RemoteExecutable",
+                )
+            return self._answer(send_and_run)
 
     def _answer(self, ask: Callable[[], _Result], seconds: float | None = None) -> _Result:
-        """Ask the server for something, and do not wait longer than the session lasts.
+        """Ask the server for something, and wait no longer than the session lasts.
 
-        TVM's client waits for ever, so it waits in a thread, which stays behind where no answer
-        comes.
+        TVM's client waits forever. It does so in a thread, which stays behind without an answer.
         """
         if seconds is None:
             seconds = self._session_seconds + _GRACE_SECONDS
-        answers: queue.SimpleQueue[tuple[Any, Exception | None]] = queue.SimpleQueue()
+        answer: Future[_Result] = Future()
 
         def wait() -> None:
             try:
-                answers.put((ask(), None))
+                answer.set_result(ask())
             except Exception as error:
-                answers.put((None, error))
+                answer.set_exception(error)
 
         threading.Thread(target=wait, daemon=True).start()
         try:
-            answer, error = answers.get(timeout=seconds)
-        except queue.Empty:
+            return answer.result(seconds)
+        except Exception as error:
             self.close()
-            raise self._lost(f"it does not answer within {seconds:g} s") from None
-        if error is None:
-            result: _Result = answer
-            return result
-        self.close()
-        raise self._lost(_words(error)) from error
-
-    def _expect_open(self) -> None:
-        if self._machine is None:
-            raise RemoteError(
-                "it was closed, or its server was lost",
-                where=self._where,
-                fix="make a new RemoteExecutable",
-            )
+            late = f"it does not answer within {seconds:g} s"
+            raise self._lost(_words(error) if answer.done() else late) from error
 
     def _lost(self, why: str) -> RemoteError:
         if "sock.Connect" in why:
@@ -323,7 +307,7 @@ class RemoteExecutable:
 
 
 def _words(error: Exception) -> str:
-    """Say what a server's error says; TVM wraps it more than once."""
+    """Extract the message of a server's error, which TVM wraps more than once."""
     text = str(error).strip()
     if isinstance(error, RPCSessionTimeoutError):
         return text.rpartition("RPCSessionTimeoutError: ")[2]
@@ -335,12 +319,12 @@ def _words(error: Exception) -> str:
     return text or type(error).__name__
 
 
-def _fetched(machine: Any, *place: int) -> Any:
-    """Fetch what ``main`` returned; ``place`` leads to a field of a tuple.
+def _fetch(machine: Any, *place: int) -> Any:
+    """Copy the result of ``main``, or the field of a tuple at ``place``, to this machine.
 
-    Upstream's `get_outputs` leaves a cycle behind, which would keep the server after `close`.
+    Upstream's `get_outputs` leaves a reference cycle, which would keep the session after `close`.
     """
     count = machine["get_output_arity"]("main", *place)
     if count == -1:
         return machine["get_output"]("main", *place).numpy()
-    return tuple(_fetched(machine, *place, field) for field in range(count))
+    return tuple(_fetch(machine, *place, field) for field in range(count))

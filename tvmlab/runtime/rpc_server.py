@@ -1,18 +1,17 @@
-"""A server that runs kernels for others: TVM's RPC protocol, one client at a time.
+"""An RPC server that runs kernels for other machines: TVM's protocol, one client at a time.
 
-TVM's own server (``python -m tvm.exec.rpc_server``) stops answering for good when a kernel crashes,
-and waits for ever for a client that connects and says nothing. This one does neither, and says to
-the client how its kernel ended. It imports little of this package, so that nothing stands
-between a kernel and the machine.
+TVM's own server (``python -m tvm.exec.rpc_server``) does not answer any more after a kernel has
+crashed, and waits forever for a client that connects and stays silent. This server runs each
+session in a forked process, so that a kernel that crashes or hangs ends only its own session, and
+it tells the client how the kernel ended.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
+import gc
+import multiprocessing
 import os
-import secrets
 import select
 import signal
 import socket
@@ -25,103 +24,103 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..errors import TuningError
-from .forked import doomed, how_it_died
-from .protocol import (
-    LOAD_PACKAGE,
-    MAGIC,
-    MISMATCH,
-    SUCCESS,
-    TRACKER_MAGIC,
-    Junk,
-    listening,
-    number,
-    packed,
-    parse_address,
-    text,
+import tvm
+import tvm_ffi
+from tvm.rpc.base import (
+    RPC_CODE_MISMATCH,
+    RPC_CODE_SUCCESS,
+    RPC_MAGIC,
+    TrackerCode,
+    random_key,
+    recvall,
 )
 
-TRACKER_SUCCESS, PUT, UPDATE_INFO, PENDING = 0, 3, 5, 7
-# A client that has connected says who it is in this time, and a tracker answers in it.
-_TALK_SECONDS = 5.0
-# How often the tracker is asked whether the server is still on offer, and how often it may say
-# that somebody took it who does not come.
+from ..support.host import ABILITIES, abilities, physical_cores
+from .forked import doomed, how_it_died
+from .tracker import TALK_SECONDS, ask, connect, listen
+
+__all__ = ["LOAD_PACKAGE", "serve"]
+
+#: The remote function that checks and loads an uploaded package.
+LOAD_PACKAGE = "tvmlab.load_package"
+# The server looks every two seconds at what the tracker lists. If a client has reserved the server
+# and has not come after three looks, the server offers itself again.
 _LOOK_SECONDS, _LOOKS = 2.0, 3
-#: The signals that end the server.
-_ENDS = {signal.SIGINT, signal.SIGTERM}
+_END_SIGNALS = {signal.SIGINT, signal.SIGTERM}
+_FORK = multiprocessing.get_context("fork")
 
 
-class Offer:
-    """A server's connection to a tracker.
-
-    Parameters
-    ----------
-    tracker : (str, int)
-        The tracker's host and port.
-    key : str
-        What kind of device the server is.
-    address : (str, int)
-        Where the server listens.
-    """
-
-    def __init__(self, tracker: tuple[str, int], key: str, address: tuple[str, int]) -> None:
-        self._key, self._port = key, address[1]
-        # Where it listens at all addresses, the tracker sees the one that others reach it by.
-        self._host = None if address[0] == "0.0.0.0" else address[0]
-        self._misses = 0
-        self.match = ""
-        self.connection = socket.create_connection(tracker, timeout=_TALK_SECONDS)
-        try:
-            self.connection.sendall(struct.pack("<i", TRACKER_MAGIC))
-            if number(self.connection) != TRACKER_MAGIC:
-                raise Junk("it is no RPC tracker")
-            self._ask([UPDATE_INFO, {"key": f"server:{key}", "addr": [self._host, self._port]}])
-            self.renew()
-        except BaseException:
-            self.connection.close()
-            raise
-
-    def _ask(self, message: list[Any]) -> Any:
-        self.connection.sendall(packed(json.dumps(message)))
-        return json.loads(text(self.connection))
-
-    def renew(self) -> None:
-        """Say that the server is free."""
-        self.match = f"{self._key}:{secrets.token_hex(8)}"
-        self._ask([PUT, self._key, [self._port, self.match], self._host])
-        self._misses = 0
-
-    def look(self) -> None:
-        """Offer the server again where somebody took it and does not come."""
-        if self.match in self._ask([PENDING]):
-            self._misses = 0
-            return
-        self._misses += 1
-        if self._misses >= _LOOKS:
-            self.renew()
-
-
-def hidden(here: str, tracker: str) -> bool:
-    """Whether a server listens for its own machine alone, and its tracker is on another."""
-    return ip_address(here).is_loopback and not ip_address(tracker).is_loopback
-
-
-class Server:
-    """Listens, and serves one client after the other.
+def serve(
+    host: str, port: int, key: str, tracker: tuple[str, int] | None, device_seconds: float = 0.0
+) -> None:
+    """Run a server in this process until Ctrl-C or SIGTERM.
 
     Parameters
     ----------
     host : str
-        The address to listen at.
+        The address of this machine to listen at, or ``0.0.0.0`` for all.
     port : int
-        The port; 0 for any that is free.
+        The port, or 0 for any free port.
     key : str
-        What kind of device this is.
+        The kind of this device: clients ask the tracker for a server of a key.
     tracker : (str, int) or None
-        Where to offer it; without one, clients name the key and come by themselves.
+        The tracker to register with, which can start later. Without one, clients connect to the
+        server's address and send the key.
     device_seconds : float
-        Seconds that each module takes longer to load: a slow device, simulated.
+        A simulated slow device: each module takes this many seconds longer to load.
+
+    Raises
+    ------
+    TuningError
+        The address cannot be listened at.
     """
+    server = _Server(host, port, key, tracker, max(0.0, device_seconds))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    abilities()  # asked once, before the first fork
+    if "OMP_NUM_THREADS" not in os.environ:
+        # Not `host_target`, which starts TVM's threads: a forked session would not have them.
+        os.environ.setdefault("TVM_NUM_THREADS", str(physical_cores()))
+    _say(f"serving {key} at {server.address[0]}:{server.address[1]}")
+    if device_seconds > 0:
+        _say(f"SIMULATED: each measurement takes {device_seconds:g} s more than it does")
+    gc.freeze()  # a fork then copies no page only because its collector marks the objects
+    with contextlib.suppress(KeyboardInterrupt):
+        server.run()
+
+
+def hidden(here: str, tracker: str) -> bool:
+    """Return whether the tracker's other clients cannot reach the address ``here``."""
+    return ip_address(here).is_loopback and not ip_address(tracker).is_loopback
+
+
+class _Offer:
+    """The server's entry at the tracker, which lasts as long as the connection."""
+
+    def __init__(self, tracker: tuple[str, int], key: str, address: tuple[str, int]) -> None:
+        self._key, self._port = key, address[1]
+        # For a server that listens at all addresses, the tracker lists the one that it sees.
+        self._host = None if address[0] == "0.0.0.0" else address[0]
+        self.connection = connect(tracker)
+        entry = {"key": f"server:{key}", "addr": [self._host, self._port]}
+        ask(self.connection, TrackerCode.UPDATE_INFO, entry)
+        self.renew()
+
+    def renew(self) -> None:
+        """Tell the tracker that the server is free, under a new key."""
+        self.match = random_key(self._key)
+        ask(self.connection, TrackerCode.PUT, self._key, [self._port, self.match], self._host)
+        self._misses = 0
+
+    def look(self) -> None:
+        """Offer the server again if the client that reserved it does not connect."""
+        free = self.match in ask(self.connection, TrackerCode.GET_PENDING_MATCHKEYS)
+        self._misses = 0 if free else self._misses + 1
+        if self._misses >= _LOOKS:
+            self.renew()
+
+
+class _Server:
+    """Accepts one client after the other."""
 
     def __init__(
         self,
@@ -132,17 +131,17 @@ class Server:
         device_seconds: float,
     ) -> None:
         self._key, self._tracker, self._device_seconds = key, tracker, device_seconds
-        self._listener = listening(host, port)
+        self._listener = listen(host, port)
         self.address: tuple[str, int] = self._listener.getsockname()[:2]
-        self._offer: Offer | None = None
+        self._offer: _Offer | None = None
 
     def run(self) -> NoReturn:
-        """Serve until the process is ended."""
+        """Serve, and register again whenever the tracker comes back."""
         said = ""
         while True:
             try:
                 if self._tracker and self._offer is None:
-                    self._offer = Offer(self._tracker, self._key, self.address)
+                    self._offer = _Offer(self._tracker, self._key, self.address)
                     _say("the tracker knows this server")
                     if hidden(self.address[0], self._offer.connection.getpeername()[0]):
                         _say(
@@ -151,7 +150,7 @@ class Server:
                         )
                     said = ""
                 self._wait()
-            except (OSError, ValueError, Junk) as error:  # the tracker's; a client's end in _wait
+            except (OSError, ValueError, TypeError, struct.error) as error:  # from the tracker
                 if self._offer is not None:
                     self._offer.connection.close()
                     self._offer = None
@@ -161,165 +160,111 @@ class Server:
                 time.sleep(1.0)
 
     def _wait(self) -> None:
-        """Wait for a client and serve it, or look what the tracker says."""
-        ready, _, _ = select.select([self._listener], [], [], _LOOK_SECONDS)
-        if not ready:
+        """Wait for a client and serve it, or look at what the tracker lists."""
+        if not select.select([self._listener], [], [], _LOOK_SECONDS)[0]:
             if self._offer is not None:
                 self._offer.look()
             return
         connection, address = self._listener.accept()
         with connection:
             try:
-                seconds = self._greeted(connection)
-            except (OSError, ValueError, Junk) as error:
+                seconds = self._shake_hands(connection)
+            except (OSError, ValueError) as error:
                 _say(f"{address[0]} was turned away: {error}")
                 return
             self._serve(connection, seconds)
         if self._offer is not None:
             self._offer.renew()
 
-    def _greeted(self, connection: socket.socket) -> float:
-        """Shake hands with a client; the seconds that it wants to have, 0 for no limit."""
-        connection.settimeout(_TALK_SECONDS)
-        if number(connection) != MAGIC:
-            raise Junk("it does not speak TVM's RPC")
-        name, *options = text(connection).split(" ")
+    def _shake_hands(self, connection: socket.socket) -> float:
+        """Check a client's key; return the seconds that its session can last, 0 for no limit."""
+        connection.settimeout(TALK_SECONDS)
+        magic, length = struct.unpack("<ii", recvall(connection, 8))
+        if magic != RPC_MAGIC:
+            raise ValueError("it does not speak TVM's RPC")
+        name, *options = recvall(connection, length).decode().split(" ")
         if name != f"client:{self._offer.match if self._offer else self._key}":
-            connection.sendall(struct.pack("<i", MISMATCH))
+            connection.sendall(struct.pack("<i", RPC_CODE_MISMATCH))
             late = name.startswith(f"client:{self._key}:")
-            raise Junk("it came late, to what was offered anew" if late else "it has another key")
-        connection.sendall(struct.pack("<i", SUCCESS) + packed(f"server:{self._key}"))
+            raise ValueError("its reservation has expired" if late else "it has another key")
+        answer = f"server:{self._key}".encode()
+        connection.sendall(struct.pack("<ii", RPC_CODE_SUCCESS, len(answer)) + answer)
         connection.settimeout(None)
-        # A kernel's inputs are many small messages, and an answer comes before the next.
+        # A kernel's inputs are many small messages, each of which waits for its answer.
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         limits = [float(text[9:]) for text in options if text.startswith("-timeout=")]
         return max(limits, default=0.0)
 
     def _serve(self, connection: socket.socket, seconds: float) -> None:
-        """Let a process of its own talk with a client; end it where it takes too long."""
-        from tvm import get_global_func
-
-        closed, open_ = os.pipe()  # the end that only the child has closes when it ends
-        server = os.getpid()
+        """Fork a process that talks with the client, and kill it when its time is over."""
         with tempfile.TemporaryDirectory(prefix="tvmlab-rpc-") as folder:
-            # An exception in what Python does after a fork, as SIGTERM raises it, would be lost.
-            signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
-            pid = os.fork()
-            if pid == 0:
-                try:
-                    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
-                    os.setpgid(0, 0)
-                    os.close(closed)
-                    self._close()
-                    doomed(server, seconds + 5 if seconds else 0)
-                    _session(connection, Path(folder), self._device_seconds)
-                finally:
-                    os._exit(0)
-            with contextlib.suppress(OSError):  # both set it: whoever comes first
-                os.setpgid(pid, pid)
-            os.close(open_)
+            session = _FORK.Process(
+                target=self._session, args=(connection, Path(folder), seconds, os.getpid())
+            )
+            # SIGTERM's exception would be lost in the Python code that runs after a fork.
+            signal.pthread_sigmask(signal.SIG_BLOCK, _END_SIGNALS)
+            session.start()
+            pid = session.pid
+            assert pid is not None
             try:
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
-                ended, _, _ = select.select([closed], [], [], seconds or None)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, _END_SIGNALS)
+                session.join(seconds or None)
+                late = session.is_alive()
             finally:
-                os.close(closed)
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(pid, signal.SIGKILL)
-                _, status = os.waitpid(pid, 0)
-            if not ended:
-                why = f"RPCSessionTimeoutError: it ran for longer than {seconds:g} s"
-            elif status:
-                why = how_it_died(status)
-            else:
-                return
-            _say(why)
-            # Should the client be gone or not read, its end is its own.
-            connection.settimeout(_TALK_SECONDS)
-            with contextlib.suppress(Exception):
-                get_global_func("rpc.ReturnException")(connection.fileno(), why)
+                session.kill()
+                session.join()
+        if late:
+            why = f"RPCSessionTimeoutError: it ran for longer than {seconds:g} s"
+        elif session.exitcode:
+            why = how_it_died(session.exitcode)
+        else:
+            return
+        _say(why)
+        connection.settimeout(TALK_SECONDS)
+        with contextlib.suppress(Exception):  # the client can be gone, or not read
+            tvm.get_global_func("rpc.ReturnException")(connection.fileno(), why)
 
-    def _close(self) -> None:
+    def _session(
+        self, connection: socket.socket, folder: Path, seconds: float, parent: int
+    ) -> None:
+        """Run whatever the client sends until it hangs up; this is the forked process."""
+        os.setpgid(0, 0)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _END_SIGNALS)
+        doomed(parent, seconds + 5 if seconds else 0)
         self._listener.close()
         if self._offer is not None:
             self._offer.connection.close()
+        os.chdir(folder)
+        for name, function in _functions(folder, self._device_seconds).items():
+            tvm_ffi.register_global_func(name, function, override=True)
+        with contextlib.suppress(Exception):  # the connection is broken
+            tvm.get_global_func("rpc.ServerLoop")(connection.fileno())
 
 
-def _session(connection: socket.socket, folder: Path, device_seconds: float) -> None:
-    """Do what a client asks for until it hangs up."""
-    import tvm
-    import tvm_ffi
+def _functions(folder: Path, device_seconds: float) -> dict[str, Callable[..., Any]]:
+    """List the functions that a client can call besides TVM's own, by name."""
 
-    from ..support.target import ABILITIES, abilities
-
-    os.chdir(folder)
-
-    def workpath(name: str) -> str:
-        return str(folder / name)
-
-    def load(name: str) -> Any:
+    def load_module(name: str) -> Any:
         time.sleep(device_seconds)
-        return tvm.runtime.load_module(workpath(name))
+        return tvm.runtime.load_module(str(folder / name))
 
     def load_package(name: str) -> Any:
         from . import library, package
 
-        found = package.describe(workpath(name))
-        library.load_runtimes(Path(name), found.runtimes)
+        path = folder / name
+        library.load_runtimes(Path(name), package.describe(path).runtimes)
         time.sleep(device_seconds)
-        return library.load(workpath(name))
+        return library.load(path)
 
-    functions: dict[str, Callable[..., Any]] = {
-        "tvm.rpc.server.workpath": workpath,
-        "tvm.rpc.server.load_module": load,
+    return {
+        "tvm.rpc.server.workpath": lambda name: str(folder / name),
+        "tvm.rpc.server.load_module": load_module,
         LOAD_PACKAGE: load_package,
         ABILITIES: lambda: abilities().text(),
     }
-    for name, function in functions.items():
-        tvm_ffi.register_global_func(name, function, override=True)
-    tvm.get_global_func("rpc.ServerLoop")(connection.fileno())
 
 
 def _say(text: str) -> None:
     print(text, flush=True)
-
-
-def main(arguments: list[str]) -> int:
-    """Serve, in a process of its own: `tvmlab.runtime.rpc` says what the arguments are.
-
-    Parameters
-    ----------
-    arguments : list of str
-        Host, port, key, tracker (``host:port``, or empty), seconds of a simulated device.
-
-    Returns
-    -------
-    int
-        The exit status: 0 where the process was told to end.
-    """
-    parser = argparse.ArgumentParser()
-    for name in ("host", "port", "key", "tracker", "device_seconds"):
-        parser.add_argument(name)
-    told = parser.parse_args(["--", *arguments])
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    from ..support.target import abilities  # imports tvm, once, before any process is forked off
-
-    abilities()
-
-    try:
-        server = Server(
-            told.host,
-            int(told.port),
-            told.key,
-            parse_address(told.tracker) if told.tracker else None,
-            float(told.device_seconds),
-        )
-    except TuningError as error:
-        print(error, file=sys.stderr)
-        return 1
-    _say(f"serving {told.key} at {server.address[0]}:{server.address[1]}")
-    if float(told.device_seconds):
-        _say(f"SIMULATED: each measurement takes {told.device_seconds} s more than it does")
-    try:
-        server.run()
-    except KeyboardInterrupt:
-        return 0

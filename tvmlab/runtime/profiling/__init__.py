@@ -1,21 +1,20 @@
 """Where the time of a compiled network goes, function by function.
 
-`profile` runs an executable, half of the times with a clock beside the virtual machine (`recorder`,
-which says why this way), and holds what each function took against what it computes, what it moves,
-and what this machine can do at most.
+`profile` runs an executable with and without a clock beside the virtual machine (`recorder`), and
+compares the time of each function with its operations, its bytes and the limits of this machine.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError, TargetError
 from ...schedule import Work
+from ..peak import peak_bandwidth, peak_flops
 from ..timing import Measurement
-from . import limits
-from .accelerator import tables
 from .recorder import Event, Recording, Run, record
 from .result import Layer, Profile, Row
 
@@ -25,47 +24,47 @@ if TYPE_CHECKING:
 
 __all__ = ["MACHINE", "Event", "Layer", "Profile", "Row", "profile"]
 
-#: The row of what the virtual machine does itself: to check inputs, to allocate, to go on.
+#: The row of the virtual machine itself: checking inputs, allocating, dispatching.
 MACHINE = "virtual machine"
 
 _BUILTIN = "vm.builtin."
 
 
 def profile(executable: Executable, /, *inputs: Any, repeats: int = 10, **named: Any) -> Profile:
-    """Say where the time of an executable's ``main`` goes.
+    """Measure the time of each function of an executable's ``main``.
 
     Parameters
     ----------
     executable : tvmlab.Executable
-        What `tvmlab.compile` or `tvmlab.load_executable` gave, for a CPU.
+        From `tvmlab.compile` or `tvmlab.load_executable`, for a CPU.
     *inputs, **named : array
         As in a call of it.
     repeats : int
-        Samples with the clock, and as many without, in turn. A sample of a network that takes less
-        than 2 ms is several runs, at most 100.
+        Samples with the clock, interleaved with as many without. A sample of a network that takes
+        less than 2 ms is several runs, at most 100.
 
     Returns
     -------
     Profile
-        A row for each function and one for the virtual machine, which has what of a run is left
-        when the functions' times are taken from it. Print it.
+        A row for each function, and one for the rest of the run, which the virtual machine takes.
+        Print it.
 
     Raises
     ------
     InputError
         An input does not fit, or `repeats` is below 1.
     TargetError
-        The executable is for a GPU, or for a processor that this one is not.
+        The executable is for a GPU, or for another processor than this one.
     ToolchainError
         There is no C++ compiler to build the recorder with.
 
     Notes
     -----
-    The machine's limits are measured when a process profiles for the first time. Recording costs
-    time for each call of the virtual machine, which no row includes: `Profile.overhead` says how
-    much. Medians of rows add up to less than the median of the whole where other programs disturb
-    now this function, now that one (`Profile.covered`). Where they differ by more than a twentieth,
-    or other numbers contradict each other, `Profile.note` says so.
+    The machine's limits are measured the first time that a process profiles. The clock costs time
+    at each call of the virtual machine, which no row includes (`Profile.overhead`). The medians of
+    the rows add up to less than the median of the whole if other programs disturb different
+    functions in different runs (`Profile.covered`). `Profile.note` tells when they differ by more
+    than a twentieth, or when other numbers contradict each other.
     """
     if repeats < 1:
         raise InputError(f"repeats is {repeats}", where="profile", fix="give at least 1")
@@ -75,7 +74,7 @@ def profile(executable: Executable, /, *inputs: Any, repeats: int = 10, **named:
             where=repr(executable),
             fix="use the profiler of the device's maker, or compile for the CPU",
         )
-    regions = tables(executable.vm_executable)
+    regions = _regions(executable.vm_executable)
     with executable._ready(inputs, named) as (running, tensors):
         recording = record(running.machine, running.main, tensors, repeats=repeats)
     rows = _rows(recording, executable.work, regions)
@@ -86,8 +85,8 @@ def profile(executable: Executable, /, *inputs: Any, repeats: int = 10, **named:
         Measurement(tuple(time / 1e9 for time in recording.plain)),
         Measurement(tuple(run[0].nanoseconds / 1e9 for run in recording.watched)),
         str(executable.target),
-        {dtype: peak for dtype in dtypes if (peak := limits.peak(dtype)) is not None},
-        limits.bandwidth(),
+        {dtype: most for dtype in dtypes if (most := peak(dtype)) is not None},
+        bandwidth(),
         _middle(recording.watched),
         {
             name: tuple(Layer(row.name, row.cycles) for row in table.layers)
@@ -97,8 +96,40 @@ def profile(executable: Executable, /, *inputs: Any, repeats: int = 10, **named:
     )
 
 
+@cache
+def peak(dtype: str) -> float | None:
+    """Measure this machine's operations per second once; None if no loop measures the dtype."""
+    try:
+        return peak_flops(dtype)
+    except InputError:
+        return None
+
+
+@cache
+def bandwidth() -> float:
+    """Measure the memory's bytes per second once."""
+    return peak_bandwidth()
+
+
+def _regions(built: Any) -> dict[str, Table]:
+    """Count the cycles of each accelerator region in a compiled or loaded module, by name."""
+    found: dict[str, Table] = {}
+    left = list(getattr(built, "mod", built).imports)
+    while left:
+        module = left.pop()
+        left.extend(module.imports)
+        if str(module.kind) == "tvmlab_npu":
+            # Here: most executables need no accelerator.
+            from ...npu import report, simulator
+            from ...npu.program import Program
+
+            name, program = simulator.described(module)
+            (found[name],) = report(Program.from_bytes(program)).regions
+    return found
+
+
 def _middle(runs: tuple[Run, ...]) -> Run:
-    """Give the run whose time is the median, the shorter one of two."""
+    """Return the run with the median time, the shorter one of two."""
     return sorted(runs, key=lambda run: run[0].nanoseconds)[(len(runs) - 1) // 2]
 
 
@@ -141,10 +172,10 @@ def _rows(
 
 
 def _left(recording: Recording) -> float:
-    """Give what the machine takes itself, in nanoseconds: a run without its functions.
+    """Return the nanoseconds of the virtual machine itself: a run without its functions.
 
-    To watch a call takes time around it, which would be counted here. The quickest runs say how
-    much: others' work in between makes runs longer, never shorter.
+    The clock's own time would be counted here. It is the difference of the shortest runs, because
+    other programs make runs longer, never shorter.
     """
     watched = min(run[0].nanoseconds for run in recording.watched) - min(recording.plain)
     left = statistics.median(
@@ -155,7 +186,7 @@ def _left(recording: Recording) -> float:
 
 
 def _functions(run: Run) -> list[Event]:
-    """Leave out the run itself, functions of Relax, which only call, and the machine's own."""
+    """Leave out the run, functions of Relax, which only call, and the machine's builtins."""
     return [
         event
         for event, after in zip(run, [*run[1:], None], strict=True)
@@ -175,7 +206,7 @@ def _row(
     work: Work | None,
     region: Table | None,
 ) -> Row:
-    """Hold one function's time against what it does and what the machine can do."""
+    """Compare a function's time with its work and with the limits of the machine."""
     operations = None if work is None or work.operations is None else calls * work.operations
     dtype, kind = ("", "other") if work is None else (work.dtype, work.rule or "other")
     cycles = None
@@ -185,7 +216,7 @@ def _row(
         operations, dtype, kind = 2 * calls * macs, "int8", "accelerator"
         cycles = calls * region.total.cycles
     # A simulator's speed is no share of what its processor does.
-    peak = limits.peak(dtype) if operations and region is None else None
+    most = peak(dtype) if operations and region is None else None
     return Row(
         name,
         kind,
@@ -195,8 +226,8 @@ def _row(
         operations,
         dtype,
         size,
-        operations / seconds / peak if operations and peak else None,
-        size / seconds / limits.bandwidth(),
+        operations / seconds / most if operations and most else None,
+        size / seconds / bandwidth(),
         tensors,
         cycles,
     )

@@ -1,9 +1,9 @@
-"""A run as a flame graph: an SVG picture in which a call is as wide as it is long.
+"""A run as a flame graph: an SVG picture in which the width of a call is its time.
 
-After Gregg, "The flame graph", CACM 2016. Calls of one function in one place are one frame, and the
-widest stand at the left. Between the caller and a function stands the kind of the function, so that
-the picture says first whether the time goes into sums, into element-wise work or into the virtual
-machine.
+After Gregg, "The flame graph", CACM 2016. All calls of a function from one caller are one frame,
+and the widest frames are on the left. A frame between the caller and the functions groups them by
+kind, so that the picture shows whether the time goes into products, element-wise work or the
+virtual machine.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
 from ...plot import COLOURS
-from ._caption import caption
-from ._writing import written
+from .views import caption, save
 
 if TYPE_CHECKING:
     from .result import Profile
@@ -26,7 +25,7 @@ __all__ = ["Frame", "frames", "svg", "write"]
 _WIDTH, _HEIGHT, _MARGIN, _LETTER = 1200, 22, 10, 7.0
 _LEAST = 0.4  # narrower than this nothing is to be seen
 # Text is black: the darkest of the colours are left out.
-_FILLS = (COLOURS[1], COLOURS[4], COLOURS[5], COLOURS[6], "#8FD3BC", "#F2B48C", "#D9D9D9")
+_FILLS = ("#D9D9D9", COLOURS[1], COLOURS[4], COLOURS[5], COLOURS[6], "#8FD3BC", "#F2B48C")
 
 
 @dataclass
@@ -36,11 +35,11 @@ class Frame:
     Attributes
     ----------
     name, kind : str
-        What is written in it, and what it is coloured by.
+        The label, and what the colour depends on.
     nanoseconds : float
-        How long it took, with everything above it.
+        The time of the frame and of everything above it.
     inside : dict of str to Frame
-        The frames that stand on it, by their names.
+        The frames on top of it by name.
     """
 
     name: str
@@ -49,23 +48,17 @@ class Frame:
     inside: dict[str, Frame] = field(default_factory=dict)
 
     def child(self, name: str, kind: str) -> Frame:
-        """Give the frame of that name on this one; a new one the first time."""
+        """Return the frame of that name on top of this one, and make it at the first call."""
         return self.inside.setdefault(name, Frame(name, kind))
 
     @property
     def levels(self) -> int:
-        """How many frames stand on each other, this one included."""
+        """The height of the stack in frames, this one included."""
         return 1 + max((frame.levels for frame in self.inside.values()), default=0)
 
 
 def frames(profile: Profile) -> Frame:
-    """Merge the calls of a profile's median run.
-
-    Returns
-    -------
-    Frame
-        The run, on which everything stands.
-    """
+    """Merge the calls of the median run; return the frame of the run."""
     run = profile.run
     root = Frame(run[0].name, "run", run[0].nanoseconds)
     stack = [root]
@@ -91,18 +84,18 @@ def frames(profile: Profile) -> Frame:
 
 def write(profile: Profile, path: str | os.PathLike[str]) -> Path:
     """Write a profile's flame graph; see `Profile.flame`."""
-    return written(path, svg(frames(profile), caption(profile)))
+    return save(path, svg(frames(profile), caption(profile)))
 
 
 def svg(root: Frame, above: str = "") -> str:
-    """Draw frames as the text of an SVG file, with a description for who cannot see it.
+    """Draw frames as the text of an SVG file, which contains a description of the picture.
 
     Parameters
     ----------
     root : Frame
-        On which all others stand.
+        The lowest frame.
     above : str
-        What is written above them: which run it is. Nothing if left out.
+        A line of text above the frames.
 
     Returns
     -------
@@ -110,7 +103,7 @@ def svg(root: Frame, above: str = "") -> str:
     """
     levels = root.levels
     height = (levels + bool(above)) * _HEIGHT + 2 * _MARGIN
-    kinds = dict(zip(_kinds(root), _cycle(), strict=False))
+    colours: dict[str, str] = {}
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" '
         f'width="{_WIDTH}" height="{height}" role="img" aria-labelledby="title what" '
@@ -128,12 +121,13 @@ def svg(root: Frame, above: str = "") -> str:
         width = frame.nanoseconds * scale
         if width < _LEAST:
             return
+        colour = colours.setdefault(frame.kind, _FILLS[len(colours) % len(_FILLS)])
         top = height - _MARGIN - (level + 1) * _HEIGHT
         says = f": {frame.nanoseconds / 1e6:.3f} ms, {_share(frame, whole)}"
         parts.append(f"<g><title>{_text(frame.name)}{_text(says)}</title>")
         parts.append(
             f'<rect x="{left:.2f}" y="{top}" width="{width:.2f}" height="{_HEIGHT - 1}" '
-            f'fill="{kinds[frame.kind]}" stroke="white" stroke-width="0.5"/>'
+            f'fill="{colour}" stroke="white" stroke-width="0.5"/>'
         )
         room = int((width - 6) / _LETTER)
         if room >= 3:
@@ -150,10 +144,7 @@ def svg(root: Frame, above: str = "") -> str:
 
 
 def _label(frame: Frame, room: int, whole: float) -> str:
-    """Cut a name to so many letters; the operators tell more than that they are fused.
-
-    Where there is room for all of it and more, its share of the whole follows.
-    """
+    """Shorten a name to ``room`` letters, without ``fused_``; add its share if there is room."""
     name = frame.name
     while name.startswith("fused_"):
         name = name.removeprefix("fused_")
@@ -163,30 +154,18 @@ def _label(frame: Frame, room: int, whole: float) -> str:
 
 
 def _share(frame: Frame, whole: float) -> str:
-    """Write a frame's share of the whole; one that is there is never 0%."""
+    """Format a share of the whole; only an empty frame has 0%."""
     share = frame.nanoseconds / whole
     return "<0.1%" if 0 < share < 0.001 else f"{share:.1%}"
 
 
 def _text(name: str) -> str:
-    """Write a name in XML, which has no way to write what cannot be printed."""
+    """Escape a name for XML, which cannot represent characters that do not print."""
     return escape("".join(letter if letter.isprintable() else "?" for letter in name))
 
 
-def _kinds(frame: Frame) -> list[str]:
-    """List the kinds of frames, as they first appear."""
-    found = dict.fromkeys([frame.kind])
-    for inner in frame.inside.values():
-        found.update(dict.fromkeys(_kinds(inner)))
-    return list(found)
-
-
-def _cycle() -> list[str]:
-    return [_FILLS[-1], *_FILLS[:-1]] * 4
-
-
 def _description(root: Frame, above: str) -> str:
-    """Say in a sentence what one sees: the widest frames on the lowest one."""
+    """Describe the picture: the widest frames on the lowest one."""
     whole = max(root.nanoseconds, 1)
     widest = sorted(root.inside.values(), key=lambda frame: -frame.nanoseconds)[:3]
     said = ", ".join(f"{frame.name} {_share(frame, whole)}" for frame in widest)

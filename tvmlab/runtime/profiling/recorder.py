@@ -1,15 +1,9 @@
 """Running the virtual machine with a clock beside it.
 
-TVM 0.27's machine has no profiler of its own any more. It offers an *instrument*: a function that
-it calls before and after each of its calls. Three ways were weighed:
-
-- An instrument in Python: each of its calls turns all arguments into Python objects, in part
-  within the time that is measured.
-- Timing the functions one by one: each finds its inputs and weights in the caches, where the
-  function before it in the network would have left others. Sums of such times are too small.
-- An instrument in C++ (`tvmlab/native/recorder`): `Profile.overhead` says what it costs, and the
-  section "profiling" of `make bench` holds that to a bar. Nothing sleeps meanwhile, so the threads
-  of TVM's pool are as awake as without it. That is what is done here; it needs a C++ compiler once.
+TVM 0.27's virtual machine has no profiler any more, but calls an *instrument*, a function, before
+and after each of its calls. The instrument is in C++ (`tvmlab/native/recorder`), because one in
+Python converts all arguments within the time that is measured. Timing the functions one by one is
+no alternative: each would find its inputs in the caches, and the sum would be too small.
 """
 
 from __future__ import annotations
@@ -37,18 +31,18 @@ _MOST_RUNS = 100
 
 @dataclass(frozen=True)
 class Event:
-    """One call that the machine made, or the run itself.
+    """One call of the virtual machine, or the run itself.
 
     Attributes
     ----------
     name : str
-        Of the function that was called; ``"main"`` for the run.
+        The function; ``"main"`` for the run.
     depth : int
-        How many calls it stands in: 0 for the run.
+        The number of enclosing calls, 0 for the run.
     start, end : int
-        In nanoseconds, by a clock that never goes back.
+        Nanoseconds of a monotonic clock.
     bytes : int
-        Of the tensors that it was given, each counted once: inputs, weights and outputs.
+        The size of its tensors, each counted once: inputs, weights and outputs.
     """
 
     name: str
@@ -59,7 +53,7 @@ class Event:
 
     @property
     def nanoseconds(self) -> int:
-        """How long it took."""
+        """The duration."""
         return self.end - self.start
 
 
@@ -68,17 +62,17 @@ Run = tuple[Event, ...]
 
 @dataclass(frozen=True)
 class Recording:
-    """What was seen of some runs.
+    """The times and the events of several runs.
 
     Attributes
     ----------
     plain : tuple of int
-        Nanoseconds of runs that nobody watched.
+        Nanoseconds of the runs without the clock.
     watched : tuple of tuple of Event
-        As many runs, taken in turn with the plain ones: the run itself first, then its calls in the
-        order in which they began.
+        As many runs with the clock, interleaved with the others: the run itself first, then its
+        calls in the order in which they began.
     tensors : dict of str to tuple of str
-        What each function was given when it was first called: dtype and shape of each tensor, as
+        Dtype and shape of each tensor of a function's first call, such as
         ``"float32 1x3x224x224"``; outputs come last.
     """
 
@@ -94,27 +88,23 @@ def _library() -> Any:
 
 
 def record(machine: Any, main: Any, tensors: Sequence[Any], *, repeats: int) -> Recording:
-    """Run a function of a virtual machine, watched and not, in turn.
+    """Run a function of a virtual machine, alternately with and without the clock.
 
     Parameters
     ----------
     machine : tvm.relax.VirtualMachine
-        The machine; nothing instruments it afterwards.
+        The machine, which has no instrument afterwards.
     main : tvm_ffi.Function
-        Its function.
+        The function.
     tensors : sequence of tvm.runtime.Tensor
-        What to call that with.
+        Its arguments.
     repeats : int
-        Samples of each kind, at least 1. Of short functions a sample is several runs.
-
-    Returns
-    -------
-    Recording
+        Samples of each kind, at least 1. A sample of a short function is several runs.
 
     Raises
     ------
     ToolchainError
-        The recorder has to be built first, and cannot be.
+        The recorder cannot be built.
     """
     tell, run, take = _library().make()
     shapes: dict[str, tuple[str, ...]] = {}

@@ -1,4 +1,4 @@
-"""What profiling found: rows, the whole, and one run to look at closely."""
+"""A profile: its rows, the whole run, and one run in detail."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..timing import Measurement
-from . import busy, figures, flame, table, trace
+from . import flame, views
 from .recorder import Event
 
 if TYPE_CHECKING:
@@ -17,44 +17,45 @@ if TYPE_CHECKING:
 
 __all__ = ["Layer", "Profile", "Row"]
 
+# How far off a share can be on a quiet machine, and three times the seconds to watch a call.
+_SLACK, _WATCHED = 0.05, 1e-6
+
 
 @dataclass(frozen=True)
 class Row:
-    """A function of the compiled network, all its calls in one run together.
+    """A function of the compiled network, with all its calls in one run.
 
     Attributes
     ----------
     name : str
-        The function's: the operators that fusion joined. The virtual machine's own work is the row
-        `MACHINE`.
+        The function, or `MACHINE` for the virtual machine itself.
     kind : str
         The rule that scheduled it, ``"accelerator"``, ``"virtual machine"``, or ``"other"``.
     calls : int
-        Calls in a run.
+        Calls per run.
     seconds : float
-        The median over the runs. It can be 0 for the virtual machine, which has what is left.
+        The median over the runs. The virtual machine's is what the functions leave; it can be 0.
     share : float
         Of the whole run's time, 0 to 1.
     operations : int or None
-        Arithmetic on elements (`tvmlab.schedule.Work`); None where it is not known, as of functions
-        with a size that only the run shows.
+        Arithmetic on elements (`tvmlab.schedule.Work`); None if it is unknown, such as for sizes
+        that only the run shows.
     dtype : str
-        What most of them are done in, empty for none (`tvmlab.schedule.Work`).
+        The dtype of most operations, empty without operations.
     bytes : int
         Inputs, weights and outputs of each call, as whole tensors.
     of_peak : float or None
-        Operations a second over the most that this machine's arithmetic units do in that dtype;
-        None where there are no operations, or no loop that measures the most: `tvmlab.bench.
-        peak_flops` has float32, float64 and what the processor's dot products multiply.
+        The share of this machine's operations per second in that dtype; None without operations,
+        or if `tvmlab.bench.peak_flops` measures no peak for the dtype.
     of_bandwidth : float or None
-        Bytes a second over the most that memory delivers. It can be above 1: caches are quicker.
-        None for the virtual machine, which reads no tensors.
+        The share of the memory's bytes per second, above 1 if the data was in a cache. None for
+        the virtual machine, which reads no tensors.
     tensors : tuple of str
-        Dtype and shape of each tensor that it was given when it was first called, as
-        ``"float32 1x3x224x224"``; outputs come last.
+        Dtype and shape of each tensor of the first call, such as ``"float32 1x3x224x224"``;
+        outputs come last.
     cycles : int or None
-        What the accelerator takes by its own clock; None for what runs on this processor. The
-        seconds are then those of its simulator.
+        Cycles of the accelerator's clock; the seconds are then those of its simulator. None for
+        functions that run on this processor.
     """
 
     name: str
@@ -72,17 +73,17 @@ class Row:
 
     @property
     def gflops(self) -> float | None:
-        """Thousand million operations a second; None where they are not known."""
+        """Billions of operations per second; None if they are unknown."""
         return None if self.operations is None else self.operations / self.seconds / 1e9
 
     @property
     def gigabytes(self) -> float | None:
-        """Thousand million bytes a second; None for the virtual machine, as `of_bandwidth`."""
+        """Billions of bytes per second; None for the virtual machine."""
         return None if self.of_bandwidth is None else self.bytes / self.seconds / 1e9
 
     @property
     def intensity(self) -> float | None:
-        """Operations a byte; None where they are not known or there are no bytes."""
+        """Operations per byte; None if they are unknown or there are no bytes."""
         return self.operations / self.bytes if self.operations is not None and self.bytes else None
 
 
@@ -95,7 +96,7 @@ class Layer:
     name : str
         Such as ``"conv2d 3x3 64->128 /2"``.
     cycles : int
-        Counted for it; those of a region's layers add up to the region's.
+        Its cycles, which add up to those of the region.
     """
 
     name: str
@@ -111,17 +112,17 @@ class Profile:
     rows : tuple of Row
         The longest first.
     whole : tvmlab.bench.Measurement
-        Runs that nobody watched.
+        Runs without the clock.
     watched : tvmlab.bench.Measurement
-        Runs that were, taken in turn with the others.
+        Runs with the clock, interleaved with the others.
     target : str
-        What it was compiled for.
+        The target that it was compiled for.
     peaks : dict of str to float
-        Operations a second that this machine does at most, by dtype.
+        The most operations per second of this machine by dtype.
     bandwidth : float
-        Bytes a second that its memory delivers at most.
+        The most bytes per second of its memory.
     run : tuple of tvmlab.profiling.recorder.Event
-        The watched run whose time is the median: itself, then its calls as they began.
+        The watched run with the median time: itself, then its calls in order.
     layers : dict of str to tuple of Layer
         Of the accelerator's regions, by the name of the row.
     clock_mhz : int or None
@@ -140,24 +141,42 @@ class Profile:
 
     @property
     def seconds(self) -> float:
-        """The whole's time: the median of the runs that nobody watched."""
+        """The median time of the runs without the clock."""
         return self.whole.median
 
     @property
     def overhead(self) -> float:
-        """What being watched costs: the share that it adds to a run's time, the median."""
+        """The median share that the clock adds to the time of a run."""
         pairs = zip(self.watched.samples, self.whole.samples, strict=True)
         return statistics.median(watched / plain for watched, plain in pairs) - 1
 
     @property
     def covered(self) -> float:
-        """The sum of the rows over the whole: about 1, if nobody disturbed the runs."""
+        """The sum of the rows over the whole: about 1 on a quiet machine."""
         return sum(row.seconds for row in self.rows) / self.seconds
 
     @property
     def note(self) -> str | None:
-        """What says that the machine was busy meanwhile (`tvmlab.profiling.busy`), or None."""
-        return busy.note(self)
+        """A sentence that says that the machine was busy, or None.
+
+        The signs are numbers that contradict each other: a row above the measured peak, rows that
+        do not add up to the whole, or an overhead that watching does not explain.
+        """
+        signs = []
+        most = max((row.of_peak for row in self.rows if row.of_peak is not None), default=0.0)
+        if most > 1 + _SLACK:
+            signs.append(f"a row computes at {most:.0%} of the peak")
+        if abs(self.covered - 1) > _SLACK:
+            signs.append(f"rows add up to {self.covered:.1%}")
+        calls = len(self.run) - 1
+        if not -_SLACK < self.overhead < _SLACK + calls * _WATCHED / self.seconds:
+            signs.append(f"watching added {self.overhead:+.1%}")
+        if not signs:
+            return None
+        return (
+            f"the machine was busy while it was measured: {', '.join(signs)}; measure again when "
+            "it is quiet, in Python in a new process, which measures the limits again"
+        )
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -165,19 +184,17 @@ class Profile:
         return {row.name: row.kind for row in self.rows}
 
     def __str__(self) -> str:
-        """Lay the rows out as a table."""
-        return table.text(self)
+        """Format the rows as a table."""
+        return views.text(self)
 
     def data(self) -> dict[str, Any]:
-        """Give everything as plain values, for JSON.
+        """Return everything as plain values for JSON.
 
         Returns
         -------
         dict
-            ``seconds`` and ``samples`` of the whole, ``overhead``, ``covered``, ``note``,
-            ``target``, ``peaks`` (operations a second by dtype), ``bandwidth`` (bytes a second),
-            and ``rows``: a dict each, with the fields of `Row` and with ``gflops`` and
-            ``gigabytes`` a second. Of accelerators ``clock_mhz`` and ``layers``.
+            The attributes and properties by name (operations and bytes per second), and ``rows``:
+            a dict each, with the fields of `Row`, ``gflops`` and ``gigabytes``.
         """
         rows = [
             {**asdict(row), "gflops": row.gflops, "gigabytes": row.gigabytes} for row in self.rows
@@ -216,10 +233,10 @@ class Profile:
         TvmlabError
             The file cannot be written.
         """
-        return trace.write(self, path)
+        return views.trace(self, path)
 
     def flame(self, path: str | os.PathLike[str]) -> Path:
-        """Draw the median run as a flame graph: who calls whom, as wide as it is long.
+        """Draw the median run as a flame graph: calls on their callers, as wide as their times.
 
         Parameters
         ----------
@@ -229,7 +246,7 @@ class Profile:
         Returns
         -------
         pathlib.Path
-            The file, an SVG picture without scripts; a frame's tooltip says its name and its time.
+            The file, an SVG picture without scripts, with a tooltip for each frame.
 
         Raises
         ------
@@ -239,30 +256,30 @@ class Profile:
         return flame.write(self, path)
 
     def bars(self, most: int = 12) -> Figure:
-        """Draw the longest rows as bars, and all others as one.
+        """Draw the longest rows as bars, and the others as one bar.
 
         Parameters
         ----------
         most : int
-            How many rows get a bar of their own.
+            The number of rows with a bar of their own.
 
         Returns
         -------
         matplotlib.figure.Figure
         """
-        return figures.bars(self, most)
+        return views.bars(self, most)
 
     def roofline(self) -> Figure:
-        """Draw the rows under the limits of this machine, a marker for each kind.
+        """Draw the rows below the limits of this machine, with a marker for each kind.
 
         Returns
         -------
         matplotlib.figure.Figure
-            With those rows that compute in the dtype that most operations are in.
+            The rows of the dtype with the most operations.
 
         Raises
         ------
         InputError
             No row computes in a dtype whose peak is measured.
         """
-        return figures.roofline(self)
+        return views.roofline(self)

@@ -133,7 +133,7 @@ class Worker:
         if late:
             raise TimeoutError(f"it ran for longer than {seconds:g} s and was stopped")
         if not text.endswith(b"\n"):
-            raise RuntimeError(how_it_died(status))
+            raise RuntimeError(how_it_died(os.waitstatus_to_exitcode(status)))
         told = json.loads(text)
         if "failed" in told:
             raise RuntimeError(told["failed"])
