@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+import warnings
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -160,7 +161,8 @@ def fetch(name: str | Entry) -> Path:
     if os.environ.get("TVMLAB_OFFLINE", "") not in ("", "0"):
         wrong = " The file in the cache has a wrong SHA-256." if path.exists() else ""
         raise _failure(DataError, entry, path, f"The network is closed by TVMLAB_OFFLINE.{wrong}")
-    import pooch  # Here, because most processes download nothing.
+    with warnings.catch_warnings(action="ignore"):  # tqdm's, of a notebook without widgets
+        import pooch  # Here, because most processes download nothing.
     import requests
 
     pooch.get_logger().setLevel("WARNING")  # else it writes a line for each attempt
