@@ -117,7 +117,7 @@ def test_toolchain_is_light() -> None:
         "package = types.ModuleType('tvmlab')\n"
         "package.__path__ = list(spec.submodule_search_locations)\n"
         "sys.modules['tvmlab'] = package\n"
-        "import tvmlab.toolchain\n"
+        "import tvmlab.support.toolchain\n"
         "print(sorted({'tvm_ffi', 'numpy', 'torch'} & set(sys.modules)))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
