@@ -14,11 +14,10 @@ from torch.nn import functional
 from tvm import relax
 
 import tvmlab
-from tests.ir.indices import Call, Program, exported
+from tests.ir.indices import SCHEDULES, Call, Program, exported
 from tests.oracles.models import array, model, node, value
 from tvmlab.errors import OutOfRangeError, UnsupportedOperatorError
 
-SCHEDULES = pytest.mark.parametrize("schedule", [True, False])
 PADDINGS = ("zeros", "border", "reflection")
 
 

@@ -50,7 +50,9 @@ def test_the_gradient_of_take() -> None:
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
-@pytest.mark.parametrize("shape", [(3, 5, 4), (3, 5), (5,)])
+@pytest.mark.parametrize(
+    "shape", [(3, 5, 4), *(pytest.param(one, marks=pytest.mark.full) for one in ((3, 5), (5,)))]
+)
 @pytest.mark.parametrize("ignore", [-100, 2, 10**9])
 def test_the_gradient_of_nll_loss(
     ignore: int, shape: tuple[int, ...], reduction: str, weighted: bool
