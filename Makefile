@@ -12,7 +12,7 @@ NBVAL := PYTHONPATH="$(CURDIR)/tests/offline" $(PY) -m pytest --nbval --nbval-cu
   --nbval-sanitize-with tests/sanitize.cfg --nbval-cell-timeout 900 -p no:cacheprovider
 
 # What requirements.txt pins: all extras but `rivals`.
-EXTRAS := onnx torch tflite peers models plot tune relay build progress notebooks gallery test
+EXTRAS := onnx torch tflite peers models plot tune build progress notebooks gallery test
 
 # The tests start a thousand processes, and each would compile all of tvmlab anew.
 unexport PYTHONDONTWRITEBYTECODE

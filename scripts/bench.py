@@ -9,77 +9,49 @@
 The figures go to build/bench.json, beside those of other sections that were measured at the same
 commit on the same machine. `--readme` takes from there what README quotes to docs/bench.json, and
 writes it into README. The exit status is 1 where something failed; to miss a bar is no failure.
-
-Idle threads spin before they sleep, in case work comes. In one process, or in two that run at once,
-they take the cores of the candidate that is being measured. Here each candidate has a process and
-its runtime's own default, and a race waits before each turn until all processes are idle.
 """
 
 from __future__ import annotations
 
 import argparse
-import atexit
-import ctypes
 import functools
-import json
-import math
-import multiprocessing
-import os
-import platform
 import random
 import re
-import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import time
-import traceback
 from collections import Counter
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-import bench_report
+import bench_harness as harness
 import numpy as np
+import readme
+from bench_harness import TURNS, Process, race, timed, turn
 
 import tvmlab
 from tvmlab import models
+from tvmlab.errors import ToolchainError
 from tvmlab.measure import bench
-from tvmlab.measure.bench import Comparison
 from tvmlab.models.cost import ARCHITECTURES, LayerCost, layer_costs
+from tvmlab.qnn.transform import FakeQuantizationToInteger
 from tvmlab.runtime import deploy
 from tvmlab.support.extras import need
 
-ROOT = Path(__file__).resolve().parent.parent
-OUTPUT, QUOTED = ROOT / "build" / "bench.json", ROOT / "docs" / "bench.json"
-PACKAGES = ("apache-tvm", "numpy", "onnxruntime", "openvino", "torch", "ai-edge-litert")
-# The part of the machine that other programs can take before a section says so, and before README
-# does not quote the figures.
-NOISY, TOO_NOISY = 0.05, 0.2
+OUTPUT = harness.ROOT / "build" / "bench.json"
 # The rounds of a race.
 ROUNDS, QUICK_ROUNDS = 15, 3
-# A turn lasts at least this long, so that what happens once in a while happens in each. Turns of
-# single convolutions are many and short, so that the clock cannot drift between them and the peak.
-TURN_SECONDS, CONVOLUTION_SECONDS = 0.05, 0.01
-# Before the calls of a turn are timed, calls run for so long, at least one: the threads are awake
-# then, and the caches are warm, as they are where one image follows another.
-WARMUP_SECONDS = 0.005
-# No job takes longer: `torch.compile` is the slowest, with half a minute.
-TIMEOUT = 900.0
 # MetaSchedule's default limit, 30 s, can end before its workers have imported TVM.
 UPSTREAM_SECONDS = 300.0
 # The same work as `tvmlab compile`, and as the C++ program that runs a package.
 COMPILE = """
 import sys, tvmlab
-mod = tvmlab.load(getattr(tvmlab.models, sys.argv[1])())
-tvmlab.compile(mod).save(sys.argv[2])
+tvmlab.compile(tvmlab.load(sys.argv[1])).save(sys.argv[2])
 """
 RUN = """
 import sys, numpy as np, tvmlab
@@ -90,8 +62,6 @@ print(f"{1e3 * found.median} ms a call")
 
 #: The networks, the largest first.
 NETWORKS = ("resnet50_v2", "resnet18_v2", "mobilenet_v2", "digits_resnet")
-# Without these words ResNet-50 v2 has the zoo's weights, where they can be had.
-SEEDED = {"resnet50_v2": ["seeded"]}
 #: The candidates of each form of model; the last is the one that the ratios and errors are over.
 CANDIDATES = {
     "float32": ("tvmlab", "PyTorch compiled", "OpenVINO", "ONNX Runtime"),
@@ -102,80 +72,7 @@ CANDIDATES = {
 Found = dict[str, Any]
 
 
-class Process(ProcessPoolExecutor):
-    """A process for one candidate, which ends with this one; errors in it have its name."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(1, multiprocessing.get_context("spawn"), _prepare_child)
-        self.name = name
-        self.pid: int = self.submit(os.getpid).result()
-
-    def do(self, job: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """Run a function in the process and return its result."""
-        try:
-            return self.submit(job, *arguments, **named).result(TIMEOUT)
-        except Exception as error:
-            if isinstance(error, TimeoutError):
-                os.kill(self.pid, signal.SIGKILL)
-            error.add_note(f"in the process of {self.name}, at {job.__name__}")
-            raise
-
-
-def _prepare_child() -> None:
-    """Let the kernel end this process with its parent, and set what PyTorch reads."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    parent = multiprocessing.parent_process()
-    if parent is None or not parent.is_alive():  # it has ended before
-        os._exit(1)
-    # PyTorch would start a process for each core to compile in, which outlives a killed one.
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
-
-
-def settle(*processes: Process, look: float = 0.01, looks: int = 50) -> bool:
-    """Wait until the processes use next to no processor time; False if they always do."""
-    # Linux's numbers of the clocks of other processes (clock_getcpuclockid). /proc has the same
-    # times in steps of 10 ms, too coarse for a look that takes as long.
-    clocks = [(~each.pid << 3) | 2 for each in processes]
-    for _ in range(looks):
-        before = sum(map(time.clock_gettime, clocks))
-        time.sleep(look)
-        if sum(map(time.clock_gettime, clocks)) - before < 0.2 * look:
-            return True
-    return False
-
-
-def timed(function: Callable[[], object], seconds: float = TURN_SECONDS) -> Callable[[], float]:
-    """Return a function that warms up, then times as many calls as fill these seconds."""
-    once = bench.measure(function, repeats=3).median
-    warmup, number = math.ceil(WARMUP_SECONDS / once), math.ceil(seconds / once)
-    return lambda: bench.measure(function, warmup=warmup, repeats=1, number=number).median
-
-
-def race(turns: dict[str, Callable[[], float]], rounds: int, *processes: Process) -> Comparison:
-    """Interleave turns, which return seconds per call, after a round that does not count.
-
-    The processes are idle before each turn.
-    """
-    wait = partial(settle, *processes) if processes else lambda: True
-    bench.interleave(turns, 1, wait)
-    return bench.interleave(turns, rounds, wait)
-
-
-def foreign_seconds() -> float:
-    """Return the processor time that other programs, and a host, have used until now.
-
-    Linux adds the time of children to ours when they have ended.
-    """
-    fields = [int(n) for n in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-    del fields[3:5]  # idle, and waiting for a disk
-    return sum(fields) / os.sysconf("SC_CLK_TCK") - sum(os.times()[:4])
-
-
 # Models on every runtime.
-
-#: The functions that take turns in this process, and the network that it compiled.
-TURNS: dict[str, Callable[[], float]] = {}
-COMPILED: list[Any] = []
 
 
 class File(NamedTuple):
@@ -195,21 +92,18 @@ class File(NamedTuple):
         return rng.random(self.shape, "f")
 
 
-@functools.cache
-def folder() -> Path:
-    """Return the folder for the files of this run."""
-    path = Path(tempfile.mkdtemp())
-    atexit.register(shutil.rmtree, path)
-    return path
+def network(name: str, batch: int = 1) -> models.Model:
+    """Return a network of `NETWORKS`; without "seeded", ResNet-50 v2 can have the zoo's weights."""
+    weights = ["seeded"] if name == "resnet50_v2" else []
+    return getattr(models, name)(*weights, batch=batch)
 
 
 @functools.cache
 def written(name: str, form: str = "float32", batch: int = 1) -> File:
     """Write a network as a model file of a form, in a process whose threads do not stay."""
-    path = folder() / f"{name}-{form}-{batch}.{'tflite' if 'tflite' in form else 'onnx'}"
+    path = harness.folder() / f"{name}-{form}-{batch}.{'tflite' if 'tflite' in form else 'onnx'}"
     with Process("the writer of models") as writer:
-        file: File = writer.do(write, name, form, batch, path)
-    return file
+        return writer.do(write, name, form, batch, path)
 
 
 def write(name: str, form: str, batch: int, path: Path) -> File:
@@ -223,7 +117,7 @@ def write(name: str, form: str, batch: int, path: Path) -> File:
 
     from tvmlab.models.quantized import quantized_onnx
 
-    model = getattr(models, name)(*SEEDED.get(name, []), batch=batch)
+    model = network(name, batch)
     onnx.save(quantized_onnx(model) if form == "int8" else model.proto, path)
     weights = sum(onnx.numpy_helper.to_array(t).nbytes for t in model.proto.graph.initializer)
     return File(name, str(path), [int(size) for size in model.input_shape], "float32", weights)
@@ -232,22 +126,21 @@ def write(name: str, form: str, batch: int, path: Path) -> File:
 def compiled(runtime: str, model: File) -> Any:
     """Return what a runtime makes of a model file: a function from arrays to arrays.
 
-    The settings are the runtime's defaults, except those that `bench_report.SETTINGS` names.
+    The settings are the runtime's defaults, except those that `SETTINGS` of the harness names.
     """
     match runtime:
         case "tvmlab" | "tvmlab float32":
             return tvmlab.compile(tvmlab.load(model.path))
         case "tvmlab int8":
-            from tvmlab.qnn.transform import FakeQuantizationToInteger
-
             return tvmlab.compile(FakeQuantizationToInteger()(tvmlab.load(model.path)))
         case "ONNX Runtime":
             return bench.OnnxRuntime(model.path)
         case "PyTorch compiled":
             torch = need("torch", extra="torch")
             tvmlab.toolchain.compiler()  # without one, PyTorch fails after half a minute
-            network = getattr(models, f"torch_{model.network}")(*SEEDED.get(model.network, []))
-            return bench.Torch(torch.compile(network))
+            from tvmlab.models import torch_form
+
+            return bench.Torch(torch.compile(torch_form.of(network(model.network))))
         case "OpenVINO":
             settings = {
                 "PERFORMANCE_HINT": "LATENCY",
@@ -255,8 +148,8 @@ def compiled(runtime: str, model: File) -> Any:
                 "INFERENCE_NUM_THREADS": bench.peer_threads(),
             }
             core = need("openvino", extra="rivals").Core()
-            network = core.compile_model(model.path, "CPU", settings)
-            return lambda x: network(x)[0]
+            run = core.compile_model(model.path, "CPU", settings)
+            return lambda x: run(x)[0]
     litert = need("ai_edge_litert.interpreter", extra="tflite")
     interpreter = litert.Interpreter(model.path, num_threads=bench.peer_threads())
     interpreter.allocate_tensors()
@@ -265,8 +158,7 @@ def compiled(runtime: str, model: File) -> Any:
     def call(x: np.ndarray) -> np.ndarray:
         interpreter.set_tensor(data["index"], x)
         interpreter.invoke()
-        output: np.ndarray = interpreter.get_tensor(result["index"])
-        return output
+        return interpreter.get_tensor(result["index"])
 
     return call
 
@@ -280,18 +172,7 @@ def ready(runtime: str, model: File, key: str = "call") -> tuple[np.ndarray, flo
     seconds = time.perf_counter() - start
     assert isinstance(result, np.ndarray), "every candidate takes and returns NumPy arrays"
     TURNS[key] = timed(lambda: run(x))
-    COMPILED[:] = [run]
     return result, seconds
-
-
-def turn(key: str = "call") -> float:
-    """Take a turn of a function of this process."""
-    return TURNS[key]()
-
-
-def method(name: str, *arguments: Any, **named: Any) -> Any:
-    """Call a method of the network that this process compiled."""
-    return getattr(COMPILED[0], name)(*arguments, **named)
 
 
 def raced(name: str, rounds: int, form: str) -> Found:
@@ -308,22 +189,15 @@ def raced(name: str, rounds: int, form: str) -> Found:
             try:
                 outputs[each], _ = process.do(ready, each, model)
                 processes[each] = process
-            except Exception as error:
+            except ToolchainError as error:  # not installed
                 # Without us or the reference there is nothing to measure.
                 if each == over or each.startswith("tvmlab"):
                     raise
                 figures[each] = {"absent": " ".join(str(error).split())}
         turns = {each: partial(process.do, turn) for each, process in processes.items()}
         found = race(turns, rounds, *processes.values())
-    expected = outputs[over].astype(float)
-    for each, run in found.runs.items():
-        figures[each] = {
-            "ms": 1e3 * run.median,
-            "spread": run.spread,
-            "over": found.ratio(each, over),
-            "error": float(np.abs(outputs[each] - expected).max() / np.abs(expected).max()),
-        }
-    print(bench_report.race_table(f"{name}, {form}", figures, over), flush=True)
+    figures |= harness.race_figures(found, outputs, over)
+    print(harness.race_table(f"{name}, {form}", figures, over), flush=True)
     label = name if form == "float32" else f"{name} {form}"
     others = [each for each in turns if not each.startswith("tvmlab")]
     values: Found = {f"{label}: ours / {each}": found.ratio(ours, each) for each in others}
@@ -356,10 +230,8 @@ def compilation(name: str, rounds: int) -> Found:
 @functools.cache
 def package(name: str) -> str:
     """Compile a network and save it; return the package."""
-    path = str(folder() / f"{name}.so")
-    with Process("tvmlab") as process:
-        process.do(ready, "tvmlab", written(name))
-        process.do(method, "save", path)
+    path = str(harness.folder() / f"{name}.so")
+    harness.output_of([sys.executable, "-c", COMPILE, written(name).path, path])
     return path
 
 
@@ -378,28 +250,18 @@ def loaded(path: str, model: File) -> int:
     """
     x = model.input()
     bench.PeakLoop()()  # code generation and threads are TVM's own, whatever the network is
-    before = peak_memory(forget=True)
+    before = harness.peak_memory(forget=True)
     executable = tvmlab.load_executable(path)
-    peak_memory(forget=True)  # loading has a peak of its own
+    harness.peak_memory(forget=True)  # loading has a peak of its own
     for _ in range(3):
         executable(x)
-    return peak_memory() - before
-
-
-def peak_memory(*, forget: bool = False) -> int:
-    """Return the most bytes that this process has had; now, or since the last was forgotten."""
-    if forget:
-        Path("/proc/self/clear_refs").write_text("5")
-    (kib,) = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    return 1024 * int(kib)
+    return harness.peak_memory() - before
 
 
 def profiling(name: str, rounds: int) -> Found:
     """Profile a network: what that costs, and whether its rows are the whole."""
-    model = written(name)
     with Process("tvmlab") as process:
-        process.do(ready, "tvmlab", model)
-        found = process.do(method, "profile", model.input(), repeats=2 * rounds)
+        found = process.do(profiled, written(name), 2 * rounds)
     print(found, flush=True)
     return {
         f"{name}: time when it is profiled / time when it is not": 1 + found.overhead,
@@ -407,13 +269,23 @@ def profiling(name: str, rounds: int) -> Found:
     }
 
 
+def profiled(model: File, repeats: int) -> Any:
+    """Return a network's profile, taken after a first call."""
+    x, run = model.input(), compiled("tvmlab", model)
+    run(x)
+    return run.profile(x, repeats=repeats)
+
+
 def command(name: str, rounds: int) -> Found:
     """Start the command, and compile a network by it and by the functions, alternately."""
-    python, path = [sys.executable, "-m", "tvmlab"], str(folder() / "by-command.so")
-    starts = [_seconds([*python, "--help"]) for _ in range(11)]
-    ours = [*python, "compile", name, "-o", path]
-    functions = [sys.executable, "-c", COMPILE, name, path]
-    ratios = [_seconds(ours) / _seconds(functions) for _ in range(min(3, rounds))]
+    python = [sys.executable, "-m", "tvmlab"]
+    model, path = written(name).path, str(harness.folder() / "by-command.so")
+    starts = [harness.seconds_of([*python, "--help"]) for _ in range(11)]
+    ours = [*python, "compile", model, "-o", path]
+    functions = [sys.executable, "-c", COMPILE, model, path]
+    ratios = [
+        harness.seconds_of(ours) / harness.seconds_of(functions) for _ in range(min(3, rounds))
+    ]
     return {
         "tvmlab --help: seconds": median(starts),
         f"{name}: tvmlab compile / the same by the functions": median(ratios),
@@ -422,30 +294,20 @@ def command(name: str, rounds: int) -> Found:
 
 def deployment(name: str, rounds: int) -> Found:
     """Run a package in the C++ program and in Python, alternately."""
-    x = str(folder() / "x.npy")
+    x = str(harness.folder() / "x.npy")
     np.save(x, written(name).input())
     cpp = [str(deploy.program()), package(name), x, "--repeats"]
     lines = [cpp, [sys.executable, "-c", RUN, *cpp[1:]]]
     ratios = []
     for _ in range(rounds):
-        texts = [_output([*line, "50"]) for line in lines]
+        texts = [harness.output_of([*line, "50"]) for line in lines]
         ours, theirs = re.findall(r"^([\d.]+) ms a call", "\n".join(texts), re.MULTILINE)
         ratios.append(float(ours) / float(theirs))
-    starts = [_seconds([*cpp, "0"]) for _ in range(rounds)]
+    starts = [harness.seconds_of([*cpp, "0"]) for _ in range(rounds)]
     return {
         f"{name}: a call in the C++ program / in Python": median(ratios),
         f"{name}: seconds from the start of the C++ program to its first result": median(starts),
     }
-
-
-def _seconds(line: Sequence[str]) -> float:
-    start = time.perf_counter()
-    _output(line)
-    return time.perf_counter() - start
-
-
-def _output(line: Sequence[str]) -> str:
-    return subprocess.run(line, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 # Single convolutions, matrix products, Relay text, and candidates of the tuner.
@@ -500,8 +362,8 @@ def convolution(cost: LayerCost, rounds: int) -> tuple[float, float, bool]:
     executable = tvmlab.compile(_module(result, x.shape))
     loop = bench.PeakLoop()
     turns = {
-        "convolution": timed(_in_place(executable, x), CONVOLUTION_SECONDS),
-        "peak": timed(loop, CONVOLUTION_SECONDS),
+        "convolution": timed(_in_place(executable, x), harness.CONVOLUTION_SECONDS),
+        "peak": timed(loop, harness.CONVOLUTION_SECONDS),
     }
     found = race(turns, rounds)
     share = cost.flops / loop.flops * found.ratio("peak", "convolution")
@@ -572,7 +434,7 @@ def relay_text(name: str, rounds: int) -> Found:
             np.median([process.do(relay_calls, count) for _ in range(min(5, rounds))], axis=0)
             for count in (1_000, 10_000)
         )
-    path = folder() / "network.relay"
+    path = harness.folder() / "network.relay"
     mod = tvmlab.load(written(name).path)
     path.write_text(tvmlab.relay.astext(mod), encoding="utf-8")
     with Process("tvmlab") as process:
@@ -612,9 +474,9 @@ def relay_calls(count: int) -> tuple[float, float]:
 def relay_network(path: Path) -> tuple[float, int]:
     """Read a network's Relay text; return the seconds, and the bytes that this process grew by."""
     tvmlab.relay.fromtext("1 + 1")
-    before, start = peak_memory(forget=True), time.perf_counter()
+    before, start = harness.peak_memory(forget=True), time.perf_counter()
     tvmlab.relay.fromtext(path.read_text(encoding="utf-8"))
-    return time.perf_counter() - start, peak_memory() - before
+    return time.perf_counter() - start, harness.peak_memory() - before
 
 
 def tuning(_name: str, rounds: int) -> Found:
@@ -708,40 +570,6 @@ SECTIONS: dict[str, Callable[[str, int], Found]] = {
 }
 
 
-def machine() -> dict[str, Any]:
-    """Return what is measured, and on what."""
-    cpu = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    installed = {each.metadata["Name"]: each.version for each in metadata.distributions()}
-    # Figures and prose may change.
-    changed = _git("status", "--porcelain", "--", "tvmlab", "scripts", "pyproject.toml")
-    return {
-        "commit": _git("rev-parse", "--short", "HEAD") + " with changes" * bool(changed),
-        "cpu": cpu[1] if cpu else platform.machine(),
-        "mcpu": json.loads(str(tvmlab.host_target())).get("mcpu", ""),
-        "threads": bench.peer_threads(),
-        "onnxruntime_threads": bench.onnxruntime_threads(),
-        "versions": {"Python": platform.python_version()}
-        | {name: installed[name] for name in PACKAGES if name in installed},
-    }
-
-
-def _git(*words: str) -> str:
-    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-
-
-def quote() -> int:
-    """Take what README quotes from the last figures, and write it there; the exit status."""
-    import readme
-
-    data = bench_report.quoted(json.loads(OUTPUT.read_text(encoding="utf-8")))
-    if data["quick"] or data["taken_by_others"] > TOO_NOISY:
-        print("not quoted: other programs took too much of the machine, or it was a quick run")
-        return 1
-    text = json.dumps(data, indent=1, ensure_ascii=False)
-    QUOTED.write_text(text + "\n", encoding="utf-8")
-    return readme.main(check=False)
-
-
 def main(arguments: list[str]) -> int:
     """Measure what the command line asks for; the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -752,50 +580,19 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--output", type=Path, default=OUTPUT)
     options = parser.parse_args(arguments)
     if options.readme:
-        return quote()
+        return readme.main(check=False) if harness.quote(options.output, readme.MEASURED) else 1
     sections = options.sections.split(",")
     for given, known in ((options.names, NETWORKS), (sections, SECTIONS)):
         if unknown := [name for name in given if name not in known]:
             parser.error(f"no {' or '.join(unknown)}; there are {', '.join(known)}")
-    # This sets the number of threads in the environment, which the children inherit.
-    facts = machine() | {"quick": options.quick}
-    old = json.loads(options.output.read_text()) if options.output.is_file() else {}
-    changed = "changes" in facts["commit"] or any(old.get(name) != facts[name] for name in facts)
-    kept = {"values": {}, "races": {}, "noise": {}} if changed else old
-    report: dict[str, Any] = kept | facts | {"date": time.strftime("%Y-%m-%d"), "failures": []}
-    print(f"{report['cpu']} (LLVM: {report['mcpu']}), commit {report['commit']}")
-    print(bench_report.SETTINGS.format(**report), flush=True)
+    report = harness.opened(options.output, options.quick)
+    rounds = QUICK_ROUNDS if options.quick else ROUNDS
     chosen = [name for name in NETWORKS if name in options.names or not options.names]
     for section in [each for each in SECTIONS if each in sections]:
         # A section about a single network takes the largest.
         for name in chosen if section in ("networks", "int8") else chosen[:1]:
-            measure(section, name, report)
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    print(f"\n{bench_report.table(report['values'])}\neverything is in {options.output}")
-    for failure in report["failures"]:
-        print(f"failed: {failure.splitlines()[0]}")
-    return 1 if report["failures"] else 0
-
-
-def measure(section: str, name: str, report: dict[str, Any]) -> None:
-    """Enter in the report what a section finds on a network."""
-    print(f"\n{section}, {name}", flush=True)
-    before, start = foreign_seconds(), time.perf_counter()
-    try:
-        found = SECTIONS[section](name, QUICK_ROUNDS if report["quick"] else ROUNDS)
-    except Exception as error:  # the other sections run
-        traceback.print_exc()
-        report["failures"].append(f"{section}, {name}: {error}")
-        return
-    seconds = time.perf_counter() - start
-    others = max(0.0, (foreign_seconds() - before) / seconds / (os.cpu_count() or 1))
-    if others > NOISY:
-        print(f"noisy: other processes took {others:.0%} of the machine", flush=True)
-    for key, value in found.items():
-        kind = "races" if isinstance(value, dict) else "values"
-        report[kind][key] = value
-    report["noise"][f"{section}, {name}"] = others
+            harness.enter(report, f"{section}, {name}", partial(SECTIONS[section], name, rounds))
+    return harness.closed(report, options.output)
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ def missing_tools(cell: NotebookNode) -> list[str]:
     tools = [tag.removeprefix(TOOL_TAG) for tag in tags if tag.startswith(TOOL_TAG)]
     if not tools:
         return []
-    from tvmlab.support import lab_tools  # Slow, and most cells need no tools.
+    from tvmlab.workbook import lab_tools  # Slow, and most cells need no tools.
 
     return [reason for tool in tools if (reason := lab_tools.missing(tool)) is not None]
 

@@ -15,10 +15,10 @@ import json
 import re
 import sys
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-from bench_report import block
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 FIGURE = ROOT / "docs" / "ladder.png"
@@ -36,6 +36,33 @@ WORDS = {
         "file": "download the notebook",
     },
     "zh_CN": CHINESE["words"],
+}
+#: The other runtimes that README's table of races shows.
+OTHERS = ("ONNX Runtime", "OpenVINO", "PyTorch compiled", "LiteRT")
+# The words of the block of figures, by Sphinx's name of the language.
+BENCH_WORDS = {
+    "en": {
+        "made": "Measured at commit `{commit}` on {date}: {cpu} (LLVM: `{mcpu}`), {threads} "
+        "threads for each candidate: {onnxruntime}, and set for TVM, OpenVINO, PyTorch and LiteRT. "
+        "Versions: {versions}.",
+        "default": "ONNX Runtime's default (`intra_op_num_threads=0`)",
+        "set": "set for ONNX Runtime (`intra_op_num_threads={}`)",
+        "noisy": " Other programs took up to {taken_by_others:.0%} of the machine meanwhile.",
+        "races": ("ms per call", "tvmlab / fastest other"),
+        "measures": ("measure", "value", "bar"),
+        "absent": "not installed",
+    },
+    "zh_CN": {
+        "made": "测量于 {date}，提交 `{commit}`：{cpu}（LLVM：`{mcpu}`），"
+        "每个候选 {threads} 个线程：{onnxruntime}，TVM、OpenVINO、PyTorch 和 LiteRT "
+        "的线程数由测量程序设定。版本：{versions}。",
+        "default": "ONNX Runtime 用其默认值（`intra_op_num_threads=0`）",
+        "set": "ONNX Runtime 的由测量程序设定（`intra_op_num_threads={}`）",
+        "noisy": "期间其他程序最多占用了机器的 {taken_by_others:.0%}。",
+        "races": ("每次调用的毫秒数", "tvmlab / 其余最快者"),
+        "measures": ("度量", "值", "标准"),
+        "absent": "未安装",
+    },
 }
 READMES = {"en": ROOT / "README.md", "zh_CN": ROOT / "README.zh-CN.md"}
 
@@ -85,6 +112,32 @@ def figure() -> tuple[bytes, str]:
     output = next(output for output in cell["outputs"] if "image/png" in output.get("data", {}))
     alt = output["metadata"]["image/png"]["alt"]
     return base64.b64decode("".join(output["data"]["image/png"])), alt
+
+
+def block(data: Mapping[str, Any], language: str) -> str:
+    """Write README's block of figures, in Markdown, from the content of docs/bench.json."""
+    words, fixed = BENCH_WORDS[language], data["onnxruntime_threads"]
+    versions = ", ".join(f"{name} {version}" for name, version in data["versions"].items())
+    threads = words["set" if fixed else "default"].format(fixed)
+    heading = words["made"] + (words["noisy"] if data["taken_by_others"] > 0.05 else "")
+    heading = heading.format(**data | {"versions": versions, "onnxruntime": threads})
+    present = {name for times in data["races"].values() for name in times}
+    others = [name for name in OTHERS if name in present]
+    heads = " | ".join((words["races"][0], "tvmlab", *others, words["races"][1]))
+    lines = [heading, "", f"| {heads} |", "|---|" + "---:|" * (len(others) + 2)]
+    for race, times in data["races"].items():
+        ours = times.get("tvmlab int8", times.get("tvmlab"))
+        cells = [ours, *(times.get(name, "") for name in others)]
+        known = [cell for cell in cells[1:] if isinstance(cell, float)]
+        texts = [
+            f"{cell:.3g}" if isinstance(cell, float) else cell and words["absent"] for cell in cells
+        ]
+        ratio = f"{ours / min(known):.2f}" if known else ""
+        lines.append(f"| {race} | {' | '.join(texts)} | {ratio} |")
+    lines += ["", f"| {' | '.join(words['measures'])} |", "|---|---:|---:|"]
+    for row in data["measures"]:
+        lines.append(f"| {row['measure']} | {row['value']:.3g} | {row['bar']} |")
+    return "\n".join(lines)
 
 
 def between(text: str, mark: str, content: str) -> str:

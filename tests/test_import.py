@@ -27,7 +27,7 @@ print(json.dumps({"before": len(before), "added": sorted(added), "names": names}
 OPTIONAL = (
     *("onnx", "onnxruntime", "google", "torch", "torchao", "tflite", "flatbuffers"),
     *("ai_edge_litert", "matplotlib", "PIL", "IPython", "sklearn", "scipy", "pandas"),
-    *("tqdm", "xgboost", "lark", "tornado", "jupyterlab", "nbformat", "pytest"),
+    *("tqdm", "xgboost", "tornado", "jupyterlab", "nbformat", "pytest"),
 )
 
 

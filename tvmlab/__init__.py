@@ -3,14 +3,16 @@
 The way data flows: `load` a model into Relax, rewrite it with any pass, `compile` it, call it;
 `tune` it first to compile with what was measured.
 
-Nothing of it is imported before it is asked for, TVM itself least of all: the command `tvmlab` and
-the package's own programs start in the time that Python takes.
+Names are imported on first use, TVM included, so that the command `tvmlab` starts as fast as Python
+does. The first name that uses TVM also registers the quantized operators, and TVMScript then reads
+``R.qnn.conv2d(...)``. If TVM was imported before, `import tvmlab` registers them.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .support.importing import ROOMS, alias, follow
+from .support.importing import ROOMS, Alias
 
 if TYPE_CHECKING:
     from . import errors, models, native, plot, schedule, tuning
@@ -53,8 +55,9 @@ _FROM = {
 }
 _MODULES = {*__all__, *ROOMS, "npu", "qnn", "relay"} - _FROM.keys()
 
-follow()
-alias()
+sys.meta_path.insert(0, Alias())
+if sys.modules.get("tvm"):
+    import_module(".ir.dialect", __name__)
 
 
 def __getattr__(name: str) -> Any:
@@ -62,7 +65,7 @@ def __getattr__(name: str) -> Any:
     if name in _FROM:
         found = getattr(import_module(f".{_FROM[name]}", __name__), name)
     elif name in _MODULES:
-        found = import_module(f".{ROOMS[name]}.{name}" if name in ROOMS else f".{name}", __name__)
+        found = import_module(f".{name}", __name__)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = found

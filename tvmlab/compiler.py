@@ -104,10 +104,11 @@ def compile(
         mod, made = cut(mod, target)
         with made:
             tuned = _recorded(records, made)
-            prepared, pipeline = _prepare(mod, made, schedule, tuned)
+            to_loops, to_code = _passes(made, schedule, tuned)
+            scheduled = tvm.transform.Sequential(to_loops)(mod)
             tally = Tally()
-            whole = tvm.transform.Sequential([pipeline, tally])
-            built = relax.build(prepared, made, relax_pipeline=whole)
+            pipeline = tvm.transform.Sequential([*to_code, tally])
+            built = relax.build(scheduled, made, relax_pipeline=pipeline)
     except TvmlabError:
         raise  # it says what is wrong, where, and what to do
     except Exception as error:  # passes and code generators raise many classes
@@ -116,7 +117,7 @@ def compile(
             where=f"target {made}",
             fix="the error above this one is TVM's own, with the pass it was raised in",
         ) from error
-    return Executable(built, made, signature, Summary.of(prepared), tally.work, tally.tir)
+    return Executable(built, made, signature, Summary.of(scheduled), tally.work, tally.tir)
 
 
 def cut(
@@ -152,7 +153,7 @@ def cut(
 
 
 def with_public_main(mod: IRModule) -> IRModule:
-    """Give ``main`` the name that it is called by, lest passes drop it as used by nobody.
+    """Give ``main`` the name that it is called by, so that passes do not drop it as unused.
 
     Parameters
     ----------
@@ -179,18 +180,39 @@ def _partitioned(mod: IRModule) -> IRModule:
     return partition(mod)
 
 
-def _prepare(
-    mod: IRModule, target: tvm.target.Target, schedule: bool | str, tuned: Tuned | None
-) -> tuple[IRModule, tvm.transform.Pass]:
-    """Take a module to where the rest of the way is upstream's; name that rest."""
+def _passes(
+    target: tvm.target.Target, schedule: bool | str, tuned: Tuned | None
+) -> tuple[list[Any], list[Any]]:
+    """List the passes from operators to scheduled loops, and from there to TVM's code generators.
+
+    Where upstream schedules the loops, it does so in the second list.
+    """
     if not schedule:
-        return _checked(mod), relax.pipeline.default_build_pipeline()
-    mod = simplify(mod)
+        return _checks(), [relax.pipeline.default_build_pipeline()]
     if target.kind.name != "llvm":
-        return mod, upstream(target)
+        return _simplifications(), [upstream(target)]
     step = STEPS[-1] if schedule is True else str(schedule)
     lower = [*cpu_generic.dataflow_lower_passes(target), *cpu_generic.finalize_passes(target)]
-    return schedule_passes(target, step, tuned)(mod), tvm.transform.Sequential(lower)
+    return [*_simplifications(), schedule_passes(target, step, tuned)], lower
+
+
+def _checks() -> list[Any]:
+    """List the passes that make Relax of Relay's operators, and check indices at run time."""
+    if not dialect.any_expansion():  # no module can hold one, and Relay's layer stays unloaded
+        return [CheckIndices()]
+    from .ir.expand import ExpandRelayOperators
+
+    return [ExpandRelayOperators(), CheckIndices()]
+
+
+def _simplifications() -> list[Any]:
+    return [
+        *_checks(),
+        relax.transform.CanonicalizeBindings(),
+        FoldBatchNorm(),
+        relax.transform.FoldConstant(),
+        relax.transform.DeadCodeElimination(),
+    ]
 
 
 def upstream(target: tvm.target.Target) -> tvm.transform.Pass:
@@ -271,21 +293,4 @@ def simplify(mod: IRModule) -> IRModule:
         Relay's operators expanded into Relax's, indices checked, batch normalization folded,
         constant expressions computed, dead bindings removed.
     """
-    passes = [
-        relax.transform.CanonicalizeBindings(),
-        FoldBatchNorm(),
-        relax.transform.FoldConstant(),
-        relax.transform.DeadCodeElimination(),
-    ]
-    return tvm.transform.Sequential(passes)(_checked(mod))
-
-
-def _checked(mod: IRModule) -> IRModule:
-    """Expand Relay's operators into Relax's, and add the run-time checks of `tvmlab.ir.indices`."""
-    passes: list[Any] = [CheckIndices()]
-    if dialect.any_expansion():  # else no module can hold one, and Relay's layer stays unloaded
-        from .ir.expand import ExpandRelayOperators, has_relay_operators
-
-        if has_relay_operators(mod):
-            passes.insert(0, ExpandRelayOperators())
-    return tvm.transform.Sequential(passes)(mod)
+    return tvm.transform.Sequential(_simplifications())(mod)

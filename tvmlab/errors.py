@@ -56,14 +56,6 @@ class TvmlabError(Exception):
             lines.append(f"  to do: {fix}")
         super().__init__("\n".join(lines))
 
-    def __reduce__(self) -> tuple[object, ...]:
-        """Rebuild from the three parts, so that an error crosses process borders whole."""
-        return _rebuild, (type(self), self.what, self.where, self.fix)
-
-
-def _rebuild(kind: type[TvmlabError], what: str, where: str | None, fix: str | None) -> TvmlabError:
-    return kind(what, where=where, fix=fix)
-
 
 class ModelError(TvmlabError):
     """A model file or object cannot be read."""

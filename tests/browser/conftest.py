@@ -53,6 +53,14 @@ def screenshots() -> Path:
 class Silent(http.server.SimpleHTTPRequestHandler):
     """Serves files, and does not log them."""
 
+    def do_GET(self) -> None:
+        """Send the file; no icon, which Chromium asks for where it opens a picture alone."""
+        if self.path == "/favicon.ico":
+            self.send_response(http.HTTPStatus.NO_CONTENT)
+            self.end_headers()
+        else:
+            super().do_GET()
+
     def log_message(self, *_: object) -> None:
         """Say nothing."""
 

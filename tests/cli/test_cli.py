@@ -82,7 +82,6 @@ def test_versions(program: Program) -> None:
         *("compile x --desired-layout NC", "bench", "run x --fill noise", "compile one two"),
         # The two servers run until they are ended, and have no answer.
         *("rpc-server --json", "rpc-tracker --json"),
-        "run x --rpc-tracker 127.0.0.1:1 --rpc-server 127.0.0.1:2",
     ],
 )
 def test_wrong_usage(line: str, program: Program) -> None:
@@ -150,7 +149,7 @@ def answers(monkeypatch: pytest.MonkeyPatch, result: Any) -> None:
     ("error", "wanted"),
     [
         (InputError("a\nb", where="c\td", fix="e"), "a b (c d); to do: e"),
-        (InputError("A."), "A."),
+        (InputError("A."), "A"),
         (OSError(28, "No space left on device", "x"), "[Errno 28] No space left on device: 'x'"),
         (
             ZeroDivisionError("by\n\x1b[31mnothing"),

@@ -7,11 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 import tvm
+from _pytest.mark import ParameterSet
 from tvm import relax
 
 import tvmlab
+from tests.short import long
 from tvmlab import models, relay
 from tvmlab.models.quantized import calibration_pictures, quantized_onnx, quantized_torch
 from tvmlab.models.resnet8 import resnet8_tflite
@@ -74,6 +77,14 @@ INT8: dict[str, Callable[[], tvm.IRModule]] = {
     "resnet8 int8": lambda: _integer(tvmlab.load(resnet8_tflite())),
     "mobilenet_v2 int8": _mobilenet_int8,
 }
+
+#: Networks that every `make test` checks; the others have the marker `full`.
+SMALL = ("digits", "digits int8 QDQ", "digits int8 QOperator", "resnet8 int8")
+
+
+def case(name: str, *rest: object) -> ParameterSet:
+    """Return the parameters of a test of a network, marked `full` where it takes long."""
+    return pytest.param(name, *rest, marks=() if name in SMALL else long)
 
 
 @functools.cache

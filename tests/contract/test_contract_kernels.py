@@ -9,8 +9,7 @@ import pytest
 import tvm
 import tvm_ffi
 
-from tests.contract.networks import FLOAT, INT8, network
-from tests.short import long
+from tests.contract.networks import FLOAT, INT8, case, network
 from tvmlab.compiler import simplify
 from tvmlab.schedule import schedule_passes
 
@@ -19,16 +18,16 @@ TARGETS = {
     name: {"kind": "llvm", "mtriple": triple, "mcpu": name, "num-cores": 4}
     for name, triple in (("x86-64-v3", X86), ("cascadelake", X86), ("neoverse-n1", ARM))
 }
-SMALL = ("digits", "digits int8 QDQ", "resnet8 int8")
+#: What is compiled for each target; the others for one.
+EVERYWHERE = ("digits", "digits int8 QDQ", "resnet8 int8")
 CASES = [
-    (name, mcpu)
+    case(name, mcpu)
     for name in FLOAT | INT8
     for mcpu in TARGETS
-    if name in SMALL or mcpu == ("x86-64-v3" if name in FLOAT else "cascadelake")
+    if name in EVERYWHERE or mcpu == ("x86-64-v3" if name in FLOAT else "cascadelake")
 ]
 
 
-@long
 @pytest.mark.parametrize(("name", "mcpu"), CASES)
 def test_kernels_are_the_same(name: str, mcpu: str, kept: Callable[..., Any]) -> None:
     target = tvm.target.Target(TARGETS[mcpu])

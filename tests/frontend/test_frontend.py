@@ -34,22 +34,12 @@ def test_path_text_bytes_and_object_give_the_same_module(tmp_path: Path) -> None
         tvm.ir.assert_structural_equal(tvmlab.load(model), expected)
 
 
-class Carrier:
-    """Something else, with an attribute of the same name as `models.Model` has."""
-
-    proto = dense()
-
-
 def test_the_workbooks_models_are_loaded_as_they_are() -> None:
-    model = tvmlab.models.Model.of(dense(), "dense", "seeded")
-    tvm.ir.assert_structural_equal(tvmlab.load(model), tvmlab.load(dense()))
-
-
-def test_loading_leaves_the_model_as_it_is() -> None:
-    model = dense("N")
-    before = model.SerializeToString()
-    tvmlab.load(model, shapes={"x": (2, 4)})
-    assert model.SerializeToString() == before
+    model = tvmlab.models.Model.of(dense("N"), "dense", "seeded")
+    before = model.proto.SerializeToString()
+    shapes = {"x": (2, 4)}
+    tvm.ir.assert_structural_equal(tvmlab.load(model, shapes=shapes), tvmlab.load(dense()))
+    assert model.proto.SerializeToString() == before
 
 
 @pytest.mark.parametrize(
@@ -99,17 +89,13 @@ def test_what_tvmlab_wrote_itself_is_told_apart(tmp_path: Path) -> None:
 def test_paths_that_lead_nowhere(path: str) -> None:
     with pytest.raises(ModelError) as caught:
         tvmlab.load(path)
-    said(caught.value)
-
-
-def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Path) -> bytes:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "read_bytes", refuse)
-    with pytest.raises(ModelError, match="the file cannot be read: Permission denied") as caught:
-        tvmlab.load(tmp_path / "secret.onnx")
     assert "permissions" in said(caught.value)
+
+
+class Carrier:
+    """Something else, with an attribute of the same name as `models.Model` has."""
+
+    proto = dense()
 
 
 @pytest.mark.parametrize(
@@ -258,7 +244,7 @@ def test_a_file_of_relay_text_its_bytes_and_its_text_are_the_same_module() -> No
 def test_what_is_no_relay_text_is_refused() -> None:
     with pytest.raises(RelayError, match="ends too early"):
         tvmlab.load(b"def @main() {")
-    with pytest.raises(ModelError, match="no UTF-8"):
+    with pytest.raises(ModelError, match="not UTF-8"):
         tvmlab.load(b'#[version = "0.0.5"]\xff')
-    with pytest.raises(ShapeError, match="declares the shapes"):
+    with pytest.raises(ShapeError, match="has its shapes fixed already"):
         tvmlab.load(DATA / "mlp.relay", shapes={"data": (1, 1, 8, 8)})

@@ -182,25 +182,18 @@ def test_an_unsupported_operator_is_named(operator: str, domain: str, named: str
     assert error.where == f"ModelProto: {operator} in node 'block/1'"
 
 
-def test_an_unsupported_operator_without_a_name_is_found_by_its_output() -> None:
-    nodes = [node("Relu", ["x"], ["r"]), node("Frobnicate", ["r"], ["y"])]
-    error = unsupported(model(nodes, {"x": (2,)}, [value("y", FLOAT, (2,))]))
-    assert error.where is not None
-    assert "Frobnicate giving ['y']" in error.where
-
-
-def test_an_unsupported_operator_in_a_branch_is_named() -> None:
+def test_unsupported_operators_are_found_in_branches_and_without_a_name() -> None:
     def branch(operator: str) -> Any:
-        return helper.make_graph(
-            [node(operator, ["x"], ["b"], name=operator)], "b", [], [value("b", FLOAT, (2,))]
-        )
+        out = value("b", FLOAT, (2,))
+        return helper.make_graph([node(operator, ["x"], ["b"], name=operator)], "b", [], [out])
 
-    chosen = node("If", ["c"], ["y"], then_branch=branch("Relu"), else_branch=branch("Frobnicate"))
+    chosen = node("If", ["c"], ["r"], then_branch=branch("Relu"), else_branch=branch("Frobnicate"))
     inputs = [value("c", TensorProto.BOOL, ()), value("x", FLOAT, (2,))]
-    error = unsupported(model([chosen], inputs, [value("y", FLOAT, (2,))]))
-    assert "Frobnicate" in error.what
-    assert error.where is not None
-    assert "node 'Frobnicate'" in error.where
+    nodes = [chosen, node("Nonsense", ["r"], ["y"])]
+    error = unsupported(model(nodes, inputs, [value("y", FLOAT, (2,))]))
+    assert error.what == "TVM cannot import the ONNX operator Frobnicate, Nonsense"
+    place = "Frobnicate in node 'Frobnicate'; Nonsense giving ['y']"
+    assert error.where == f"ModelProto: {place}"
 
 
 def test_contributed_operators_of_onnx_runtime_are_imported() -> None:

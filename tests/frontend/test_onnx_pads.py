@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto
 
 import tvmlab
-from tests.frontend.quantized_onnx import close, parameters
+from tests.frontend.test_quantized_onnx import close, parameters
 from tests.oracles.models import (
     agree_with_onnx_runtime,
     array,

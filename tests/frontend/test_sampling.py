@@ -5,27 +5,24 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-import onnxruntime
 import pytest
-import torch
 import tvm
 from onnx import TensorProto
 from torch.nn import functional
 from tvm import relax
 
 import tvmlab
-from tests.ir.indices import SCHEDULES, Call, Program, exported
+from tests.frontend.test_indices import by_onnx, by_torch
+from tests.ir.indices import SCHEDULES, Call, Program, agree, exported
 from tests.oracles.models import array, model, node, value
 from tvmlab.errors import OutOfRangeError, UnsupportedOperatorError
 
 PADDINGS = ("zeros", "border", "reflection")
 
 
-def close(program: Program, schedule: bool, *inputs: np.ndarray) -> None:
-    wanted = program(*map(torch.from_numpy, inputs)).numpy()
-    found = tvmlab.compile(exported(program, *inputs), schedule=schedule)(*inputs)
-    assert found.shape == wanted.shape
-    assert np.allclose(found, wanted, rtol=1e-4, atol=1e-4)
+def close(function: Call, schedule: bool, *inputs: np.ndarray) -> None:
+    mod, theirs = by_torch(function, *inputs)
+    agree(tvmlab.compile(mod, schedule=schedule), theirs, *inputs, fits=True, rtol=1e-4)
 
 
 @SCHEDULES
@@ -35,28 +32,32 @@ def test_grids_of_pytorch(mode: str, height: int, schedule: bool) -> None:
     """Every height meets every mode; coordinates also lie outside."""
     padding, aligned = PADDINGS[height // 2], schedule == (mode != "nearest")
     grid = np.random.default_rng(height).uniform(-2.5, 2.5, (2, height, 3, 2)).astype("float32")
-    program = Program(lambda x, grid: functional.grid_sample(x, grid, mode, padding, aligned))
-    close(program, schedule, array(2, 3, 5, 4), grid)
+    close(
+        lambda x, grid: functional.grid_sample(x, grid, mode, padding, aligned),
+        *(schedule, array(2, 3, 5, 4), grid),
+    )
 
 
 @pytest.mark.parametrize("padding", ["zeros", "border"])
 @pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
 def test_places_far_outside_of_pytorch(mode: str, padding: str) -> None:
     """ONNX Runtime takes other pixels from 1e20 on; PyTorch does not."""
-    program = Program(lambda x, grid: functional.grid_sample(x, grid, mode, padding, False))
     places = np.array([1e3, 1e5, 1e9, 1e20, -1e3, -1e5, -1e9, -1e20], "float32")
     grid = np.zeros((1, 8, 2, 2), "float32")
     grid[0, :, 0, 0] = grid[0, :, 1, 1] = places
-    close(program, True, array(1, 2, 5, 4), grid)
+    close(
+        lambda x, grid: functional.grid_sample(x, grid, mode, padding, False),
+        *(True, array(1, 2, 5, 4), grid),
+    )
 
 
 def test_affine_grids_of_pytorch() -> None:
-    program = Program(
+    close(
         lambda x, by: functional.grid_sample(
             x, functional.affine_grid(by, [1, 3, 6, 2], align_corners=False), align_corners=False
-        )
+        ),
+        *(True, array(1, 3, 5, 4), array(1, 2, 3)),
     )
-    close(program, True, array(1, 3, 5, 4), array(1, 2, 3))
 
 
 @pytest.mark.parametrize("shape", [(1, 3, 1, 4), (1, 3, 5, 1)])
@@ -91,17 +92,15 @@ def regions(schedule: bool) -> tuple[Call, Call]:
         [value("y", TensorProto.FLOAT, None)],
         opset=16,
     )
-    session = onnxruntime.InferenceSession(proto.SerializeToString())
-    ours = tvmlab.compile(tvmlab.load(proto), schedule=schedule)
-    return ours, lambda *inputs: session.run(None, dict(zip("xrb", inputs, strict=True)))[0]
+    mod, theirs = by_onnx(proto)
+    return tvmlab.compile(mod, schedule=schedule), theirs
 
 
 @SCHEDULES
 @pytest.mark.parametrize("corners", [(1, 1, 3, 4), (1, 1, 1, 4), (1, 4, 3, 4), (3, 3, 1, 1)])
 def test_regions_without_extent_are_zero(corners: tuple[int, ...], schedule: bool) -> None:
-    ours, theirs = regions(schedule)
     inputs = array(2, 3, 5, 4), np.array([corners, (0, 0, 3, 3)], "float32"), np.array([1, 0])
-    assert np.allclose(ours(*inputs), theirs(*inputs), rtol=1e-5, atol=1e-5)
+    agree(*regions(schedule), *inputs, fits=True, rtol=1e-5)
 
 
 @SCHEDULES

@@ -10,8 +10,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
-import tvmlab.ir.operators  # noqa: F401  (fills the table)
-from tvmlab.ir import graph, table
+from tests.ir.reference import made
+from tvmlab.ir import graph
 
 
 @dataclass(eq=False)
@@ -30,15 +30,14 @@ class Case:
 
     def read(self, params: Sequence[relax.Var]) -> relax.Expr:
         """Make the call over parameters that stand for `arrays`."""
-        row, left = table.find(self.name), iter(params)
-        assert row is not None
+        left = iter(params)
         operands: list[relax.Expr] = []
         for x in self.operands:
             if isinstance(x, list):
                 operands.append(relax.Tuple([next(left) for _ in x]))
             else:
                 operands.append(x if isinstance(x, relax.Expr) else next(left))
-        return graph.typed(row.read(operands, table.coerce(row, self.attributes)))
+        return made(self.name, *operands, **self.attributes)
 
 
 def case(name: str, *operands: Any, want: Any, **attributes: Any) -> Case:
@@ -47,25 +46,25 @@ def case(name: str, *operands: Any, want: Any, **attributes: Any) -> Case:
 
 
 def names(cases: Sequence[Case]) -> list[str]:
-    return [f"{i}_{made.name}" for i, made in enumerate(cases)]
+    return [f"{i}_{one.name}" for i, one in enumerate(cases)]
 
 
 def module(cases: Sequence[Case]) -> tvm.IRModule:
     """Make a module whose ``main`` gives a tuple of the results of all cases."""
     params = [
         [
-            relax.Var(f"{made.name}_{i}", relax.TensorType(x.shape, str(x.dtype)))
-            for i, x in enumerate(made.arrays())
+            relax.Var(f"{one.name}_{i}", relax.TensorType(x.shape, str(x.dtype)))
+            for i, x in enumerate(one.arrays())
         ]
-        for made in cases
+        for one in cases
     ]
-    calls = [made.read(given) for made, given in zip(cases, params, strict=True)]
+    calls = [one.read(given) for one, given in zip(cases, params, strict=True)]
     flat = [param for given in params for param in given]
-    return tvm.IRModule({"main": graph.from_graph(flat, relax.Tuple(calls))})
+    return tvm.IRModule({"main": graph.to_anf(flat, relax.Tuple(calls))})
 
 
 def inputs(cases: Sequence[Case]) -> list[np.ndarray]:
-    return [x for made in cases for x in made.arrays()]
+    return [x for one in cases for x in one.arrays()]
 
 
 def results(cases: Sequence[Case]) -> list[Any]:
@@ -82,12 +81,12 @@ def _numpy(part: Any) -> Any:
     return part.numpy() if hasattr(part, "numpy") else tuple(_numpy(field) for field in part)
 
 
-def agree(made: Case, found: Any) -> None:
+def agree(one: Case, found: Any) -> None:
     """Assert that a result is the wanted one: floats to rounding, the rest exactly."""
-    if isinstance(made.want, tuple):
+    if isinstance(one.want, tuple):
         assert isinstance(found, tuple)
-        assert len(found) == len(made.want)
-    pairs = zip(found, made.want, strict=True) if isinstance(found, tuple) else [(found, made.want)]
+        assert len(found) == len(one.want)
+    pairs = zip(found, one.want, strict=True) if isinstance(found, tuple) else [(found, one.want)]
     for got, want in pairs:
         assert (got.shape, got.dtype) == (np.shape(want), np.asarray(want).dtype)
         if got.dtype.kind == "f":

@@ -28,11 +28,19 @@ SCHEDULES = pytest.mark.parametrize("schedule", [True, pytest.param(False, marks
 Call = Callable[..., Any]
 
 
-def agree(ours: Call, theirs: Call, *inputs: np.ndarray) -> None:
-    """Both give the same bits, or both refuse."""
+def agree(
+    ours: Call, theirs: Call, *inputs: np.ndarray, fits: bool | None = None, rtol: float = 0
+) -> None:
+    """Both give the same bits (or close numbers), or ours refuses.
+
+    Ours refuses what theirs refuses, or what does not fit where `fits` tells.
+    """
     try:
-        wanted = theirs(*inputs)
+        wanted = None if fits is False else theirs(*inputs)
     except Exception:
+        assert fits is None
+        wanted = None
+    if wanted is None:
         with pytest.raises(OutOfRangeError) as refusal:
             ours(*inputs)
         said(refusal.value)
@@ -40,7 +48,10 @@ def agree(ours: Call, theirs: Call, *inputs: np.ndarray) -> None:
         return
     found = ours(*inputs)
     assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
-    assert found.tobytes() == wanted.tobytes()
+    if rtol:
+        np.testing.assert_allclose(found, wanted, rtol=rtol, atol=1e-5)
+    else:
+        assert found.tobytes() == wanted.tobytes()
 
 
 def drawn(data: st.DataObject, shape: tuple[int, ...]) -> np.ndarray:

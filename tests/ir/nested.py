@@ -26,7 +26,7 @@ def nested_modules(draw: Draw) -> tvm.IRModule:
     inside, and parameters of ``main`` may be used from around. It may be called a second time.
     """
     main = draw(modules(most=6))["main"]
-    params, before = list(main.params), graph.to_graph(main)
+    params, before = list(main.params), graph.inline_bindings(main.body)
     seconds: list[relax.Expr] = []
 
     def wrap(old: relax.Expr, new: relax.Expr) -> relax.Expr:
@@ -39,7 +39,7 @@ def nested_modules(draw: Draw) -> tvm.IRModule:
 
     after = graph.transform(before, wrap)
     body = relax.Tuple([after, *seconds]) if seconds else after
-    made = graph.from_graph(params, body).with_attr("global_symbol", "main")
+    made = graph.to_anf(params, body).with_attr("global_symbol", "main")
     return tvm.IRModule({"main": made})
 
 

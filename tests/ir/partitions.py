@@ -49,7 +49,7 @@ def is_tuple(expr: relax.Expr) -> bool:
 
 
 def module(params: list[relax.Var], body: relax.Expr, **functions: relax.Function) -> ir.IRModule:
-    main = graph.from_graph(params, body, {"global_symbol": "main"})
+    main = graph.to_anf(params, body, {"global_symbol": "main"})
     return ir.IRModule({"main": main, **functions})
 
 
@@ -58,7 +58,7 @@ def called(function: relax.Function, *args: relax.Expr) -> relax.Call:
 
 
 def composite(name: str, params: list[relax.Var], body: relax.Expr) -> relax.Function:
-    return graph.from_graph(params, body, {"Composite": name})
+    return graph.to_anf(params, body, {"Composite": name})
 
 
 class Region:
@@ -69,7 +69,7 @@ class Region:
     ) -> None:
         self.name = f"tvmgen_default_{compiler}_main_{number}"
         attrs = {"Compiler": compiler, "Codegen": compiler, "Primitive": 1, "Inline": 1}
-        self.function = graph.from_graph(params, body, {**attrs, "global_symbol": self.name})
+        self.function = graph.to_anf(params, body, {**attrs, "global_symbol": self.name})
         self.var = ir.GlobalVar(self.name)
         relax.expr._update_type(self.var, self.function.ty)
 
@@ -79,7 +79,7 @@ class Region:
 
 def partitioned(params: list[relax.Var], body: relax.Expr, *regions: Region) -> ir.IRModule:
     functions = {one.var: one.function for one in regions}
-    main = graph.from_graph(params, body, {"global_symbol": "main"})
+    main = graph.to_anf(params, body, {"global_symbol": "main"})
     return ir.IRModule({ir.GlobalVar("main"): main, **functions})
 
 

@@ -16,7 +16,7 @@ ELEMENTWISE, BROADCAST = 0, 1
 def call(name, *operands, **given):
     """Make a call of a Relay operator from its row."""
     row = table.find(name)
-    return graph.typed(row.read(list(operands), table.coerce(row, given)))
+    return graph.typed(row.to_relax(list(operands), table.complete_attributes(row, given)))
 
 
 def var(name, *shape, dtype="float32"):

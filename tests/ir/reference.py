@@ -28,7 +28,7 @@ def made(name: str, *operands: relax.Expr, **attributes: Any) -> relax.Call:
     """Make a typed call by a row, as the reader does."""
     row = table.find(name)
     assert row is not None, name
-    return graph.typed(row.read(operands, table.coerce(row, attributes)))
+    return graph.typed(row.to_relax(operands, table.complete_attributes(row, attributes)))
 
 
 def back_and_forth(call: relax.Call) -> dict[str, Any]:
@@ -37,8 +37,8 @@ def back_and_forth(call: relax.Call) -> dict[str, Any]:
     assert found is not None, call
     row, operands, attributes = found
     assert list(attributes) == [attribute.name for attribute in row.attributes]
-    assert attributes == table.coerce(row, attributes)
-    again = graph.typed(row.read(operands, attributes))
+    assert attributes == table.complete_attributes(row, attributes)
+    again = graph.typed(row.to_relax(operands, attributes))
     assert tvm_ffi.structural_equal(again, call, map_free_vars=True), (again, call)
     second = table.written(again)
     assert second is not None
@@ -48,7 +48,7 @@ def back_and_forth(call: relax.Call) -> dict[str, Any]:
 
 def run(call: relax.Call, params: Sequence[relax.Var], *values: np.ndarray) -> Any:
     """Compile and run a call over its parameters."""
-    module = tvm.IRModule({"main": graph.from_graph(params, call)})
+    module = tvm.IRModule({"main": graph.to_anf(params, call)})
     machine = relax.VirtualMachine(tvm.compile(module, "llvm"), tvm.cpu())
     out = machine["main"](*[tvm.runtime.tensor(value) for value in values])
     if isinstance(out, tvm_ffi.Array):

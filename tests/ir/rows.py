@@ -1,7 +1,8 @@
 """Random calls and modules of the operator table, for tests of the text's two ways.
 
-Each row of the table has an example here: a function that draws operands and attributes for one
-call. `example` registers one; `calls` makes calls of a single row, `modules` whole modules.
+Each row has well-typed calls in the cases that NumPy and PyTorch check, or among those below.
+`Pool.call` starts from one of them and changes dtypes, operands and attributes: a change that the
+row refuses is left out.
 """
 
 from __future__ import annotations
@@ -12,32 +13,69 @@ from typing import Any
 import numpy as np
 import tvm
 from hypothesis import strategies as st
-from tvm import relax
+from tvm import ir, relax
 
+import tvmlab.qnn.rows  # noqa: F401 (fills the table with the quantized operators)
+from tests.ir import test_operators, test_operators_nn
+from tests.ir.cases import Case, case
+from tvmlab.errors import TvmlabError
 from tvmlab.ir import graph, table
-
-FLOATS = ("float32", "float64", "float16")
-SIGNED = ("int32", "int64", "int8", "int16")
-UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
-INTEGERS = (*SIGNED, *UNSIGNED)
-NUMBERS = (*FLOATS, *INTEGERS)
-ALL = (*NUMBERS, "bool")
-NAMES = ("x", "data", "p.0", "features.0.0_weight", "input/with", "_y", "x:0")
+from tvmlab.qnn import unary
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
-Given = tuple[Sequence[relax.Expr], dict[str, Any]]
-Example = Callable[["Pool"], Given]
-EXAMPLES: dict[str, Example] = {}
+FLOATS = ("float32", "float64", "float16")
+INTEGERS = ("int32", "int64", "int8", "int16", "uint8", "uint16", "uint32", "uint64")
+NAMES = ("x", "data", "p.0", "features.0.0_weight", "input/with", "_y", "x:0")
+#: What Relax's operators raise, besides errors of ours, about attributes and operands.
+REFUSALS = (TvmlabError, TypeError, ValueError, RuntimeError, IndexError)
+
+IMAGE, CHANNELS = np.ones((1, 2, 4, 4), "int8"), np.ones(2, "float32")
+FLAT, BATCH = np.ones((2, 3), "int8"), np.ones((2, 3, 4), "int8")
+SCALE, ZERO = np.float32(0.5), np.int32(3)
+SIDE = (SCALE, ZERO)
+PRODUCT = (ZERO, ZERO, SCALE, SCALE)
+SUM = {"out_dtype": "int32"}
+NORM = (np.ones((2, 2, 3), "float32"), *[CHANNELS] * 4)
+LAYERS = [
+    case("nn.batch_norm", *NORM, want=None),
+    case("nn.dropout", CHANNELS, want=None, rate=0.1),
+    case("nn.pad", FLAT, SCALE, want=None, pad_width=[[0, 1], [2, 0]]),
+    case("nn.pad", FLAT, relax.const(0.1), want=None, pad_width=[[0, 1], [2, 0]]),
+    case("qnn.quantize", NORM[0], CHANNELS, CHANNELS.astype("int32"), want=None, axis=1),
+    case("qnn.dequantize", IMAGE, *SIDE, want=None),
+    case("qnn.requantize", IMAGE, CHANNELS, ZERO, *SIDE, want=None, axis=1, out_dtype="int8"),
+    case("qnn.conv2d", IMAGE, np.ones((2, 2, 3, 3), "int8"), ZERO, ZERO, SCALE, CHANNELS,
+         want=None, channels=2, kernel_size=[3, 3], padding=[1, 1], **SUM),
+    case("qnn.conv2d", IMAGE, np.ones((2, 1, 3, 3), "uint8"), *PRODUCT, want=None, groups=2,
+         **SUM),
+    case("qnn.conv2d_transpose", IMAGE, np.ones((2, 1, 3, 3), "int8"), *PRODUCT, want=None,
+         strides=[2, 2], output_padding=[1, 0], **SUM),
+    case("qnn.dense", FLAT, np.ones((4, 3), "int8"), *PRODUCT, want=None, units=4, **SUM),
+    case("qnn.batch_matmul", BATCH, BATCH[:1], *PRODUCT, want=None, transpose_b=True, **SUM),
+    *(case(f"qnn.{name}", BATCH, BATCH[0], *SIDE * 3, want=None)
+      for name in ("add", "subtract", "mul")),
+    *(case(f"qnn.{name}", FLAT, *SIDE * 2, want=None)
+      for name in (*unary.FUNCTIONS, "softmax", "leaky_relu")),
+    case("qnn.concatenate", [FLAT, FLAT], [SCALE, SCALE], [ZERO, ZERO], *SIDE, want=None, axis=1),
+    case("qnn.avg_pool2d", IMAGE, *SIDE * 2, want=None, pool_size=[2, 2], strides=[2, 2]),
+]  # fmt: skip
+EXAMPLES: dict[str, list[Case]] = {}
+SEEN: dict[str, list[Any]] = {}  # the values that cases give to attributes of a name
+for _one in (*test_operators.CASES, *test_operators_nn.CASES, *LAYERS):
+    EXAMPLES.setdefault(_one.name, []).append(_one)
+    for _name, _value in _one.attributes.items():
+        SEEN.setdefault(_name, []).append(_value)
 
 
-def example(*names: str) -> Callable[[Example], Example]:
-    """Register the function below as the example of rows."""
+def is_tensor(value: relax.Expr) -> bool:
+    return isinstance(value.ty, relax.TensorType)
 
-    def register(function: Example) -> Example:
-        EXAMPLES.update(dict.fromkeys(names, function))
-        return function
 
-    return register
+def has_sizes(ty: ir.Type) -> bool:
+    """Whether no size is negative, as Relax lets some attributes make it."""
+    if isinstance(ty, relax.TupleType):
+        return all(map(has_sizes, ty.fields))
+    return not any(int(size) < 0 for size in ty.shape.values)
 
 
 class Pool:
@@ -54,82 +92,89 @@ class Pool:
     def integer(self, least: int, most: int) -> int:
         return int(self.draw(st.integers(least, most)))
 
-    def flag(self) -> bool:
-        return bool(self.draw(st.booleans()))
-
-    def sizes(self, least: int = 0, most: int = 4) -> list[int]:
-        return list(self.draw(st.lists(st.integers(1, 4), min_size=least, max_size=most)))
-
-    def tensor(
-        self,
-        dtypes: Sequence[str] = NUMBERS,
-        shape: Sequence[int] | None = None,
-        least: int = 0,
-        most: int = 4,
-        constant: bool = False,
-    ) -> relax.Expr:
-        """Find a tensor, or make a parameter or a constant.
-
-        It has one of the dtypes, and the shape, or a number of axes between the limits.
-        """
-
-        def fits(value: relax.Expr) -> bool:
-            if not isinstance(value.ty, relax.TensorType) or str(value.ty.dtype) not in dtypes:
-                return False
-            found = shape_of(value)
-            if 0 in found:  # the shape of a scalar has no element
-                return False
-            return found == list(shape) if shape is not None else least <= len(found) <= most
-
-        found = [value for value in self.values if fits(value)]
-        if found and not constant and self.integer(0, 3):
+    def tensor(self, shape: Sequence[int], dtype: str) -> relax.Expr:
+        """Find a tensor of a type, or make a parameter or a constant."""
+        ty = relax.TensorType(list(shape), dtype)
+        found = [value for value in self.values if value.ty == ty]
+        if found and self.integer(0, 3):
             return self.one_of(*found)
-        sizes = list(shape) if shape is not None else self.sizes(least, most)
-        kind = self.one_of(*dtypes)
-        made = self._constant(sizes, kind) if constant or self.flag() else self._param(sizes, kind)
+        if self.draw(st.booleans()):
+            numbers = np.random.default_rng(self.integer(0, 99)).normal(0, 40, shape)
+            array = np.asarray(np.abs(numbers) if dtype.startswith("uint") else numbers)
+            made = relax.const(array > 0 if dtype == "bool" else array.astype(dtype), dtype)
+        else:
+            made = relax.Var(f"{self.one_of(*NAMES)}_{len(self.params)}", ty)
+            self.params.append(made)
         self.values.append(made)
         return made
 
-    def _param(self, sizes: Sequence[int], kind: str) -> relax.Var:
-        name = f"{self.one_of(*NAMES)}_{len(self.params)}"
-        self.params.append(relax.Var(name, relax.TensorType(list(sizes), kind)))
-        return self.params[-1]
+    def operands(self, one: Case, dtypes: dict[str, str]) -> list[relax.Expr]:
+        """Make the operands of a case, some with another dtype."""
 
-    def _constant(self, sizes: Sequence[int], kind: str) -> relax.Expr:
-        numbers = np.random.default_rng(self.integer(0, 99)).normal(0, 40, sizes)
-        array = np.asarray(np.abs(numbers) if kind.startswith("uint") else numbers)
-        return relax.const((array > 0) if kind == "bool" else array.astype(kind), kind)
+        def operand(x: Any) -> relax.Expr:
+            if isinstance(x, relax.Expr):
+                return x
+            if isinstance(x, list):
+                return relax.Tuple([operand(field) for field in x])
+            dtype = str(np.asarray(x).dtype)
+            return self.tensor(np.shape(x), dtypes.get(dtype, dtype))
 
-    def broadcastable(self, shape: Sequence[int]) -> list[int]:
-        """Draw a shape that broadcasts with another."""
-        kept = [size if self.flag() else 1 for size in shape]
-        return kept[self.integer(0, len(kept)) :]
+        return [operand(x) for x in one.operands]
 
-    def axis(self, ndim: int) -> int:
-        return self.integer(-ndim, ndim - 1)
-
-    def axes(self, ndim: int) -> list[int] | None:
-        """Draw axes, each once, counted from the front or the back; or none at all."""
-        if ndim == 0 or self.integer(0, 3) == 0:
-            return None
-        chosen = self.draw(st.lists(st.integers(0, ndim - 1), min_size=1, unique=True))
-        return [axis - ndim if self.flag() else axis for axis in chosen]
+    def value(self, attribute: table.Attribute) -> Any:
+        """Draw a value for an attribute: a common one, or any of its kind."""
+        seen = [*SEEN.get(attribute.name, ()), attribute.default]
+        common = st.sampled_from([value for value in seen if value is not table.REQUIRED] or [0])
+        if attribute.name.endswith("layout"):
+            usual = attribute.default or "NCHW"
+            return self.draw(common | st.permutations(str(usual)).map("".join))
+        small = st.integers(-2, 3)
+        kinds: dict[str, st.SearchStrategy[Any]] = {
+            "int": small,
+            "bool": st.booleans(),
+            "float": st.floats(width=self.one_of(32, 64), allow_nan=False),
+            "ints": st.lists(small, max_size=4),
+        }
+        return self.draw(common | kinds.get(attribute.kind, common))
 
     def call(self, name: str) -> relax.Expr:
-        """Make a call of a row, by its example, and keep it."""
-        row = table.find(name)
+        """Make a call of a row from one of its cases, and keep it."""
+        row, one = table.find(name), self.one_of(*EXAMPLES[name])
         assert row is not None, name
-        operands, given = EXAMPLES[name](self)
-        made = graph.typed(row.read(operands, table.coerce(row, given)))
+
+        def attempt(operands: list[relax.Expr], given: dict[str, Any]) -> relax.Expr | None:
+            try:
+                found = graph.typed(row.to_relax(operands, table.complete_attributes(row, given)))
+            except REFUSALS:
+                return None
+            return found if graph.has_type(found) and has_sizes(found.ty) else None
+
+        before = len(self.params), len(self.values)
+        # Relay's arange has the dtype of its bounds.
+        settled = ("dtype",) if name == "arange" else ()
+        change = {"float32": self.one_of(*FLOATS), "int32": self.one_of(*INTEGERS)}
+        operands, given = self.operands(one, change), dict(one.attributes)
+        made = attempt(operands, given)
+        if made is None:
+            del self.params[before[0] :], self.values[before[1] :]
+            operands = self.operands(one, {})
+            made = attempt(operands, given)
+        assert made is not None, one
+        others = [value for value in self.values if is_tensor(value)]
+        if others and operands and self.draw(st.booleans()):
+            place = self.integer(0, len(operands) - 1)
+            other = [*operands[:place], self.one_of(*others), *operands[place + 1 :]]
+            changed = attempt(other, given) if is_tensor(operands[place]) else None
+            operands, made = (operands, made) if changed is None else (other, changed)
+        for attribute in row.attributes:
+            if attribute.name not in settled and self.integer(0, 2) == 0:
+                other_given = {**given, attribute.name: self.value(attribute)}
+                changed = attempt(operands, other_given)
+                given, made = (given, made) if changed is None else (other_given, changed)
         self.values.append(made)
         if isinstance(made.ty, relax.TupleType):
             self.values.append(relax.TupleGetItem(made, self.integer(0, len(made.ty.fields) - 1)))
         return made
-
-
-def shape_of(value: relax.Expr) -> list[int]:
-    """Give the sizes of a tensor, all known."""
-    return [int(size) for size in value.ty.shape.values]
 
 
 @st.composite
@@ -140,23 +185,16 @@ def calls(draw: Draw, name: str) -> relax.Expr:
 
 @st.composite
 def modules(draw: Draw, names: Sequence[str] | None = None, most: int = 12) -> tvm.IRModule:
-    """Make a module of one function ``main``, well typed.
-
-    Parameters
-    ----------
-    names : sequence of str, optional
-        The rows to take calls from; all that have examples unless they are given.
-    most : int
-        How many calls there are at most; there is one at least.
-    """
+    """Make a module of one function ``main``, with 1 to `most` calls of some rows, or of all."""
     pool = Pool(draw)
-    made = [pool.call(pool.one_of(*(names or sorted(EXAMPLES)))) for _ in range(draw(_calls(most)))]
+    count = pool.integer(1, most)
+    made = [pool.call(pool.one_of(*(names or sorted(EXAMPLES)))) for _ in range(count)]
     used = {graph.key(child) for value in pool.values for child in _leaves(value)}
     ends = [value for value in pool.values if graph.key(value) not in used]
     last = made[-1] if len(ends) == 1 or pool.integer(0, 4) == 0 else relax.Tuple(ends)
     if pool.integer(0, 3) == 0:
         last = relax.Tuple([last, relax.Tuple([pool.one_of(*pool.values)]), last])
-    main = graph.from_graph(pool.params, last).with_attr("global_symbol", "main")
+    main = graph.to_anf(pool.params, last).with_attr("global_symbol", "main")
     return tvm.IRModule({"main": main})
 
 
@@ -166,132 +204,3 @@ def _leaves(value: relax.Expr) -> list[relax.Expr]:
     for child in graph.children(value):
         found.extend([child, *(child.fields if isinstance(child, relax.Tuple) else ())])
     return found
-
-
-def _calls(most: int) -> st.SearchStrategy[int]:
-    return st.integers(1, most)
-
-
-def _binary(dtypes: Sequence[str]) -> Example:
-    def draw(pool: Pool) -> Given:
-        left = pool.tensor(dtypes)
-        right = pool.tensor((str(left.ty.dtype),), pool.broadcastable(shape_of(left)))
-        return ([left, right] if pool.flag() else [right, left]), {}
-
-    return draw
-
-
-def _unary(dtypes: Sequence[str]) -> Example:
-    return lambda pool: ([pool.tensor(dtypes)], {})
-
-
-example("add", "subtract", "multiply", "divide", "maximum", "minimum")(_binary(NUMBERS))
-example("floor_divide", "mod", "floor_mod")(_binary(INTEGERS))
-example("power")(_binary(FLOATS))
-example("left_shift", "right_shift")(_binary(INTEGERS))
-example("bitwise_and", "bitwise_or", "bitwise_xor")(_binary((*INTEGERS, "bool")))
-example("logical_and", "logical_or", "logical_xor")(_binary(("bool",)))
-example("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")(_binary(NUMBERS))
-example("exp", "log", "log2", "log10", "sqrt", "rsqrt", "sigmoid", "erf")(_unary(FLOATS))
-example("sin", "cos", "tan", "sinh", "cosh", "tanh")(_unary(FLOATS))
-example("asin", "acos", "atan", "asinh", "acosh", "atanh")(_unary(FLOATS))
-example("negative", "abs", "sign", "floor", "ceil", "trunc", "round")(_unary((*FLOATS, *SIGNED)))
-example("isnan", "isinf", "isfinite")(_unary(FLOATS))
-example("bitwise_not")(_unary((*INTEGERS, "bool")))
-example("logical_not")(_unary(("bool",)))
-example("copy", "zeros_like", "ones_like")(_unary(ALL))
-example("all", "any")(lambda pool: _reduced(pool, pool.tensor(("bool",))))
-example("sum", "mean", "max", "min", "prod")(lambda pool: _reduced(pool, pool.tensor(NUMBERS)))
-
-
-def _reduced(pool: Pool, data: relax.Expr) -> Given:
-    axis = pool.axes(len(shape_of(data)))
-    exclude = axis is not None and pool.flag()
-    return [data], {"axis": axis, "keepdims": pool.flag(), "exclude": exclude}
-
-
-@example("variance")
-def _variance(pool: Pool) -> Given:
-    (data,), given = _reduced(pool, pool.tensor(FLOATS, least=1))
-    mean = pool.tensor((str(data.ty.dtype),), [1] * len(shape_of(data)))
-    return [data, mean], {**given, "unbiased": pool.flag()}
-
-
-@example("argmax", "argmin")
-def _place(pool: Pool) -> Given:
-    (data,), given = _reduced(pool, pool.tensor(NUMBERS, least=1))
-    whole = given["exclude"] and len(given["axis"]) == len(shape_of(data))
-    return [data], {**given, "exclude": given["exclude"] and not whole, "select_last_index": whole}
-
-
-@example("cumsum")
-def _cumsum(pool: Pool) -> Given:
-    data = pool.tensor(NUMBERS, least=1)
-    axis = pool.one_of(None, pool.axis(len(shape_of(data))))
-    return [data], {"axis": axis, "dtype": pool.one_of("", "float64"), "exclusive": pool.flag()}
-
-
-@example("clip")
-def _clip(pool: Pool) -> Given:
-    limits = pool.one_of((0, 6), (0.0, 6.0), (-1.5, 0.1), (-3, 2.5))
-    return [pool.tensor((*FLOATS, *SIGNED))], dict(zip(("a_min", "a_max"), limits, strict=True))
-
-
-@example("cast")
-def _cast(pool: Pool) -> Given:
-    return [pool.tensor(ALL)], {"dtype": pool.one_of(*ALL)}
-
-
-@example("where")
-def _where(pool: Pool) -> Given:
-    x = pool.tensor(ALL)
-    y = pool.tensor((str(x.ty.dtype),), pool.broadcastable(shape_of(x)))
-    return [pool.tensor(("bool", "int32"), pool.broadcastable(shape_of(x))), x, y], {}
-
-
-@example("full_like")
-def _full_like(pool: Pool) -> Given:
-    data = pool.tensor(NUMBERS)
-    return [data, pool.tensor((str(data.ty.dtype),), [])], {}
-
-
-@example("full")
-def _full(pool: Pool) -> Given:
-    return [pool.tensor(NUMBERS, [])], {"shape": pool.sizes(), "dtype": pool.one_of("", "int8")}
-
-
-@example("zeros", "ones")
-def _zeros(pool: Pool) -> Given:
-    return [], {"shape": pool.sizes(), "dtype": pool.one_of(*NUMBERS)}
-
-
-@example("arange")
-def _arange(pool: Pool) -> Given:
-    kind = pool.one_of("int32", "int64", "float32")
-    bounds = (pool.integer(-3, 0), pool.integer(1, 9), pool.integer(1, 3))
-    return [relax.const(bound, kind) for bound in bounds], {"dtype": kind}
-
-
-@example("one_hot")
-def _one_hot(pool: Pool) -> Given:
-    indices, kind = pool.tensor(("int32", "int64"), most=3), pool.one_of(*FLOATS, "int32")
-    values = [pool.tensor((kind,), []) for _ in range(2)]
-    axis = pool.integer(-1, len(shape_of(indices)))
-    return [indices, *values], {"depth": pool.integer(1, 4), "axis": axis, "dtype": kind}
-
-
-@example("shape_of")
-def _shape_of(pool: Pool) -> Given:
-    return [pool.tensor(ALL)], {"dtype": pool.one_of("int32", "int64", "")}
-
-
-@example("broadcast_to_like", "collapse_sum_like")
-def _broadcast_to_like(pool: Pool) -> Given:
-    other = pool.tensor(NUMBERS)
-    return [pool.tensor((str(other.ty.dtype),), shape_of(other)), other], {}
-
-
-# At the end, for they register their examples here.
-import tests.ir.rows_nn  # noqa: E402
-import tests.ir.rows_qnn  # noqa: E402
-import tests.ir.rows_shape  # noqa: E402, F401

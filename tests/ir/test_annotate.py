@@ -142,7 +142,7 @@ def test_shapes_and_numbers_that_relax_has_as_operands_bear_no_marks():
 def test_functions_of_other_compilers_and_the_module_itself_stay():
     supports("rest", "nn.relu")
     x, y = variables("x y")
-    given = graph.from_graph(
+    given = graph.to_anf(
         [y], op("nn.relu", y), {"Compiler": "gone", "Codegen": "gone", "global_symbol": "f"}
     )
     before = module([x], op("nn.relu", x), f=given)

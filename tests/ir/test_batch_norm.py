@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import tvmlab
 from tests.oracles.models import array, plainly
 from tvmlab.ir.batch_norm import FoldBatchNorm
 
+X = array(2, 3, 4, 4)
 # gamma, beta, mean and variance for two channels, chosen so that float32 holds every product:
 # with epsilon 0 the scale is gamma / sqrt(variance) = (2, 3), the shift (1, -4).
 STATISTICS = ([4.0, 3.0], [3.0, -1.0], [1.0, 1.0], [4.0, 1.0])
@@ -26,14 +26,28 @@ def const(content: Any, dtype: str = "float32") -> relax.Expr:
     return relax.const(np.asarray(content).astype(dtype), dtype)
 
 
-def bound(mod: tvm.IRModule, **constants: Any) -> tvm.IRModule:
-    """Turn parameters into constants, as an importer gives them."""
-    values = {name: np.asarray(value, "float32") for name, value in constants.items()}
-    return relax.transform.BindParams("main", values)(mod)
+def build(make: Any, dtype: str = "float32", **more: tuple[int, ...]) -> tvm.IRModule:
+    """Make a module from a builder, X and further parameters, given by their shapes."""
+    sizes = {"x": X.shape, **more}
+    params = [relax.Var(name, relax.TensorType(size, dtype)) for name, size in sizes.items()]
+    builder = relax.BlockBuilder()
+    with builder.function("main", params):
+        with builder.dataflow():
+            made = make(builder, *params)
+            several = [builder.emit_output(one) for one in (made if type(made) is list else [made])]
+        builder.emit_func_output(several[0] if len(several) == 1 else relax.Tuple(several))
+    return builder.get()
 
 
-def with_statistics(mod: tvm.IRModule, **constants: Any) -> tvm.IRModule:
-    return bound(mod, **dict(zip(("g", "b", "m", "v"), STATISTICS, strict=True)), **constants)
+def conv(b: Any, x: Any, weight: Any = None) -> Any:
+    return b.emit(relax.op.nn.conv2d(x, const(array(2, 3, 1, 1)) if weight is None else weight))
+
+
+def norm(b: Any, x: Any, channels: int, dtype: str = "float32", **attrs: Any) -> Any:
+    rng = np.random.default_rng(channels)
+    parts = [const(rng.uniform(0.5, 1.5, channels), dtype) for _ in range(4)]
+    attrs = {"axis": 1, "epsilon": 1e-3, "training": False} | attrs
+    return b.emit(b.emit(relax.op.nn.batch_norm(x, *parts, **attrs))[0])
 
 
 def folded(mod: tvm.IRModule) -> tvm.IRModule:
@@ -41,88 +55,49 @@ def folded(mod: tvm.IRModule) -> tvm.IRModule:
     return tvm.transform.Sequential(passes)(mod)
 
 
-def normalizations(mod: tvm.IRModule) -> int:
-    return str(mod.script()).count("R.nn.batch_norm")
-
-
-def conv_then(*more: tuple[str, tuple[int, ...]], last: Callable[..., Any]) -> tvm.IRModule:
-    """Make a module of a convolution and what `last` makes of it and of further parameters."""
-    sizes = (("x", (1, 2, 4, 4)), ("w", (2, 2, 1, 1)), *more)
-    x, w, *rest = params = [relax.Var(n, relax.TensorType(size, "float32")) for n, size in sizes]
-    builder = relax.BlockBuilder()
-    with builder.function("main", params):
-        with builder.dataflow():
-            made = last(builder, builder.emit(relax.op.nn.conv2d(x, w)), *rest)
-            result = builder.emit_output(made)
-        builder.emit_func_output(result)
-    return builder.get()
-
-
-def normalized(builder: Any, data: Any, *statistics: Any) -> Any:
-    attrs = {"axis": 1, "epsilon": 0.0, "training": False}
-    return builder.emit(relax.op.nn.batch_norm(data, *statistics, **attrs))[0]
-
-
-CONV_THEN_NORM = conv_then(*((name, (2,)) for name in "gbmv"), last=normalized)
-CONV_THEN_ADD = conv_then(("s", (1, 2, 1, 1)), last=lambda _, data, s: relax.op.add(data, s))
-
-
-def test_after_a_convolution_weights_and_a_bias_remain() -> None:
-    w = array(2, 2, 1, 1)
-    after = folded(with_statistics(CONV_THEN_NORM, w=w))
-    scaled = w * np.reshape([2, 3], (2, 1, 1, 1))
-    shift = np.reshape([1.0, -4.0], (1, 2, 1, 1))
-    tvm.ir.assert_structural_equal(after, bound(CONV_THEN_ADD, w=scaled, s=shift))
-    tvm.ir.assert_structural_equal(folded(after), after)
-
-
-def test_statistics_that_are_inputs_are_left_alone() -> None:
-    tvm.ir.assert_structural_equal(folded(CONV_THEN_NORM), CONV_THEN_NORM)
-
-
-def test_weights_that_are_inputs_are_not_folded_into() -> None:
-    mod = with_statistics(CONV_THEN_NORM)
-    after = folded(mod)
-    assert normalizations(after) == 0
-    assert "R.multiply" in after.script()
-    x, w = array(1, 2, 4, 4), array(2, 2, 1, 1)
-    np.testing.assert_allclose(plainly(after, x, w), plainly(mod, x, w), rtol=1e-5, atol=1e-5)
-
-
-# Built in Python, where attributes vary.
-
-
-def build(make: Any, shape: tuple[int, ...], dtype: str = "float32") -> tvm.IRModule:
-    x = relax.Var("x", relax.TensorType(shape, dtype))
-    builder = relax.BlockBuilder()
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            result = builder.emit_output(make(builder, x))
-        builder.emit_func_output(result)
-    return builder.get()
-
-
-def norm(builder: Any, x: Any, channels: int, dtype: str = "float32", **attrs: Any) -> Any:
-    rng = np.random.default_rng(channels)
-    parts = [const(rng.uniform(0.5, 1.5, channels), dtype) for _ in range(4)]
-    attrs = {"axis": 1, "epsilon": 1e-3, "training": False} | attrs
-    return builder.emit(relax.op.nn.batch_norm(x, *parts, **attrs))
-
-
-def check(mod: tvm.IRModule, x: np.ndarray, left: int = 0, tolerance: float = 1e-5) -> str:
+def check(make: Any, left: int = 0, tolerance: float = 1e-5, dtype: str = "float32") -> str:
     """Fold, compare both sides' numbers, and return the text that is left."""
+    mod, x = build(make, dtype), X.astype(dtype)
     after = folded(mod)
-    assert normalizations(after) == left
-    np.testing.assert_allclose(
-        plainly(after, x).astype("float64"),
-        plainly(mod, x).astype("float64"),
-        rtol=tolerance,
-        atol=tolerance,
-    )
+    assert str(after.script()).count("R.nn.batch_norm") == left
+    found, want = (plainly(one, x).astype("float64") for one in (after, mod))
+    np.testing.assert_allclose(found, want, rtol=tolerance, atol=tolerance)
     return str(after.script())
 
 
-X = array(2, 3, 4, 4)
+def test_after_a_convolution_weights_and_a_bias_remain() -> None:
+    w = array(2, 3, 1, 1)
+
+    def before(b: Any, x: Any) -> Any:
+        attrs = {"axis": 1, "epsilon": 0.0, "training": False}
+        statistics = map(const, STATISTICS)
+        return b.emit(b.emit(relax.op.nn.batch_norm(conv(b, x, const(w)), *statistics, **attrs))[0])
+
+    def after(b: Any, x: Any) -> Any:
+        scaled = const(w * np.reshape([2, 3], (2, 1, 1, 1)))
+        return relax.op.add(conv(b, x, scaled), const(np.reshape([1.0, -4.0], (1, 2, 1, 1))))
+
+    found = folded(build(before))
+    tvm.ir.assert_structural_equal(found, build(after))
+    tvm.ir.assert_structural_equal(folded(found), found)
+
+
+def test_statistics_that_are_inputs_and_training_are_left_alone() -> None:
+    def open_(b: Any, x: Any, *statistics: Any) -> Any:
+        return b.emit(relax.op.nn.batch_norm(x, *statistics, axis=1, training=False))[0]
+
+    inputs = build(open_, **dict.fromkeys("gbmv", (3,)))
+    training = build(lambda b, x: norm(b, x, 3, training=True))
+    for mod in (inputs, training):
+        tvm.ir.assert_structural_equal(folded(mod), mod)
+
+
+def test_weights_that_are_inputs_are_not_folded_into() -> None:
+    mod = build(lambda b, x, w: norm(b, conv(b, x, w), 2), w=(2, 3, 1, 1))
+    after = folded(mod)
+    assert "R.multiply" in after.script()
+    given = X, array(2, 3, 1, 1)
+    np.testing.assert_allclose(plainly(after, *given), plainly(mod, *given), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -132,59 +107,45 @@ X = array(2, 3, 4, 4)
 )
 def test_attributes_of_the_normalization_count(attrs: dict[str, Any]) -> None:
     channels = X.shape[attrs.get("axis", 1)]
-    mod = build(lambda b, x: b.emit(norm(b, x, channels, **attrs)[0]), X.shape)
-    text = check(mod, X)  # no convolution to fold into: a multiply and an add remain
+    text = check(lambda b, x: norm(b, x, channels, **attrs))
+    # Without a convolution to fold into, a multiply and an add remain.
     assert (text.count("R.multiply"), text.count("R.add")) == (1, 1)
-
-
-def test_training_is_left_alone() -> None:
-    mod = build(lambda b, x: b.emit(norm(b, x, 3, training=True)[0]), X.shape)
-    tvm.ir.assert_structural_equal(folded(mod), mod)
 
 
 def test_running_statistics_that_are_used_stay() -> None:
     def make(b: Any, x: Any) -> Any:
-        n = norm(b, x, 3)
+        parts = [const(array(3) ** 2 + 1) for _ in range(4)]
+        n = b.emit(relax.op.nn.batch_norm(x, *parts, axis=1, training=False))
         return b.emit(relax.op.add(n[0], relax.op.reshape(n[1], (1, 3, 1, 1))))
 
-    check(build(make, X.shape), X, left=1)
+    check(make, left=1)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 1e-2), ("float64", 1e-12)])
 def test_other_dtypes(dtype: str, tolerance: float) -> None:
-    def make(b: Any, x: Any) -> Any:
-        c = b.emit(relax.op.nn.conv2d(x, const(array(2, 3, 1, 1), dtype)))
-        return b.emit(norm(b, c, 2, dtype)[0])
-
-    text = check(build(make, X.shape, dtype), X.astype(dtype), tolerance=tolerance)
+    weight = const(array(2, 3, 1, 1), dtype)
+    text = check(
+        lambda b, x: norm(b, conv(b, x, weight), 2, dtype), tolerance=tolerance, dtype=dtype
+    )
     assert "R.multiply" not in text
-
-
-def conv(b: Any, x: Any) -> Any:
-    return b.emit(relax.op.nn.conv2d(x, const(array(2, 3, 1, 1))))
 
 
 def test_a_convolution_with_a_second_user_keeps_its_weights() -> None:
     def make(b: Any, x: Any) -> Any:
         c = conv(b, x)
-        return b.emit(relax.op.add(norm(b, c, 2)[0], c))
+        return b.emit(relax.op.add(norm(b, c, 2), c))
 
-    assert "R.multiply" in check(build(make, X.shape), X)
+    assert "R.multiply" in check(make)
 
 
 def test_a_convolution_that_is_also_a_result_keeps_its_weights() -> None:
-    x = relax.Var("x", relax.TensorType(X.shape, "float32"))
-    builder = relax.BlockBuilder()
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            c = builder.emit_output(conv(builder, x))
-            out = builder.emit_output(norm(builder, c, 2)[0])
-        builder.emit_func_output(relax.Tuple([c, out]))
-    mod = builder.get()
-    first, _ = tvmlab.compile(mod)(X)
-    np.testing.assert_allclose(
-        first, np.einsum("ncij,ocuv->noij", X, array(2, 3, 1, 1)), rtol=1e-4, atol=1e-5
-    )
+    def make(b: Any, x: Any) -> Any:
+        c = conv(b, x)
+        return [c, norm(b, c, 2)]
+
+    first, _ = tvmlab.compile(build(make))(X)
+    want = np.einsum("ncij,ocuv->noij", X, array(2, 3, 1, 1))
+    np.testing.assert_allclose(first, want, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -194,23 +155,20 @@ def test_a_convolution_that_is_also_a_result_keeps_its_weights() -> None:
         ((2, 1, 1), True),
         ((1,), True),
         ((), True),
-        ((1, 2, 4, 4), False),  # more than one number a channel
-        ((2, 1, 1, 1), False),  # a number a picture
+        ((1, 2, 4, 4), False),  # more than one number per channel
+        ((2, 1, 1, 1), False),  # one number per image
         ((1, 2, 1, 1, 1), False),  # moves the channels to another axis
     ],
 )
 def test_a_bias_between_the_two(shape: tuple[int, ...], into_weights: bool) -> None:
     def make(b: Any, x: Any) -> Any:
-        biased = b.emit(relax.op.add(conv(b, x), const(array(*shape))))
-        return b.emit(norm(b, biased, 2)[0])
+        return norm(b, b.emit(relax.op.add(conv(b, x), const(array(*shape)))), 2)
 
-    assert ("R.multiply" not in check(build(make, X.shape), X)) is into_weights
+    assert ("R.multiply" not in check(make)) is into_weights
 
 
 def test_normalization_over_the_wrong_axis_of_a_convolution() -> None:
-    assert "R.multiply" in check(
-        build(lambda b, x: b.emit(norm(b, conv(b, x), 4, axis=2)[0]), X.shape), X
-    )
+    assert "R.multiply" in check(lambda b, x: norm(b, conv(b, x), 4, axis=2))
 
 
 # Against PyTorch, over attributes and layouts.
@@ -278,7 +236,7 @@ def test_convolutions_agree_with_pytorch(case: dict[str, Any]) -> None:
         attrs = {"axis": axis, "epsilon": after.eps, "training": False}
         return b.emit(b.emit(relax.op.nn.batch_norm(out, *statistics, **attrs))[0])
 
-    mod = build(make, x.shape)
+    mod = build(make, x=x.shape)
     text = str(folded(mod).script())
     assert "R.nn.batch_norm" not in text
     assert "R.multiply" not in text

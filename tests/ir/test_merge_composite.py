@@ -16,46 +16,10 @@ from tvmlab.ir.patterns import (
 )
 
 
-def add_relu():
-    return is_op("nn.relu")(wildcard() + wildcard())
-
-
 def function(name: str, operators: str, params, body) -> relax.Function:
     """Make the composite function that is expected."""
     attrs = {"Composite": name, "PartitionedFromPattern": operators}
-    return graph.from_graph(params, body, attrs)
-
-
-def test_two_operators_become_a_function():
-    a, b, x, y = variables("a b x y")
-    made = function("add_relu", "add_nn.relu_", [x, y], op("nn.relu", op("add", x, y)))
-    before = module([a, b], op("nn.relu", op("add", a, b)))
-    done = MergeComposite([("add_relu", add_relu())])(before)
-    same(done, module([a, b], called(made, a, b)))
-    composite = next(
-        binding.value
-        for binding in done["main"].body.blocks[0].bindings
-        if isinstance(binding.value, relax.Function)
-    )
-    assert [str(param.name) for param in composite.params] == ["FunctionVar_0_0", "FunctionVar_0_1"]
-
-
-@pytest.mark.parametrize("order", ["AB", "BA"])
-def test_the_first_pattern_of_the_table_goes_first(order):
-    patterns = {
-        "A": is_op("nn.relu")(is_op("abs")(wildcard())),
-        "B": is_op("abs")(is_op("add")(wildcard(), wildcard())),
-    }
-    a, b, p, q = variables("a b p q")
-    body = op("nn.relu", op("abs", op("add", a, b)))
-    done = MergeComposite([(name, patterns[name]) for name in order])(module([a, b], body))
-    if order == "AB":
-        made = function("A", "abs_nn.relu_", [p], op("nn.relu", op("abs", p)))
-        after = called(made, op("add", a, b))
-    else:
-        made = function("B", "add_abs_", [p, q], op("abs", op("add", p, q)))
-        after = op("nn.relu", called(made, a, b))
-    same(done, module([a, b], after))
+    return graph.to_anf(params, body, attrs)
 
 
 def test_of_matches_that_overlap_the_one_nearer_the_result_goes_first():

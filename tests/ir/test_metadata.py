@@ -17,16 +17,16 @@ import tvm
 
 from tvmlab.errors import RelayError
 from tvmlab.ir.text import metadata
-from tvmlab.ir.text.metadata import Section, decode
+from tvmlab.ir.text.metadata import MetadataWriter, decode
 
 
 def section(*entries: Any) -> str:
-    made = Section()
+    made = MetadataWriter()
     for entry in entries:
         if isinstance(entry, int):
-            made.boxed(entry)
+            made.add(metadata.BOXED, entry)
         else:
-            made.constant(tvm.runtime.tensor(entry))
+            made.add(metadata.CONSTANT, tvm.runtime.tensor(entry))
     return "".join(made.text())
 
 
@@ -169,7 +169,7 @@ def test_truncated_anywhere_it_is_refused() -> None:
 
 
 def test_a_dtype_that_relay_has_not_is_refused() -> None:
-    made = Section()
-    made.constant(tvm.runtime.tensor(np.zeros(2, ml_dtypes.float8_e4m3fn)))
+    made = MetadataWriter()
+    made.add(metadata.CONSTANT, tvm.runtime.tensor(np.zeros(2, ml_dtypes.float8_e4m3fn)))
     with pytest.raises(RelayError, match="no tensors of float8_e4m3fn"):
         list(made.text())

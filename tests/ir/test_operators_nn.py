@@ -98,6 +98,7 @@ CASES = [
     compared("nn.prelu", (2, 3, 4), (3,), by=F.prelu),
     compared("nn.softmax", (2, 3), axis=0, by=lambda x: F.softmax(x, 0)),
     compared("nn.log_softmax", (2, 3), by=lambda x: F.log_softmax(x, 1)),
+    compared("nn.fast_softmax", (2, 3), axis=0, by=lambda x: F.softmax(x, 0)),
     compared("nn.layer_norm", (2, 3, 4), (4,), (4,), epsilon=1e-3,
              by=lambda x, g, b: F.layer_norm(x, (4,), g, b, eps=1e-3)),
     compared("nn.layer_norm", (2, 3, 4), (3,), (3,), axis=1, scale=False, by=norm_over_channels),
@@ -162,7 +163,7 @@ def test_a_row_computes_what_pytorch_does(index: int) -> None:
 def test_all_rows_of_networks_have_a_case() -> None:
     here = {one.name for one in CASES} | {"nn.batch_norm", "nn.dropout", "nn.pad"}
     known = {name for name in table.names() if name.startswith(("nn.", "image."))}
-    assert known <= here | {"nn.fast_softmax", "nn.mirror_pad"}  # in test_operators_shape.py
+    assert known <= here | {"nn.mirror_pad"}  # in test_operators.py
 
 
 def params_of(shapes: list[tuple[int, ...]]) -> list[relax.Var]:

@@ -11,6 +11,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, relax, te, tirx
 
+import tvmlab.qnn.transform  # noqa: F401 (adds the quantized operators to the table)
 from tests.ir.partitions import (
     Region,
     begin,
@@ -74,7 +75,7 @@ def test_names_are_fit_for_c_and_say_the_module_and_the_function():
     x, y = variables("x y")
     odd = marked("unsanitary-name++", "add", x, y)
     assert names(PartitionGraph()(module([x, y], odd))) == {"unsanitary_name___main_0"}
-    other = graph.from_graph([y], marked("cc", "abs", y))
+    other = graph.to_anf([y], marked("cc", "abs", y))
     mod = module([x], marked("cc", "abs", x), sub=other)
     assert names(PartitionGraph()(mod)) == {"cc_main_0", "cc_sub_0"}
     for given, name in [
@@ -88,7 +89,7 @@ def test_names_are_fit_for_c_and_say_the_module_and_the_function():
 
 def test_a_name_that_is_taken_gets_a_number():
     x, y = variables("x y")
-    function = graph.from_graph([y], op("abs", y), {"global_symbol": "tvmgen_default_cc_main_0"})
+    function = graph.to_anf([y], op("abs", y), {"global_symbol": "tvmgen_default_cc_main_0"})
     mod = module([x], marked("cc", "abs", x), tvmgen_default_cc_main_0=function)
     done = PartitionGraph()(mod)
     assert names(done) == {"cc_main_0", "cc_main_0_1"}
@@ -159,7 +160,7 @@ def test_marks_of_the_default_compiler_go():
 def test_a_compiler_may_better_its_functions():
     def better(mod):
         (param,) = mod["main"].params
-        return ir.IRModule({"main": graph.from_graph([param], op("abs", param))})
+        return ir.IRModule({"main": graph.to_anf([param], op("abs", param))})
 
     tvm_ffi.register_global_func("relay.ext.bettered.optimize", better, override=True)
     x = var("x")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import tvm
 from tvm import relax
@@ -13,11 +12,9 @@ from tests.ir.pattern_graphs import (
     conv_bias_relu,
     conv_pattern,
     cut_out,
-    elementwise,
     equal,
     image,
     leaky,
-    nested,
     relu,
     var,
 )
@@ -25,15 +22,16 @@ from tvmlab import errors
 from tvmlab.ir import graph
 from tvmlab.ir.patterns import (
     DFPatternCallback,
-    FunctionPattern,
     dominates,
-    has_attr,
     is_expr,
     is_op,
     is_var,
     rewrite,
+    rewrite_functions,
     wildcard,
 )
+from tvmlab.ir.patterns.matcher import Matcher
+from tvmlab.ir.patterns.relay_call import View
 
 
 def rule(pattern, change, **options):
@@ -100,20 +98,6 @@ def test_node_maps_list_what_each_part_matched():
     assert found[child][0].same_as(expr)
 
 
-def test_functions_inside_are_rewritten_too():
-    x, y = var("x", 4), var("y", 4)
-    a, b = var("a", 4), var("b", 4)
-    function = relax.Function([a, b], call("add", a, b)).with_attr("Composite", "add")
-    expr = call("abs", graph.typed(relax.Call(function, [x, y])))
-    result = rewrite(rule(add_pattern(), to_subtract), expr)
-    assert equal(result.args[0].op.body.body, call("subtract", a, b))
-    inlined = rule(
-        has_attr({"Composite": "add"})(wildcard(), wildcard()),
-        lambda pre, post, node_map: call("add", *post.args),
-    )
-    assert equal(inlined.rewrite(expr), call("abs", call("add", x, y)))
-
-
 def test_several_rules_are_applied_until_none_matches():
     x, kept = var("x", 4), wildcard()
     rules = [
@@ -134,17 +118,6 @@ def test_rewrite_once_ends_a_rule_after_the_first_round_that_changed_something(o
     x, y, z = (var(name, 4) for name in "xyz")
     result = rewrite(shorten, call("concatenate", relax.Tuple([x, y, z])))
     assert equal(result, call("concatenate", relax.Tuple([x, y])) if once else x)
-
-
-def test_a_pattern_that_contains_itself():
-    dense, rest = is_op("nn.dense")(wildcard(), wildcard()), wildcard()
-    chain = is_op("cast")(rest | dense)
-    rest.redirect_to(chain)
-    expr = call("nn.dense", var("x", 2, 8), relax.const(np.zeros((4, 8), "float32")))
-    for _ in range(6):
-        expr = call("cast", expr, dtype="float32")
-    end = rule(chain, lambda pre, post, found: relu(post), rewrite_once=True)
-    assert equal(rewrite(end, expr), relu(expr))
 
 
 def test_rules_without_an_end_are_an_error():
@@ -183,8 +156,8 @@ def test_a_callback_that_returns_no_expression_is_named(made):
 def test_functions_come_back_in_the_form_they_came_in():
     x, y = var("x", 4), var("y", 4)
     change = rule(add_pattern(), to_subtract, require_type=True)
-    bound = graph.from_graph([x, y], call("add", x, y), {"global_symbol": "main"})
-    expected = graph.from_graph([x, y], call("subtract", x, y), {"global_symbol": "main"})
+    bound = graph.to_anf([x, y], call("add", x, y), {"global_symbol": "main"})
+    expected = graph.to_anf([x, y], call("subtract", x, y), {"global_symbol": "main"})
     assert equal(rewrite(change, bound), expected)
     assert rewrite(rule(add_pattern(), lambda pre, post, found: post), bound).same_as(bound)
     plain = relax.Function([x, y], call("add", x, y))
@@ -195,7 +168,7 @@ def test_branches_and_lets_are_rewritten():
     x, y = var("x", 4), var("y", 4)
     flag = var("flag", dtype="bool")
     branch = relax.If(flag, call("add", x, y), call("multiply", x, y))
-    function = graph.from_graph([x, y, flag], branch)
+    function = graph.to_anf([x, y, flag], branch)
     result = rewrite(rule(add_pattern(), to_subtract), function)
     relax.analysis.well_formed(tvm.IRModule({"main": result.with_attr("global_symbol", "main")}))
     assert "R.subtract(x, y)" in result.script()
@@ -229,31 +202,6 @@ def test_a_partition_is_named_as_relays():
     assert equal(result, graph.typed(relax.Call(made, [x, w, b])))
 
 
-def test_a_dominator_is_cut_out_whole():
-    x, w, _ = image()
-    either = elementwise() | add_pattern()
-    pattern = dominates(conv_pattern(), either, add_pattern())
-    name = "nn.conv2d_nn.relu_add_tanh_nn.leaky_relu_add_"
-    i, j = var("i", 1, 3, 12, 12), var("j", 3, 3, 3, 3)
-    squares = [call("multiply", x, x), call("multiply", w, w)]
-    expected = graph.typed(relax.Call(cut_out([i, j], nested(i, j), name), squares))
-    assert equal(pattern.partition(nested(*squares)), expected)
-
-
-def test_calls_of_functions_are_cut_out_with_the_function():
-    x, w, _ = image()
-    b = var("b", 1, 3, 10, 10)
-    inner = relax.Function([x, w], conv(x, w))
-    function_p = FunctionPattern([p := wildcard(), q := wildcard()], is_op("nn.conv2d")(p, q))
-    pattern = function_p(wildcard(), wildcard()) + wildcard()
-    y, v, _ = image()
-    result = pattern.partition(call("add", graph.typed(relax.Call(inner, [y, v])), b))
-    assert result.op.attrs["PartitionedFromPattern"] == "nn.conv2d_FunctionCall_add_"
-    assert result.op.body.body.args[0].op.same_as(inner)
-    # A function that nobody calls is no part of anything.
-    assert FunctionPattern(None, wildcard()).partition(inner).same_as(inner)
-
-
 def test_a_padding_value_becomes_a_parameter_and_comes_back():
     x = var("x", 1, 3, 4, 4)
     padded = call("nn.pad", x, relax.const(7.0), pad_width=[[0, 0], [0, 0], [1, 1], [1, 1]])
@@ -266,7 +214,7 @@ def test_a_padding_value_becomes_a_parameter_and_comes_back():
 
 def test_functions_with_bindings_come_back_with_bindings():
     x, w, b = image()
-    function = graph.from_graph([x, w, b], conv_bias_relu(x, w, b), {"global_symbol": "main"})
+    function = graph.to_anf([x, w, b], conv_bias_relu(x, w, b), {"global_symbol": "main"})
     pattern = is_op("nn.bias_add")(conv_pattern(), wildcard())
     result = pattern.partition(function)
     assert result.attrs["global_symbol"] == "main"
@@ -274,3 +222,86 @@ def test_functions_with_bindings_come_back_with_bindings():
     relax.analysis.well_formed(tvm.IRModule({"main": result}))
     nothing = is_op("tanh")(wildcard())
     assert nothing.partition(function).same_as(function)
+
+
+def chain(length):
+    """Make a function of many calls, of which every second one starts a match."""
+    x = var("x", 4)
+    expr = x
+    for _ in range(length // 2):
+        expr = call("tanh", relu(expr))
+    return graph.to_anf([x], expr, {"global_symbol": "main"})
+
+
+def to_abs(pre, post, node_map):
+    return call("abs", post.args[0].args[0])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda pattern, function: rewrite(rule(pattern, to_abs), function),
+        lambda pattern, function: pattern.partition(function),
+        lambda pattern, function: rewrite_functions(
+            tvm.IRModule({"main": function}), rule(pattern, to_abs)
+        )["main"],
+    ],
+    ids=["rewrite", "partition", "in place"],
+)
+def test_the_work_grows_with_the_size_of_the_graph(change, monkeypatch):
+    counts = {"visit": 0, "parts": 0}
+
+    def counted(kind, name):
+        method = getattr(kind, name)
+
+        def count(self, *args):
+            counts[name] += 1
+            return method(self, *args)
+
+        monkeypatch.setattr(kind, name, count)
+
+    counted(Matcher, "visit")
+    counted(View, "parts")
+    work = []
+    for length in (200, 400):
+        counts.update(visit=0, parts=0)
+        result = change(is_op("tanh")(is_op("nn.relu")(wildcard())), chain(length))
+        assert len(result.body.blocks[0].bindings) in (length // 2, length)
+        work.append(dict(counts))
+    for name in counts:
+        assert work[1][name] <= 2.1 * work[0][name]
+
+
+def test_in_place_a_match_may_use_what_others_use():
+    x = var("x", 4)
+    inner = relu(x)
+    shared = call("add", call("tanh", inner), call("add", call("tanh", inner), inner))
+    mod = tvm.IRModule({"main": graph.to_anf([x], shared, {"global_symbol": "main"})})
+    pattern = is_op("tanh")(is_op("nn.relu")(wildcard()))
+    expected = call("add", call("abs", x), call("add", call("abs", x), inner))
+    result = rewrite_functions(mod, rule(pattern, to_abs))["main"]
+    assert equal(graph.inline_bindings(result.body), expected)
+    assert rewrite(rule(pattern, to_abs), mod["main"]).same_as(mod["main"])
+    assert rewrite_functions(mod, rule(is_op("exp")(wildcard()), to_abs)).same_as(mod)
+
+
+def test_in_place_bindings_that_no_graph_holds_stay_and_blocks_keep_their_variables():
+    x, size = var("x", 4), tvm.tirx.Var("n", "int64")
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            first = builder.emit(relax.op.nn.relu(x))
+            given = builder.emit_output(relax.op.nn.relu(first))
+        cast = builder.match_cast(given, relax.TensorType((size,), "float32"))
+        with builder.dataflow():
+            one = builder.emit(relax.op.tanh(relax.op.nn.relu(cast)))
+            out = builder.emit_output(relax.op.tanh(given), "out")
+            last = builder.emit_output(relax.op.add(one, one), "last")
+        builder.emit_func_output(relax.Tuple([out, last]))
+    pattern = is_op("tanh")(is_op("nn.relu")(wildcard()))
+    result = rewrite_functions(builder.get(), rule(pattern, to_abs))
+    relax.analysis.well_formed(result)
+    text = result.script()
+    assert "match_cast" in text
+    assert text.count("R.abs") == 1
+    assert text.count("R.tanh") == 1  # its relu is in another block

@@ -213,7 +213,7 @@ def test_depth_is_free() -> None:
     for _ in range(5000):
         value = graph.typed(op.nn.relu(value))
     assert astext(value, types=False).splitlines()[-1] == "nn.relu(%4998)"
-    mod = tvm.IRModule({"main": graph.from_graph([x], value)})
+    mod = tvm.IRModule({"main": graph.to_anf([x], value)})
     assert body(mod)[-1] == "nn.relu(%4998)"
 
 

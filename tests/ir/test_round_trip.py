@@ -17,7 +17,7 @@ from tests.ir.nested import nested_modules
 from tests.ir.rows import modules
 from tests.ir.texts import equal, same_again
 from tests.short import examples
-from tvmlab.ir.graph import from_graph, typed
+from tvmlab.ir.graph import to_anf, typed
 from tvmlab.ir.text.printer import astext
 from tvmlab.ir.text.reader import fromtext
 from tvmlab.relay import transform
@@ -59,7 +59,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
 def test_what_is_spelled_out_computes_the_same(name: str) -> None:
     make, shapes = CASES[name]
     params = [relax.Var(f"x{i}", relax.TensorType(s, "float32")) for i, s in enumerate(shapes)]
-    function = from_graph(params, typed(make(*params))).with_attr("global_symbol", "main")
+    function = to_anf(params, typed(make(*params))).with_attr("global_symbol", "main")
     mod = tvmlab.relay.from_expr(function)
     text = astext(mod)
     again = fromtext(text)

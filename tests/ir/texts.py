@@ -11,6 +11,7 @@ from tvm import relax
 
 from tvmlab.ir.text.printer import astext
 from tvmlab.ir.text.reader import fromtext
+from tvmlab.qnn import rows as _  # noqa: F401 (fills the table with the quantized operators)
 
 MATRIX = relax.TensorType([2, 4], "float32")
 

@@ -38,7 +38,7 @@ class Clock:
         return [entry for entry in self.log if entry != "settle"]
 
     def costs(self, name: str, *seconds: float) -> Any:
-        """A function that costs these seconds in turn, and the last ones from then on."""
+        """A function whose calls take these seconds; any later call takes the last."""
         costs: Iterator[float] = itertools.chain(seconds, itertools.repeat(seconds[-1]))
 
         def fn() -> None:

@@ -21,123 +21,77 @@ from tests.oracles.networks import (
 )
 from tvmlab import models
 from tvmlab.errors import ModelError
-from tvmlab.models import onnx_form, seeds, torch_form
+from tvmlab.models import onnx_form, torch_form
 from tvmlab.models.architecture import Architecture
 from tvmlab.models.cost import ARCHITECTURES, layer_costs
 from tvmlab.models.mobilenet import MOBILENET, MobileNetV2
 from tvmlab.models.resnet import RESNET18, RESNET50, ResNetV2
-from tvmlab.models.weights import seeded_parameters
+from tvmlab.models.weights import seeded_parameters, uniform
 from tvmlab.support import data
 
 
-def trained(spec: Architecture) -> int:
-    """Count the numbers that training would change."""
+@pytest.mark.parametrize(
+    ("spec", "trained", "counts", "strided"),
+    [
+        # The usual 11,689,512 of ResNet-18 v1, with the norms where v2 has them.
+        (RESNET18, 11_687_854, {"conv": 20, "batch_norm": 19, "add": 8}, 8),
+        (RESNET50, 25_549_486, {"conv": 53, "batch_norm": 51, "add": 16}, 8),
+        # The number everyone's MobileNetV2 of width 1.0 has.
+        (MOBILENET, 3_504_872, {"conv": 52, "batch_norm": 52, "relu6": 35, "add": 10}, 5),
+    ],
+    ids=lambda one: getattr(one, "name", ""),
+)
+def test_the_networks_are_the_papers(
+    spec: Architecture, trained: int, counts: dict[str, int], strided: int
+) -> None:
     shapes = spec.parameters().items()
-    return sum(math.prod(shape) for name, shape in shapes if "running" not in name)
+    assert sum(math.prod(shape) for name, shape in shapes if "running" not in name) == trained
+    kinds = [layer.op for layer in spec.layers()]
+    assert {kind: kinds.count(kind) for kind in counts} == counts
+    # A ResNet v2 of bottlenecks halves pictures in the 3x3 convolution, not in the first.
+    halving = [layer for layer in spec.layers() if layer.stride == 2]
+    assert len(halving) == strided
+    assert all(layer.kernel > 1 or "shortcut" in layer.name for layer in halving)
+    depthwise = [layer for layer in spec.layers() if layer.groups > 1]
+    assert len(depthwise) == 17 * (spec is MOBILENET)
+    assert all((it.groups, it.groups, 3) == (*it.channels, it.kernel) for it in depthwise)
+    # A bottleneck of MobileNet is linear: nothing but the norm follows its projection.
+    assert not any(
+        "norm_project" in name for it in spec.layers() if it.op == "relu6" for name in it.inputs
+    )
 
 
 def test_resnet50_is_the_zoos() -> None:
     parameters = RESNET50.parameters()
-    count = sum(map(math.prod, parameters.values()))
     # The rest of the zoo's file is names and nodes: some hundred bytes for each of 259 weights.
-    rest = data.REGISTRY["resnet50-v2-7.onnx"].size - 4 * count
+    rest = data.REGISTRY["resnet50-v2-7.onnx"].size - 4 * sum(map(math.prod, parameters.values()))
     assert 0 < rest < 400 * len(parameters)
-    kinds = [layer.op for layer in RESNET50.layers()]
-    assert (kinds.count("conv"), kinds.count("batch_norm"), kinds.count("add")) == (53, 51, 16)
-    strided = {layer.name: layer.kernel for layer in RESNET50.layers() if layer.stride == 2}
-    assert strided["stage3.unit1.conv2"] == 3
-    assert strided["stage3.unit1.shortcut"] == 1
-    assert len(strided) == 8
 
 
-def test_mobilenet_is_the_papers() -> None:
-    # The number everyone's MobileNetV2 of width 1.0 has.
-    assert trained(MOBILENET) == 3_504_872
-    kinds = [layer.op for layer in MOBILENET.layers()]
-    assert (kinds.count("conv"), kinds.count("batch_norm")) == (52, 52)
-    assert (kinds.count("relu6"), kinds.count("add")) == (35, 10)
-    depthwise = [layer for layer in MOBILENET.layers() if layer.groups > 1]
-    assert len(depthwise) == 17
-    assert all((it.groups, it.groups, 3) == (*it.channels, it.kernel) for it in depthwise)
-    assert [it.name for it in depthwise if it.stride == 2] == [
-        f"stage{stage}.unit1.conv_depthwise" for stage in (2, 3, 4, 6)
-    ]
-    # A bottleneck is linear: nothing but the norm follows its projection.
-    readers = {name: layer for layer in MOBILENET.layers() for name in layer.inputs}
-    projected = [name for name in readers if "norm_project" in name]
-    assert len(projected) == 17
-    assert not any(readers[name].op == "relu6" for name in projected)
+@st.composite
+def networks(draw: st.DrawFn) -> Architecture:
+    size = draw(st.integers(9, 33))
+    image = (draw(st.sampled_from([1, 3, 4])), size, size + 2)
+    if draw(st.booleans()):
+        unit = (st.sampled_from([1, 2, 6]), st.sampled_from([4, 6, 8]), *[st.integers(1, 2)] * 2)
+        stages = draw(st.lists(st.tuples(*unit), min_size=1, max_size=3))
+        return MobileNetV2("any", image, 5, 4, tuple(stages), 16)
+    units = draw(st.lists(st.integers(1, 2), min_size=1, max_size=3))
+    count = len(units) + 1
+    widths = draw(st.lists(st.sampled_from([4, 8, 12]), min_size=count, max_size=count))
+    block = draw(st.sampled_from(["basic", "bottleneck"]))
+    stem = draw(st.sampled_from(["imagenet", "cifar"]))
+    return ResNetV2("any", image, 5, block, tuple(units), tuple(widths), stem)
 
 
-def test_resnet18_has_the_usual_size() -> None:
-    # The usual 11,689,512 of ResNet-18 v1; v2 opens with a norm of the data, ends with one of the
-    # features, and has none on its three shortcuts and one less in the stem's unit.
-    v1 = 11_689_512
-    norms_v1 = 2 * (64 * 5 + 128 * 5 + 256 * 5 + 512 * 5)
-    norms_v2 = 2 * sum(layer.channels[1] for layer in RESNET18.layers() if layer.op == "batch_norm")
-    assert trained(RESNET18) == v1 - norms_v1 + norms_v2 == 11_687_854
-
-
-@settings(max_examples=12, deadline=None)
-@given(
-    block=st.sampled_from(["basic", "bottleneck"]),
-    units=st.lists(st.integers(1, 2), min_size=1, max_size=3),
-    widths=st.lists(st.sampled_from([4, 8, 12]), min_size=4, max_size=4),
-    stem=st.sampled_from(["imagenet", "cifar"]),
-    colours=st.sampled_from([1, 3, 4]),
-    size=st.integers(9, 33),
-    seed=st.integers(0, 9),
-)
-def test_both_forms_agree(
-    block: str,
-    units: list[int],
-    widths: list[int],
-    stem: str,
-    colours: int,
-    size: int,
-    seed: int,
-) -> None:
-    spec = ResNetV2(
-        "any",
-        (colours, size, size + 2),
-        5,
-        block,  # type: ignore[arg-type]
-        tuple(units),
-        tuple(widths[: len(units) + 1]),
-        stem,  # type: ignore[arg-type]
-    )
-    check_both_forms(spec, seed)
-
-
-@settings(max_examples=12, deadline=None)
-@given(
-    stages=st.lists(
-        st.tuples(
-            st.sampled_from([1, 2, 6]),
-            st.sampled_from([4, 6, 8]),
-            st.integers(1, 2),
-            st.integers(1, 2),
-        ),
-        min_size=1,
-        max_size=3,
-    ),
-    colours=st.sampled_from([1, 3]),
-    size=st.integers(9, 33),
-    seed=st.integers(0, 9),
-)
-def test_both_forms_of_inverted_residuals_agree(
-    stages: list[tuple[int, int, int, int]], colours: int, size: int, seed: int
-) -> None:
-    image = (colours, size, size + 2)
-    check_both_forms(MobileNetV2("any", image, 5, 4, tuple(stages), 16), seed)
-
-
-def check_both_forms(spec: Architecture, seed: int) -> None:
+@settings(max_examples=24, deadline=None)
+@given(spec=networks(), seed=st.integers(0, 9))
+def test_both_forms_agree(spec: Architecture, seed: int) -> None:
     parameters = seeded_parameters(spec, seed)
     proto = onnx_form.to_onnx(spec, parameters, batch=None)
     onnx.checker.check_model(proto, full_check=True)
     network = torch_form.load_parameters(torch_form.Network(spec), parameters).eval()
-    x = seeds.uniform(np.random.PCG64(seed), (2, *spec.image), -1, 1)
+    x = uniform(np.random.PCG64(seed), (2, *spec.image), -1, 1)
     expected = by_torch(network, x)
     assert relative_error(by_onnxruntime(proto, x), expected) < 1e-5
     found = torch_form.parameters_of(network)

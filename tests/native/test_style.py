@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.short import ALL
-from tvmlab.support import lab_tools, toolchain
+from tvmlab.support import toolchain
+from tvmlab.workbook import lab_tools
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("tvmlab/native", "tests/native")

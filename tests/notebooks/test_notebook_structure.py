@@ -18,7 +18,7 @@ from nbformat import NotebookNode
 
 from notebooks import ROOT, TOOL_TAG, dumps, load
 from tests.notebooks.checked import IGNORED, PATHS, STRICT, tags, texts
-from tvmlab.support import lab_tools
+from tvmlab.workbook import lab_tools
 
 NOTEBOOKS = {path: load(path) for path in PATHS}
 TITLES = {path.name: notebook.metadata.tvmlab.title for path, notebook in NOTEBOOKS.items()}

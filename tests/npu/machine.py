@@ -11,7 +11,7 @@ from tvmlab.npu.isa import (
     Rounding,
     Store,
 )
-from tvmlab.qnn.reference import fixed_point, onnx_runtime, scaling, tflite
+from tvmlab.qnn import fixed_point, frameworks, numbers
 
 FIXED = (Rounding.UPWARD, Rounding.TONEAREST, Rounding.TFLITE)
 
@@ -111,11 +111,11 @@ class Machine:
             if rounding == Rounding.ONNX:
                 with np.errstate(all="ignore"):
                     even = np.rint(sums.astype(np.float32) * factors).astype(np.float64)
-                found = scaling.saturate(even + one.zero_point, dtype)
+                found = numbers.saturate(even + one.zero_point, dtype)
             elif rounding == Rounding.TFLITE_FLOAT64:
                 with np.errstate(all="ignore"):
-                    away = scaling.half_away(sums.astype(np.float64) * factors)
-                    found = scaling.saturate(away + np.float64(one.zero_point), dtype)
+                    away = numbers.half_away(sums.astype(np.float64) * factors)
+                    found = numbers.saturate(away + np.float64(one.zero_point), dtype)
             else:
                 if rounding != Rounding.NONE:
                     sums = fixed_point.multiply(sums, factors, shifts, rounding.name)
@@ -149,10 +149,10 @@ class Machine:
                 with np.errstate(all="ignore"):
                     if both:
                         right = self.read(rhs, one.channels, one.rhs_dtype)
-                        sums = onnx_runtime._fused(right, ratios[1], sums)
+                        sums = frameworks.fused(right, ratios[1], sums)
                     left = self.read(lhs, one.channels, one.lhs_dtype)
-                    whole = np.rint(onnx_runtime._fused(left, ratios[0], sums))
-                found = scaling.saturate(whole, Dtype(one.out_dtype).name)
+                    whole = np.rint(frameworks.fused(left, ratios[0], sums))
+                found = numbers.saturate(whole, Dtype(one.out_dtype).name)
             else:
                 sums = self.side(one, "lhs", lhs)
                 if both:
@@ -174,7 +174,7 @@ class Machine:
             inside = np.array(pixels, np.int64).reshape(-1, one.channels)
             found = self.pooled(one, inside, padded, dtype)
             at = one.out_address + y * one.out_row_stride + x * one.out_pixel_stride
-            self.write(at, scaling.saturate(found, dtype), one.dtype)
+            self.write(at, numbers.saturate(found, dtype), one.dtype)
 
     def pooled(self, one, inside, padded, dtype):
         if one.kind == PoolKind.MAX:
@@ -184,12 +184,14 @@ class Machine:
             zero, total = np.asarray(one.out_zero), np.zeros(one.channels, np.float32)
             with np.errstate(all="ignore"):
                 for pixel in inside - one.in_zero:
-                    total = total + onnx_runtime.real(pixel, bits(one.multiplier))
+                    total = total + frameworks.real(pixel, bits(one.multiplier))
                 counts = np.asarray(max(count, 1))
-                return onnx_runtime.average(total, counts, bits(one.shift), zero)
+                return frameworks.average(total, counts, bits(one.shift), zero)
         if one.kind == PoolKind.AVERAGE_TFLITE:
             sums = np.sum(inside - one.in_zero, axis=0)
-            found = tflite.average(sums, np.asarray(max(count, 1)), one.multiplier, one.shift)
+            found = frameworks.average_once(
+                sums, np.asarray(max(count, 1)), one.multiplier, one.shift
+            )
             return found + one.out_zero
         padding = count - len(inside) if count else 1
         sums = np.sum(inside, axis=0) + padding * one.out_zero

@@ -9,8 +9,7 @@ import numpy as np
 from tvmlab.npu import layers
 from tvmlab.npu.isa import PoolKind, Rounding
 from tvmlab.npu.layers import Region, Rescale
-from tvmlab.qnn import arithmetic
-from tvmlab.qnn.reference import fixed_point, scaling, tflite
+from tvmlab.qnn import arithmetic, fixed_point, frameworks, numbers
 
 Array = Any
 
@@ -61,7 +60,7 @@ def rescaled(sums: Array, rescale: Rescale) -> Array:
     if way is Rounding.ONNX:
         x = np.rint(x.astype(np.float32) * rescale.multipliers).astype(np.float64)
     elif way is Rounding.TFLITE_FLOAT64:
-        x = scaling.half_away(x.astype(np.float64) * rescale.multipliers)
+        x = numbers.half_away(x.astype(np.float64) * rescale.multipliers)
     else:
         x = stepped(x, rescale.multipliers, rescale.shifts, way)
         if rescale.low < -(1 << 15):
@@ -119,7 +118,9 @@ def averaged(layer: layers.Pool, taps: list[Array], count: int) -> Array:
     total = np.asarray(sum(taps) - zero * len(taps))
     if layer.kind is PoolKind.AVERAGE_TFLITE:
         counts = np.full(total.shape, count)
-        return tflite.average(total, counts, layer.multiplier, layer.shift) + layer.out_zero
+        return (
+            frameworks.average_once(total, counts, layer.multiplier, layer.shift) + layer.out_zero
+        )
     if layer.kind is PoolKind.AVERAGE_ONNX:
         scales = np.array([layer.multiplier, layer.shift], np.int32).view(np.float32)
         mean = np.float32(0)

@@ -12,7 +12,7 @@ from tvmlab.npu import layers
 from tvmlab.npu.config import Config
 from tvmlab.npu.isa import Dtype, PoolKind, Rounding
 from tvmlab.npu.layers import Region, Rescale, Side, Value
-from tvmlab.qnn.reference.fixed_point import fixed_point_multipliers
+from tvmlab.qnn.fixed_point import fixed_point_multipliers
 
 Array = Any
 FIXED = (Rounding.UPWARD, Rounding.TONEAREST, Rounding.TFLITE)

@@ -1,4 +1,4 @@
-"""What is told of what is taken and left."""
+"""What the coverage report says about calls taken and calls left."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def test_saved_bytes():
 
 def test_without_a_tool(tmp_path, monkeypatch):
     for tool in map(toolchain.find_tool, ("ninja", "g++")):
-        (tmp_path / tool.name).symlink_to(tool.path)
+        (tmp_path / tool.path.name).symlink_to(tool.path)
     monkeypatch.setenv("PATH", str(tmp_path))
     # Nor was it built before: that would serve.
     monkeypatch.setenv("TVMLAB_CACHE", str(tmp_path / "cache"))

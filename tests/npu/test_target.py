@@ -49,9 +49,9 @@ def test_targets_are_taken_apart(given, wanted):
     ("given", "message"),
     [
         ("gpu, llvm", "'gpu' is not known before a comma; known: npu"),
-        ("npu,", "there is no target for the rest"),
+        ("npu,", "TVM does not know this target"),
         ("npu, nothing", "TVM does not know this target"),
-        ("npu, npu, llvm", "several targets"),
+        ("npu, npu, llvm", "no kind is named 'npu,'"),
     ],
 )
 def test_targets_that_are_none(given, message):

@@ -13,7 +13,6 @@ import tvmlab
 from tests.oracles.litert import Litert, read
 from tests.oracles.models import session
 from tests.qnn.cut import Place, cut, matched
-from tvmlab.frontend import qoperator
 
 Array = np.ndarray
 
@@ -42,28 +41,27 @@ class OnnxJudge:
     """ONNX Runtime, optimized as it is by default; what it fuses is between the places."""
 
     def __init__(self, proto: onnx.ModelProto, places: Sequence[Place]) -> None:
-        # Quantized operators stand for pairs of dequantize and quantize; results keep their names.
-        pairs = qoperator.rewrite(proto, "the model").graph
-        known = {t.name: onnx.numpy_helper.to_array(t) for t in pairs.initializer}
-        makers = {name: node for node in pairs.node for name in node.output}
-        own = {name: node.op_type for node in proto.graph.node for name in node.output}
-        # Shapes are not inferred through the operators of another domain: those of pairs are.
-        inferred = onnx.shape_inference.infer_shapes(_of(proto, pairs)).graph
-        values = {v.name: v for v in (*inferred.value_info, *inferred.output, *inferred.input)}
+        known = {t.name: onnx.numpy_helper.to_array(t) for t in proto.graph.initializer}
+        makers = {name: node.op_type for node in proto.graph.node for name in node.output}
+        nodes = [node for node in proto.graph.node if _result(node)]
+        everything = onnx.ModelProto()
+        everything.CopyFrom(proto)
+        del everything.graph.output[:]
+        everything.graph.output.extend(
+            onnx.helper.make_empty_tensor_value_info(node.output[0]) for node in nodes
+        )
+        running = session(everything)
+        (given,) = running.get_inputs()
+        results = running.run(None, {given.name: np.zeros(given.shape, "float32")})
         names, others, kinds = [], [], []
-        for node in pairs.node:
-            if node.op_type != "QuantizeLinear":
-                continue
-            scale, zero = (known[name] for name in node.input[1:3])
-            dims = values[node.input[0]].type.tensor_type.shape.dim
-            shape = tuple(int(dim.dim_value) for dim in dims)
-            others.append(Place(shape, zero.dtype.name, float(scale.item()), int(zero.item())))
+        for node, result in zip(nodes, results, strict=True):
+            scale, zero = (known[name] for name in _result(node))
+            others.append(
+                Place(result.shape, zero.dtype.name, float(scale.item()), int(zero.item()))
+            )
             names.append(node.output[0])
-            maker = makers.get(node.input[0])
-            kind = own.get(node.output[0], "QuantizeLinear")
-            if kind == "QuantizeLinear" and maker is not None:
-                kind = maker.op_type
-            kinds.append(kind)
+            kind = node.op_type
+            kinds.append(makers.get(node.input[0], kind) if kind == "QuantizeLinear" else kind)
         chosen = matched(places, others)
         self.kinds = [kinds[i] for i in chosen]
         self._names = [*(names[i] for i in chosen), proto.graph.output[0].name]
@@ -83,11 +81,14 @@ class OnnxJudge:
         return tuple(self._session.run(self._names, {self._given: x}))
 
 
-def _of(proto: onnx.ModelProto, graph: onnx.GraphProto) -> onnx.ModelProto:
-    made = onnx.ModelProto()
-    made.CopyFrom(proto)
-    made.graph.CopyFrom(graph)
-    return made
+def _result(node: onnx.NodeProto) -> list[str]:
+    """Name the scale and the zero point of a node's result; nothing if it has none."""
+    first = {"QLinearConcat": 0, "QLinearConv": 6, "QGemm": 7, "QuantizeLinear": 1}.get(
+        node.op_type
+    )
+    if first is None:
+        return list(node.input[-2:]) if node.op_type.startswith("QLinear") else []
+    return list(node.input[first : first + 2])
 
 
 class Apart:

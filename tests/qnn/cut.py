@@ -6,6 +6,7 @@ what those before it made of the input. The pieces are what the network's intege
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -13,10 +14,67 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from tests.qnn.steps import both
+from tests.qnn.graphs import equal, well_typed
+from tests.qnn.run import run
+from tvmlab.qnn.analysis import float_operators
+from tvmlab.qnn.transform import FakeQuantizationToInteger
 from tvmlab.qnn.transform.fake_quantization import rounding_of
+from tvmlab.qnn.transform.reading import bindings as bound
+from tvmlab.qnn.transform.rewrite import Rewriter
 
 QUANTIZES = ("relax.quantize", "relax.qnn.quantize")
+
+
+def both(mod, rounding="None"):
+    """Rewrite `main`; give the integer module, and what its aliases stand for, by name."""
+    rewriter = Rewriter(rounding)
+    function = rewriter.function(mod["main"])
+    # Names need not be unique: a value that nothing read is gone, and another may have its name.
+    kept = {*function.params, *rewriter.aliases, *(var for var, _ in bound(function.body))}
+    counts = Counter(var.name for var in kept)
+    aliases = {
+        var.name: expr.name
+        for var, expr in rewriter.aliases.items()
+        if isinstance(expr, relax.Var) and expr in kept and counts[expr.name] == 1
+    }
+    return tvm.IRModule({"main": function}), aliases
+
+
+def differences(mod, *inputs, rounding="None"):
+    """Give, for each quantize of `mod`, how many steps the integer form is off, and the results.
+
+    Each quantize is computed from the integers that the integer form had before it, so that one
+    operator's rounding is seen and not what it becomes further on.
+    """
+    integer, aliases = both(mod, rounding)
+    got, integers = run(integer, *inputs)
+    for name, other in aliases.items():
+        while other in aliases:
+            other = aliases[other]
+        if name not in integers and other in integers:
+            integers[name] = integers[other]
+    whole = {k: v for k, v in integers.items() if not isinstance(v, tuple) and v.dtype.kind in "iu"}
+    want, floats = run(mod, *inputs, forced=whole)
+    steps = {}
+    for name, value in floats.items():
+        if name in whole and value.dtype.kind in "iu":
+            steps[name] = np.abs(value.astype(np.int64) - whole[name].astype(np.int64))
+    return steps, got, want
+
+
+def check(mod, *inputs, rounding="None", floats=()):
+    """Rewrite: the types hold, twice is as once, and each quantize is at most a step off.
+
+    `floats` are the operators that stay float, or None where any may.
+    """
+    made = FakeQuantizationToInteger(rounding=rounding)(mod)
+    well_typed(made)
+    assert equal(FakeQuantizationToInteger(rounding=rounding)(made), made)
+    assert floats is None or [one.operator for one in float_operators(made)] == list(floats)
+    steps, _, _ = differences(mod, *inputs, rounding=rounding)
+    assert steps or floats != ()
+    assert max((int(step.max()) for step in steps.values()), default=0) <= 1
+    return made
 
 
 class Place(NamedTuple):
@@ -32,15 +90,10 @@ class Place(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """A network in pieces, or one that shows all of its values.
+    """A network in pieces, or one that shows all of its values, and where they lie.
 
-    Attributes
-    ----------
-    mod : tvm.IRModule
-        `main` takes the network's inputs, and in pieces then one array for each value. It gives
-        each value as it is computed, then the network's result.
-    places : list of Place
-        The values, in that order.
+    `main` takes the network's inputs, and in pieces then one array for each value. It gives each
+    value as it is computed, then the network's result.
     """
 
     mod: tvm.IRModule

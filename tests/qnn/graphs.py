@@ -23,6 +23,12 @@ def zero(value, dtype="int32"):
     return relax.const(np.asarray(value, dtype))
 
 
+def integers(shape, dtype="int8", seed=0):
+    """Draw integers of the whole range of a dtype."""
+    info = np.iinfo(dtype)
+    return np.random.default_rng(seed).integers(info.min, info.max + 1, shape).astype(dtype)
+
+
 class Network:
     """Builds a module of one function ``main`` of one dataflow block.
 
@@ -100,11 +106,6 @@ class Drawn:
     """A network drawn at random: operators over a few values, each with the reach it may have.
 
     `gaps` is how often a value is left unquantized between two operators.
-
-    Attributes
-    ----------
-    mod : tvm.IRModule
-    inputs : list of numpy.ndarray
     """
 
     def __init__(self, choose: random.Random, steps: int = 5, gaps: float = 0.0):
@@ -243,19 +244,7 @@ class Drawn:
         return self.net.emit(op.matmul(flat, turned)), reach * 0.7 * np.sqrt(c)
 
 
-_STEPS = (
-    "conv2d",
-    "conv2d",
-    "add",
-    "add",
-    "mul",
-    "concat",
-    "relu",
-    "max_pool",
-    "avg_pool",
-    "ceil_pool",
-    "paired",
-    "scaled",
-    "moved",
-    "padded",
-)
+_STEPS = [
+    *("conv2d", "conv2d", "add", "add", "mul", "concat", "relu", "max_pool", "avg_pool"),
+    *("ceil_pool", "paired", "scaled", "moved", "padded"),
+]

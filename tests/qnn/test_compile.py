@@ -51,7 +51,6 @@ def test_relays_results_compiled() -> None:
 def test_the_customers_convolution_gives_relays_bits(
     frontend: str, when: str, compute_dtype: str
 ) -> None:
-    pytest.importorskip("lark", reason="reading Relay text needs lark")
     outputs = beside("golden/rewrite/io.npz")
     mod = relay.fromtext((HERE / f"{frontend}_{when}.relay").read_text())
     with np.load(outputs) as arrays:
@@ -85,7 +84,6 @@ class Sharpened(PyExprMutator):  # type: ignore[misc]
 
 def test_resnet8_as_relay_ran_it() -> None:
     """Relay computed with the scales of the model file, of which its text has six digits."""
-    pytest.importorskip("lark", reason="reading Relay text needs lark")
     pytest.importorskip("tflite", reason="tflite is not installed")
     tensors, _ = read(real_model("resnet8_int8.tflite"))
     mod = relay.fromtext(beside("golden/tflite/resnet8_int8.relay").read_text())

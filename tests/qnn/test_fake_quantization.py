@@ -10,8 +10,8 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 import tvmlab.ir.operators  # noqa: F401 (registers bias_add)
-from tests.qnn.graphs import Network, equal, names, scale, well_typed, zero
-from tests.qnn.steps import differences
+from tests.qnn.cut import check
+from tests.qnn.graphs import Network, equal, integers, names, scale, zero
 from tvmlab.ir import dialect
 from tvmlab.qnn import op as qnn
 from tvmlab.qnn.analysis import float_operators
@@ -21,28 +21,11 @@ IMAGE = (1, 4, 6, 6)
 BIAS_ADD = "relax.relay.nn.bias_add"
 
 
-def values(shape=IMAGE, dtype="int8", seed=0):
-    info = np.iinfo(dtype)
-    return np.random.default_rng(seed).integers(info.min, info.max + 1, shape).astype(dtype)
-
-
-def check(mod, *inputs, rounding="None"):
-    """Rewrite; nothing stays float, every quantize is at most a step off, twice is as once."""
-    made = FakeQuantizationToInteger(rounding=rounding)(mod)
-    well_typed(made)
-    assert float_operators(made) == []
-    assert equal(FakeQuantizationToInteger(rounding=rounding)(made), made)
-    steps, _, _ = differences(mod, *inputs, rounding=rounding)
-    assert steps
-    assert max(int(step.max()) for step in steps.values()) <= 1
-    return made
-
-
 def ints(array, dtype="int32"):
     return relax.const(np.asarray(array, dtype))
 
 
-WEIGHT = values((3, 4, 3, 3), seed=1)
+WEIGHT = integers((3, 4, 3, 3), seed=1)
 SCALES = np.array([0.01, 0.02, 0.03], "float32")
 
 
@@ -90,7 +73,7 @@ def test_a_convolution_has_relays_form():
             out = builder.emit_output(made)
         builder.emit_func_output(out)
     assert equal(FakeQuantizationToInteger()(mod), builder.get())
-    check(mod, values())
+    check(mod, integers(IMAGE))
 
 
 def unit(net, x, *, bias=None, layout="NCHW", kernel="OIHW", **how):
@@ -112,7 +95,7 @@ def test_a_float_bias_is_an_integer_at_the_sums_scale(layout, kernel, rounding):
     real = net.real(net.inputs[0], 0.05, 128)
     made = unit(net, real, bias=[0.3, -7.77, 21.0], layout=layout, kernel=kernel, strides=2)
     made = check(
-        net.module(net.quantized(made, 0.9, -4)), values(shape, "uint8"), rounding=rounding
+        net.module(net.quantized(made, 0.9, -4)), integers(shape, "uint8"), rounding=rounding
     )
     assert names(made) == ["qnn.conv2d", "relay.nn.bias_add", "qnn.requantize"]
 
@@ -137,7 +120,7 @@ def test_a_float_bias_is_an_integer_at_the_sums_scale(layout, kernel, rounding):
 def test_cuts_are_the_dtypes_ends_or_one_clip(made, dtype, s, z, clips):
     net = Network((IMAGE, "int8"))
     cut = net.emit(made(unit(net, net.real(net.inputs[0], 0.05, 3))))
-    after = check(net.module(net.quantized(cut, s, z, dtype)), values())
+    after = check(net.module(net.quantized(cut, s, z, dtype)), integers(IMAGE))
     assert names(after) == ["qnn.conv2d", "qnn.requantize", *["clip"] * len(clips)]
     found = [
         tuple(float(limit.value) for limit in binding.value.args[1:])
@@ -151,7 +134,7 @@ def test_cuts_are_the_dtypes_ends_or_one_clip(made, dtype, s, z, clips):
 def test_a_cut_between_two_operators_is_exact_or_leaves_them_float():
     net = Network((IMAGE, "int8"))
     relu = net.emit(op.nn.relu(net.real(net.inputs[0], 0.05, 3)))
-    after = check(net.module(net.quantized(unit(net, relu), 0.5, 0)), values())
+    after = check(net.module(net.quantized(unit(net, relu), 0.5, 0)), integers(IMAGE))
     assert names(after) == ["clip", "qnn.conv2d", "qnn.requantize"]
     net = Network((IMAGE, "int8"))
     cut = net.emit(op.clip(net.real(net.inputs[0], 0.07, 3), 0, 6))
@@ -166,13 +149,13 @@ def test_products_of_two_computed_matrices(batch):
     net = Network((a, "int8"), (b, "uint8"))
     sides = net.real(net.inputs[0], 0.05, 3), net.real(net.inputs[1], 0.04, 130)
     made = net.emit(op.matmul(*sides))
-    after = check(net.module(net.quantized(made, 0.9, -3)), values(a), values(b, "uint8"))
+    after = check(net.module(net.quantized(made, 0.9, -3)), integers(a), integers(b, "uint8"))
     assert "qnn.batch_matmul" in names(after)
 
 
 def test_a_product_nobody_quantizes_is_dequantized_from_its_sums():
     net = Network(((2, 16), "int8"))
-    w = net.weight(values((16, 5), seed=1), 0.01)
+    w = net.weight(integers((16, 5), seed=1), 0.01)
     made = net.emit(op.matmul(net.real(net.inputs[0], 0.05, 3), w))
     mod = net.module(net.emit(op.nn.softmax(made)), net.quantized(net.emit(op.exp(made)), 1.0, 0))
     after = FakeQuantizationToInteger()(mod)
@@ -191,7 +174,7 @@ def test_averages(way, dtypes):
         "adaptive windows": lambda: op.nn.adaptive_avg_pool2d(real, (3, 2)),
     }[way]()
     after = check(
-        net.module(net.quantized(net.emit(made), 0.03, 7, dtypes[1])), values(IMAGE, dtypes[0])
+        net.module(net.quantized(net.emit(made), 0.03, 7, dtypes[1])), integers(IMAGE, dtypes[0])
     )
     whole = way in ("mean", "adaptive")
     assert names(after)[:2] == (["astype", "sum"] if whole else names(after)[:2])
@@ -204,7 +187,7 @@ def test_a_mean_of_sums(keepdims):
     net = Network((IMAGE, "int8"))
     made = norm(net, net.real(net.inputs[0], 0.05, 3), [1.5, -0.7, 0.0, 2], [0.3, -2, 1.25, 7])
     mean = net.emit(op.mean(net.emit(op.nn.relu(made)), [2, 3], keepdims=keepdims))
-    after = check(net.module(net.quantized(mean, 0.02, 7)), values())
+    after = check(net.module(net.quantized(mean, 0.02, 7)), integers(IMAGE))
     assert names(after)[-3:] == ["maximum", "sum", "qnn.requantize"]
 
 
@@ -233,11 +216,11 @@ def test_what_moves_values_moves_integers(move, sums, same):
     net = Network((IMAGE, "int8"))
     x = net.real(net.inputs[0], 0.125, 3)
     if sums:
-        weight = net.weight(values((4, 4, 1, 1), seed=1), np.linspace(0.01, 0.02, 4), np.zeros(4))
+        weight = net.weight(integers((4, 4, 1, 1), seed=1), np.linspace(0.01, 0.02, 4), np.zeros(4))
         x = net.emit(op.nn.relu(net.emit(op.nn.conv2d(x, weight))))
     made = net.emit(move(x))
     s, z = (0.125, 3) if same else (0.3, -5)
-    after = check(net.module(net.quantized(made, s, z)), values())
+    after = check(net.module(net.quantized(made, s, z)), integers(IMAGE))
     assert ("qnn.requantize" in names(after)) == (sums or not same)
 
 
@@ -246,7 +229,7 @@ def test_a_split_and_a_concatenation():
     parts = net.emit(op.split(net.real(net.inputs[0], 0.05, 3), 2, axis=1))
     left, right = net.emit(parts[0]), net.emit(op.nn.relu(net.emit(parts[1])))
     joined = net.emit(op.concat([left, net.fake(right, 0.02, -128)], axis=1))
-    after = check(net.module(net.quantized(joined, 0.06, 4)), values())
+    after = check(net.module(net.quantized(joined, 0.06, 4)), integers(IMAGE))
     assert names(after) == ["split", "qnn.requantize", "qnn.concatenate"]
 
 
@@ -267,7 +250,7 @@ def test_a_batch_norm_of_its_own_is_a_depthwise_convolution(shape, axis, dtype):
     gains = [1.5, -0.7, 0.0, 1e-9]
     net = Network((shape, dtype))
     made = norm(net, net.real(net.inputs[0], 0.05, 3), gains, [0.3, -2, 1.25, 7], axis)
-    after = check(net.module(net.quantized(made, 0.04, 10, dtype)), values(shape, dtype))
+    after = check(net.module(net.quantized(made, 0.04, 10, dtype)), integers(shape, dtype))
     kept = [name for name in names(after) if name != "reshape"]
     assert kept == ["qnn.conv2d", "relay.nn.bias_add", "qnn.requantize"]
     weight = after["main"].body.blocks[0].bindings[0 if len(shape) == 4 else 1].value.args[1]
@@ -280,7 +263,7 @@ def test_a_batch_norm_of_sums_is_another_scale():
         made = norm(net, unit(net, net.real(net.inputs[0], 0.05, 3)), gains, [0.3, -2, 1.25])
         mod = net.module(net.quantized(made, 0.5, 10))
         if min(gains) > 0:
-            after = check(mod, values())
+            after = check(mod, integers(IMAGE))
             assert names(after) == ["qnn.conv2d", "relay.nn.bias_add", "qnn.requantize"]
         else:
             (left,) = float_operators(FakeQuantizationToInteger()(mod))
@@ -305,15 +288,15 @@ CONSTANTS = {
 def test_constants_that_are_not_quantized(function):
     net = Network((IMAGE, "int8"))
     made = net.emit(function(net.real(net.inputs[0], 0.05, 3)))
-    check(net.module(net.quantized(made, 0.05, 4)), values())
+    check(net.module(net.quantized(made, 0.05, 4)), integers(IMAGE))
 
 
 @pytest.mark.parametrize("function", [op.add, op.subtract, op.multiply, op.maximum])
 def test_constants_that_are_quantized(function):
     net = Network((IMAGE, "int8"))
-    other = net.weight(values((1, 4, 6, 6), seed=3), 0.02, 5)
+    other = net.weight(integers((1, 4, 6, 6), seed=3), 0.02, 5)
     made = net.emit(function(net.real(net.inputs[0], 0.05, 3), other))
-    check(net.module(net.quantized(made, 0.07, 4)), values())
+    check(net.module(net.quantized(made, 0.07, 4)), integers(IMAGE))
 
 
 def test_integers_clipped_to_their_dtypes_ends():
@@ -324,7 +307,7 @@ def test_integers_clipped_to_their_dtypes_ends():
     mod = net.module(
         net.quantized(net.emit(op.nn.relu(net.real(full, 0.5, -128))), 0.5, -128), narrow
     )
-    assert names(check(mod, values())) == ["qnn.conv2d", "qnn.requantize", "clip"]
+    assert names(check(mod, integers(IMAGE))) == ["qnn.conv2d", "qnn.requantize", "clip"]
 
 
 def test_integers_averaged_in_int32():

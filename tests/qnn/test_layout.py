@@ -65,9 +65,14 @@ def transposes(mod: tvm.IRModule) -> list[int]:
     return found
 
 
-def same(mod: tvm.IRModule, other: tvm.IRModule) -> None:
+def follows(build: Any, convert: Any = None, count: int | None = 2) -> str:
+    """Convert the layout: so many transposes (one in, one out), the same bits; return the text."""
+    mod = module(build)
+    converted = (convert or relax.transform.ConvertLayout(DESIRED))(mod)
+    assert count is None or transposes(converted) == [4] * count
     data = RNG.integers(-128, 128, SHAPE, "int8")
-    np.testing.assert_array_equal(*(run(each, data)[0] for each in (mod, other)))
+    np.testing.assert_array_equal(*(run(each, data)[0] for each in (mod, converted)))
+    return str(converted.script())
 
 
 BOTH = (real(0.7), whole(3))
@@ -125,60 +130,32 @@ THROUGH: dict[str, Callable[[relax.BlockBuilder, relax.Expr], relax.Expr]] = {
 
 @pytest.mark.parametrize("name", THROUGH)
 def test_between_convolutions_nothing_is_transposed(name: str) -> None:
-    mod = module(THROUGH[name])
-    converted = relax.transform.ConvertLayout(DESIRED)(mod)
-    # One on the way in, one on the way out.
-    assert transposes(converted) == [4, 4]
-    text = converted.script()
+    text = follows(THROUGH[name])
     assert text.count("R.qnn.conv2d(") == text.count('kernel_layout="OHWI"') == 2
-
-
-def test_what_follows_another_order_computes_the_same() -> None:
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType(SHAPE, "int8"))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            first = builder.emit(requantized(builder.emit(conv(x))))
-            results = [builder.emit_output(build(builder, first)) for build in THROUGH.values()]
-        builder.emit_func_output(relax.Tuple(results))
-    mod = builder.get()
-    data = RNG.integers(-128, 128, SHAPE, "int8")
-    converted = relax.transform.ConvertLayout(DESIRED)(mod)
-    assert len(transposes(converted)) == 1 + len(THROUGH)
-    found = (run(each, data)[0] for each in (mod, converted))
-    for name, one, other in zip(THROUGH, *found, strict=True):
-        np.testing.assert_array_equal(one, other, err_msg=name)
 
 
 def test_a_side_that_is_broadcast_across_the_order_stops_it() -> None:
     """(h, w) beside an image in NCHW has no order beside one in NHWC."""
     plane = relax.const(RNG.integers(-9, 9, (6, 6), "int8"))
-    mod = module(lambda builder, x: op.add(plane, x, *BOTH, *BOTH, *OTHER, rhs_axis=1))
-    converted = relax.transform.ConvertLayout(DESIRED)(mod)
-    assert transposes(converted) == [4] * 4
-    same(mod, converted)
+    follows(lambda builder, x: op.add(plane, x, *BOTH, *BOTH, *OTHER, rhs_axis=1), count=4)
 
 
 def test_a_side_that_is_broadcast_within_the_order_follows() -> None:
     """(c, 1, 1) becomes (1, 1, c)."""
     channel = relax.const(RNG.integers(-9, 9, (4, 1, 1), "int8"))
-    mod = module(
+    text = follows(
         lambda builder, x: op.add(
             channel, x, real(1, 2, 3, 4), whole(1), *BOTH, *OTHER, lhs_axis=0, rhs_axis=1
         )
     )
-    converted = relax.transform.ConvertLayout(DESIRED)(mod)
-    assert transposes(converted) == [4, 4]
-    assert "lhs_axis=2, rhs_axis=3" in converted.script()
-    same(mod, converted)
+    assert "lhs_axis=2, rhs_axis=3" in text
 
 
 def test_a_layout_of_the_result_can_be_told() -> None:
-    mod = module(lambda builder, x: x)
-    converted = relax.transform.ConvertLayout({"relax.qnn.conv2d": ["NHWC", "HWIO", "NCHW"]})(mod)
-    assert 'kernel_layout="HWIO"' in converted.script()
-    assert 'out_layout="NCHW"' in converted.script()
-    same(mod, converted)
+    desired = {"relax.qnn.conv2d": ["NHWC", "HWIO", "NCHW"]}
+    text = follows(lambda builder, x: x, relax.transform.ConvertLayout(desired), count=None)
+    assert 'kernel_layout="HWIO"' in text
+    assert 'out_layout="NCHW"' in text
 
 
 def test_groups_and_a_multiplier_of_channels() -> None:
@@ -190,10 +167,7 @@ def test_groups_and_a_multiplier_of_channels() -> None:
         half = builder.emit(relax.op.strided_slice(small, [1], [0], [8], [2]))
         return conv(builder.emit(op.add(half, half, *BOTH, *BOTH, *OTHER)), groups=2)
 
-    mod = module(lambda builder, x: requantized(builder.emit(build(builder, x))))
-    converted = relax.transform.ConvertLayout(DESIRED)(mod)
-    assert transposes(converted) == [4, 4]
-    same(mod, converted)
+    follows(lambda builder, x: requantized(builder.emit(build(builder, x))))
 
 
 def test_channels_last_takes_biases_and_padding_along() -> None:
@@ -206,8 +180,4 @@ def test_channels_last_takes_biases_and_padding_along() -> None:
         sums = builder.emit(relax.op.add(bias, builder.emit(conv(x))))
         return relax.op.nn.pad(builder.emit(requantized(sums)), widths, "constant", 3)
 
-    mod = module(build)
-    converted = channels_last()(mod)
-    assert transposes(converted) == [4, 4]
-    assert "pad_width=[0, 0, 1, 2, 3, 0, 0, 0]" in converted.script()
-    same(mod, converted)
+    assert "pad_width=[0, 0, 1, 2, 3, 0, 0, 0]" in follows(build, channels_last())

@@ -14,8 +14,7 @@ import pytest
 from tvm import relax, tirx
 
 import tvmlab
-from tests.qnn.calls import Case, differences, module
-from tests.qnn.cases import EVERY_ROUNDING, ROUNDINGS
+from tests.qnn.cases import EVERY_ROUNDING, ROUNDINGS, Case, differences, module
 from tests.schedule.assembly import assembly
 from tvmlab.qnn import arithmetic, op
 from tvmlab.qnn.config import requantize_config
@@ -53,12 +52,8 @@ def test_half_way_cases_of_every_shift(rounding: str) -> None:
             for scale in scales:
                 data = half_ways(rng, ratio, dtype)
                 operands = [data, scale, whole(rng.choice([0, 7])), real(1), whole(-5)]
-                attributes = {
-                    "axis": 1,
-                    "rounding": rounding,
-                    "out_dtype": rng.choice(["int8", "int32"]),
-                }
-                cases.append(Case("requantize", operands, (0,), attributes))
+                more = {"axis": 1, "rounding": rounding, "out_dtype": rng.choice(["int8", "int32"])}
+                cases.append(Case("requantize", operands, (0,), more))
     assert not differences(cases)
 
 
@@ -144,25 +139,16 @@ def test_what_a_call_leaves_open_is_the_configurations_when_it_is_legalized() ->
     assert run(data)[0].tolist() == [-3, -2, -1, 1, 2, 3]
 
 
-SUMS: dict[str, Any] = {"kernel_size": None, "channels": None}
-
-
 @pytest.mark.parametrize("name", ["dense", "conv2d"])
 def test_sums_that_can_overflow_are_warned_of(name: str) -> None:
     many = 70_000
     weight = np.full((2, many), 127, "int8")
     parameters = [whole(0), whole(0), real(1), real(1)]
-    if name == "dense":
-        shapes, more = ((1, many), (2, many)), {"units": None}
-    else:
-        shapes, more = (
-            ((1, 1, 1, many), (2, 1, 1, many)),
-            SUMS
-            | {
-                "data_layout": "NHWC",
-                "kernel_layout": "OHWI",
-            },
-        )
+    last = {"data_layout": "NHWC", "kernel_layout": "OHWI", "kernel_size": None, "channels": None}
+    shapes, more = {
+        "dense": (((1, many), (2, many)), {"units": None}),
+        "conv2d": (((1, 1, 1, many), (2, 1, 1, many)), last),
+    }[name]
     data = np.zeros(shapes[0], "uint8")
     operands = [data, weight.reshape(shapes[1]), *parameters]
     for schedule in (False, True):

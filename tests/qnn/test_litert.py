@@ -6,24 +6,16 @@ have whole networks, layer by layer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pytest
 
 import tvmlab
-from tests.oracles.litert import (
-    Array,
-    Litert,
-    Model,
-    Tensor,
-    constant,
-    run,
-    same_padding,
-    write,
-)
-from tests.qnn.calls import Case, module
-from tests.qnn.run import run as evaluate
+from tests.oracles import litert
+from tests.oracles.litert import Array, Litert, Model, Tensor, constant, same_padding, write
+from tests.qnn.cases import Case, module
+from tests.qnn.run import run
 from tvmlab.qnn import arithmetic
 from tvmlab.qnn.analysis import float_operators
 from tvmlab.qnn.transform import FakeQuantizationToInteger
@@ -64,7 +56,7 @@ def differences(model: Model, *inputs: Array, rounding: str = "TFLITE") -> Array
     integer = FakeQuantizationToInteger(rounding)(tvmlab.load(content))
     left = {one.reason for one in float_operators(integer)}
     assert left <= {"its scales are too far apart"}  # which is so for int16 alone
-    found, _ = evaluate(integer, *inputs)
+    found, _ = run(integer, *inputs)
     assert found.dtype == expected.dtype
     assert found.shape == expected.shape
     return np.abs(found.astype(np.int64) - expected.astype(np.int64))
@@ -96,13 +88,8 @@ def test_average_pooling(dtype: str, seed: int) -> None:
     pads = same_padding(size, window, strides, [1, 1]) if seed % 2 == 0 else [0] * 4
     out = [(size[i] + pads[i] + pads[i + 2] - window[i]) // strides[i] + 1 for i in range(2)]
     x = draw.tensor([2, *size, 5], dtype)
-    options = {
-        "Padding": padding,
-        "StrideH": strides[0],
-        "StrideW": strides[1],
-        "FilterHeight": window[0],
-        "FilterWidth": window[1],
-    }
+    words = ("Padding", "StrideH", "StrideW", "FilterHeight", "FilterWidth")
+    options = dict(zip(words, (padding, *strides, *window), strict=True))
     result = Tensor([2, *out, 5], dtype, x.scales, x.zeros)
     model = Model("AVERAGE_POOL_2D", [x, result], "Pool2DOptions", options)
     assert not differences(model, draw.values(x.shape, dtype)).any()
@@ -124,6 +111,23 @@ def test_mean(dtype: str, axes: tuple[int, ...]) -> None:
         apart = differences(model, draw.values(shape, dtype))
         assert apart.max() <= 1  # LiteRT divides and rounds, then rounds again
         assert (apart > 0).mean() <= 0.15
+
+
+def layer(
+    code: str, tensors: list[Tensor], same: bool = False, strides: Sequence[int] = (1, 1),
+    dilation: Sequence[int] = (1, 1), multiplier: int = 1, activation: int = 0,
+) -> Model:  # fmt: skip
+    options = {
+        "Padding": tflite.Padding.SAME if same else tflite.Padding.VALID,
+        **dict(zip(("StrideH", "StrideW"), strides, strict=True)),
+        **dict(zip(("DilationHFactor", "DilationWFactor"), dilation, strict=True)),
+        "FusedActivationFunction": activation,
+    }
+    if code.startswith("DEPTH"):
+        return Model(
+            code, tensors, "DepthwiseConv2DOptions", options | {"DepthMultiplier": multiplier}
+        )
+    return Model(code, tensors, "Conv2DOptions", options)
 
 
 def convolution(draw: Draw, code: str, dtype: str, seed: int) -> Model:
@@ -150,18 +154,8 @@ def convolution(draw: Draw, code: str, dtype: str, seed: int) -> Model:
         weight.values = np.maximum(values, -127)
     products = [float(x.scale * np.float32(scale)) for scale in weight.scales]
     bias = constant(draw.rng.integers(-3000, 3000, o).astype("int32"), products)
-    options = {
-        "Padding": tflite.Padding.SAME if same else tflite.Padding.VALID,
-        "StrideH": strides[0],
-        "StrideW": strides[1],
-        "DilationHFactor": dilation[0],
-        "DilationWFactor": dilation[1],
-        "FusedActivationFunction": seed // 3 % 2,
-    }
-    if deep:
-        options["DepthMultiplier"] = multiplier
-    table = "DepthwiseConv2DOptions" if deep else "Conv2DOptions"
-    return Model(code, [x, weight, bias, y], table, options)
+    tensors = [x, weight, bias, y]
+    return layer(code, tensors, same, strides, dilation, multiplier, seed // 3 % 2)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -202,13 +196,8 @@ def test_which_product_of_scales(dtype: str, code: str) -> None:
         weight = constant(np.ones(shape, dtype), [second])
         x = Tensor([1, 1, 1, n if deep else 1], dtype, [first], [0])
         y = Tensor([1, 1, 1, n], dtype, [out], [zero])
-        options = {"Padding": tflite.Padding.VALID, "StrideH": 1, "StrideW": 1}
-        options |= {"DilationHFactor": 1, "DilationWFactor": 1}
-        if deep:
-            options["DepthMultiplier"] = 1
-        table = "DepthwiseConv2DOptions" if deep else "Conv2DOptions"
         bias_tensor = constant(bias, [float(np.float32(product))])
-        model = Model(code, [x, weight, bias_tensor, y], table, options)
+        model = layer(code, [x, weight, bias_tensor, y])
         assert not differences(model, np.zeros(x.shape, dtype)).any()
     assert met > 20
 
@@ -250,7 +239,7 @@ def test_fully_connected_adds_the_zero_point_after_rounding(dtype: str) -> None:
         y = Tensor([1, len(sums)], dtype, [out_scale], [zero])
         weight, bias = constant(one, [1.0]), constant(sums, [scale])
         model = Model("FULLY_CONNECTED", [x, weight, bias, y], "FullyConnectedOptions", {})
-        expected.append(run(model, np.zeros([1, 1], dtype)).ravel())
+        expected.append(litert.run(model, np.zeros([1, 1], dtype)).ravel())
         points = [np.array(scale), np.int32(0), np.float32(out_scale), np.int32(zero)]
         way = {"rounding": "TFLITE", "compute_dtype": "float64", "out_dtype": dtype}
         cases.append(Case("requantize", [sums, *map(np.asarray, points)], (0,), way))

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper, parser
 import tvmlab
 from tests.oracles.models import by_onnx_runtime
 from tests.oracles.onnx_qnn import x86
-from tests.qnn.calls import Case, module
+from tests.qnn.cases import Case, module
 from tvmlab.models import digits_resnet
 from tvmlab.models.quantized import quantized_onnx
 from tvmlab.qnn import arithmetic

@@ -125,37 +125,44 @@ def test_zero_points_that_are_none(call: str, name: str) -> None:
         compute(call, **{name: 0.5})
 
 
+def test_a_scale_of_text_is_refused() -> None:
+    with pytest.raises(InputError, match="input_scale has dtype"):
+        compute("requantize", input_scale="0.5")
+
+
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     # Shapes, layouts and windows
-    ("conv2d", {"kernel": W[:, :2]}, "does not fit data|has 2 input channels"),
-    ("conv2d", {"groups": 2}, "in 2 groups|groups is 2"),
-    ("conv2d", {"groups": 0}, "in 0 groups|groups is 0"),
+    ("conv2d", {"kernel": W[:, :2]}, "has 2 input channels"),
+    ("conv2d", {"groups": 2}, "groups is 2"),
+    ("conv2d", {"groups": 0}, "groups is 0"),
     ("conv2d", {"groups": 3}, "in 3 groups"),
     ("conv2d", {"channels": 5}, "channels is 5; the weight"),
     ("conv2d", {"kernel_size": (3, 3)}, "kernel_size is"),
     ("conv2d", {"kernel": np.zeros((2, 3, 7, 1), "int8")}, "is larger than the padded data"),
-    ("conv2d", {"data": X[0]}, r"shape \(3, 4, 4\)|data has 3 dimensions"),
+    ("conv2d", {"data": X[0]}, r"data has 3 dimensions"),
     ("conv2d", {"data_layout": "NHWD"}, "NHWD"),
     ("conv2d", {"data_layout": "NCHW4c"}, "NCHW4c"),
-    ("conv2d", {"kernel_layout": "HWIO"}, "does not fit data|has 1 input channels"),
+    ("conv2d", {"out_layout": "NCH"}, "NCH"),
+    ("avg_pool2d", {"out_layout": "NCHX"}, "NCHX"),
+    ("conv2d", {"kernel_layout": "HWIO"}, "has 1 input channels"),
     ("conv2d", {"strides": (0, 1)}, "strides is"),
     ("conv2d", {"padding": (1, 2, 3)}, "1, 2 or 4 are needed"),
     ("conv2d", {"padding": (-1,)}, "has a negative size"),
-    ("conv2d_transpose", {"weight": W}, "does not fit data|has 2 input channels"),
-    ("conv2d_transpose", {"padding": (2, 2)}, "nothing is left|larger than the padded data"),
+    ("conv2d_transpose", {"weight": W}, "has 2 input channels"),
+    ("conv2d_transpose", {"padding": (2, 2)}, "larger than the padded data"),
     ("conv2d_transpose", {"channels": 7}, "channels is 7"),
-    ("dense", {"weight": np.zeros((2, 5), "int8")}, "does not fit data|has 5 inputs"),
+    ("dense", {"weight": np.zeros((2, 5), "int8")}, "has 5 inputs"),
     ("dense", {"units": 3}, "units is 3"),
-    ("batch_matmul", {"y": X[0, :2]}, "do not fit|3 matrices, y 2"),
-    ("batch_matmul", {"x": X[0, :, :, :3]}, "do not fit|inner sizes 3 and 4"),
+    ("batch_matmul", {"y": X[0, :2]}, "3 matrices, y 2"),
+    ("batch_matmul", {"x": X[0, :, :, :3]}, "inner sizes 3 and 4"),
     ("add", {"rhs": X[:, :, :3]}, "do not broadcast"),
     ("avg_pool2d", {"pool_size": [9, 9]}, "larger than the padded data"),
     ("avg_pool2d", {"layout": "NCWW"}, "NCWW"),
-    ("concatenate", {"data": [X, X[:, :, :2]]}, r"cannot be joined|data\.1 has shape"),
-    ("concatenate", {"data": [X]}, "data has 1 fields|input_scales has 2 fields, data 1"),
+    ("concatenate", {"data": [X, X[:, :, :2]]}, r"data\.1 has shape"),
+    ("concatenate", {"data": [X]}, "input_scales has 2 fields, data 1"),
     # Axes, and values by channel along them
-    *((call, {"axis": 4}, "axis (is )?4") for call in ("quantize", "dequantize", "softmax")),
-    ("requantize", {"axis": -5}, "axis (is )?-5"),
+    *((call, {"axis": 4}, "axis 4") for call in ("quantize", "dequantize", "softmax")),
+    ("requantize", {"axis": -5}, "axis -5"),
     ("requantize", {"input_scale": [0.5, 1.0, -2.0]}, "input_scale is -2.0 at channel 2"),
     ("requantize", {"input_scale": [0.5] * 4, "axis": -3}, "4 values; there are 3 channels"),
     ("requantize", {"output_scale": [0.5] * 3}, "output_scale has 3 values; .* needed"),
@@ -165,7 +172,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("concatenate", {"input_scales": [0.5, 0.0]}, r"input_scales\.1 is 0.0"),
     # Dtypes
     *((call, {"rhs": X.astype("uint8")}, "rhs has dtype uint8") for call in ("add", "mul")),
-    ("concatenate", {"data": [X, X.astype("uint8")]}, r"several dtypes|data\.1 has dtype uint8"),
+    ("concatenate", {"data": [X, X.astype("uint8")]}, r"data\.1 has dtype uint8"),
     ("softmax", {"x": X.astype("uint8")}, "x has dtype uint8"),
     *(
         (call, {operand: X.astype("float32")}, "float32")
@@ -188,6 +195,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("add", {"lhs_zero_point": [1, 2, 3], "rounding": "ONNX"}, "one scale|one value"),
     ("add", {**WIDE, "rounding": "TFLITE"}, "adds no quantized int32"),
     ("mul", {"lhs_scale": [0.5, 1, 2], "rhs_scale": [0.5, 1, 2, 3], "rhs_axis": 2}, "same axis"),
+    ("mul", {"lhs_scale": 1e-30, "rhs_scale": 1e-30}, r"lhs_scale times rhs_scale is 0\.0"),
+    ("mul", {"lhs_scale": [1, 1e30, 1], "rhs_scale": 1e30}, "rhs_scale is inf at channel 1"),
     ("softmax", {"scale": 1.5}, "a scale of at most 1"),
     ("requantize", {"input_scale": 2.0**20, "output_scale": 2.0**-20}, r"up to 2\*\*30"),
 ]
@@ -201,17 +210,6 @@ def test_a_wrong_call_is_refused(call: str, changed: dict[str, Any], words: str)
     with pytest.raises((InputError, ShapeError), match=words) as caught:
         Legalize()(in_a_module(build(call, **changed)))
     assert call in str(caught.value.where)
-
-
-def test_what_the_reference_alone_refuses() -> None:
-    with pytest.raises(ShapeError, match="NCH"):
-        compute("conv2d", out_layout="NCH")
-    with pytest.raises(InputError, match=r"lhs_scale times rhs_scale is 0\.0"):
-        compute("mul", lhs_scale=1e-30, rhs_scale=1e-30)
-    with pytest.raises(InputError, match="input_scale has dtype"):
-        compute("requantize", input_scale="0.5")
-    with pytest.raises(InputError, match="input_zero_point is 300"):
-        arithmetic.largest_sum(9, "uint8", "int8", 300)
 
 
 def var(dtype: str, *shape: int) -> relax.Var:
@@ -312,16 +310,16 @@ def test_each_thread_and_task_has_its_own() -> None:
     assert asyncio.run(both()) == ["TONEAREST", "TFLITE"]
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"rounding": "DOWNWARD"}, r'rounding is "DOWNWARD"; .*UPWARD, TONEAREST, TFLITE'),
-        ({"compute_dtype": "int32"}, r'compute_dtype is "int32"'),
-        ({"rounding": "TFLITE", "compute_dtype": "float32"}, 'no kernel of "TFLITE"'),
-        ({"rounding": "ONNX", "compute_dtype": "int64"}, 'no kernel of "ONNX"'),
-    ],
-)
-def test_bad_configurations(given: dict[str, str], words: str) -> None:
-    with pytest.raises(InputError, match=words), requantize_config(**given):
+BAD = {
+    r'rounding is "DOWNWARD"; .*UPWARD, TONEAREST, TFLITE': {"rounding": "DOWNWARD"},
+    r'compute_dtype is "int32"': {"compute_dtype": "int32"},
+    'no kernel of "TFLITE"': {"rounding": "TFLITE", "compute_dtype": "float32"},
+    'no kernel of "ONNX"': {"rounding": "ONNX", "compute_dtype": "int64"},
+}
+
+
+@pytest.mark.parametrize("words", BAD)
+def test_bad_configurations(words: str) -> None:
+    with pytest.raises(InputError, match=words), requantize_config(**BAD[words]):
         pytest.fail("it was taken")
     assert config.resolve("here") == Requantization()

@@ -5,23 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
-from tvm import relax
+from tvm import relax, topi
 from tvm.relax import op
 
 import tvmlab
-from tests.qnn.graphs import Network, equal, names, scale, well_typed, zero
+from tests.qnn.cut import check, differences
+from tests.qnn.graphs import Network, integers, names, scale, well_typed, zero
 from tests.qnn.run import run
-from tests.qnn.steps import differences
 from tvmlab.errors import InputError
-from tvmlab.qnn.analysis import float_operators
+from tvmlab.qnn.analysis import FloatOperator, float_operators
 from tvmlab.qnn.transform import FakeQuantizationToInteger
 
 IMAGE = (1, 4, 6, 6)
-
-
-def integers(shape=IMAGE, dtype="int8", seed=0):
-    info = np.iinfo(dtype)
-    return np.random.default_rng(seed).integers(info.min, info.max + 1, shape).astype(dtype)
 
 
 def weights(*shape, seed=1):
@@ -35,24 +30,18 @@ def conv(net, x, outputs=3, each=False, inputs=4):
     return net.emit(op.nn.conv2d(x, w, padding=1))
 
 
-def check(mod, *inputs, most=1, floats=()):
-    """Rewrite; compare every quantize step by step; give the module and what stays float."""
-    made = FakeQuantizationToInteger()(mod)
-    well_typed(made)
-    assert equal(FakeQuantizationToInteger()(made), made)
-    steps, _got, _want = differences(mod, *inputs)
-    worst = max((int(step.max()) for step in steps.values()), default=0)
-    assert worst <= most
-    left = float_operators(made)
-    assert [left_one.operator for left_one in left] == list(floats)
-    return made, left
+def left(mod, *inputs):
+    """Check a module of which one operator stays float; return which and why."""
+    (one,) = float_operators(FakeQuantizationToInteger()(mod))
+    check(mod, *inputs, floats=[one.operator])
+    return one.operator, one.reason
 
 
 def test_a_value_quantized_twice_is_computed_once():
     net = Network((IMAGE, "int8"))
     made = conv(net, net.real(net.inputs[0], 0.05, 3))
     mod = net.module(net.quantized(made, 0.11, -3), net.quantized(made, 0.31, 4, "uint8"))
-    after, _ = check(mod, integers())
+    after = check(mod, integers(IMAGE))
     assert names(after) == ["qnn.conv2d", "qnn.requantize", "qnn.requantize"]
 
 
@@ -61,10 +50,10 @@ def test_a_sum_read_as_float_and_as_integers_is_biased_once():
     bias = net.weight(np.arange(3, dtype="int32").reshape(1, 3, 1, 1), 0.05 * 0.007, 0)
     made = net.emit(op.add(conv(net, net.real(net.inputs[0], 0.05, 3)), bias))
     mod = net.module(net.quantized(made, 0.11, -3), net.emit(op.exp(made)))
-    after, _ = check(mod, integers())
+    after = check(mod, integers(IMAGE))
     assert "add" not in names(after)
     assert names(after).count("relay.nn.bias_add") == 1
-    got, want = (run(one, integers())[0][1] for one in (after, mod))
+    got, want = (run(one, integers(IMAGE))[0][1] for one in (after, mod))
     np.testing.assert_allclose(got, want, rtol=1e-4)
 
 
@@ -93,7 +82,7 @@ def test_operands_of_several_dtypes(dtypes, function):
         net.real(x, factors[d], points[d]) for x, d in zip(net.inputs, dtypes[:2], strict=True)
     ]
     mod = net.module(net.quantized(net.emit(function(*sides)), factors[out] * 2, points[out], out))
-    inputs = integers(dtype=left), integers(dtype=right, seed=1)
+    inputs = integers(IMAGE, dtype=left), integers(IMAGE, dtype=right, seed=1)
     check(mod, *inputs)
 
 
@@ -102,10 +91,19 @@ def test_sums_that_could_leave_int32_stay_float():
     net = Network((shape, "uint8"))
     w = net.weight(np.full((1, 70_000, 1, 1), 127, "int8"), 0.01)
     made = net.emit(op.nn.conv2d(net.real(net.inputs[0], 0.05, 0), w))
-    _, left = check(
-        net.module(net.quantized(made, 9.0, 0)), integers(shape, "uint8"), floats=["nn.conv2d"]
-    )
-    assert left[0].reason == f"its sums may reach {70_000 * 255 * 127}, beyond int32"
+    found = left(net.module(net.quantized(made, 9.0, 0)), integers(shape, "uint8"))
+    assert found == ("nn.conv2d", f"its sums may reach {70_000 * 255 * 127}, beyond int32")
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_long_chain_of_sums_that_are_not_quantized_stays_float():
+    net = Network(((4,), "int8"))
+    made = net.real(net.inputs[0], 0.1, 0)
+    for _ in range(3000):
+        made = net.emit(op.add(made, made))
+    left = float_operators(net.module(net.quantized(made, 0.1, 0)))
+    assert len(left) == 3000
+    assert "its scales are beyond float32" in {one.reason for one in left}
 
 
 def test_scales_that_are_not_constant_stay_float():
@@ -113,8 +111,9 @@ def test_scales_that_are_not_constant_stay_float():
     x, s = net.inputs
     real = net.emit(op.dequantize(x, s, zero(0)))
     mod = net.module(net.quantized(conv(net, real), 0.3, 0))
-    _, left = check(mod, integers(), np.float32(0.05), floats=["nn.conv2d"])
-    assert "not quantized" in left[0].reason
+    operator, reason = left(mod, integers(IMAGE), np.float32(0.05))
+    assert operator == "nn.conv2d"
+    assert "not quantized" in reason
 
 
 def test_activations_by_channel():
@@ -122,19 +121,19 @@ def test_activations_by_channel():
     s, z = np.linspace(0.02, 0.05, 4), np.arange(4)
     by = net.real(net.inputs[0], s, z, axis=1)
     made = net.emit(op.add(by, net.real(net.inputs[1], 0.04, 1)))
-    after, _ = check(net.module(net.quantized(made, 0.1, 2)), integers(), integers(seed=1))
+    after = check(net.module(net.quantized(made, 0.1, 2)), integers(IMAGE), integers(IMAGE, seed=1))
     assert names(after) == ["qnn.add"]
     net = Network((IMAGE, "int8"))
     by = net.real(net.inputs[0], s, z, axis=1)
-    _, left = check(
-        net.module(net.quantized(conv(net, by), 0.3, 0)), integers(), floats=["nn.conv2d"]
-    )
-    assert left[0].reason.endswith("is quantized by channel")
+    operator, reason = left(net.module(net.quantized(conv(net, by), 0.3, 0)), integers(IMAGE))
+    assert operator == "nn.conv2d"
+    assert reason.endswith("is quantized by channel")
     net = Network((IMAGE, "int8"))
     made = net.emit(op.nn.relu(net.real(net.inputs[0], 0.03, 1)))
     mod = net.module(net.quantized(made, s, z, axis=1))
-    _, left = check(mod, integers(), floats=["nn.relu"])
-    assert "by channel, which no requantize can do" in left[0].reason
+    operator, reason = left(mod, integers(IMAGE))
+    assert operator == "nn.relu"
+    assert "by channel, which no requantize can do" in reason
 
 
 def test_a_blocked_layout_stays_float():
@@ -155,12 +154,12 @@ def test_symbolic_shapes():
     net = Network(((n, 4, 6, 6), "int8"))
     x = net.fake(conv(net, net.real(net.inputs[0], 0.05, 3)), 0.2, -128)
     mean = net.emit(op.mean(x, [2, 3]))
-    after, _ = check(net.module(net.quantized(mean, 0.05, 0)), integers((2, 4, 6, 6)))
+    after = check(net.module(net.quantized(mean, 0.05, 0)), integers((2, 4, 6, 6)))
     assert names(after) == ["qnn.conv2d", "qnn.requantize", "astype", "sum", "qnn.requantize"]
     net = Network(((1, 4, h, 6), "int8"))
     mean = net.emit(op.mean(net.real(net.inputs[0], 0.05, 3), [2, 3]))
-    _, left = check(net.module(net.quantized(mean, 0.05, 0)), integers(), floats=["mean"])
-    assert left[0].reason == "how many values it averages is not known"
+    found = left(net.module(net.quantized(mean, 0.05, 0)), integers(IMAGE))
+    assert found == ("mean", "how many values it averages is not known")
 
 
 def test_functions_without_a_dataflow_block():
@@ -169,7 +168,7 @@ def test_functions_without_a_dataflow_block():
     mod = net.module(net.quantized(net.emit(op.nn.relu(x)), 0.2, -4))
     bare = relax.transform.ToNonDataflow()(mod)
     assert not isinstance(bare["main"].body.blocks[0], relax.DataflowBlock)
-    after, _ = check(bare, integers())
+    after = check(bare, integers(IMAGE))
     assert (
         names(after)
         == names(FakeQuantizationToInteger()(mod))
@@ -232,7 +231,7 @@ def test_a_window_of_padding_alone_is_none(size, counted):
     how = {"ceil_mode": True, "count_include_pad": counted}
     pool = op.nn.avg_pool2d(real, (2, 2), 3, 1, **how)
     mod = net.module(net.quantized(net.emit(pool), 0.04, 20, "uint8"))
-    after, _ = check(mod, integers(shape, "uint8"))
+    after = check(mod, integers(shape, "uint8"))
     assert names(after) == ["qnn.avg_pool2d"]
 
 
@@ -295,3 +294,63 @@ def test_a_bias_as_coarse_as_the_result_keeps_floats():
     left = float_operators(mod)
     assert [one.operator for one in left] == ["nn.conv2d", "add", "add"]
     assert left[2].reason == "roundings before it could be more than half a step of its result"
+
+
+# Reasons
+
+SHAPE = (2, 6)
+
+
+def test_before_the_pass_all_are_listed_and_after_it_what_has_no_integer_form():
+    net = Network((SHAPE, "float32"))
+    first = net.emit(op.multiply(net.inputs[0], relax.const(np.float32(2))))
+    x = net.fake(first, 0.05, 3)
+    relu = net.emit(op.nn.relu(x))
+    soft = net.emit(op.nn.softmax(net.fake(relu, 0.04, -128)))
+    out = net.fake(soft, 1 / 256, -128)
+    mod = net.module(net.emit(op.exp(out)))
+    before = float_operators(mod)
+    assert [one.operator for one in before] == ["nn.relu", "nn.softmax"]
+    assert before[0].reason == "it has an integer form: FakeQuantizationToInteger gives it"
+    after = float_operators(FakeQuantizationToInteger()(mod))
+    name = soft.name
+    assert after == [FloatOperator("nn.softmax", name, "nn.softmax has no integer form", "main")]
+
+
+def test_operators_before_one_that_is_float_say_so():
+    net = Network((SHAPE, "int8"))
+    relu = net.emit(op.nn.relu(net.real(net.inputs[0], 0.05, 3)))
+    added = net.emit(op.add(net.emit(op.exp(relu)), relu))
+    mod = net.module(net.quantized(added, 0.5, 0))
+    after = float_operators(FakeQuantizationToInteger()(mod))
+    assert [one.operator for one in after] == ["nn.relu", "exp", "add"]
+    assert after[0].reason == "its result goes to an operator that is float"
+    assert after[1].reason == "its result is not quantized"
+    assert after[2].reason == "its operand lv2 is not quantized"
+
+
+def test_the_reasons_are_the_same_after_the_pass():
+    """It leaves int32 sums that are dequantized, which are not any int32."""
+    net = Network((SHAPE, "uint8"))
+    real = net.real(net.inputs[0], 0.05, 3)
+    weight = net.weight(np.full((6, 6), 100, "int8"), 0.01, 0, 1)
+    biased = net.emit(op.add(net.emit(op.matmul(real, weight)), relax.const(np.float32(2.00001))))
+    mod = net.module(net.quantized(net.emit(op.add(biased, real)), 1e-6, 0, "uint8"))
+    before = float_operators(mod)
+    assert [one.operator for one in before] == ["matmul", "add", "add"]
+    after = float_operators(FakeQuantizationToInteger()(mod))
+    assert after == before[1:]
+    assert after[1].reason == "roundings before it could be more than half a step of its result"
+
+
+def test_reasons_name_what_is_called_and_who_gives_an_operand():
+    net = Network((SHAPE, "int8"))
+    real = net.real(net.inputs[0], 0.05, 3)
+    called = net.builder.emit_te(lambda x: topi.sin(x), real, primfunc_name_hint="wave")
+    biased = net.emit(op.add(real, relax.const(np.float32(0.3))))
+    squared = net.emit(op.multiply(biased, biased))
+    mod = net.module(net.quantized(called, 0.01, 0), net.quantized(squared, 0.1, 0))
+    reasons = [one.reason for one in float_operators(mod)]
+    name = biased.name
+    assert reasons[0] == "call_tir of wave has no integer form"
+    assert reasons[2] == f"its operand {name}, which add gives, is not quantized before it"

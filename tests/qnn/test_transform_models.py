@@ -7,8 +7,8 @@ import pytest
 
 import tvmlab
 from tests.oracles.models import real_model
+from tests.qnn.cut import differences
 from tests.qnn.graphs import names
-from tests.qnn.steps import differences
 from tvmlab import models
 from tvmlab.qnn.analysis import float_operators
 from tvmlab.qnn.transform import FakeQuantizationToInteger

@@ -25,7 +25,6 @@ SHAPE = (2, 3, 4)
 
 
 def read(name):
-    pytest.importorskip("lark", reason="reading Relay text needs lark")
     return relay.fromtext((REWRITE / f"{name}.relay").read_text())
 
 

@@ -8,27 +8,18 @@ import numpy as np
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.qnn.compiled import compiled
-from tests.qnn.graphs import Drawn, equal, well_typed
-from tests.qnn.run import run
-from tests.qnn.steps import differences
+from tests.qnn.cut import check
+from tests.qnn.graphs import Drawn
+from tests.qnn.run import compiled, run
 from tests.short import examples
-from tvmlab.qnn.analysis import float_operators
-from tvmlab.qnn.transform import FakeQuantizationToInteger
 
 EACH = 20
 ROUNDINGS = ("None", "UPWARD", "TONEAREST", "TFLITE")
 
 
-def rewritten(seed, drawn):
-    """Rewrite; once is as twice, and every quantize is at most a step off."""
+def rewritten(seed, drawn, floats=()):
     rounding = ROUNDINGS[seed % len(ROUNDINGS)]
-    integer = FakeQuantizationToInteger(rounding=rounding)(drawn.mod)
-    well_typed(integer)
-    assert equal(FakeQuantizationToInteger(rounding=rounding)(integer), integer), seed
-    steps, _, _ = differences(drawn.mod, *drawn.inputs, rounding=rounding)
-    assert max((step.max() for step in steps.values()), default=0) <= 1, seed
-    return integer
+    return check(drawn.mod, *drawn.inputs, rounding=rounding, floats=floats)
 
 
 # A library of twenty networks takes three seconds, and a seed says all there is to see.
@@ -45,9 +36,7 @@ def test_integer_forms_are_right_and_compile_to_the_references_bits(
     made = []
     for seed in seeds:
         drawn = Drawn(random.Random(seed), steps=2 + seed % 2)
-        integer = rewritten(seed, drawn)
-        assert not float_operators(integer), seed
-        made.append((seed, integer, drawn.inputs))
+        made.append((seed, rewritten(seed, drawn), drawn.inputs))
     functions = compiled([integer for _, integer, _ in made], tmp_path_factory.mktemp("library"))
     for (seed, integer, inputs), function in zip(made, functions, strict=True):
         want, _ = run(integer, *inputs)
@@ -58,4 +47,4 @@ def test_integer_forms_are_right_and_compile_to_the_references_bits(
 @given(st.integers(0, 2**32 - 1))
 def test_networks_with_gaps_between_their_quantizes_are_right_too(seed: int) -> None:
     """What has no integer form then stays float, and nothing else changes."""
-    rewritten(seed, Drawn(random.Random(seed), steps=5, gaps=0.4))
+    rewritten(seed, Drawn(random.Random(seed), steps=5, gaps=0.4), floats=None)

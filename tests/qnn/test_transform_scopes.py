@@ -1,4 +1,4 @@
-"""Branches and blocks, where what is computed in one is not read in another; and tuples."""
+"""Branches, blocks and tuples: a value is computed once, where all who read it can see it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,12 @@ import pytest
 from tvm.script import ir as I
 from tvm.script import relax as R
 
-from tests.qnn.graphs import equal, names, well_typed
+from tests.qnn.graphs import equal, integers, names, well_typed
 from tests.qnn.run import run
 from tvmlab.qnn.analysis import float_operators
 from tvmlab.qnn.transform import FakeQuantizationToInteger
 
 IMAGE = (1, 3, 6, 6)
-
-
-def pixels(seed=0):
-    return np.random.default_rng(seed).integers(0, 256, IMAGE).astype("uint8")
 
 
 @I.ir_module
@@ -43,17 +39,6 @@ class Branches:
         return y
 
 
-@pytest.mark.parametrize("chosen", [True, False])
-def test_both_branches_cut_for_themselves(chosen):
-    after = FakeQuantizationToInteger()(Branches)
-    well_typed(after)
-    assert not float_operators(after)
-    weight = np.random.default_rng(1).integers(-127, 128, (3, 3, 3, 3)).astype("int8")
-    got, _ = run(after, pixels(), np.array(chosen), weight)
-    want, _ = run(Branches, pixels(), np.array(chosen), weight)
-    assert np.abs(got.astype(int) - want.astype(int)).max() <= 1
-
-
 @I.ir_module
 class Blocks:
     """A value cut in one dataflow block and read, cut, in another and between them."""
@@ -75,15 +60,6 @@ class Blocks:
         return (q, p, o)
 
 
-def test_blocks_cut_for_themselves():
-    after = FakeQuantizationToInteger()(Blocks)
-    well_typed(after)
-    assert equal(FakeQuantizationToInteger()(after), after)
-    assert not float_operators(after)
-    for got, want in zip(run(after, pixels())[0], run(Blocks, pixels())[0], strict=True):
-        assert np.abs(got.astype(int) - want.astype(int)).max() <= 1
-
-
 @I.ir_module
 class Tuples:
     """PyTorch's max pool, which upstream's importer gives a second result; and another tuple."""
@@ -102,16 +78,6 @@ class Tuples:
         return q
 
 
-def test_fields_of_a_tuple_are_what_it_was_made_of():
-    after = FakeQuantizationToInteger()(Tuples)
-    well_typed(after)
-    assert equal(FakeQuantizationToInteger()(after), after)
-    assert not float_operators(after)
-    assert names(after) == ["nn.max_pool2d", "clip", "clip", "qnn.add"]
-    got, want = run(after, pixels())[0], run(Tuples, pixels())[0]
-    assert np.abs(got.astype(int) - want.astype(int)).max() <= 1
-
-
 @I.ir_module
 class TupleOfABlock:
     """A tuple that leaves a dataflow block, whose fields do not."""
@@ -127,9 +93,31 @@ class TupleOfABlock:
         return R.quantize(s, R.const(0.9, "float32"), R.const(3, "int32"), out_dtype="uint8")
 
 
-def test_fields_that_a_block_does_not_give_out_are_not_read_behind_it():
-    after = FakeQuantizationToInteger()(TupleOfABlock)
+WEIGHT = integers((3, 3, 3, 3), "int8", seed=1)
+
+
+@pytest.mark.parametrize(
+    ("mod", "more"),
+    [
+        (Branches, (np.array(True), WEIGHT)),
+        (Branches, (np.array(False), WEIGHT)),
+        (Blocks, ()),
+        (Tuples, ()),
+        (TupleOfABlock, ()),
+    ],
+)
+def test_a_value_is_computed_where_all_who_read_it_see_it(mod, more):
+    after = FakeQuantizationToInteger()(mod)
     well_typed(after)
-    assert [one.operator for one in float_operators(after)] == ["nn.relu", "add"]
-    got, want = run(after, pixels())[0], run(TupleOfABlock, pixels())[0]
-    assert np.abs(got.astype(int) - want.astype(int)).max() <= 1
+    assert equal(FakeQuantizationToInteger()(after), after)
+    assert not float_operators(after)
+    data = integers(IMAGE, "uint8")
+    found, wanted = (run(each, data, *more)[0] for each in (after, mod))
+    pairs = zip(found, wanted, strict=True) if isinstance(found, tuple) else [(found, wanted)]
+    for one, other in pairs:
+        assert np.abs(one.astype(int) - other.astype(int)).max() <= 1
+
+
+def test_a_tuple_made_and_read_is_its_fields():
+    after = FakeQuantizationToInteger()(Tuples)
+    assert names(after) == ["nn.max_pool2d", "clip", "clip", "qnn.add"]

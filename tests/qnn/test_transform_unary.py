@@ -10,12 +10,12 @@ from tvm import relax
 from tvm.relax import op
 
 import tvmlab
-from tests.qnn.compiled import compiled
-from tests.qnn.graphs import Network, equal, names, well_typed
-from tests.qnn.run import run
+from tests.qnn.cut import check
+from tests.qnn.graphs import Network, names
+from tests.qnn.run import compiled, run
 from tvmlab.qnn.analysis import float_operators
-from tvmlab.qnn.reference.unary import FUNCTIONS
 from tvmlab.qnn.transform import FakeQuantizationToInteger
+from tvmlab.qnn.unary import FUNCTIONS
 
 RANGE = np.arange(256).reshape(16, 16)
 
@@ -62,9 +62,7 @@ def made(tmp_path_factory):
         net = Network(((16, 16), "int8"))
         real = net.real(net.inputs[0], 0.03, 5)
         mod = net.module(net.quantized(net.emit(function(real)), step, 40, "uint8"))
-        after = FakeQuantizationToInteger()(mod)
-        well_typed(after)
-        assert equal(FakeQuantizationToInteger()(after), after)
+        after = check(mod, every("int8"))
         assert all("it has an integer form" in one.reason for one in float_operators(mod))
         found[name] = after
     functions = compiled(list(found.values()), tmp_path_factory.mktemp("library"))
@@ -75,7 +73,6 @@ def made(tmp_path_factory):
 def test_a_function_is_looked_up_at_its_goal(made, name):
     after, function = made[name]
     assert names(after) == [f"qnn.{name.split()[0]}", "qnn.requantize"]
-    assert float_operators(after) == []
     got, _ = run(after, every("int8"))
     _, exact, step = FORMS[name]
     real = exact((every("int8").astype("float32") - 5) * np.float32(0.03))
@@ -143,15 +140,11 @@ def test_a_transposed_convolution(groups, rounding, tmp_path):
     bias = rng.normal(size=(1, 3 * groups, 1, 1)).astype("float32")
     sums = net.emit(op.nn.relu(net.emit(op.add(sums, relax.const(bias)))))
     mod = net.module(net.quantized(sums, 0.2, 0, "uint8"))
-    after = FakeQuantizationToInteger(rounding=rounding)(mod)
-    well_typed(after)
-    assert float_operators(after) == []
-    assert names(after) == ["qnn.conv2d_transpose", "relay.nn.bias_add", "qnn.requantize"]
     x = rng.integers(0, 256, shape).astype("uint8")
-    got, _ = run(after, x)
-    assert np.abs(got.astype(int) - run(mod, x)[0].astype(int)).max() <= 1
+    after = check(mod, x, rounding=rounding)
+    assert names(after) == ["qnn.conv2d_transpose", "relay.nn.bias_add", "qnn.requantize"]
     (function,) = compiled([after], tmp_path)
-    assert np.array_equal(function(x), got)
+    assert np.array_equal(function(x), run(after, x)[0])
 
 
 def test_a_transposed_convolution_by_channel_and_group_stays_float():

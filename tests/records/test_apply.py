@@ -86,7 +86,7 @@ def test_a_layout_and_a_trace_are_applied(path):
 
 
 def test_a_layout_only_where_all_functions_were_measured_with_it(path):
-    """In another network the operator is in a function that nobody measured: the rules' layout."""
+    """In another network the operator is in an unmeasured function: the rules choose its layout."""
     (task,) = tasks(network())
     packed = task.variants[1]
     records = Records(path)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 import tvm
 
+import tvmlab
 from tests.frontend.tflite import convolutional
 from tests.oracles.models import array, model, node, weight
 from tests.oracles.networks import by_onnxruntime, by_torch
@@ -21,8 +20,8 @@ from tvmlab.relay.graph_executor import GraphModule
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 
-def run(mod: Any, params: Any, **inputs: np.ndarray) -> np.ndarray:
-    with tvm.transform.PassContext(opt_level=0):  # the quickest to build
+def run(mod: Any, params: Any, level: int = 0, **inputs: np.ndarray) -> np.ndarray:
+    with tvm.transform.PassContext(opt_level=level):
         lib = relay.build(mod, target="llvm", params=params)
     module = GraphModule(lib["default"](tvm.cpu(0)))
     module.set_input(**inputs)
@@ -38,60 +37,35 @@ def linear(name: str = "x") -> Any:
 # ONNX
 
 
-@pytest.mark.parametrize("level", [0, 3])
-def test_the_listing_of_then(level: int) -> None:
+@pytest.mark.parametrize(("level", "freeze"), [(0, False), (3, True)])
+def test_the_listing_of_then(level: int, freeze: bool) -> None:
     """The old notes' listing, with a small ResNet in the place of ResNet-50."""
     onnx_model = models.digits_resnet(batch=1).proto
     x = models.digits().x_test[:1]
     input_name = onnx_model.graph.input[0].name
     shape_dict = {input_name: x.shape}
 
-    mod, params = relay.frontend.from_onnx(onnx_model, shape_dict)
-    with tvm.transform.PassContext(opt_level=level):
-        lib = relay.build(mod, target="llvm", params=params)
-    dev = tvm.cpu(0)
-    module = GraphModule(lib["default"](dev))
-    module.set_input(input_name, x)
-    module.run()
-    output = module.get_output(0).numpy()
+    mod, params = relay.frontend.from_onnx(onnx_model, shape_dict, freeze_params=freeze)
+    output = run(mod, params, level, **{input_name: x})
 
-    reference = by_onnxruntime(onnx_model, x)
-    np.testing.assert_allclose(output, reference, rtol=1e-4, atol=1e-5)
-    assert output.argmax() == reference.argmax()
-
-
-@pytest.mark.parametrize("freeze", [True, False])
-def test_weights_frozen_or_not(freeze: bool) -> None:
-    proto = models.digits_resnet(batch=2).proto
-    x = models.digits().x_test[:2]
-    name = proto.graph.input[0].name
-    mod, params = relay.frontend.from_onnx(proto, {name: x.shape}, freeze_params=freeze)
+    np.testing.assert_allclose(output, by_onnxruntime(onnx_model, x), rtol=1e-4, atol=1e-5)
     names = [param.name for param in mod["main"].params]
-    weights = [tensor.name for tensor in proto.graph.initializer]
-    assert names[0] == name
-    assert set(names[1:]) == params.keys() == (set() if freeze else set(weights))
+    weights = {tensor.name for tensor in onnx_model.graph.initializer}
+    assert names[0] == input_name
+    assert set(names[1:]) == params.keys() == (set() if freeze else weights)
     assert list(mod["main"].attrs.keys()) == ["global_symbol"]
-    np.testing.assert_allclose(
-        run(mod, params, **{name: x}), by_onnxruntime(proto, x), rtol=1e-4, atol=1e-5
-    )
 
 
-def test_what_a_model_may_be(tmp_path: Path) -> None:
-    proto = linear("in.put 1")
-    x = array(2, 3)
-    path = tmp_path / "model.onnx"
-    onnx.save(proto, path)
-    for given in (proto, path, str(path), path.read_bytes()):
-        mod, params = relay.frontend.from_onnx(given)
-        assert [param.name for param in mod["main"].params] == ["in.put 1"]
-        np.testing.assert_allclose(
-            run(mod, params, **{"in.put 1": x}), by_onnxruntime(proto, x), rtol=1e-5
-        )
+def test_names_of_weights() -> None:
+    proto, x = linear("in.put 1"), array(2, 3)
     mod, params = relay.frontend.from_onnx(proto, freeze_params=False)
+    assert [param.name for param in mod["main"].params] == ["in.put 1", "w.1"]
     assert list(params) == ["w.1"]
     np.testing.assert_array_equal(params["w.1"].numpy(), array(3, 4, seed=1))
-    with pytest.raises(ModelError, match="cannot be read"):
-        relay.frontend.from_onnx(tmp_path / "none.onnx")
+    found = run(mod, params, **{"in.put 1": x})
+    np.testing.assert_allclose(found, by_onnxruntime(proto, x), rtol=1e-5)
+    with pytest.raises(RelayError, match=r"takes an onnx\.ModelProto, not a str"):
+        relay.frontend.from_onnx("model.onnx")
 
 
 def test_shapes_dtypes_and_opsets() -> None:
@@ -124,8 +98,6 @@ def test_tflite() -> None:
     assert rest == list(params) == [f"_param_{number + 1}" for number in range(len(params))]
     assert rest
     made = run(mod, params, **{first: x})
-    import tvmlab
-
     np.testing.assert_allclose(made, tvmlab.compile(tvmlab.load(content))(x), rtol=1e-5, atol=1e-6)
     parsed = tflite.Model.GetRootAsModel(content, 0)
     again, _ = relay.frontend.from_tflite(parsed, {first: (1, 8, 8, 2)}, {first: "float32"})

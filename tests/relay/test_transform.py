@@ -1,4 +1,4 @@
-"""Relay's passes, by Relay's names and levels, over Relax's; its helpers for tests and networks."""
+"""Relay's passes, by Relay's names and levels, over Relax's."""
 
 from __future__ import annotations
 
@@ -7,57 +7,72 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tvm import relax
 
+from tests.short import examples
 from tvmlab import relay
 from tvmlab.errors import RelayError
-from tvmlab.relay import transform
+from tvmlab.ir.patterns import is_constant, is_op, wildcard
+from tvmlab.relay import testing, transform
 from tvmlab.relay.testing import run_infer_type
 
-X = (1, 4, 8, 8)
+X = (1, 4, 6, 6)
+SEED = np.random.default_rng(7)
 
 
 def operators(mod: Any) -> dict[str, int]:
     return relay.analysis.list_op_freqs(mod)
 
 
-def run(mod: Any, *inputs: np.ndarray) -> np.ndarray:
-    return relay.create_executor("graph", mod).evaluate()(*inputs).numpy()
+def array(*shape: int) -> Any:
+    return relay.const(SEED.standard_normal(shape).astype("float32"))
 
 
-def convolutional() -> relax.Function:
+def vector(*shape: int, sign: int = 1) -> Any:
+    return relay.const(sign * (SEED.random(shape) + 0.5).astype("float32"))
+
+
+def conv(x: Any, groups: int = 1) -> Any:
+    return relay.nn.conv2d(x, array(4, 4 // groups, 3, 3), padding=(1, 1), groups=groups)
+
+
+def norm(x: Any) -> Any:
+    return relay.nn.batch_norm(x, *(vector(4) for _ in range(4)))[0]
+
+
+def convolutional() -> tvm.IRModule:
     x = relay.var("x", shape=X)
-    weight = relay.const(np.random.default_rng(0).standard_normal((4, 4, 3, 3)).astype("float32"))
-    y = relay.nn.conv2d(x, weight, padding=(1, 1))
-    y = relay.nn.bias_add(y, relay.const(np.arange(4, dtype="float32")))
-    statistics = [relay.const(np.full(4, value, "float32")) for value in (1.5, 0.5, 0.1, 2.0)]
-    y = relay.nn.batch_norm(y, *statistics)[0]
-    return relay.Function([x], relay.nn.relu(y))
+    y = norm(relay.nn.bias_add(conv(x), relay.const(np.arange(4, dtype="float32"))))
+    return relay.from_expr(relay.Function([x], relay.nn.relu(y)))
 
 
-# Each pass
+def changed(body: Any, *passes: Any) -> tvm.IRModule:
+    """Run passes on a graph of one input, and compare the results of both."""
+    if not isinstance(body, tvm.IRModule):
+        body = relay.from_expr(body)
+    with tvm.transform.PassContext(opt_level=3):
+        after = relay.Sequential(list(passes))(body)
+    shape = [int(size) for size in body["main"].params[0].ty.shape]
+    x = SEED.standard_normal(shape).astype("float32")
+    one, other = (
+        relay.create_executor("graph", mod).evaluate()(x).numpy() for mod in (body, after)
+    )
+    np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+    return after
 
 
 def test_infer_type() -> None:
     x = relay.var("x", shape=X)
-    y = x + x
-    typed = run_infer_type(relay.Function([x], y))
+    typed = run_infer_type(relay.Function([x], x + x))
     assert typed.ret_ty == x.ty
     assert isinstance(typed.body, relax.SeqExpr)
-    graph = run_infer_type(relay.nn.relu(y))
+    graph = run_infer_type(relay.nn.relu(x + x))
     assert isinstance(graph, relay.Call)
     assert isinstance(graph.args[0], relay.Call)
     assert transform.InferType().info.name == "InferType"
     assert transform.InferTypeLocal(x * x) == x.ty
-
-
-def test_fold_constant() -> None:
-    x = relay.var("x", shape=(2, 3))
-    one = relay.const(np.arange(3, dtype="float32"))
-    folded = relay.from_expr(relay.Function([x], x + (one * one + one)))
-    after = tvm.transform.Sequential([transform.FoldConstant()])(folded)
-    assert operators(after) == {"add": 1}
-    np.testing.assert_array_equal(run(after, np.zeros((2, 3), "float32"))[0], [0, 2, 6])
 
 
 @pytest.mark.parametrize(
@@ -72,68 +87,127 @@ def test_fold_constant() -> None:
         (transform.ToANormalForm(), set()),
         (transform.ToGraphNormalForm(), set()),
         (transform.ConvertLayout({"nn.conv2d": ["NHWC", "default"]}), set()),
-        (transform.ConvertLayout({"nn.conv2d": ["NHWC", "OHWI"]}), set()),
         (transform.FuseOps(), {"nn.conv2d", "nn.relu"}),
     ],
 )
 def test_a_pass_keeps_the_numbers(one: Any, gone: set[str]) -> None:
-    mod = tvm.IRModule()
-    mod["main"] = convolutional()
-    x = np.random.default_rng(1).standard_normal(X).astype("float32")
-    before = run(relay.from_expr(convolutional()), x)
-    with tvm.transform.PassContext(opt_level=3):
-        after = one(mod)
+    after = changed(convolutional(), one)
     assert not gone & operators(after).keys()
     assert gone or "nn.conv2d" in operators(after)
-    np.testing.assert_allclose(run(after, x), before, rtol=1e-4, atol=1e-5)
 
 
 def test_layouts_are_those_asked_for() -> None:
-    mod = transform.ConvertLayout({"nn.conv2d": ["NHWC", "OHWI"]})(relay.from_expr(convolutional()))
-    found = [
-        (str(call.attrs.data_layout), str(call.attrs.kernel_layout))
-        for block in mod["main"].body.blocks
-        for binding in block.bindings
-        if isinstance(call := binding.value, relay.Call) and call.op.name == "relax.nn.conv2d"
-    ]
-    assert found == [("NHWC", "OHWI")]
+    mod = transform.ConvertLayout({"nn.conv2d": ["NHWC", "OHWI"]})(convolutional())
+    found: list[Any] = []
+    relay.analysis.post_order_visit(
+        mod["main"],
+        lambda e: found.append(e.attrs) if isinstance(e, relay.Call) and "conv" in str(e.op) else 0,
+    )
+    assert [(attrs.data_layout, attrs.kernel_layout) for attrs in found] == [("NHWC", "OHWI")]
     with pytest.raises(RelayError, match=r"no operator 'relax\.nn\.conv2d'"):
         transform.ConvertLayout({"relax.nn.conv2d": ["NHWC"]})
 
 
-def test_common_subexpressions() -> None:
-    x = relay.var("x", shape=X)
-    twice = relay.Function([x], relay.nn.relu(x) + relay.nn.relu(x))
-    assert operators(relay.from_expr(twice)) == {"nn.relu": 2, "add": 1}
-    with tvm.transform.PassContext(opt_level=3):
-        once = transform.EliminateCommonSubexpr()(relay.from_expr(twice))
+def test_constants_and_common_subexpressions() -> None:
+    x, one = relay.var("x", shape=X), vector(4, 1, 1)
+    assert operators(changed(x + (one * one + one), transform.FoldConstant())) == {"add": 1}
+    twice = relay.nn.relu(x) + relay.nn.relu(x)
+    once = changed(twice, transform.EliminateCommonSubexpr())
     assert operators(once) == {"nn.relu": 1, "add": 1}
-    with pytest.raises(RelayError, match="what to skip"):
+    with pytest.raises(RelayError, match="carry fskip"):
         transform.EliminateCommonSubexpr(fskip=lambda _: True)
 
 
 def test_unused_functions() -> None:
-    x = relay.var("x", shape=(2,))
+    x, y = relay.var("x", shape=(2,)), relay.var("y", shape=(2,))
     mod = relay.IRModule({name: relay.Function([x], relay.nn.relu(x)) for name in ("used", "not")})
-    y = relay.var("y", shape=(2,))
     mod["main"] = relay.Function([y], mod.get_global_var("used")(y))
-    left = transform.RemoveUnusedFunctions()(mod)
-    assert {var.name_hint for var in left.get_global_vars()} == {"main", "used"}
-    left = transform.RemoveUnusedFunctions(["not"])(mod)
-    assert {var.name_hint for var in left.get_global_vars()} == {"not"}
+    for entries, left in ((None, {"main", "used"}), (["not"], {"not"})):
+        found = transform.RemoveUnusedFunctions(entries)(mod).get_global_vars()
+        assert {var.name_hint for var in found} == left
+    kept = transform.DeadCodeElimination()(mod)
+    assert {var.name_hint for var in kept.get_global_vars()} == {"main", "used", "not"}
 
 
-# The levels
+# Scales
+
+
+def test_simplify_inference_leaves_a_scale_and_a_shift() -> None:
+    x = relay.var("x", shape=X)
+    assert operators(changed(norm(x), transform.SimplifyInference())) == {"multiply": 1, "add": 1}
+    # Statistics that are parameters give what Relay gave.
+    rest = [relay.var(name, shape=(4,)) for name in "abcd"]
+    mod = relay.from_expr(relay.Function([x, *rest], relay.nn.batch_norm(x, *rest)[0]))
+    after = transform.SimplifyInference()(mod)
+    assert operators(after) == {"add": 3, "sqrt": 1, "divide": 1, "multiply": 3, "negative": 1,
+                                "expand_dims": 2}  # fmt: skip
+    assert "newshape" not in relay.astext(after)
+
+
+@pytest.mark.parametrize("first", [[], [transform.SimplifyInference()]])
+def test_a_table_finds_convolutions_after_either_way(first: list[Any]) -> None:
+    mod, params = testing.resnet.get_workload(num_layers=18, image_shape=(3, 32, 32))
+    mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
+    head = is_op("nn.conv2d")(wildcard(), is_constant())
+    table = [("acc.conv", is_op("nn.relu")(is_op("add")(head, is_constant())))]
+    seq = relay.Sequential(
+        [*first, transform.FoldConstant(), transform.FoldScaleAxis(), transform.FoldConstant(),
+         transform.MergeComposite(table)]
+    )  # fmt: skip
+    with tvm.transform.PassContext(opt_level=3):
+        made = seq(mod)
+    # The stem, and the first convolution of each of 8 blocks, have a norm and a ReLU behind them.
+    assert relay.astext(made, show_meta_data=False).count('Composite="acc.conv"') == 9
+
+
+@pytest.mark.parametrize(
+    ("make", "left"),
+    [
+        (lambda x: conv(x) * vector(4, 1, 1), {"nn.conv2d": 1}),
+        (lambda x: vector(4, 1, 1, sign=-1) * conv(x, groups=4), {"nn.conv2d": 1}),
+        (lambda x: conv(x) * vector(), {"nn.conv2d": 1}),
+        (lambda x: (conv(x) + array(4, 1, 1)) * vector(4, 1, 1), {"nn.conv2d": 1, "add": 1}),
+        (lambda x: conv(x) * vector(6), {"nn.conv2d": 1, "multiply": 1}),  # along the width
+        (lambda x: relay.nn.relu(conv(x)) * vector(4, 1, 1), None),
+        (lambda x: (shared := conv(x)) * vector(4, 1, 1) + shared, None),
+        (lambda x: conv(x * vector(4, 1, 1)), None),
+        (lambda x: conv(x) * relay.const(np.float32("inf")), None),
+    ],
+)
+def test_scales(make: Any, left: dict[str, int] | None) -> None:
+    found = operators(changed(make(relay.var("x", shape=X)), transform.FoldScaleAxis()))
+    assert found == left if left else found["multiply"] == 1
+
+
+@settings(max_examples=examples(10), deadline=None)
+@given(st.lists(st.sampled_from("cgsbnrt"), min_size=2, max_size=6))
+def test_scales_in_any_order(steps: list[str]) -> None:
+    y = kept = relay.var("x", shape=X)
+    make = {
+        "c": conv,
+        "g": lambda y: conv(y, groups=4),
+        "t": lambda y: y + kept,
+        "r": relay.nn.relu,
+        "n": norm,
+        "s": lambda y: y * vector(4, 1, 1),
+        "b": lambda y: y + array(4, 1, 1),
+    }
+    for step in steps:
+        y, kept = make[step](y), y if step == "c" else kept
+    changed(y, transform.SimplifyInference(), transform.FoldScaleAxis())
+
+
+# Levels, and passes of one's own
 
 
 def test_levels_are_relays() -> None:
-    mod = relay.from_expr(convolutional())
+    mod = convolutional()
     folding = tvm.transform.Sequential([transform.SimplifyInference(), transform.FoldScaleAxis()])
-    with tvm.transform.PassContext(opt_level=2, disabled_pass=["SimplifyInference"]):
-        assert "nn.batch_norm" in operators(folding(mod))
-    with tvm.transform.PassContext(opt_level=2, disabled_pass=["SimplifyInference"],
-                                   required_pass=["FoldScaleAxis"]):  # fmt: skip
-        assert "nn.batch_norm" not in operators(folding(mod))
+    for required, stays in (([], True), (["FoldScaleAxis"], False)):
+        with tvm.transform.PassContext(
+            opt_level=2, disabled_pass=["SimplifyInference"], required_pass=required
+        ):
+            assert ("nn.batch_norm" in operators(folding(mod))) is stays
     assert transform.FoldConstant().info.opt_level == 2
     assert transform.EliminateCommonSubexpr().info.opt_level == 3
 
@@ -146,7 +220,7 @@ def test_passes_of_ones_own() -> None:
 
         def transform_function(self, func: Any, mod: Any, ctx: Any) -> Any:
             assert isinstance(ctx, relay.PassContext)
-            body = relay.Tuple([func.body]) if self.times == 0 else func.body
+            body = func.body
             for _ in range(self.times):
                 body = relay.negative(body)
             return relay.Function(func.params, body, None, None, func.attrs)
@@ -166,9 +240,5 @@ def test_passes_of_ones_own() -> None:
     tvm.ir.assert_structural_equal(same(mod), mod)
     with pytest.raises(RelayError, match="optimization level"):
         relay.function_pass(lambda func, mod, ctx: func)
-
-    @relay.module_pass(opt_level=0)
-    def empty(mod: Any, ctx: Any) -> Any:
-        return tvm.IRModule()
-
+    empty = relay.module_pass(lambda mod, ctx: tvm.IRModule(), opt_level=0)
     assert not empty(mod).get_global_vars()

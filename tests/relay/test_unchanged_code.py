@@ -17,7 +17,7 @@ from tvmlab.errors import RelayError
 from tvmlab.ir import graph
 from tvmlab.ir.patterns import is_op, wildcard
 from tvmlab.relay import pattern_table, transform
-from tvmlab.relay.aliases import ALIASES
+from tvmlab.relay.compat.objects import ALIASES
 from tvmlab.relay.testing import run_opt_pass
 
 

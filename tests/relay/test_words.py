@@ -114,9 +114,9 @@ def test_an_import_of_such_a_name_keeps_the_words() -> None:
         from tvmlab.relay import vm  # noqa: F401
     with pytest.raises(ImportError, match=r"did you mean relay\.transform\.FuseOps\?"):
         from tvmlab.relay.transform import FuseOpz  # type: ignore[attr-defined]  # noqa: F401
-    from tvmlab.relay import standin  # a module that is no attribute before it is imported
+    from tvmlab.relay import compat  # a module that is no attribute before it is imported
 
-    assert standin.install
+    assert compat.install
 
 
 @pytest.mark.parametrize(

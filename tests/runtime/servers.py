@@ -60,7 +60,7 @@ def tracker(port: int = 0) -> tuple[Running, str]:
     """Start a tracker; return its address, too."""
     running = Running([sys.executable, "-m", "tvmlab", "rpc-tracker", "--port", str(port)])
     line = running.until("tracking at")
-    return running, line.removeprefix("tracking at ").partition(". ")[0]
+    return running, line.removeprefix("tracking at ")
 
 
 def command(address: str | None, key: str = KEY, *options: str) -> list[str]:

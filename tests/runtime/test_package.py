@@ -319,8 +319,18 @@ def test_saving_without_a_compiler(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_another_processor_without_a_cross_compiler(tmp_path: Path) -> None:
-    target = {"kind": "llvm", "mtriple": "riscv64-linux-gnu", "mattr": ["+m"]}
-    with pytest.raises(ToolchainError, match="could not be linked") as caught:
-        tvmlab.compile(tvmlab.load(dense()), target).save(tmp_path / "x.so")
-    assert 'cross_compiler="riscv64-linux-gnu-g++"' in said(caught.value)
+def test_another_processor_without_a_cross_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = {"kind": "llvm", "mtriple": "riscv64-none-linux-gnu", "mattr": ["+m"]}
+    there = tvmlab.compile(tvmlab.load(dense()), target)
+    tool = tmp_path / "riscv64-linux-gnu-g++"
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    for words in ("apt install g++-riscv64-linux-gnu)", "which is installed"):
+        with pytest.raises(ToolchainError, match="could not be linked") as caught:
+            there.save(tmp_path / "x.so")
+        assert words in said(caught.value)
+        for spelling in (f'cross_compiler="{tool.name}"', f"--cross-compiler {tool.name}"):
+            assert spelling in str(caught.value)
+        tool.write_text("#!/bin/sh\necho 13.2\n")
+        tool.chmod(0o755)

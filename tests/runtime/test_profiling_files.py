@@ -159,7 +159,7 @@ def test_frames_merge_calls_and_stand_on_their_callers() -> None:
 
 
 def test_files_say_that_the_run_was_watched(tmp_path: Path) -> None:
-    """It takes longer than the whole of the table, which nobody watched."""
+    """The call takes longer than the table's total, which was measured without a profiler."""
     found = replace(simple(), whole=Measurement((2.5e-6,)))
     says = "one watched run, 4.000 us; the median without watching is 2.500 us"
     assert f">{says}</text>" in found.flame(tmp_path / "f.svg").read_text()

@@ -45,7 +45,7 @@ def test_rows_of_a_known_recording() -> None:
 
 
 def test_a_machine_of_which_nothing_is_left() -> None:
-    """The functions took the whole run, and more than the runs that nobody watched."""
+    """The functions took the whole run, and more than the runs without a profiler."""
     run = (Event("main", 0, 0, 100, 8), Event("f", 1, 0, 100, 8))
     rows = profiling._rows(Recording((90,), (run,)), {}, {})
     assert {row.name: row.seconds for row in rows}[profiling.MACHINE] == 0

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+from onnx import TensorProto
+from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
 import tvmlab
-from tests.oracles.models import array, dense, model, node, said
+from tests.oracles.models import array, dense, model, node, said, value
 from tests.runtime import servers as farms
 from tests.runtime.servers import KEY
+from tests.tuning import kernels
 from tvmlab.errors import (
     InputError,
+    OutOfRangeError,
     PackageError,
     RemoteError,
     TargetError,
-    TuningError,
 )
 from tvmlab.runtime import remote
 from tvmlab.runtime.remote import RemoteExecutable
@@ -96,6 +101,28 @@ def test_inputs_that_do_not_fit(farm: str, saved: Path) -> None:
         assert there(X).shape == (2, 3)
 
 
+def test_a_call_that_fails_there(farm: str, tmp_path: Path) -> None:
+    """The session goes on, and the server is free after `close` without a garbage collection."""
+    inputs = [value("x", TensorProto.FLOAT, (3, 4)), value("i", TensorProto.INT64, (2,))]
+    mod = tvmlab.load(model([node("Gather", ["x", "i"], ["y"])], inputs, ["y"]))
+    path = tvmlab.compile(mod, TARGET).save(tmp_path / "gather.so")
+    x, outside = array(3, 4), np.array([0, 9])
+    gc.disable()
+    try:
+        with RemoteExecutable(path, tracker=farm, key=KEY) as there:
+            for call in (there, there.time):
+                with pytest.raises(
+                    OutOfRangeError, match="failed on the server: an index"
+                ) as caught:
+                    call(x, outside)
+                assert "from -3 to 2" in said(caught.value)
+            assert (there(x, np.array([2, 0])) == x[[2, 0]]).all()
+        with RemoteExecutable(path, tracker=farm, key=KEY) as again:
+            assert (again(x, np.array([1, 1])) == x[[1, 1]]).all()
+    finally:
+        gc.enable()
+
+
 def test_a_closed_executable(farm: str, saved: Path) -> None:
     there = RemoteExecutable(saved, tracker=farm, key=KEY)
     there.close()
@@ -118,9 +145,9 @@ def test_nothing_answers(saved: Path, tmp_path: Path) -> None:
         nowhere = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(RemoteError, match="no server answers"):
             RemoteExecutable(saved, server=nowhere)
-        with pytest.raises(TuningError, match="does not answer"):
+        with pytest.raises(RemoteError, match="does not answer"):
             RemoteExecutable(saved, tracker=nowhere)
-    with pytest.raises(TuningError, match="host and its port"):
+    with pytest.raises(RemoteError, match="host and its port"):
         RemoteExecutable(saved, server="nowhere")
     with pytest.raises(PackageError, match="no such file"):
         RemoteExecutable(tmp_path / "missing.so", server=nowhere)
@@ -141,15 +168,15 @@ def test_no_server_is_free(farm: str, saved: Path, monkeypatch: pytest.MonkeyPat
             RemoteExecutable(saved, tracker=farm, key=KEY)
 
 
-def test_upstreams_server_is_refused(saved: Path) -> None:
+def test_a_server_of_tvm_itself(executable: tvmlab.Executable, saved: Path) -> None:
     running, address = farms.tracker()
     try:
         with (
             farms.upstream(address),
-            pytest.raises(RemoteError, match="not one of tvmlab's") as caught,
+            RemoteExecutable(saved, tracker=address, key=KEY) as there,
         ):
-            RemoteExecutable(saved, tracker=address, key=KEY)
-        said(caught.value)
+            assert there.cpu == ""
+            assert there(X).tobytes() == executable(X).tobytes()
     finally:
         running.end()
 
@@ -186,13 +213,30 @@ def test_a_session_that_is_over(farm: str, saved: Path) -> None:
         assert again(X).shape == (2, 3)
 
 
+def test_a_call_that_crashes_there(farm: str, tmp_path: Path) -> None:
+    builder = relax.BlockBuilder()
+    outside = builder.add_func(
+        kernels.Outside["main"].with_attr("global_symbol", "outside"), "outside"
+    )
+    x = relax.Var("x", relax.TensorType((kernels.SIZE,), "float32"))
+    with builder.function("main", [x]):
+        y = relax.call_tir(outside, [x], x.ty)
+        builder.emit_func_output(builder.emit(y))
+    path = tvmlab.compile(builder.get(), TARGET, schedule=False).save(tmp_path / "crash.so")
+    with RemoteExecutable(path, tracker=farm, key=KEY) as there:
+        with pytest.raises(RemoteError, match=r"lost the connection(.|\n)*SIGSEGV"):
+            there(array(kernels.SIZE))
+        with pytest.raises(RemoteError, match="it was closed"):
+            there(array(kernels.SIZE))
+
+
 def test_a_server_without_a_tracker_that_is_killed(
     executable: tvmlab.Executable, saved: Path
 ) -> None:
     running = farms.server(None)
     try:
         address = running.until("serving").rpartition(" ")[2]
-        with pytest.raises(RemoteError, match="lost"):
+        with pytest.raises(RemoteError, match="started with another key"):
             RemoteExecutable(saved, server=address, key="another")
         there = RemoteExecutable(saved, server=address, key=KEY)
         assert there(X).tobytes() == executable(X).tobytes()

@@ -17,8 +17,8 @@ Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Conv(Case):
-    """A convolution and what follows it; channels are those of one group."""
+class Geometry(Case):
+    """The sizes of a convolution; channels are those of one group."""
 
     kernels = "conv2d"
 
@@ -31,6 +31,12 @@ class Conv(Case):
     groups: int
     inputs: int
     outputs: int
+
+
+@dataclass(frozen=True)
+class Conv(Geometry):
+    """A convolution and what follows it."""
+
     epilogue: tuple[str, ...] = ()
     constant: bool = True
     channels_last: bool = False  # activations in NHWC and weights in OHWI, as the rules have them

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 from tvm import relax
 
-from tests.schedule.convolutions import Pair, geometries, small
+from tests.schedule.convolutions import Geometry, geometries, small
 from tests.schedule.kernels import Case
 from tvmlab import qnn
 
@@ -53,27 +53,16 @@ class Quantized(Case):
 
 
 @dataclass(frozen=True)
-class QuantizedConv(Quantized):
-    """A convolution in NHWC; channels are those of one group."""
+class QuantizedConv(Geometry, Quantized):
+    """A convolution in NHWC."""
 
-    kernels = "conv2d"
-
-    batch: int
-    size: Pair
-    kernel: Pair
-    strides: Pair
-    pads: tuple[int, int, int, int]  # top, left, bottom, right
-    dilation: Pair
-    groups: int
-    inputs: int
-    outputs: int
     relay_depthwise: bool = False  # the weight's last axis is a multiplier
 
     @property
     def rule(self) -> str:
         if self.groups == 1 or (self.inputs, self.outputs) != (1, 1):
             return "Contraction"
-        # One tap where nothing moves is element-wise, whoever takes it.
+        # One tap where nothing moves is element-wise, whichever rule takes it.
         still = {*self.kernel, *self.strides} == {1} and not any(self.pads)
         return "" if still else "Depthwise"
 

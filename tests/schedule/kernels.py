@@ -24,7 +24,7 @@ class Case:
     kernels : str
         What the names of the functions to look at have in common.
     rule : str
-        The rule that shall take these; empty where any may.
+        The rule that must take these; empty if any rule can.
     given : tuple of str
         The arrays that are parameters, not constants.
     tolerance : float

@@ -19,6 +19,7 @@ from tvmlab import qnn
 from tvmlab.qnn import arithmetic
 from tvmlab.schedule import Machine
 from tvmlab.schedule.dot_intrinsics import Dot
+from tvmlab.support.host import missing_features
 
 X86, ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
 CONV = QuantizedConv(
@@ -62,7 +63,7 @@ def target(cpu: str) -> tvm.target.Target:
 
 @pytest.mark.parametrize("cpu", [cpu for cpu, (triple, *_) in TARGETS.items() if triple == X86])
 def test_every_kernel_is_exact(cpu: str) -> None:
-    if missing := tvmlab.target.missing_features(target(cpu)):
+    if missing := missing_features(target(cpu)):
         pytest.skip(f"this processor lacks {missing}")
     assert not wrong(CASES, target=target(cpu))
 
@@ -148,7 +149,7 @@ class Requantized(QuantizedConv):
 
 @pytest.mark.parametrize("cpu", [cpu for cpu, (triple, *_) in TARGETS.items() if triple == X86])
 def test_requantized_sums_are_exact(cpu: str) -> None:
-    if missing := tvmlab.target.missing_features(target(cpu)):
+    if missing := missing_features(target(cpu)):
         pytest.skip(f"this processor lacks {missing}")
     cases = [
         replace(CONV, kernel=(1, 1), pads=(0, 0, 0, 0)),

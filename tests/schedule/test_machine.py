@@ -17,6 +17,7 @@ from tests.schedule.convolutions import Conv
 from tests.schedule.kernels import module
 from tvmlab.errors import TargetError
 from tvmlab.schedule import Machine, Tile
+from tvmlab.support.host import missing_features
 
 X86, ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
 #: Target: vector bytes, registers (one less where the product needs it), and how a multiply-add and
@@ -109,7 +110,7 @@ def test_the_inner_loop_is_multiply_adds_in_registers(cpu: str) -> None:
 
 
 def test_code_for_an_older_processor_runs() -> None:
-    if not tvmlab.target.missing_features(target("x86-64-v3")):
+    if not missing_features(target("x86-64-v3")):
         x = array(*CONV.data_shape)
         result = tvmlab.compile(module([CONV])[0], target("x86-64-v3"))(x)
         assert relative_error(result, CONV.reference()) < 1e-4

@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import bench as script
-import bench_report
+import bench_harness as harness
 import numpy as np
 import pytest
-from bench import CANDIDATES, SECTIONS, Process
+import readme
+from bench import CANDIDATES, NETWORKS, SECTIONS
+from bench_harness import Process
 
 from tests.short import long
+from tvmlab.errors import ToolchainError
 
 RATIO = "digits_resnet: ours / ONNX Runtime"
 SHARE = "resnet50_v2: a direct convolution's share of the peak, median"
@@ -56,12 +59,53 @@ def test_every_candidate_computes_the_same(form: str, runtime: str, tmp_path: Pa
     assert error < (1e-4 if form == "float32" else 0.1)
 
 
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_network_has_a_pytorch_form(name: str) -> None:
+    """The other runtimes read the network's file; `torch.compile` waits for the first call."""
+    model = script.network(name)
+    peer = script.compiled("PyTorch compiled", script.File(name, "", [], "float32", 0))
+    parameters = [each for each in peer._module.parameters() if each.requires_grad]
+    assert sum(each.numel() for each in parameters) > 0.9 * model.parameter_count
+
+
+def test_a_runtime_that_fails_is_not_taken_for_one_that_is_absent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Here:
+        """A `Process` that is this one, without OpenVINO."""
+
+        pid = os.getpid()
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __enter__(self) -> Here:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def do(self, job: Any, *arguments: Any) -> Any:
+            if self.name == "OpenVINO":
+                raise failure
+            return job(*arguments)
+
+    monkeypatch.setattr(script, "Process", Here)
+    monkeypatch.setitem(CANDIDATES, "float32", ("tvmlab", "OpenVINO", "ONNX Runtime"))
+    failure: Exception = ToolchainError("OpenVINO is not installed")
+    found = script.raced("digits_resnet", 1, "float32")
+    assert "not installed" in found["digits_resnet, float32"]["OpenVINO"]["absent"]
+    failure = AttributeError("no such network")
+    with pytest.raises(AttributeError):
+        script.raced("digits_resnet", 1, "float32")
+
+
 def test_the_table_says_what_is_missed() -> None:
-    lines = bench_report.table({RATIO: 1.234567, SHARE: 0.8, "another": 3.0}).splitlines()
+    lines = harness.table({RATIO: 1.234567, SHARE: 0.8, "another": 3.0}).splitlines()
     assert [line.split("  ")[0] for line in lines[:4]] == ["measure", RATIO, SHARE, "another"]
     assert lines[1].split()[-4:] == ["1.23", "<=", "1", "missed"]
     assert lines[2].split()[-4:] == ["0.8", ">=", "0.75", "yes"]
-    bars = len(bench_report.BARS)
+    bars = len(harness.BARS)
     assert lines[4:] == ["", f"missed: {RATIO}", f"not measured: {bars - 2} of {bars} bars"]
 
 
@@ -77,7 +121,7 @@ def test_the_block_of_readme(language: str) -> None:
             "OpenVINO": {"absent": "not installed (...)"},
         }},
     }  # fmt: skip
-    text = bench_report.block(bench_report.quoted(report), language)
+    text = readme.block(harness.quoted(report), language)
     for fact in ("abc1234", "A processor", "znver4", "`intra_op_num_threads=0`", "torch", "20%"):
         assert fact in text
     (line,) = [line for line in text.splitlines() if line.startswith("| a, float32")]
@@ -91,14 +135,14 @@ def test_the_block_of_readme(language: str) -> None:
 def test_noisy_and_quick_figures_are_not_quoted(
     noise: float, quick: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    monkeypatch.setattr(script, "OUTPUT", tmp_path / "bench.json")
-    monkeypatch.setattr(script, "QUOTED", tmp_path / "quoted.json")
+    output, quoted = tmp_path / "bench.json", tmp_path / "quoted.json"
+    monkeypatch.setattr(readme, "MEASURED", quoted)
     data = {"taken_by_others": noise, "quick": quick}
-    monkeypatch.setattr(bench_report, "quoted", lambda _report: data)
-    script.OUTPUT.write_text("{}")
-    assert script.main(["--readme"]) == 1
+    monkeypatch.setattr(harness, "quoted", lambda _report: data)
+    output.write_text("{}")
+    assert script.main(["--readme", "--output", str(output)]) == 1
     assert "not quoted" in capsys.readouterr().out
-    assert not script.QUOTED.exists()
+    assert not quoted.exists()
 
 
 def test_a_section_that_fails_is_reported_and_the_others_go_on(
@@ -113,8 +157,8 @@ def test_a_section_that_fails_is_reported_and_the_others_go_on(
 
     monkeypatch.setitem(SECTIONS, "convolutions", fails)
     monkeypatch.setitem(SECTIONS, "networks", measures)
-    facts = script.machine() | {"commit": "abc1234"}
-    monkeypatch.setattr(script, "machine", lambda: dict(facts))
+    facts = harness.machine() | {"commit": "abc1234"}
+    monkeypatch.setattr(harness, "machine", lambda: dict(facts))
     output = tmp_path / "new" / "bench.json"
     arguments = ["digits_resnet", "--quick", "--output", str(output), "--sections"]
     assert script.main([*arguments, "networks,convolutions"]) == 1
@@ -164,6 +208,6 @@ def test_the_digits_go_through_the_sections(
     assert values["resnet8 tflite int8: ours / LiteRT"] > 0
     assert values["digits_resnet int8: ours / ONNX Runtime"] > 0
     assert values["digits_resnet: memory of the running model / weights"] > 0
-    assert set(bench_report.quoted(report)["races"]) == {
+    assert set(harness.quoted(report)["races"]) == {
         "digits_resnet, float32", "digits_resnet, int8", "resnet8, tflite int8",
     }  # fmt: skip

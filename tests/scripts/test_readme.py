@@ -14,7 +14,7 @@ import pytest
 
 import tvmlab
 from tests.forked import forked
-from tests.short import long
+from tests.short import ALL, long
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -31,8 +31,7 @@ def test_table_and_figure_are_those_of_the_notebooks() -> None:
     assert done.returncode == 0, done.stdout
 
 
-# Each in an empty folder, and with no name that it did not make. What is imported stays imported:
-# whether a block imports all it needs, each alone in its process tells, in `make test-all`.
+# Each block in an empty folder, and with no name that it did not make.
 IN_TURN = """
 import json, os
 
@@ -47,23 +46,17 @@ for number, code in enumerate(blocks):
 """
 
 
-def test_code_runs_block_by_block_in_one_process(tmp_path: Path) -> None:
-    (tmp_path / "blocks.json").write_text(json.dumps(CODE), encoding="utf-8")
+# In `make test-all` each block has its own process, which tells whether it imports all that it
+# needs; in `make test` all of them run one after the other in one.
+@pytest.mark.parametrize("blocks", [[code] for code in CODE] if ALL else [CODE])
+def test_code_runs(blocks: list[str], tmp_path: Path) -> None:
+    (tmp_path / "blocks.json").write_text(json.dumps(blocks), encoding="utf-8")
     done = forked("-c", IN_TURN, folder=tmp_path, imported=IMPORTED)
     assert done.returncode == 0, done.stdout + done.stderr
     said = re.split(r"^block \d+\n", done.stdout, flags=re.MULTILINE)
     assert said[0] == ""
-    assert len(said) == 1 + len(CODE)
+    assert len(said) == 1 + len(blocks)
     assert all(part.strip() for part in said[1:])
-
-
-@long
-@pytest.mark.parametrize("code", CODE, ids=[f"block-{n}" for n in range(len(CODE))])
-def test_code_runs_alone_in_an_empty_folder(code: str, tmp_path: Path) -> None:
-    assert "import tvmlab" in code or "from tvmlab" in code
-    done = forked("-c", code, folder=tmp_path, imported=IMPORTED)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip()
 
 
 @long  # `deploy.program`, in the code above, builds from the same files

@@ -7,8 +7,12 @@ import hashlib
 import importlib
 import io
 import os
+import platform
+import re
 import sys
 import tarfile
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -48,19 +52,12 @@ def script(path, body):
 
 def test_find_tool(own_path, tmp_path, monkeypatch):
     script(own_path / "ninja", "exit 1")
-    assert toolchain.find_tool("ninja").version == ()
+    assert toolchain.find_tool("ninja").version == ""
     script(own_path / "cmake", "echo cmake version 3.25.1-rc1 built by gcc 12.2")
-    assert str(toolchain.find_tool("cmake")) == "cmake 3.25.1"
-    with pytest.raises(ToolchainError, match=r"cmake is too old: 3\.26 is needed") as caught:
-        toolchain.find_tool("cmake", minimum=(3, 26))
-    assert "is 3.25.1" in caught.value.where
-    assert "pip install" in caught.value.fix
-    newer = tmp_path / "newer"
-    newer.mkdir()
-    script(newer / "cmake", "echo cmake version 4.0")
-    monkeypatch.setenv("PATH", f"{own_path}:{newer}")
-    assert toolchain.find_tool("cmake", minimum=(3, 26)).path == newer / "cmake"
-    assert toolchain.find_tool("cmake").path == own_path / "cmake"
+    assert toolchain.find_tool("cmake") == toolchain.Tool(own_path / "cmake", "3.25.1")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{own_path}")
+    script(tmp_path / "cmake", "echo cmake version 4.0")
+    assert toolchain.find_tool("cmake").path == own_path / "cmake"  # beside the running Python
     for name, hint in (("g++", "apt install g"), ("nothing-like-it", "Install nothing-like-it")):
         with pytest.raises(ToolchainError, match="is not installed") as caught:
             toolchain.find_tool(name)
@@ -68,18 +65,30 @@ def test_find_tool(own_path, tmp_path, monkeypatch):
 
 
 def test_compiler_prefers_cxx_then_gcc_then_clang(own_path, monkeypatch):
-    with pytest.raises(ToolchainError, match="No C\\+\\+ compiler"):
+    with pytest.raises(ToolchainError, match=r"g\+\+ is not installed"):
         toolchain.compiler()
-    script(own_path / "clang++", "echo clang version 15.0.1")
-    assert toolchain.compiler().name == "clang++"
-    script(own_path / "g++", "echo g++ 12.2.0")
-    assert toolchain.compiler().name == "g++"
-    script(own_path / "mine", "echo mine 1.0")
-    monkeypatch.setenv("CXX", "mine")
-    assert toolchain.compiler().name == "mine"
+    for name in ("clang++", "g++", "mine"):
+        script(own_path / name, "echo 12.2.0")
+        if name == "mine":
+            monkeypatch.setenv("CXX", "mine")
+        assert toolchain.compiler().path.name == name
     monkeypatch.setenv("CXX", "gone")
     with pytest.raises(ToolchainError, match="gone is not installed"):
         toolchain.compiler()
+
+
+def test_who_links_for_a_triple(own_path):
+    own = script(own_path / "g++", "echo 13.2")
+    assert toolchain.linker(f"{platform.machine()}-unknown-linux-gnu") == own
+    for triple, name, package in (
+        ("riscv64-unknown-linux-gnu", "riscv64-linux-gnu-g++", "g++-riscv64-linux-gnu"),
+        ("arm64_32-none-linux-gnu", "arm64_32-linux-gnu-g++", "g++-arm64-32-linux-gnu"),
+    ):
+        with pytest.raises(ToolchainError, match=re.escape(f"{name} is not installed")) as caught:
+            toolchain.linker(triple)
+        assert f"apt install {package})" in caught.value.fix
+        tool = script(own_path / name, "echo 13.2")
+        assert toolchain.linker(triple) == tool
 
 
 def test_environment_puts_our_tools_first(monkeypatch):
@@ -100,7 +109,6 @@ def test_run_keeps_output_in_order(tmp_path):
     assert done.output == f"one\ntwo\n{tmp_path.resolve()}\nx\n"
     assert done.seconds > 0
     assert toolchain.run(["echo", "a  b", "$HELLO"]).output == "a  b $HELLO\n"
-    assert toolchain.run(["echo", "a  b"]).command == "echo 'a  b'"
 
 
 def test_run_says_command_code_and_last_lines():
@@ -108,11 +116,8 @@ def test_run_says_command_code_and_last_lines():
         toolchain.run("seq 1 100; exit 3")
     assert caught.value.where == "seq 1 100; exit 3"
     assert caught.value.what.splitlines()[-1].strip() == "100"
-    assert "    89\n" in caught.value.what
-    assert "    88\n" not in caught.value.what
-    with pytest.raises(ToolchainError, match="first error: here") as caught:
-        toolchain.run("echo noise; echo first error: here; seq 1 100; exit 1")
-    assert "noise" not in caught.value.what
+    assert "    81\n" in caught.value.what
+    assert "    80\n" not in caught.value.what
     with pytest.raises(ToolchainError, match=r"exit code -9\.\n  where"):
         toolchain.run("kill -9 $$")
 
@@ -174,10 +179,10 @@ def recorder(monkeypatch):
     def run(command, **_):
         seen.append([str(part) for part in command])
         Path(command[command.index("-o") + 1]).write_bytes(b"library")
-        return toolchain.Completed("", "", 0.0)
+        return toolchain.Completed("", 0.0)
 
-    flags = toolchain.ffi_flags()
-    monkeypatch.setattr(toolchain, "ffi_flags", lambda: flags)
+    tool = toolchain.compiler()
+    monkeypatch.setattr(toolchain, "compiler", lambda: tool)
     monkeypatch.setattr(toolchain, "run", run)
     return seen
 
@@ -201,7 +206,7 @@ def test_what_is_built_again_is_what_has_changed(tmp_path, recorder, monkeypatch
     libraries.add(build())
     source.write_text(ADD + "// changed")
     libraries.add(build())
-    tool = toolchain.Tool("other", Path("/usr/bin/other"), (1,))
+    tool = toolchain.Tool(Path("/usr/bin/other"), "1.0")
     monkeypatch.setattr(toolchain, "compiler", lambda: tool)
     libraries.add(build())
     assert len(libraries) == len(recorder) == 4
@@ -213,8 +218,6 @@ def test_a_build_that_fails_is_shown_and_leaves_nothing(tmp_path):
     with pytest.raises(ToolchainError, match="expected"):
         toolchain.build_extension([source], name="a", folder=cache)
     assert not [path for path in cache.rglob("*") if path.is_file()]
-    with pytest.raises(ToolchainError, match="cannot be read"):
-        toolchain.build_extension([tmp_path / "gone.cc"], name="a", folder=cache)
     with pytest.raises(ToolchainError, match="cannot be written") as caught:
         toolchain.build_extension([source], name="a", folder=source)
     assert str(source) in caught.value.where
@@ -256,12 +259,12 @@ def test_build_with_cmake(tmp_path):
 
 
 def test_load_errors(tmp_path):
-    with pytest.raises(ToolchainError, match="no such library"):
+    with pytest.raises(ToolchainError, match=r"cannot be loaded: .*No such file"):
         toolchain.load_extension(tmp_path / "gone.so")
     damaged = tmp_path / "damaged.so"
     for content in (b"", b"no library"):
         damaged.write_bytes(content)
-        with pytest.raises(ToolchainError, match="cannot be loaded"):
+        with pytest.raises(ToolchainError, match=r"cannot be loaded: .*too short"):
             toolchain.load_extension(damaged)
 
 
@@ -276,13 +279,13 @@ def archive(path, *members):
 
 def test_source_package(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    with pytest.raises(ToolchainError, match="not here") as caught:
+    with pytest.raises(ToolchainError, match="is missing or damaged") as caught:
         toolchain.tvm_ffi_source()
     assert "make setup" in caught.value.fix
     path = tmp_path / "share/tvmlab" / toolchain.FFI_SOURCE
     path.parent.mkdir(parents=True)
     archive(path, "top/file")
-    with pytest.raises(ToolchainError, match="not the file that it should be"):
+    with pytest.raises(ToolchainError, match="is missing or damaged"):
         toolchain.tvm_ffi_source()
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     monkeypatch.setattr(toolchain, "FFI_SHA256", digest)
@@ -297,27 +300,25 @@ def test_source_package_is_the_one_that_set_up_fetches():
 
 
 def test_unpack(tmp_path):
-    top = toolchain.unpack(archive(tmp_path / "a.tar.gz", "top/x", "top/y/z"), tmp_path)
+    top = toolchain.unpack(archive(tmp_path / "top.tar.gz", "top/x", "top/y/z"), tmp_path)
     assert top == tmp_path / "top"
     assert (top / "y/z").read_text() == "hi"
-    text = tmp_path / "text.tar.gz"
-    text.write_text("no archive")
-    evil = archive(tmp_path / "evil.tar.gz", "top/x", "../evil")
-    for path in (text, evil, archive(tmp_path / "empty.tar.gz")):
+    short = tmp_path / "short.tar.gz"
+    for content in (b"no archive", (tmp_path / "top.tar.gz").read_bytes()[:-20]):
+        short.write_bytes(content)
         with pytest.raises(ToolchainError, match="cannot be unpacked"):
-            toolchain.unpack(path, tmp_path / "inside")
-    assert not (tmp_path / "evil").exists()
+            toolchain.unpack(short, tmp_path / "inside")
 
 
 def test_machine_report(own_path):
     script(own_path / "cmake", "echo cmake version 3.20.0")
-    report = toolchain.machine()
-    assert report["apache-tvm"] == "0.27.0.post1"
+    lines = toolchain.machine().splitlines()
+    report = dict(line.split("  ", 1) for line in lines)
+    assert report["apache-tvm"].strip() == "0.27.0.post1"
     assert {"system", "processor", "memory", "GPU", "g++", "make"} <= set(report)
-    assert report["cmake"].startswith("cmake is too old: 3.26 is needed. Install")
-    assert report["ninja"].startswith("ninja is not installed. Install it")
-    lines = str(report).splitlines()
-    columns = {line.index(text) for line, text in zip(lines, report.values(), strict=True)}
+    assert report["cmake"].strip() == "3.20.0"
+    assert report["ninja"].strip().startswith("ninja is not installed. Install it")
+    columns = {line.index(text.strip()) for line, text in zip(lines, report.values(), strict=True)}
     assert len(columns) == 1
 
 
@@ -362,3 +363,12 @@ def test_a_library_of_another_user_is_not_loaded(tmp_path, monkeypatch):
     user = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: user + 1)
     assert only_own(file) == (user == 0)  # all trust root
+
+
+def test_of_many_that_ask_at_once_one_builds(tmp_path, recorder):
+    source = tmp_path / "a.cc"
+    source.write_text(ADD)
+    with ThreadPoolExecutor(4) as pool:
+        build = partial(toolchain.build_extension, [source], folder=tmp_path / "cache")
+        assert len({future.result() for future in [pool.submit(build) for _ in range(4)]}) == 1
+    assert len(recorder) == 1

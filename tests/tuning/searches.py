@@ -24,7 +24,7 @@ TARGET = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}
 
 
 def matmul(n: int, m: int | None = None, k: int | None = None, dtype: str = "float32") -> IRModule:
-    """A matrix product of n x k by k x m that nobody has scheduled."""
+    """A matrix product of n x k by k x m without a schedule."""
     m, k = m or n, k or n
     a = te.placeholder((n, k), name="a", dtype=dtype)
     b = te.placeholder((k, m), name="b", dtype=dtype)
@@ -113,9 +113,9 @@ class FakeMeasurer:
     answer : callable
         From a kernel to its fingerprint.
     told : callable
-        Called with the number of the kernels measured, before each is told of.
+        Called with the number of the kernels measured, before each is reported.
     fought : callable
-        From the number of the duels and the outcomes of the last one to what is told of it.
+        Maps the number of duels and the last outcomes to the report.
     """
 
     time: Callable[[IRModule], float | str] = default_time

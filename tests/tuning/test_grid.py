@@ -121,7 +121,7 @@ def test_points_that_do_not_apply_are_passed_over():
 
 
 def test_spaces_take_turns_and_end():
-    """Two spaces of different sizes: a point of each in turn, then the rest, then None."""
+    """Two spaces of different sizes: a point of each alternately, then the rest, then None."""
     module = matmul(4, 2, 2)
     small, large = tiled(module), tiled(module, parts=3)
     counts = size(module, small), size(module, large)

@@ -1,4 +1,4 @@
-"""What kernels are called with, what they answer, and how they are timed in turn."""
+"""Arguments of kernels, their answers, and interleaved timing."""
 
 from __future__ import annotations
 

@@ -238,7 +238,7 @@ def test_a_worker_imports_little_and_has_a_limit_of_memory(
     ],
 )
 def test_workers_that_cannot_start(code: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_module, "command", lambda *_: [sys.executable, "-c", code])
+    monkeypatch.setattr(process_module, "_START", code)
     monkeypatch.setattr(process_module, "START_SECONDS", 1.0 if "sleep" in code else 60.0)
     with LocalMeasurer(host_target(), workers=1) as measurer, pytest.raises(TuningError, match=why):
         list(measurer.measure([kernels.adds(1.0)]))

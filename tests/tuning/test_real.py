@@ -25,7 +25,7 @@ from tvmlab.records.records import Records
 from tvmlab.tuning.api import tune_tasks
 
 class Telling(FakeMeasurer):
-    # Says which candidates were recorded: those before the one that is asked for.
+    # Says which candidates were recorded: those before the requested one.
     def measure(self, kernels):
         for place, outcome in super().measure(kernels):
             yield place, outcome

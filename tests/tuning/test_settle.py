@@ -175,7 +175,7 @@ def test_what_is_no_number_is_compared_too(tmp_path):
         ({"trials": 2.5}, TuningError, "trials is 2.5, not a positive whole number"),
         ({"seed": "a"}, TuningError, "the seed 'a' is not a whole number"),
         ({"tuner": ["ga"]}, TuningError, "there is no tuner named"),
-        ({"measure": {"number": 3}}, TuningError, "which says not how to measure"),
+        ({"measure": {"number": 3}}, TuningError, "which is not a `Measure`"),
         ({"records": 3}, RecordError, "3 names no file of tuning records"),
     ],
 )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import io
 import os
 import sys
 import warnings
@@ -20,12 +19,6 @@ from ..support.importing import leave_pytorch_out
 from . import measure, model, options
 
 __all__ = ["main", "parser"]
-
-COMPLETION = """Print a script with which a shell completes command lines.
-
-In ~/.bashrc or ~/.zshrc:  eval "$(tvmlab completion bash)" """
-COMPLETION_EXAMPLE = """tvmlab completion bash > tvmlab.bash
-tvmlab completion zsh > _tvmlab"""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -49,9 +42,7 @@ def parser() -> argparse.ArgumentParser:
     )
     model.add(commands)
     measure.add(commands)
-    completion = options.add_command(
-        commands, "completion", _completion, COMPLETION.rstrip(), COMPLETION_EXAMPLE
-    )
+    completion = options.add_command(commands, "completion", _completion, options.JSON)
     completion.add_argument("shell", choices=("bash", "zsh"), metavar="SHELL", help="bash or zsh")
     return made
 
@@ -75,8 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         With 2 if the command line is wrong, and with 0 after ``--help``.
     """
     args = parser().parse_args(arguments)
-    leave_pytorch_out()
     try:
+        if args.run is not _completion:
+            leave_pytorch_out()
         # With --json, standard output carries the answer alone.
         output = contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext()
         with _warnings_as_notes(), output:
@@ -109,9 +101,7 @@ def _interrupted(error: BaseException | None) -> bool:
 def _one_line(error: BaseException) -> str:
     """Return an error as one line; any error but ours and the system's is a defect of tvmlab."""
     if isinstance(error, TvmlabError):
-        text = error.what
-        if error.where or error.fix:  # the sentence goes on
-            text = text.removesuffix(".")
+        text = error.what.removesuffix(".")
         text += f" ({error.where})" if error.where else ""
         text += f"; to do: {error.fix}" if error.fix else ""
     elif isinstance(error, OSError):
@@ -133,9 +123,7 @@ def _strict_json(data: dict[str, Any]) -> str:
 
 
 def _print(text: str) -> None:
-    """Print the answer; characters that the encoding lacks become escapes."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
+    """Print the answer."""
     try:
         print(text, flush=True)
     except OSError:
@@ -157,7 +145,14 @@ def _warnings_as_notes() -> Iterator[None]:
 
 
 def _completion(args: argparse.Namespace) -> options.Answer:
-    """Generate the script for a shell."""
+    """Print a script with which a shell completes command lines.
+
+    In ~/.bashrc or ~/.zshrc:  eval "$(tvmlab completion bash)"
+
+    example:
+      tvmlab completion bash > tvmlab.bash
+      tvmlab completion zsh > _tvmlab
+    """
     import shtab
 
     made = parser()

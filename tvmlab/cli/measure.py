@@ -9,58 +9,24 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from . import arrays, options
-from .options import Answer
+from . import options
+from .arrays import INPUTS, input_arrays
+from .options import JSON, KEY, SHAPES, Answer, add_command, shared
 
 __all__ = ["add"]
-
-TUNE = """Search faster schedules for a model by measuring candidates.
-
-The results go to a file of records for `tvmlab compile --tuning-records`. If tuning is interrupted,
-the same command continues it."""
-TUNE_EXAMPLE = """tvmlab tune digits_resnet -o digits.jsonl --total-trials 8 --tuner random
-tvmlab compile digits_resnet --tuning-records digits.jsonl -o digits.so"""
-
-BENCH = """Compare the times of packages and models.
-
-The samples are interleaved, so that noise hits all programs alike. The programs run on this
-machine; `tvmlab run --print-time` times a package on another one. A call includes the copies of its
-inputs and outputs. All programs get the same inputs and TVM's number of threads. A program that is
-listed twice is measured twice."""
-BENCH_EXAMPLE = """tvmlab bench digits_resnet
-tvmlab compile digits_resnet --target llvm -o plain.so
-tvmlab bench plain.so digits_resnet --repeat 5 --json"""
-
-PROFILE = """Measure the time of each function of a program.
-
-The program runs on this machine; `tvmlab run --print-time` times a whole package on another one."""
-PROFILE_EXAMPLE = """tvmlab profile digits_resnet --repeat 5 --trace trace.json --flame flame.svg"""
-
-TRUSTED = (
-    "TVM's RPC runs whatever it receives, from anybody who can reach the port. Listen on trusted\n"
-    "networks only."
-)
-TRACKER = f"Keep the list of RPC servers.\n\n{TRUSTED}"
-TRACKER_EXAMPLE = "tvmlab rpc-tracker --port 9190"
-SERVER = f"Measure kernels and run packages for other machines.\n\n{TRUSTED}"
-SERVER_EXAMPLE = "tvmlab rpc-server --key tvmlab --tracker 127.0.0.1:9190"
 
 
 def add(commands: options.Commands) -> None:
     """Add the five commands."""
-    _add_tune(options.add_command(commands, "tune", _tune, TUNE, TUNE_EXAMPLE))
-    bench = options.add_command(commands, "bench", _bench, BENCH, BENCH_EXAMPLE)
-    options.add_program(bench, nargs="+")
-    profile = options.add_command(commands, "profile", _profile, PROFILE, PROFILE_EXAMPLE)
-    options.add_program(profile)
-    for parser in (bench, profile):
-        arrays.add_inputs(parser, fill="random")
-        options.add_repeat(parser)
+    _add_tune(commands)
+    common = (SHAPES, *INPUTS, options.REPEAT, JSON)
+    bench = add_command(commands, "bench", _bench, options.PROGRAMS, *common)
     bench.add_argument(
         "--peer",
         metavar="FILE",
         help="an .onnx model that ONNX Runtime runs beside them, on the first program's inputs",
     )
+    profile = add_command(commands, "profile", _profile, options.PROGRAM, *common)
     profile.add_argument(
         "--trace", metavar="FILE", help="write a trace that Chrome and Perfetto open (.json)"
     )
@@ -68,10 +34,10 @@ def add(commands: options.Commands) -> None:
     _add_rpc(commands)
 
 
-def _add_tune(parser: argparse.ArgumentParser) -> None:
-    options.add_model(parser)
-    options.add_target(parser)
-    add, count = parser.add_argument, options.whole_number
+def _add_tune(commands: options.Commands) -> None:
+    common = (options.MODEL, SHAPES, options.TARGET, options.SEED, *options.RPC, JSON)
+    add = add_command(commands, "tune", _tune, *common).add_argument
+    count = options.whole_number
     add("-o", "--output", required=True, metavar="FILE", help="append the records to this file")
     add(
         "--trials",
@@ -94,16 +60,20 @@ def _add_tune(parser: argparse.ArgumentParser) -> None:
         help="repeat the final comparison of tasks that have one; with --trials 1 do nothing else",
     )
     add("--seconds", type=float, metavar="S", help="the time limit")
-    add("--seed", type=int, default=0, metavar="N", help="of the random numbers (%(default)s)")
-    add("--rpc-tracker", metavar="HOST:PORT", help="measure on the servers of this tracker")
-    add("--rpc-key", metavar="KEY", help=f"the servers' key ({options.KEY})")
 
 
 def _tune(args: argparse.Namespace) -> Answer:
-    """Tune a model."""
+    """Search faster schedules for a model by measuring candidates.
+
+    The results go to a file of records for `tvmlab compile --tuning-records`. If tuning is
+    interrupted, the same command continues it.
+
+    example:
+      tvmlab tune digits_resnet -o digits.jsonl --total-trials 8 --tuner random
+      tvmlab compile digits_resnet --tuning-records digits.jsonl -o digits.so
+    """
     from .. import tune
 
-    options.need(args, "rpc_key", "rpc_tracker")
     options.check_files([args.model], [args.output])
     report = tune(
         options.load_model(args.model, args.input_shapes),
@@ -117,14 +87,24 @@ def _tune(args: argparse.Namespace) -> Answer:
         seed=args.seed,
         again=args.again,
         tracker=args.rpc_tracker,
-        key=args.rpc_key or options.KEY,
+        key=args.rpc_key,
     )
-    times = {"before": report.before, "after": report.after}
-    return repr(report), {"records": args.output, **times, **asdict(report)}
+    return repr(report), {"before": report.before, "after": report.after, **asdict(report)}
 
 
 def _bench(args: argparse.Namespace) -> Answer:
-    """Compare the times of several programs."""
+    """Compare the times of packages and models.
+
+    The samples are interleaved, so that noise hits all programs alike. The programs run on this
+    machine; `tvmlab run --print-time` times a package on another one. A call includes the copies of
+    its inputs and outputs. All programs get the same inputs and TVM's number of threads. A program
+    that is listed twice is measured twice.
+
+    example:
+      tvmlab bench digits_resnet
+      tvmlab compile digits_resnet --target llvm -o plain.so
+      tvmlab bench plain.so digits_resnet --repeat 5 --json
+    """
     from ..measure import bench
 
     options.check_files([*args.program, args.inputs, args.peer], [])
@@ -132,45 +112,47 @@ def _bench(args: argparse.Namespace) -> Answer:
     first: list[Any] = []
     for place, name in enumerate(args.program):
         program = options.load_program(name, args.input_shapes)
-        inputs = arrays.input_arrays(args, program.signature.inputs)
+        inputs = input_arrays(args, program.signature, fill="random")
         first = first or inputs
         number = args.program[: place + 1].count(name)
         candidates[name if number == 1 else f"{name} ({number})"] = partial(program, *inputs)
     if args.peer:
         candidates["ONNX Runtime"] = partial(bench.OnnxRuntime(args.peer), *first)
     found = bench.compare(candidates, repeats=args.repeat)
-    data = {
-        name: {"median": time.median, "spread": time.spread, "samples": time.samples}
-        for name, time in found.runs.items()
-    }
     (one, *others) = found.runs.values()
+    data = {name: options.seconds(time) for name, time in found.runs.items()}
     return str(found if others else one), {"seconds": data}
 
 
 def _profile(args: argparse.Namespace) -> Answer:
-    """Profile a program function by function."""
+    """Measure the time of each function of a program.
+
+    The program runs on this machine; `tvmlab run --print-time` times a whole package on another
+    one.
+
+    example:
+      tvmlab profile digits_resnet --repeat 5 --trace trace.json --flame flame.svg
+    """
     from ..runtime.profiling import profile
 
     options.check_files([args.program, args.inputs], [args.trace, args.flame])
     program = options.load_program(args.program, args.input_shapes)
-    inputs = arrays.input_arrays(args, program.signature.inputs)
+    inputs = input_arrays(args, program.signature, fill="random")
     found = profile(program, *inputs, repeats=args.repeat)
-    files = {"trace": (args.trace, found.trace), "flame": (args.flame, found.flame)}
-    written = {name: str(write(path)) for name, (path, write) in files.items() if path}
-    lines = [str(found), *(f"{path}: written" for path in written.values())]
-    return "\n".join(lines), {**found.data(), "written": written}
+    for path, write in ((args.trace, found.trace), (args.flame, found.flame)):
+        if path:
+            write(path)
+    return str(found), found.data()
 
 
 def _add_rpc(commands: options.Commands) -> None:
-    for name, run, about, example, port in (
-        ("rpc-tracker", _track, TRACKER, TRACKER_EXAMPLE, 9190),
-        ("rpc-server", _serve, SERVER, SERVER_EXAMPLE, 0),
-    ):
-        parser = options.add_command(commands, name, run, about, example, answers=False)
-        parser.add_argument("--host", default="127.0.0.1", help="to listen at (%(default)s)")
+    host = shared("--host", default="127.0.0.1", help="0.0.0.0 is all (%(default)s)")
+    tracker = add_command(commands, "rpc-tracker", _track, host)
+    server = add_command(commands, "rpc-server", _serve, host)
+    for parser, port in ((tracker, 9190), (server, 0)):
         parser.add_argument("--port", type=int, default=port, help="0 is any (%(default)s)")
-    add = parser.add_argument
-    add("--key", default=options.KEY, help="the kind of this device, one word (%(default)s)")
+    add = server.add_argument
+    add("--key", default=KEY, help="the kind of this device, one word (%(default)s)")
     add(
         "--tracker",
         metavar="HOST:PORT",
@@ -187,14 +169,28 @@ def _add_rpc(commands: options.Commands) -> None:
 
 
 def _track(args: argparse.Namespace) -> None:
-    """Run a tracker until it is ended."""
+    """Keep the list of RPC servers.
+
+    TVM's RPC runs whatever it receives, from anybody who can reach the port. Listen on trusted
+    networks only.
+
+    example:
+      tvmlab rpc-tracker --port 9190
+    """
     from ..runtime import tracker
 
     tracker.serve(args.host, args.port)
 
 
 def _serve(args: argparse.Namespace) -> None:
-    """Run a server until it is ended."""
+    """Measure kernels and run packages for other machines.
+
+    TVM's RPC runs whatever it receives, from anybody who can reach the port. Listen on trusted
+    networks only.
+
+    example:
+      tvmlab rpc-server --key tvmlab --tracker 127.0.0.1:9190
+    """
     from ..errors import InputError
 
     if not args.key or " " in args.key:

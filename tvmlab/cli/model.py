@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import warnings
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError, ShapeError
+from ..ir.values import Output
 from ..support.wording import table
 from . import arrays, options
-from .options import Answer
+from .options import JSON, MODEL, SHAPES, Answer, add_command
 
 if TYPE_CHECKING:
     from tvm.ir import IRModule
@@ -22,63 +22,30 @@ if TYPE_CHECKING:
 
 __all__ = ["add"]
 
+#: The formats of ``--dump-code``, which are tvmc's and ``relax``.
 CODE = ("relax", "relay", "tir", "ll", "asm")
-"""The formats of ``--dump-code``, which are tvmc's and ``relax``."""
-
-COMPILE = """Compile a model to a package.
-
-The package is one file for `tvmlab run`, for tvmlab.load_executable and for the C++ program. To
-compile for another processor, name a compiler that links for it with --cross-compiler."""
-COMPILE_EXAMPLE = """tvmlab compile digits_resnet -o digits.so --dump-code relax,asm
-tvmlab compile digits_resnet --target "llvm -mcpu=x86-64-v3 -num-cores=2" -o v3.so"""
-
-RUN = """Run a package or a model.
-
-The inputs are arrays from a file, a picture (resized and normalized as networks for ImageNet need
-it), or filled by --fill."""
-RUN_EXAMPLE = """tvmlab compile digits_resnet -o digits.so
-tvmlab run digits.so --fill random --print-top 3 --print-time -o result.npz"""
-
-SHOW = """Show a model, or what is in a package.
-
-Nothing in a package is loaded or run. Sizes that a model leaves open stay open, unless
---input-shapes fixes them. The screen shows a model without its weights; a file gets all of it.
-tvmlab reads Relay text as a model again; Relax is TVMScript, which tvm.script.from_source reads."""
-SHOW_EXAMPLE = """tvmlab show digits_resnet
-tvmlab show digits_resnet --format relay -o digits.relay
-tvmlab show digits.relay"""
-
-PARTITION = """Partition a quantized model for the accelerator of the workbook.
-
-The answer lists what the accelerator computes, why it does not compute the rest, and the cycles
-that its part takes. To compile such a model: `tvmlab compile --target "npu, llvm"`."""
-PARTITION_EXAMPLE = """tvmlab partition resnet8 -o resnet8.relax
-tvmlab compile resnet8 --target "npu, llvm" -o resnet8.so"""
 
 
 def add(commands: options.Commands) -> None:
     """Add the four commands."""
-    _add_compile(options.add_command(commands, "compile", _compile, COMPILE, COMPILE_EXAMPLE))
-    _add_run(options.add_command(commands, "run", _run, RUN, RUN_EXAMPLE))
-    parser = options.add_command(commands, "show", _show, SHOW, SHOW_EXAMPLE)
-    options.add_model(parser)
-    parser.add_argument(
+    _add_compile(commands)
+    _add_run(commands)
+    add = add_command(commands, "show", _show, MODEL, SHAPES, JSON).add_argument
+    add(
         "--format",
         choices=("operators", "relax", "relay"),
         default="operators",
         help="a table of operators (the default), Relax, or Relay text, which has a quantized "
         "model in integers",
     )
-    parser.add_argument("-o", "--output", metavar="FILE", help="write the text to this file")
-    parser = options.add_command(commands, "partition", _partition, PARTITION, PARTITION_EXAMPLE)
-    options.add_model(parser)
-    parser.add_argument("-o", "--output", metavar="FILE", help="write the result as TVMScript")
+    add("-o", "--output", metavar="FILE", help="write the text to this file")
+    add = add_command(commands, "partition", _partition, MODEL, SHAPES, JSON).add_argument
+    add("-o", "--output", metavar="FILE", help="write the result as TVMScript")
 
 
-def _add_compile(parser: argparse.ArgumentParser) -> None:
-    options.add_model(parser)
-    options.add_target(parser)
-    add = parser.add_argument
+def _add_compile(commands: options.Commands) -> None:
+    common = (MODEL, SHAPES, options.TARGET, JSON)
+    add = add_command(commands, "compile", _compile, *common).add_argument
     add("-o", "--output", default="module.so", metavar="FILE", help="the package (%(default)s)")
     add("--tuning-records", metavar="FILE", help="what `tvmlab tune` wrote")
     add(
@@ -104,25 +71,29 @@ def _add_compile(parser: argparse.ArgumentParser) -> None:
 
 def _formats(text: str) -> tuple[str, ...]:
     """Read the value of ``--dump-code``."""
-    formats = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
-    for one in formats:
-        if one not in CODE:
-            raise argparse.ArgumentTypeError(f"no format {one!r}; there are {', '.join(CODE)}")
+    formats = tuple(text.replace(" ", "").split(","))
+    if not set(formats) <= set(CODE):
+        raise argparse.ArgumentTypeError(f"{text!r}; the formats are {', '.join(CODE)}")
     return formats
 
 
 def _compile(args: argparse.Namespace) -> Answer:
-    """Compile a model and write its package."""
-    import json
+    """Compile a model to a package.
+
+    The package is one file for `tvmlab run`, for tvmlab.load_executable and for the C++ program. To
+    compile for another processor, name a compiler that links for it with --cross-compiler.
+
+    example:
+      tvmlab compile digits_resnet -o digits.so --dump-code relax,asm
+      tvmlab compile digits_resnet --target "llvm -mcpu=x86-64-v3 -num-cores=2" -o v3.so
+    """
     from collections import Counter
 
     from .. import compile
     from ..runtime import package
-    from ..runtime.library import runtimes
-    from ..support.target import as_target, split_target
+    from ..support.target import split_target
 
-    accelerator, rest = split_target(args.target)
-    as_target(rest)  # a wrong target is refused before the model is imported
+    accelerator, _ = split_target(args.target)
     options.check_files([args.model, args.tuning_records], [args.output])
     package.check_name(Path(args.output))
     mod = options.load_model(args.model, args.input_shapes)
@@ -131,37 +102,25 @@ def _compile(args: argparse.Namespace) -> Answer:
     if accelerator:
         mod = options.to_integers(mod)
     made = compile(mod, args.target, records=args.tuning_records)
-    if accelerator and not runtimes(made.vm_executable):
-        warnings.warn(
-            f"{accelerator} computes no part of the model; `tvmlab partition` lists the reasons",
-            stacklevel=2,
-        )
-    texts = {f"{args.output}.{form}": _code(form, mod, made) for form in args.dump_code}
-    path = made.save(
+    made.save(
         args.output,
         cross_compiler=args.cross_compiler,
         cross_compiler_options=args.cross_compiler_options,
     )
-    for name, text in texts.items():
-        Path(name).write_text(text, encoding="utf-8")
+    found = package.describe(args.output)
+    for form in args.dump_code:
+        Path(f"{args.output}.{form}").write_text(_code(form, mod, made), encoding="utf-8")
     kernels = made.summary().kernels
     rules = Counter(kernel.rule or "no rule" for kernel in kernels)
     by = ", ".join(f"{rule} {count}" for rule, count in rules.most_common())
     lines = [
-        f"{path}: {path.stat().st_size / 1e6:.1f} MB, {made!r}",
+        f"{args.output}: {found.bytes / 1e6:.1f} MB, {made!r}",
         f"{len(kernels)} functions, by the rules that scheduled them: {by}",
-        *(f"{name}: written" for name in texts),
     ]
-    data = {
-        "output": str(path),
-        "bytes": path.stat().st_size,
-        "target": json.loads(str(made.target)),
-        "inputs": [asdict(value) for value in made.signature.inputs],
-        "outputs": [asdict(value) for value in made.signature.outputs],
-        "functions": [asdict(kernel) for kernel in kernels],
-        "written": list(texts),
-    }
-    return "\n".join(lines), data
+    if accelerator and not found.runtimes:
+        lines.append(f"{accelerator} computes no part; `tvmlab partition` lists the reasons")
+    functions = [asdict(kernel) for kernel in kernels]
+    return "\n".join(lines), {"output": args.output, **asdict(found), "functions": functions}
 
 
 def _in_layout(mod: IRModule, layout: str) -> IRModule:
@@ -191,10 +150,9 @@ def _relay(mod: IRModule, weights: bool = True) -> str:
     return astext(options.to_integers(mod), show_meta_data=weights)
 
 
-def _add_run(parser: argparse.ArgumentParser) -> None:
-    options.add_program(parser)
-    arrays.add_inputs(parser)
-    add = parser.add_argument
+def _add_run(commands: options.Commands) -> None:
+    common = (options.PROGRAM, SHAPES, *arrays.INPUTS, options.REPEAT, *options.RPC, JSON)
+    add = add_command(commands, "run", _run, *common).add_argument
     add(
         "-o",
         "--outputs",
@@ -210,35 +168,31 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         help="print the N greatest values along the last axis of the first output",
     )
     add("--print-time", action="store_true", help="time the program")
-    options.add_repeat(parser, default=None)
-    add = parser.add_mutually_exclusive_group().add_argument
-    add("--rpc-tracker", metavar="HOST:PORT", help="run a package on a server of this tracker")
     add("--rpc-server", metavar="HOST:PORT", help="run a package on this server")
-    parser.add_argument("--rpc-key", metavar="KEY", help=f"the server's key ({options.KEY})")
 
 
 def _run(args: argparse.Namespace) -> Answer:
-    """Run a program here or on a server."""
-    options.need(args, "repeat", "print_time")
-    options.need(args, "rpc_key", "rpc_tracker", "rpc_server")
+    """Run a package or a model.
+
+    The inputs are arrays from a file, a picture (resized and normalized as networks for ImageNet
+    need it), or filled by --fill. A model is compiled first for this machine; a server of
+    --rpc-tracker or --rpc-server runs packages only.
+
+    example:
+      tvmlab compile digits_resnet -o digits.so
+      tvmlab run digits.so --fill random --print-top 3 --print-time -o result.npz
+    """
     options.check_files([args.program, args.inputs], [args.outputs])
     with _program(args) as program:
-        inputs = arrays.input_arrays(args, program.signature.inputs)
+        inputs = arrays.input_arrays(args, program.signature)
         outputs = arrays.name_outputs(program(*inputs), program.signature.outputs)
-        time = None
-        if args.print_time:
-            time = program.time(*inputs, repeats=args.repeat or options.REPEATS)
-    lines = [_range(name, array) for name, array in outputs.items()]
-    data: dict[str, Any] = {
-        "outputs": [
-            {"name": name, "shape": list(array.shape), "dtype": str(array.dtype)}
-            for name, array in outputs.items()
-        ]
-    }
+        time = program.time(*inputs, repeats=args.repeat) if args.print_time else None
+    found = [Output(name, array.shape, str(array.dtype)) for name, array in outputs.items()]
+    lines = [f"{one}{_range(outputs[one.name])}" for one in found]
+    data: dict[str, Any] = {"outputs": [asdict(one) for one in found]}
     if args.outputs:
         arrays.save_arrays(args.outputs, outputs)
         lines = [f"{args.outputs}: {', '.join(outputs)}"]
-        data["written"] = args.outputs
     if args.print_top and outputs:
         data["top"] = _top(next(iter(outputs.values())), args.print_top)
         rows = [
@@ -246,7 +200,7 @@ def _run(args: argparse.Namespace) -> Answer:
         ]
         lines.append(table(("row", "class", "value", "name"), rows, left=(3,)))
     if time is not None:
-        data["seconds"] = {"median": time.median, "spread": time.spread, "samples": time.samples}
+        data["seconds"] = options.seconds(time)
         lines.append(f"time: {time}")
     return "\n".join(lines), data
 
@@ -255,18 +209,22 @@ def _program(args: argparse.Namespace) -> AbstractContextManager[Executable | Re
     """Load a program, or send a package to a server for the length of a block."""
     if not (args.rpc_tracker or args.rpc_server):
         return nullcontext(options.load_program(args.program, args.input_shapes))
+    if not options.is_package(args.program):
+        raise InputError(
+            "a server runs packages only, and this is a model",
+            where=args.program,
+            fix=f"compile it first: tvmlab compile {args.program} -o PACKAGE.so",
+        )
+    options.refuse_shapes(args.program, args.input_shapes)
     from ..runtime.remote import RemoteExecutable
 
     where = {"tracker": args.rpc_tracker, "server": args.rpc_server}
-    return RemoteExecutable(args.program, key=args.rpc_key or options.KEY, **where)
+    return RemoteExecutable(args.program, key=args.rpc_key, **where)
 
 
-def _range(name: str, array: Any) -> str:
-    """Describe an array in one line."""
-    text = f"{name}: {array.dtype}[{', '.join(map(str, array.shape))}]"
-    if array.size:
-        text += f", from {float(array.min()):.6g} to {float(array.max()):.6g}"
-    return text
+def _range(array: Any) -> str:
+    """Return the least and the greatest value in words; an empty array has none."""
+    return f", from {float(array.min()):.6g} to {float(array.max()):.6g}" if array.size else ""
 
 
 def _top(array: Any, count: int) -> list[dict[str, Any]]:
@@ -285,26 +243,39 @@ def _top(array: Any, count: int) -> list[dict[str, Any]]:
 
 
 def _show(args: argparse.Namespace) -> Answer:
-    """Describe a package, or print a model."""
-    options.check_files([args.model], [args.output])
-    if options.is_package(args.model):
-        return _describe_package(args)
-    mod = _with_open_shapes(args)
-    whole = bool(args.output)
-    data: dict[str, Any]
-    if args.format == "operators":
-        from ..measure.operators import operators
+    """Show a model, or what is in a package.
 
-        found = operators(mod)
-        text, data = str(found), {"operators": [asdict(one) for one in found.rows]}
-    else:
+    Nothing in a package is loaded or run. Sizes that a model leaves open stay open, unless
+    --input-shapes fixes them. The screen shows a model without its weights; a file gets all of it.
+    tvmlab reads Relay text as a model again; Relax is TVMScript, which tvm.script.from_source
+    reads.
+
+    example:
+      tvmlab show digits_resnet
+      tvmlab show digits_resnet --format relay -o digits.relay
+      tvmlab show digits.relay
+    """
+    options.check_files([args.model], [args.output])
+    data: dict[str, Any]
+    if args.format != "operators":
+        mod, whole = _with_open_shapes(args), bool(args.output)
         text = _relay(mod, whole) if args.format == "relay" else mod.script(show_meta=whole)
         text = text.rstrip("\n")
         data = {"text": text}
-    if not whole:
-        return text, data
-    Path(args.output).write_text(text + "\n", encoding="utf-8")
-    return f"{args.output}: written", {"written": args.output}
+    elif options.is_package(args.model):
+        from ..runtime import package
+
+        described = package.describe(args.model)
+        text, data = str(described), asdict(described)
+    else:
+        from ..measure.operators import operators
+
+        found = operators(_with_open_shapes(args))
+        text, data = str(found), {"operators": [asdict(one) for one in found.rows]}
+    if args.output:
+        Path(args.output).write_text(text + "\n", encoding="utf-8")
+        text = f"{args.output}: written"
+    return text, data
 
 
 def _with_open_shapes(args: argparse.Namespace) -> IRModule:
@@ -317,43 +288,32 @@ def _with_open_shapes(args: argparse.Namespace) -> IRModule:
         return options.load_model(args.model, error.shapes)
 
 
-def _describe_package(args: argparse.Namespace) -> Answer:
-    from ..runtime import package
-
-    if args.format != "operators" or args.output:
-        raise InputError(
-            "a package has machine code in place of operators",
-            where=args.model,
-            fix="show the model that it was compiled from",
-        )
-    found = package.describe(args.model)
-    return str(found), asdict(found)
-
-
 def _partition(args: argparse.Namespace) -> Answer:
-    """Partition a model for the accelerator and count its cycles."""
+    """Partition a quantized model for the accelerator of the workbook.
+
+    The answer lists what the accelerator computes, why it does not compute the rest, and the cycles
+    that its part takes. To compile such a model: `tvmlab compile --target "npu, llvm"`.
+
+    example:
+      tvmlab partition resnet8 -o resnet8.relax
+      tvmlab compile resnet8 --target "npu, llvm" -o resnet8.so
+    """
     from .. import npu
 
     options.check_files([args.model], [args.output])
     cut = npu.partition(options.to_integers(options.load_model(args.model, args.input_shapes)))
-    found = npu.coverage(cut)
-    lines = [str(found)]
-    data: dict[str, Any] = {
+    found, cost = npu.coverage(cut), npu.report(cut)
+    if args.output:
+        Path(args.output).write_text(cut.script(show_meta=True), encoding="utf-8")
+    data = {
         "regions": found.regions,
         "operators_share": found.operators_share,
         "macs_share": found.macs_share,
         "operators": [asdict(one) for one in found.operators],
-    }
-    if found.regions:
-        cost = npu.report(cut)
-        lines.append(str(cost))
-        data["cycles"] = cost.cycles
-        data["layers"] = [
+        "cycles": cost.cycles,
+        "layers": [
             {"name": row.name, "cycles": row.cycles, "moved_bytes": row.moved}
             for row in cost.layers
-        ]
-    if args.output:
-        Path(args.output).write_text(cut.script(show_meta=True), encoding="utf-8")
-        lines.append(f"{args.output}: written")
-        data["written"] = args.output
-    return "\n".join(lines), data
+        ],
+    }
+    return f"{found}\n{cost}", data

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -14,23 +15,21 @@ if TYPE_CHECKING:
     from tvm.ir import IRModule
 
     from ..runtime.executable import Executable
+    from ..runtime.timing import Measurement
 
     Commands = argparse._SubParsersAction[Any]
 
+#: What a command prints: text for people, and the data for ``--json``.
 Answer = tuple[str, dict[str, Any]]
-"""What a command prints: text for people, and the data for ``--json``."""
 
+#: What ``--input-shapes`` gives: sizes, or names of sizes, for each input.
 Shapes = dict[str, tuple[int | str, ...]]
-"""What ``--input-shapes`` gives: sizes, or names of sizes, for each input."""
 
+#: Networks of the workbook, by the names of their functions in `tvmlab.models`.
 NETWORKS = ("digits_resnet", "mobilenet_v2", "resnet18_v2", "resnet50_v2", "resnet8")
-"""Networks of the workbook, by the names of their functions in `tvmlab.models`."""
 
-REPEATS = 10
-"""The default of ``--repeat``."""
-
+#: The default key of RPC servers.
 KEY = "tvmlab"
-"""The default of ``--rpc-key``."""
 
 # The name of an input can contain spaces and colons; the bracket after the last colon ends it.
 _SHAPE = re.compile(r"([^\s,\[\]][^,\[\]]*?)\s*:\s*\[([^\[\]]*)\]")
@@ -58,86 +57,11 @@ class Parser(argparse.ArgumentParser):
         return found, left
 
 
-def add_command(
-    commands: Commands,
-    name: str,
-    run: Callable[[argparse.Namespace], Answer | None],
-    about: str,
-    example: str,
-    *,
-    answers: bool = True,
-) -> argparse.ArgumentParser:
-    """Add a command with ``--verbose`` and, if it ends with an answer, ``--json``."""
-    lines = "\n".join(f"  {line}" for line in example.splitlines())
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name,
-        help=about.partition("\n")[0].rstrip("."),
-        description=about,
-        epilog=f"example:\n{lines}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    if answers:
-        parser.add_argument("--json", action="store_true", help="print the answer as JSON")
-    parser.add_argument(
-        "-v", "--verbose", action="store_true", help="print the traceback of an error"
-    )
-    parser.set_defaults(run=run, json=False)
+def shared(*flags: str, **settings: Any) -> argparse.ArgumentParser:
+    """Declare an argument once for the commands that have it, which take it by ``parents``."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument(*flags, **settings)
     return parser
-
-
-def add_model(parser: argparse.ArgumentParser) -> None:
-    """Add ``MODEL`` and ``--input-shapes``."""
-    parser.add_argument(
-        "model",
-        metavar="MODEL",
-        help="a file (ONNX, TensorFlow Lite, Relay text), or a network of the workbook: "
-        + ", ".join(NETWORKS),
-    )
-    _add_shapes(parser)
-
-
-def add_program(parser: argparse.ArgumentParser, nargs: str | None = None) -> None:
-    """Add ``PROGRAM``, a package or a model, and ``--input-shapes``."""
-    parser.add_argument(
-        "program",
-        metavar="PROGRAM",
-        nargs=nargs,
-        help="a package that `tvmlab compile` wrote, or a model, which is compiled first; "
-        "a package is code, so load only what you trust",
-    )
-    _add_shapes(parser)
-
-
-def _add_shapes(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--input-shapes",
-        type=_shapes,
-        metavar="SHAPES",
-        help='of inputs that the model leaves open: "data:[1,3,224,224] mask:[n,77]", where a '
-        "name is a size that is only known at run time",
-    )
-
-
-def add_target(parser: argparse.ArgumentParser) -> None:
-    """Add ``--target``."""
-    parser.add_argument(
-        "--target",
-        metavar="TARGET",
-        help='such as "llvm -mcpu=x86-64-v3 -num-cores=4", JSON, or "npu, llvm" for the '
-        "accelerator and a CPU (default: this machine)",
-    )
-
-
-def add_repeat(parser: argparse.ArgumentParser, default: int | None = REPEATS) -> None:
-    """Add ``--repeat``."""
-    parser.add_argument(
-        "--repeat",
-        type=whole_number,
-        default=default,
-        metavar="N",
-        help=f"samples to take ({REPEATS})",
-    )
 
 
 def whole_number(text: str) -> int:
@@ -159,14 +83,62 @@ def _shapes(text: str) -> Shapes:
     }
 
 
-def need(args: argparse.Namespace, option: str, *others: str) -> None:
-    """Refuse an option that has no effect without one of the others."""
-    names = ["--" + name.replace("_", "-") for name in (option, *others)]
-    if getattr(args, option) is not None and not any(getattr(args, name) for name in others):
-        raise InputError(
-            f"{names[0]} has no effect without {' or '.join(names[1:])}",
-            fix=f"add {names[1]}, or leave {names[0]} out",
-        )
+VERBOSE = shared("-v", "--verbose", action="store_true", help="print the traceback of an error")
+JSON = shared("--json", action="store_true", help="print the answer as JSON")
+MODEL = shared(
+    "model",
+    metavar="MODEL",
+    help="a file (ONNX, TensorFlow Lite, Relay text), or a network of the workbook: "
+    + ", ".join(NETWORKS),
+)
+_PROGRAM = (
+    "a package that `tvmlab compile` wrote, or a model, which is compiled first; a package is "
+    "code, so load only what you trust"
+)
+PROGRAM = shared("program", metavar="PROGRAM", help=_PROGRAM)
+PROGRAMS = shared("program", metavar="PROGRAM", nargs="+", help=_PROGRAM)
+SHAPES = shared(
+    "--input-shapes",
+    type=_shapes,
+    metavar="SHAPES",
+    help='of inputs that the model leaves open: "data:[1,3,224,224] mask:[n,77]", where a name is '
+    "a size that is only known at run time",
+)
+TARGET = shared(
+    "--target",
+    metavar="TARGET",
+    help='such as "llvm -mcpu=x86-64-v3 -num-cores=4", JSON, or "npu, llvm" for the accelerator '
+    "and a CPU (default: this machine)",
+)
+REPEAT = shared(
+    "--repeat", type=whole_number, default=10, metavar="N", help="samples to take (%(default)s)"
+)
+SEED = shared("--seed", type=int, default=0, metavar="N", help="of random numbers (%(default)s)")
+RPC = (
+    shared("--rpc-tracker", metavar="HOST:PORT", help="use servers of this tracker"),
+    shared("--rpc-key", default=KEY, metavar="KEY", help="the servers' key (%(default)s)"),
+)
+
+
+def add_command(
+    commands: Commands,
+    name: str,
+    run: Callable[[argparse.Namespace], Answer | None],
+    *arguments: argparse.ArgumentParser,
+) -> argparse.ArgumentParser:
+    """Add a command; the docstring of its function is its help, and ends with an example."""
+    about, _, example = inspect.cleandoc(run.__doc__ or "").partition("\n\nexample:\n")
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        parents=[*arguments, VERBOSE],
+        help=about.partition("\n")[0].rstrip("."),
+        description=about,
+        epilog=f"example:\n{example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.set_defaults(run=run, json=False)
+    return parser
 
 
 def check_files(reads: Iterable[str | None], writes: Iterable[str | None]) -> None:
@@ -203,14 +175,11 @@ def is_package(name: str) -> bool:
 def load_model(name: str, shapes: Shapes | None = None) -> IRModule:
     """Import a model; the error for open shapes says how to write ``--input-shapes``."""
     from .. import load, models
+    from ..models.resnet8 import resnet8_tflite
 
     model: Any = name
-    if name == "resnet8" and _is_network(name):
-        from ..models.resnet8 import resnet8_tflite
-
-        model = resnet8_tflite()
-    elif _is_network(name):
-        model = getattr(models, name)()
+    if _is_network(name):
+        model = resnet8_tflite() if name == "resnet8" else getattr(models, name)()
     try:
         return load(model, shapes=shapes)
     except ShapeError as error:
@@ -229,13 +198,23 @@ def load_program(name: str, shapes: Shapes | None) -> Executable:
 
     if not is_package(name):
         return compile(load_model(name, shapes))
+    refuse_shapes(name, shapes)
+    return load_executable(name)
+
+
+def refuse_shapes(package: str, shapes: Shapes | None) -> None:
+    """Refuse ``--input-shapes`` for a package."""
     if shapes:
         raise InputError(
             "a package has the input shapes that it was compiled for",
-            where=name,
+            where=package,
             fix="leave --input-shapes out",
         )
-    return load_executable(name)
+
+
+def seconds(time: Measurement) -> dict[str, Any]:
+    """Return a time as data for ``--json``."""
+    return {"median": time.median, "spread": time.spread, "samples": time.samples}
 
 
 def to_integers(mod: IRModule) -> IRModule:

@@ -1,4 +1,4 @@
-"""Model files to Relax: `load` finds out what it was given and calls the right importer."""
+"""Model files to Relax: `load` recognizes the format and calls the right importer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import IRModule
 
-from ..errors import ModelError
+from ..errors import ModelError, ShapeError
 from ..ir.entry import with_main
 from ..models import Model
 from ..models.quantized import QuantizedTorch
@@ -22,17 +22,33 @@ __all__ = ["Shapes", "load"]
 
 # How Relay text begins: its version, or a function where comments may stand before.
 _RELAY = re.compile(rb"\s*(?:#\[\s*version|v0\.0\.\d\s|def\s+@)")
-# How TVM begins what `IRModule.script` prints.
-_SCRIPT = re.compile(rb"(?:metadata = tvm\.|\s*# from tvm\.script import|\s*@I\.ir_module)")
-# What people hand over by mistake, by its first bytes.
+_GIVE = (
+    "give an ONNX or TensorFlow Lite model; a picture is what a compiled model is called with, see "
+    "tvmlab.models.preprocess"
+)
+# What people hand over by mistake, by its first bytes: what it is, and what to do.
 _OTHERS = {
-    b"\xff\xd8\xff": "a JPEG picture",
-    b"\x89PNG": "a PNG picture",
-    b"PK\x03\x04": "a ZIP archive",
-    b"\x1f\x8b": "a gzip archive",
-    b"<!DOCTYPE": "a web page",
-    b"<html": "a web page",
-    b"version https://git-lfs": "a Git LFS pointer, in place of the file it points to",
+    **{
+        start: (f"this is {kind}, not a model", _GIVE)
+        for start, kind in (
+            (rb"\xff\xd8\xff", "a JPEG picture"),
+            (rb"\x89PNG", "a PNG picture"),
+            (rb"PK\x03\x04", "a ZIP archive"),
+            (rb"\x1f\x8b", "a gzip archive"),
+            (rb"<!DOCTYPE|<html", "a web page"),
+            (rb"version https://git-lfs", "a Git LFS pointer, in place of the file it points to"),
+        )
+    },
+    rb"metadata = tvm\.|\s*# from tvm\.script import|\s*@I\.ir_module": (
+        "this is TVMScript, which is a program in Python: reading it could run anything",
+        "where you trust it, read it in Python with tvm.script.from_source; Relay text "
+        "(`tvmlab show --format relay`) is read here",
+    ),
+    rb"\x7fELF": (
+        "this is a package of compiled code, or another library, not a model",
+        "run a package, whose name ends in .so, with `tvmlab run` or tvmlab.load_executable; give "
+        "the model that it was compiled from",
+    ),
 }
 
 
@@ -88,7 +104,11 @@ def load(model: Any, *, shapes: Mapping[str, Sequence[int | str]] | None = None)
     if kind == "torch.export.exported_program.ExportedProgram":
         from .pytorch import import_program
 
-        return import_program(model, shapes)
+        _no_shapes(
+            *("an exported PyTorch program", shapes, "the exported program"),
+            fix="export it again with example inputs of the shape wanted, or with dynamic_shapes",
+        )
+        return import_program(model)
     torch = sys.modules.get("torch")  # a module of PyTorch's cannot be here before PyTorch
     if kind.startswith("torch.") or (torch and isinstance(model, torch.nn.Module)):
         raise ModelError(
@@ -104,21 +124,18 @@ def load(model: Any, *, shapes: Mapping[str, Sequence[int | str]] | None = None)
     )
 
 
-def _load_file(path: Path, shapes: Mapping[str, Sequence[int | str]] | None) -> IRModule:
-    """Read a model file and import it; external weights may lie beside it."""
+def _load_file(path: Path, shapes: Shapes | None) -> IRModule:
+    """Read a model file and import it; external weights can lie beside it."""
     try:
         data = path.read_bytes()
-    except FileNotFoundError as error:
-        raise ModelError("there is no such file", where=str(path), fix="check the path") from error
-    except IsADirectoryError as error:
-        raise ModelError(
-            "this is a folder, not a model file",
-            where=str(path),
-            fix="give the path of the file in it",
-        ) from error
     except (OSError, ValueError) as error:  # ValueError: no path has a null character
+        known: dict[type[Exception], str] = {
+            FileNotFoundError: "there is no such file",
+            IsADirectoryError: "this is a folder, not a model file",
+        }
         raise ModelError(
-            f"the file cannot be read: {getattr(error, 'strerror', error)}",
+            known.get(type(error))
+            or f"the file cannot be read: {getattr(error, 'strerror', error)}",
             where=str(path),
             fix="check the path and its permissions",
         ) from error
@@ -133,43 +150,43 @@ def _load_file(path: Path, shapes: Mapping[str, Sequence[int | str]] | None) -> 
 
 
 def _load_bytes(
-    data: bytes,
-    shapes: Mapping[str, Sequence[int | str]] | None,
-    *,
-    where: str,
-    folder: Path | None = None,
+    data: bytes, shapes: Shapes | None, *, where: str, folder: Path | None = None
 ) -> IRModule:
     if not data:
         raise ModelError("the model file is empty", where=where, fix="download or export it again")
     if data[4:8] == b"TFL3":  # the file identifier of TensorFlow Lite's FlatBuffers schema
         from .tflite import import_bytes
 
-        return import_bytes(data, shapes, where=where)
+        _no_shapes("a TensorFlow Lite file", shapes, where)
+        return import_bytes(data, where=where)
     if _RELAY.match(data):
-        from .relay_text import import_text
-
-        return import_text(data, shapes, where=where)
-    if kind := next((name for start, name in _OTHERS.items() if data.startswith(start)), None):
-        raise ModelError(
-            f"this is {kind}, not a model",
-            where=where,
-            fix="give an ONNX or TensorFlow Lite model; a picture is what a compiled model is "
-            "called with, see tvmlab.models.preprocess",
-        )
-    if _SCRIPT.match(data):
-        raise ModelError(
-            "this is TVMScript, which is a program in Python: reading it could run anything",
-            where=where,
-            fix="where you trust it, read it in Python with tvm.script.from_source; Relay text "
-            "(`tvmlab show --format relay`) is read here",
-        )
-    if data.startswith(b"\x7fELF"):
-        raise ModelError(
-            "this is a package of compiled code, or another library, not a model",
-            where=where,
-            fix="run a package, whose name ends in .so, with `tvmlab run` or "
-            "tvmlab.load_executable; give the model that it was compiled from",
-        )
+        _no_shapes("Relay text", shapes, where)
+        return _relay_text(data, where)
+    for start, (what, fix) in _OTHERS.items():
+        if re.match(start, data):
+            raise ModelError(what, where=where, fix=fix)
     from .onnx import import_proto, parse
 
     return import_proto(parse(data, where=where), shapes, folder=folder, where=where)
+
+
+def _relay_text(data: bytes, where: str) -> IRModule:
+    from ..ir.text.reader import fromtext
+    from ..qnn import rows  # noqa: F401 (fills the table with the quantized operators)
+
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ModelError(
+            f"this starts like Relay text, but byte {error.start} is not UTF-8",
+            where=where,
+            fix="compare its size and checksum with its source",
+        ) from error
+    return fromtext(text)
+
+
+def _no_shapes(
+    model: str, shapes: Shapes | None, where: str, fix: str = "leave `shapes` out"
+) -> None:
+    if shapes:
+        raise ShapeError(f"{model} has its shapes fixed already", where=where, fix=fix)

@@ -1,4 +1,4 @@
-"""ONNX to Relax: upstream's importer behind checks that upstream leaves out.
+"""ONNX to Relax: upstream's importer, after checks that upstream leaves out.
 
 Upstream's `tvm.relax.frontend.onnx` only warns about a damaged model, reads external weights from
 wherever the file says, and prints while it fails. Here a model is checked first.
@@ -17,14 +17,12 @@ from typing import Any
 import tvm
 from tvm.ir import IRModule
 
-from ..errors import ModelError, ShapeError, UnsupportedOperatorError
+from ..errors import ModelError, UnsupportedOperatorError
 from ..ir.indices import NormalizeIndices
 from ..ir.limits import RaiseLimits
 from ..ir.signature import OUTPUT_NAMES
 from ..support.extras import need
 from ..support.wording import telling
-from . import onnx_pads, qdq, qoperator
-from .onnx_values import nodes
 from .shapes import Shapes, resolve
 
 __all__ = ["import_proto", "parse"]
@@ -33,45 +31,22 @@ _ONNX, _CONTRIBUTED = ("", "ai.onnx"), "com.microsoft"
 
 
 def parse(data: bytes, *, where: str) -> Any:
-    """Parse bytes as an ONNX model.
-
-    Parameters
-    ----------
-    data : bytes
-        The file's content.
-    where : str
-        The file, for errors.
-
-    Returns
-    -------
-    onnx.ModelProto
-
-    Raises
-    ------
-    ModelError
-        The bytes are no ONNX model, or are cut off.
-    """
+    """Parse the content of a file as an ONNX model; `where` names the file in errors."""
     onnx = need("onnx", extra="onnx")
     from google.protobuf.message import DecodeError
 
     model = onnx.ModelProto()
-    try:
+    with contextlib.suppress(DecodeError):
         model.ParseFromString(data)
-    except DecodeError as error:
-        raise ModelError(
-            "this is not an ONNX model, or it is cut off",
-            where=where,
-            fix="compare its size and checksum with its source, and download it again",
-        ) from error
-    # Protocol buffers carry no file type: other bytes, and a file cut at a field's border, can
-    # parse as a message with nothing in it.
-    if not model.ir_version or not model.HasField("graph") or not model.graph.output:
-        raise ModelError(
-            "this is not an ONNX model, or it is cut off: it has no graph with an output",
-            where=where,
-            fix="compare its size and checksum with its source, and download it again",
-        )
-    return model
+        # Protocol buffers carry no file type: other bytes, and a file cut at a field's border, can
+        # parse as a message with nothing in it.
+        if model.ir_version and model.HasField("graph") and model.graph.output:
+            return model
+    raise ModelError(
+        "this is not an ONNX model, or it is cut off",
+        where=where,
+        fix="compare its size and checksum with its source, and download it again",
+    )
 
 
 def import_proto(
@@ -82,69 +57,42 @@ def import_proto(
     where: str,
     keep_params: bool = False,
 ) -> IRModule:
-    """Import a parsed ONNX model.
+    """Import a parsed ONNX model, which is left unchanged; see `tvmlab.load`.
 
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        The model; it is left unchanged.
-    shapes : mapping of str to shape, optional
-        The inputs' shapes, see `tvmlab.load`.
-    folder : path, optional
-        Where external weights may lie; None where the model did not come from a file.
-    where : str
-        The model, for errors.
-    keep_params : bool
-        Keep weights as parameters of ``main``, after the inputs; its attribute ``params`` holds
-        their values.
-
-    Returns
-    -------
-    tvm.ir.IRModule
-
-    Raises
-    ------
-    ModelError, UnsupportedOperatorError, ShapeError
-        See `tvmlab.load`.
+    External weights can lie in `folder`, which is None for a model that did not come from a file;
+    `where` names the model in errors. With `keep_params` weights are parameters of ``main``, after
+    the inputs, and its attribute ``params`` holds their values.
     """
     onnx = need("onnx", extra="onnx")
-    from .onnx_operators import Importer
+    from .onnx_converters import Importer
 
     model = _with_external_data(model, folder, where)
-    printed = io.StringIO()
+    importer: Any = None
     try:
         # Upstream prints the operator that it fails on, and warns about what is checked here.
-        with contextlib.redirect_stdout(printed), warnings.catch_warnings():
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             _check(onnx, model, where)
-            model = qoperator.rewrite(model, where)
-            qdq.check(model, where)
             sizes = resolve(dict(_inputs(model.graph)), shapes, where=where)
-            importer = Importer(sizes, "float32", keep_params)
-            graph = onnx_pads.explicit(model, sizes).graph
+            importer = Importer(model.graph, sizes, keep_params, where)
             opset = next((o.version for o in model.opset_import if o.domain in _ONNX), 1)
-            imported = importer.from_onnx(graph, opset)
-            imported = tvm.transform.Sequential([RaiseLimits(), NormalizeIndices()])(imported)
-            names = [value.name for value in model.graph.output]
-            imported["main"] = imported["main"].with_attr(OUTPUT_NAMES, names)
-            if qdq.quantized(model):
-                imported["main"] = imported["main"].with_attr("qnn.rounding", "ONNX")
-            return imported
-    except (ModelError, ShapeError):
+            mod = importer.from_onnx(model.graph, opset)
+            mod = tvm.transform.Sequential([RaiseLimits(), NormalizeIndices()])(mod)
+    except ModelError:
         raise
     except Exception as error:  # upstream's converters raise whatever they stumble over
-        if isinstance(error, NotImplementedError):  # tvm.error.OpNotImplemented is one
-            named = set(re.findall(r"\w+", str(error)))
-            if any(node.op_type in named for node in nodes(model.graph)):
-                raise _unsupported(model, named, where) from error
-        found = re.search(r"Error converting operator (\w+)", printed.getvalue())
-        operator = f"operator {found[1]}" if found else "a model"
-        raise ModelError(
-            f"TVM's importer failed on {operator}: {telling(error)}",
-            where=where,
+        node = getattr(importer, "node", None)
+        kind = UnsupportedOperatorError if isinstance(error, NotImplementedError) else ModelError
+        raise kind(
+            f"TVM's importer failed on {f'operator {node.op_type}' if node else 'a model'}: "
+            f"{telling(error)}",
+            where=importer.place() if node else where,
             fix="run it in ONNX Runtime to see whether the model itself is at fault; if it is "
             "not, the operator's attributes are ones that TVM does not import",
         ) from error
+    main = mod["main"].with_attr(OUTPUT_NAMES, [value.name for value in model.graph.output])
+    mod["main"] = main.with_attr("qnn.rounding", "ONNX") if importer.quantized else main
+    return mod
 
 
 def _inputs(graph: Any) -> Iterator[tuple[str, list[int | str | None] | None]]:
@@ -160,34 +108,39 @@ def _inputs(graph: Any) -> Iterator[tuple[str, list[int | str | None] | None]]:
                 fix="export the model with tensors as its inputs",
             )
         tensor = value.type.tensor_type
-        if not tensor.HasField("shape"):
-            yield value.name, None
-            continue
-        yield (
-            value.name,
-            [
-                dim.dim_value
-                if dim.HasField("dim_value") and dim.dim_value > 0
-                else _identifier(dim.dim_param)
-                for dim in tensor.shape.dim
-            ],
-        )
-
-
-def _identifier(name: str) -> str | None:
-    """Turn the name of an open dimension into an identifier; None for none, such as ``?``."""
-    return re.sub(r"\W", "_", name) if name[:1].isalpha() else None
+        # An open dimension without a name can be written "?".
+        sizes = [
+            dim.dim_value
+            if dim.dim_value > 0
+            else re.sub(r"\W", "_", dim.dim_param)
+            if dim.dim_param[:1].isalpha()
+            else None
+            for dim in tensor.shape.dim
+        ]
+        yield value.name, sizes if tensor.HasField("shape") else None
 
 
 def _check(onnx: Any, model: Any, where: str) -> None:
-    """Refuse what is no valid ONNX model, once its operators are known to be ONNX's."""
+    """Refuse operators that have no converter, then what is not valid ONNX."""
+    from .onnx_converters import importable, nodes, place
+
     standard = {schema.name for schema in onnx.defs.get_all_schemas()}
+    converted = importable()
+    unknown: dict[str, str] = {}
     for node in nodes(model.graph):
         # The importer looks at names alone: it would take another domain's Relu for ONNX's. It
         # does know operators of ONNX Runtime's own domain.
         known = node.op_type in standard if node.domain in _ONNX else node.domain == _CONTRIBUTED
-        if not known:
-            raise _unsupported(model, {node.op_type}, where)
+        if not known or node.op_type not in converted:
+            name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+            unknown.setdefault(name, place(node))
+    if unknown:
+        raise UnsupportedOperatorError(
+            f"TVM cannot import the ONNX operator {', '.join(unknown)}",
+            where=f"{where}: {'; '.join(unknown.values())}",
+            fix="rewrite the model without it, for example by exporting with another opset, or "
+            "cut the model before it with onnx.utils.extract_model",
+        )
     try:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
@@ -200,27 +153,6 @@ def _check(onnx: Any, model: Any, where: str) -> None:
         # Models over 2 GB cannot be checked in memory; every tensor in them has been read.
         if "2GB" not in str(error).replace(" ", "") and "2GiB" not in str(error):
             raise
-
-
-def _unsupported(model: Any, names: set[str], where: str) -> UnsupportedOperatorError:
-    """Name the operators that the importer does not know, and where the model has them."""
-    found: dict[str, Any] = {}
-    for node in nodes(model.graph):
-        if node.op_type in names:
-            found.setdefault(node.op_type, node)
-    operators = [
-        f"{node.domain}.{kind}" if node.domain else kind for kind, node in sorted(found.items())
-    ]
-    places = [
-        f"{kind} in node {node.name!r}" if node.name else f"{kind} giving {list(node.output)}"
-        for kind, node in sorted(found.items())
-    ]
-    return UnsupportedOperatorError(
-        f"TVM cannot import the ONNX operator {', '.join(operators or sorted(names))}",
-        where=f"{where}: {'; '.join(places)}",
-        fix="rewrite the model without it, for example by exporting with another opset, or cut "
-        "the model before it with onnx.utils.extract_model",
-    )
 
 
 def _with_external_data(model: Any, folder: Path | None, where: str) -> Any:

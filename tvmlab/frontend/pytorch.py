@@ -7,75 +7,46 @@ from typing import Any
 
 from tvm.ir import IRModule
 
-from ..errors import ModelError, ShapeError, UnsupportedOperatorError
+from ..errors import ModelError, UnsupportedOperatorError
 from ..ir.indices import NormalizeIndices
 from ..ir.signature import OUTPUT_NAMES
 from ..support.wording import telling
 from . import pt2e
-from .shapes import Shapes
 from .torch_indices import CONVERTERS
 
 __all__ = ["import_program"]
 
 
-def import_program(program: Any, shapes: Shapes | None, *, keep_params: bool = False) -> IRModule:
-    """Import what ``torch.export.export`` returned.
+def import_program(program: Any, *, keep_params: bool = False) -> IRModule:
+    """Import what ``torch.export.export`` returned; see `tvmlab.load`.
 
-    Parameters
-    ----------
-    program : torch.export.ExportedProgram
-        Its input shapes are those it was exported with; sizes declared dynamic stay symbolic.
-    shapes : mapping, optional
-        Must be left out: an exported program is specialized to its shapes.
-    keep_params : bool
-        Keep weights as parameters of ``main``, after the inputs; its attribute ``params`` holds
-        their values.
-
-    Returns
-    -------
-    tvm.ir.IRModule
-        One function ``main``; parameters and buffers are constants.
-
-    Raises
-    ------
-    ShapeError
-        `shapes` was given.
-    UnsupportedOperatorError
-        An operator has no importer; the error names it.
-    ModelError
-        The program writes to its buffers or inputs, or the import failed otherwise.
+    Sizes declared dynamic stay symbolic. With `keep_params` weights are parameters of ``main``,
+    after the inputs, and its attribute ``params`` holds their values.
     """
-    if shapes:
-        raise ShapeError(
-            "an exported PyTorch program has its shapes fixed already",
-            where=", ".join(shapes),
-            fix="export it again with example inputs of the shape wanted, or with dynamic_shapes",
-        )
     from tvm.relax.frontend.torch import from_exported_program
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             names = program.graph_signature.user_outputs  # before they are those of decompositions
-            # Inference keeps no training-only operators such as dropout.
-            program = program.run_decompositions({})
+            # As upstream would; the converters below name nodes of the decomposed program.
+            program = program.run_decompositions()
             _refuse_state(program)
-            mod = _bounded(
-                from_exported_program(
-                    program,
-                    keep_params_as_input=keep_params,
-                    unwrap_unit_return_tuple=True,
-                    custom_convert_map={**CONVERTERS, **pt2e.converters(program)},
-                )
+            mod = from_exported_program(
+                program,
+                keep_params_as_input=keep_params,
+                unwrap_unit_return_tuple=True,
+                custom_convert_map={**CONVERTERS, **pt2e.converters(program)},
+                run_ep_decomposition=False,
             )
             normalize: Any = NormalizeIndices()
-            mod = normalize(mod)
+            mod = normalize(_bounded(mod))
             if all(isinstance(name, str) for name in names):  # else some are constants, or None
                 mod["main"] = mod["main"].with_attr(OUTPUT_NAMES, list(names))
             return mod
     except ModelError:
         raise
-    except Exception as error:  # upstream asserts and raises by turns
+    except Exception as error:  # upstream asserts, and raises many classes
         message = telling(error)
         if "Unsupported function type" in message:
             raise _unsupported(program, message) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import keyword
 import operator
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
 from tvm import tirx
@@ -20,26 +20,11 @@ Shapes = Mapping[str, Sequence[int | str]]
 def resolve(
     declared: Mapping[str, Sequence[int | str | None] | None], shapes: Shapes | None, *, where: str
 ) -> dict[str, list[Any]]:
-    """Decide every input's shape.
+    """Decide every input's shape; open sizes become ``tirx.Var`` of int64, equal names one.
 
-    Parameters
-    ----------
-    declared : mapping of str to shape or None
-        What the model says: None is an unknown rank, a dimension that is a string or None is open.
-    shapes : mapping of str to shape, optional
-        What the user says; it wins. Equal names are equal sizes.
-    where : str
-        The model, for errors.
-
-    Returns
-    -------
-    dict of str to list
-        Dimensions are int or ``tirx.Var`` of int64.
-
-    Raises
-    ------
-    ShapeError
-        An unknown input, another rank, a size below 1, or an open dimension that is not given.
+    In a `declared` shape None is an unknown rank, and a dimension that is a string or None is open.
+    The user's `shapes` take precedence. Raises `ShapeError` where they do not fit, or an open
+    dimension is not given.
     """
     if not isinstance(shapes, (Mapping, type(None))):
         raise ShapeError(
@@ -47,7 +32,7 @@ def resolve(
             where=where,
             fix=f"give a dictionary: shapes={{{next(iter(declared), 'x')!r}: (...)}}",
         )
-    given = dict(shapes or {})
+    given = {name: shape for name, shape in (shapes or {}).items() if shape is not None}
     unknown = sorted(set(given) - set(declared))
     if unknown:
         raise ShapeError(
@@ -56,101 +41,34 @@ def resolve(
             fix=f"its inputs are {', '.join(map(repr, declared))}",
         )
     symbols: dict[str, tirx.Var] = {}
-    resolved = {}
+    resolved: dict[str, list[Any]] = {}
     for name, shape in declared.items():
-        told = _told(name, shape, given.get(name), where)
-        if told is not None:
-            resolved[name] = [_dimension(value, symbols, name, where) for value in told]
+        if name in given:
+            _check_rank(name, shape, given[name], where)
+            resolved[name] = [_dimension(value, symbols, name, where) for value in given[name]]
+        elif shape is not None and all(isinstance(size, int) for size in shape):
+            resolved[name] = list(shape)
     if len(resolved) < len(declared):
-        raise _still_open(declared, given, set(resolved), where)
+        asked = {n: s for n, s in declared.items() if n in given or n not in resolved}
+        raise _still_open(asked, given, where)
     return resolved
 
 
-def _told(
-    name: str,
-    shape: Sequence[int | str | None] | None,
-    given: Sequence[int | str] | None,
-    where: str,
-) -> Sequence[int | str] | None:
-    """Choose between the declared and the given shape of one input; None where it is open."""
-    if given is not None:
-        if isinstance(given, str) or not hasattr(given, "__len__"):
-            raise ShapeError(
-                f"the shape given for input {name!r} is {given!r}",
-                where=where,
-                fix="give a tuple of sizes and names",
-            )
-        if shape is not None and len(given) != len(shape):
-            raise ShapeError(
-                f"input {name!r} has {len(shape)} dimensions, the shape given has {len(given)}",
-                where=where,
-                fix=f"the model declares {_text(shape)}",
-            )
-        return given
-    fixed = [value for value in shape or () if isinstance(value, int)]
-    return None if shape is None or len(fixed) != len(shape) else fixed
-
-
-def _still_open(
-    declared: Mapping[str, Sequence[int | str | None] | None],
-    given: Mapping[str, Sequence[int | str]],
-    known: Container[str],
-    where: str,
-) -> ShapeError:
-    """Name all inputs that are open, and advise their shapes beside those that were given."""
-    says: list[str] = []
-    sizes: dict[str, tuple[int | str, ...] | None] = {}
-    names: dict[str, tuple[int | str, ...]] = {}
-    kept = {name: _plain(shape) for name, shape in given.items() if shape is not None}
-    fresh = _fresh([*(shape for shape in declared.values() if shape), *kept.values()])
-    for name, shape in declared.items():
-        if name in kept:
-            sizes[name] = names[name] = kept[name]
-        elif name in known:
-            continue
-        elif shape is None:
-            says.append(f"the rank of input {name!r} is not known")
-            sizes[name] = None
-        else:
-            says.append(f"input {name!r} has open dimensions: {_text(shape)}")
-            sizes[name] = tuple(value if isinstance(value, int) else 1 for value in shape)
-            names[name] = tuple(
-                value if isinstance(value, int) or _is_name(value) else next(fresh)
-                for value in shape
-            )
-    unranked = None in sizes.values()
-    error = ShapeError(
-        "; ".join(says),
-        where=where,
-        fix=f"give what is open: {_spelled(sizes)}"
-        if unranked
-        else f"fix them with {_spelled(sizes)}, or keep them open by naming them: "
-        f"{_spelled(names)}",
-    )
-    error.shapes = None if unranked else names
-    return error
-
-
-def _is_name(value: Any) -> TypeGuard[str]:
-    return isinstance(value, str) and value.isidentifier() and not keyword.iskeyword(value)
-
-
-def _fresh(shapes: Iterable[Sequence[int | str | None]]) -> Iterator[str]:
-    """Give names that no shape has: sizes without a name need not be equal."""
-    taken = {value for shape in shapes for value in shape}
-    names = (f"n_{number}" if number else "n" for number in itertools.count())
-    return (name for name in names if name not in taken)
-
-
-def _plain(shape: Sequence[int | str]) -> tuple[int | str, ...]:
-    """Turn NumPy's integers into Python's."""
-    return tuple(size if isinstance(size, str) else int(size) for size in shape)
-
-
-def _spelled(shapes: Mapping[str, tuple[int | str, ...] | None]) -> str:
-    """Write shapes as the argument of `tvmlab.load`; an unknown one is for the reader to write."""
-    written = (f"{name!r}: {'(...)' if shape is None else shape}" for name, shape in shapes.items())
-    return f"shapes={{{', '.join(written)}}}"
+def _check_rank(
+    name: str, shape: Sequence[int | str | None] | None, given: Sequence[int | str], where: str
+) -> None:
+    if isinstance(given, str) or not hasattr(given, "__len__"):
+        raise ShapeError(
+            f"the shape given for input {name!r} is {given!r}",
+            where=where,
+            fix="give a tuple of sizes and names",
+        )
+    if shape is not None and len(given) != len(shape):
+        raise ShapeError(
+            f"input {name!r} has {len(shape)} dimensions, the shape given has {len(given)}",
+            where=where,
+            fix=f"the model declares {_text(shape)}",
+        )
 
 
 def _dimension(value: Any, symbols: dict[str, tirx.Var], name: str, where: str) -> Any:
@@ -164,6 +82,44 @@ def _dimension(value: Any, symbols: dict[str, tirx.Var], name: str, where: str) 
         where=where,
         fix="a dimension is a positive integer, or a name for a size known at run time",
     )
+
+
+def _still_open(
+    declared: Mapping[str, Sequence[int | str | None] | None], given: Shapes, where: str
+) -> ShapeError:
+    """Name all inputs that are open, and advise their shapes beside those that were given."""
+    kept = {n: tuple(d if isinstance(d, str) else int(d) for d in s) for n, s in given.items()}
+    # Sizes without a name get one each: equal names would be equal sizes.
+    taken = {size for shape in (*declared.values(), *kept.values()) for size in shape or ()}
+    numbered = (f"n_{number}" if number else "n" for number in itertools.count())
+    fresh = (name for name in numbered if name not in taken)
+    problems: list[str] = []
+    named: dict[str, tuple[int | str, ...]] = {}
+    fixed: dict[str, tuple[int | str, ...]] = {}
+    unranked: list[str] = []
+    for name, shape in declared.items():
+        if name in kept:
+            named[name] = fixed[name] = kept[name]
+        elif shape is None:
+            problems.append(f"the rank of input {name!r} is not known")
+            unranked.append(f"{name!r}: (...)")
+        else:
+            problems.append(f"input {name!r} has open dimensions: {_text(shape)}")
+            fixed[name] = tuple(size if isinstance(size, int) else 1 for size in shape)
+            named[name] = tuple(
+                size if isinstance(size, int) or _is_name(size) else next(fresh) for size in shape
+            )
+    written = ", ".join([f"{name!r}: {shape}" for name, shape in fixed.items()] + unranked)
+    fix = f"fix them with shapes={fixed}, or keep them open by naming them: shapes={named}"
+    if unranked:
+        fix = f"give what is open: shapes={{{written}}}"
+    error = ShapeError("; ".join(problems), where=where, fix=fix)
+    error.shapes = None if unranked else named
+    return error
+
+
+def _is_name(value: Any) -> TypeGuard[str]:
+    return isinstance(value, str) and value.isidentifier() and not keyword.iskeyword(value)
 
 
 def _text(shape: Sequence[int | str | None]) -> str:

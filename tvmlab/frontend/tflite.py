@@ -7,72 +7,42 @@ from typing import Any
 
 from tvm.ir import IRModule
 
-from ..errors import ModelError, ShapeError, UnsupportedOperatorError
+from ..errors import ModelError
 from ..ir.indices import NormalizeIndices
 from ..ir.signature import OUTPUT_NAMES
 from ..support.extras import need
-from .shapes import Shapes
 
 __all__ = ["import_bytes"]
 
 
-def import_bytes(data: bytes, shapes: Shapes | None, *, where: str) -> IRModule:
-    """Import a TensorFlow Lite model.
+def import_bytes(data: bytes, *, where: str) -> IRModule:
+    """Import the content of a TensorFlow Lite file; see `tvmlab.load`.
 
-    Parameters
-    ----------
-    data : bytes
-        The file's content.
-    shapes : mapping, optional
-        Must be left out: TensorFlow Lite files say their shapes.
-    where : str
-        The file, for errors.
-
-    Returns
-    -------
-    tvm.ir.IRModule
-        One function ``main`` in the file's own NHWC layout. Where the model is quantized, its
-        attribute ``qnn.rounding`` is "TFLITE": what
-        `tvmlab.qnn.transform.FakeQuantizationToInteger` rounds like, unless it is told otherwise.
-
-    Raises
-    ------
-    ModelError, UnsupportedOperatorError, ShapeError
-        See `tvmlab.load`.
+    ``main`` has the file's own NHWC layout. Where the model is quantized, its attribute
+    ``qnn.rounding`` is "TFLITE": what `tvmlab.qnn.transform.FakeQuantizationToInteger` rounds like,
+    unless it is told otherwise. `where` is the file, for errors.
     """
-    if shapes:
-        raise ShapeError(
-            "a TensorFlow Lite file has its shapes fixed already",
-            where=where,
-            fix="leave `shapes` out",
-        )
     tflite = need("tflite", extra="tflite")
     from tvm.relax.frontend.tflite import from_tflite
 
-    from .tflite_converter import QuantizedConverter, check_scales, quantized
+    from .tflite_converter import QuantizedConverter, check_scales, unsupported
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model = tflite.Model.GetRootAsModel(data, 0)
-            check_scales(model)
+            quantized = check_scales(model)
             mod = from_tflite(model, op_converter=QuantizedConverter)
             # Upstream lists the weights here, which are constants of the function already.
             main = mod["main"].without_attr("params").with_attr(OUTPUT_NAMES, _outputs(model))
-            if quantized(model):
-                main = main.with_attr("qnn.rounding", "TFLITE")
-            mod["main"] = main
+            mod["main"] = main.with_attr("qnn.rounding", "TFLITE") if quantized else main
             normalize: Any = NormalizeIndices(from_end=False)
             return normalize(mod)
     except ModelError as error:
         place = f"{where}: {error.where}" if error.where else where
         raise type(error)(error.what, where=place, fix=error.fix) from error.__cause__
-    except NotImplementedError as error:  # of which tvm.error.OpNotImplemented is one
-        raise UnsupportedOperatorError(
-            f"TVM cannot import a TensorFlow Lite operator: {str(error).strip()}",
-            where=where,
-            fix="convert the model again without it",
-        ) from error
+    except NotImplementedError as error:
+        raise unsupported(error, where) from error
     except Exception as error:  # a damaged FlatBuffer fails anywhere: struct, index, assertion
         raise ModelError(
             f"the TensorFlow Lite model is damaged, or TVM's importer failed on it: {error!r}",

@@ -40,24 +40,34 @@ from tvm.relax.frontend.tflite.tflite_frontend import (
 )
 
 from ..errors import ModelError, UnsupportedOperatorError
+from .quantization import check
 
-__all__ = ["QuantizedConverter", "check_scales", "quantized"]
+__all__ = ["QuantizedConverter", "check_scales", "unsupported"]
 
 # What moves or copies integers and needs no scale.
 _MOVES = ("EXPAND_DIMS", "PAD", "PADV2", "SLICE", "SQUEEZE", "STRIDED_SLICE", "TRANSPOSE")
-# What compares or takes integers as they are: right where the scales are one.
-_ALIKE = ("EQUAL", "MAXIMUM", "MINIMUM", "NOT_EQUAL")
+# How many inputs and outputs must have one scale, because the integers are taken as they are.
+_ONE_SCALE = {
+    **dict.fromkeys(_MOVES, (1, 1)),
+    **dict.fromkeys(("EQUAL", "NOT_EQUAL"), (2, 0)),
+    **dict.fromkeys(("MAXIMUM", "MINIMUM"), (2, 1)),
+}
 # What upstream lets pass, and LiteRT has no kernel for or computes otherwise.
 _OTHERWISE = {
     *("NEG", "SUM", "REDUCE_PROD", "DIV", "FLOOR_DIV", "FLOOR_MOD", "POW", "ATAN2"),
     *("SIN", "COS", "TAN", "CEIL", "FLOOR", "ROUND"),
+}
+# What upstream converts to calls that fail when they are compiled or run.
+_REFUSED = {
+    "SPARSE_TO_DENSE": "TVM has no function for it",
+    "TRANSPOSE_CONV": "TVM has no transposed convolution in NHWC",
 }
 _LIMITS: dict[str, tuple[float, float | None]] = {
     "RELU": (0.0, None),
     "RELU6": (0.0, 6.0),
     "RELU_N1_TO_1": (-1.0, 1.0),
 }
-# What may be quantized, by the numbers of TensorType in TensorFlow Lite's schema.
+# Types that can be quantized, by the numbers of TensorType in TensorFlow Lite's schema.
 _DTYPES = {2: "int32", 3: "uint8", 4: "int64", 7: "int16", 9: "int8"}
 
 
@@ -90,10 +100,6 @@ class QuantizedConverter(OperatorConverter):  # type: ignore[misc]
         )
         places = relax.op.astype(self.get_tensor_expr(indices), "int64")
         return relax.op.scatter_nd(into, places, self.get_tensor_expr(updates), "add")
-
-    def convert_sparse_to_dense(self, op: Any) -> Any:
-        """Refuse SPARSE_TO_DENSE, because what upstream makes of it fails at run time."""
-        raise tvm.error.OpNotImplemented("TVM has no function for it")
 
     def convert_gather(self, op: Any) -> relax.Expr:
         """Convert GATHER; upstream ignores its batch axes, and reads its indices as int32."""
@@ -143,21 +149,17 @@ class QuantizedConverter(OperatorConverter):  # type: ignore[misc]
 
         def named(op: Any) -> Any:
             try:
-                if kind in _MOVES:
-                    self._same_scales(op)
-                elif kind in _ALIKE:
-                    self._alike(op)
+                if kind in _REFUSED:
+                    raise tvm.error.OpNotImplemented(_REFUSED[kind])
+                if kind in _ONE_SCALE:
+                    self._one_scale(op, *_ONE_SCALE[kind])
                 made = convert(op=op)
                 # Types are inferred here, where an error can still be given its place.
                 return made if made is None else self.bb.normalize(made)
             except ModelError:
                 raise
             except NotImplementedError as error:
-                raise UnsupportedOperatorError(
-                    f"TVM cannot import a TensorFlow Lite operator: {_line(error)}",
-                    where=self._place(kind, op),
-                    fix="convert the model again without it",
-                ) from error
+                raise unsupported(error, self._place(kind, op)) from error
             except Exception as error:  # asserts, and whatever damage leads to
                 raise ModelError(
                     f"the TensorFlow Lite model is damaged, or TVM's importer failed on {kind}: "
@@ -173,54 +175,29 @@ class QuantizedConverter(OperatorConverter):  # type: ignore[misc]
         return f"{kind} giving {', '.join(map(repr, outputs))}"
 
     def check_unsupported_ops(self) -> None:
-        """Refuse what has no converter, by name and with its places in the model.
-
-        Raises
-        ------
-        UnsupportedOperatorError
-            An operator is unknown, or has quantized tensors and no quantized form here.
-        """
+        """Refuse what has no converter, by name and with its places in the model."""
         try:
             super().check_unsupported_ops()
         except tvm.error.OpNotImplemented as error:
             kinds = set(re.findall(r"'([A-Z0-9_]+)'", str(error)))
             operators = [self.subgraph.Operators(i) for i in range(self.subgraph.OperatorsLength())]
-            places = [
-                self._place(kind, op)
-                for op in operators
-                if (kind := self.get_op_code_str(op)) in kinds
-            ]
+            named = [(self.get_op_code_str(op), op) for op in operators]
+            places = [self._place(kind, op) for kind, op in named if kind in kinds]
             fix = "convert the model again without it"
             if "quantiz" in str(error):
                 names = ", ".join(sorted(self._SUPPORTED_QUANTIZED_OPS))
                 fix = f"quantize the model fully to int8; quantized operators supported: {names}"
-            raise UnsupportedOperatorError(
-                f"TVM cannot import a TensorFlow Lite operator: {_line(error)}",
-                where="; ".join(places) or None,
-                fix=fix,
-            ) from error
+            raise unsupported(error, "; ".join(places), fix) from error
 
-    def _same_scales(self, op: Any) -> None:
-        """Refuse to move integers from one scale to another."""
-        source, result = self.get_input_tensors(op)[0], self.get_output_tensors(op)[0]
-        if (source.qnn_params is None) != (result.qnn_params is None) or (
-            source.qnn_params and not self.has_same_qnn_params(source, result)
-        ):
-            raise tvm.error.OpNotImplemented("its input and output have different scales")
-
-    def _alike(self, op: Any) -> None:
-        """Refuse to compare integers of different scales, or to give the greater as of a third."""
-        tensors = self.get_input_tensors(op)
-        if self.get_op_code_str(op) in ("MAXIMUM", "MINIMUM"):
-            tensors = [*tensors, *self.get_output_tensors(op)]
+    def _one_scale(self, op: Any, inputs: int = 1, outputs: int = 1) -> None:
+        """Refuse an operator on integers whose first inputs and outputs differ in their scales."""
+        tensors = self.get_input_tensors(op)[:inputs] + self.get_output_tensors(op)[:outputs]
         first = tensors[0]
         for other in tensors[1:]:
-            if first.qnn_params and not self.has_same_qnn_params(first, other):
+            if (first.qnn_params is None) != (other.qnn_params is None) or (
+                first.qnn_params and not self.has_same_qnn_params(first, other)
+            ):
                 raise tvm.error.OpNotImplemented("it has tensors of different scales")
-
-    def convert_transpose_conv(self, op: Any) -> Any:
-        """Refuse a transposed convolution, which TVM lowers in NCHW only."""
-        raise tvm.error.OpNotImplemented("TVM has no transposed convolution in NHWC")
 
     def convert_qnn_fused_activation_function(
         self, expr: Any, fused_activation_fn: int, scale: float, zero_point: int, dtype: str
@@ -242,7 +219,7 @@ class QuantizedConverter(OperatorConverter):  # type: ignore[misc]
         source, result = self.get_input_tensors(op)[0], self.get_output_tensors(op)[0]
         if pool_type != "average" or not source.qnn_params or not result.qnn_params:
             return super().convert_pool2d(op, pool_type)
-        self._same_scales(op)
+        self._one_scale(op)
         options = _options(op, "Pool2DOptions")
         window = [options.FilterHeight(), options.FilterWidth()]
         strides = [options.StrideH(), options.StrideW()]
@@ -303,66 +280,23 @@ class QuantizedConverter(OperatorConverter):  # type: ignore[misc]
         return self.quantize(y, result) if result.qnn_params else y
 
 
-def check_scales(model: Any) -> None:
-    """Refuse scales and zero points that no quantizer makes.
+def check_scales(model: Any) -> bool:
+    """Refuse scales and zero points of a `tflite.Model` that no quantizer makes.
 
-    Parameters
-    ----------
-    model : tflite.Model
-        The model; its first graph is looked at.
-
-    Raises
-    ------
-    ModelError
-        A scale is not positive and finite, a zero point is out of its type's range, or there are
-        more or fewer scales than channels.
+    Returns whether values of its first graph are quantized to int8, uint8 or int16.
     """
-    graph = model.Subgraphs(0)
+    graph, quantized = model.Subgraphs(0), False
     for i in range(graph.TensorsLength()):
         tensor = graph.Tensors(i)
-        found = tensor.Quantization()
-        dtype = _DTYPES.get(tensor.Type(), "")
+        found, dtype = tensor.Quantization(), _DTYPES.get(tensor.Type(), "")
         if found is None or not found.ScaleLength() or not dtype:
             continue
-        name = get_tensor_name(graph, i)
-        scale = np.asarray(found.ScaleAsNumpy())
-        zero = np.asarray(found.ZeroPointAsNumpy()).reshape(-1)
-        bad = ~np.isfinite(scale) | (scale <= 0)
-        if bad.any():
-            raise _wrong(f"a scale of {scale[bad][0]}, not positive and finite", name)
-        info = np.iinfo(dtype)
-        bad = (zero < info.min) | (zero > info.max)
-        if bad.any():
-            raise _wrong(f"a zero point of {zero[bad][0]}, out of {dtype}'s range", name)
-        if len(scale) == 1:
-            continue
-        axis = found.QuantizedDimension()
+        scale, zero = np.asarray(found.ScaleAsNumpy()), np.asarray(found.ZeroPointAsNumpy())
         shape = np.atleast_1d(tensor.ShapeAsNumpy()).tolist()
-        if not 0 <= axis < len(shape) or len(scale) != shape[axis]:
-            raise _wrong(f"{len(scale)} scales along axis {axis} of shape {shape}", name)
-
-
-def quantized(model: Any) -> bool:
-    """Say whether a model has values in quantized integers.
-
-    Parameters
-    ----------
-    model : tflite.Model
-        The model.
-
-    Returns
-    -------
-    bool
-        Whether an int8, uint8 or int16 tensor of its first graph has a scale.
-    """
-    graph = model.Subgraphs(0)
-    for i in range(graph.TensorsLength()):
-        tensor = graph.Tensors(i)
-        found = tensor.Quantization()
-        kind = _DTYPES.get(tensor.Type(), "")
-        if found is not None and found.ScaleLength() and kind in ("int8", "uint8", "int16"):
-            return True
-    return False
+        where = f"tensor {get_tensor_name(graph, i)!r}"
+        check(scale, zero.reshape(-1), dtype, shape, found.QuantizedDimension(), where=where)
+        quantized |= dtype in ("int8", "uint8", "int16")
+    return quantized
 
 
 def _options(op: Any, kind: str) -> Any:
@@ -375,18 +309,16 @@ def _options(op: Any, kind: str) -> Any:
 
 
 def _steps(limit: float, scale: float) -> int:
-    """Give a real number's distance from zero in steps of a scale, rounded as LiteRT does."""
+    """Return a real number's distance from zero in steps of a scale, rounded as LiteRT does."""
     ratio = float(np.float32(limit) / np.float32(scale))
     return int(math.copysign(math.floor(abs(ratio) + 0.5), ratio))
 
 
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())
-
-
-def _wrong(why: str, name: str) -> ModelError:
-    return ModelError(
-        f"a quantized tensor is wrong: {why}",
-        where=f"tensor {name!r}",
-        fix="convert the model again, with representative data",
+def unsupported(
+    error: Exception, where: str, fix: str = "convert the model again without it"
+) -> UnsupportedOperatorError:
+    """Make the error that an operator, or one of its attributes, cannot be imported."""
+    line = " ".join(str(error).split())
+    return UnsupportedOperatorError(
+        f"TVM cannot import a TensorFlow Lite operator: {line}", where=where or None, fix=fix
     )

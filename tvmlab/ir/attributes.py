@@ -45,15 +45,15 @@ class Attributes:
         return list(self.values)
 
     def get_int(self, name: str) -> int:
-        """Give an integer."""
+        """Return an integer."""
         return int(self.values[name])
 
     def get_str(self, name: str) -> str:
-        """Give a string."""
+        """Return a string."""
         return str(self.values[name])
 
     def get_int_tuple(self, name: str) -> tuple[int, ...]:
-        """Give integers."""
+        """Return integers."""
         return tuple(int(size) for size in self.values[name])
 
     def __tvm_ffi_object__(self) -> Any:

@@ -19,6 +19,8 @@ import tvm
 from tvm import relax
 from tvm.relax.dpl import TupleGetItemPattern, is_const, is_op, rewrite_call, wildcard
 
+from .graph import is_call
+
 __all__ = ["FoldBatchNorm"]
 
 
@@ -27,22 +29,27 @@ class FoldBatchNorm:
     """The pass: Relax in, Relax with no ``nn.batch_norm`` of constant statistics out.
 
     A convolution is folded when it has constant weights and no other user; a bias added between
-    the two is folded as well. Any other batch normalization becomes a multiply and an add.
-    Results differ from the original by rounding to the tensor's dtype only.
+    the two is folded as well. Any other batch normalization becomes a multiply and an add. A
+    multiplication by one constant per channel, which Relay's `SimplifyInference` leaves, is folded
+    into a convolution in the same way. Results differ from the original by rounding to the tensor's
+    dtype only.
     """
 
     def transform_function(
         self, func: relax.Function, mod: tvm.ir.IRModule, ctx: tvm.transform.PassContext
     ) -> relax.Function:
         """Rewrite one function, called by TVM's pass infrastructure."""
-        data, statistics = wildcard(), [is_const() for _ in range(4)]
+        data, factor, statistics = wildcard(), is_const(), [is_const() for _ in range(4)]
         norm = is_op("relax.nn.batch_norm")(data, *statistics)
-        pattern = TupleGetItemPattern(norm, 0)
+        pattern = TupleGetItemPattern(norm, 0) | is_op("relax.multiply")(data, factor)
         graph = _Graph(func)
 
         def rewrite(expr: relax.Expr, found: Any) -> relax.Expr:
-            x, call = found[data], found[norm]
-            axis = int(call.attrs.axis)
+            x = found[data]
+            if norm not in found:
+                folded = _into_conv(x, _numpy(found[factor]), None, graph)
+                return expr if folded is None else folded
+            call = found[norm]
             if call.attrs.training or x.ty.ndim < 0:
                 return expr  # statistics of the batch, or a rank that is not known
             gamma, beta, mean, variance = (_numpy(found[part]) for part in statistics)
@@ -50,66 +57,68 @@ class FoldBatchNorm:
                 gamma = np.ones_like(gamma)
             if not call.attrs.center:
                 beta = np.zeros_like(beta)
-            scale = gamma / np.sqrt(variance + float(call.attrs.epsilon))
-            shift = beta - mean * scale
-            folded = _into_conv(x, scale, shift, axis % x.ty.ndim, graph)
+            shape = [1] * x.ty.ndim
+            shape[int(call.attrs.axis)] = -1
+            scale = (gamma / np.sqrt(variance + float(call.attrs.epsilon))).reshape(shape)
+            shift = beta.reshape(shape) - mean.reshape(shape) * scale
+            folded = _into_conv(x, scale, shift, graph)
             if folded is not None:
                 return folded
-            shape = [1] * x.ty.ndim
-            shape[axis] = -1
-            scaled = relax.op.multiply(x, _const(scale.reshape(shape), str(x.ty.dtype)))
-            return relax.op.add(scaled, _const(shift.reshape(shape), str(x.ty.dtype)))
+            dtype = str(x.ty.dtype)
+            return relax.op.add(relax.op.multiply(x, _const(scale, dtype)), _const(shift, dtype))
 
         return rewrite_call(pattern, rewrite, func)
 
 
 def _into_conv(
-    x: relax.Expr, scale: np.ndarray, shift: np.ndarray, axis: int, graph: _Graph
+    x: relax.Expr, scale: np.ndarray, shift: np.ndarray | None, graph: _Graph
 ) -> relax.Expr | None:
-    """Fold into ``conv(data, weight)``, with or without ``+ bias``; None where it cannot be."""
-    bias: Any = 0.0
-    conv = graph.only_used_here(x)
-    if _is_call(conv, "relax.add") and isinstance(conv.args[1], tvm.ir.GenericConst):
-        bias = _per_channel(_numpy(conv.args[1]), axis, x.ty.ndim, len(scale))
+    """Fold into ``conv(data, weight)``, with or without ``+ bias``; None where it cannot be.
+
+    Without a shift only a multiplication is folded.
+    """
+    conv, added = graph.only_used_here(x), [] if shift is None else [shift]
+    if is_call(conv, "relax.add") and isinstance(conv.args[1], tvm.ir.GenericConst):
+        added.append(_numpy(conv.args[1]) * scale)
         conv = graph.only_used_here(conv.args[0])
     if (
-        bias is None
-        or not (_is_call(conv, "relax.nn.conv1d") or _is_call(conv, "relax.nn.conv2d"))
+        not is_call(conv, "relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
         or not isinstance(conv.args[1], tvm.ir.GenericConst)
         # A bias of higher rank would have moved the channels to another axis.
         or conv.ty.ndim != x.ty.ndim
-        or str(conv.attrs.out_layout or conv.attrs.data_layout).find("C") != axis
         # Narrower weights, or integers, could not hold the products.
         or conv.args[1].ty.dtype != x.ty.dtype
+        or "float" not in str(x.ty.dtype)
     ):
         return None
-    weight = _numpy(conv.args[1])
-    shape = [1] * weight.ndim
-    shape[str(conv.attrs.kernel_layout).find("O")] = -1
-    dtype = str(x.ty.dtype)
-    scaled = _const(weight * scale.reshape(shape), dtype)
+    dtype, weight = str(x.ty.dtype), _numpy(conv.args[1])
+    outputs = str(conv.attrs.kernel_layout).find("O")
     channel = [1] * x.ty.ndim
-    channel[axis] = -1
-    return relax.op.add(
-        relax.Call(conv.op, [conv.args[0], scaled], conv.attrs),
-        _const((bias * scale + shift).reshape(channel), dtype),
+    channel[str(conv.attrs.out_layout or conv.attrs.data_layout).find("C")] = weight.shape[outputs]
+    if not all(_fits(part, channel) for part in (scale, *added)):
+        return None
+    kernel = [1] * weight.ndim
+    kernel[outputs] = -1
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = (weight * np.broadcast_to(scale, channel).reshape(kernel)).astype(dtype)
+    if not np.isfinite(scaled).all():
+        return None
+    folded = relax.Call(conv.op, [conv.args[0], _const(scaled, dtype)], conv.attrs)
+    if not added:
+        return folded
+    return relax.op.add(folded, _const(np.broadcast_to(sum(added), channel), dtype))
+
+
+def _fits(part: np.ndarray, channel: list[int]) -> bool:
+    """Return whether a constant has one number for all channels, or one per channel."""
+    shape = [1] * (len(channel) - part.ndim) + list(part.shape)
+    return len(shape) == len(channel) and all(
+        size in (1, most) for size, most in zip(shape, channel, strict=True)
     )
 
 
-def _per_channel(bias: np.ndarray, axis: int, ndim: int, channels: int) -> np.ndarray | None:
-    """Read a broadcast constant as one number a channel, None where it is more than that."""
-    shape = (1,) * (ndim - bias.ndim) + bias.shape
-    if any(size != 1 for dim, size in enumerate(shape) if dim != axis):
-        return None
-    return np.broadcast_to(bias.reshape(-1), (channels,))
-
-
-def _is_call(expr: Any, name: str) -> bool:
-    return isinstance(expr, relax.Call) and getattr(expr.op, "name", "") == name
-
-
 class _Graph:
-    """What each variable of a function is bound to, and how often it is used."""
+    """The value of each variable of a function, and the number of its uses."""
 
     def __init__(self, func: relax.Function) -> None:
         self._values = dict(relax.analysis.get_var2val(func).items())

@@ -1,8 +1,8 @@
-"""Scales and zero points as values: what they have to be, said once.
+"""Checks of scales and zero points.
 
-A quantized tensor stands for ``scale * (value - zero_point)``. A scale that is zero, negative or
-no number, or a zero point that no value can have, gives results that mean nothing; so they are
-refused by name, by the reference arithmetic, by legalization and by the passes alike.
+A quantized tensor represents ``scale * (value - zero_point)``. A scale that is zero, negative or
+not a number, or a zero point that no value can have, makes the results meaningless. The reference
+arithmetic, legalization and the passes all refuse such a value with these checks.
 """
 
 from __future__ import annotations
@@ -20,30 +20,15 @@ Array = npt.NDArray[Any]
 def scale(
     value: npt.ArrayLike, call: str, name: str, channels: int | None = 1, wide: bool = False
 ) -> Array:
-    """Check a scale and give it as an array.
+    """Check a scale, and return it as an array of shape () or (channels,).
 
-    Parameters
-    ----------
-    value : array_like
-        A number, or one for each channel.
-    call, name : str
-        The operator and the operand, for errors.
-    channels : int or None
-        How many channels there are: that many values are allowed beside one. 1 insists on one
-        value, None allows any number.
-    wide : bool
-        Whether float64 arrays stay what they are. Python's floats always become float32, as
-        constants of Relay do.
-
-    Returns
-    -------
-    numpy.ndarray
-        float32 (float64 if it was and `wide`), shape () or (channels,).
+    As many values as there are `channels` are allowed beside one; None allows any number. The
+    result is float32, because constants of Relay are; with `wide`, float64 arrays stay float64.
 
     Raises
     ------
-    tvmlab.errors.InputError
-        If a value is zero, negative, NaN, infinite or no number, or there are too many or too few.
+    InputError
+        A value is zero, negative, NaN, infinite or no number, or there are too many or too few.
     """
     where = f"{call}, operand {name}"
     given = np.asarray(value)
@@ -62,32 +47,25 @@ def scale(
     return _shaped(found, where, name, channels)
 
 
+def product_scale(left: Array, right: Array, call: str) -> Array:
+    """Multiply the scales of the two sides of a product, in their dtype, and check the result."""
+    with np.errstate(over="ignore", under="ignore"):
+        found = left * right
+    return scale(found, call, "lhs_scale times rhs_scale", None)
+
+
 def zero_point(
     value: npt.ArrayLike, call: str, name: str, dtype: str, channels: int | None = 1
 ) -> Array:
-    """Check a zero point and give it as an array.
+    """Check a zero point, and return it as an int64 array of shape () or (channels,).
 
-    Parameters
-    ----------
-    value : array_like
-        An integer, or one for each channel.
-    call, name : str
-        The operator and the operand, for errors.
-    dtype : str
-        The dtype of the tensor it belongs to; the zero point has to be one of its values.
-    channels : int or None
-        As in `scale`.
-
-    Returns
-    -------
-    numpy.ndarray
-        int64, shape () or (channels,).
+    It must be a value of `dtype`, the dtype of its tensor; `channels` are as in `scale`.
 
     Raises
     ------
-    tvmlab.errors.InputError
-        If a value is no integer or out of the range of `dtype`, there are too many or too few, or
-        the tensor's dtype is none of integers.
+    InputError
+        A value is no integer or out of the range of `dtype`, there are too many or too few, or
+        `dtype` is not one of integers.
     """
     where = f"{call}, operand {name}"
     given = np.asarray(value)
@@ -111,7 +89,7 @@ def zero_point(
 
 
 def limits(dtype: str) -> tuple[int, int]:
-    """Give the least and the largest value of an integer dtype; int64's for int64.
+    """Return the least and the largest value of an integer dtype.
 
     Notes
     -----

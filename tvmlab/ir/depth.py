@@ -32,18 +32,7 @@ def check_type(type_: ir.Type) -> None:
 
 
 def check(nodes: Iterable[relax.Expr]) -> None:
-    """Refuse tuples and functions whose types would be too large.
-
-    Parameters
-    ----------
-    nodes : iterable of tvm.relax.Expr
-        A graph's expressions, parts before the whole; tuples need no types yet.
-
-    Raises
-    ------
-    RelayError
-        See `MAX_TYPE_DEPTH` and `MAX_TYPE_PARTS`.
-    """
+    """Refuse tuples and functions whose types would be too large, given parts before the whole."""
     types: dict[int, Size] = {}
     sizes: dict[int, Size] = {}
     for node in nodes:

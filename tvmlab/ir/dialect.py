@@ -94,7 +94,7 @@ def typed_call(name: str, operands: Sequence[relax.Expr], attributes: dict[str, 
 
 
 def attributes(call: relax.Call) -> dict[str, Any]:
-    """Give a call's attributes as plain Python values: lists, str, int, float, bool, None."""
+    """Return a call's attributes as plain Python values: lists, str, int, float, bool, None."""
     return {name: plain(value) for name, value in call.attrs.items()}
 
 
@@ -112,12 +112,12 @@ def plain(value: Any) -> Any:
 
 
 def expansion(name: str) -> Expand | None:
-    """Give what an operator of ours stands for, or None where it has no such form."""
+    """Return the expansion of an operator of ours, or None where it has none."""
     return _EXPANSIONS.get(name)
 
 
 def any_expansion() -> bool:
-    """Say whether any operator of ours stands for others, so that no module is searched in vain."""
+    """Return whether any operator of ours has an expansion."""
     return bool(_EXPANSIONS)
 
 

@@ -19,18 +19,7 @@ __all__ = ["ExpandRelayOperators", "has_relay_operators", "replace_calls"]
 
 
 def has_relay_operators(mod: ir.IRModule) -> bool:
-    """Say whether a module calls any operator of ours that stands for others.
-
-    Parameters
-    ----------
-    mod : tvm.ir.IRModule
-        The module; functions that are not Relax are passed over.
-
-    Returns
-    -------
-    bool
-        Whether `ExpandRelayOperators` would change it.
-    """
+    """Return whether a module calls any operator of ours that stands for others."""
     found = []
 
     def look(expr: Any) -> None:
@@ -52,33 +41,14 @@ class ExpandRelayOperators:
     """
 
     def transform_module(self, mod: ir.IRModule, ctx: tvm.transform.PassContext) -> ir.IRModule:
-        """Rewrite a module, called by TVM's pass infrastructure.
-
-        Raises
-        ------
-        RelayError
-            An expansion needs to know a size that is a symbol here.
-        """
-        return replace_calls(mod, _expansion)
+        """Rewrite a module, called by TVM's pass infrastructure."""
+        return replace_calls(mod, _expansion) if has_relay_operators(mod) else mod
 
 
 def replace_calls(
     mod: ir.IRModule, replacement: Callable[[relax.Call], relax.Expr | None]
 ) -> ir.IRModule:
-    """Put other expressions in the places of calls, and again in what was put there.
-
-    Parameters
-    ----------
-    mod : tvm.ir.IRModule
-        The module; functions that are not Relax stay as they are.
-    replacement : callable
-        Gives what a call of an operator, typed, is replaced by, or None where it stays.
-
-    Returns
-    -------
-    tvm.ir.IRModule
-        Another module.
-    """
+    """Replace calls by what `replacement` returns unless it is None, and again in the results."""
     replacer = _Replacer(mod, replacement)
     for name, function in mod.functions_items():
         if isinstance(function, relax.Function):

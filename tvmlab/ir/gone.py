@@ -1,44 +1,32 @@
 """What Relay had and tvmlab does not carry, with its counterpart in today's TVM.
 
-Names are in a table (`gone_names`), operators in a list here. The counterpart of an operator is
-looked for in `tvm.relax.op`, so that it is never out of date.
+Names are in `gone_names.txt`, operators in `gone_operators.txt`. Most counterparts of operators are
+looked up in `tvm.relax.op`, so that they are never out of date.
 """
 
 from __future__ import annotations
 
 import difflib
-import dis
 import sys
-from collections.abc import Iterable, Iterator
-from types import FrameType
-from typing import NamedTuple
+from collections.abc import Iterable
+from importlib import resources
+from importlib.abc import MetaPathFinder
+from typing import Any, NamedTuple
 
 from tvm import relax
 
 from ..errors import RelayError
-from . import gone_names, table
+from . import table
 
-__all__ = [
-    "ROWS",
-    "RelayImportError",
-    "RelayNameError",
-    "Row",
-    "error",
-    "find",
-    "is_operator",
-    "missing",
-    "of_attribute",
-    "operator",
-    "raise_gone",
-]
+__all__ = ["ROWS", "RelayImportError", "RelayNameError", "Row", "find", "missing", "operator"]
 
 
 class RelayNameError(RelayError, AttributeError):
-    """A module has no such name: what ``hasattr`` and ``getattr`` with a default understand."""
+    """A module lacks a name: what ``hasattr`` and ``getattr`` with a default understand."""
 
 
 class RelayImportError(RelayError, ModuleNotFoundError):
-    """The same, of an import: Python would put words of its own in the place."""
+    """The same for an import, whose words Python would otherwise replace with its own."""
 
 
 class Row(NamedTuple):
@@ -51,7 +39,7 @@ class Row(NamedTuple):
     today : str or None
         The counterpart, a name that can be imported.
     remark : str
-        How it differs; may be empty.
+        How it differs; can be empty.
     """
 
     old: str
@@ -59,96 +47,36 @@ class Row(NamedTuple):
     remark: str
 
 
-def _rows() -> Iterator[Row]:
-    for line in filter(None, gone_names.ROWS.splitlines()):
-        old, today, remark = (part.strip() for part in line.split("|"))
-        yield Row(old, None if today == "-" else today, remark)
+def _lines(name: str) -> list[str]:
+    text = resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+    return [line for line in text.splitlines() if line and line[0] != "#"]
 
 
-ROWS = {row.old: row for row in _rows()}
-"""The rows of `gone_names`, by their old names."""
-
-_OPERATORS = frozenset(
-    """
-    abs acos acosh add adv_index all any arange argmax argmin argsort argwhere asin asinh atan
-    atan2 atanh batch_matmul bitwise_and bitwise_not bitwise_or bitwise_xor broadcast_to
-    broadcast_to_like cast cast_like ceil clip collapse_sum_like collapse_sum_to concatenate copy
-    cos cosh cumprod cumsum debug device_copy diag divide dft einsum einsum equal erf exp
-    expand_dims fast_erf fast_exp fast_softmax fast_tanh fft fixed_point_multiply
-    fixed_point_multiply_per_axis floor floor_divide floor_mod full full_like gather gather_nd
-    greater greater_equal hann_window invert_permutation isfinite isinf isnan layout_transform
-    left_shift less less_equal log log10 log2 logical_and logical_not logical_or logical_xor
-    logsumexp matrix_set_diag max maximum mean mean_std mean_variance meshgrid min minimum mod
-    multiply ndarray_size negative not_equal one_hot ones ones_like power prod reinterpret repeat
-    reshape reshape_like reverse reverse_reshape reverse_sequence right_shift round rsqrt scatter
-    scatter_add scatter_elements scatter_nd searchsorted segment_sum sequence_mask shape_of
-    sigmoid sign sin sinh slice_like sliding_window sort sparse_fill_empty_rows sparse_reshape
-    sparse_to_dense split sqrt squeeze stack std stft strided_set strided_slice subtract sum take
-    tan tanh tile topk transpose trilu trunc trunc_divide trunc_mod unique unravel_index variance
-    where zeros zeros_like
-    nn.adaptive_avg_pool1d nn.adaptive_avg_pool2d nn.adaptive_avg_pool3d nn.adaptive_max_pool1d
-    nn.adaptive_max_pool2d nn.adaptive_max_pool3d nn.avg_pool1d nn.avg_pool2d nn.avg_pool2d_grad
-    nn.avg_pool3d nn.batch_flatten nn.batch_matmul nn.batch_norm nn.batch_to_space_nd nn.bias_add
-    nn.bitpack nn.bitserial_conv2d nn.bitserial_dense nn.conv1d nn.conv1d_transpose nn.conv2d
-    nn.conv2d_backward_weight nn.conv2d_transpose nn.conv3d nn.conv3d_transpose
-    nn.contrib_conv2d_gemm_weight_transform nn.contrib_conv2d_nchwc
-    nn.contrib_conv2d_winograd_without_weight_transform nn.contrib_conv3d_winograd_weight_transform
-    nn.contrib_dense_pack nn.contrib_depthwise_conv2d_nchwc nn.correlation nn.cross_entropy
-    nn.cross_entropy_with_logits nn.deformable_conv2d nn.dense nn.depth_to_space nn.dilate
-    nn.dropout nn.dropout_raw nn.fast_softmax nn.fifo_buffer nn.global_avg_pool1d
-    nn.global_avg_pool2d nn.global_avg_pool3d nn.global_max_pool1d nn.global_max_pool2d
-    nn.global_max_pool3d nn.group_norm nn.instance_norm nn.l2_normalize nn.layer_norm
-    nn.leaky_relu nn.log_softmax nn.lrn nn.matmul nn.max_pool1d nn.max_pool2d nn.max_pool2d_grad
-    nn.max_pool3d nn.mirror_pad nn.nll_loss nn.pad nn.prelu nn.relu nn.softmax
-    nn.space_to_batch_nd nn.space_to_depth nn.sparse_add nn.sparse_dense nn.sparse_transpose
-    nn.upsampling nn.upsampling3d
-    image.affine_grid image.crop_and_resize image.dilation2d image.grid_sample image.resize1d
-    image.resize2d image.resize3d
-    vision.all_class_non_max_suppression vision.get_valid_counts vision.multibox_prior
-    vision.multibox_transform_loc vision.nms vision.non_max_suppression vision.proposal
-    vision.roi_align vision.roi_pool vision.yolo_reorg
-    qnn.abs qnn.add qnn.avg_pool2d qnn.batch_matmul qnn.broadcast qnn.concatenate
-    qnn.contrib_dense_pack qnn.conv2d qnn.conv2d_transpose qnn.dense qnn.dequantize qnn.erf qnn.exp
-    qnn.hardswish qnn.leaky_relu qnn.log qnn.mul qnn.quantize qnn.requantize qnn.rsqrt qnn.sigmoid
-    qnn.simulated_dequantize qnn.simulated_quantize qnn.softmax qnn.sqrt qnn.subtract qnn.tanh
-    annotation.bitpack_end annotation.bitpack_start annotation.cast_hint annotation.checkpoint
-    annotation.compiler_begin annotation.compiler_end annotation.on_device annotation.stop_fusion
-    random.multinomial random.normal random.threefry_generate random.threefry_key
-    random.threefry_split random.uniform
-    """.split()  # noqa: SIM905 - a table to read
-)
+def _row(line: str) -> Row:
+    old, today, remark = (part.strip() for part in line.split("|"))
+    return Row(old, None if today == "-" else today, remark)
 
 
-_RENAMED = {
-    "adv_index": "op.index_tensor",
-    "argwhere": "op.nonzero",
-    "cast_like": "op.astype",
-    "debug": "op.print",
-    "device_copy": "op.to_vdevice",
-    "nn.dropout_raw": "op.nn.dropout",
-    "scatter": "op.scatter_elements",
-    "scatter_add": "op.scatter_elements",
-    "searchsorted": "op.bucketize",
-    "slice_like": "op.strided_slice",
-    "strided_set": "op.slice_scatter",
-    "trilu": "op.triu",
-    "vision.nms": "op.vision.non_max_suppression",
+ROWS = {row.old: row for row in map(_row, _lines("gone_names.txt"))}
+"""The rows of `gone_names.txt`, by their old names."""
+
+_OPERATORS = {
+    name: today
+    for line in _lines("gone_operators.txt")
+    for name, _, today in (word.partition("=") for word in line.split())
 }
-"""Counterparts that have another name."""
+"""Relay's operators, with the counterparts that have another name."""
 
 
 def is_operator(name: str) -> bool:
-    """Say whether Relay had an operator of a name."""
+    """Return whether Relay had an operator of a name."""
     return name in _OPERATORS
 
 
 def operator(name: str) -> str | None:
-    """Give today's counterpart of one of Relay's operators, where there is one.
-
-    Most are found in `tvm.relax.op` by their names.
-    """
-    if name in _RENAMED:
-        return f"tvm.relax.{_RENAMED[name]}"
+    """Return today's counterpart of one of Relay's operators, where there is one."""
+    if _OPERATORS.get(name):
+        return f"tvm.relax.{_OPERATORS[name]}"
     found: object = relax.op
     for part in name.split("."):
         found = getattr(found, part, None)
@@ -156,16 +84,12 @@ def operator(name: str) -> str | None:
 
 
 def unknown_operator(name: str) -> tuple[str, str]:
-    """Say what to do about an operator of Relay text that the table does not have.
-
-    Returns
-    -------
-    tuple of str, str
-        What is wrong, and what to do: Relay's own operators have a counterpart or none, another
-        name was meant to be the closest one.
-    """
-    if name in _EFFECTS:
-        return f"{name} makes or asks a reference, and values do not change in Relax", _PURE
+    """Return what is wrong with an operator that the table lacks, and what to do."""
+    if name in ("ref", "ref_read", "ref_write"):
+        return (
+            f"{name} makes or asks a reference, and values do not change in Relax",
+            "let the function take the value and give the new one",
+        )
     if is_operator(name):
         today = operator(name)
         fix = f"today's counterpart is {today}" if today else "today's TVM has no counterpart of it"
@@ -175,42 +99,20 @@ def unknown_operator(name: str) -> tuple[str, str]:
     return f"Relay's operator {name} is not known here", fix
 
 
-_EFFECTS = ("ref", "ref_read", "ref_write")
-_PURE = "let the function take the value and give the new one"
-
-
 def error(name: str, counterpart: str | None, remark: str = "") -> RelayError:
-    """Make the error for a name that is not carried.
-
-    Parameters
-    ----------
-    name : str
-        The old name, such as ``"relay.vm"``.
-    counterpart : str, optional
-        Today's.
-    remark : str
-        How it differs.
-    """
-    known = (
-        f"use today's counterpart: {counterpart}"
-        if counterpart
-        else "today's TVM has no counterpart of it"
-    )
+    """Make the error for a name that is not carried, with its counterpart and a remark."""
+    fix = "today's TVM has no counterpart of it"
+    if counterpart:
+        fix = f"use today's counterpart: {counterpart}"
     return RelayError(
         f"tvmlab does not carry {name}, a name of Relay's time",
         where=name,
-        fix=f"{known} ({remark})" if remark else known,
+        fix=f"{fix} ({remark})" if remark else fix,
     )
 
 
 def find(name: str) -> Row | None:
-    """Find the row of a name, or of the nearest module around it.
-
-    Parameters
-    ----------
-    name : str
-        As `Row.old`.
-    """
+    """Find the row of a name, or of the nearest module around it."""
     module, dot, last = name.rpartition(".")
     found = ROWS.get(name)
     while found is None and dot:
@@ -223,27 +125,14 @@ def find(name: str) -> Row | None:
 
 
 def raise_gone(module: str, name: str) -> None:
-    """Raise the error for a name that Relay's module had; return for another.
-
-    Parameters
-    ----------
-    module : str
-        Inside ``relay``, such as ``"transform"``; empty for ``relay`` itself.
-    name : str
-        The name that was asked for.
-
-    Raises
-    ------
-    RelayNameError, RelayImportError
-        Relay had it, and tvmlab does not carry it.
-    """
+    """Raise the error for a name that a module inside ``relay`` had; return for another."""
     row = ROWS.get(".".join(part for part in ("relay", module, name) if part))
     if row is not None:
-        raise of_attribute(error(*row), gone=True)
+        raise of_attribute(error(*row))
 
 
 def missing(module: str, name: str, known: Iterable[str] = ()) -> Exception:
-    """Make the error for a name that a module of the layer has not.
+    """Make the error for a name that a module of `tvmlab.relay` lacks.
 
     Parameters
     ----------
@@ -264,38 +153,25 @@ def missing(module: str, name: str, known: Iterable[str] = ()) -> Exception:
     return of_attribute(RelayError(what, where=where, fix=fix))
 
 
-def of_attribute(error: RelayError, gone: bool = False) -> RelayError:
-    """Make an error about a name one that Python understands, whoever asks for the name.
+def of_attribute(error: RelayError) -> RelayNameError:
+    """Make an error about a name one that ``getattr`` understands."""
+    return RelayNameError(error.what, where=error.where, fix=error.fix)
 
-    Parameters
-    ----------
-    error : RelayError
-        What to say.
-    gone : bool
-        Whether there is no use in looking for a module of that name either.
 
-    Returns
-    -------
-    RelayNameError or RelayImportError
+class ImportFinder(MetaPathFinder):
+    """Keeps the words of `missing` for ``from tvmlab.relay.transform import NAME``.
+
+    Python replaces the error of a missing attribute, but first looks for a submodule of that name
+    if the module has a ``__path__``.
     """
-    kind = RelayImportError if _importing(gone) else RelayNameError
-    return kind(error.what, where=error.where, fix=error.fix)
 
-
-def _importing(gone: bool) -> bool:
-    """Say whether the first to ask, outside of the layer, is ``from module import name``."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and str(frame.f_globals.get("__name__")).startswith(_LAYER):
-        code = frame.f_code.co_code
-        if code[frame.f_lasti] == _IMPORT_FROM:
-            return True
-        frame = frame.f_back
-    if frame is None:
-        return False
-    if frame.f_code.co_name == "_handle_fromlist":
-        return gone
-    return frame.f_code.co_code[frame.f_lasti] == _IMPORT_FROM
-
-
-_LAYER = ("tvmlab.ir", "tvmlab.relay")
-_IMPORT_FROM = dis.opmap["IMPORT_FROM"]
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        """Raise what the module says about a name that it lacks."""
+        module, _, last = name.rpartition(".")
+        if name.startswith("tvmlab.relay.") and module in sys.modules:
+            try:
+                getattr(sys.modules[module], last)
+            except RelayNameError as error:
+                raise RelayImportError(error.what, where=error.where, fix=error.fix) from None
+            except AttributeError:
+                pass

@@ -9,9 +9,10 @@ Relax expressions, nested, typed and shared. Both ways are loops, not recursion,
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import tvm_ffi
 from tvm import ir, relax
 
 from ..errors import RelayError
@@ -23,10 +24,10 @@ def key(expr: relax.Expr | ir.Type) -> int:
 
 
 def children(expr: relax.Expr) -> list[relax.Expr]:
-    """List what an expression is made of, a call's operator first; functions are leaves.
+    """List the parts of an expression, a call's operator first; functions are leaves.
 
-    A branch of an `if` counts where it is a graph (see `branches`), and is a leaf where it still
-    has bindings.
+    The branches of an `if` count where they are graphs (see `branches`), and are leaves where they
+    still have bindings.
     """
     if isinstance(expr, relax.Call):
         head = [] if isinstance(expr.op, ir.Op) else [expr.op]
@@ -41,13 +42,22 @@ def children(expr: relax.Expr) -> list[relax.Expr]:
 
 
 def branches(expr: relax.If) -> list[relax.Expr]:
-    """Give the two branches of an `if` where both are graphs, else nothing."""
+    """Return the two branches of an `if` where both are graphs, else nothing."""
     both = [expr.true_branch, expr.false_branch]
     return [] if any(branch.blocks for branch in both) else [branch.body for branch in both]
 
 
-def post_order(root: relax.Expr) -> Iterator[relax.Expr]:
-    """Walk a graph, each node once, what a node is made of before the node."""
+def body_of(expr: relax.Expr) -> relax.Expr:
+    """Take the graph out of the sequence in which Relax keeps bodies and branches."""
+    while isinstance(expr, relax.SeqExpr) and not expr.blocks:
+        expr = expr.body
+    return expr
+
+
+def post_order(
+    root: relax.Expr, parts: Callable[[relax.Expr], list[relax.Expr]] = children
+) -> Iterator[relax.Expr]:
+    """Walk a graph, each node once, the parts of a node before the node."""
     seen: set[int] = set()
     stack: list[tuple[relax.Expr, bool]] = [(root, False)]
     while stack:
@@ -57,13 +67,18 @@ def post_order(root: relax.Expr) -> Iterator[relax.Expr]:
         elif key(expr) not in seen:
             seen.add(key(expr))
             stack.append((expr, True))
-            stack.extend((child, False) for child in reversed(children(expr)))
+            stack.extend((child, False) for child in reversed(parts(expr)))
+
+
+def same_nodes(old: Sequence[relax.Expr], new: Sequence[relax.Expr]) -> bool:
+    """Return whether two lists hold the same objects."""
+    return len(old) == len(new) and all(a.same_as(b) for a, b in zip(old, new, strict=True))
 
 
 def rebuild(expr: relax.Expr, new: Sequence[relax.Expr], infer: bool = True) -> relax.Expr:
     """Make an expression again from other children, the same object where none differs."""
     old = children(expr)
-    if all(a.same_as(b) for a, b in zip(old, new, strict=True)):
+    if same_nodes(old, new):
         return expr
     made: relax.Expr
     if isinstance(expr, relax.Call):
@@ -77,7 +92,31 @@ def rebuild(expr: relax.Expr, new: Sequence[relax.Expr], infer: bool = True) -> 
     else:
         both = new[1:] or [expr.true_branch, expr.false_branch]
         made = relax.If(new[0], *both)
-    return typed(made) if infer else made
+    if not infer:
+        return made
+    if made.ty.is_missing() and has_type(expr) and _same_types(old, new):
+        relax.expr._update_type(made, expr.ty)
+    return typed(made)
+
+
+def _same_types(old: Sequence[relax.Expr], new: Sequence[relax.Expr]) -> bool:
+    """Return whether replaced values have the old types, so that nothing has to be inferred.
+
+    Types can depend on the values of other operands, such as shapes, numbers and constants.
+    """
+    return len(old) == len(new) and all(
+        a.same_as(b)
+        or (isinstance(a, _COMPUTED) and isinstance(b, _COMPUTED) and same_type(a.ty, b.ty))
+        for a, b in zip(old, new, strict=True)
+    )
+
+
+def same_type(a: ir.Type, b: ir.Type) -> bool:
+    """Return whether two types are equal."""
+    return bool(a.same_as(b)) or bool(tvm_ffi.structural_equal(a, b))
+
+
+_COMPUTED = (relax.Call, relax.Var, relax.TupleGetItem)
 
 
 def transform(
@@ -85,15 +124,8 @@ def transform(
 ) -> Any:
     """Rebuild a graph from its leaves up.
 
-    Parameters
-    ----------
-    root : tvm.relax.Expr
-        The graph.
-    change : callable
-        ``change(before, after)`` gets each node as it was and with its children changed already,
-        and gives what takes its place.
-    infer : bool
-        Whether to find types; without, what is made anew has none.
+    ``change(before, after)`` gets each node as it was and with its children changed already, and
+    gives what takes its place. Without `infer`, what is made anew has no types.
     """
     done: dict[int, relax.Expr] = {}
     for expr in post_order(root):
@@ -103,26 +135,40 @@ def transform(
 
 
 def typed(expr: relax.Expr) -> relax.Expr:
-    """Infer the type of a call from its arguments', in place.
+    """Infer the type of one node from the types of its parts, in place.
 
-    Where an argument's type is unknown (a `relay.var` with a name alone), so is the result's.
+    Where the type of a part is unknown (a `relay.var` with a name alone), so is the result's.
     """
-    if isinstance(expr, relax.If) and not known(expr) and all(map(known, branches(expr))):
-        sides = [branch.ty for branch in branches(expr)]
-        if sides:
-            relax.expr._update_type(expr, relax.analysis.type_lca(*sides))
-    if not isinstance(expr, relax.Call) or known(expr):
+    if has_type(expr):
         return expr
-    if all(known(arg) for arg in expr.args):
-        if isinstance(expr.op, ir.Op):
+    parts = branches(expr) if isinstance(expr, relax.If) else children(expr)
+    if isinstance(expr, relax.Call) and isinstance(expr.op, ir.Op):
+        if all(map(has_type, parts)):
             infer = expr.op.get_attr("FInferType")
             relax.expr._update_type(expr, infer(expr, _BUILDER))
-        elif isinstance(expr.op.ty, relax.FuncType) and tells(expr.op.ty.ret):
-            relax.expr._update_type(expr, expr.op.ty.ret)
+    elif isinstance(expr, relax.Call):
+        result = expr.op.ty.ret if isinstance(expr.op.ty, relax.FuncType) else None
+        if all(map(has_type, expr.args)) and tells(result):
+            relax.expr._update_type(expr, result)
+    elif isinstance(expr, relax.If):
+        if parts and all(map(has_type, parts)):
+            relax.expr._update_type(expr, relax.analysis.type_lca(*[part.ty for part in parts]))
+    elif isinstance(expr, relax.Tuple):
+        if all(not isinstance(field, ir.Op) and has_type(field) for field in parts):
+            relax.expr._update_type(expr, relax.TupleType([field.ty for field in parts]))
+    elif isinstance(expr, relax.TupleGetItem) and isinstance(expr.tuple_value.ty, ir.TupleType):
+        relax.expr._update_type(expr, expr.tuple_value.ty.fields[expr.index])
     return expr
 
 
-def known(expr: relax.Expr) -> bool:
+def is_call(expr: object, *names: str) -> bool:
+    """Return whether an expression calls one of these operators."""
+    return (
+        isinstance(expr, relax.Call) and isinstance(expr.op, ir.Op) and str(expr.op.name) in names
+    )
+
+
+def has_type(expr: relax.Expr) -> bool:
     """Say whether an expression has a type that says something."""
     return tells(expr.ty)
 
@@ -134,56 +180,118 @@ def tells(kind: ir.Type | None) -> bool:
     return kind is not None and type(kind) not in (ir.Type, relax.AnyType)
 
 
-def to_graph(function: relax.Function) -> relax.Expr:
-    """Turn a function's bindings into one graph.
+def function(
+    params: Sequence[relax.Var], body: relax.Expr, attrs: Any = None, *, pure: bool = True
+) -> relax.Function:
+    """Make a function of a graph; its result has the type of the body, if the body has one."""
+    kept = attrs if isinstance(attrs, ir.DictAttrs) else ir.DictAttrs(dict(attrs or {}))
+    return relax.Function(list(params), body, result_type(body), pure, kept)
 
-    Parameters
-    ----------
-    function : tvm.relax.Function
-        Its bindings may stand in dataflow blocks or not; nested functions stay as they are.
 
-    Returns
-    -------
-    tvm.relax.Expr
-        The result, a graph over the parameters. A binding that nothing uses is gone.
+def result_type(body: relax.Expr) -> ir.Type | None:
+    """Return the type to declare as a function's result: None where Relax finds it."""
+    if has_type(body):
+        return None
+    inner = body.body if isinstance(body, relax.SeqExpr) else body
+    return inner.ty if has_type(inner) else relax.AnyType()
+
+
+def let(var: relax.Var, value: relax.Expr, body: relax.Expr) -> relax.SeqExpr:
+    """Make a `let`: one binding, kept as an expression of its own."""
+    return relax.SeqExpr([relax.BindingBlock([relax.VarBinding(var, value)])], body)
+
+
+def let_binding(expr: relax.Expr) -> relax.VarBinding | None:
+    """Return the binding of a `let`: a sequence of one binding that is not a function's body."""
+    if not isinstance(expr, relax.SeqExpr) or len(expr.blocks) != 1:
+        return None
+    block = expr.blocks[0]
+    if isinstance(block, relax.DataflowBlock) or len(block.bindings) != 1:
+        return None
+    only = block.bindings[0]
+    # Relax keeps functions and branches out of dataflow blocks, so these are bodies and no lets.
+    return None if isinstance(only.value, (relax.Function, relax.If)) else only
+
+
+def inline_bindings(expr: relax.Expr, functions: bool = False) -> relax.Expr:
+    """Turn bindings, wherever they stand, into one graph over the variables that they leave free.
+
+    With `functions` the bodies of functions become graphs too, and each `let` that was built as an
+    expression stays one. Bindings that nothing uses go; without bindings the object is the same.
+    `RelayError` for a variable that is computed from itself.
     """
-    return inline(function.body)
-
-
-def inline(body: relax.Expr) -> relax.Expr:
-    """Turn a sequence of bindings into one graph over what it leaves free.
-
-    Branches of an `if` become graphs too, by recursion: only nesting of branches costs depth.
-    """
-    if not isinstance(body, relax.SeqExpr):
-        return body
     values: dict[int, relax.Expr] = {}
+    done: dict[int, relax.Expr] = {}
+    unfinished: set[int] = set()
 
-    def leaf(_: relax.Expr, after: relax.Expr) -> relax.Expr:
-        if isinstance(after, relax.If) and not branches(after):
-            sides = [inline(after.true_branch), inline(after.false_branch)]
-            after = typed(relax.If(after.cond, *(transform(side, leaf) for side in sides)))
-        return values.get(key(after), after)
+    def kept_let(node: relax.Expr) -> relax.VarBinding | None:
+        return let_binding(node) if functions else None
 
-    for block in body.blocks:
-        for binding in block.bindings:
-            values[key(binding.var)] = transform(binding.value, leaf)
-    return transform(body.body, leaf)
+    def parts(node: relax.Expr) -> list[relax.Expr]:
+        if isinstance(node, relax.SeqExpr):
+            kept = kept_let(node)
+            return [node.body] if kept is None else [kept.value, node.body]
+        if isinstance(node, relax.Var):
+            return [values[key(node)]] if key(node) in values else []
+        if isinstance(node, relax.If):
+            return [node.cond, node.true_branch, node.false_branch]
+        if isinstance(node, relax.Function):
+            return [node.body] if functions else []
+        return children(node)
+
+    def inlined(node: relax.Expr, new: list[relax.Expr]) -> relax.Expr:
+        if isinstance(node, relax.Var):
+            return new[0] if new else node
+        if isinstance(node, relax.SeqExpr):
+            kept = kept_let(node)
+            if kept is None:
+                return new[0]
+            old = [kept.value, body_of(node.body)]
+            return node if same_nodes(old, new) else let(kept.var, *new)
+        if isinstance(node, relax.If):
+            old = [node.cond, body_of(node.true_branch), body_of(node.false_branch)]
+            return node if same_nodes(old, new) else typed(relax.If(*new))
+        if isinstance(node, relax.Function):
+            if not new or body_of(node.body).same_as(new[0]):
+                return node
+            return function(node.params, new[0], node.attrs, pure=bool(node.is_pure))
+        return rebuild(node, new)
+
+    stack: list[tuple[relax.Expr, bool]] = [(expr, False)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            done[key(node)] = inlined(node, [done[key(part)] for part in parts(node)])
+            unfinished.discard(key(node))
+        elif key(node) in unfinished:
+            raise RelayError(
+                f"the variable {node} is computed from itself",
+                where="a binding",
+                fix="bind it to an expression that does not contain it",
+            )
+        elif key(node) not in done:
+            if isinstance(node, relax.SeqExpr) and kept_let(node) is None:
+                for block in node.blocks:
+                    values |= {key(one.var): one.value for one in block.bindings}
+            if isinstance(node, relax.Var):
+                unfinished.add(key(node))
+            stack.append((node, True))
+            stack.extend((part, False) for part in reversed(parts(node)))
+    return done[key(expr)]
+
+
+def substitute(
+    expr: relax.Expr, values: Mapping[relax.Var, relax.Expr], infer: bool = True
+) -> relax.Expr:
+    """Put expressions in the place of a graph's variables."""
+    by_key = {key(var): value for var, value in values.items()}
+    return transform(inline_bindings(expr), lambda _, after: by_key.get(key(after), after), infer)
 
 
 def result(body: relax.Expr) -> relax.Expr:
     """Find what a function's body computes last, without turning it into a graph.
 
-    Parameters
-    ----------
-    body : tvm.relax.Expr
-        Bindings, or a graph.
-
-    Returns
-    -------
-    tvm.relax.Expr
-        The value bound to the result; the body itself where what follows its bindings is no
-        variable of theirs, as in a `let`.
+    The body itself is returned where what follows its bindings is no variable of theirs (a `let`).
     """
     while isinstance(body, relax.SeqExpr):
         values = {key(one.var): one.value for block in body.blocks for one in block.bindings}
@@ -196,27 +304,15 @@ def result(body: relax.Expr) -> relax.Expr:
     return body
 
 
-def from_graph(
+def to_anf(
     params: Sequence[relax.Var],
     body: relax.Expr,
     attrs: dict[str, Any] | ir.DictAttrs | None = None,
 ) -> relax.Function:
-    """Turn a graph into a function with one binding a call.
+    """Turn a graph into a function with one binding a call; what is shared is bound once.
 
-    Parameters
-    ----------
-    params : sequence of tvm.relax.Var
-        The parameters, typed.
-    body : tvm.relax.Expr
-        The graph; what is shared in it is bound once.
-    attrs : dict or tvm.ir.DictAttrs, optional
-        The function's attributes.
-
-    Returns
-    -------
-    tvm.relax.Function
-        All in one dataflow block, unless it holds nested functions or branches, which Relax allows
-        outside of one only.
+    All is in one dataflow block, unless the graph holds functions or branches, which Relax allows
+    outside of one only.
     """
     nodes = list(post_order(body))
     plain = not any(isinstance(node, (relax.Function, relax.If)) for node in nodes)
@@ -247,7 +343,7 @@ def from_graph(
                 else:
                     new = rebuild(node, [done[key(child)] for child in children(node)])
                 if isinstance(node, relax.Function) and not node.body.blocks:
-                    new = from_graph(node.params, inline(node.body), node.attrs)
+                    new = to_anf(node.params, inline_bindings(node.body), node.attrs)
                 if isinstance(node, (relax.Call, relax.TupleGetItem, relax.Function, relax.If)):
                     last = plain and node.same_as(body)
                     new = builder.emit_output(new) if last else bind(new, home)

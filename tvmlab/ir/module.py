@@ -10,15 +10,15 @@ from tvm import ir, relax, tirx
 from ..errors import RelayError
 from ..support.wording import telling
 from . import depth, graph, table
-from .flatten import flat, substitute
-from .inference import infer, result_type, typed
+from .graph import inline_bindings, substitute
+from .inference import infer_type, result_type
 
 __all__ = ["function", "is_normal", "normal", "normalize", "specialize"]
 
 
 def function(params: Sequence[relax.Var], body: relax.Expr, attrs: Any = None) -> relax.Function:
     """Make a function of a graph, with the type of its result where that is known."""
-    made = infer(body)
+    made = infer_type(body)
     return relax.Function(list(params), made, result_type(made), attrs=attrs)
 
 
@@ -93,7 +93,7 @@ def is_normal(func: relax.Function) -> bool:
             if isinstance(value, relax.Function):
                 if not is_normal(value):
                     return False
-            elif not graph.known(binding.var) or any(
+            elif not graph.has_type(binding.var) or any(
                 isinstance(child, (relax.Call, relax.TupleGetItem, relax.Function))
                 for child in graph.children(value)
             ):
@@ -127,7 +127,7 @@ def normal(
     graph.check_scopes(scopes)
 
     def change(_: relax.Expr, after: relax.Expr) -> relax.Expr:
-        if isinstance(after, relax.Function) and not _vague(after):
+        if isinstance(after, relax.Function) and not _has_untyped_params(after):
             return after if is_normal(after) else normal(after, callees, scopes + 1)
         if isinstance(after, ir.GlobalVar) and callees and after.name_hint in callees:
             var, callee = callees[after.name_hint]
@@ -137,20 +137,20 @@ def normal(
         vague = (
             isinstance(after, relax.Call)
             and isinstance(after.op, relax.Function)
-            and _vague(after.op)
+            and _has_untyped_params(after.op)
         )
-        if vague and all(graph.known(arg) for arg in after.args):
+        if vague and all(graph.has_type(arg) for arg in after.args):
             made = normal(_specialized(after.op, after.args), callees, scopes + 1)
-            return typed(relax.Call(made, list(after.args)))
-        return infer(after)
+            return infer_type(relax.Call(made, list(after.args)))
+        return infer_type(after)
 
     attrs = func.attrs
     try:
-        func = _told(func, callees) if callees and _vague(func) else func
-        body = flat(func.body)
+        func = _with_callee_types(func, callees) if callees and _has_untyped_params(func) else func
+        body = inline_bindings(func.body)
         depth.check(graph.post_order(body))
-        body = graph.transform(infer(body), change)
-        made = graph.from_graph(list(func.params), body, attrs)
+        body = graph.transform(infer_type(body), change)
+        made = graph.to_anf(list(func.params), body, attrs)
     except RelayError:
         raise
     except Exception as error:  # Relax's inference raises many classes
@@ -162,45 +162,47 @@ def normal(
     return made
 
 
-def _told(func: relax.Function, callees: Mapping[str, tuple[Any, Any]]) -> relax.Function:
+def _with_callee_types(
+    func: relax.Function, callees: Mapping[str, tuple[Any, Any]]
+) -> relax.Function:
     """Give parameters without a type that of the callee's parameter which they are passed for."""
     wanted: dict[int, ir.Type] = {}
-    for node in graph.post_order(flat(func.body)):
+    for node in graph.post_order(inline_bindings(func.body)):
         if isinstance(node, relax.Call) and isinstance(node.op, ir.GlobalVar):
             _, callee = callees.get(node.op.name_hint, (None, None))
             params = callee.params if isinstance(callee, relax.Function) else []
             wanted |= {
                 graph.key(arg): param.ty
                 for arg, param in zip(node.args, params, strict=False)
-                if not graph.known(arg) and graph.known(param)
+                if not graph.has_type(arg) and graph.has_type(param)
             }
     if not any(graph.key(param) in wanted for param in func.params):
         return func
     params = [relax.Var(one.name, wanted.get(graph.key(one), one.ty)) for one in func.params]
-    body = substitute(flat(func.body), dict(zip(func.params, params, strict=True)))
+    body = substitute(func.body, dict(zip(func.params, params, strict=True)))
     return function(params, body, func.attrs)
 
 
-def _vague(func: relax.Function) -> bool:
-    return any(not graph.known(param) for param in func.params)
+def _has_untyped_params(func: relax.Function) -> bool:
+    return any(not graph.has_type(param) for param in func.params)
 
 
 def _specialized(func: relax.Function, args: Any) -> relax.Function:
     """Give a function's parameters the types of the arguments that it is called with."""
     params = [relax.Var(param.name, arg.ty) for param, arg in zip(func.params, args, strict=True)]
-    body = substitute(flat(func.body), dict(zip(func.params, params, strict=True)))
-    return function(params, graph.transform(body, _read_again), func.attrs)
+    body = substitute(func.body, dict(zip(func.params, params, strict=True)))
+    return function(params, graph.transform(body, _reread), func.attrs)
 
 
-def _read_again(_: relax.Expr, after: relax.Expr) -> relax.Expr:
+def _reread(_: relax.Expr, after: relax.Expr) -> relax.Expr:
     """Make a call as it would have been made, had its operands' types been known."""
     if not isinstance(after, relax.Call) or not isinstance(after.op, ir.Op):
         return after
-    found = table.written(after) if graph.known(after) else None
+    found = table.written(after) if graph.has_type(after) else None
     if found is None or found[0].relax == after.op.name:
         return after
     row, operands, values = found
-    return graph.typed(row.read(operands, values))
+    return graph.typed(row.to_relax(operands, values))
 
 
 def specialize(mod: ir.IRModule) -> ir.IRModule:
@@ -213,7 +215,7 @@ def specialize(mod: ir.IRModule) -> ir.IRModule:
     callees = {var.name_hint: (var, func) for var, func in mod.functions.items()}
     for var, func in mod.functions.items():
         if isinstance(func, relax.Function) and any(
-            isinstance(one.value, relax.Function) and _vague(one.value)
+            isinstance(one.value, relax.Function) and _has_untyped_params(one.value)
             for block in func.body.blocks
             for one in block.bindings
         ):

@@ -13,20 +13,6 @@ __all__ = ["batch_matmul_shape", "dense_shape"]
 def dense_shape(data: Tensor, weight: Tensor, units: int | None) -> tuple[list[Any] | None, Any]:
     """Infer the shape of ``data @ weight.T`` and how many units it has.
 
-    Parameters
-    ----------
-    data : Tensor
-        Shape (..., k).
-    weight : Tensor
-        Shape (units, k).
-    units : int, optional
-        The attribute.
-
-    Raises
-    ------
-    ShapeError
-        If the operands do not fit each other, or ``units`` the weight.
-
     Notes
     -----
     Relay's `DenseRel` (src/relay/op/nn/nn.h).
@@ -53,11 +39,6 @@ def dense_shape(data: Tensor, weight: Tensor, units: int | None) -> tuple[list[A
 
 def batch_matmul_shape(x: Tensor, y: Tensor, a: dict[str, Any]) -> list[Any] | None:
     """Infer the shape of a product of batches of matrices, either transposed if so asked.
-
-    Raises
-    ------
-    ShapeError
-        If the matrices, or the batches (the same size, or 1), do not fit each other.
 
     Notes
     -----

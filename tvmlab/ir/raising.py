@@ -19,21 +19,10 @@ __all__ = ["as_tir", "calls", "plain", "raised"]
 def raised(
     mod: tvm.ir.IRModule, names: Sequence[str], mutator: Callable[[tvm.ir.IRModule], Any]
 ) -> tvm.ir.IRModule:
-    """Rewrite a module's Relax functions, where it has TIR functions of some names.
+    """Rewrite the Relax functions of a module that has TIR functions of some names.
 
-    Parameters
-    ----------
-    mod : tvm.ir.IRModule
-        The module.
-    names : sequence of str
-        What upstream calls the functions, but for numbers behind.
-    mutator : callable
-        Makes a `tvm.relax.PyExprMutator` for a module.
-
-    Returns
-    -------
-    tvm.ir.IRModule
-        The module, without functions that nothing calls any more.
+    `names` are without the numbers that upstream adds; ``mutator(mod)`` makes a
+    `tvm.relax.PyExprMutator`. Functions that nothing calls any more go.
     """
     if not any(
         plain(var) in names and isinstance(func, tvm.tirx.PrimFunc)

@@ -10,14 +10,14 @@ from tvm import ir
 from ..support.wording import telling
 from . import table
 
-__all__ = ["named", "reason"]
+__all__ = ["explain", "named"]
 
 _OPERATOR = re.compile(r'ir\.Op\(.*?name="([\w.]+)".*?support_level=\d+\)', re.DOTALL)
 _NUMBER = re.compile(r"T\.int64\((-?\d+)\)")
 
 
-def reason(problem: Exception) -> str:
-    """Give the line that says what is wrong, with operators by their names."""
+def explain(problem: Exception) -> str:
+    """Return the line that says what is wrong, with operators by their names."""
     return _NUMBER.sub(r"\1", _OPERATOR.sub(r"\1", telling(problem)))[:300]
 
 

@@ -1,7 +1,7 @@
-"""Operators of ours in TVMScript: ``R.qnn.conv2d(...)``, as TVM prints it, is read again.
+"""Names for tvmlab's operators in TVMScript, which reads ``R.qnn.conv2d(...)`` as TVM prints it.
 
 TVMScript's reader looks for ``R.NAME`` in the module `tvm.relax.script.parser`, which has TVM's own
-operators. Namespaces of ours are put beside them; nothing of TVM's is replaced.
+operators. This module adds namespaces beside them and replaces nothing of TVM's.
 """
 
 from __future__ import annotations
@@ -39,18 +39,9 @@ _SPACES: dict[str, Namespace] = {}
 
 
 def namespace(name: str, filled_by: str = "") -> Namespace:
-    """Make ``R.NAME``, or find it.
+    """Make ``R.NAME``, or find it; a name of TVM's own stays what it is.
 
-    Parameters
-    ----------
-    name : str
-        Its name. TVM's own, where there is one, stays what it is.
-    filled_by : str
-        The module that adds the operators, imported when a script names one.
-
-    Returns
-    -------
-    Namespace
+    The module `filled_by` adds the operators; it is imported when a script names one.
     """
     if name not in _SPACES:
         made = _SPACES[name] = Namespace(f"R.{name}", filled_by)
@@ -61,14 +52,9 @@ def namespace(name: str, filled_by: str = "") -> Namespace:
 
 
 def add(name: str, make: Make) -> None:
-    """Let TVMScript say ``R.NAME`` for an operator.
+    """Let TVMScript write ``R.NAME`` for an operator, such as ``"relax.qnn.requantize"``.
 
-    Parameters
-    ----------
-    name : str
-        The operator's whole name in a namespace, such as ``"relax.qnn.requantize"``.
-    make : callable
-        ``make(*operands, **attributes)`` makes the call.
+    ``make(*operands, **attributes)`` makes the call.
     """
     _, first, *middle, last = name.split(".")
     space = namespace(first)
@@ -84,7 +70,7 @@ def add(name: str, make: Make) -> None:
 
 
 def _expression(operand: Any) -> Any:
-    """Make a tuple of what a script writes in parentheses."""
+    """Make a tuple of operands that a script writes in parentheses."""
     if isinstance(operand, (tuple, list)):
         return relax.Tuple([_expression(field) for field in operand])
     return operand

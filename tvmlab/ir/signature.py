@@ -1,4 +1,4 @@
-"""What a compiled function takes and gives, and the check of a call's arguments."""
+"""The inputs and outputs of a compiled function, and the check of a call's arguments."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class Signature:
             if isinstance(want, int):
                 fits &= size == want
                 continue
-            # A name stands for the first size that it meets.
+            # The first size that a name meets becomes its value.
             meant, origin = sizes.setdefault(want, (size, declared.name))
             if size != meant:
                 fits = False
@@ -176,7 +176,7 @@ def _outputs(given: relax.Type, name: str) -> list[Output]:
 
 
 def _output(given: relax.Type, name: str) -> Output:
-    """Say what a value of a type that is no tuple is."""
+    """Describe a value of a type that is not a tuple."""
     if isinstance(given, relax.TensorType):
         # Sizes may be known by a variable that stands for the whole shape: then they are not.
         known = isinstance(given.shape, relax.ShapeExpr)
@@ -197,7 +197,7 @@ def _dtype(name: str) -> np.dtype[Any] | None:
 
 
 def _fields(param: relax.Var) -> str:
-    """Say how a tuple is passed."""
+    """Describe how to pass a tuple."""
     count, name = len(param.ty.fields), param.name
     names = [f"{name}_{place}" for place in range(min(count, 2))] + ["..."] * (count > 2)
     return (

@@ -1,26 +1,32 @@
 """One table for both ways: how Relay and Relax spell the same operator.
 
 A row says Relay's name, operands and attributes (in the order in which Relay prints them, with
-their defaults) and how to go from one to the other: `read` makes the Relax call, `write` takes it
-apart again. Relay's operators that Relax lacks are registered under ``relax.relay.NAME`` (see
-`tvmlab.ir.dialect`), so that each Relay call is one Relax call, and stays so on the way back.
+their defaults) and how to go from one to the other: `to_relax` makes the Relax call, `from_relax`
+takes it apart again. Relay's operators that Relax lacks are registered under ``relax.relay.NAME``
+(see `tvmlab.ir.dialect`), so that each Relay call is one Relax call, and stays so on the way back.
 """
 
 from __future__ import annotations
 
+import ast
 import difflib
 import numbers
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-from tvm import ir, tirx
-from tvm.relax import Call, Expr, ShapeExpr
+from tvm import ir, relax, tirx
+from tvm.relax import Call, Expr, ShapeExpr, TensorType, Tuple, TupleType, Var, op
 
 from ..errors import RelayError
-from . import dialect, script
+from . import dialect, graph, script
+
+Operands = Sequence[Expr]
+Values = dict[str, Any]
+Written = tuple[Operands, Values]
 
 REQUIRED = object()
 """The default of an attribute that every call has to give."""
@@ -61,12 +67,12 @@ class Operator:
         Relay's operands, in order.
     attributes : tuple of Attribute
         In the order in which Relay prints them.
-    read : callable
-        ``read(operands, attributes)`` makes the Relax expression, one call. The operands are
+    to_relax : callable
+        ``to_relax(operands, attributes)`` makes the Relax expression, one call. The operands are
         typed Relax expressions; the attributes are plain Python values and complete.
-    write : callable
-        ``write(call)`` gives Relay's operands and all attributes, or None where this row is not
-        the one for this call.
+    from_relax : callable
+        ``from_relax(call)`` gives Relay's operands and all attributes, or None where this
+        row is not the one for this call.
     signature : tuple of str
         The order of arguments in Relay's Python function, where it is not operands, then
         attributes.
@@ -80,8 +86,8 @@ class Operator:
     relax: str
     operands: tuple[str, ...]
     attributes: tuple[Attribute, ...]
-    read: Callable[[Sequence[Expr], dict[str, Any]], Expr]
-    write: Callable[[Call], tuple[Sequence[Expr], dict[str, Any]] | None]
+    to_relax: Callable[[Sequence[Expr], dict[str, Any]], Expr]
+    from_relax: Callable[[Call], tuple[Sequence[Expr], dict[str, Any]] | None]
     signature: tuple[str, ...] = ()
     defaults: dict[str, Any] | None = None
     also: tuple[str, ...] = ()
@@ -91,6 +97,9 @@ class Operator:
         """The attributes by their names."""
         return {attribute.name: attribute for attribute in self.attributes}
 
+
+# A capital letter for an axis, and a number with a small letter for the inner part of one.
+LAYOUT = re.compile("([A-Z]|[1-9][0-9]*[a-z])+")
 
 _BY_NAME: dict[str, Operator] = {}
 _BY_RELAX: dict[str, list[Operator]] = {}
@@ -105,57 +114,220 @@ def add(row: Operator) -> Operator:
     return row
 
 
-def add_ours(
+def attributes(spec: str) -> tuple[Attribute, ...]:
+    """Read the attributes of a row from text, such as ``"axis:int=-1 shape:ints dtype:str="``.
+
+    The default of a string stands unquoted; an attribute without ``=`` is required.
+    """
+    found = []
+    for item in spec.split():
+        name, _, rest = item.partition(":")
+        kind, equal, text = rest.partition("=")
+        default = text if kind == "str" else ast.literal_eval(text or "None")
+        found.append(Attribute(name, kind, default if equal else REQUIRED))
+    return tuple(found)
+
+
+def native(
     name: str,
-    operands: Sequence[str],
-    attributes: Sequence[Attribute],
-    infer: dialect.Infer,
-    expand: dialect.Expand | None,
+    operands: str,
+    spec: str = "",
+    relax_name: str = "",
     *,
-    relax_name: str | None = None,
-    signature: tuple[str, ...] = (),
-    defaults: dict[str, Any] | None = None,
+    to_relax: Callable[..., Expr | None] | None = None,
+    from_relax: Callable[[Call], Written | None] | None = None,
+    only: Callable[[Call], bool] | None = None,
+    fixed: Values | None = None,
+    expand: Callable[..., Expr] | None = None,
+    infer: dialect.Infer | None = None,
+    signature: str = "",
+    defaults: Values | None = None,
+    **renamed: str,
 ) -> Operator:
-    """Put an operator into the table that Relax lacks, and register it as one of ours.
+    """Put an operator into the table that Relax has as well.
 
     Parameters
     ----------
-    name, operands, attributes, signature, defaults
-        As in `Operator`.
-    infer, expand
-        As in `tvmlab.ir.dialect.register`.
+    name, operands, spec, signature, defaults
+        As in `Operator`, names separated by spaces; `spec` as in `attributes`.
     relax_name : str, optional
-        ``relax.relay.NAME`` unless it is given.
+        Relax's name without ``relax.``, where it is another.
+    to_relax : callable, optional
+        ``to_relax(*operands, **attributes)`` makes Relax's call. The default calls Relax's
+        function with the `arguments`.
+    from_relax : callable, optional
+        As in `Operator`. The default returns the arguments and the `values_of` the call.
+    only : callable, optional
+        Whether Relay can express a Relax call.
+    fixed : dict of str to object, optional
+        The values of attributes that Relax does not have.
+    expand, infer : callable, optional
+        As in `stands_for`. Where they are given, Relax's operator does not cover all of Relay's:
+        `to_relax` returns None for the rest, which becomes a call of ``relax.relay.NAME``.
+    **renamed : str
+        Relax's names of attributes, after a "!" where it has the opposite.
     """
-    whole = relax_name or f"relax.relay.{name}"
-    dialect.register(whole, operands, infer, expand)
+    whole = f"relax.{relax_name or name}"
+    rows = attributes(spec)
+    make = to_relax or _relax_function(relax_name or name)
+    ours = "" if expand is None else _register(name, operands, expand, infer)
 
-    def read(given: Sequence[Expr], values: dict[str, Any]) -> Expr:
-        return dialect.typed_call(whole, given, values)
+    def read(given: Operands, values: Values) -> Expr:
+        found = make(*given, **(values if to_relax else arguments(values, fixed, **renamed)))
+        return dialect.typed_call(ours, given, values) if found is None else found
 
-    def write(call: Call) -> tuple[Sequence[Expr], dict[str, Any]]:
-        return list(call.args), dialect.attributes(call)
+    def write(call: Call) -> Written | None:
+        if call.op.name == ours:
+            return list(call.args), dialect.attributes(call)
+        if only is not None and not only(call):
+            return None
+        if from_relax is not None:
+            return from_relax(call)
+        return list(call.args), values_of(call, rows, renamed, **(fixed or {}))
 
-    row = Operator(
-        name, whole, tuple(operands), tuple(attributes), read, write, signature, defaults
-    )
-    in_script(row, whole)
+    also = (ours,) if ours else ()
+    names, order = tuple(operands.split()), tuple(signature.split())
+    row = Operator(name, whole, names, rows, read, write, order, defaults, also)
+    if ours:
+        in_script(row, ours)
     return add(row)
 
 
-def in_script(row: Operator, whole: str) -> None:
-    """Let TVMScript say ``R.NAME`` for a row's operator of ours, with the row's defaults.
+def stands_for(
+    name: str,
+    operands: str,
+    spec: str = "",
+    *,
+    infer: dialect.Infer | None = None,
+    signature: str = "",
+    defaults: Values | None = None,
+) -> Callable[[Callable[..., Expr]], Callable[..., Expr]]:
+    """Put an operator into the table that Relax lacks, by the function that expands it.
+
+    The function gets operands and attributes, ``expand(*operands, **attributes)``, and returns
+    Relax expressions that compute the same.
 
     Parameters
     ----------
-    row : Operator
-        The row.
-    whole : str
-        The operator of ours, such as ``"relax.qnn.conv2d"``.
+    name, operands, spec, signature, defaults
+        As in `native`.
+    infer : callable, optional
+        As in `tvmlab.ir.dialect.register`. The default infers the type of the expansion.
     """
 
+    def register(expand: Callable[..., Expr]) -> Callable[..., Expr]:
+        whole = _register(name, operands, expand, infer)
+
+        def read(given: Operands, values: Values) -> Expr:
+            return dialect.typed_call(whole, given, values)
+
+        def write(call: Call) -> Written:
+            return list(call.args), dialect.attributes(call)
+
+        names, order = tuple(operands.split()), tuple(signature.split())
+        row = Operator(name, whole, names, attributes(spec), read, write, order, defaults)
+        in_script(row, whole)
+        add(row)
+        return expand
+
+    return register
+
+
+def _register(
+    name: str, operands: str, expand: Callable[..., Expr], infer: dialect.Infer | None
+) -> str:
+    def spread(given: Operands, values: Values) -> Expr:
+        return expand(*given, **values)
+
+    whole = f"relax.relay.{name}"
+    dialect.register(whole, operands.split(), infer or _derived(spread), spread)
+    return whole
+
+
+def _derived(expand: dialect.Expand) -> dialect.Infer:
+    """Infer a type from an expansion, in which symbols take the places of unknown sizes."""
+
+    def infer(types: Sequence[ir.Type], values: Values) -> ir.Type:
+        params, open_ = [], False
+        for place, ty in enumerate(types):
+            if not isinstance(ty, (TensorType, TupleType)) or getattr(ty, "ndim", 0) < 0:
+                return TensorType(dtype=None, ndim=-1)
+            if isinstance(ty, TensorType) and not isinstance(ty.shape, ShapeExpr):
+                open_ = True
+                sizes = [tirx.Var(f"n{place}_{axis}", "int64") for axis in range(ty.ndim)]
+                ty = TensorType(sizes, ty.dtype)
+            params.append(Var(f"p{place}", ty))
+        made = expand(params, values)
+        for node in graph.post_order(made):
+            if isinstance(node, Tuple) and not graph.has_type(
+                node
+            ):  # made before its fields had types
+                relax.expr._update_type(node, TupleType([field.ty for field in node.fields]))
+            graph.typed(node)
+        return _without_symbols(made.ty) if open_ else made.ty
+
+    return infer
+
+
+def _without_symbols(ty: ir.Type) -> ir.Type:
+    if isinstance(ty, TupleType):
+        return TupleType([_without_symbols(field) for field in ty.fields])
+    if all(isinstance(size, tirx.IntImm) for size in ty.shape or ()):
+        return ty
+    return TensorType(dtype=ty.dtype, ndim=ty.ndim)
+
+
+def _relax_function(name: str) -> Callable[..., Expr]:
+    found: Any = op
+    for part in name.split("."):
+        found = getattr(found, part)
+    return cast(Callable[..., Expr], found)
+
+
+def arguments(values: Values, without: Container[str] | None = None, **renamed: str) -> Values:
+    """Rename attributes to the arguments of Relax's function; empty strings are left out."""
+    found = {}
+    for name, value in values.items():
+        today = renamed.get(name, name)
+        if value != "" and name not in (without or ()):
+            found[today.lstrip("!")] = not value if today[0] == "!" else value
+    return found
+
+
+def values_of(
+    call: Call, rows: Sequence[Attribute], renamed: Mapping[str, str] | None = None, **known: Any
+) -> Values:
+    """Read Relay's attributes from those of a Relax call, apart from those that are `known`."""
+    found = {}
+    for row in rows:
+        if row.name in known:
+            found[row.name] = known[row.name]
+            continue
+        today = (renamed or {}).get(row.name, row.name)
+        value = getattr(call.attrs, today.lstrip("!"))
+        if value is None:
+            found[row.name] = None if row.default is REQUIRED else row.default
+        else:
+            found[row.name] = not value if today[0] == "!" else _PLAIN[row.kind](value)
+    if found.get("out_layout") and found["out_layout"] in (
+        found.get("data_layout"),
+        found.get("layout"),
+    ):  # Relax always names it
+        found["out_layout"] = ""
+    return found
+
+
+_PLAIN: dict[str, Callable[[Any], Any]] = {
+    "int": int, "float": float, "bool": bool, "str": str,
+    "ints": lambda given: [int(item) for item in given],
+}  # fmt: skip
+
+
+def in_script(row: Operator, whole: str) -> None:
+    """Let TVMScript say ``R.NAME`` for an operator of ours, with the defaults of its row."""
+
     def make(*given: Expr, **values: Any) -> Call:
-        return dialect.typed_call(whole, given, coerce(row, values, python=True))
+        return dialect.typed_call(whole, given, complete_attributes(row, values, python=True))
 
     script.add(whole, make)
 
@@ -182,59 +354,34 @@ def rows() -> list[Operator]:
 
 
 def relax_names(name: str) -> tuple[str, ...]:
-    """Give the Relax names of a Relay operator that is known, the usual one first."""
+    """Return the Relax names of a Relay operator that is known, the usual one first."""
     row = _BY_NAME[name]
     return (row.relax, *row.also)
 
 
 def relay_names(whole: str) -> frozenset[str]:
-    """Give the Relay names of a Relax operator, such as ``"relax.nn.conv2d"``: none, or some."""
+    """Return the Relay names of a Relax operator, such as ``"relax.nn.conv2d"``: none, or some."""
     return frozenset(row.name for row in _BY_RELAX.get(whole, ()))
 
 
 def written(call: Call) -> tuple[Operator, Sequence[Expr], dict[str, Any]] | None:
-    """Find how Relay says a Relax call.
-
-    Parameters
-    ----------
-    call : tvm.relax.Call
-        A call of an operator, typed.
-
-    Returns
-    -------
-    tuple of Operator, sequence of Expr, dict, or None
-        The row, Relay's operands and all of its attributes; None where Relay has no such operator.
-    """
+    """Find how Relay says a Relax call: the row, Relay's operands and all attributes, or None."""
     if not isinstance(call.op, ir.Op):
         return None
     for row in _BY_RELAX.get(call.op.name, ()):
-        found = row.write(call)
+        found = row.from_relax(call)
         if found is not None:
             return row, *found
     return None
 
 
-def coerce(row: Operator, given: Mapping[str, Any], *, python: bool = False) -> dict[str, Any]:
-    """Complete the attributes of a call, as plain Python values.
+def complete_attributes(
+    row: Operator, given: Mapping[str, Any], *, python: bool = False
+) -> dict[str, Any]:
+    """Complete the attributes of a call, as plain Python values in the row's order.
 
-    Parameters
-    ----------
-    row : Operator
-        The operator.
-    given : mapping of str to object
-        The attributes that the call gives; TVM's and NumPy's numbers are welcome.
-    python : bool
-        Whether the call is one of Relay's Python function, whose defaults may be others.
-
-    Returns
-    -------
-    dict
-        Every attribute of the row, in its order.
-
-    Raises
-    ------
-    RelayError
-        An attribute is unknown, is of the wrong kind, or is missing.
+    `python` is for calls of Relay's Python function, whose defaults can differ. `RelayError` for an
+    attribute that is unknown, missing or of the wrong kind.
     """
     for name in given:
         if name not in row.by_name:
@@ -282,7 +429,10 @@ def _of_kind(row: Operator, attribute: Attribute, value: Any) -> Any:
     if kind == "str" and isinstance(value, (str, np.dtype, type, ir.PrimType)):
         # What a tensor's type has for a dtype, `checked_type.dtype`, is a type itself.
         named = isinstance(value, (str, ir.PrimType))
-        return str(value) if named else np.dtype(value).name
+        text = str(value) if named else np.dtype(value).name
+        if attribute.name.endswith("layout") and text != attribute.default:
+            _check_layout(row, attribute, text)
+        return text
     if kind == "any":
         return _ints(value, found, value)
     if kind == "ints" and (listed := _ints(value, found, None)) is not None:
@@ -293,6 +443,25 @@ def _of_kind(row: Operator, attribute: Attribute, value: Any) -> Any:
         f"not {value!r}",
         where=row.name,
     )
+
+
+def _check_layout(row: Operator, attribute: Attribute, layout: str) -> None:
+    """Refuse a layout whose axes are others than those of the default.
+
+    An attribute whose default is empty has the axes of the row's first layout.
+    """
+    defaults = [a.default for a in (attribute, *row.attributes) if a.name.endswith("layout")]
+    letters = next(filter(None, defaults))
+    if letters is REQUIRED:  # layout_transform takes any axes, and checks them itself
+        return
+    axes = sorted(filter(str.isupper, layout))
+    inner = {letter.upper() for letter in layout if letter.islower()}
+    if not LAYOUT.fullmatch(layout) or axes != sorted(letters) or not inner <= set(letters):
+        raise RelayError(
+            f"{attribute.name} of {row.name} is {layout!r}, which is no order of {letters}",
+            where=f"{row.name}, attribute {attribute.name}",
+            fix=f"give each of the letters {letters} once",
+        )
 
 
 def _number(value: Any) -> bool | int | float | None:

@@ -20,19 +20,7 @@ _ANALYZER = sym.Analyzer()
 
 @dataclass(frozen=True)
 class Tensor:
-    """What is known of an operand.
-
-    Attributes
-    ----------
-    call, name : str
-        The operator and the operand, for errors.
-    shape : list of (int or PrimExpr), or None
-        The sizes; None where they are unknown.
-    ndim : int
-        How many there are; -1 where that is unknown.
-    dtype : str
-        Empty where it is unknown.
-    """
+    """What is known of an operand: an unknown shape is None, an unknown rank -1, a dtype ""."""
 
     call: str
     name: str
@@ -46,13 +34,7 @@ class Tensor:
         return f"{self.call}, operand {self.name}"
 
     def rank(self, *allowed: int) -> None:
-        """Insist on a number of dimensions, where it is known.
-
-        Raises
-        ------
-        ShapeError
-            If it is another one.
-        """
+        """Require a number of dimensions, where it is known."""
         if self.ndim >= 0 and self.ndim not in allowed:
             wanted = " or ".join(str(n) for n in allowed)
             raise ShapeError(
@@ -61,13 +43,7 @@ class Tensor:
             )
 
     def holds(self, dtypes: Collection[str]) -> None:
-        """Insist on one of some dtypes, where it is known.
-
-        Raises
-        ------
-        InputError
-            If it is another one.
-        """
+        """Require one of some dtypes, where it is known."""
         if self.dtype and self.dtype not in dtypes:
             raise InputError(
                 f"{self.name} has dtype {self.dtype}; {self.call} takes {', '.join(dtypes)}",
@@ -75,13 +51,7 @@ class Tensor:
             )
 
     def axis(self, axis: int) -> int:
-        """Count an axis from the front, where the number of dimensions is known.
-
-        Raises
-        ------
-        ShapeError
-            If there is no such axis.
-        """
+        """Count an axis from the front, where the number of dimensions is known."""
         if self.ndim < 0:
             return axis
         count = max(self.ndim, 1)  # a scalar has one channel
@@ -93,19 +63,13 @@ class Tensor:
         return axis % count
 
     def size(self, axis: int) -> Any:
-        """Give the size along an axis (counted as in `axis`), None where it is unknown."""
+        """Return the size along an axis (counted as in `axis`), None where it is unknown."""
         axis = self.axis(axis)
         return None if self.shape is None or not self.shape else self.shape[axis]
 
 
 def view(call: str, name: str, ty: ir.Type | None) -> Tensor:
-    """Look at an operand's type.
-
-    Raises
-    ------
-    InputError
-        If it is no tensor: a tuple, a function, a shape.
-    """
+    """Return what an operand's type tells; `InputError` for a tuple, a function or a shape."""
     if isinstance(ty, relax.TensorType):
         shape = ty.shape
         known = isinstance(shape, relax.ShapeExpr)
@@ -117,7 +81,7 @@ def view(call: str, name: str, ty: ir.Type | None) -> Tensor:
 
 
 def views(call: str, names: Collection[str], types: Collection[ir.Type]) -> list[Tensor]:
-    """Look at several operands' types."""
+    """Return what several operands' types tell."""
     return [view(call, name, ty) for name, ty in zip(names, types, strict=True)]
 
 
@@ -130,7 +94,7 @@ def plain(size: Any) -> Any:
 
 
 def differ(a: Any, b: Any) -> bool:
-    """Say whether two sizes cannot be the same: both are known numbers, and differ."""
+    """Return whether two sizes cannot be the same: both are known numbers, and differ."""
     return isinstance(a, int) and isinstance(b, int) and a != b
 
 
@@ -144,25 +108,7 @@ def result(shape: list[Any] | None, dtype: str, ndim: int = -1) -> relax.TensorT
 def parameter(
     operand: Tensor, dtype: str | Collection[str], channels: Any = 1, axis: int | None = None
 ) -> None:
-    """Insist on a scale or zero point: a scalar, or one for each channel.
-
-    Parameters
-    ----------
-    operand : Tensor
-        The scale or zero point.
-    dtype : str or collection of str
-        Its dtype, or those allowed: ``"float32"`` for scales, ``"int32"`` for zero points.
-    channels : int or PrimExpr or None
-        How many channels there are, None where that is unknown; 1 insists on a scalar.
-    axis : int, optional
-        Where the channels lie, if the call says so, for errors.
-
-    Raises
-    ------
-    InputError
-        If the dtype is another.
-    ShapeError
-        If it has more than one dimension, or another length.
+    """Require a scale or zero point: a scalar, or one for each channel.
 
     Notes
     -----
@@ -184,13 +130,7 @@ def parameter(
 
 
 def broadcast(a: Tensor, b: Tensor) -> list[Any] | None:
-    """Broadcast two shapes as NumPy does; None where one is unknown.
-
-    Raises
-    ------
-    ShapeError
-        If two sizes differ and neither is 1.
-    """
+    """Broadcast two shapes as NumPy does; None where one is unknown."""
     if a.shape is None or b.shape is None:
         return None
     short, long = sorted((a.shape, b.shape), key=len)
@@ -209,13 +149,7 @@ def broadcast(a: Tensor, b: Tensor) -> list[Any] | None:
 
 
 def expression(call: str, name: str, value: Any) -> relax.Expr:
-    """Insist on an expression as an operand.
-
-    Raises
-    ------
-    InputError
-        If it is something else, such as a number.
-    """
+    """Require an expression as an operand."""
     if isinstance(value, relax.Expr):
         return value
     fix = "give a variable or a constant"
@@ -229,28 +163,7 @@ def expression(call: str, name: str, value: Any) -> relax.Expr:
 
 
 def checked_call(name: str, operands: Sequence[Any], attributes: dict[str, Any]) -> relax.Call:
-    """Make a typed call of a quantized operator, and look at its constants.
-
-    Parameters
-    ----------
-    name : str
-        As ``"relax.qnn.requantize"``.
-    operands : sequence of tvm.relax.Expr
-        The operands in order.
-    attributes : dict
-        The operator's attributes.
-
-    Returns
-    -------
-    tvm.relax.Call
-        The call.
-
-    Raises
-    ------
-    InputError, ShapeError
-        If an operand is no expression, its type does not fit, or it is a constant scale or zero
-        point that none can be; they name the operand.
-    """
+    """Make a typed call of a quantized operator, and look at its constants."""
     short = name.removeprefix("relax.")
     names = [str(argument.name) for argument in ir.Op.get(name).arguments]
     given = [
@@ -272,6 +185,6 @@ def checked_call(name: str, operands: Sequence[Any], attributes: dict[str, Any])
 
 
 def _dtype(value: relax.Expr) -> str:
-    """Give a tensor's dtype, "" where it is unknown."""
+    """Return a tensor's dtype, "" where it is unknown."""
     ty = value.ty
     return str(ty.dtype) if isinstance(ty, relax.TensorType) and ty.dtype else ""

@@ -16,35 +16,22 @@ from .types import Tensor, differ
 
 
 def by_axis(operand: Tensor, layout: str, letters: str) -> dict[str, Any]:
-    """Name an operand's sizes by a layout's letters; None for each that is unknown.
+    """Name an operand's sizes by a layout's letters; None for each that is unknown."""
+    _check_order(operand, layout, letters)
+    operand.rank(len(layout))
+    return dict(zip(layout, operand.shape or [None] * len(layout), strict=True))
 
-    Raises
-    ------
-    ShapeError
-        If the layout is not made of these letters, or the operand has another number of axes.
-    """
+
+def _check_order(operand: Tensor, layout: str, letters: str) -> None:
     if sorted(layout) != sorted(letters):
         raise ShapeError(
             f'layout "{layout}" is not understood: it has to be an order of {letters}.',
             where=operand.where,
         )
-    operand.rank(len(layout))
-    return dict(zip(layout, operand.shape or [None] * len(layout), strict=True))
 
 
 def padding(given: Sequence[int], spatial: int, call: str) -> list[tuple[int, int]]:
-    """Give the padding before and after each spatial axis.
-
-    Parameters
-    ----------
-    given : sequence of int
-        One for all, one for each axis, or all before and then all after.
-
-    Raises
-    ------
-    ShapeError
-        If there are more or fewer, or one is negative.
-    """
+    """Return the padding on both sides of each axis, from one size, one per axis, or all."""
     where = f"{call}, attribute padding"
     if any(size < 0 for size in given):
         raise ShapeError(f"padding {list(given)} has a negative size", where=where)
@@ -61,13 +48,7 @@ def padding(given: Sequence[int], spatial: int, call: str) -> list[tuple[int, in
 
 
 def steps(given: Sequence[int], spatial: int, call: str, name: str) -> list[int]:
-    """Give one positive number for each spatial axis.
-
-    Raises
-    ------
-    ShapeError
-        If there are more or fewer, or one is not positive.
-    """
+    """Return one positive number for each spatial axis."""
     found = list(given) * spatial if len(given) == 1 else list(given)
     if len(found) != spatial or any(size < 1 for size in found):
         raise ShapeError(
@@ -78,13 +59,7 @@ def steps(given: Sequence[int], spatial: int, call: str, name: str) -> list[int]
 
 
 def kernel(weight: Tensor, sizes: dict[str, Any], spatial: str, a: dict[str, Any]) -> list[Any]:
-    """Give the kernel's size along each spatial axis, from the weight and from the attribute.
-
-    Raises
-    ------
-    ShapeError
-        If ``kernel_size`` disagrees with the weight.
-    """
+    """Return the kernel's size along each spatial axis, from the weight and from the attribute."""
     found = [sizes[axis] for axis in spatial]
     if a["kernel_size"] is None:
         return found
@@ -98,13 +73,7 @@ def kernel(weight: Tensor, sizes: dict[str, Any], spatial: str, a: dict[str, Any
 
 
 def channels(weight: Tensor, derived: Any, a: dict[str, Any]) -> Any:
-    """Give the number of output channels, from the weight and from the attribute.
-
-    Raises
-    ------
-    ShapeError
-        If ``channels`` disagrees with the weight.
-    """
+    """Return the number of output channels, from the weight and from the attribute."""
     if a["channels"] is not None and differ(derived, a["channels"]):
         raise ShapeError(
             f"channels is {a['channels']}; the weight of shape {weight.shape} makes {derived}",
@@ -114,13 +83,8 @@ def channels(weight: Tensor, derived: Any, a: dict[str, Any]) -> Any:
 
 
 def arrange(data: Tensor, sizes: dict[str, Any], layout: str) -> list[Any] | None:
-    """Put sizes into a layout's order; None where one of them is unknown.
-
-    Raises
-    ------
-    ShapeError
-        If a size is not positive: the window does not fit.
-    """
+    """Put sizes into a layout's order; None where one of them is unknown."""
+    _check_order(data, layout, "".join(sizes))
     found = [sizes[axis] for axis in layout]
     if any(isinstance(size, int) and size < 1 for size in found):
         raise ShapeError(
@@ -133,32 +97,9 @@ def arrange(data: Tensor, sizes: dict[str, Any], layout: str) -> list[Any] | Non
 def convolution(
     data: Tensor, weight: Tensor, spatial: str, a: dict[str, Any]
 ) -> tuple[list[Any] | None, Any]:
-    """Infer a convolution's result.
-
-    Parameters
-    ----------
-    data, weight : Tensor
-        The operands.
-    spatial : str
-        The layouts' letters of the spatial axes, ``"HW"`` in two dimensions.
-    a : dict
-        Relay's attributes (`Conv2DAttrs`).
-
-    Returns
-    -------
-    tuple of (list or None) and (int or PrimExpr or None)
-        The shape, and the number of output channels; None for what is unknown.
-
-    Raises
-    ------
-    ShapeError
-        If shapes, groups and attributes do not fit each other.
-    """
-    n, groups = len(spatial), a["groups"]
-    x = by_axis(data, a["data_layout"], "NC" + spatial)
-    w = by_axis(weight, a["kernel_layout"], "OI" + spatial)
-    strides = steps(a["strides"], n, data.call, "strides")
-    dilation = steps(a["dilation"], n, data.call, "dilation")
+    """Infer a convolution's result."""
+    groups = a["groups"]
+    x, w, windows = _slid(data, weight, spatial, a)
     if groups < 1 or (isinstance(x["C"], int) and x["C"] % groups):
         raise ShapeError(
             f"groups is {groups}; the data has {x['C']} channels",
@@ -175,23 +116,39 @@ def convolution(
                 where=weight.where,
             )
     out = {"N": x["N"], "C": channels(weight, made, a)}
-    window = zip(
-        spatial,
-        kernel(weight, w, spatial, a),
-        strides,
-        dilation,
-        padding(a["padding"], n, data.call),
-        strict=True,
-    )
-    for axis, size, stride, step, pads in window:
-        known = x[axis] is not None and size is not None
-        reach = (size - 1) * step + 1 if known else None
-        out[axis] = (x[axis] + sum(pads) - reach) // stride + 1 if known else None
+    for axis, reach, stride, pads in windows:
+        out[axis] = None if reach is None else (x[axis] + sum(pads) - reach) // stride + 1
     return arrange(data, out, a["out_layout"] or a["data_layout"]), out["C"]
 
 
+def _slid(
+    data: Tensor, weight: Tensor, spatial: str, a: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any], list[tuple[str, Any, int, tuple[int, int]]]]:
+    """Return the sizes of both operands by letters, and how the window moves along each axis.
+
+    A window has its axis, its length with dilation (None where a size is unknown), the stride, and
+    the padding on both sides.
+    """
+    n = len(spatial)
+    x = by_axis(data, a["data_layout"], "NC" + spatial)
+    w = by_axis(weight, a["kernel_layout"], "OI" + spatial)
+    taken = zip(
+        spatial,
+        kernel(weight, w, spatial, a),
+        steps(a["strides"], n, data.call, "strides"),
+        steps(a["dilation"], n, data.call, "dilation"),
+        padding(a["padding"], n, data.call),
+        strict=True,
+    )
+    windows = []
+    for axis, size, stride, step, pads in taken:
+        reach = None if size is None or x[axis] is None else (size - 1) * step + 1
+        windows.append((axis, reach, stride, pads))
+    return x, w, windows
+
+
 def depthwise(inputs: Any, outer: Any, groups: int) -> bool:
-    """Say whether Relay takes a weight's O for the input channels and I for a multiplier."""
+    """Return whether Relay takes a weight's O for the input channels and I for a multiplier."""
     return groups > 1 and bool(isinstance(inputs, int) and inputs == outer == groups)
 
 
@@ -203,18 +160,9 @@ def times(a: Any, b: Any) -> Any:
 def transposed(
     data: Tensor, weight: Tensor, spatial: str, a: dict[str, Any]
 ) -> tuple[list[Any] | None, Any]:
-    """Infer a transposed convolution's result; parameters and result as in `convolution`.
-
-    Raises
-    ------
-    ShapeError
-        If shapes, groups and attributes do not fit each other.
-    """
-    n, groups = len(spatial), a["groups"]
-    x = by_axis(data, a["data_layout"], "NC" + spatial)
-    w = by_axis(weight, a["kernel_layout"], "OI" + spatial)
-    strides = steps(a["strides"], n, data.call, "strides")
-    dilation = steps(a["dilation"], n, data.call, "dilation")
+    """Infer a transposed convolution's result; parameters and result as in `convolution`."""
+    groups = a["groups"]
+    x, w, windows = _slid(data, weight, spatial, a)
     if groups < 1:
         raise ShapeError(f"groups is {groups}", where=f"{data.call}, attribute groups")
     if differ(x["C"], w["I"]):
@@ -223,30 +171,15 @@ def transposed(
             where=weight.where,
         )
     out = {"N": x["N"], "C": channels(weight, times(w["O"], groups), a)}
-    window = zip(
-        spatial,
-        kernel(weight, w, spatial, a),
-        strides,
-        dilation,
-        padding(a["padding"], n, data.call),
-        padding(a["output_padding"], n, data.call),
-        strict=True,
-    )
-    for axis, size, stride, step, pads, more in window:
-        known = x[axis] is not None and size is not None
-        full = (x[axis] - 1) * stride + (size - 1) * step + 1 if known else None
-        out[axis] = full - sum(pads) + more[0] if full is not None else None
+    more = padding(a["output_padding"], len(spatial), data.call)
+    for (axis, reach, stride, pads), (added, _) in zip(windows, more, strict=True):
+        moved = None if reach is None else (x[axis] - 1) * stride + reach - sum(pads)
+        out[axis] = None if moved is None else moved + added
     return arrange(data, out, a["out_layout"] or a["data_layout"]), out["C"]
 
 
 def pooling(data: Tensor, spatial: str, a: dict[str, Any]) -> list[Any] | None:
-    """Infer the shape of a pooling's result; None where it is unknown.
-
-    Raises
-    ------
-    ShapeError
-        If the shape and attributes do not fit each other.
-    """
+    """Infer the shape of a pooling's result; None where it is unknown."""
     n = len(spatial)
     out = by_axis(data, a["layout"], "NC" + spatial)
     window = zip(
@@ -265,20 +198,6 @@ def pooling(data: Tensor, spatial: str, a: dict[str, Any]) -> list[Any] | None:
 
 def pooled(length: Any, reach: int, stride: int, pads: tuple[int, int], ceil_mode: bool) -> Any:
     """Count the windows along an axis.
-
-    Parameters
-    ----------
-    length : int or tvm.tirx.PrimExpr
-        The data's size.
-    reach : int
-        The window's, dilation and all.
-    stride : int
-        From one window to the next.
-    pads : tuple of int
-        Padding before and after.
-    ceil_mode : bool
-        Whether a last window that is not full counts; it does not where it begins in the padding
-        after the data.
 
     Notes
     -----
@@ -300,13 +219,7 @@ def pooled(length: Any, reach: int, stride: int, pads: tuple[int, int], ceil_mod
 def pooled_size(
     length: int, reach: int, stride: int, pads: tuple[int, int], ceil_mode: bool, call: str
 ) -> int:
-    """Give `pooled`, insisting that a window fits.
-
-    Raises
-    ------
-    ShapeError
-        If not one does.
-    """
+    """Return `pooled`, and refuse data in which no window fits."""
     count = int(pooled(length, reach, stride, pads, ceil_mode))
     if count < 1:
         raise ShapeError("the window is larger than the padded data", where=f"{call}, operand data")

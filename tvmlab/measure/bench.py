@@ -15,6 +15,7 @@ from ..models import Model
 from ..runtime.peak import PeakLoop, peak_flops
 from ..runtime.timing import Comparison, Measurement, compare, interleave, measure
 from ..support.extras import need
+from ..support.host import core_of, host_target
 from ..support.wording import telling
 
 __all__ = [
@@ -127,8 +128,6 @@ class Torch:
 
 def peer_threads() -> int:
     """Tell how many threads a peer gets: as many as TVM's pool."""
-    from ..support.host import host_target
-
     return int(host_target().attrs["num-cores"])
 
 
@@ -141,8 +140,6 @@ def onnxruntime_threads() -> int:
         0, ONNX Runtime's default, where that is as many: a thread per physical core of the machine,
         also of those that this process may not use. Otherwise the number.
     """
-    from ..support.host import core_of
-
     folders = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/topology")
     cores = {core_of(int(folder.parent.name.removeprefix("cpu"))) for folder in folders}
     number = peer_threads()

@@ -5,7 +5,7 @@
 torch.
 """
 
-from .model import Model
+from .onnx_form import Model
 from .samples import Digits, digits, imagenet_labels, preprocess, sample_image
 from .zoo import (
     digits_resnet,

@@ -1,15 +1,15 @@
-"""What every network of the workbook is: a table of layers.
+"""Networks as tables of layers.
 
 `Architecture.layers()` lists a network as a table; `onnx_form` and `torch_form` each turn that
 table into a model with one entry per operator. A parameter has the same name in the table, in the
-ONNX file and in the torch `state_dict`. `resnet` and `mobilenet` say which tables there are.
+ONNX file and in the torch `state_dict`. `resnet` and `mobilenet` define the tables.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -42,8 +42,7 @@ class Layer:
     kernel, stride : int
         Of a convolution or a pooling, the same in both directions; the padding is `kernel // 2`.
     groups : int
-        Of a convolution: parts that the channels fall into, each computed from its like alone. As
-        many groups as channels make it depthwise.
+        Of a convolution; as many groups as channels make it depthwise.
     """
 
     op: Operator
@@ -62,20 +61,15 @@ class Layer:
     def parameters(self) -> dict[str, tuple[int, ...]]:
         """Names and shapes of the layer's parameters, in PyTorch's order."""
         in_channels, out_channels = self.channels
-        match self.op:
-            case "batch_norm":
-                names = ("weight", "bias", "running_mean", "running_var")
-                return {f"{self.name}.{name}": (out_channels,) for name in names}
-            case "conv":
-                shape = (out_channels, in_channels // self.groups, self.kernel, self.kernel)
-                return {f"{self.name}.weight": shape}
-            case "dense":
-                return {
-                    f"{self.name}.weight": (out_channels, in_channels),
-                    f"{self.name}.bias": (out_channels,),
-                }
-            case _:
-                return {}
+        window = (in_channels // self.groups, self.kernel, self.kernel)
+        shapes: dict[str, dict[str, tuple[int, ...]]] = {
+            "batch_norm": dict.fromkeys(
+                ("weight", "bias", "running_mean", "running_var"), (out_channels,)
+            ),
+            "conv": {"weight": (out_channels, *window)},
+            "dense": {"weight": (out_channels, in_channels), "bias": (out_channels,)},
+        }
+        return {f"{self.name}.{name}": shape for name, shape in shapes.get(self.op, {}).items()}
 
 
 @dataclass(frozen=True)
@@ -108,28 +102,23 @@ class Architecture(ABC):
 
 
 class Table:
-    """Rows of layers, added one by one."""
+    """Rows of layers, added one by one; `colours` are the channels of the network's input."""
 
-    def __init__(self) -> None:
+    def __init__(self, colours: int) -> None:
         self.rows: list[Layer] = []
+        self.channels = {"data": colours}
 
     def add(
-        self,
-        op: Operator,
-        name: str,
-        *inputs: str,
-        channels: tuple[int, int],
-        kernel: int = 1,
-        stride: int = 1,
-        groups: int = 1,
+        self, op: Operator, name: str, *inputs: str, out: int | None = None, **sizes: Any
     ) -> str:
-        """Add one layer; its name."""
-        self.rows.append(Layer(op, name, inputs, channels, kernel, stride, groups))
+        """Add a layer that writes `out` channels, by default as many as it reads; its name."""
+        read = self.channels[inputs[0]]
+        self.channels[name] = read if out is None else out
+        self.rows.append(Layer(op, name, inputs, (read, self.channels[name]), **sizes))
         return name
 
-    def classify(self, x: str, channels: int, classes: int) -> None:
+    def classify(self, x: str, classes: int) -> None:
         """Add what every network ends with: the mean over the picture and a dense layer."""
-        both = (channels, channels)
-        x = self.add("global_pool", "head.pool", x, channels=both)
-        x = self.add("flatten", "head.flatten", x, channels=both)
-        self.add("dense", "logits", x, channels=(channels, classes))
+        x = self.add("global_pool", "head.pool", x)
+        x = self.add("flatten", "head.flatten", x)
+        self.add("dense", "logits", x, out=classes)

@@ -1,4 +1,4 @@
-"""What a network costs: the sizes of its layers' pictures, and the arithmetic of each."""
+"""The cost of a network's layers: the sizes of their pictures, and their arithmetic."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 @dataclass(frozen=True)
 class LayerCost:
-    """One layer with what it costs on one picture.
+    """One layer with its cost per picture.
 
     Attributes
     ----------
@@ -27,8 +27,8 @@ class LayerCost:
     in_size, out_size : tuple of int
         Height and width of what it reads and of what it writes.
     flops : int
-        Floating-point operations on one picture: twice the multiplications of a convolution or a
-        dense layer, those with the zeros of the padding included; 0 for every other layer.
+        Twice the multiplications of a convolution or a dense layer, those with the zeros of the
+        padding included; 0 for every other layer.
     """
 
     layer: Layer
@@ -38,30 +38,16 @@ class LayerCost:
 
 
 def layer_costs(spec: Architecture) -> tuple[LayerCost, ...]:
-    """List every layer of a network with its sizes and its arithmetic.
-
-    Parameters
-    ----------
-    spec : Architecture
-        The network; its `image` gives the size of the picture.
-
-    Returns
-    -------
-    tuple of LayerCost
-        One a layer, in the order of `spec.layers()`.
-    """
+    """List the cost of every layer of a network, in the order of `spec.layers()`."""
     sizes = {"data": spec.image[1:]}
     costs = []
     for layer in spec.layers():
-        before = sizes[layer.inputs[0]]
-        height, width = before
-        match layer.op:
-            case "conv" | "max_pool":
-                reach = 2 * layer.padding - layer.kernel
-                height = (height + reach) // layer.stride + 1
-                width = (width + reach) // layer.stride + 1
-            case "global_pool" | "flatten" | "dense":
-                height, width = 1, 1
+        before = height, width = sizes[layer.inputs[0]]
+        if layer.op in ("conv", "max_pool"):
+            reach = 2 * layer.padding - layer.kernel
+            height, width = ((size + reach) // layer.stride + 1 for size in before)
+        elif layer.op in ("global_pool", "flatten", "dense"):
+            height = width = 1
         sizes[layer.name] = (height, width)
         work = 0
         if layer.op in ("conv", "dense"):

@@ -2,13 +2,14 @@
 
 MobileNetV2 (Sandler et al., "MobileNetV2: Inverted Residuals and Linear Bottlenecks", 2018) turns
 a residual unit inside out: its ends are narrow and its middle is wide, and only a depthwise
-convolution, nine numbers a channel, works in the middle. The narrow ends are not rectified, since
-that would throw away half of the little they carry.
+convolution, nine numbers per channel, works in the middle. The narrow ends have no ReLU, because
+that would discard half of the little they carry.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from .architecture import Architecture, Layer, Table
 
@@ -38,62 +39,34 @@ class MobileNetV2(Architecture):
 
     def layers(self) -> tuple[Layer, ...]:
         """List the network's operators in an order in which they can run."""
-        table = Table()
-        x = _conv_norm(table, "stem", "", "data", (self.image[0], self.stem), kernel=3, stride=2)
-        in_channels = self.stem
-        for stage, (expansion, out_channels, units, first) in enumerate(self.stages, start=1):
+        table = Table(self.image[0])
+        x = _conv_norm(table, "stem", "", "data", out=self.stem, kernel=3, stride=2)
+        for stage, (expansion, channels, units, first) in enumerate(self.stages, start=1):
             for unit in range(1, units + 1):
                 stride = first if unit == 1 else 1
-                name, channels = f"stage{stage}.unit{unit}", (in_channels, out_channels)
-                x = _unit(table, name, x, channels, in_channels * expansion, stride)
-                in_channels = out_channels
-        x = _conv_norm(table, "head", "", x, (in_channels, self.features))
-        table.classify(x, self.features, self.classes)
+                x = _unit(table, f"stage{stage}.unit{unit}", x, expansion, channels, stride)
+        x = _conv_norm(table, "head", "", x, out=self.features)
+        table.classify(x, self.classes)
         return tuple(table.rows)
 
 
-def _unit(
-    table: Table, name: str, x: str, channels: tuple[int, int], middle: int, stride: int
-) -> str:
+def _unit(table: Table, name: str, x: str, expansion: int, channels: int, stride: int) -> str:
     """Add one inverted residual unit; its output's name."""
-    in_channels, out_channels = channels
-    y = x
-    if middle != in_channels:
-        y = _conv_norm(table, name, "_expand", y, (in_channels, middle))
-    y = _conv_norm(
-        table, name, "_depthwise", y, (middle, middle), kernel=3, stride=stride, groups=middle
-    )
-    y = _conv_norm(table, name, "_project", y, (middle, out_channels), linear=True)
-    if stride != 1 or in_channels != out_channels:
-        return y
-    return table.add("add", f"{name}.sum", y, x, channels=channels)
+    read = table.channels[x]
+    middle = read * expansion
+    y = x if expansion == 1 else _conv_norm(table, name, "_expand", x, out=middle)
+    y = _conv_norm(table, name, "_depthwise", y, kernel=3, stride=stride, groups=middle)
+    y = _conv_norm(table, name, "_project", y, linear=True, out=channels)
+    return y if stride != 1 or read != channels else table.add("add", f"{name}.sum", y, x)
 
 
 def _conv_norm(
-    table: Table,
-    prefix: str,
-    suffix: str,
-    x: str,
-    channels: tuple[int, int],
-    *,
-    kernel: int = 1,
-    stride: int = 1,
-    groups: int = 1,
-    linear: bool = False,
+    table: Table, prefix: str, suffix: str, x: str, *, linear: bool = False, **sizes: Any
 ) -> str:
     """Add a convolution, its batch norm and, unless it is linear, a ReLU that stops at six."""
-    both = (channels[1], channels[1])
-    x = table.add(
-        "conv",
-        f"{prefix}.conv{suffix}",
-        x,
-        channels=channels,
-        kernel=kernel,
-        stride=stride,
-        groups=groups,
-    )
-    x = table.add("batch_norm", f"{prefix}.norm{suffix}", x, channels=both)
-    return x if linear else table.add("relu6", f"{prefix}.relu{suffix}", x, channels=both)
+    x = table.add("conv", f"{prefix}.conv{suffix}", x, **sizes)
+    x = table.add("batch_norm", f"{prefix}.norm{suffix}", x)
+    return x if linear else table.add("relu6", f"{prefix}.relu{suffix}", x)
 
 
 #: MobileNetV2 of width 1.0, as in the paper's table 2 and in torchvision's mobilenet_v2.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +17,7 @@ from .architecture import EPSILON, Architecture, Layer
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["graph_input", "set_batch", "to_onnx"]
+__all__ = ["Model", "graph_input", "set_batch", "to_onnx"]
 
 _OPSET = 17
 _OPERATORS = {
@@ -33,133 +35,134 @@ _OPERATORS = {
 _LIMITS = {"relu6.min": 0.0, "relu6.max": 6.0}
 
 
-def to_onnx(
-    spec: Architecture, parameters: Mapping[str, npt.NDArray[np.float32]], *, batch: int | None = 1
-) -> onnx.ModelProto:
-    """Write a network as an ONNX model.
+@dataclass(frozen=True)
+class Model:
+    """A network in ONNX form, and where its weights come from.
 
     Parameters
     ----------
-    spec : Architecture
-        The network.
-    parameters : mapping of str to ndarray
-        float32 arrays under the names of `spec.parameters()`; as `seeded_parameters` and
-        `torch_form.parameters_of` return them.
-    batch : int or None, optional
-        Pictures in one call; None leaves the number open, as the symbolic dimension "N".
+    proto : onnx.ModelProto
+        The model, for `tvmlab.load`, ONNX Runtime or `onnx.save`.
+    name : str
+        The network's name.
+    weights : {"zoo", "seeded", "trained"}
+        Where the weights come from.
+    input_name : str
+        The input's name.
+    input_shape : tuple
+        The input's shape: numbers, and a name where the model leaves one open.
+    note : str
+        A sentence on the weights; `print(model)` shows it.
+    """
 
-    Returns
-    -------
-    onnx.ModelProto
-        Input "data" [batch, channels, height, width], output "logits" [batch, classes], float32.
+    proto: onnx.ModelProto = field(repr=False)
+    name: str
+    weights: Literal["zoo", "seeded", "trained"]
+    input_name: str
+    input_shape: tuple[int | str, ...]
+    note: str
 
-    Raises
-    ------
-    ModelError
-        If a parameter is missing, is not float32 or has another shape; or the batch is below one.
-    ToolchainError
-        If onnx is not installed.
+    def __str__(self) -> str:
+        shape = ", ".join(map(str, self.input_shape))
+        millions = self.parameter_count / 1e6
+        return (
+            f"{self.name}: input {self.input_name} float32 [{shape}], "
+            f"{millions:.3g} million parameters.\n{self.note}"
+        ).rstrip()
+
+    @property
+    def parameter_count(self) -> int:
+        """The number of weights."""
+        return sum(math.prod(tensor.dims) for tensor in self.proto.graph.initializer)
+
+    @classmethod
+    def of(
+        cls,
+        proto: onnx.ModelProto,
+        name: str,
+        weights: Literal["zoo", "seeded", "trained"],
+        note: str = "",
+    ) -> Model:
+        """Describe an ONNX model of one input besides its weights."""
+        value = graph_input(proto)
+        dims = value.type.tensor_type.shape.dim
+        shape = tuple(dim.dim_param if dim.HasField("dim_param") else dim.dim_value for dim in dims)
+        return cls(proto, name, weights, value.name, shape, note)
+
+
+def to_onnx(
+    spec: Architecture, parameters: Mapping[str, npt.NDArray[np.float32]], *, batch: int | None = 1
+) -> onnx.ModelProto:
+    """Write a network as an ONNX model, from "data" to "logits".
+
+    `parameters` are float32 arrays under the names of `spec.parameters()`; a `batch` of None leaves
+    the number of pictures open, as the symbolic dimension "N". Raises `ModelError` if a parameter
+    is missing or has another type or shape, or the batch is below one.
     """
     need("onnx", extra="models")
     from onnx import TensorProto, helper
 
+    layers = spec.layers()
+    nodes = [_node(layer) for layer in layers]
+    if any(layer.op == "relu6" for layer in layers):
+        # Nodes and not initializers, because limits are no weights.
+        nodes[:0] = [
+            helper.make_node(
+                "Constant",
+                [],
+                [name],
+                name=name,
+                value=helper.make_tensor(name, TensorProto.FLOAT, [], [limit]),
+            )
+            for name, limit in _LIMITS.items()
+        ]
     graph = helper.make_graph(
-        [*_limits(spec), *(_node(layer) for layer in spec.layers())],
+        nodes,
         spec.name,
         [helper.make_tensor_value_info("data", TensorProto.FLOAT, [1, *spec.image])],
         [helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1, spec.classes])],
     )
-    model = helper.make_model(
-        graph,
-        producer_name="tvmlab",
-        ir_version=8,
-        opset_imports=[helper.make_opsetid("", _OPSET)],
-    )
+    opset = helper.make_opsetid("", _OPSET)
+    model = helper.make_model(graph, producer_name="tvmlab", ir_version=8, opset_imports=[opset])
     set_batch(model, batch)
     # Weights last and in place: the helpers would copy them, all hundred megabytes, three times.
     for name, shape in spec.parameters().items():
+        value = parameters.get(name)
+        if value is None or value.shape != shape or value.dtype != np.float32:
+            found = "missing" if value is None else f"{value.dtype}{list(value.shape)}"
+            raise ModelError(f"A parameter is {found} instead of float32{list(shape)}.", where=name)
         tensor = model.graph.initializer.add(name=name, data_type=TensorProto.FLOAT, dims=shape)
-        tensor.raw_data = _little_endian(parameters, name, shape)
+        tensor.raw_data = np.ascontiguousarray(value, "<f4").tobytes()
     return model
-
-
-def _little_endian(
-    parameters: Mapping[str, npt.NDArray[np.float32]], name: str, shape: tuple[int, ...]
-) -> bytes:
-    value = parameters.get(name)
-    if value is None or value.shape != shape or value.dtype != np.float32:
-        found = "missing" if value is None else f"{value.dtype}{list(value.shape)}"
-        raise ModelError(f"A parameter is {found} instead of float32{list(shape)}.", where=name)
-    return np.ascontiguousarray(value, "<f4").tobytes()
-
-
-def _limits(spec: Architecture) -> list[onnx.NodeProto]:
-    """The constants that Clip reads. Nodes and not initializers: they are no weights."""
-    from onnx import TensorProto, helper
-
-    if not any(layer.op == "relu6" for layer in spec.layers()):
-        return []
-    return [
-        helper.make_node(
-            "Constant",
-            [],
-            [name],
-            name=name,
-            value=helper.make_tensor(name, TensorProto.FLOAT, [], [limit]),
-        )
-        for name, limit in _LIMITS.items()
-    ]
 
 
 def _node(layer: Layer) -> onnx.NodeProto:
     from onnx import helper
 
+    inputs = [*layer.inputs, *layer.parameters(), *(_LIMITS if layer.op == "relu6" else ())]
+    window = {
+        "kernel_shape": [layer.kernel] * 2,
+        "strides": [layer.stride] * 2,
+        "pads": [layer.padding] * 4,
+    }
+    attributes: dict[str, dict[str, Any]] = {
+        "batch_norm": {"epsilon": EPSILON},
+        "dense": {"transB": 1},
+        "conv": {**window, "group": layer.groups} if layer.groups > 1 else window,
+        "max_pool": window,
+    }
     node: onnx.NodeProto = helper.make_node(
-        _OPERATORS[layer.op],
-        [*layer.inputs, *layer.parameters(), *(_LIMITS if layer.op == "relu6" else ())],
-        [layer.name],
-        name=layer.name,
-        **_attributes(layer),
+        *(_OPERATORS[layer.op], inputs, [layer.name]),
+        **{"name": layer.name, **attributes.get(layer.op, {})},
     )
     return node
 
 
-def _attributes(layer: Layer) -> dict[str, Any]:
-    match layer.op:
-        case "batch_norm":
-            return {"epsilon": EPSILON}
-        case "conv" | "max_pool":
-            return {
-                "kernel_shape": [layer.kernel] * 2,
-                "strides": [layer.stride] * 2,
-                "pads": [layer.padding] * 4,
-                **({"group": layer.groups} if layer.groups > 1 else {}),
-            }
-        case "dense":
-            return {"transB": 1}
-        case _:
-            return {}
-
-
 def graph_input(model: onnx.ModelProto) -> onnx.ValueInfoProto:
-    """Find the model's one input that is not a weight.
+    """Return the model's one input that is not a weight.
 
-    Files of ONNX's first years list their weights among the inputs.
-
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        A model.
-
-    Returns
-    -------
-    onnx.ValueInfoProto
-        Name, type and shape of the input.
-
-    Raises
-    ------
-    ModelError
-        If the model has no such input, or several.
+    Files of ONNX's first years list their weights among the inputs. Raises `ModelError` if the
+    model has no such input, or several.
     """
     weights = {tensor.name for tensor in model.graph.initializer}
     inputs = [value for value in model.graph.input if value.name not in weights]
@@ -172,19 +175,9 @@ def graph_input(model: onnx.ModelProto) -> onnx.ValueInfoProto:
 
 
 def set_batch(model: onnx.ModelProto, batch: int | None) -> None:
-    """Change, in place, how many pictures a model takes in one call.
+    """Change, in place, how many pictures a model takes in one call; None leaves it open as "N".
 
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        A model whose first dimension is the batch, and whose operators take any.
-    batch : int or None
-        The number; None for the symbolic dimension "N".
-
-    Raises
-    ------
-    ModelError
-        If the number is below one.
+    The model's first dimension is the batch, and its operators take any.
     """
     if batch is not None and batch < 1:
         raise ModelError(f"A batch of {batch} pictures.", fix="Give one or more, or None.")

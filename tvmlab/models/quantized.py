@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ import numpy.typing as npt
 from ..errors import InputError
 from ..support.extras import need
 from ..support.wording import telling
-from .model import Model
+from .onnx_form import Model, graph_input
 from .samples import digits, preprocess, sample_image
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["QuantizedTorch", "calibration_pictures", "quantized_onnx", "quantized_torch"]
 
 Pictures = npt.NDArray[np.float32]
+_QUANTIZED = re.compile(r"QLinear|QGemm|(Dyn\w*|De)?[Qq]uantizeLinear|(Conv|MatMul)Integer")
 
 
 class QuantizedTorch(NamedTuple):
@@ -47,7 +49,7 @@ class QuantizedTorch(NamedTuple):
 
 
 def calibration_pictures(image: tuple[int, int, int]) -> Pictures:
-    """Give pictures to calibrate a network on.
+    """Return pictures to calibrate a network on.
 
     Parameters
     ----------
@@ -99,7 +101,7 @@ def quantized_onnx(
     per_channel : bool
         A scale for each output channel of a weight, or one for all.
     activations : {"uint8", "int8"}
-        The type of what flows; weights are int8.
+        The type of the values between operators; weights are int8.
     calibration : ndarray, optional
         float32 [n, ...], inputs to see the range of every value on; by default
         `calibration_pictures`.
@@ -115,64 +117,45 @@ def quantized_onnx(
     InputError
         If an argument is another word, the model is no ONNX model or quantized already, or the
         calibration data do not fit the input or are not finite.
-    ModelError
-        If the model has no input, or several.
-    ToolchainError
-        If onnx or onnxruntime is not installed.
     """
-    for value, known in ((format, ("QDQ", "QOperator")), (activations, ("uint8", "int8"))):
-        if value not in known:
-            raise InputError(
-                f"There is no {value!r} here.",
-                where="quantized_onnx",
-                fix=f"Use {known[0]!r} or {known[1]!r}.",
-            )
     onnx = need("onnx", extra="models")
     need("onnxruntime", extra="peers")
     with _quiet():
         from onnxruntime import quantization
         from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    from .onnx_form import graph_input
-
+    types = {"uint8": quantization.QuantType.QUInt8, "int8": quantization.QuantType.QInt8}
+    for word, known in ((format, ("QDQ", "QOperator")), (activations, tuple(types))):
+        if word not in known:
+            raise _wrong(f"There is no {word!r} here.", f"Use {known[0]!r} or {known[1]!r}.")
     proto = model.proto if isinstance(model, Model) else model
     if not isinstance(proto, onnx.ModelProto):
-        raise InputError(
+        raise _wrong(
             f"This is a {type(proto).__name__}, not an ONNX model.",
-            where="quantized_onnx",
-            fix="Give a tvmlab.models.Model or an onnx.ModelProto; onnx.load(path) reads one.",
+            "Give a tvmlab.models.Model or an onnx.ModelProto; onnx.load(path) reads one.",
         )
-    if kinds := sorted({node.op_type for node in proto.graph.node if _is_quantized(node.op_type)}):
-        raise InputError(
-            f"The model is quantized already: it has {', '.join(kinds)}.",
-            where="quantized_onnx",
-            fix="Give the float32 model that it was made of.",
+    kinds = {node.op_type for node in proto.graph.node}
+    if quantized := sorted(kind for kind in kinds if _QUANTIZED.match(kind)):
+        raise _wrong(
+            f"The model is quantized already: it has {', '.join(quantized)}.",
+            "Give the float32 model that it was made of.",
         )
     value = graph_input(proto)
     shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
     if calibration is None:
         calibration = calibration_pictures((shape[1], shape[2], shape[3]))
-    _check(calibration, "quantized_onnx")
-    if list(calibration.shape[1:]) != shape[1:]:
-        raise InputError(
-            f"Calibration data are {calibration.dtype}{list(calibration.shape)}, the input "
-            f"float32{shape}.",
-            where="quantized_onnx",
-            fix="Give float32 of the input's shape; the first axis may be longer.",
-        )
-    types = {"uint8": quantization.QuantType.QUInt8, "int8": quantization.QuantType.QInt8}
+    _check(calibration)
     step = shape[0] or max(len(calibration), 1)
-    if len(calibration) < step:
-        raise InputError(
-            f"{len(calibration)} calibration inputs are fewer than one batch of {step}.",
-            where="quantized_onnx",
-            fix="Give at least one batch.",
+    if list(calibration.shape[1:]) != shape[1:] or len(calibration) < step:
+        raise _wrong(
+            f"Calibration data are float32{list(calibration.shape)}, the input float32{shape}.",
+            "Give float32 of the input's shape; the first axis can be longer, but not shorter.",
         )
     batches = [calibration[i : i + step] for i in range(0, len(calibration) - step + 1, step)]
     feed = iter([{value.name: batch} for batch in batches])
 
     class Reader(quantization.CalibrationDataReader):  # type: ignore[misc]
-        """Hands the batches out one by one."""
+        """Returns the batches one by one."""
 
         def get_next(self) -> dict[str, Pictures] | None:
             return next(feed, None)
@@ -200,7 +183,6 @@ def quantized_torch(
     *,
     calibration: Pictures | None = None,
     batch: int = 1,
-    fold_quantize: bool = True,
 ) -> QuantizedTorch:
     """Quantize a network with torchao's PT2E, for X86 as torchao does.
 
@@ -218,8 +200,6 @@ def quantized_torch(
         if it is left out.
     batch : int
         Pictures in one call of the program.
-    fold_quantize : bool
-        Whether weights are stored as integers, or as float32 with their quantize in the graph.
 
     Returns
     -------
@@ -229,28 +209,23 @@ def quantized_torch(
     Raises
     ------
     InputError
-        If `network` is no module, is in training mode or quantized already; if there is nothing to
-        calibrate on, or the network does not take it; if a batch norm of another module stands
-        as in the notes below.
-    ToolchainError
-        If torch or torchao is not installed.
+        If `network` is no module, is in training mode or quantized already, or the network does
+        not take the calibration data.
 
     Notes
     -----
     torchao 0.18's `prepare_pt2e` folds a batch norm into the convolution before it even where
     something else reads that convolution too (`_fuse_conv_bn_` in torchao/quantization/pt2e/
     utils.py does not look). A ResNet v2 begins so: the sum at the end of its first unit reads the
-    first convolution as it is, and would get it normalized; the digits network loses three points
-    of accuracy by that, whatever the observers. Here every batch norm that stands for itself is
-    written as what it is, a depthwise 1x1 convolution, before torchao sees the network. That one
-    can be quantized as well. In modules other than the workbook's, such a batch norm is refused.
+    first convolution, and would get it normalized, which costs the digits network three points of
+    accuracy. So every such batch norm of the workbook's networks becomes a depthwise 1x1
+    convolution first; in other modules it is refused.
     """
     torch = need("torch", extra="torch")
     with _quiet():
         pt2e = need("torchao.quantization.pt2e.quantize_pt2e", extra="torch")
         x86 = need("torchao.quantization.pt2e.quantizer.x86_inductor_quantizer", extra="torch")
-    from .torch_form import Network
-    from .torch_norms import norms_as_convolutions
+    from .torch_form import Network, norms_as_convolutions
 
     if network is None:
         from .zoo import torch_digits_resnet
@@ -265,24 +240,22 @@ def quantized_torch(
     elif calibration is None and not ours:
         wrong = "There are no pictures to calibrate this network on."
     if wrong:
-        raise InputError(
+        raise _wrong(
             wrong,
-            where="quantized_torch",
-            fix="Give a module in evaluation mode (network.eval()), and `calibration` with it.",
+            "Give a module in evaluation mode (network.eval()), and `calibration` with it.",
         )
     if calibration is None:
         calibration = calibration_pictures(network.spec.image)
-    _check(calibration, "quantized_torch")
+    _check(calibration)
     pictures = torch.from_numpy(calibration)
     try:
         with torch.no_grad():
             network(pictures[:1])
-    except Exception as error:  # whatever a module of someone's raises
-        raise InputError(
+    except Exception as error:  # a user's module can raise anything
+        raise _wrong(
             f"The network does not take calibration data float32{list(calibration.shape)}: "
             f"{telling(error)}",
-            where="quantized_torch",
-            fix="Give inputs of the network; the first axis counts them.",
+            "Give inputs of the network; the first axis counts them.",
         ) from error
     quantizer = x86.X86InductorQuantizer()
     quantizer.set_global(x86.get_default_x86_inductor_quantization_config())
@@ -295,62 +268,52 @@ def quantized_torch(
         module = pt2e.prepare_pt2e(module, quantizer)
         for start in range(0, len(pictures), 64):
             module(pictures[start : start + 64])
-        module = pt2e.convert_pt2e(module, fold_quantize=fold_quantize)
+        module = pt2e.convert_pt2e(module)
         program = torch.export.export(module, (torch.zeros(batch, *pictures.shape[1:]),))
     return QuantizedTorch(program, module)
 
 
-def _is_quantized(operator: str) -> bool:
-    return operator.startswith("QLinear") or operator in (
-        *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QGemm"),
-        *("ConvInteger", "MatMulInteger"),
-    )
-
-
-def _check(calibration: Any, where: str) -> None:
+def _check(calibration: Any) -> None:
     """Refuse calibration data that are no finite float32 array."""
     if not isinstance(calibration, np.ndarray) or calibration.dtype != np.float32:
         kind = getattr(calibration, "dtype", type(calibration).__name__)
-        raise InputError(
-            f"Calibration data are {kind}{list(getattr(calibration, 'shape', []))}, not float32.",
-            where=where,
-            fix="Give a NumPy array of float32.",
-        )
-    if not calibration.size or not calibration.ndim:
-        raise InputError("There are no calibration data.", where=where, fix="Give some inputs.")
-    if not np.isfinite(calibration).all():
-        raise InputError(
-            "Calibration data hold numbers that are infinite or none.",
-            where=where,
-            fix="Give finite inputs: every value's range is found from them.",
-        )
+        wrong = f"{kind}{list(getattr(calibration, 'shape', []))}, not float32"
+    elif not calibration.size or not calibration.ndim:
+        wrong = "empty"
+    elif not np.isfinite(calibration).all():
+        wrong = "not finite, and every value's range is found from them"
+    else:
+        return
+    raise _wrong(f"Calibration data are {wrong}.", "Give a NumPy array of finite float32 inputs.")
 
 
 def _check_graph(module: Any) -> None:
-    """Refuse what is quantized already, and a batch norm that torchao would fold wrongly."""
+    """Refuse a quantized network, and a batch norm that torchao would fold wrongly."""
     for node in module.graph.nodes:
         target = str(node.target)
         if target.startswith("quantized_decomposed"):
-            raise InputError(
-                "The network is quantized already.",
-                where=f"quantized_torch, node {node.name!r}",
-                fix="Give the float32 network that it was made of.",
+            raise _wrong(
+                f"The network is quantized already, in node {node.name!r}.",
+                "Give the float32 network that it was made of.",
             )
         if not target.startswith(("aten.batch_norm", "aten._native_batch_norm")):
             continue
         source = node.args[0]
         if str(source.target).startswith("aten.conv") and len(source.users) > 1:
-            raise InputError(
-                "A batch norm follows a convolution that something else reads too; torchao would "
-                "fold it into what the other reads.",
-                where=f"quantized_torch, node {node.name!r}",
-                fix="Write the batch norm as a depthwise 1x1 convolution.",
+            raise _wrong(
+                f"The batch norm of node {node.name!r} follows a convolution that something else "
+                "reads too; torchao would fold it into what the other reads.",
+                "Write the batch norm as a depthwise 1x1 convolution.",
             )
+
+
+def _wrong(what: str, fix: str) -> InputError:
+    return InputError(what, where="the model to quantize", fix=fix)
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep the quantizers' notes to themselves: of what they could not load, and of advice."""
+    """Suppress the quantizers' warnings about what they could not load, and their advice."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

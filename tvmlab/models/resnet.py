@@ -40,73 +40,44 @@ class ResNetV2(Architecture):
 
     def layers(self) -> tuple[Layer, ...]:
         """List the network's operators in an order in which they can run."""
-        table = Table()
-        width = self.channels[0]
-        x = table.add("batch_norm", "data_norm", "data", channels=(self.image[0],) * 2)
+        table = Table(self.image[0])
+        width, *stages = self.channels
+        x = table.add("batch_norm", "data_norm", "data")
         if self.stem == "imagenet":
-            x = table.add(
-                "conv", "stem.conv", x, channels=(self.image[0], width), kernel=7, stride=2
-            )
-            x = _norm_relu(table, "stem", "", x, width)
-            x = table.add("max_pool", "stem.pool", x, channels=(width, width), kernel=3, stride=2)
+            x = table.add("conv", "stem.conv", x, out=width, kernel=7, stride=2)
+            x = _norm_relu(table, "stem", "", x)
+            x = table.add("max_pool", "stem.pool", x, kernel=3, stride=2)
         else:
-            x = table.add("conv", "stem.conv", x, channels=(self.image[0], width), kernel=3)
-        in_channels = width
-        for stage, (units, out_channels) in enumerate(
-            zip(self.units, self.channels[1:], strict=True), start=1
-        ):
+            x = table.add("conv", "stem.conv", x, out=width, kernel=3)
+        for stage, (units, channels) in enumerate(zip(self.units, stages, strict=True), start=1):
             for unit in range(1, units + 1):
                 stride = 2 if unit == 1 and stage > 1 else 1
-                x = self._unit(
-                    table, f"stage{stage}.unit{unit}", x, in_channels, out_channels, stride
-                )
-                in_channels = out_channels
-        x = _norm_relu(table, "head", "", x, in_channels)
-        table.classify(x, in_channels, self.classes)
+                x = self._unit(table, f"stage{stage}.unit{unit}", x, channels, stride)
+        x = _norm_relu(table, "head", "", x)
+        table.classify(x, self.classes)
         return tuple(table.rows)
 
-    def _unit(
-        self, table: Table, name: str, x: str, in_channels: int, out_channels: int, stride: int
-    ) -> str:
+    def _unit(self, table: Table, name: str, x: str, channels: int, stride: int) -> str:
         """Add one residual unit; its output's name."""
-        active = _norm_relu(table, name, "1", x, in_channels)
         if self.block == "bottleneck":
-            inner = out_channels // 4
-            plan = [
-                (in_channels, inner, 1, 1),
-                (inner, inner, 3, stride),
-                (inner, out_channels, 1, 1),
-            ]
+            inner = channels // 4
+            plan = [(inner, 1, 1), (inner, 3, stride), (channels, 1, 1)]
         else:
-            plan = [(in_channels, out_channels, 3, stride), (out_channels, out_channels, 3, 1)]
-        y = active
-        for number, (source, target, kernel, step) in enumerate(plan, start=1):
+            plan = [(channels, 3, stride), (channels, 3, 1)]
+        y = active = _norm_relu(table, name, "1", x)
+        for number, (out, kernel, step) in enumerate(plan, start=1):
             if number > 1:
-                y = _norm_relu(table, name, str(number), y, source)
-            y = table.add(
-                "conv",
-                f"{name}.conv{number}",
-                y,
-                channels=(source, target),
-                kernel=kernel,
-                stride=step,
-            )
+                y = _norm_relu(table, name, str(number), y)
+            y = table.add("conv", f"{name}.conv{number}", y, out=out, kernel=kernel, stride=step)
         # Where the shape changes, the shortcut must change it too; it starts behind the first ReLU.
-        if in_channels != out_channels or stride != 1:
-            x = table.add(
-                "conv",
-                f"{name}.shortcut",
-                active,
-                channels=(in_channels, out_channels),
-                stride=stride,
-            )
-        return table.add("add", f"{name}.sum", y, x, channels=(out_channels, out_channels))
+        if table.channels[x] != channels or stride != 1:
+            x = table.add("conv", f"{name}.shortcut", active, out=channels, stride=stride)
+        return table.add("add", f"{name}.sum", y, x)
 
 
-def _norm_relu(table: Table, prefix: str, number: str, x: str, channels: int) -> str:
-    both = (channels, channels)
-    x = table.add("batch_norm", f"{prefix}.norm{number}", x, channels=both)
-    return table.add("relu", f"{prefix}.relu{number}", x, channels=both)
+def _norm_relu(table: Table, prefix: str, number: str, x: str) -> str:
+    x = table.add("batch_norm", f"{prefix}.norm{number}", x)
+    return table.add("relu", f"{prefix}.relu{number}", x)
 
 
 #: The architecture of the ONNX model zoo's resnet50-v2-7.onnx (MXNet Gluon's resnet50_v2).

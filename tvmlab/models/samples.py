@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..errors import InputError
 from ..support.extras import need
-from .seeds import permutation
+from .weights import permutation
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -40,21 +40,11 @@ class Digits(NamedTuple):
 
 
 def digits() -> Digits:
-    """Split scikit-learn's 1797 handwritten digits, offline.
+    """Split scikit-learn's 1797 handwritten digits, offline: 1347 to train with, 450 to test with.
 
     A quarter of each digit's pictures, drawn with a fixed seed, is held out: `digits_resnet` has
-    not seen it. The pictures' 17 grey levels, 0 to 16, are divided by 16, and that is all the
-    preprocessing there is: the network does the rest with its opening batch norm.
-
-    Returns
-    -------
-    Digits
-        1347 pictures to train with and 450 to test with.
-
-    Raises
-    ------
-    ToolchainError
-        If scikit-learn is not installed.
+    not seen it. The pictures' 17 grey levels, 0 to 16, are divided by 16; the network's opening
+    batch norm does the rest of the preprocessing.
     """
     need("sklearn", extra="models")
     from sklearn.datasets import load_digits
@@ -71,24 +61,9 @@ def digits() -> Digits:
 
 
 def sample_image(name: Literal["china", "flower"] = "china") -> npt.NDArray[np.uint8]:
-    """Load a photograph that comes with scikit-learn, offline.
+    """Load a photograph that comes with scikit-learn, offline: a temple in Beijing, or a dahlia.
 
-    Parameters
-    ----------
-    name : {"china", "flower"}, optional
-        A temple in Beijing, or a dahlia.
-
-    Returns
-    -------
-    ndarray
-        uint8 [427, 640, 3], red, green, blue.
-
-    Raises
-    ------
-    InputError
-        If there is no photograph of that name.
-    ToolchainError
-        If scikit-learn or Pillow is not installed.
+    Returns uint8 [427, 640, 3], red, green, blue. Raises `InputError` for another name.
     """
     if name not in ("china", "flower"):
         raise InputError(f"There is no photograph {name!r}.", fix='Use "china" or "flower".')
@@ -123,8 +98,6 @@ def preprocess(image: npt.NDArray[np.uint8] | Image.Image) -> npt.NDArray[np.flo
     InputError
         If an array is not uint8 [height, width, 3], or an image's mode does not say what
         white is.
-    ToolchainError
-        If Pillow is not installed.
     """
     need("PIL", extra="models")
     from PIL import Image, ImageOps
@@ -137,37 +110,27 @@ def preprocess(image: npt.NDArray[np.uint8] | Image.Image) -> npt.NDArray[np.flo
                 fix="Give three colours from 0 to 255, the channel axis last.",
             )
         image = Image.fromarray(image)
-    image = _eight_bits(ImageOps.exif_transpose(image))
+    image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I;16"):  # Pillow's conversion would cut them off at 255
+        image = Image.fromarray(np.rint(np.asarray(image) / 257).astype(np.uint8))
+    elif image.mode in ("I", "F"):
+        raise InputError(
+            f"The picture's grey levels are of Pillow's mode {image.mode}, which has no white.",
+            where="preprocess",
+            fix="Scale them to 0 ... 255, and save it with 8 bits.",
+        )
     small = image.convert("RGB").resize((224, 224), Image.Resampling.BILINEAR)
     picture = np.asarray(small, dtype=np.float32) / np.float32(255)
     picture = (picture - _MEAN) / _STD
     return np.ascontiguousarray(picture.transpose(2, 0, 1)[None])
 
 
-def _eight_bits(image: Image.Image) -> Image.Image:
-    """Scale grey levels of 16 bits to 8: Pillow's conversion would cut them off at 255."""
-    from PIL import Image
-
-    if image.mode.startswith("I;16"):
-        return Image.fromarray(np.rint(np.asarray(image) / 257).astype(np.uint8))
-    if image.mode in ("I", "F"):
-        raise InputError(
-            f"The picture's grey levels are of Pillow's mode {image.mode}, which has no white.",
-            where="preprocess",
-            fix="Scale them to 0 ... 255, and save it with 8 bits.",
-        )
-    return image
-
-
 @cache
 def imagenet_labels() -> tuple[str, ...]:
     """List the names of ImageNet's 1000 classes, in the order of a model's outputs.
 
-    Returns
-    -------
-    tuple of str
-        1000 names, the first word WordNet gives for each class. Two birds' and machines' names
-        coincide (134 and 517 are both "crane"), and 638 and 639 are both "maillot".
+    Each is the first word WordNet gives for the class. Two birds' and machines' names coincide
+    (134 and 517 are both "crane"), and 638 and 639 are both "maillot".
     """
     text = resources.files("tvmlab").joinpath("assets/imagenet_labels.txt").read_text("utf-8")
     return tuple(text.splitlines())

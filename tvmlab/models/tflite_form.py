@@ -152,29 +152,14 @@ def write(
 
     codes, operators = [], []
     for number, step in enumerate(steps):
-        codes.append(
-            table(
-                "OperatorCode",
-                DeprecatedBuiltinCode=min(step.code, 127),
-                BuiltinCode=step.code,
-                Version=1,
-            )
-        )
-        options: dict[str, int] = {}
+        code = {"DeprecatedBuiltinCode": min(step.code, 127), "BuiltinCode": step.code}
+        codes.append(table("OperatorCode", **code, Version=1))
+        fields: dict[str, Any] = {"Inputs": list(step.inputs), "Outputs": list(step.outputs)}
         if step.options:
-            options["BuiltinOptionsType"] = _named(
-                tflite.BuiltinOptions, "", step.options, "table of options"
-            )
-            options["BuiltinOptions"] = table(step.options, **step.values)
-        operators.append(
-            table(
-                "Operator",
-                OpcodeIndex=number,
-                Inputs=numbers(step.inputs),
-                Outputs=numbers(step.outputs),
-                **options,
-            )
-        )
+            kind = _named(tflite.BuiltinOptions, "", step.options, "table of options")
+            options = table(step.options, **step.values)
+            fields |= {"BuiltinOptionsType": kind, "BuiltinOptions": options}
+        operators.append(table("Operator", OpcodeIndex=number, **fields))
     graph = {
         "Tensors": vector(values),
         "Inputs": numbers(inputs),
@@ -191,15 +176,14 @@ def write(
 
 
 def _named(place: Any, prefix: str, name: str, what: str) -> Any:
-    """Look a name of the schema up, or say which are like it."""
+    """Look a name of the schema up."""
     found = getattr(place, f"{prefix}{name}", None)
-    if found is not None:
-        return found
-    known = [n.removeprefix(prefix) for n in dir(place) if n.startswith(prefix) and n[0] != "_"]
-    lowered = {n.lower().replace("_", ""): n for n in known}
-    near = difflib.get_close_matches(name.lower().replace("_", ""), lowered, 3)
-    raise InputError(
-        f"the schema has no {what} {name!r}",
-        where="write",
-        fix=f"its names are like {', '.join(lowered[n] for n in near) or ', '.join(known[:5])}",
-    )
+    if found is None:
+        known = [n.removeprefix(prefix) for n in dir(place) if n.startswith(prefix) and n[0] != "_"]
+        near = difflib.get_close_matches(name, known, 3) or known[:5]
+        raise InputError(
+            f"the schema has no {what} {name!r}",
+            where="write",
+            fix=f"its names are like {', '.join(near)}",
+        )
+    return found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections import Counter
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -12,14 +14,12 @@ from torch import nn
 from ..errors import ModelError
 from .architecture import EPSILON, Architecture, Layer, Parameters
 from .cost import ARCHITECTURES
-from .model import Model
+from .onnx_form import Model
 
-__all__ = ["Network", "load_parameters", "of", "parameters_of"]
+__all__ = ["Network", "load_parameters", "norms_as_convolutions", "of", "parameters_of"]
 
 
 class _Add(nn.Module):  # type: ignore[misc]
-    """The end of a residual unit: a sum."""
-
     def forward(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         return left + right
 
@@ -49,21 +49,10 @@ class Network(nn.Module):  # type: ignore[misc]
                 if part not in parent._modules:
                     parent.add_module(part, nn.Module())
                 parent = parent.get_submodule(part)
-            parent.add_module(leaf, _module(layer))
+            parent.add_module(leaf, _MODULES[layer.op](layer))
 
     def forward(self, data: torch.Tensor) -> torch.Tensor:
-        """Compute the logits.
-
-        Parameters
-        ----------
-        data : torch.Tensor
-            Pictures, float32 [n, channels, height, width].
-
-        Returns
-        -------
-        torch.Tensor
-            float32 [n, classes].
-        """
+        """Compute the logits, float32 [n, classes], of pictures [n, channels, height, width]."""
         values = {"data": data}
         for layer in self.layers:
             inputs = [values[name] for name in layer.inputs]
@@ -71,48 +60,30 @@ class Network(nn.Module):  # type: ignore[misc]
         return values["logits"]
 
 
-def _module(layer: Layer) -> nn.Module:
-    in_channels, out_channels = layer.channels
-    match layer.op:
-        case "batch_norm":
-            return nn.BatchNorm2d(out_channels, eps=EPSILON)
-        case "conv":
-            sizes = (layer.kernel, layer.stride, layer.padding)
-            return nn.Conv2d(in_channels, out_channels, *sizes, groups=layer.groups, bias=False)
-        case "relu":
-            return nn.ReLU()
-        case "relu6":
-            return nn.ReLU6()
-        case "max_pool":
-            return nn.MaxPool2d(layer.kernel, layer.stride, layer.padding)
-        case "add":
-            return _Add()
-        case "global_pool":
-            return nn.AdaptiveAvgPool2d(1)
-        case "flatten":
-            return nn.Flatten()
-        case "dense":
-            return nn.Linear(in_channels, out_channels)
+def _convolution(layer: Layer) -> nn.Conv2d:
+    sizes = (layer.kernel, layer.stride, layer.padding)
+    return nn.Conv2d(*layer.channels, *sizes, groups=layer.groups, bias=False)
+
+
+#: The module of each operator.
+_MODULES: dict[str, Callable[[Layer], nn.Module]] = {
+    "batch_norm": lambda layer: nn.BatchNorm2d(layer.channels[1], eps=EPSILON),
+    "conv": _convolution,
+    "relu": lambda _: nn.ReLU(),
+    "relu6": lambda _: nn.ReLU6(),
+    "max_pool": lambda layer: nn.MaxPool2d(layer.kernel, layer.stride, layer.padding),
+    "add": lambda _: _Add(),
+    "global_pool": lambda _: nn.AdaptiveAvgPool2d(1),
+    "flatten": lambda _: nn.Flatten(),
+    "dense": lambda layer: nn.Linear(*layer.channels),
+}
 
 
 def of(model: Model) -> Network:
-    """Build the torch form of one of the workbook's models, with the model's weights.
+    """Build the torch form of a model of `tvmlab.models`, in evaluation mode, with its weights.
 
-    Parameters
-    ----------
-    model : Model
-        A model of `tvmlab.models`, with the weights that the package ships or draws.
-
-    Returns
-    -------
-    Network
-        In evaluation mode; it takes any batch, and its attribute `note` is the model's.
-
-    Raises
-    ------
-    ModelError
-        If the weights do not have the names and shapes of the architecture. The file of the ONNX
-        model zoo has other names.
+    It takes any batch, and its attribute `note` is the model's. Raises `ModelError` for the ONNX
+    model zoo's file, whose weights have other names.
     """
     from onnx import numpy_helper
 
@@ -123,25 +94,7 @@ def of(model: Model) -> Network:
 
 
 def load_parameters(network: Network, parameters: Mapping[str, npt.NDArray[np.float32]]) -> Network:
-    """Copy parameters into a network.
-
-    Parameters
-    ----------
-    network : Network
-        The network, changed in place.
-    parameters : mapping of str to ndarray
-        float32 arrays under the names of `spec.parameters()`, no more and no fewer.
-
-    Returns
-    -------
-    Network
-        The same network.
-
-    Raises
-    ------
-    ModelError
-        If a name or a shape does not fit.
-    """
+    """Copy parameters, under exactly the names of `spec.parameters()`, into a network."""
     tensors = {name: torch.from_numpy(value.copy()) for name, value in parameters.items()}
     try:
         network.load_state_dict(tensors, strict=True)
@@ -155,17 +108,36 @@ def load_parameters(network: Network, parameters: Mapping[str, npt.NDArray[np.fl
 
 
 def parameters_of(network: Network) -> Parameters:
-    """Copy a network's parameters out.
-
-    Parameters
-    ----------
-    network : Network
-        The network.
-
-    Returns
-    -------
-    dict of str to ndarray
-        float32 arrays with the names and shapes of `spec.parameters()`; what `to_onnx` takes.
-    """
+    """Copy a network's parameters out, as `onnx_form.to_onnx` takes them."""
     state = network.state_dict()
     return {name: state[name].detach().numpy().copy() for name in network.spec.parameters()}
+
+
+def norms_as_convolutions(network: Network) -> Network:
+    """Copy a network, with batch norms that no convolution takes in as depthwise convolutions.
+
+    A batch norm that is the only reader of a convolution stays, because a quantizer folds it. Any
+    other scales and shifts each channel, which a 1x1 convolution with a bias does as well.
+    """
+    network = copy.deepcopy(network)
+    kinds = {layer.name: layer.op for layer in network.layers}
+    readers = Counter(name for layer in network.layers for name in layer.inputs)
+    for layer in network.layers:
+        source = layer.inputs[0]
+        if layer.op != "batch_norm" or (kinds.get(source) == "conv" and readers[source] == 1):
+            continue
+        path, _, leaf = layer.name.rpartition(".")
+        parent = network.get_submodule(path)
+        setattr(parent, leaf, _as_convolution(parent.get_submodule(leaf)))
+    return network
+
+
+def _as_convolution(norm: nn.BatchNorm2d) -> nn.Conv2d:
+    channels = norm.num_features
+    made = nn.Conv2d(channels, channels, 1, groups=channels)
+    with torch.no_grad():
+        # In double precision: each number is rounded once.
+        scale = norm.weight.double() / torch.sqrt(norm.running_var.double() + norm.eps)
+        made.weight.copy_(scale.reshape(channels, 1, 1, 1))
+        made.bias.copy_(norm.bias.double() - norm.running_mean.double() * scale)
+    return made.eval()

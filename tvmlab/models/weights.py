@@ -1,4 +1,9 @@
-"""Seeded weights for any architecture: random, and the same bytes on every machine."""
+"""Seeded weights for any architecture: random, and the same bytes on every machine.
+
+NumPy promises that a bit generator's raw output never changes; it does not promise so for what
+`Generator` makes of it, and a normal sampler calls the machine's own `log`. So the numbers here
+come from raw bits through integer arithmetic and one rounding, and from nothing else.
+"""
 
 from __future__ import annotations
 
@@ -8,51 +13,34 @@ import numpy as np
 import numpy.typing as npt
 
 from .architecture import Architecture, Layer, Parameters
-from .seeds import normal, uniform
 
-__all__ = ["seeded_parameters"]
+__all__ = ["normal", "permutation", "seeded_parameters", "uniform"]
 
 # What a residual branch ends in is seeded this many times smaller than the trunk it is added to.
 _BRANCH = 1 / 32
+
+# The standard deviation of the sum of four numbers drawn evenly from 0 ... 65535.
+_STD_OF_FOUR = math.sqrt(4 * (65536**2 - 1) / 12)
 
 _Array = npt.NDArray[np.float32]
 
 
 def seeded_parameters(spec: Architecture, seed: int, *, identity_norms: bool = False) -> Parameters:
-    """Random parameters, the same bytes on every machine.
+    """Return random parameters under the names of `spec.parameters()`, the same on every machine.
 
-    Parameters
-    ----------
-    spec : Architecture
-        The network.
-    seed : int
-        Another seed, another network.
-    identity_norms : bool, optional
-        True leaves batch norms the identity, as before training. False gives each one a scale, a
-        shift, a mean and a variance of its own, so that a compiler that folds them wrongly is seen.
+    With `identity_norms` batch norms are the identity and residual branches large, as before
+    training. By default each batch norm has a scale, a shift, a mean and a variance of its own, so
+    that a compiler that folds them wrongly is seen.
 
-    Returns
-    -------
-    dict of str to ndarray
-        float32 arrays with the names and shapes of `spec.parameters()`.
+    Convolutions have He's deviation, sqrt(2 / fan-in). Each filter but a depthwise one is centred,
+    because the positive offset of a ReLU's results would grow from layer to layer until it drowns
+    the picture. A batch norm's variance is the one expected at its place, so that activations stay
+    of order one; before a ReLU6 the scale is doubled, so that some values reach six.
 
-    Notes
-    -----
-    Convolutions have He's deviation, sqrt(2 / fan-in). Each filter is centred: what a ReLU hands on
-    is positive, and a centred filter does not let that common offset grow from layer to layer until
-    it drowns the picture. A depthwise filter stays as it is, since a centred one would see edges
-    only; the norm behind it takes the offset away, as a trained one does. A batch norm's variance
-    is the one expected at that place, so that activations stay of order one through all the layers;
-    before a ReLU6 the scale is doubled, so that some values do reach six.
-
-    What a residual branch ends in, a convolution or its batch norm, is 32 times smaller than that.
-    Networks are trained from small branches, zero often, and what is trained keeps the trunk the
-    larger part (Goyal et al., "Accurate, Large Minibatch SGD", 2017, section 5.1; Zhang et al.,
-    "Fixup Initialization", 2019; De and Smith, "Batch Normalization Biases Residual Blocks Towards
-    the Identity Function", 2020). With branches as large as the trunk a network is chaotic: noise
-    of 1e-3 in a picture grew 25 to 36 times on its way to the logits, and one rounding more or less
-    in a quantized form made another result. `identity_norms` leaves branches large: the digits
-    network was trained from that.
+    The last convolution or batch norm of a residual branch is 32 times smaller, as in trained
+    networks (Goyal et al., "Accurate, Large Minibatch SGD", 2017, section 5.1). With branches as
+    large as the trunk a network is chaotic: noise of 1e-3 in a picture grew 25 to 36 times on its
+    way to the logits, and one rounding more or less in a quantized form made another result.
     """
     values: Parameters = {}
     layers = spec.layers()
@@ -114,3 +102,36 @@ def _norm(
     around = 0.1 * math.sqrt(before)
     mean = uniform(source, shape, -around, around)
     return [scale, shift, mean, uniform(source, shape, 0.75 * before, 1.25 * before)]
+
+
+def normal(source: np.random.PCG64, shape: tuple[int, ...], std: float, *, centred: bool) -> _Array:
+    """Return nearly normal float32 numbers around zero, each the sum of four uniform ones.
+
+    `centred` makes the sum over each ``array[i]`` zero, up to rounding.
+    """
+    bits = source.random_raw(math.prod(shape))
+    # Each 64 bits hold four numbers; two of them at a time are added in the halves of a word.
+    pairs = np.uint64(0x0000FFFF0000FFFF)
+    sums = ((bits >> np.uint64(16)) & pairs) + (bits & pairs)
+    halves = sums.view(np.uint32).reshape(shape[0], -1, 2)
+    numbers = (halves[..., 0] + halves[..., 1]).astype(np.int32)
+    if centred:
+        # The integer sum is exact in any order of addition; a float sum would not be.
+        numbers -= (numbers.sum(axis=1, keepdims=True, dtype=np.int64) // numbers.shape[1]).astype(
+            np.int32
+        )
+    else:
+        numbers -= 2 * 65535
+    factor = np.float32(std / _STD_OF_FOUR)
+    return (numbers.astype(np.float32) * factor).reshape(shape)
+
+
+def uniform(source: np.random.PCG64, shape: tuple[int, ...], low: float, high: float) -> _Array:
+    """Uniform numbers between two bounds."""
+    bits = source.random_raw(math.prod(shape)) >> np.uint64(11)
+    return (low + (high - low) * (bits * 2.0**-53)).astype(np.float32).reshape(shape)
+
+
+def permutation(source: np.random.PCG64, count: int) -> npt.NDArray[np.int64]:
+    """The numbers 0 to `count - 1` in a random order."""
+    return np.argsort(source.random_raw(count), kind="stable").astype(np.int64)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib import resources
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ..errors import ChecksumError, DataError, InputError, ModelError
@@ -11,7 +10,7 @@ from ..support import data
 from ..support.extras import need
 from .architecture import Architecture
 from .mobilenet import MOBILENET
-from .model import Model
+from .onnx_form import Model, graph_input, set_batch, to_onnx
 from .resnet import DIGITS, RESNET18, RESNET50
 from .weights import seeded_parameters
 
@@ -45,14 +44,14 @@ _NOTES = {
         "Weights: seeded random numbers; speed and arithmetic are real, its classes mean nothing."
     ),
 }
-# Why the zoo's file could not be had in this process, so that nobody waits for the network twice.
+# Why this process could not get the zoo's file, so that it does not wait for the network twice.
 _no_zoo = ""
 
 
 def resnet50_v2(
     weights: Literal["auto", "zoo", "seeded"] = "auto", *, batch: int | None = 1
 ) -> Model:
-    """Give ResNet-50 v2, the network of the model zoo's resnet50-v2-7.onnx.
+    """Return ResNet-50 v2, the network of the model zoo's resnet50-v2-7.onnx.
 
     Parameters
     ----------
@@ -77,25 +76,11 @@ def resnet50_v2(
         If "zoo" is asked for and cannot be had.
     InputError
         If `weights` is another word.
-    ToolchainError
-        If onnx is not installed.
     """
+    global _no_zoo
     need("onnx", extra="models")
-    path, note = _zoo_file(weights)
-    if path is None:
-        return _seeded(RESNET50, batch, note)
     import onnx
 
-    from .onnx_form import set_batch
-
-    proto = onnx.load(path)
-    set_batch(proto, batch)
-    return Model.of(proto, RESNET50.name, "zoo", note)
-
-
-def _zoo_file(weights: str) -> tuple[Path | None, str]:
-    """Find or fetch the zoo's file, None for seeded weights; with the sentence on the weights."""
-    global _no_zoo
     if weights not in ("auto", "zoo", "seeded"):
         raise InputError(
             f"There are no {weights!r} weights.",
@@ -103,91 +88,49 @@ def _zoo_file(weights: str) -> tuple[Path | None, str]:
             fix='Use "auto", "zoo" or "seeded".',
         )
     if weights == "seeded":
-        return None, _NOTES["seeded"]
-    if weights == "zoo":
-        return data.fetch(ZOO_FILE), _NOTES["zoo"]
+        return _seeded(RESNET50, batch, _NOTES["seeded"])
     try:
-        path = data.cached(ZOO_FILE) if _no_zoo else data.fetch(ZOO_FILE)
+        path = data.cached(ZOO_FILE) if _no_zoo and weights == "auto" else data.fetch(ZOO_FILE)
     except ChecksumError:
         raise
     except DataError as error:
+        if weights == "zoo":
+            raise
         path, _no_zoo = None, error.what.splitlines()[0]
     if path is None:
-        return None, f"{_NOTES['seeded']}\nThe zoo's file is not downloaded: {_no_zoo}"
-    return path, _NOTES["zoo"]
+        note = f"{_NOTES['seeded']}\nThe zoo's file is not downloaded: {_no_zoo}"
+        return _seeded(RESNET50, batch, note)
+    proto = onnx.load(path)
+    set_batch(proto, batch)
+    return Model.of(proto, RESNET50.name, "zoo", _NOTES["zoo"])
 
 
 def resnet18_v2(*, batch: int | None = 1) -> Model:
-    """Give ResNet-18 v2, the small sister of `resnet50_v2`, with seeded random weights.
+    """Return ResNet-18 v2, a smaller `resnet50_v2`, with seeded random weights.
 
-    Parameters
-    ----------
-    batch : int or None, optional
-        Pictures in one call; None leaves the number open.
-
-    Returns
-    -------
-    Model
-        Input "data" float32 [batch, 3, 224, 224], output float32 [batch, 1000] without softmax.
-
-    Raises
-    ------
-    ModelError
-        If the batch is below one.
-    ToolchainError
-        If onnx is not installed.
+    Input "data" float32 [batch, 3, 224, 224], output float32 [batch, 1000] without softmax; a
+    `batch` of None leaves the number of pictures open.
     """
     return _seeded(RESNET18, batch, _NOTES["random"])
 
 
 def mobilenet_v2(*, batch: int | None = 1) -> Model:
-    """Give MobileNetV2 of width 1.0, made of depthwise convolutions, with seeded random weights.
+    """Return MobileNetV2 of width 1.0, made of depthwise convolutions, with seeded random weights.
 
-    Parameters
-    ----------
-    batch : int or None, optional
-        Pictures in one call; None leaves the number open.
-
-    Returns
-    -------
-    Model
-        Input "data" float32 [batch, 3, 224, 224], output float32 [batch, 1000] without softmax.
-
-    Raises
-    ------
-    ModelError
-        If the batch is below one.
-    ToolchainError
-        If onnx is not installed.
+    Input "data" float32 [batch, 3, 224, 224], output float32 [batch, 1000] without softmax; a
+    `batch` of None leaves the number of pictures open.
     """
     return _seeded(MOBILENET, batch, _NOTES["random"])
 
 
 def digits_resnet(*, batch: int | None = 1) -> Model:
-    """Give the small network for 8x8 pictures of digits, with its trained weights.
+    """Return the small network for 8x8 pictures of digits, with its trained weights.
 
-    Parameters
-    ----------
-    batch : int or None, optional
-        Pictures in one call; None leaves the number open.
-
-    Returns
-    -------
-    Model
-        Input "data" float32 [batch, 1, 8, 8] with values from 0 to 1, as `digits` gives them;
-        output float32 [batch, 10] without softmax.
-
-    Raises
-    ------
-    ModelError
-        If the file that ships with the package is missing or damaged.
-    ToolchainError
-        If onnx is not installed.
+    Input "data" float32 [batch, 1, 8, 8] with values from 0 to 1, as `digits` returns them; output
+    float32 [batch, 10] without softmax. A `batch` of None leaves the number of pictures open.
     """
     need("onnx", extra="models")
     import onnx
-
-    from .onnx_form import graph_input, set_batch
 
     asset = resources.files("tvmlab").joinpath("assets/digits_resnet.onnx")
     try:
@@ -204,18 +147,7 @@ def digits_resnet(*, batch: int | None = 1) -> Model:
 
 
 def torch_digits_resnet() -> Network:
-    """Give the digits network as a torch module, with the weights of `digits_resnet`.
-
-    Returns
-    -------
-    torch.nn.Module
-        In evaluation mode; takes any batch.
-
-    Raises
-    ------
-    ToolchainError
-        If torch or onnx is not installed.
-    """
+    """Return `digits_resnet` as a torch module in evaluation mode, which takes any batch."""
     need("torch", extra="torch")
     from . import torch_form
 
@@ -223,8 +155,5 @@ def torch_digits_resnet() -> Network:
 
 
 def _seeded(spec: Architecture, batch: int | None, note: str) -> Model:
-    need("onnx", extra="models")
-    from .onnx_form import to_onnx
-
     proto = to_onnx(spec, seeded_parameters(spec, _SEEDS[spec.name]), batch=batch)
     return Model.of(proto, spec.name, "seeded", note)

@@ -40,9 +40,9 @@ class Rounding(IntEnum):
     """How the vector unit multiplies an integer by a real number.
 
     `NONE` does not: the number stays. `UPWARD`, `TONEAREST` and `TFLITE` take a multiplier of 31
-    bits and a shift (`tvmlab.qnn.reference.fixed_point`). `ONNX` multiplies in float32 and rounds
+    bits and a shift (`tvmlab.qnn.fixed_point`). `ONNX` multiplies in float32 and rounds
     half to even, `TFLITE_FLOAT64` in float64, half away from zero
-    (`tvmlab.qnn.reference.scaling`).
+    (`tvmlab.qnn.numbers`).
     """
 
     NONE = 0
@@ -58,7 +58,7 @@ class PoolKind(IntEnum):
 
     `AVERAGE` divides the sum of the stored integers, cutting the fraction off; `AVERAGE_HALF`
     rounds it, half away from zero. `AVERAGE_TFLITE` and `AVERAGE_ONNX` average between two scales
-    (`average` in `tvmlab.qnn.reference.tflite` and `tvmlab.qnn.reference.onnx_runtime`);
+    (`average_once` and `average` in `tvmlab.qnn.frameworks`);
     `AVERAGE_ONNX` sums float32, row by row.
     """
 

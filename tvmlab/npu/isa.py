@@ -240,7 +240,7 @@ class Add(Instruction):
 
     With `out_rounding` ONNX the three multipliers are bits of float32 numbers: the ratios of the
     sides' scales to the result's, and what the sums have in common
-    (`tvmlab.qnn.reference.onnx_runtime.add`): ``rhs * rhs_ratio + common``, then
+    (`tvmlab.qnn.arithmetic.add`): ``rhs * rhs_ratio + common``, then
     ``lhs * lhs_ratio +`` that, both rounded once, then to the nearest integer, half to even. The
     sides' zero points are in what the sums have in common: their own fields are not read, nor are
     their roundings and shifts.
@@ -302,8 +302,8 @@ class Pool(Instruction):
     ----------
     in_zero, multiplier, shift : int
         `AVERAGE_TFLITE`: the data's zero point, `multiplier` and `exponent` of
-        `tflite.average_parts`. `AVERAGE_ONNX`: the zero point, and the bits of the data's scale and
-        of the result's (float32).
+        `frameworks.average_parts`. `AVERAGE_ONNX`: the zero point, and the bits of the data's scale
+        and of the result's (float32).
     """
 
     kind: int

@@ -132,7 +132,7 @@ class _Grouping:
         self._spread(into)
 
     def _extend(self, group: Group, before: Iterable[Group], *, grown: bool) -> None:
-        """Note what a group needs now; nobody needs yet what was not there before."""
+        """Record what a group needs now; new members have no users yet."""
         more = group.before
         for other in before:
             if other is not group:

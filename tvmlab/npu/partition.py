@@ -84,7 +84,7 @@ def partition(
 
 
 def _live(mod: ir.IRModule) -> ir.IRModule:
-    """Leave out what nobody uses: it is no part of a region."""
+    """Leave out unused bindings: they belong to no region."""
     made = mod.clone()
     for var, function in mod.functions_items():
         if isinstance(function, relax.Function):

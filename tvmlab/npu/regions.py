@@ -135,7 +135,7 @@ class _Merger:
 
     def _call(self, members: list[relax.Binding], results: list[relax.Var]) -> list[relax.Binding]:
         """Make a region's function, and bind its results to the variables that they had."""
-        if not results:  # nobody needs it
+        if not results:  # unused
             return []
         var, args = self._region(members, results)
         call = relax.Call(var, args)

@@ -86,8 +86,8 @@ def module(symbol: str, program: bytes) -> tvm.runtime.Module:
     Returns
     -------
     tvm.runtime.Module
-        A module of kind ``tvmlab_npu``. It can be exported with others in a library; whoever loads
-        that calls `load` before. Several threads may call its function at once.
+        A module of kind ``tvmlab_npu``. It can be exported with others in a library; a process
+        that loads the library calls `load` first. Several threads may call its function at once.
 
     Raises
     ------

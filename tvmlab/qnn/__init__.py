@@ -9,10 +9,9 @@ passes, and `analysis` says what stays in float.
 from importlib import import_module
 from types import ModuleType
 
-from . import op, layout, legalize  # isort: skip  (what the operators carry comes after they are)
-from . import arithmetic, config
+from . import arithmetic, config, op
 
-__all__ = ["analysis", "arithmetic", "config", "layout", "legalize", "op", "transform"]
+__all__ = ["analysis", "arithmetic", "config", "op", "transform"]
 
 
 def __getattr__(name: str) -> ModuleType:

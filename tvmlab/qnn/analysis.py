@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
-import tvm
 from tvm import ir, relax
 
 from ..ir.collector import no_collection
-from .transform.demand import leaves, nested
-from .transform.fake_quantization import rounding_of
-from .transform.reading import DEQUANTIZES, QUANTIZES, operator, spoken
-from .transform.rewrite import Rewriter
-from .transform.rules import RULES
+from .transform.context import describe, leaves, operator
+from .transform.fake_quantization import one_scope, rounding_of
+from .transform.reading import DEQUANTIZES, QUANTIZES, bindings, nested
+from .transform.rewrite import RULES, Rewriter
 
 __all__ = ["FloatOperator", "float_operators"]
 
@@ -64,86 +61,53 @@ def float_operators(mod: ir.IRModule) -> list[FloatOperator]:
     found = []
     rounding = rounding_of(mod)
     with no_collection():
-        for name, function in mod.functions_items():
+        for name, function in one_scope(mod).functions_items():
             if isinstance(function, relax.Function):
-                found += _Between(function, name.name_hint, rounding).operators()
+                found += _of_function(function, name.name_hint, rounding)
     return found
 
 
-class _Between:
-    """The float operators of one function."""
+def _of_function(function: relax.Function, name: str, rounding: str) -> list[FloatOperator]:
+    every, rewriter = list(bindings(function.body)), Rewriter(rounding)
+    after = rewriter.function(function)
+    left = {var for var, value in bindings(after.body) if operator(value)}
+    between, found = _after_dequantize(every) & _before_quantize(every), []
+    for var, value in every:
+        called = operator(value)
+        if var not in between or called in ("", *QUANTIZES, *DEQUANTIZES):
+            continue
+        if var not in left:
+            reason = "it has an integer form: FakeQuantizationToInteger gives it"
+        elif var in rewriter.reasons:
+            reason = rewriter.reasons[var]
+        elif called in RULES:
+            reason = "its result goes to an operator that is float"
+        else:
+            reason = f"{describe(value)} has no integer form"
+        found.append(FloatOperator(called.removeprefix("relax."), str(var.name), reason, name))
+    return found
 
-    def __init__(self, function: relax.Function, name: str, rounding: str) -> None:
-        self.name = name
-        self.bindings = list(_bindings(function.body))
-        self.rewriter = Rewriter(rounding)
-        after = self.rewriter.function(function)
-        self.left = {var for var, value in _bindings(after.body) if operator(value)}
 
-    def operators(self) -> list[FloatOperator]:
-        """List them."""
-        after = self._after()
-        before = self._before()
-        return [
-            FloatOperator(
-                value.op.name.removeprefix("relax."),
-                str(var.name),
-                self._reason(var, value),
-                self.name,
-            )
-            for var, value in self.bindings
-            if isinstance(value, relax.Call)
-            and isinstance(value.op, ir.Op)
-            and value.op.name not in (*QUANTIZES, *DEQUANTIZES)
-            and var in after
-            and var in before
-        ]
-
-    def _after(self) -> set[relax.Var]:
-        """Find the float values that come from a dequantize of what is not constant."""
-        found: set[relax.Var] = set()
-        for var, value in self.bindings:
-            if operator(value) in DEQUANTIZES:
-                if not isinstance(value.args[0], tvm.ir.GenericConst):
-                    found.add(var)
-            elif _is_float(var) and any(read in found for read in _reads(value)):
+def _after_dequantize(every: list[tuple[relax.Var, relax.Expr]]) -> set[relax.Var]:
+    """Find the float values that come from a dequantize of what is not constant."""
+    found: set[relax.Var] = set()
+    for var, value in every:
+        if operator(value) in DEQUANTIZES:
+            if not isinstance(value.args[0], ir.GenericConst):
                 found.add(var)
-        return found
-
-    def _before(self) -> set[relax.Var]:
-        """Find the float values that a quantize comes from."""
-        found: set[relax.Var] = set()
-        for var, value in reversed(self.bindings):
-            if operator(value) in QUANTIZES or (
-                var in found and operator(value) not in DEQUANTIZES
-            ):
-                found.update(read for read in _reads(value) if _is_float(read))
-        return found
-
-    def _reason(self, var: relax.Var, value: relax.Call) -> str:
-        """Say why an operator is float."""
-        if var not in self.left:
-            return "it has an integer form: FakeQuantizationToInteger gives it"
-        why = self.rewriter.reasons.get(var)
-        if why is not None:
-            return why
-        if value.op.name not in RULES:
-            return f"{spoken(value)} has no integer form"
-        return "its result goes to an operator that is float"
+        elif _is_float(var.ty) and any(read in found for read in _reads(value)):
+            found.add(var)
+    return found
 
 
-def _bindings(body: relax.Expr) -> Iterator[tuple[relax.Var, relax.Expr]]:
-    """Give the bindings of a body and of the branches and functions in it, in order."""
-    if not isinstance(body, relax.SeqExpr):
-        return
-    for block in body.blocks:
-        for binding in block.bindings:
-            value = binding.value
-            for inner in nested(value):
-                yield from _bindings(inner)
-            if isinstance(value, relax.Function):
-                yield from _bindings(value.body)
-            yield binding.var, value
+def _before_quantize(every: list[tuple[relax.Var, relax.Expr]]) -> set[relax.Var]:
+    """Find the float values that a quantize comes from."""
+    found: set[relax.Var] = set()
+    for var, value in reversed(every):
+        called = operator(value)
+        if called in QUANTIZES or (var in found and called not in DEQUANTIZES):
+            found.update(read for read in _reads(value) if _is_float(read.ty))
+    return found
 
 
 def _reads(value: relax.Expr) -> list[relax.Var]:
@@ -159,12 +123,7 @@ def _reads(value: relax.Expr) -> list[relax.Var]:
     return [part for part in parts if isinstance(part, relax.Var)]
 
 
-def _is_float(var: relax.Var) -> bool:
-    ty = var.ty
+def _is_float(ty: ir.Type) -> bool:
     if isinstance(ty, relax.TupleType):
-        return any(_floats(field) for field in ty.fields)
-    return _floats(ty)
-
-
-def _floats(ty: ir.Type) -> bool:
+        return any(map(_is_float, ty.fields))
     return isinstance(ty, relax.TensorType) and "float" in str(ty.dtype)

@@ -87,19 +87,9 @@ def requantize_config(
 def resolve(call: str, rounding: str = UNSET, compute_dtype: str = UNSET) -> Requantization:
     """Put the configuration where a call's attributes are ``"None"``.
 
-    Parameters
-    ----------
-    call : str
-        Who asks, for errors.
-    rounding, compute_dtype : str
-        The attributes.
-
-    Returns
-    -------
-    Requantization
-        Neither of its values is ``"None"``. Where a call asks for a framework's rounding and leaves
-        the compute_dtype open, it is the framework's, whatever was configured for other roundings:
-        int64 for TFLite's, float32 for ONNX Runtime's.
+    Where a call asks for a framework's rounding and leaves the compute_dtype open, it is the
+    framework's, whatever was configured for other roundings: int64 for TFLite's, float32 for ONNX
+    Runtime's.
 
     Raises
     ------

@@ -20,11 +20,10 @@ import tvm_ffi
 from tvm import ir, relax
 
 from ..ir import dialect
-from .elementwise import BINARY, UNARY
-
-__all__ = ["LAYOUTS"]
 
 Map = Mapping[Any, Any]
+Layout = Callable[[relax.Call, Map, Map], Any]
+"""From a call, the layouts that are desired and those found so far to a decision."""
 _AXES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _layout = tvm_ffi.get_global_func("s_tir.SLayout")
 
@@ -73,7 +72,7 @@ def _answer(inputs: Sequence[Any], output: str, call: relax.Call, changed: dict[
     )
 
 
-def _convolution(call: relax.Call, desired: Map, found: Map) -> Any:
+def convolution(call: relax.Call, desired: Map, found: Map) -> Any:
     """Take the layouts that are desired; else follow the data."""
     a = dialect.attributes(call)
     old, kernel = a["data_layout"], a["kernel_layout"]
@@ -92,7 +91,7 @@ def _convolution(call: relax.Call, desired: Map, found: Map) -> Any:
     )
 
 
-def _pooling(call: relax.Call, _: Map, found: Map) -> Any:
+def pooling(call: relax.Call, _: Map, found: Map) -> Any:
     """Follow the data."""
     a, order = dialect.attributes(call), _found(call.args[0], found)
     layout, out = a["layout"], a["out_layout"] or a["layout"]
@@ -100,14 +99,14 @@ def _pooling(call: relax.Call, _: Map, found: Map) -> Any:
     return _answer([order], order, call, changed)
 
 
-def _elementwise(call: relax.Call, _: Map, found: Map) -> Any:
+def elementwise(call: relax.Call, _: Map, found: Map) -> Any:
     """Follow the data, and so does the axis of its channels."""
     a, order = dialect.attributes(call), _found(call.args[0], found)
     changed = {"axis": _axis(a["axis"], order)} if "axis" in a else {}
     return _answer([order], order, call, changed)
 
 
-def _binary(call: relax.Call, _: Map, found: Map) -> Any:
+def binary(call: relax.Call, _: Map, found: Map) -> Any:
     """Follow the side that was converted, unless the other is broadcast across that order."""
     a, sides = dialect.attributes(call), call.args[:2]
     orders = [_found(side, found) for side in sides]
@@ -132,7 +131,7 @@ def _last(order: str, rank: int) -> str | None:
     return _like(_AXES[:rank], first, kept) if sorted(kept) == sorted(first) else None
 
 
-def _concatenate(call: relax.Call, _: Map, found: Map) -> Any:
+def concatenate(call: relax.Call, _: Map, found: Map) -> Any:
     """Follow the first tensor that was converted."""
     tensors, axis = call.args[0], dialect.attributes(call)["axis"]
     firsts = [_first(ty) for ty in tensors.ty.fields]
@@ -150,22 +149,3 @@ def _concatenate(call: relax.Call, _: Map, found: Map) -> Any:
 def _axis(axis: int, order: str) -> int:
     """Say where an axis lies now."""
     return order.index(_AXES[axis % len(order)]) if order else axis
-
-
-Answer = Callable[[relax.Call, Map, Map], Any]
-
-LAYOUTS: dict[str, Answer] = {
-    "relax.qnn.conv2d": _convolution,
-    "relax.qnn.conv2d_transpose": _convolution,
-    "relax.qnn.avg_pool2d": _pooling,
-    "relax.qnn.concatenate": _concatenate,
-    **{f"relax.qnn.{name}": _binary for name in BINARY},
-    **{
-        f"relax.qnn.{name}": _elementwise
-        for name in ("quantize", "dequantize", "requantize", "softmax", "leaky_relu", *UNARY)
-    },
-}
-"""From the operator's name to what it answers."""
-
-for _name, _answerer in LAYOUTS.items():
-    ir.Op.get(_name).set_attr("FRelaxInferLayout", _answerer)

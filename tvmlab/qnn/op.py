@@ -1,52 +1,27 @@
 """Quantized operators as calls in Relax: Relay's `relay.qnn.op`, with its names and arguments.
 
 Each function makes one call of an operator ``relax.qnn.NAME``, typed, which prints, matches and
-transforms like Relax's own.
+transforms like Relax's own. Tensors, scales and zero points are Relax expressions.
 """
 
-from .elementwise import (
-    abs,
-    add,
-    concatenate,
-    erf,
-    exp,
-    hardswish,
-    leaky_relu,
-    log,
-    mul,
-    rsqrt,
-    sigmoid,
-    softmax,
-    sqrt,
-    subtract,
-    tanh,
-)
-from .pooling import avg_pool2d
-from .products import batch_matmul, conv2d, conv2d_transpose, dense
-from .scaling import dequantize, quantize, requantize
+from __future__ import annotations
 
-__all__ = [
-    "abs",
-    "add",
-    "avg_pool2d",
-    "batch_matmul",
-    "concatenate",
-    "conv2d",
-    "conv2d_transpose",
-    "dense",
-    "dequantize",
-    "erf",
-    "exp",
-    "hardswish",
-    "leaky_relu",
-    "log",
-    "mul",
-    "quantize",
-    "requantize",
-    "rsqrt",
-    "sigmoid",
-    "softmax",
-    "sqrt",
-    "subtract",
-    "tanh",
-]
+from collections.abc import Callable
+
+from tvm import relax
+
+from . import binary, concatenation, pooling, products, rescale, unary
+from .operator import OPERATORS, function
+
+_DEFINED = (binary, concatenation, pooling, products, rescale, unary)
+assert all(_DEFINED), "importing them defines the operators"
+
+__all__ = sorted(OPERATORS)
+
+
+def __getattr__(name: str) -> Callable[..., relax.Call]:
+    return function(name, "call", __name__)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -8,41 +8,184 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tvm import ir, relax
+import numpy as np
+from tvm import relax, te, tirx
 
-from ..ir import dialect
-from ..ir.types import checked_call, result, views
-from ..ir.windows import pooling
-from .config import ROUNDINGS, one_of
-from .elementwise import pairs
-from .scaling import QUANTIZED
+from ..ir import windows
+from ..ir.checks import Array, limits
+from ..ir.types import Tensor
+from . import config, frameworks
+from . import layout as layouts
+from .numbers import (
+    Kernel,
+    Number,
+    half_even,
+    prevent_contraction,
+    saturate,
+)
+from .operands import CallOperands, call_te, known_shape
+from .operator import OPERATORS, Operand, operator
+from .rescale import rescale_or_keep
 
-POOL_OPERANDS = (
-    "data",
-    "input_scale",
-    "input_zero_point",
-    "output_scale",
-    "output_zero_point",
+# A float sum depends on its order. TVM knows no combiner that has the new value on its left, so
+# `rfactor` refuses to sum parts first.
+_IN_ORDER = te.comm_reducer(
+    lambda x, y: prevent_contraction(Number(y), float(np.finfo("float32").max)).expr + x,
+    lambda dtype: tirx.const(0, dtype),
+    name="sum_in_order",
 )
 
 
-def _avg_pool2d_type(types: Sequence[ir.Type], a: dict[str, Any]) -> ir.Type:
-    data, *rest = views("qnn.avg_pool2d", POOL_OPERANDS, types)
-    one_of("qnn.avg_pool2d", "rounding", a["rounding"], ROUNDINGS)
-    data.holds(QUANTIZED)
-    pairs(rest, (1, 1))
-    return result(pooling(data, "HW", a), data.dtype, 4)
+class _Axis:
+    """Where windows lie along rows, or columns; padding lies before and after."""
+
+    def __init__(
+        self, length: Any, taps: int, stride: int, step: int, pads: tuple[int, int]
+    ) -> None:
+        self.length, self.taps, self.stride, self.step = length, taps, stride, step
+        self.before, self.after = pads
+
+    def place(self, window: Any, tap: Any) -> Any:
+        """Return where in the data a place of a window lies."""
+        return window * self.stride + tap * self.step - self.before
+
+    def count(self, window: Any, *, padded: bool) -> Any:
+        """Count the places of a window in the data, or in the padded data."""
+        start = self.place(window, 0)
+        end = self.length + (self.after if padded else 0)
+        upto = self._least(end - start)
+        first = 0 if padded else self._least(0 - start)
+        return tirx.max(upto - first, 0)
+
+    def _least(self, distance: Any) -> Any:
+        """Count the places of a window that lie less than a distance after its start."""
+        fitting = tirx.floordiv(distance + self.step - 1, self.step)
+        return tirx.max(tirx.min(fitting, self.taps), 0)
 
 
-dialect.register("relax.qnn.avg_pool2d", POOL_OPERANDS, _avg_pool2d_type)
+def _axes(a: dict[str, Any], sizes: dict[str, Any]) -> list[_Axis]:
+    call = "qnn.avg_pool2d"
+    names = ("pool_size", "strides", "dilation")
+    windowed = [windows.steps(a[name], 2, call, name) for name in names]
+    pads = windows.padding(a["padding"], 2, call)
+    return [
+        _Axis(sizes[letter], taps, stride, step, pad)
+        for letter, pad, taps, stride, step in zip("HW", pads, *windowed, strict=True)
+    ]
 
 
+def _shape(seen: dict[str, Tensor], a: dict[str, Any]) -> tuple[list[Any] | None, int, Any]:
+    return windows.pooling(seen["data"], "HW", a), 4, 1
+
+
+def _legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Sum, and divide as integers, at the result's scale; ONNX Runtime's averages are floats."""
+    given = CallOperands(builder, call)
+    a, dtype = given.attributes, given.dtype("data")
+    layout, out_layout = a["layout"], a["out_layout"] or a["layout"]
+    sizes, shape = given.shape("data"), known_shape(given.name, "data", call)
+    way = config.resolve(given.name, a["rounding"])
+    known: dict[str, Any] = OPERATORS["avg_pool2d"].known(given, dtype)
+    scales = known["input_scale"], known["output_scale"]
+    zeros = known["input_zero_point"], known["output_zero_point"]
+    rows, columns = axes = _axes(a, dict(zip(layout, sizes, strict=True)))
+    taps, in_floats = rows.taps * columns.taps, way.rounding == "ONNX"
+    once = frameworks.averages_once(way.rounding, dtype, scales, taps)
+    moves = not (in_floats or once) and (scales[0] != scales[1] or zeros[0] != zeros[1])
+    numbers = Kernel(dtype, {"data": len(sizes)})
+
+    def rescaled(x: tirx.PrimExpr) -> Number:
+        numbers.again()
+        source, target = zip(scales, zeros, strict=True)
+        found = rescale_or_keep(numbers, Number(x, limits(dtype)), source, target, way, "data")
+        return Number(found.whole(), found.bounds)
+
+    bounds, move = limits(dtype), int(zeros[0]) if in_floats or once else 0
+    if moves:
+        bounds = rescaled(tirx.Var("x", dtype)).range
+    whole = not a["ceil_mode"] and not any(axis.before or axis.after for axis in axes)
+    largest = max(move - bounds[0], bounds[1] - move)
+    kind = "int32" if (largest + 1) * taps < 1 << 31 else "int64"
+    zero, (in_scale, out_scale) = int(zeros[1]), map(float, scales)
+    multiplier, exponent = 0, 0
+    if once:
+        multiplier, exponent = frameworks.average_parts(in_scale / out_scale, dtype)
+
+    def compute(data: te.Tensor) -> te.Tensor:
+        if moves:
+            x = data
+            data = te.compute(sizes, lambda *i: rescaled(x(*i)).expr, name="requantize")
+        y, x = te.reduce_axis((0, rows.taps), "ry"), te.reduce_axis((0, columns.taps), "rx")
+
+        def total(*index: Any) -> tirx.PrimExpr:
+            at = dict(zip(out_layout, index, strict=True))
+            at |= {"H": rows.place(at["H"], y), "W": columns.place(at["W"], x)}
+            number = data(*(at[letter] for letter in layout)).astype(kind) - tirx.const(move, kind)
+            if not whole:
+                inside = [at["H"] >= 0, at["H"] < rows.length]
+                inside += [at["W"] >= 0, at["W"] < columns.length]
+                number = tirx.if_then_else(tirx.all(*inside), number, tirx.const(0, kind))
+            if in_floats:
+                real = number.astype("float32") * tirx.const(in_scale, "float32")
+                return _IN_ORDER(real, axis=[y, x])
+            return te.sum(number, axis=[y, x])
+
+        sums = te.compute(shape, total, name="qnn_avg_pool2d")
+
+        def average(*index: Any) -> tirx.PrimExpr:
+            number, count = sums(*index), tirx.const(taps, kind)
+            if not whole:
+                at = dict(zip(out_layout, index, strict=True))
+                inside, every = (
+                    (rows.count(at["H"], padded=p) * columns.count(at["W"], padded=p)).astype(kind)
+                    for p in (False, True)
+                )
+                count = every if a["count_include_pad"] else inside
+                if not (in_floats or once):
+                    # Padding is the real 0, and so is the average of a window of nothing.
+                    some = tirx.Select(count > 0, count - inside, tirx.const(1, kind))
+                    number = number + some * zero
+                count = tirx.max(count, 1)
+            if in_floats:
+                mean = number / count.astype("float32") / tirx.const(out_scale, "float32")
+                moved = mean + tirx.const(zero, "float32")
+                return saturate(half_even(Number(moved)), dtype).expr
+            if once:
+                number = number.astype("int64") * tirx.const(multiplier, "int64")
+                count = tirx.shift_left(count.astype("int64"), tirx.const(exponent, "int64"))
+            if way.rounding == "TFLITE":
+                half = tirx.truncdiv(count, tirx.const(2, str(count.ty)))
+                none = tirx.const(0, str(count.ty))
+                number = number + tirx.Select(number < 0, none - half, half)
+            found = tirx.truncdiv(number, count) + (zero if once else 0)
+            return tirx.Max(tirx.Min(found, high), low).astype(dtype)
+
+        low, high = (tirx.const(end, "int64" if once else kind) for end in limits(dtype))
+        return te.compute(shape, average, name="average")
+
+    return call_te(builder, compute, [given["data"]], numbers.rows, "qnn_avg_pool2d")
+
+
+@operator(
+    shape=_shape,
+    kernel=_legalize,
+    layout=layouts.pooling,
+    printed=(
+        *("pool_size", "strides", "dilation", "padding", "layout", "out_layout", "ceil_mode"),
+        *("count_include_pad", "rounding"),
+    ),
+    relay={
+        **{"strides": [1, 1], "dilation": [1, 1], "padding": [0, 0]},
+        **{"count_include_pad": False, "layout": "NCHW"},
+    },
+)
 def avg_pool2d(
-    data: relax.Expr,
-    input_scale: relax.Expr,
-    input_zero_point: relax.Expr,
-    output_scale: relax.Expr,
-    output_zero_point: relax.Expr,
+    numbers: Any,
+    data: Operand,
+    input_scale: Operand,
+    input_zero_point: Operand,
+    output_scale: Operand,
+    output_zero_point: Operand,
     pool_size: Sequence[int],
     strides: Sequence[int],
     padding: Sequence[int],
@@ -52,15 +195,15 @@ def avg_pool2d(
     layout: str = "NHWC",
     out_layout: str = "",
     rounding: str = "None",
-) -> relax.Call:
+) -> Array:
     """Average windows of a quantized image.
 
     Parameters
     ----------
-    data : tvm.relax.Expr
+    data : tensor
         Shape (n, h, w, c) in `layout`; int8, uint8, int16 or int32.
-    input_scale, input_zero_point, output_scale, output_zero_point : tvm.relax.Expr
-        float32 and int32 scalars.
+    input_scale, input_zero_point, output_scale, output_zero_point : float32, int32
+        Scalars.
     pool_size, strides, dilation : sequence of int
         For height and width.
     padding : sequence of int
@@ -72,29 +215,83 @@ def avg_pool2d(
     layout, out_layout : str
         Orders of NHWC; an empty `out_layout` is `layout`.
     rounding : str
-        As in `tvmlab.qnn.op.requantize`. ``"TFLITE"`` means its kernel: averages rounded half away
-        from zero; Relay's other ways cut them off.
-
-    Returns
-    -------
-    tvm.relax.Call
-        The averages in the data's dtype, typed.
+        As in `requantize`. ``"TFLITE"`` means its kernel: averages rounded half away from zero;
+        Relay's other ways cut them off.
 
     Raises
     ------
     tvmlab.errors.InputError, tvmlab.errors.ShapeError
         If an operand or attribute does not fit; they name it.
+
+    Notes
+    -----
+    Relay's `QnnAvgPoolCanonicalize`: the values are requantized to the result's scale and zero
+    point, as int32, unless they have them already; then they are summed and divided as integers,
+    the fraction cut off towards zero (include/tvm/topi/nn/pooling.h). TFLite's `AveragePool`
+    (integer_ops/pooling.h) divides with rounding, half away from zero; it has no two scales, and
+    between two, of 8 or 16 bits, its rounding here is one of the sum times their ratio over the
+    count (`tvmlab.qnn.frameworks.average_once`). ONNX Runtime's rounding:
+    `tvmlab.qnn.frameworks.average`.
+
+    Relay pads with the integer 0 where padding counts in an average, which stands for another real
+    number; here padding is the zero point, the real 0. In `ceil_mode` a last window that begins
+    before the end of the data counts what lies in the padded data, and one that begins after it is
+    left out, as in PyTorch (Relay makes an average of padding of it).
     """
-    operands = [data, input_scale, input_zero_point, output_scale, output_zero_point]
-    attributes = {
-        "pool_size": list(pool_size),
-        "strides": list(strides),
-        "dilation": list(dilation),
-        "padding": list(padding),
-        "layout": layout,
-        "out_layout": out_layout,
-        "ceil_mode": ceil_mode,
-        "count_include_pad": count_include_pad,
-        "rounding": rounding,
-    }
-    return checked_call("relax.qnn.avg_pool2d", operands, attributes)
+    way, dtype = config.resolve("qnn.avg_pool2d", rounding), numbers.dtype
+    x = data.transpose([layout.index(letter) for letter in "NHWC"])
+    in_floats, once = way.rounding == "ONNX", frameworks.averages_once(
+        way.rounding, dtype, (input_scale, output_scale), int(np.prod(pool_size))
+    )  # fmt: skip
+    if in_floats:
+        values = frameworks.real(x - input_zero_point, input_scale)
+    elif once:
+        values = x - input_zero_point
+    else:
+        source, target = (input_scale, input_zero_point), (output_scale, output_zero_point)
+        values = rescale_or_keep(numbers, x, source, target, way, "data")
+    a = {"pool_size": pool_size, "strides": strides, "padding": padding, "dilation": dilation}
+    sums, counts, inside = _sums(
+        values, _axes(a, dict(zip("NHWC", x.shape, strict=True))), ceil_mode
+    )
+    if not count_include_pad:
+        counts = inside
+    if in_floats:
+        found = frameworks.average(sums, np.maximum(counts, 1), output_scale, output_zero_point)
+    elif once:
+        parts = frameworks.average_parts(float(input_scale) / float(output_scale), dtype)
+        found = frameworks.average_once(sums, np.maximum(counts, 1), *parts) + output_zero_point
+    else:
+        # A window of nothing, which ceil_mode can make, averages to the real 0 as well.
+        sums = sums + np.where(counts, counts - inside, 1) * output_zero_point
+        counts = np.maximum(counts, 1)
+        magnitude = np.abs(sums) + (counts // 2 if way.rounding == "TFLITE" else 0)
+        found = np.sign(sums) * (magnitude // counts)
+    order = ["NHWC".index(letter) for letter in out_layout or layout]
+    return np.ascontiguousarray(saturate(found, dtype).transpose(order))
+
+
+def _sums(x: Array, axes: Sequence[_Axis], ceil_mode: bool) -> tuple[Array, Array, Array]:
+    """Sum each window of (n, h, w, c), and count its places: in the padded data, in the data."""
+    n, _, _, c = x.shape
+    out, places = [], []
+    for axis in axes:
+        reach, pads = (axis.taps - 1) * axis.step + 1, (axis.before, axis.after)
+        out.append(
+            windows.pooled_size(axis.length, reach, axis.stride, pads, ceil_mode, "qnn.avg_pool2d")
+        )
+        starts = axis.place(np.arange(out[-1])[:, None], np.arange(axis.taps))
+        inside = (starts >= 0) & (starts < axis.length)
+        places.append((starts, inside, starts < axis.length + axis.after))
+    (rows, row_inside, _), (columns, column_inside, _) = places
+    counts, inside = (
+        np.outer(places[0][i].sum(1), places[1][i].sum(1))[None, :, :, None] for i in (2, 1)
+    )
+    sums: Any = np.zeros((n, *out, c), np.float32 if x.dtype == np.float32 else np.int64)
+    for i in range(axes[0].taps):  # one by one, as floats depend on their order
+        for j in range(axes[1].taps):
+            part = x[:, np.where(row_inside[:, i], rows[:, i], 0)]
+            part = part[:, :, np.where(column_inside[:, j], columns[:, j], 0)]
+            both = np.outer(row_inside[:, i], column_inside[:, j])[None, :, :, None]
+            sums = sums + np.where(both, part, x.dtype.type(0))
+    return sums, counts, inside

@@ -24,7 +24,7 @@ def newest(verdicts: Iterable[Verdict]) -> Verdict | None:
 
 
 def fastest(results: Iterable[Result]) -> Result | None:
-    """Choose among a function's results for one target where nobody has decided.
+    """Choose among a function's results for one target where no verdict is recorded.
 
     Parameters
     ----------

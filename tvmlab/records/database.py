@@ -90,7 +90,7 @@ def best_of(
         The file to make; a file of records that is there is replaced.
     texts : bool
         Whether the functions, and the measurements of what was chosen, are kept as well. To
-        compile, nobody needs them; to export, `export_database` does.
+        compile, they are not needed; to export, `export_database` does.
 
     Returns
     -------
@@ -110,7 +110,7 @@ def best_of(
             where=str(into),
             fix="give another file",
         )
-    Records(into, mixed=True)  # whoever gives another file by mistake keeps it
+    Records(into, mixed=True)  # another file, given by mistake, stays as it is
     verdicts: dict[tuple[str, ...], list[Verdict]] = {}
     for verdict in source.verdicts:
         verdicts.setdefault((verdict.function, *_made_for(verdict)), []).append(verdict)

@@ -1,8 +1,7 @@
 """A file of lines that grows, and keeps every line that was written whole.
 
-A line is written by one call, behind the end of the file, while nobody else writes or reads: two
-processes may use one file. Who is killed while it writes leaves a torn line, which the next writer
-takes away.
+One call appends each line while no other process writes or reads, so two processes can use one
+file. A process that is killed during a write leaves a torn line, which the next writer removes.
 """
 
 from __future__ import annotations
@@ -124,7 +123,7 @@ class Journal:
             decode(tail)
             return -1
         if not START.startswith(tail[: len(START)]):
-            return -1  # nobody of us has begun it: it is damaged, and not ours to take away
+            return -1  # not begun by us: it is damaged, and not ours to remove
         return end
 
     @contextlib.contextmanager

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 __all__ = ["START", "Raw", "decode", "encode"]
 
-#: How every line begins: whoever finds this at the end of a file knows who wrote it.
+#: How every line begins: a part of it at the end of a file shows that we wrote it.
 START = b'{"check":"'
 _LINE = re.compile(rb'\{"check":"([0-9a-f]{16})",(.*)\}', re.DOTALL)
 

@@ -120,7 +120,7 @@ def _answer(process: subprocess.Popen[bytes], seconds: float) -> Any:
 
 def serve() -> None:
     """Be the other process: read texts, a line of JSON each, and say what is wrong with each."""
-    # What TVM prints shall not come between the answers.
+    # TVM's output must not mix with the answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

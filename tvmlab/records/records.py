@@ -191,7 +191,7 @@ class Records:
         Parameters
         ----------
         module : tvm.ir.IRModule or tvm.tirx.PrimFunc
-            One function that nobody has scheduled.
+            One function without a schedule.
         name : str
             What a reader calls it.
 
@@ -365,7 +365,7 @@ class Records:
         return newest(self._fitting.take(self._judged.get(function, ()), target))
 
     def best(self, workload: str, target: tvm.target.Target) -> Verdict | Result | None:
-        """Give what a function shall be scheduled with.
+        """Return what to schedule a function with.
 
         Parameters
         ----------

@@ -169,7 +169,7 @@ class Result:
 
 
 class _Read(Result):
-    """A result whose trace is read when it is asked for: ten thousand of them fill the memory."""
+    """A result whose trace is read on first use, because ten thousand traces fill the memory."""
 
     raw: str
 

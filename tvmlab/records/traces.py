@@ -66,7 +66,7 @@ def replay(module: IRModule, trace: Any) -> s_tir.Schedule:
     Parameters
     ----------
     module : tvm.ir.IRModule
-        One TIR function ``main`` that nobody has scheduled.
+        One TIR function ``main`` without a schedule.
     trace : list
         What `as_data` wrote; it may be damaged, or made to do harm.
 

@@ -38,13 +38,13 @@ class Verdict:
     rule : float
         Median seconds a call of what is taken without tuning; 0 where that does not run.
     operator, layout : str
-        The operator, and the layout that it shall have; empty is the rules' own.
+        The operator, and its layout; empty means the rules' choice.
     trace : list or None
         The schedule of `workload`, as `tvmlab.records.traces.as_data` writes it; None where
         the rules are to schedule it.
     ratios : tuple of float
         Of what was the best in measuring, one a process: its time over the rule's, the median of
-        the rounds in which both were measured in turn. Empty where nothing met the rule.
+        the rounds in which both were measured alternately. Empty if no candidate met the rule.
     cpu, tvm, tvmlab, date : str
         As of a `Result`.
     """

@@ -23,7 +23,7 @@ def normalized(given: tirx.PrimFunc | IRModule) -> IRModule:
     Parameters
     ----------
     given : tvm.tirx.PrimFunc or tvm.ir.IRModule
-        A function that nobody has scheduled, or a module of one.
+        A function without a schedule, or a module of one.
 
     Returns
     -------
@@ -57,7 +57,7 @@ def workload_id(given: tirx.PrimFunc | IRModule) -> str:
     Parameters
     ----------
     given : tvm.tirx.PrimFunc or tvm.ir.IRModule
-        A function that nobody has scheduled, or a module of one.
+        A function without a schedule, or a module of one.
 
     Returns
     -------

@@ -1,151 +1,60 @@
-"""Relay lives on: its text, its names and its passes, over today's Relax.
+"""Relay's text, names and passes, over today's Relax.
 
-Names are those of ``tvm.relay``; what they make are Relax's objects. What needs an optional package
-(``lark`` for text, a model format's own for a frontend) is imported when it is first used.
+Names are those of ``tvm.relay``; the objects that they make are Relax's. Everything but the
+operators is imported when it is first used.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
-from typing import TYPE_CHECKING
+import typing
 
 from ..ir import gone
 from ..qnn import rows as _  # noqa: F401 (fills the table with the quantized operators)
-from . import aliases, analysis, expr, expr_functor, function, op, transform, ty
-from .expr import (
-    Call,
-    Constant,
-    Expr,
-    Function,
-    GlobalVar,
-    If,
-    Let,
-    Op,
-    Tuple,
-    TupleGetItem,
-    TupleWrapper,
-    Var,
-    const,
-    var,
-)
-from .expr_functor import ExprFunctor, ExprMutator, ExprVisitor
-from .module import IRModule, bind, from_expr
-from .transform import (
-    ModulePass,
-    Pass,
-    PassContext,
-    PassInfo,
-    Sequential,
-    function_pass,
-    module_pass,
-)
-from .ty import Any_ as Any
-from .ty import FuncType, TensorType, TupleType, Type, is_dynamic, scalar_type
+from . import op
+from .compat import objects
 
-if TYPE_CHECKING:
-    import typing
-
-    from ..ir.text.printer import astext
-    from ..ir.text.reader import fromtext
-    from . import backend, build_module, dataflow_pattern, frontend, graph_executor, testing
-    from .build_module import build, create_executor, load_module, optimize
-    from .graph_executor import GraphModule
-
-__all__ = [
-    "Any",
-    "Call",
-    "Constant",
-    "Expr",
-    "ExprFunctor",
-    "ExprMutator",
-    "ExprVisitor",
-    "FuncType",
-    "Function",
-    "GlobalVar",
-    "GraphModule",
-    "IRModule",
-    "If",
-    "Let",
-    "Module",
-    "ModulePass",
-    "Op",
-    "Pass",
-    "PassContext",
-    "PassInfo",
-    "Sequential",
-    "TensorType",
-    "Tuple",
-    "TupleGetItem",
-    "TupleType",
-    "TupleWrapper",
-    "Type",
-    "Var",
-    "analysis",
-    "astext",
-    "backend",
-    "bind",
-    "build",
-    "build_module",
-    "const",
-    "create_executor",
-    "dataflow_pattern",
-    "expr",
-    "expr_functor",
-    "from_expr",
-    "fromtext",
-    "frontend",
-    "function",
-    "function_pass",
-    "graph_executor",
-    "is_dynamic",
-    "load_module",
-    "load_param_dict",
-    "module_pass",
-    "op",
-    "optimize",
-    "save_param_dict",
-    "scalar_type",
-    "testing",
-    "transform",
-    "ty",
-    "var",
-]
-
-Module = IRModule
-aliases.install()
-
-# What is imported when it is asked for, and from where.
-_LATER = {
-    "build": ".build_module",
-    "create_executor": ".build_module",
-    "load_module": ".build_module",
-    "optimize": ".build_module",
-    "GraphModule": ".graph_executor",
-    "astext": "..ir.text.printer",
-    "fromtext": "..ir.text.reader",
-    "parse": ".standin.parser",
-    "parse_expr": ".standin.parser",
-    "load_param_dict": "",
-    "save_param_dict": "",
+_SOURCES = {
+    ".": """analysis backend build_module dataflow_pattern expr expr_functor frontend function
+        graph_executor module op testing transform ty""",
+    ".build_module": "build create_executor load_module optimize",
+    ".expr": """Call Constant Expr Function GlobalVar If Let Op Tuple TupleGetItem TupleWrapper Var
+        const var""",
+    ".expr_functor": "ExprFunctor ExprMutator ExprVisitor",
+    ".graph_executor": "GraphModule",
+    ".module": "IRModule bind from_expr",
+    ".parser": "parse parse_expr",
+    ".transform": "ModulePass Pass PassContext PassInfo Sequential function_pass module_pass",
+    ".ty": "FuncType TensorType TupleType Type is_dynamic scalar_type",
+    "..ir.text.printer": "astext",
+    "..ir.text.reader": "fromtext",
+    "tvm.runtime": "load_param_dict save_param_dict",
 }
-_MODULES = {
-    *("backend", "build_module", "dataflow_pattern", "frontend", "graph_executor"),
-    "testing",
+# Each name with the module that has it, and its name there.
+_NAMES = {
+    **{name: (source, name) for source, names in _SOURCES.items() for name in names.split()},
+    "Any": (".ty", "Any_"),
+    "Module": (".module", "IRModule"),
 }
+__all__ = [*_NAMES]
+
+objects.add_aliases()
+sys.meta_path.append(gone.ImportFinder())
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str) -> typing.Any:
-    """Find a name that is imported late, an operator, or the error for a name that is gone."""
-    if name in _LATER and not _LATER[name]:
-        import tvm
-
-        return getattr(tvm.runtime, name)
-    if name in _LATER:
-        module = importlib.import_module(_LATER[name], __name__)
-        found = getattr(module, name)
-    elif name in _MODULES:
-        return importlib.import_module(f"{__name__}.{name}")
+    """Find a name of the table, an operator, or the error for a name that is gone."""
+    found: typing.Any
+    if name in _NAMES:
+        source, there = _NAMES[name]
+        if source == ".":
+            return importlib.import_module(f".{name}", __name__)
+        found = getattr(importlib.import_module(source, __name__), there)
     elif f"{__name__}.{name}" in sys.modules:  # operators: nn, qnn, image
         found = sys.modules[f"{__name__}.{name}"]
     else:
@@ -155,7 +64,6 @@ def __getattr__(name: str) -> typing.Any:
         except gone.RelayNameError as error:
             if gone.is_operator(name):
                 raise
-            known = {*__all__, *_LATER, *_MODULES, *dir(op.op)}
-            raise gone.missing("", name, known) from error
+            raise gone.missing("", name, {*__all__, *dir(op.op)}) from error
     globals()[name] = found
     return found

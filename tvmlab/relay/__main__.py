@@ -8,7 +8,7 @@ import runpy
 import sys
 from types import ModuleType
 
-from . import standin
+from . import compat
 
 USAGE = """usage: python -m tvmlab.relay SCRIPT.py [arguments]
        python -m tvmlab.relay -m MODULE [arguments]
@@ -19,12 +19,15 @@ is gone says so, with its counterpart today."""
 
 
 def main(arguments: list[str]) -> int:
-    """Run a script or module with the stand-in; give the exit code of what went wrong before."""
-    if arguments[:1] in ([], ["-h"], ["--help"]) or arguments == ["-m"]:
-        print(USAGE, file=sys.stdout if arguments[:1] and arguments != ["-m"] else sys.stderr)
-        return 0 if arguments[:1] and arguments != ["-m"] else 2
+    """Run a script or module with the stand-in, and return the exit code."""
+    if arguments in ([], ["-m"]):
+        print(USAGE, file=sys.stderr)
+        return 2
+    if arguments[0] in ("-h", "--help"):
+        print(USAGE)
+        return 0
     if arguments[0] == "-m":
-        standin.install()
+        compat.install()
         sys.argv = arguments[1:]
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
         return 0
@@ -35,7 +38,7 @@ def main(arguments: list[str]) -> int:
     except OSError as error:
         print(f"{sys.executable}: can't open file {path!r}: {error}", file=sys.stderr)
         return 2
-    standin.install()
+    compat.install()
     sys.argv = arguments
     sys.path[0] = os.path.dirname(os.path.abspath(path))
     return run(source, path)

@@ -15,6 +15,7 @@ from ..ir import gone, table
 from .module import from_expr
 from .variables import all_vars, bound_vars, free_vars, nodes, post_order_visit
 
+__path__: list[str] = []  # see gone.ImportFinder
 __all__ = [
     "all_vars",
     "bound_vars",
@@ -26,7 +27,7 @@ __all__ = [
 
 
 def well_formed(expr: Any) -> bool:
-    """Say whether a function or module is what Relax takes."""
+    """Return whether a function or module is well-formed Relax."""
     try:
         relax.analysis.well_formed(expr if isinstance(expr, ir.IRModule) else from_expr(expr))
     except (RelayError, ValueError):  # TVM's own says what is wrong

@@ -1,4 +1,4 @@
-"""``relay.build`` and what it gives, over `tvmlab.compile`."""
+"""``relay.build`` and its result, over `tvmlab.compile`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tvm
 from tvm import ir, relax
 
@@ -20,8 +19,9 @@ from ..ir.module import normalize
 from ..runtime.executable import Executable, load_executable
 from .backend import Executor, Runtime
 from .expr import Function, as_expr
-from .graph_executor import GraphModule, Session
-from .module import bind_params_by_name, from_expr
+from .graph_executor import GraphModule
+from .kinds import refuse
+from .module import as_const, bind, bind_params_by_name, from_expr
 from .target import read
 
 __all__ = [
@@ -35,7 +35,7 @@ __all__ = [
 
 
 class GraphExecutorFactoryModule:
-    """What ``relay.build`` gives: ``lib["default"](device)`` starts it.
+    """The result of ``relay.build``: ``lib["default"](device)`` starts it.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class GraphExecutorFactoryModule:
         self.params = params
 
     def __getitem__(self, name: str) -> Any:
-        """Give the function that starts the module on a device."""
+        """Return the function that starts the module on a device."""
         if name not in (self.libmod_name, "default"):
             raise RelayError(
                 f"the library has no function {name!r}",
@@ -62,47 +62,33 @@ class GraphExecutorFactoryModule:
             )
         return self._start
 
-    def _start(self, *devices: Any) -> Session:
-        given = devices[0] if len(devices) == 1 else list(devices)
-        device = given[0] if isinstance(given, (list, tuple)) and len(given) == 1 else given
-        if isinstance(device, (list, tuple)):
+    def _start(self, *devices: Any) -> GraphModule:
+        if len(devices) == 1 and isinstance(devices[0], (list, tuple)):
+            (devices,) = devices
+        if len(devices) != 1:
             raise RelayError(
-                f"{len(device)} devices were given", where="lib['default'](...)", fix="give one"
+                f"{len(devices)} devices were given", where="lib['default'](...)", fix="give one"
             )
-        made = self.executable
-        return Session(made.vm_executable, made.target, made.signature, self.params, device)
+        return GraphModule.start(self.executable, self.params, devices[0])
 
     def get_params(self) -> dict[str, Any]:
-        """Give the parameters that became constants, the tensors themselves."""
+        """Return the parameters that became constants, the tensors themselves."""
         return self.params
 
     def get_lib(self) -> GraphExecutorFactoryModule:
-        """Give the library: in Relax, graph and library are one."""
+        """Return the library: in Relax, graph and library are one."""
         return self
 
     def get_graph_json(self) -> str:
-        """Describe the graph in JSON: its inputs, and one function that computes all."""
-        inputs = self.executable.signature.inputs
-        nodes: list[dict[str, Any]] = [
-            {"op": "null", "name": value.name, "inputs": []} for value in inputs
-        ]
-        nodes.append(
-            {"op": "tvm_op", "name": "main", "inputs": [[i, 0, 0] for i in range(len(inputs))]}
-        )
-        arguments = list(range(len(inputs)))
-        return json.dumps({"nodes": nodes, "arg_nodes": arguments, "heads": [[len(inputs), 0, 0]]})
+        """Describe the graph in JSON: its inputs, and one function that computes everything."""
+        names = [value.name for value in self.executable.signature.inputs]
+        count = len(names)
+        nodes: list[Any] = [{"op": "null", "name": name, "inputs": []} for name in names]
+        nodes.append({"op": "tvm_op", "name": "main", "inputs": [[i, 0, 0] for i in range(count)]})
+        return json.dumps({"nodes": nodes, "arg_nodes": [*range(count)], "heads": [[count, 0, 0]]})
 
-    get_executor_config = get_graph_json
-
-    @property
-    def lib(self) -> GraphExecutorFactoryModule:
-        """The library; as `get_lib`."""
-        return self
-
-    @property
-    def graph_json(self) -> str:
-        """The graph; as `get_graph_json`."""
-        return self.get_graph_json()
+    lib = property(get_lib)
+    graph_json = property(get_graph_json)
 
     def export_library(
         self, file_name: str | os.PathLike[str], fcompile: Any = None, addons: Any = None, **_: Any
@@ -121,12 +107,8 @@ class GraphExecutorFactoryModule:
         ToolchainError, PackageError
             See `tvmlab.Executable.save`.
         """
-        if addons:
-            raise RelayError(
-                "object files are not added to a library",
-                where="export_library(addons=...)",
-                fix="export with lib.executable.vm_executable.export_library",
-            )
+        fix = "export with lib.executable.vm_executable.export_library"
+        refuse("export_library", fix, addons=addons)
         return self.executable.write(Path(file_name))
 
     def __iter__(self) -> Iterator[Any]:
@@ -194,25 +176,20 @@ def build(
     The optimization level of the `tvm.transform.PassContext` around it counts: 0 is
     ``tvmlab.compile(schedule=False)``, 1 and more are ``schedule=True``.
     """
-    if workspace_memory_pools or constant_memory_pools:
-        raise RelayError(
-            "memory pools are gone with the runtime for microcontrollers",
-            where="relay.build",
-            fix="leave them out",
-        )
-    bound = {name: _tensor(value) for name, value in (params or {}).items()}
-    mod = _bound(ir_mod, bound)
+    refuse(
+        "build",
+        "leave it out: it went with the runtime for microcontrollers",
+        workspace_memory_pools=workspace_memory_pools,
+        constant_memory_pools=constant_memory_pools,
+    )
+    mod, bound = _bound(ir_mod, params)
     level = tvm.transform.PassContext.current().opt_level
     made = compile_module(mod, read(target, target_host), schedule=level > 0)
     return GraphExecutorFactoryModule(made, mod_name, bound)
 
 
-def _tensor(value: Any) -> Any:
-    return value if isinstance(value, tvm.runtime.Tensor) else tvm.runtime.tensor(np.asarray(value))
-
-
-def _bound(mod: Any, params: Mapping[str, Any]) -> ir.IRModule:
-    """Take Relay's two kinds of input; make parameters of ``main`` constants."""
+def _bound(mod: Any, params: Mapping[str, Any] | None) -> tuple[ir.IRModule, dict[str, Any]]:
+    """Make parameters of ``main`` constants; return the module, and the parameters as tensors."""
     if isinstance(mod, relax.Function):
         mod = from_expr(mod)
     if not isinstance(mod, ir.IRModule):
@@ -221,14 +198,17 @@ def _bound(mod: Any, params: Mapping[str, Any]) -> ir.IRModule:
             fix="make one with IRModule.from_expr",
         )
     mod = normalize(mod)
-    if not params or "main" not in mod:
-        return mod
-    # Relax binds by the variable, and leaves the bindings as they are.
-    main = mod["main"]
-    values = {var: relax.const(params[var.name]) for var in main.params if var.name in params}
-    mod = mod.clone()
-    mod["main"] = main.bind_params(values)
-    return mod
+    tensors = {
+        name: value if isinstance(value, tvm.runtime.Tensor) else tvm.runtime.tensor(value)
+        for name, value in (params or {}).items()
+    }
+    if tensors and "main" in mod:
+        # Relax binds by the variable, and leaves the bindings as they are.
+        main = mod["main"]
+        values = {var: relax.const(tensors[var.name]) for var in main.params if var.name in tensors}
+        mod = mod.clone()
+        mod["main"] = main.bind_params(values)
+    return mod, tensors
 
 
 def optimize(
@@ -251,11 +231,11 @@ def optimize(
         The module, and the parameters that are not in it: none.
     """
     read(target)
-    return simplify(_bound(mod, {k: _tensor(v) for k, v in (params or {}).items()})), {}
+    return simplify(_bound(mod, params)[0]), {}
 
 
 class Evaluator:
-    """What ``relay.create_executor`` gives."""
+    """The result of ``relay.create_executor``."""
 
     def __init__(self, mod: ir.IRModule, device: Any, target: Any, params: Any) -> None:
         self._mod, self._device, self._target, self._params = mod, device, target, params
@@ -276,21 +256,18 @@ class Evaluator:
             A function's is called with arrays, by place or name, and gives a tensor, or a list of
             them; another expression's value is given at once.
         """
-        from .module import as_const, bind
-
         mod, function = self._mod, True
         if expr is not None and not isinstance(expr, ir.GlobalVar):
             expr = as_expr(expr)
             if binds:
                 expr = bind(expr, {var: as_const(value) for var, value in binds.items()})
             function = isinstance(expr, relax.Function)
-            whole = expr if function else Function([], expr)
             others = {var: func for var, func in mod.functions.items() if var.name_hint != "main"}
-            mod = from_expr(whole, others)
+            mod = from_expr(expr if function else Function([], expr), others)
         elif isinstance(expr, ir.GlobalVar):
             mod = from_expr(mod[expr.name_hint].without_attr("global_symbol"), mod.functions)
         library = build(mod, self._target, params=self._params)
-        runner = GraphModule(library["default"](self._device))
+        runner = library["default"](self._device)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             for index, value in enumerate(args):
@@ -309,7 +286,7 @@ def create_executor(
     target: Any = "llvm",
     params: Mapping[str, Any] | None = None,
 ) -> Evaluator:
-    """Make what compiles and runs expressions: ``create_executor(...).evaluate()(x)``.
+    """Make an object that compiles and runs expressions: ``create_executor(...).evaluate()(x)``.
 
     Parameters
     ----------

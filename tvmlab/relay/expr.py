@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import tvm
@@ -18,7 +18,8 @@ from tvm import ir, relax
 from ..errors import RelayError
 from ..ir import depth, dialect, graph, table
 from ..ir.attributes import Attributes
-from ..ir.inference import infer, result_type, typed
+from ..ir.inference import infer_type, result_type
+from .kinds import kind, refuse
 from .ty import TensorType
 
 Expr = ir.Expr
@@ -26,185 +27,131 @@ GlobalVar = ir.GlobalVar
 Op = ir.Op
 
 
-class Kind(type):
-    """A class whose instances are Relax's."""
-
-    instances: ClassVar[Any]
-
-    def __instancecheck__(cls, value: object) -> bool:
-        """Say whether a Relax object is what Relay calls by this name.
-
-        A function's body, in Relax bindings, is what it computes last.
-        """
-        if isinstance(value, relax.SeqExpr) and cls.instances is not relax.SeqExpr:
-            value = graph.result(value)
-        return isinstance(value, cls.instances)
+@kind(relax.Var)
+def Var(name_hint: str, type_annotation: ir.Type | None = None) -> relax.Var:
+    """Make a variable; without a type, what is computed from it has none either."""
+    return relax.Var(name_hint, type_annotation)
 
 
-class Var(metaclass=Kind):
-    """A variable: ``Var(name_hint, type_annotation=None)`` makes a `tvm.relax.Var`."""
-
-    instances = relax.Var
-
-    def __new__(cls, name_hint: str, type_annotation: ir.Type | None = None) -> relax.Var:
-        """Make the variable; without a type, what is computed from it has none either."""
-        return relax.Var(name_hint, type_annotation)
+@kind(ir.GenericConst)
+def Constant(data: Any) -> ir.GenericConst:
+    """Make a constant of a `tvm.runtime.Tensor` or an array, of the data's own dtype."""
+    return relax.const(
+        data if isinstance(data, tvm.runtime.Tensor) else tvm.runtime.tensor(np.asarray(data))
+    )
 
 
-class Constant(metaclass=Kind):
-    """A constant tensor: ``Constant(data)``, data a `tvm.runtime.Tensor` or an array."""
-
-    instances = ir.GenericConst
-
-    def __new__(cls, data: Any) -> ir.GenericConst:
-        """Make the constant, of the data's own dtype."""
-        return relax.const(
-            data if isinstance(data, tvm.runtime.Tensor) else tvm.runtime.tensor(np.asarray(data))
-        )
+@kind(relax.Tuple)
+def Tuple(fields: Iterable[Any], span: Any = None) -> relax.Tuple:
+    """Make a tuple; fields may be tuples of Relay's or of Python's."""
+    made = relax.Tuple([as_expr(field) for field in fields])
+    depth.check_type(made.ty)
+    return made
 
 
-class Tuple(metaclass=Kind):
-    """A tuple: ``Tuple(fields)``."""
-
-    instances = relax.Tuple
-
-    def __new__(cls, fields: Iterable[Any], span: Any = None) -> relax.Tuple:
-        """Make the tuple; fields may be tuples of Relay's or of Python's."""
-        made = relax.Tuple([as_expr(field) for field in fields])
-        depth.check_type(made.ty)
-        return made
+@kind(relax.TupleGetItem)
+def TupleGetItem(tuple_value: Any, index: int, span: Any = None) -> relax.TupleGetItem:
+    """Make the expression of a tuple's field."""
+    return relax.TupleGetItem(as_expr(tuple_value), index)
 
 
-class TupleGetItem(metaclass=Kind):
-    """A field of a tuple: ``TupleGetItem(tuple_value, index)``."""
+@kind(relax.Call)
+def Call(
+    op: Any,
+    args: Iterable[Any],
+    attrs: Any = None,
+    type_args: Any = None,
+    span: Any = None,
+) -> relax.Call:
+    """Make a call, typed where its arguments are.
 
-    instances = relax.TupleGetItem
-
-    def __new__(cls, tuple_value: Any, index: int, span: Any = None) -> relax.TupleGetItem:
-        """Make the projection."""
-        return relax.TupleGetItem(as_expr(tuple_value), index)
-
-
-class Call(metaclass=Kind):
-    """A call: ``Call(op, args, attrs=None, type_args=None, span=None)``."""
-
-    instances = relax.Call
-
-    def __new__(
-        cls,
-        op: Any,
-        args: Iterable[Any],
-        attrs: Any = None,
-        type_args: Any = None,
-        span: Any = None,
-    ) -> relax.Call:
-        """Make the call, typed where its arguments are.
-
-        Parameters
-        ----------
-        op : tvm.ir.Op, tvm.relax.Function, tvm.ir.GlobalVar or expression
-            What to call.
-        args : iterable of expression
-            The arguments.
-        attrs : tvm.ir.Attrs, optional
-            Relax's attributes. Left out, an operator of ours gets the table's defaults.
-        type_args : list, optional
-            Types that the call is given besides.
-        """
-        operands = [infer(as_expr(arg)) for arg in args]
-        if isinstance(attrs, Attributes) and isinstance(op, ir.Op):
-            return typed(attrs.row.read(operands, attrs.values))
-        if attrs is None and isinstance(op, ir.Op) and op.attrs_type_key == "ir.DictAttrs":
-            # An operator of ours keeps all attributes in a dictionary, the defaults too.
-            row = next((row for row in table.rows() if row.relax == op.name), None)
-            values = {item.name: item.default for item in row.attributes} if row else {}
-            if not any(value is table.REQUIRED for value in values.values()):
-                return typed(dialect.call(op.name, operands, values))
-        return typed(relax.Call(op, operands, attrs, type_args or []))
+    Parameters
+    ----------
+    op : tvm.ir.Op, tvm.relax.Function, tvm.ir.GlobalVar or expression
+        What to call.
+    args : iterable of expression
+        The arguments.
+    attrs : tvm.ir.Attrs, optional
+        Relax's attributes. Left out, an operator of ours gets the table's defaults.
+    type_args : list, optional
+        Types that the call is given besides.
+    """
+    operands = [infer_type(as_expr(arg)) for arg in args]
+    if isinstance(attrs, Attributes) and isinstance(op, ir.Op):
+        return infer_type(attrs.row.to_relax(operands, attrs.values))
+    if attrs is None and isinstance(op, ir.Op) and op.attrs_type_key == "ir.DictAttrs":
+        # An operator of ours keeps all attributes in a dictionary, the defaults too.
+        row = next((row for row in table.rows() if row.relax == op.name), None)
+        values = {item.name: item.default for item in row.attributes} if row else {}
+        if not any(value is table.REQUIRED for value in values.values()):
+            return infer_type(dialect.call(op.name, operands, values))
+    return infer_type(relax.Call(op, operands, attrs, type_args or []))
 
 
-class If(metaclass=Kind):
-    """A branch: ``If(cond, true_branch, false_branch)``."""
-
-    instances = relax.If
-
-    def __new__(cls, cond: Any, true_branch: Any, false_branch: Any, span: Any = None) -> relax.If:
-        """Make the branch."""
-        return typed(
-            relax.If(*(infer(as_expr(part)) for part in (cond, true_branch, false_branch)))
-        )
+@kind(relax.If)
+def If(cond: Any, true_branch: Any, false_branch: Any, span: Any = None) -> relax.If:
+    """Make a branch."""
+    return infer_type(
+        relax.If(*(infer_type(as_expr(part)) for part in (cond, true_branch, false_branch)))
+    )
 
 
-class Let(metaclass=Kind):
-    """A binding: ``Let(variable, value, body)`` makes a `tvm.relax.SeqExpr` of one binding."""
-
-    instances = relax.SeqExpr
-
-    def __new__(cls, variable: relax.Var, value: Any, body: Any, span: Any = None) -> relax.SeqExpr:
-        """Bind a variable in a body; a variable without a type takes the value's."""
-        value = infer(as_expr(value))
-        if graph.known(value) and not graph.known(variable):
-            relax.expr._update_type(variable, value.ty)
-        block = relax.BindingBlock([relax.VarBinding(variable, value)])
-        return relax.SeqExpr([block], infer(as_expr(body)))
+@kind(relax.SeqExpr)
+def Let(variable: relax.Var, value: Any, body: Any, span: Any = None) -> relax.SeqExpr:
+    """Bind a variable in a body; a variable without a type takes the value's."""
+    value = infer_type(as_expr(value))
+    if graph.has_type(value) and not graph.has_type(variable):
+        relax.expr._update_type(variable, value.ty)
+    block = relax.BindingBlock([relax.VarBinding(variable, value)])
+    return relax.SeqExpr([block], infer_type(as_expr(body)))
 
 
-class Function(metaclass=Kind):
-    """A function: ``Function(params, body, ret_type=None, type_params=None, attrs=None)``."""
+@kind(relax.Function)
+def Function(
+    params: Iterable[relax.Var],
+    body: Any,
+    ret_type: ir.Type | None = None,
+    type_params: Any = None,
+    attrs: Mapping[str, Any] | ir.DictAttrs | None = None,
+    virtual_device_: Any = None,
+    span: Any = None,
+) -> relax.Function:
+    """Make a function; its body stays a graph until it becomes part of a module.
 
-    instances = relax.Function
+    Parameters
+    ----------
+    params : iterable of tvm.relax.Var
+        Its parameters. Relax has no parameter without a type: one without becomes a tensor of
+        unknown shape and dtype.
+    body : expression
+        The result.
+    ret_type : tvm.ir.Type, optional
+        Its type; found from the body where it is left out.
+    type_params : sequence, optional
+        Relay's type parameters, which Relax has not: none, or empty.
+    attrs : mapping, optional
+        The function's attributes.
 
-    def __new__(
-        cls,
-        params: Iterable[relax.Var],
-        body: Any,
-        ret_type: ir.Type | None = None,
-        type_params: Any = None,
-        attrs: Mapping[str, Any] | ir.DictAttrs | None = None,
-        virtual_device_: Any = None,
-        span: Any = None,
-    ) -> relax.Function:
-        """Make the function; its body stays a graph until it becomes part of a module.
-
-        Parameters
-        ----------
-        params : iterable of tvm.relax.Var
-            Its parameters. Relax has no parameter without a type: one without becomes a tensor of
-            unknown shape and dtype.
-        body : expression
-            The result.
-        ret_type : tvm.ir.Type, optional
-            Its type; found from the body where it is left out.
-        type_params : sequence, optional
-            Relay's type parameters, which Relax has not: none, or empty.
-        attrs : mapping, optional
-            The function's attributes.
-
-        Raises
-        ------
-        RelayError
-            A parameter is no variable, or there are type parameters.
-        """
-        params = list(params)
-        if type_params:
+    Raises
+    ------
+    RelayError
+        A parameter is no variable, or there are type parameters.
+    """
+    refuse("Function", "write it once for each type", type_params=type_params)
+    params = list(params)
+    for param in params:
+        if not isinstance(param, relax.Var):
             raise RelayError(
-                "a Relax function has no type parameters",
-                where="relay.Function(type_params=...)",
-                fix="write it once for each type",
+                f"a parameter of a function is a {type(param).__name__}",
+                where=f"relay.Function({', '.join(map(str, params))})",
+                fix="make it with relay.var",
             )
-        for param in params:
-            if not isinstance(param, relax.Var):
-                raise RelayError(
-                    f"a parameter of a function is a {type(param).__name__}",
-                    where=f"relay.Function({', '.join(map(str, params))})",
-                    fix="make it with relay.var",
-                )
-            if param.ty.is_missing():
-                relax.expr._update_type(param, graph.UNKNOWN)
-        made = infer(as_expr(body))
-        result = ret_type if ret_type is not None else result_type(made)
-        given = attrs if isinstance(attrs, ir.DictAttrs) else tvm.ir.DictAttrs(dict(attrs or {}))
-        return relax.Function(params, made, result, attrs=given)
+        if param.ty.is_missing():
+            relax.expr._update_type(param, graph.UNKNOWN)
+    made = infer_type(as_expr(body))
+    result = ret_type if ret_type is not None else result_type(made)
+    given = attrs if isinstance(attrs, ir.DictAttrs) else tvm.ir.DictAttrs(dict(attrs or {}))
+    return relax.Function(params, made, result, attrs=given)
 
 
 class TupleWrapper:
@@ -223,7 +170,7 @@ class TupleWrapper:
         self.size = size
 
     def astuple(self) -> relax.Expr:
-        """Give the tuple itself."""
+        """Return the tuple itself."""
         return self.tuple_value
 
     def __tvm_ffi_object__(self) -> relax.Expr:
@@ -231,7 +178,7 @@ class TupleWrapper:
         return self.tuple_value
 
     def __getitem__(self, index: int) -> relax.Expr:
-        """Give a field."""
+        """Return a field."""
         if not -self.size <= index < self.size:
             raise IndexError("Tuple index out of range")
         return TupleGetItem(self.tuple_value, index % self.size)
@@ -324,7 +271,7 @@ def const(value: Any, dtype: str | None = None, span: Any = None) -> ir.GenericC
 
 
 def as_expr(value: Any) -> relax.Expr:
-    """Take what Relay's functions take for an expression: wrappers and Python's sequences too."""
+    """Return an expression; wrappers and Python's sequences become tuples."""
     if isinstance(value, TupleWrapper):
         return value.tuple_value
     if isinstance(value, (list, tuple)):

@@ -1,8 +1,8 @@
 """Relay's visitors and mutators, on graphs.
 
 A function's bindings are turned into a graph on the way, so that ``visit_call`` finds the producer
-of an argument in ``call.args``, and ``visit_let`` is never asked for. They recurse, as Relay's do:
-who overrides ``visit_call`` says whether, and when, the arguments are visited.
+of an argument in ``call.args``, and ``visit_let`` is never called. Visits recurse, as Relay's do:
+an override of ``visit_call`` decides whether, and when, the arguments are visited.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from tvm import ir, relax
 
 from ..errors import RelayError
 from ..ir import graph
-from ..ir.flatten import flat
+from ..ir.graph import inline_bindings
 from .expr import Call, Function, If, Tuple, TupleGetItem, as_expr
+from .variables import inside
 
 __all__ = ["ExprFunctor", "ExprMutator", "ExprVisitor"]
 
@@ -30,7 +31,7 @@ class ExprFunctor:
         self.memo_map: dict[int, tuple[relax.Expr, Any]] = {}
 
     def visit(self, expr: Any) -> Any:
-        """Visit an expression.
+        """Visit an expression: call the method for its kind, such as ``visit_call``.
 
         Raises
         ------
@@ -39,7 +40,7 @@ class ExprFunctor:
         """
         expr = as_expr(expr)
         if isinstance(expr, relax.SeqExpr):
-            expr = flat(expr)
+            expr = inline_bindings(expr)
         found = self.memo_map.get(graph.key(expr))
         if found is not None:
             return found[1]
@@ -55,50 +56,17 @@ class ExprFunctor:
         return result
 
     def _dispatch(self, expr: relax.Expr) -> Any:
-        for kind, method in _METHODS:
+        for kind, name in _METHODS:
             if isinstance(expr, kind):
-                return getattr(self, method)(expr)
+                method = getattr(self, name, None)
+                if method is None:
+                    raise NotImplementedError(f"{type(self).__name__}.{name}")
+                return method(expr)
         raise RelayError(
             f"Relay has no expression of the kind {type(expr).__name__}",
             where=str(expr),
             fix="visit it with tvm.relax.PyExprVisitor",
         )
-
-    def visit_function(self, _: relax.Function) -> Any:
-        """Visit a function."""
-        raise NotImplementedError
-
-    def visit_call(self, _: relax.Call) -> Any:
-        """Visit a call."""
-        raise NotImplementedError
-
-    def visit_var(self, _: relax.Var) -> Any:
-        """Visit a variable."""
-        raise NotImplementedError
-
-    def visit_if(self, _: relax.If) -> Any:
-        """Visit a branch."""
-        raise NotImplementedError
-
-    def visit_tuple(self, _: relax.Tuple) -> Any:
-        """Visit a tuple."""
-        raise NotImplementedError
-
-    def visit_tuple_getitem(self, _: relax.TupleGetItem) -> Any:
-        """Visit a projection."""
-        raise NotImplementedError
-
-    def visit_global_var(self, _: ir.GlobalVar) -> Any:
-        """Visit the name of a function of the module."""
-        raise NotImplementedError
-
-    def visit_op(self, _: ir.Op) -> Any:
-        """Visit an operator."""
-        raise NotImplementedError
-
-    def visit_constant(self, _: ir.GenericConst) -> Any:
-        """Visit a constant."""
-        raise NotImplementedError
 
 
 _METHODS: tuple[tuple[Any, str], ...] = (
@@ -120,51 +88,19 @@ def _in_relay(expr: relax.Expr) -> bool:
 
 
 class ExprVisitor(ExprFunctor):
-    """Goes through a graph."""
+    """Visits the parts of each node: a call's operator and arguments, a function's parameters."""
 
-    def visit_function(self, fn: relax.Function) -> None:
-        """Visit the parameters and the body."""
-        for param in fn.params:
-            self.visit(param)
-        self.visit(fn.body)
+    def _visit_parts(self, node: relax.Expr) -> None:
+        for part in inside(node):
+            if _in_relay(part):
+                self.visit(part)
 
-    def visit_call(self, call: relax.Call) -> None:
-        """Visit the operator and the arguments."""
-        self.visit(call.op)
-        for arg in call.args:
-            if _in_relay(arg):
-                self.visit(arg)
-
-    def visit_var(self, var: relax.Var) -> None:
-        """Visit a variable: nothing is below it."""
-
-    def visit_if(self, branch: relax.If) -> None:
-        """Visit the condition and both branches."""
-        self.visit(branch.cond)
-        self.visit(branch.true_branch)
-        self.visit(branch.false_branch)
-
-    def visit_tuple(self, tup: relax.Tuple) -> None:
-        """Visit the fields."""
-        for field in tup.fields:
-            self.visit(field)
-
-    def visit_tuple_getitem(self, item: relax.TupleGetItem) -> None:
-        """Visit the tuple."""
-        self.visit(item.tuple_value)
-
-    def visit_global_var(self, gvar: ir.GlobalVar) -> None:
-        """Visit a name: nothing is below it."""
-
-    def visit_op(self, op: ir.Op) -> None:
-        """Visit an operator: nothing is below it."""
-
-    def visit_constant(self, const: ir.GenericConst) -> None:
-        """Visit a constant: nothing is below it."""
+    visit_function = visit_call = visit_if = visit_tuple = visit_tuple_getitem = _visit_parts
+    visit_var = visit_global_var = visit_op = visit_constant = _visit_parts
 
 
 class ExprMutator(ExprFunctor):
-    """Goes through a graph and makes it again, from what the visits of its parts gave."""
+    """Rebuilds a graph from the results of the visits of its parts."""
 
     def visit_function(self, fn: relax.Function) -> relax.Expr:
         """Make the function again; its result's type is found anew."""
@@ -179,10 +115,6 @@ class ExprMutator(ExprFunctor):
             new.same_as(old) for new, old in zip(args, call.args, strict=True)
         )
         return call if same else Call(op, args, call.attrs, call.ty_args)
-
-    def visit_var(self, var: relax.Var) -> relax.Expr:
-        """Keep a variable."""
-        return var
 
     def visit_if(self, branch: relax.If) -> relax.Expr:
         """Make the branch again."""
@@ -201,14 +133,7 @@ class ExprMutator(ExprFunctor):
         value = as_expr(self.visit(item.tuple_value))
         return item if value.same_as(item.tuple_value) else TupleGetItem(value, item.index)
 
-    def visit_global_var(self, gvar: ir.GlobalVar) -> relax.Expr:
-        """Keep a name."""
-        return gvar
+    def _keep(self, node: relax.Expr) -> relax.Expr:
+        return node
 
-    def visit_op(self, op: ir.Op) -> relax.Expr:
-        """Keep an operator."""
-        return op
-
-    def visit_constant(self, const: ir.GenericConst) -> relax.Expr:
-        """Keep a constant."""
-        return const
+    visit_var = visit_global_var = visit_op = visit_constant = _keep

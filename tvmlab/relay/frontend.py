@@ -7,22 +7,22 @@ The sources of names, defaults and results are Relay's ``python/tvm/relay/fronte
 from __future__ import annotations
 
 import logging
-import os
 import warnings
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from tvm import ir, relax, tirx
 
 from ..errors import ModelError, RelayError, ShapeError
 from ..ir import gone, graph
-from ..ir.flatten import flat, substitute
+from ..ir.graph import inline_bindings, substitute
 from ..ir.module import normal
 from ..ir.signature import OUTPUT_NAMES
 from ..support.extras import need
 from .expr import Function
+from .kinds import refuse
 
+__path__: list[str] = []  # see gone.ImportFinder
 __all__ = ["from_onnx", "from_pytorch", "from_tflite"]
 
 Params = dict[str, Any]
@@ -42,7 +42,7 @@ def from_onnx(
     Parameters
     ----------
     model : onnx.ModelProto
-        The model; a path or bytes are taken too.
+        The model; `tvmlab.load` reads files.
     shape : mapping of str to shape, optional
         The inputs' shapes; `relay.Any` is a size that is known at run time only.
     dtype : str or mapping of str to str
@@ -66,20 +66,20 @@ def from_onnx(
     RelayError
         An argument asks for what is not carried.
     """
-    _left_out(
-        "from_onnx",
+    refuse(
+        "frontend.from_onnx",
         convert_config=convert_config,
         export_node_renames_path=export_node_renames_path,
     )
-    from ..frontend.onnx import import_proto, parse
+    from ..frontend.onnx import import_proto
 
-    where, folder, proto = "ModelProto", None, model
-    if isinstance(model, (str, os.PathLike)):
-        where, folder = str(model), Path(model).resolve().parent
-        proto = parse(_bytes(Path(model)), where=where)
-    elif isinstance(model, (bytes, bytearray)):
-        proto = parse(bytes(model), where=f"{len(model)} bytes")
-    proto = getattr(proto, "proto", proto)
+    where, proto = "ModelProto", getattr(model, "proto", model)
+    if not hasattr(proto, "graph"):
+        raise RelayError(
+            f"from_onnx takes an onnx.ModelProto, not a {type(model).__name__}",
+            where="relay.frontend.from_onnx(model)",
+            fix="read the file with onnx.load",
+        )
     if opset is not None:
         proto = _with_opset(proto, opset)
     weights = {tensor.name for tensor in proto.graph.initializer}
@@ -94,7 +94,7 @@ def from_onnx(
             fix=f"its inputs are {', '.join(repr(value.name) for value in inputs)}",
         )
     given = {name: dims for name, dims in sizes.items() if name not in weights}
-    mod = import_proto(proto, given, folder=folder, where=where, keep_params=not freeze_params)
+    mod = import_proto(proto, given, folder=None, where=where, keep_params=not freeze_params)
     return _detached(mod, [value.name for value in inputs])
 
 
@@ -108,8 +108,8 @@ def from_tflite(
 
     Parameters
     ----------
-    model : tflite.Model
-        The model; a path or bytes are taken too.
+    model : tflite.Model or bytes
+        The model; `tvmlab.load` reads files.
     shape_dict, dtype_dict : mapping, optional
         The file says its shapes and dtypes itself: what is given has to be the same.
     op_converter : optional
@@ -126,25 +126,20 @@ def from_tflite(
     ModelError, UnsupportedOperatorError, ShapeError
         See `tvmlab.load`.
     """
-    _left_out("from_tflite", op_converter=op_converter)
+    refuse("frontend.from_tflite", op_converter=op_converter)
     from ..frontend.tflite import import_bytes
 
     where = "tflite.Model"
-    if isinstance(model, (str, os.PathLike)):
-        where, model = str(model), _bytes(Path(model))
-    data = bytes(model) if isinstance(model, (bytes, bytearray)) else bytes(model._tab.Bytes)
-    mod = import_bytes(data, None, where=where)
-    main = mod["main"]
-    for param in main.params:
-        found = [
-            int(size) if isinstance(size, tirx.IntImm) else str(size) for size in param.ty.shape
-        ]
+    data = model if isinstance(model, (bytes, bytearray)) else model._tab.Bytes
+    mod = import_bytes(bytes(data), where=where)
+    for param in mod["main"].params:
+        shape, dtype = tuple(param.ty.shape), str(param.ty.dtype)
+        shape = tuple(int(n) if isinstance(n, tirx.IntImm) else str(n) for n in shape)
         for what, wanted, real in (
-            ("shape", (shape_dict or {}).get(param.name), found),
-            ("dtype", (dtype_dict or {}).get(param.name), str(param.ty.dtype)),
+            ("shape", tuple((shape_dict or {}).get(param.name, shape)), shape),
+            ("dtype", (dtype_dict or {}).get(param.name, dtype), dtype),
         ):
-            same = wanted is None or (list(wanted) if what == "shape" else wanted) == real
-            if not same:
+            if wanted != real:
                 raise ShapeError(
                     f"input {param.name!r} has the {what} {real} in the file, not {wanted}",
                     where=where,
@@ -191,8 +186,8 @@ def from_pytorch(
     ModelError, UnsupportedOperatorError
         See `tvmlab.load`.
     """
-    _left_out(
-        "from_pytorch",
+    refuse(
+        "frontend.from_pytorch",
         custom_convert_map=custom_convert_map,
         keep_quantized_weight=keep_quantized_weight,
         export_renamed_c_graph_path=export_renamed_c_graph_path,
@@ -202,32 +197,12 @@ def from_pytorch(
 
     infos = [_info(info, default_dtype) for info in input_infos]
     program = _exported(script_module, infos)
-    mod = import_program(program, None, keep_params=True)
+    mod = import_program(program, keep_params=True)
     signature = program.graph_signature
     names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     if use_parser_friendly_name:
         names = {key: name.replace(".", "_") for key, name in names.items()}
     return _detached(mod, [name for name, _, _ in infos], names)
-
-
-def _left_out(function: str, **given: Any) -> None:
-    """Refuse arguments of Relay's that nothing here follows."""
-    for name, value in given.items():
-        if value:
-            raise RelayError(
-                f"{function} does not carry {name}",
-                where=f"relay.frontend.{function}({name}=...)",
-                fix="leave it out",
-            )
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ModelError(
-            f"the file cannot be read: {error.strerror}", where=str(path), fix="check the path"
-        ) from error
 
 
 def _with_opset(proto: Any, opset: int) -> Any:
@@ -255,7 +230,7 @@ def _same_dtypes(inputs: Sequence[Any], dtype: str | Mapping[str, str]) -> None:
 
 
 def _sizes(name: str, dims: Sequence[Any]) -> tuple[int | str, ...]:
-    """Take Relay's shapes: `Any` and -1 are sizes known at run time, each one of its own."""
+    """Convert Relay's shapes, where each `Any` and -1 is a size of its own, known at run time."""
     free = (f"{name}_{index}" for index in range(len(dims)))
     return tuple(
         "".join(c if c.isalnum() else "_" for c in other)
@@ -266,7 +241,7 @@ def _sizes(name: str, dims: Sequence[Any]) -> tuple[int | str, ...]:
 
 
 def _info(info: Any, default: str) -> tuple[str, tuple[int, ...], str]:
-    """Take an input's name, shape and dtype."""
+    """Return an input's name, shape and dtype."""
     try:
         name, shape = info
         if len(shape) == 2 and isinstance(shape[1], str):
@@ -323,7 +298,7 @@ def _converted(torch: Any, model: Any, samples: tuple[Any, ...]) -> Any:
 def _detached(
     mod: ir.IRModule, inputs: Sequence[str], weights: Mapping[str, str] | None = None
 ) -> tuple[ir.IRModule, Params]:
-    """Take the values of weights off ``main``, and give its parameters Relay's names."""
+    """Remove the values of weights from ``main``, and rename its parameters as in Relay."""
     main = mod["main"]
     values = list(main.attrs.get("params", []))
     held = main.params[len(main.params) - len(values) :] if values else []
@@ -340,7 +315,7 @@ def _detached(
 
 
 def _renamed(mod: ir.IRModule, names: Sequence[str]) -> ir.IRModule:
-    """Give ``main`` the names of its parameters, and only the attributes that Relay gave."""
+    """Rename the parameters of ``main``, and keep only the attributes that Relay had."""
     main = mod["main"]
     for name in ("params", "num_input", OUTPUT_NAMES):
         if name in main.attrs:
@@ -367,7 +342,7 @@ def _lifted(mod: ir.IRModule) -> tuple[ir.IRModule, Params]:
         params[new[-1].name] = after.value
         return new[-1]
 
-    body = graph.transform(flat(main.body), change)
+    body = graph.transform(inline_bindings(main.body), change)
     mod = mod.clone()
     mod["main"] = normal(Function([*main.params, *new], body, attrs=main.attrs))
     return _renamed(mod, [param.name for param in mod["main"].params]), params

@@ -6,7 +6,7 @@ The source of names and behaviour is Relay's ``python/tvm/contrib/graph_executor
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,21 +15,22 @@ from tvm import relax
 from tvm.runtime.module import BenchmarkResult
 
 from ..errors import InputError, RelayError, TargetError
-from ..ir.signature import Signature
-from ..support.target import missing_features, spelled
+from ..runtime.executable import Executable
+from ..support.host import missing_features
+from ..support.target import spelled
 
-__all__ = ["GraphModule", "Session", "create"]
+__all__ = ["GraphModule", "create"]
 
 
 def create(graph_json_str: str, libmod: Any, device: Any) -> GraphModule:
-    """Make a `GraphModule` of the parts that ``relay.build`` gave.
+    """Make a `GraphModule` of the parts that ``relay.build`` returned.
 
     Parameters
     ----------
     graph_json_str : str
-        What ``get_graph_json`` gave; the graph itself is in `libmod`.
+        The result of ``get_graph_json``; the graph itself is in `libmod`.
     libmod : GraphExecutorFactoryModule
-        What ``relay.build`` gave, or ``get_lib`` of it.
+        The result of ``relay.build``, or of its ``get_lib``.
     device : tvm.runtime.Device
         Where to run.
     """
@@ -43,33 +44,59 @@ def create(graph_json_str: str, libmod: Any, device: Any) -> GraphModule:
 
 
 class GraphModule:
-    """A model to run: set inputs, run, get outputs.
+    """A compiled model on a device: set inputs, run, get outputs.
 
-    Parameters
-    ----------
-    module : Session
-        What ``lib["default"](device)`` gave.
+    ``lib["default"](device)`` makes one, and `GraphModule` returns it as it is.
     """
 
-    def __init__(self, module: Session) -> None:
-        if not isinstance(module, Session):
-            raise RelayError(
-                f"GraphModule runs what relay.build made, not a {type(module).__name__}",
-                where="GraphModule(module)",
-                fix='give lib["default"](device)',
-            )
-        self.module = module
+    device: Any
+    _bound: Collection[str]
+    _inputs: Sequence[Any]
+    _machine: Any
+    _main: Callable[..., Any]
+    _places: list[Any]
+    _outputs: list[Any] | None
 
-    def _index(self, key: int | str) -> int:
-        index = self.module.index(key)
-        if index < 0:
-            names = ", ".join(value.name for value in self.module.inputs)
-            raise InputError(
-                f"could not find {key!r} in the graph's inputs",
-                where=f"its inputs are {names or 'none'}",
-                fix="use one of these names",
+    def __new__(cls, module: Any) -> GraphModule:
+        """Return the module, which must be one that ``relay.build`` made."""
+        if isinstance(module, GraphModule):
+            return module
+        raise RelayError(
+            f"GraphModule runs what relay.build made, not a {type(module).__name__}",
+            where="GraphModule(module)",
+            fix='give lib["default"](device)',
+        )
+
+    @classmethod
+    def start(cls, executable: Executable, bound: Collection[str], device: Any) -> GraphModule:
+        """Start an executable on a device; `bound` names parameters that became constants."""
+        target = executable.target
+        kind = "cpu" if target.kind.name == "llvm" else target.kind.name
+        if device.dlpack_device_type() != tvm.device(kind).dlpack_device_type():
+            raise TargetError(
+                f"the module was compiled for {target.kind.name}, the device is {device}",
+                where=spelled(target),
+                fix=f"run it on tvm.device({kind!r})",
             )
-        return index
+        if absent := missing_features(target):
+            raise TargetError(
+                f"this machine cannot run the module: it lacks {absent}",
+                where=spelled(target),
+                fix="build for this machine, with target=None",
+            )
+        made = object.__new__(cls)
+        made.device, made._bound = device, bound
+        made._inputs = executable.signature.inputs
+        made._machine = relax.VirtualMachine(executable.vm_executable, device)
+        made._main = made._machine["main"]
+        made._places = [None] * len(made._inputs)
+        made._outputs = None
+        return made
+
+    @property
+    def module(self) -> GraphModule:
+        """The module itself, whose packed functions are its methods."""
+        return self
 
     def set_input(self, key: int | str | None = None, value: Any = None, **params: Any) -> None:
         """Set inputs.
@@ -81,7 +108,7 @@ class GraphModule:
         value : array, optional
             Its value; like Relay, it is converted to the input's dtype.
         **params : array
-            Inputs by name. Names of parameters that ``relay.build`` made constants are left aside,
+            Inputs by name. Names of parameters that ``relay.build`` made constants are ignored,
             as Relay does.
 
         Raises
@@ -89,43 +116,64 @@ class GraphModule:
         InputError
             There is no such input, or the shape does not fit.
         """
-        given: dict[int | str, Any] = {} if key is None else {key: value}
-        given.update(params)
-        for name, array in given.items():
-            if name != key and self.module.index(name) < 0 and name in self.module.bound:
-                continue
-            self._set(self._index(name), array)
+        if key is not None:
+            self._set(self._index(key), value)
+        for name, array in params.items():
+            if self.get_input_index(name) >= 0 or name not in self._bound:
+                self._set(self._index(name), array)
 
     def _set(self, index: int, value: Any) -> None:
-        declared = self.module.inputs[index]
-        if isinstance(value, tvm.runtime.Tensor):
-            array = value if str(value.dtype) == declared.dtype else value.numpy()
-        else:
-            array = np.asarray(value)
-        if isinstance(array, np.ndarray) and str(array.dtype) != declared.dtype:
-            array = array.astype(numpy_dtype(declared.dtype))
-        fits = len(array.shape) == len(declared.shape) and all(
-            isinstance(want, str) or size == want
-            for size, want in zip(array.shape, declared.shape, strict=True)
+        declared = self._inputs[index]
+        array = value.numpy() if isinstance(value, tvm.runtime.Tensor) else np.asarray(value)
+        fits = array.ndim == len(declared.shape) and all(
+            isinstance(wanted, str) or size == wanted
+            for size, wanted in zip(array.shape, declared.shape, strict=True)
         )
         if not fits:
             raise InputError(
-                f"input {declared.name!r} has shape {tuple(array.shape)}, not {declared.shape}",
+                f"input {declared.name!r} has shape {array.shape}, not {declared.shape}",
                 where=str(declared),
                 fix="give it that shape",
             )
-        self.module.place(index, array.shape).copyfrom(array)
+        self._place(index, array.shape).copyfrom(array.astype(declared.dtype, copy=False))
+
+    def _index(self, key: int | str) -> int:
+        index = self.get_input_index(key)
+        if index < 0:
+            names = ", ".join(value.name for value in self._inputs)
+            raise InputError(
+                f"could not find {key!r} in the graph's inputs",
+                where=f"its inputs are {names or 'none'}",
+                fix="use one of these names",
+            )
+        return index
+
+    def _place(self, index: int, shape: Sequence[int] | None = None) -> Any:
+        """Return the tensor that an input is read from; it holds zeros until it is set."""
+        declared, found = self._inputs[index], self._places[index]
+        if found is not None and shape in (None, tuple(found.shape)):
+            return found
+        sizes = declared.shape if shape is None else shape
+        if any(isinstance(size, str) for size in sizes):
+            raise InputError(
+                f"input {declared.name!r} has a size known at run time only, and is not set",
+                where=str(declared),
+                fix="set it first",
+            )
+        made = tvm.runtime.tensor(np.zeros(sizes, declared.dtype), self.device)
+        self._places[index] = made
+        return made
 
     def set_input_zero_copy(self, key: int | str, value: Any) -> None:
-        """Read an input from a tensor of the caller's, of the device, dtype and shape it has.
+        """Read an input from the caller's tensor, which has the input's device, dtype and shape.
 
         Raises
         ------
         InputError
-            It is no tensor, or another dtype or shape, or there is no such input.
+            It is no tensor, or has another dtype or shape, or there is no such input.
         """
         index = self._index(key)
-        declared = self.module.inputs[index]
+        declared = self._inputs[index]
         fits = isinstance(value, tvm.runtime.Tensor) and str(value.dtype) == declared.dtype
         if not fits or tuple(value.shape) != declared.shape:
             raise InputError(
@@ -133,59 +181,123 @@ class GraphModule:
                 where=str(declared),
                 fix="give a tvm.runtime.Tensor of that dtype and shape, on the module's device",
             )
-        self.module.share(index, value)
+        self._places[index] = value
 
     def run(self, **input_dict: Any) -> None:
         """Run the model, after setting the inputs given."""
-        if input_dict:
-            self.set_input(**input_dict)
-        self.module.run()
+        self.set_input(**input_dict)
+        self._outputs = _flat(self._main(*self._arguments()))
+
+    def _arguments(self) -> list[Any]:
+        return [self._place(index) for index in range(len(self._inputs))]
+
+    def _results(self) -> list[Any]:
+        """Return the outputs of the last run; run first where there was none."""
+        if self._outputs is None:
+            self.run()
+        return self._outputs or []
 
     def get_num_outputs(self) -> int:
         """Count the outputs; the fields of tuples count each."""
-        return len(self.module.outputs())
+        return len(self._results())
 
     def get_num_inputs(self) -> int:
         """Count the inputs: the parameters that ``relay.build`` did not make constants."""
-        return len(self.module.inputs)
+        return len(self._inputs)
 
     def get_input(self, index: int | str, out: Any = None) -> Any:
-        """Give an input's tensor, or copy it into `out`."""
-        tensor = self.module.place(self._index(index))
-        return tensor if out is None else _copied(tensor, out)
+        """Return an input's tensor, or copy it into `out`."""
+        return _copied(self._place(self._index(index)), out)
 
-    def get_input_index(self, name: str) -> int:
-        """Give an input's number, -1 where there is none of that name."""
-        return self.module.index(name)
+    def get_input_index(self, name: int | str) -> int:
+        """Return an input's number, -1 where there is none of that name."""
+        if isinstance(name, (int, np.integer)):
+            return int(name) if 0 <= name < len(self._inputs) else -1
+        names = [value.name for value in self._inputs]
+        return names.index(name) if name in names else -1
 
     def get_input_info(self) -> tuple[dict[str, tuple[int | str, ...]], dict[str, str]]:
-        """Give the inputs' shapes and dtypes, by name."""
-        shapes = {value.name: value.shape for value in self.module.inputs}
-        return shapes, {value.name: value.dtype for value in self.module.inputs}
+        """Return the inputs' shapes and dtypes, by name."""
+        shapes = {value.name: value.shape for value in self._inputs}
+        return shapes, {value.name: value.dtype for value in self._inputs}
 
     def get_output(self, index: int, out: Any = None) -> Any:
-        """Give an output of the last run as a tensor, or copy it into `out`.
+        """Return an output of the last run as a tensor, or copy it into `out`.
 
         Raises
         ------
         InputError
-            There are not so many.
+            There is no output of that number.
         """
-        outputs = self.module.outputs()
+        outputs = self._results()
         if not 0 <= index < len(outputs):
             raise InputError(
                 f"there is no output {index}",
                 where=f"the model has {len(outputs)}",
                 fix="count them with get_num_outputs",
             )
-        return outputs[index] if out is None else _copied(outputs[index], out)
+        return _copied(outputs[index], out)
 
     def load_params(self, params_bytes: bytes | bytearray) -> None:
         """Set inputs from what ``relay.save_param_dict`` made."""
         self.set_input(**dict(tvm.runtime.load_param_dict(bytes(params_bytes)).items()))
 
-    def __getitem__(self, key: str) -> Any:
-        return self.module[key]
+    def __getitem__(self, name: str) -> Any:
+        """Return one of Relay's packed functions: the method of that name.
+
+        Raises
+        ------
+        RelayError
+            There is no such function.
+        """
+        if name not in _PACKED:
+            raise RelayError(
+                f"the module has no packed function {name!r}",
+                where=f"module[{name!r}]",
+                fix=f"it has {', '.join(_PACKED)}",
+            )
+        return getattr(self, name)
+
+    def time_evaluator(
+        self,
+        func_name: str,
+        dev: Any,
+        number: int = 10,
+        repeat: int = 1,
+        min_repeat_ms: int = 0,
+        limit_zero_time_iterations: int = 100,
+        cooldown_interval_ms: int = 0,
+        repeats_to_cooldown: int = 1,
+        **_: Any,
+    ) -> Callable[..., BenchmarkResult]:
+        """Make a function that times ``"run"``, as `tvm.runtime.Module.time_evaluator` does.
+
+        Returns
+        -------
+        callable
+            It returns a `tvm.runtime.module.BenchmarkResult`, in seconds.
+
+        Raises
+        ------
+        RelayError
+            It is another function.
+        """
+        if func_name != "run":
+            raise RelayError(
+                f"a packed function {func_name!r} of a module is not timed here",
+                where=f"time_evaluator({func_name!r}, ...)",
+                fix="time 'run'",
+            )
+        evaluate = self._machine.time_evaluator(
+            "main",
+            dev,
+            number=number,
+            repeat=repeat,
+            min_repeat_ms=min_repeat_ms,
+            cooldown_interval_ms=cooldown_interval_ms,
+            repeats_to_cooldown=repeats_to_cooldown,
+        )
+        return lambda: evaluate(*self._arguments())
 
     def benchmark(
         self,
@@ -225,203 +337,36 @@ class GraphModule:
             Seconds: ``mean``, ``median``, ``min``, ``max``, ``std`` and ``results``.
         """
         if end_to_end:
-            return BenchmarkResult([self._end_to_end(number, kwargs) for _ in range(repeat)])
+            samples = []
+            for _ in range(repeat):
+                start = time.perf_counter()
+                for _ in range(number):
+                    self.run(**kwargs)
+                    for output in self._results():
+                        output.numpy()
+                samples.append((time.perf_counter() - start) / number)
+            return BenchmarkResult(samples)
         self.set_input(**kwargs)
-        evaluate = self.module.time_evaluator(
-            func_name,
-            device,
-            number,
-            repeat,
-            min_repeat_ms or 0,
-            limit_zero_time_iterations,
-            cooldown_interval_ms,
-            repeats_to_cooldown,
-        )
-        return evaluate()
-
-    def _end_to_end(self, number: int, inputs: Mapping[str, Any]) -> float:
-        """Time one sample of runs with copies, in seconds a run."""
-        start = time.perf_counter()
-        for _ in range(number):
-            self.run(**inputs)
-            for output in self.module.outputs():
-                output.numpy()
-        return (time.perf_counter() - start) / number
-
-
-def _copied(tensor: Any, out: Any) -> Any:
-    out.copyfrom(tensor)
-    return out
-
-
-class Session:
-    """A compiled module on a device: what ``lib["default"](device)`` gives.
-
-    Parameters
-    ----------
-    built : tvm.relax.VMExecutable or tvm.runtime.Module
-        What to run.
-    target : tvm.target.Target
-        What it was compiled for.
-    signature : Signature
-        What ``main`` takes.
-    bound : collection of str
-        Parameters that the build made constants.
-    device : tvm.runtime.Device
-        Where to run.
-    """
-
-    def __init__(
-        self,
-        built: Any,
-        target: tvm.target.Target,
-        signature: Signature,
-        bound: Mapping[str, Any],
-        device: Any,
-    ) -> None:
-        kind = "cpu" if target.kind.name == "llvm" else target.kind.name
-        if device.dlpack_device_type() != tvm.device(kind).dlpack_device_type():
-            raise TargetError(
-                f"the module was compiled for {target.kind.name}, the device is {device}",
-                where=spelled(target),
-                fix=f"run it on tvm.device({kind!r})",
-            )
-        if absent := missing_features(target):
-            raise TargetError(
-                f"this machine cannot run the module: it lacks {absent}",
-                where=spelled(target),
-                fix="build for this machine, with target=None",
-            )
-        self.device = device
-        self.bound = bound
-        self.inputs = signature.inputs
-        self.machine = relax.VirtualMachine(built, device)
-        self._main = self.machine["main"]
-        self._places: list[Any] = [None] * len(self.inputs)
-        self._outputs: list[Any] | None = None
-
-    def index(self, key: int | str) -> int:
-        """Find an input by its name or number; -1 where there is none."""
-        if isinstance(key, (int, np.integer)):
-            return int(key) if 0 <= key < len(self.inputs) else -1
-        names = [value.name for value in self.inputs]
-        return names.index(key) if key in names else -1
-
-    def place(self, index: int, shape: Sequence[int] | None = None) -> Any:
-        """Give the tensor that an input is read from; it holds zeros until it is set."""
-        declared = self.inputs[index]
-        found = self._places[index]
-        if found is None or (shape is not None and tuple(found.shape) != tuple(shape)):
-            sizes = [size for size in shape or declared.shape if not isinstance(size, str)]
-            if shape is None and len(sizes) != len(declared.shape):
-                raise InputError(
-                    f"input {declared.name!r} has a size known at run time only, and is not set",
-                    where=str(declared),
-                    fix="set it first",
-                )
-            zeros = np.zeros(sizes, numpy_dtype(declared.dtype))
-            found = self._places[index] = tvm.runtime.tensor(zeros, self.device)
-        return found
-
-    def share(self, index: int, tensor: Any) -> None:
-        """Read an input from a tensor of the caller's."""
-        self._places[index] = tensor
-
-    def arguments(self) -> list[Any]:
-        """Give what ``main`` is called with."""
-        return [self.place(index) for index in range(len(self.inputs))]
-
-    def run(self) -> None:
-        """Run ``main`` on what the inputs hold."""
-        self._outputs = _flat(self._main(*self.arguments()))
-
-    def outputs(self) -> list[Any]:
-        """Give what the last run made, tuples in one row; run first where none was."""
-        if self._outputs is None:
-            self.run()
-        return self._outputs or []
-
-    def time_evaluator(
-        self,
-        func_name: str,
-        dev: Any,
-        number: int = 10,
-        repeat: int = 1,
-        min_repeat_ms: int = 0,
-        limit_zero_time_iterations: int = 100,
-        cooldown_interval_ms: int = 0,
-        repeats_to_cooldown: int = 1,
-        **_: Any,
-    ) -> Callable[..., BenchmarkResult]:
-        """Make what times the model on the inputs that are set: ``time_evaluator("run", dev)()``.
-
-        Parameters
-        ----------
-        func_name : str
-            ``"run"``; there is no other here.
-        dev : tvm.runtime.Device
-            The module's own.
-        number, repeat, min_repeat_ms, limit_zero_time_iterations, cooldown_interval_ms, \
-repeats_to_cooldown : int
-            As in `tvm.runtime.Module.time_evaluator`.
-
-        Returns
-        -------
-        callable
-            It gives a `tvm.runtime.module.BenchmarkResult`, in seconds.
-
-        Raises
-        ------
-        RelayError
-            It is another function.
-        """
-        if func_name != "run":
-            raise RelayError(
-                f"a packed function {func_name!r} of a module is not timed here",
-                where=f"time_evaluator({func_name!r}, ...)",
-                fix="time 'run'",
-            )
-        evaluate = self.machine.time_evaluator(
-            "main",
-            dev,
-            number=number,
-            repeat=repeat,
-            min_repeat_ms=min_repeat_ms,
-            cooldown_interval_ms=cooldown_interval_ms,
-            repeats_to_cooldown=repeats_to_cooldown,
-        )
-        return lambda: evaluate(*self.arguments())
-
-    def __getitem__(self, name: str) -> Any:
-        """Give one of Relay's packed functions: the method of that name of `GraphModule`.
-
-        Raises
-        ------
-        RelayError
-            There is no such method.
-        """
-        found = getattr(GraphModule(self), name, None) if name in _PACKED else None
-        if found is None:
-            raise RelayError(
-                f"the module has no packed function {name!r}",
-                where=f"module[{name!r}]",
-                fix=f"it has {', '.join(_PACKED)}",
-            )
-        return found
+        cooldown = {
+            "cooldown_interval_ms": cooldown_interval_ms,
+            "repeats_to_cooldown": repeats_to_cooldown,
+        }
+        least = min_repeat_ms or 0
+        return self.time_evaluator(func_name, device, number, repeat, least, **cooldown)()
 
 
 _PACKED = ("get_input", "get_input_index", "get_input_info", "get_num_inputs", "get_num_outputs",
            "get_output", "load_params", "run", "set_input", "set_input_zero_copy")  # fmt: skip
 
 
+def _copied(tensor: Any, out: Any) -> Any:
+    if out is None:
+        return tensor
+    out.copyfrom(tensor)
+    return out
+
+
 def _flat(value: Any) -> list[Any]:
     if isinstance(value, tvm.runtime.Tensor):
         return [value]
     return [tensor for item in value for tensor in _flat(item)]
-
-
-def numpy_dtype(name: str) -> Any:
-    """Give NumPy's dtype of a name, bfloat16 and the float8s too."""
-    import ml_dtypes  # gives NumPy bfloat16 and the float8s; TVM needs it too
-
-    return getattr(ml_dtypes, name, None) or np.dtype(name)

@@ -14,7 +14,7 @@ from tvm.relax import op
 
 from ..ir import graph, table
 
-__all__ = ["is_call", "one_by_one", "unpacked"]
+__all__ = ["one_by_one", "unpacked"]
 
 
 def unpacked(call: relax.Call) -> relax.Expr | None:
@@ -33,7 +33,7 @@ def unpacked(call: relax.Call) -> relax.Expr | None:
     """
     data, gamma, beta, mean, variance = call.args
     attrs, rank = call.attrs, data.ty.ndim
-    if attrs.training or rank < 0 or any(not graph.known(arg) for arg in call.args):
+    if attrs.training or rank < 0 or any(not graph.has_type(arg) for arg in call.args):
         return None
     dtype = str(data.ty.dtype)
     deviation = _op(op.sqrt, _op(op.add, variance, relax.const(float(attrs.epsilon), dtype)))
@@ -69,11 +69,6 @@ def _expanded(value: relax.Expr, behind: int) -> relax.Expr:
         array = value.value.numpy()
         return relax.const(array.reshape(-1, *[1] * behind), str(value.ty.dtype))
     return graph.typed(op.expand_dims(value, [*range(1, behind + 1)]))
-
-
-def is_call(expr: relax.Expr, name: str) -> bool:
-    """Say whether an expression is a call of one of Relax's operators."""
-    return isinstance(expr, relax.Call) and isinstance(expr.op, ir.Op) and str(expr.op.name) == name
 
 
 def one_by_one(call: relax.Call) -> relax.Expr:

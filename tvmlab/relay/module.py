@@ -16,7 +16,7 @@ from tvm import ir, relax, tirx
 
 from ..errors import RelayError
 from ..ir import graph
-from ..ir.flatten import substitute
+from ..ir.graph import substitute
 from ..ir.module import is_normal, normal, normalize
 from .expr import Function, as_expr, const
 from .variables import free_vars

@@ -18,8 +18,8 @@ from tvm import ir, relax, tirx
 
 from ..errors import RelayError, TvmlabError
 from ..ir import gone, operators, table
-from ..ir.inference import infer, typed
-from ..ir.refusals import reason
+from ..ir.inference import infer_type
+from ..ir.refusals import explain
 from ..qnn.config import requantize_config
 from . import pattern_table, weights
 from .expr import TupleWrapper, as_expr, const
@@ -117,17 +117,17 @@ def _call(row: table.Operator, given: dict[str, Any]) -> Any:
     """Make a call from what Relay's function was given."""
     named = set(row.defaults or ())
     operands = {
-        name: infer(_operand(given[name], name in named))
+        name: infer_type(_operand(given[name], name in named))
         for name in row.operands
         if name in given and given[name] is not None
     }
-    attributes = table.coerce(
+    attributes = table.complete_attributes(
         row,
         {name: _attribute(row, name, given[name]) for name in row.by_name if name in given},
         python=True,
     )
     weights.complete(row.name, operands, attributes)
-    made = typed(_read(row, list(operands.values()), attributes))
+    made = infer_type(_read(row, list(operands.values()), attributes))
     size = len(made.ty.fields) if isinstance(made.ty, ir.TupleType) else _results(row, attributes)
     if row.name in _FIRST_OF:
         return TupleWrapper(made, size or 1)[0]
@@ -137,7 +137,7 @@ def _call(row: table.Operator, given: dict[str, Any]) -> Any:
 
 def _read(row: table.Operator, operands: list[Any], attributes: dict[str, Any]) -> relax.Expr:
     try:
-        return row.read(operands, attributes)
+        return row.to_relax(operands, attributes)
     except RelayError:
         raise
     except Exception as error:  # Relax's functions check their arguments in many ways
@@ -149,7 +149,7 @@ def _read(row: table.Operator, operands: list[Any], attributes: dict[str, Any]) 
 
 
 def _said(error: Exception) -> str:
-    return error.what if isinstance(error, TvmlabError) else reason(error)
+    return error.what if isinstance(error, TvmlabError) else explain(error)
 
 
 def _results(row: table.Operator, attributes: dict[str, Any]) -> int | None:
@@ -167,7 +167,7 @@ def _operand(value: Any, may_be_number: bool) -> relax.Expr:
 
 
 def _attribute(row: table.Operator, name: str, value: Any) -> Any:
-    """Take what Relay's functions take for an attribute, for `table.coerce` to complete."""
+    """Convert an argument of Relay's function to what `table.complete_attributes` takes."""
     if isinstance(value, ir.GenericConst):
         value = value.value.numpy().tolist()
     elif isinstance(value, ir.Expr) and not _is_fixed(value):
@@ -187,14 +187,14 @@ def _attribute(row: table.Operator, name: str, value: Any) -> Any:
 
 
 def _is_fixed(value: ir.Expr) -> bool:
-    """Say whether an expression is a number, or a shape of such (``checked_type.shape``)."""
+    """Return whether an expression is a number, or a shape of such (``checked_type.shape``)."""
     if isinstance(value, relax.ShapeExpr):
         return all(isinstance(size, tirx.IntImm) for size in value.values)
     return isinstance(value, (tirx.IntImm, tirx.FloatImm))
 
 
 def _digits(value: float) -> float:
-    """Give a number that was read off a float32 (``constant.data.numpy().item()``) its own digits.
+    """Return the shortest digits of a number that was read off a float32 constant.
 
     Relay took attributes that differ by less than 1e-9 for equal, so a pattern's callback that
     reads epsilon from the model made what 1e-5 makes; today's comparison is exact.
@@ -288,7 +288,7 @@ def namespace(name: str, prefix: str) -> Namespace:
 
 
 def __getattr__(name: str) -> Any:
-    """Give ``relay.op.NAME``: an operator, or a module of operators."""
+    """Return ``relay.op.NAME``: an operator, or a module of operators."""
     return getattr(namespace(f"{__name__}.op", ""), name)
 
 

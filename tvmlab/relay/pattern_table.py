@@ -12,6 +12,7 @@ from typing import Any
 
 from ..ir import gone
 
+__path__: list[str] = []  # see gone.ImportFinder
 __all__ = ["get_pattern_table", "register_pattern_table"]
 
 Table = list[tuple[Any, ...]]

@@ -1,4 +1,4 @@
-"""What Relay took for a target, as today's targets."""
+"""Relay's ways to write a target, as today's targets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["read"]
 
 
 def read(target: Any, host: Any = None) -> tvm.target.Target:
-    """Turn what Relay took for a target into today's.
+    """Read a target in any of Relay's forms.
 
     Parameters
     ----------

@@ -7,6 +7,7 @@ a module that was filled by hand, and keeps Relay's name and optimization level:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,13 +17,16 @@ from tvm.ir.transform import ModulePass, Pass, PassContext, PassInfo, Sequential
 from ..errors import RelayError
 from ..ir import dialect, gone, graph, table
 from ..ir.batch_norm import FoldBatchNorm
-from ..ir.flatten import flat
+from ..ir.graph import inline_bindings, is_call
+from ..ir.inference import infer_type
 from ..ir.module import normalize
 from ..ir.partition import AnnotateTarget, MergeCompilerRegions, MergeComposite, PartitionGraph
+from ..qnn import transform as quantized
 from .function_passes import each, function_pass
-from .inference import is_call, one_by_one, unpacked
-from .scale_axis import fold_backward, fold_forward
+from .inference import one_by_one, unpacked
+from .kinds import refuse
 
+__path__: list[str] = []  # see gone.ImportFinder
 __all__ = [
     "AnnotateTarget",
     "BackwardFoldScaleAxis",
@@ -33,7 +37,6 @@ __all__ = [
     "FakeQuantizationToInteger",
     "FoldConstant",
     "FoldScaleAxis",
-    "ForwardFoldScaleAxis",
     "FuseOps",
     "InferType",
     "InferTypeLocal",
@@ -54,50 +57,23 @@ __all__ = [
 ]
 
 
-def _made_of(name: str, level: int, *passes: Pass) -> Pass:
-    """Make one pass of several of Relax's, with Relay's name and level."""
+def _made_of(name: str, level: int, *passes: Any) -> Pass:
+    """Chain functions of modules into one pass with Relay's name and level."""
 
     def run(mod: ir.IRModule, _: PassContext) -> ir.IRModule:
-        mod = normalize(mod)
-        for one in passes:
-            mod = one(mod)
-        return mod
+        return functools.reduce(lambda mod, one: one(mod), passes, normalize(mod))
 
-    return _pass(run, name, level)
-
-
-def _pass(run: Callable[[ir.IRModule, PassContext], ir.IRModule], name: str, level: int) -> Pass:
-    """Make a pass of a function on modules."""
     return module_pass(run, opt_level=level, name=name)
 
 
-def _keeping_public(mod: ir.IRModule, run: Callable[[ir.IRModule], ir.IRModule]) -> ir.IRModule:
-    """Run what drops functions without a symbol, as those that ``main`` calls are."""
-    bare = [
-        var.name_hint
-        for var, func in mod.functions.items()
-        if isinstance(func, relax.Function) and "global_symbol" not in func.attrs
-    ]
-    mod = mod.clone()
-    for name in bare:
-        mod[name] = mod[name].with_attr("global_symbol", name)
-    mod = run(mod).clone()
-    for name in bare:
-        if name in mod:
-            mod[name] = mod[name].without_attr("global_symbol")
-    return mod
-
-
 def InferType() -> Pass:
-    """Infer all types; here also: turn graphs into bindings."""
+    """Infer all types, and turn graphs into bindings."""
     return _made_of("InferType", 0)
 
 
 def InferTypeLocal(expr: relax.Expr) -> ir.Type:
     """Infer the type of one expression."""
-    from ..ir.inference import infer
-
-    return infer(expr).ty
+    return infer_type(expr).ty
 
 
 def FoldConstant(fold_qnn: bool = False) -> Pass:
@@ -112,13 +88,12 @@ def FoldConstant(fold_qnn: bool = False) -> Pass:
 
 
 def SimplifyInference() -> Pass:
-    """Take normalizations apart and drop dropout.
+    """Decompose normalizations and drop dropout.
 
     Batch normalization becomes Relay's ``multiply`` and ``add`` (`tvmlab.relay.inference`); the
     rest is over `tvm.relax.transform.DecomposeOpsForInference`. As in Relay, a use of a dropout's
     mask keeps the dropout.
     """
-    decompose = relax.transform.DecomposeOpsForInference()
 
     def change(_: relax.Expr, after: relax.Expr) -> relax.Expr:
         if isinstance(after, relax.TupleGetItem):
@@ -136,19 +111,20 @@ def SimplifyInference() -> Pass:
             return after if made is None else made
         return after
 
-    def run(mod: ir.IRModule, _: PassContext) -> ir.IRModule:
-        mod = each(normalize(mod), lambda func: _changed(func, normalization))
-        return each(decompose(mod), lambda func: _changed(func, change))
-
-    return _pass(run, "SimplifyInference", 0)
+    decompose = relax.transform.DecomposeOpsForInference()
+    return _made_of("SimplifyInference", 0, _each(normalization), decompose, _each(change))
 
 
-def _changed(
-    func: relax.Function, change: Callable[[relax.Expr, relax.Expr], relax.Expr]
-) -> relax.Function:
-    """Change a function's graph from its leaves up."""
-    body = graph.transform(flat(func.body), change)
-    return relax.Function(func.params, body, func.ret_ty, attrs=func.attrs)
+def _each(
+    change: Callable[[relax.Expr, relax.Expr], relax.Expr],
+) -> Callable[[ir.IRModule], ir.IRModule]:
+    """Change the graph of each function from its leaves up."""
+
+    def changed(func: relax.Function) -> relax.Function:
+        body = graph.transform(inline_bindings(func.body), change)
+        return relax.Function(func.params, body, func.ret_ty, attrs=func.attrs)
+
+    return lambda mod: each(mod, changed)
 
 
 def DeadCodeElimination(inline_once: bool = False, ignore_impurity: bool = False) -> Pass:
@@ -160,30 +136,27 @@ def DeadCodeElimination(inline_once: bool = False, ignore_impurity: bool = False
         Relay's; bindings of Relax are never inlined, and operators of Relay are pure.
     """
 
-    def run(mod: ir.IRModule, _: PassContext) -> ir.IRModule:
-        return _keeping_public(normalize(mod), relax.transform.DeadCodeElimination())
+    def run(mod: ir.IRModule) -> ir.IRModule:
+        names = [var.name_hint for var, f in mod.functions.items() if isinstance(f, relax.Function)]
+        return relax.transform.DeadCodeElimination(names)(mod)
 
-    return _pass(run, "DeadCodeElimination", 1)
+    return _made_of("DeadCodeElimination", 1, run)
 
 
 def RemoveUnusedFunctions(entry_functions: Sequence[str] | None = None) -> Pass:
     """Drop the functions that no entry function calls, ``main`` where none are given."""
-    entries = list(entry_functions or ["main"])
 
-    def run(mod: ir.IRModule, _: PassContext) -> ir.IRModule:
-        used, todo = set(entries), [name for name in entries if name in mod]
+    def run(mod: ir.IRModule) -> ir.IRModule:
+        todo, used = list(entry_functions or ["main"]), set()
         while todo:
-            func = mod[todo.pop()]
-            called = (
-                relax.analysis.all_global_vars(func) if isinstance(func, relax.Function) else []
-            )
-            new = {var.name_hint for var in called} - used
-            used |= new
-            todo += sorted(new)
+            used.add(name := todo.pop())
+            if name in mod and isinstance(mod[name], relax.Function):
+                called = relax.analysis.all_global_vars(mod[name])
+                todo += {var.name_hint for var in called} - used
         kept = {var: func for var, func in mod.functions.items() if var.name_hint in used}
         return ir.IRModule(kept, mod.attrs, mod.global_infos)
 
-    return _pass(run, "RemoveUnusedFunctions", 1)
+    return _made_of("RemoveUnusedFunctions", 1, run)
 
 
 def EliminateCommonSubexpr(fskip: Callable[[relax.Expr], bool] | None = None) -> Pass:
@@ -194,12 +167,11 @@ def EliminateCommonSubexpr(fskip: Callable[[relax.Expr], bool] | None = None) ->
     RelayError
         There is a function `fskip`, which Relax's pass does not ask.
     """
-    if fskip is not None:
-        raise RelayError(
-            "Relax's pass takes no function that says what to skip",
-            where="EliminateCommonSubexpr(fskip=...)",
-            fix="leave it out, or write the pass with tvm.relax.PyExprMutator",
-        )
+    refuse(
+        "EliminateCommonSubexpr",
+        "leave it out, or write the pass with tvm.relax.PyExprMutator",
+        fskip=fskip,
+    )
     return _made_of("EliminateCommonSubexpr", 3, relax.transform.EliminateCommonSubexpr())
 
 
@@ -222,51 +194,26 @@ def FakeQuantizationToInteger(
     RelayError
         One of the options is set.
     """
-    for name, (given, fix) in {
-        "hard_fail": (hard_fail, "ask tvmlab.qnn.analysis.float_operators what stayed in float"),
-        "use_qat": (use_qat, "give every operator's result a quantize, as QDQ files do"),
-        "optional_qnn_ops": (optional_qnn_ops, "leave it out: all that have integer forms get one"),
-    }.items():
-        if given:
-            raise RelayError(
-                "tvmlab's pass does not have this option of Relay's",
-                where=f"FakeQuantizationToInteger({name}={given!r})",
-                fix=fix,
-            )
-    # Not above: what it imports is written with this package.
-    from ..qnn import transform
-
-    return _made_of("FakeQuantizationToInteger", 0, transform.FakeQuantizationToInteger())
+    name = "FakeQuantizationToInteger"
+    fix = "ask tvmlab.qnn.analysis.float_operators what stayed in float"
+    refuse(name, fix, hard_fail=hard_fail)
+    refuse(name, "give every operator's result a quantize, as QDQ files do", use_qat=use_qat)
+    fix = "leave it out: all that have integer forms get one"
+    refuse(name, fix, optional_qnn_ops=optional_qnn_ops)
+    return _made_of("FakeQuantizationToInteger", 0, quantized.FakeQuantizationToInteger())
 
 
 def FoldScaleAxis() -> Pass:
-    """Fold scales of channels into the weights of the layers around them.
+    """Fold multiplications by one number per channel into the convolution before them.
 
-    Over `tvmlab.relay.scale_axis`. Here normalizations of constant statistics that are still whole
-    are folded too, by `tvmlab.batch_norm.FoldBatchNorm`.
+    Over `tvmlab.ir.batch_norm.FoldBatchNorm`, which also folds whole batch normalizations.
     """
-    return _made_of("FoldScaleAxis", 3, FoldBatchNorm(), _BACKWARD, _FORWARD)
+    return _made_of("FoldScaleAxis", 3, FoldBatchNorm())
 
 
 def BackwardFoldScaleAxis() -> Pass:
-    """Fold scales into the weights of the layers before them."""
-    return _BACKWARD
-
-
-def ForwardFoldScaleAxis() -> Pass:
-    """Fold constant scales into the weights of the layers behind them."""
-    return _FORWARD
-
-
-def _scales(name: str, fold: Callable[[relax.Expr], relax.Expr]) -> Pass:
-    def change(func: relax.Function) -> relax.Function:
-        return relax.Function(func.params, fold(flat(func.body)), func.ret_ty, attrs=func.attrs)
-
-    return _pass(lambda mod, _: each(normalize(mod), change), name, 3)
-
-
-_BACKWARD = _scales("BackwardFoldScaleAxis", fold_backward)
-_FORWARD = _scales("ForwardFoldScaleAxis", fold_forward)
+    """Fold scales as `FoldScaleAxis`, which knows no other direction."""
+    return _made_of("BackwardFoldScaleAxis", 3, FoldBatchNorm())
 
 
 def ConvertLayout(desired_layouts: Mapping[str, Sequence[str]]) -> Pass:
@@ -292,32 +239,25 @@ def ConvertLayout(desired_layouts: Mapping[str, Sequence[str]]) -> Pass:
                 where="ConvertLayout",
                 fix="give Relay's names, such as 'nn.conv2d'",
             )
-        data = layouts[0]
-        kernel = layouts[1] if len(layouts) > 1 else "default"
-        wanted[row.relax] = [data, _kernel_for(data) if kernel == "default" else kernel]
+        data, kernel = (*layouts, "default")[:2]
+        wanted[row.relax] = [data, _KERNELS.get(data, "OIHW") if kernel == "default" else kernel]
     return _made_of("ConvertLayout", 3, relax.transform.ConvertLayout(wanted))
 
 
-def _kernel_for(data: str) -> str:
-    """Give the kernel's layout that Relay takes beside a layout of data."""
-    return {"NCHW": "OIHW", "NHWC": "HWIO", "HWNC": "HWOI"}.get(data, "OIHW")
+_KERNELS = {"NHWC": "HWIO", "HWNC": "HWOI"}
+"""The layouts of kernels that Relay takes beside layouts of data other than ``NCHW``."""
 
 
 def CanonicalizeOps() -> Pass:
-    """Say ``nn.bias_add`` with ``expand_dims`` and ``add``."""
+    """Replace ``nn.bias_add`` with ``expand_dims`` and ``add``."""
 
     def change(_: relax.Expr, after: relax.Expr) -> relax.Expr:
-        if isinstance(after, relax.Call) and isinstance(after.op, ir.Op):
-            row = table.find("nn.bias_add")
-            expand = dialect.expansion(after.op.name)
-            if row is not None and row.relax == after.op.name and expand is not None:
-                return expand(list(after.args), dialect.attributes(after))
-        return after
+        expand = dialect.expansion("relax.relay.nn.bias_add")
+        if expand is None or not is_call(after, "relax.relay.nn.bias_add"):
+            return after
+        return expand(list(after.args), dialect.attributes(after))
 
-    def run(mod: ir.IRModule, _: PassContext) -> ir.IRModule:
-        return each(normalize(mod), lambda func: _changed(func, change))
-
-    return _pass(run, "CanonicalizeOps", 3)
+    return _made_of("CanonicalizeOps", 3, _each(change))
 
 
 def FuseOps(fuse_opt_level: int = -1) -> Pass:
@@ -350,4 +290,4 @@ FunctionPass = ModulePass
 
 
 def __getattr__(name: str) -> Any:
-    raise gone.missing("transform", name, globals())
+    raise gone.missing("transform", name, __all__)

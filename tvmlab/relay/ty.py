@@ -3,76 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any
 
 import tvm
 from tvm import ir, relax, tirx
 
 from ..errors import RelayError
+from .kinds import kind, refuse
 
 Type = ir.Type
 
 
-class TypeKind(type):
-    """A class whose instances are Relax's types."""
-
-    instances: ClassVar[Any]
-
-    def __instancecheck__(cls, value: object) -> bool:
-        """Say whether a Relax type is what Relay calls by this name."""
-        return isinstance(value, cls.instances)
+@kind(relax.TensorType)
+def TensorType(shape: Iterable[Any], dtype: str = "float32") -> relax.TensorType:
+    """Make a tensor's type; dimensions are integers, expressions of TVM's or `Any`."""
+    return relax.TensorType([_dimension(size) for size in shape], str(dtype))
 
 
-class TensorType(metaclass=TypeKind):
-    """A tensor's type: ``TensorType(shape, dtype="float32")``."""
-
-    instances = relax.TensorType
-
-    def __new__(cls, shape: Iterable[Any], dtype: str = "float32") -> relax.TensorType:
-        """Make the type; dimensions are integers, expressions of TVM's or `Any`."""
-        return relax.TensorType([_dimension(size) for size in shape], str(dtype))
+@kind(ir.TupleType)
+def TupleType(fields: Iterable[ir.Type], span: Any = None) -> ir.TupleType:
+    """Make a tuple's type."""
+    return relax.TupleType(list(fields))
 
 
-class TupleType(metaclass=TypeKind):
-    """A tuple's type: ``TupleType(fields)``."""
-
-    instances = ir.TupleType
-
-    def __new__(cls, fields: Iterable[ir.Type], span: Any = None) -> ir.TupleType:
-        """Make the type."""
-        return relax.TupleType(list(fields))
-
-
-class FuncType(metaclass=TypeKind):
-    """A function's type: ``FuncType(arg_types, ret_type, type_params=None, ...)``."""
-
-    instances = relax.FuncType
-
-    def __new__(
-        cls,
-        arg_types: Iterable[ir.Type],
-        ret_type: ir.Type,
-        type_params: Any = None,
-        type_constraints: Any = None,
-    ) -> relax.FuncType:
-        """Make the type; Relax has neither type parameters nor constraints."""
-        if type_params or type_constraints:
-            raise RelayError(
-                "a Relax function has no type parameters and no constraints",
-                where="relay.FuncType",
-                fix="write the type once for each case",
-            )
-        return relax.FuncType(list(arg_types), ret_type)
+@kind(relax.FuncType)
+def FuncType(
+    arg_types: Iterable[ir.Type],
+    ret_type: ir.Type,
+    type_params: Any = None,
+    type_constraints: Any = None,
+) -> relax.FuncType:
+    """Make a function's type; Relax has neither type parameters nor constraints."""
+    refuse(
+        "FuncType",
+        "write the type once for each case",
+        type_params=type_params,
+        type_constraints=type_constraints,
+    )
+    return relax.FuncType(list(arg_types), ret_type)
 
 
-class Any_(metaclass=TypeKind):
-    """A dimension that is not known, Relay's ``?``: ``Any_()`` makes a new one each time."""
-
-    instances = tirx.Var
-
-    def __new__(cls) -> tirx.Var:
-        """Make the dimension."""
-        return tirx.Var("any_dim", "int64")
+@kind(tirx.Var)
+def Any_() -> tirx.Var:
+    """Make a dimension that is not known, Relay's ``?``: a new one each time."""
+    return tirx.Var("any_dim", "int64")
 
 
 def scalar_type(dtype: str) -> relax.TensorType:
@@ -81,7 +55,7 @@ def scalar_type(dtype: str) -> relax.TensorType:
 
 
 def is_dynamic(tensor_type: ir.Type) -> bool:
-    """Say whether a type has a dimension that is not a number."""
+    """Return whether a type has a dimension that is not a number."""
     if isinstance(tensor_type, ir.TupleType):
         return any(is_dynamic(field) for field in tensor_type.fields)
     shape = getattr(tensor_type, "shape", None)
@@ -89,7 +63,7 @@ def is_dynamic(tensor_type: ir.Type) -> bool:
 
 
 def _dimension(size: Any) -> Any:
-    """Take a dimension: Relax's are of int64, Relay's variables usually of int32."""
+    """Return a dimension for Relax, whose sizes are int64; Relay's variables are usually int32."""
     if hasattr(size, "__index__"):
         return int(size)
     if isinstance(size, tirx.Var) and str(size.ty) != "int64":

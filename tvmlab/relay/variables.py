@@ -8,7 +8,7 @@ from typing import Any
 from tvm import relax
 
 from ..ir import graph
-from ..ir.flatten import flat
+from ..ir.graph import inline_bindings
 from .expr import as_expr
 
 __all__ = ["all_vars", "bound_vars", "free_vars", "nodes", "post_order_visit"]
@@ -30,22 +30,19 @@ def post_order_visit(expr: Any, fvisit: Callable[[relax.Expr], Any]) -> None:
 
 def nodes(expr: relax.Expr) -> Iterator[relax.Expr]:
     """Yield each node below an expression once, parts before the whole, functions too."""
-    seen: set[int] = set()
-    stack: list[tuple[relax.Expr, bool]] = [(expr, False)]
-    while stack:
-        node, ready = stack.pop()
-        if ready:
-            yield node
-        elif isinstance(node, relax.SeqExpr):
-            stack.append((flat(node), False))
-        elif graph.key(node) not in seen:
-            seen.add(graph.key(node))
-            stack.append((node, True))
-            stack.extend((child, False) for child in reversed(_inside(node)))
+    graphs: list[relax.Expr] = []  # kept, because a freed node's identity can come again
+
+    def parts(node: relax.Expr) -> list[relax.Expr]:
+        if isinstance(node, relax.SeqExpr):
+            graphs.append(inline_bindings(node))
+            return graphs[-1:]
+        return inside(node)
+
+    return (node for node in graph.post_order(expr, parts) if not isinstance(node, relax.SeqExpr))
 
 
-def _inside(node: relax.Expr) -> list[relax.Expr]:
-    """List what Relay's visitor goes through below a node."""
+def inside(node: relax.Expr) -> list[relax.Expr]:
+    """List the parts of a node that Relay's visitor goes through."""
     if isinstance(node, relax.Function):
         return [*node.params, node.body]
     if isinstance(node, relax.If):

@@ -1,12 +1,13 @@
 """Shapes of weights that Relay's type inference finds, and Relax's does not look for.
 
-In Relay ``nn.conv2d(data, relay.var("w"), channels=8, kernel_size=(3, 3))`` says what ``w`` is.
-Relax's operators have no such attributes, so the variable gets its type where the call is made.
+In Relay ``nn.conv2d(data, relay.var("w"), channels=8, kernel_size=(3, 3))`` determines the type of
+``w``. Relax's operators have no such attributes, so the variable gets its type where the call is
+made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tvm import relax
@@ -14,89 +15,58 @@ from tvm import relax
 from ..ir import graph
 from .ty import Any_
 
-Shapes = dict[str, list[Any]]
 Operands = Mapping[str, relax.Expr]
+
+# Vectors as long as the axis of the data.
+_NORM = ("gamma", "beta")
+_VECTORS = {
+    "nn.bias_add": ("bias",),
+    "nn.prelu": ("alpha",),
+    "nn.batch_norm": (*_NORM, "moving_mean", "moving_var"),
+    "nn.layer_norm": _NORM,
+    "nn.instance_norm": _NORM,
+    "nn.group_norm": _NORM,
+}
+# The axis of a kernel that groups divide.
+_KERNELS = {"nn.conv1d": "I", "nn.conv2d": "I", "nn.conv3d": "I", "nn.conv2d_transpose": "O"}
 
 
 def complete(name: str, operands: Operands, attributes: dict[str, Any]) -> None:
-    """Give types to the operands that are variables without one, in place.
+    """Set the types of operands that are variables without one, in place.
 
-    Parameters
-    ----------
-    name : str
-        Relay's operator.
-    operands : mapping of str to tvm.relax.Expr
-        By Relay's names.
-    attributes : dict
-        All of the call's.
+    `operands` have Relay's names, and `attributes` are all of the call's.
     """
-    find = _RULES.get(name)
-    bare = {
-        key: value
-        for key, value in operands.items()
-        if isinstance(value, relax.Var) and not graph.known(value)
-    }
-    if find is None or not bare:
+    if all(graph.has_type(value) for value in operands.values()):
         return
-    for key, shape in find(operands, attributes).items():
-        if key in bare:
+    for key, shape in _shapes(name, operands, attributes).items():
+        weight = operands.get(key)
+        if isinstance(weight, relax.Var) and not graph.has_type(weight):
             first = next(iter(operands.values()))
-            dtype = str(first.ty.dtype) if graph.known(first) else "float32"
-            relax.expr._update_type(bare[key], relax.TensorType(shape, dtype))
+            dtype = str(first.ty.dtype) if graph.has_type(first) else "float32"
+            relax.expr._update_type(weight, relax.TensorType(shape, dtype))
 
 
-def _size(expr: relax.Expr, axis: int) -> Any:
-    """Give a dimension of an operand; None where it is not known."""
-    shape = getattr(expr.ty, "shape", None)
-    return shape[axis] if isinstance(shape, relax.ShapeExpr) else None
+def _shapes(name: str, operands: Operands, a: dict[str, Any]) -> dict[str, list[Any]]:
+    """Find the shapes of weights; a size that nothing determines is a new variable."""
 
+    def size(axis: int) -> Any:
+        shape = getattr(operands["data"].ty, "shape", None)
+        return shape[axis] if isinstance(shape, relax.ShapeExpr) else None
 
-def _convolution(channels_first: str) -> Callable[[Operands, dict[str, Any]], Shapes]:
-    """Find a kernel from channels and kernel_size; a size that nothing tells is a new name."""
-
-    def find(operands: Operands, a: dict[str, Any]) -> Shapes:
-        if a["kernel_size"] is None:
-            return {}
-        data_layout, layout = a["data_layout"], a["kernel_layout"]
-        given, groups = _size(operands["data"], data_layout.index("C")), a["groups"]
-        sizes = dict(zip([c for c in layout if c not in "IO"], a["kernel_size"], strict=False))
-        per_group = {"I": given, "O": a["channels"]}
-        other = "I" if channels_first == "O" else "O"
-        if per_group[other] is not None:
-            per_group[other] = per_group[other] // groups
-        sizes |= {axis: Any_() if size is None else size for axis, size in per_group.items()}
-        return {"weight": [sizes[axis] for axis in layout]}
-
-    return find
-
-
-def _dense(operands: Operands, a: dict[str, Any]) -> Shapes:
-    features = _size(operands["data"], -1)
-    known = a["units"] is not None and features is not None
-    return {"weight": [a["units"], features]} if known else {}
-
-
-def _channels(*names: str) -> Callable[[Operands, dict[str, Any]], Shapes]:
-    """Find vectors as long as the data's axis."""
-
-    def find(operands: Operands, a: dict[str, Any]) -> Shapes:
-        size = _size(operands["data"], a["axis"])
-        return {} if size is None else {name: [size] for name in names}
-
-    return find
-
-
-_NORM = ("gamma", "beta")
-_RULES: dict[str, Callable[[Operands, dict[str, Any]], Shapes]] = {
-    "nn.conv1d": _convolution("O"),
-    "nn.conv2d": _convolution("O"),
-    "nn.conv3d": _convolution("O"),
-    "nn.conv2d_transpose": _convolution("I"),
-    "nn.dense": _dense,
-    "nn.bias_add": _channels("bias"),
-    "nn.prelu": _channels("alpha"),
-    "nn.batch_norm": _channels(*_NORM, "moving_mean", "moving_var"),
-    "nn.layer_norm": _channels(*_NORM),
-    "nn.instance_norm": _channels(*_NORM),
-    "nn.group_norm": _channels(*_NORM),
-}
+    if name in _VECTORS:
+        channels = size(a["axis"])
+        return {} if channels is None else {vector: [channels] for vector in _VECTORS[name]}
+    if name == "nn.dense":
+        known = a["units"] is not None and size(-1) is not None
+        return {"weight": [a["units"], size(-1)]} if known else {}
+    if name not in _KERNELS or a["kernel_size"] is None:
+        return {}
+    data_layout, layout = a["data_layout"], a["kernel_layout"]
+    if not (data_layout + layout).isalpha():  # parts of axes
+        return {}
+    sizes = {"I": size(data_layout.index("C")), "O": a["channels"]}
+    grouped = _KERNELS[name]
+    if sizes[grouped] is not None:
+        sizes[grouped] //= a["groups"]
+    sizes |= zip([axis for axis in layout if axis not in "IO"], a["kernel_size"], strict=False)
+    return {"weight": [Any_() if sizes[axis] is None else sizes[axis] for axis in layout]}

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import platform
-import shlex
 import zipfile
 from pathlib import Path
 
 from ..errors import ToolchainError
 from ..support import toolchain
-from ..support.data import cache_dir, fetched, fetched_folder
-from ..support.process import find_tool
+from ..support.data import cache_dir, fetched
 
 __all__ = ["NATIVE", "packages", "program"]
 
@@ -73,7 +71,7 @@ def program(
     if packages is not None:
         options.append(f"-DPACKAGES={Path(packages).resolve()}")
     if cross_compiler is not None:
-        tool = find_tool(cross_compiler)
+        tool = toolchain.find_tool(cross_compiler)
         # That it differs from this machine's is how CMake knows not to run what it builds.
         processor = tool.path.name.partition("-")[0]
         options += [
@@ -122,13 +120,7 @@ def packages(processor: str, *, folder: Path | str | None = None) -> Path:
         return place
     try:
         for name, sha256 in WHEELS[processor].items():
-            wheel = fetched(
-                name,
-                sha256,
-                what="The runtime for another processor",
-                fix=f"Run `make cross`, which fetches it to {shlex.quote(str(fetched_folder()))}.",
-            )
-            _unpack(wheel, place)
+            _unpack(fetched(name, sha256, fix="Run `make cross`, which fetches it."), place)
         (place / "whole").touch()
     except (OSError, zipfile.BadZipFile) as error:
         raise ToolchainError(

@@ -19,15 +19,9 @@ import tvm_ffi
 from ..errors import PackageError, TargetError
 from ..ir.signature import Signature
 from ..schedule import Summary, Work
-from ..support.process import find_tool
-from ..support.target import (
-    as_target,
-    host_target,
-    missing_features,
-    other_processor,
-    spelled,
-    system_triple,
-)
+from ..support.host import host_target, missing_features, other_processor
+from ..support.target import as_target, spelled
+from ..support.toolchain import find_tool
 from ..support.wording import telling
 from . import library, package
 from .running import Running, give_memory_back
@@ -325,7 +319,7 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
     found = package.describe(path)
     work = {name: Work.read(fields) for name, fields in found.work.items()}
     made = as_target(found.target)
-    if made.kind.name == "llvm" and (alien := other_processor(made, system_triple())):
+    if made.kind.name == "llvm" and (alien := other_processor(made)):
         raise PackageError(
             f"the library cannot be loaded here: it is for {alien}",
             where=f"{path}, made for {made}",

@@ -8,7 +8,10 @@ import resource
 import signal
 import sys
 
-__all__ = ["doomed", "end_with", "how_it_died"]
+__all__ = ["DIED", "doomed", "end_with", "how_it_died"]
+
+#: How `how_it_died` begins.
+DIED = "the kernel ended its process"
 
 _PR_SET_PDEATHSIG = 1
 
@@ -48,7 +51,7 @@ def doomed(parent: int, seconds: float) -> None:
 def how_it_died(code: int) -> str:
     """Describe the exit code of a process that ran a kernel, negative for a signal."""
     if code >= 0:
-        return f"the kernel ended its process with exit code {code}"
+        return f"{DIED} with exit code {code}"
     name = signal.Signals(-code).name
     why = {
         "SIGSEGV": ": it reached outside of its tensors",
@@ -56,4 +59,4 @@ def how_it_died(code: int) -> str:
         "SIGILL": ": this processor lacks an instruction that it uses",
         "SIGKILL": ": the system may have run out of memory",
     }.get(name, "")
-    return f"the kernel ended its process with {name}{why}"
+    return f"{DIED} with {name}{why}"

@@ -21,7 +21,9 @@ from tvm.support import cc
 
 from ..errors import PackageError, ToolchainError
 from ..support.files import whole
-from ..support.target import as_target, other_processor, spelled, system_triple
+from ..support.host import other_processor, triple_of
+from ..support.target import as_target, spelled
+from ..support.toolchain import cross_linker, linker
 from .package import Description, append
 
 __all__ = ["load", "load_runtimes", "runtimes", "write"]
@@ -98,13 +100,14 @@ def _not_linked(
     fix = "install a C++ compiler (Debian: apt-get install g++)"
     if compiler:
         fix = "name a C++ compiler for that target, and options that it knows"
-    elif target.kind.name == "llvm" and other_processor(target, system_triple()):
-        words = [word for word in str(target.attrs["mtriple"]).split("-") if word != "unknown"]
-        triple = "-".join(words)
-        fix = (
-            f"install a compiler for that processor (Debian: apt-get install g++-{triple}), "
-            f'and name it as a cross compiler: cross_compiler="{triple}-g++"'
-        )
+    elif target.kind.name == "llvm" and other_processor(target):
+        name = cross_linker(triple_of(target))
+        say = f'cross_compiler="{name}" in Python, or --cross-compiler {name}'
+        try:
+            linker(triple_of(target))
+            fix = f"name the compiler for that processor, which is installed: {say}"
+        except ToolchainError as missing:
+            fix = f"{missing.fix} Then name it: {say}"
     # Without any compiler TVM reports a type error.
     reason = lines[0] if lines and (compiler or cc.get_cc()) else "no compiler is here"
     return ToolchainError(

@@ -25,6 +25,7 @@ from typing import Any, BinaryIO
 
 from ..errors import PackageError
 from ..ir.values import Input, Output
+from ..support.wording import table
 
 __all__ = ["Description", "append", "check_name", "describe"]
 
@@ -77,8 +78,7 @@ class Description:
             *((name, f"version {version}") for name, version in self.versions.items()),
             ("file", f"{self.bytes} bytes, CRC-32 {self.crc32}"),
         ]
-        width = max(len(name) for name, _ in rows)
-        return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+        return table(rows[0], rows[1:], left=(0, 1))
 
 
 def check_name(path: Path) -> None:

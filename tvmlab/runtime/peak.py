@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from ..errors import InputError
 from ..schedule.dot_intrinsics import Dot
 from ..schedule.machine import Machine
 from ..support.host import host_target, runtime_threads
+from .timing import measure
 
 # It makes a call long compared with the microseconds that waking the threads takes, and short
 # enough that some samples are not interrupted by other programs.
@@ -64,21 +65,22 @@ class PeakLoop:
         # The number of threads is fixed when the pool starts, whatever the target says.
         lanes = dot.lanes if dot else machine.lanes(dtype)
         shape = (runtime_threads(), machine.registers // 4 * 3, lanes)
-        made = _products(shape, dot) if dot else _halves(shape, dtype)
         self.flops = 2 * math.prod(shape) * _STEPS * (dot.depth if dot else 1)
         before = np.random.default_rng(0).random(shape) * (100 if dot else 1)
         self._before = tvm.runtime.tensor(before.astype(held))
         self._after = tvm.runtime.tensor(np.zeros(shape, held))
-        self._spin = tvm.compile(made, target)["spin"]
+        loop = _loop(shape, held, partial(_dot_product, dot) if dot else _halved)
+        self._spin = tvm.compile(loop, target)["spin"]
 
     def __call__(self) -> None:
         """Run the loop once."""
         self._spin(self._before, self._after)
 
 
-def _halves(shape: tuple[int, int, int], dtype: str) -> tirx.PrimFunc:
-    """Return the loop of fused multiply-adds."""
+def _loop(shape: tuple[int, int, int], dtype: str, step: Callable[[Any], Any]) -> tirx.PrimFunc:
+    """Return the loop that replaces each vector by the step of it, again and again."""
     (threads, chains, lanes), steps = shape, _STEPS
+    every = tirx.Ramp(tirx.const(0, "int32"), tirx.const(1, "int32"), lanes)
 
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
     def spin(
@@ -88,56 +90,33 @@ def _halves(shape: tuple[int, int, int], dtype: str) -> tirx.PrimFunc:
         for thread in T.parallel(threads):
             held = T.alloc_buffer((chains, lanes), dtype)
             for chain in T.unroll(chains):
-                for lane in T.vectorized(lanes):
-                    held[chain, lane] = before[thread, chain, lane]
+                held[chain, every] = before[thread, chain, every]
             for _step in range(steps):
                 for chain in T.unroll(chains):
-                    for lane in T.vectorized(lanes):
-                        held[chain, lane] = held[chain, lane] * T.cast(0.5, dtype) + T.cast(
-                            0.5, dtype
-                        )
+                    held[chain, every] = step(held[chain, every])
             for chain in T.unroll(chains):
-                for lane in T.vectorized(lanes):
-                    after[thread, chain, lane] = held[chain, lane]
+                after[thread, chain, every] = held[chain, every]
 
     return spin
 
 
-def _products(shape: tuple[int, int, int], dot: Dot) -> tirx.PrimFunc:
-    """Return the loop of dot products, which multiplies the sums themselves.
+def _halved(vector: Any) -> Any:
+    """Halve numbers and add a half."""
+    return vector * 0.5 + 0.5
+
+
+def _dot_product(dot: Dot, sums: Any) -> Any:
+    """Add dot products of the sums themselves.
 
     The compiler would move products that stay the same out of the loop.
     """
-    (threads, chains, lanes), steps = shape, _STEPS
-    number = T.llvm_lookup_intrinsic_id(dot.llvm)
-    many, sums = f"{dot.data}x{lanes * dot.depth}", f"int32x{lanes}"
-    weights = T.broadcast(tirx.const(_WEIGHT, dot.weight), lanes * dot.depth)
-
-    def value(held: Any, chain: Any) -> Any:
-        before = held.vload([chain, 0], sums)
-        given = (T.reinterpret(before, dtype=many), weights)
-        if dot.adds:
-            return T.call_llvm_pure_intrin(number, before, *given, dtype=sums)
-        return before + T.call_llvm_pure_intrin(number, *given, dtype=sums)
-
-    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
-    def spin(
-        before: T.Buffer((threads, chains, lanes), "int32"),  # type: ignore[valid-type]
-        after: T.Buffer((threads, chains, lanes), "int32"),  # type: ignore[valid-type]
-    ) -> None:
-        for thread in T.parallel(threads):
-            held = T.alloc_buffer((chains, lanes), "int32")
-            for chain in T.unroll(chains):
-                for lane in T.vectorized(lanes):
-                    held[chain, lane] = before[thread, chain, lane]
-            for _step in range(steps):
-                for chain in T.unroll(chains):
-                    held[chain, T.ramp(0, 1, lanes)] = value(held, chain)
-            for chain in T.unroll(chains):
-                for lane in T.vectorized(lanes):
-                    after[thread, chain, lane] = held[chain, lane]
-
-    return spin
+    number, lanes = T.llvm_lookup_intrinsic_id(dot.llvm), dot.lanes * dot.depth
+    weights = T.broadcast(tirx.const(_WEIGHT, dot.weight), lanes)
+    given = (T.reinterpret(sums, dtype=f"{dot.data}x{lanes}"), weights)
+    dtype = f"int32x{dot.lanes}"
+    if dot.adds:
+        return T.call_llvm_pure_intrin(number, sums, *given, dtype=dtype)
+    return sums + T.call_llvm_pure_intrin(number, *given, dtype=dtype)
 
 
 def peak_flops(dtype: str = "float32") -> float:
@@ -151,9 +130,9 @@ def peak_flops(dtype: str = "float32") -> float:
     Returns
     -------
     float
-        Operations per second, of the fastest of 50 calls of about a millisecond. The clock of a
-        machine drifts: for a share of the peak, interleave calls of `PeakLoop` with the calls of
-        the function to compare.
+        Operations per second, of the fastest of 50 calls of about a millisecond, because other
+        programs only make calls longer. The clock of a machine drifts: for a share of the peak,
+        interleave calls of `PeakLoop` with the calls of the function to compare.
 
     Raises
     ------
@@ -161,7 +140,7 @@ def peak_flops(dtype: str = "float32") -> float:
         The dtype is another one, or the processor has no instruction for it.
     """
     loop = PeakLoop(dtype)
-    return loop.flops / _shortest(loop, warmup=5, samples=50)
+    return loop.flops / min(measure(loop, warmup=5, repeats=50, number=1).samples)
 
 
 class StreamTriad:
@@ -215,15 +194,4 @@ def peak_bandwidth() -> float:
         Bytes per second, of the fastest of 20 calls.
     """
     loop = StreamTriad()
-    return loop.bytes / _shortest(loop, warmup=2, samples=20)
-
-
-def _shortest(loop: Callable[[], None], *, warmup: int, samples: int) -> float:
-    """Return the seconds of the fastest call: other programs only make calls longer."""
-    best = float("inf")
-    for sample in range(warmup + samples):
-        start = time.perf_counter()
-        loop()
-        if sample >= warmup:
-            best = min(best, time.perf_counter() - start)
-    return best
+    return loop.bytes / min(measure(loop, warmup=2, repeats=20, number=1).samples)

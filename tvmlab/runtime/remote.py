@@ -15,15 +15,15 @@ from typing import Any, Self, TypeVar
 
 import tvm
 from tvm import relax, rpc
-from tvm.error import RPCError, RPCSessionTimeoutError
+from tvm.error import RPCSessionTimeoutError
 
-from ..errors import InputError, RemoteError, TargetError
+from ..errors import OutOfRangeError, RemoteError, TargetError, TvmlabError
 from ..ir.signature import Signature
-from ..support.target import ABILITIES, Abilities, as_target
+from ..support.target import as_target
 from . import package
-from .rpc_server import LOAD_PACKAGE
-from .timing import Measurement
-from .tracker import Tracker, parse_address
+from .forked import DIED
+from .timing import Measurement, expect_counts
+from .tracker import Tracker, abilities_of, parse_address, server_message
 
 __all__ = ["RemoteExecutable"]
 
@@ -62,7 +62,7 @@ class RemoteExecutable:
     signature : Signature
         The inputs of a call.
     cpu : str
-        The server's processor.
+        The server's processor; empty if the server is TVM's own, which does not tell.
 
     Raises
     ------
@@ -70,11 +70,10 @@ class RemoteExecutable:
         The file is missing or damaged.
     TargetError
         The server cannot run what the package was compiled for.
-    TuningError
-        An address is malformed, or no tracker answers.
     RemoteError
-        No server is free, the server does not answer or is not one of tvmlab's, or the package
-        returns anything but tensors.
+        An address is malformed, no tracker answers or it knows no server of the key, no server is
+        free, the server does not answer or cannot load the package, or the package returns
+        anything but tensors.
     """
 
     def __init__(
@@ -105,12 +104,15 @@ class RemoteExecutable:
         session = self._answer(
             lambda: rpc.connect(*address, session_timeout=session_seconds), _PATIENCE_SECONDS
         )
-        self.cpu = self._expect_able(session)
-        self._answer(lambda: self._load(session, Path(path)))
-
-    def __repr__(self) -> str:
-        inputs = ", ".join(map(str, self.signature.inputs))
-        return f"RemoteExecutable(main({inputs}) at {self._where})"
+        able = self._answer(lambda: abilities_of(session))
+        self.cpu = able.cpu if able else ""
+        if able and (why := able.why_unsupported(self.target)):
+            raise TargetError(
+                f"the server cannot run the module: {why}",
+                where=f"{self._where}: {self.cpu}",
+                fix="compile for the server's processor",
+            )
+        self._answer(lambda: self._start(session, Path(path)))
 
     def __enter__(self) -> Self:
         return self
@@ -134,9 +136,10 @@ class RemoteExecutable:
         Raises
         ------
         InputError
-            An input does not fit.
+            An input does not fit; `tvmlab.errors.OutOfRangeError` where an index is outside.
         RemoteError
-            The connection is lost, the call failed on the server, or the session is over.
+            The call failed on the server; or the connection is lost or the session is over, and
+            further calls fail.
         """
 
         def run() -> Any:
@@ -170,12 +173,7 @@ class RemoteExecutable:
         RemoteError
             As for a call.
         """
-        if repeats < 1 or (number is not None and number < 1):
-            raise InputError(
-                "repeats and number are at least 1",
-                where=f"time(repeats={repeats}, number={number})",
-                fix="leave them out for 10 samples of at least 2 ms",
-            )
+        expect_counts(repeats=repeats, number=number)
 
         def run() -> Any:
             evaluator = self._machine.time_evaluator(
@@ -213,35 +211,11 @@ class RemoteExecutable:
             )
         return free
 
-    def _expect_able(self, session: Any) -> str:
-        """Check that the server can run the package; return the name of its processor."""
-
-        def ask() -> Abilities | None:
-            try:
-                session.get_function(LOAD_PACKAGE)
-                return Abilities.read(str(session.get_function(ABILITIES)()))
-            except AttributeError:  # the server has no such function
-                return None
-
-        able = self._answer(ask)
-        if able is None:
-            raise RemoteError(
-                "the server is not one of tvmlab's, and cannot load packages",
-                where=self._where,
-                fix="start one there: tvmlab rpc-server",
-            )
-        if why := able.why_unsupported(self.target):
-            raise TargetError(
-                f"the server cannot run the module: {why}",
-                where=f"{self._where}: {able.cpu}",
-                fix="compile for the server's processor",
-            )
-        return able.cpu
-
-    def _load(self, session: Any, path: Path) -> None:
+    def _start(self, session: Any, path: Path) -> None:
+        """Load the package and start its virtual machine."""
         name = "package.so"
         session.upload(str(path), name)
-        loaded = session.get_function(LOAD_PACKAGE)(name)
+        loaded = session.load_module(name)
         session.remove(name)
         self._device = session.cpu(0)
         self._machine = relax.VirtualMachine(loaded, self._device)
@@ -282,41 +256,54 @@ class RemoteExecutable:
             try:
                 answer.set_result(ask())
             except Exception as error:
-                answer.set_exception(error)
+                # The traceback would keep the session and its tensors, and so reserve the server.
+                answer.set_exception(error.with_traceback(None))
 
         threading.Thread(target=wait, daemon=True).start()
         try:
-            return answer.result(seconds)
-        except Exception as error:
-            self.close()
-            late = f"it does not answer within {seconds:g} s"
-            raise self._lost(_words(error) if answer.done() else late) from error
+            error = answer.exception(seconds)
+        except TimeoutError:
+            raise self._lost(f"the server does not answer within {seconds:g} s") from None
+        if error is None:
+            return answer.result()
+        message = server_message(error)
+        if not message or isinstance(error, RPCSessionTimeoutError) or message.startswith(DIED):
+            raise self._lost(_words(error)) from error
+        raise self._failed(message) from error
 
-    def _lost(self, why: str) -> RemoteError:
-        if "sock.Connect" in why:
-            return RemoteError(
-                "no server answers at this address",
-                where=self._where,
-                fix="start one with tvmlab rpc-server, and check its address and port",
-            )
+    def _lost(self, what: str) -> RemoteError:
+        self.close()
         return RemoteError(
-            f"lost the connection to the server: {why}",
+            what,
             where=self._where,
-            fix="look at what the server printed; then make a new RemoteExecutable",
+            fix="look at what the server printed, or start one with tvmlab rpc-server; then "
+            "make a new RemoteExecutable",
+        )
+
+    def _failed(self, message: str) -> TvmlabError:
+        """Make the error of a call that the server survived; its class does not travel."""
+        what, _, rest = message.partition("\n  where: ")
+        where, _, fix = rest.partition("\n  to do: ")
+        # Of what a loaded package raises, only the checks of compiled code say what to do.
+        kind = OutOfRangeError if fix and self._machine is not None else RemoteError
+        return kind(
+            f"the call failed on the server: {what}",
+            where=f"{self._where}: {where}" if where else self._where,
+            fix=fix or "look at what the server printed",
         )
 
 
-def _words(error: Exception) -> str:
-    """Extract the message of a server's error, which TVM wraps more than once."""
-    text = str(error).strip()
-    if isinstance(error, RPCSessionTimeoutError):
-        return text.rpartition("RPCSessionTimeoutError: ")[2]
+def _words(error: BaseException) -> str:
+    """Say how a connection ended."""
+    why = str(error).strip() or type(error).__name__
+    if "sock.Connect" in why:
+        return "no server answers at this address"
+    if "cannot find server that matches key" in why:
+        return "the server was started with another key, or its reservation has expired"
     # Which of TVM's checks fails depends on what was under way when the connection ended.
-    if "kShutdown" in text or "RPCCode::kReturn" in text:
-        return "it ended the connection"
-    if isinstance(error, RPCError):
-        return text.partition("Error caught from RPC call:")[2].strip() or text
-    return text or type(error).__name__
+    if "kShutdown" in why or "RPCCode::kReturn" in why:
+        why = "it ended the connection"
+    return f"lost the connection to the server: {server_message(error) or why}"
 
 
 def _fetch(machine: Any, *place: int) -> Any:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import plot
-from ..errors import InputError, TvmlabError
+from ..errors import InputError
 from ..support.wording import table
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ __all__ = [
     "Comparison",
     "Measurement",
     "compare",
+    "expect_counts",
     "interleave",
     "measure",
 ]
@@ -189,17 +190,12 @@ def compare(
     Raises
     ------
     InputError
-        An input is not a NumPy array, or a candidate returns something else for it.
+        A number is too small, an input is not a NumPy array, or a candidate returns something else
+        for it.
     """
     if not candidates:
-        raise TvmlabError("there is nothing to compare", fix="give at least one candidate")
-    for label, value, least in (
-        ("warmup", warmup, 0),
-        ("repeats", repeats, 1),
-        ("number", number, 1),
-    ):
-        if value is not None and value < least:
-            raise TvmlabError(f"{label} is {value}", fix=f"give at least {least}")
+        raise InputError("there is nothing to compare", fix="give at least one candidate")
+    expect_counts(repeats=repeats, number=number, warmup=warmup)
     if inputs:
         _expect_arrays("an input", inputs)
         for name, fn in candidates.items():
@@ -253,6 +249,22 @@ def interleave(
     return Comparison({name: Measurement(tuple(taken)) for name, taken in samples.items()})
 
 
+def expect_counts(*, repeats: int, number: int | None = None, warmup: int = 0) -> None:
+    """Refuse numbers of calls and samples that nothing can be measured with.
+
+    Raises
+    ------
+    InputError
+        `warmup` is below 0, or another number below 1.
+    """
+    counts = {"warmup": (warmup, 0), "repeats": (repeats, 1), "number": (number, 1)}
+    for name, (value, least) in counts.items():
+        if value is not None and value < least:
+            raise InputError(
+                f"{name} is {value}", where="the samples to take", fix=f"give at least {least}"
+            )
+
+
 def _expect_arrays(what: str, values: object) -> None:
     for value in values if isinstance(values, tuple) else (values,):
         if not isinstance(value, np.ndarray):
@@ -272,7 +284,7 @@ def _batch(fn: Callable[[], object], number: int) -> float:
 
 
 def _settle() -> None:
-    """Wait until the idle threads of whoever ran last have gone to sleep."""
+    """Wait until the idle threads of the last run have gone to sleep."""
     for _ in range(_LOOKS):
         before = time.process_time()
         time.sleep(_LOOK_SECONDS)
@@ -282,10 +294,7 @@ def _settle() -> None:
 
 def _time(seconds: float) -> str:
     """Write a time in the unit that fits."""
-    factor, unit = (1e6, "us")
-    if seconds >= 1:
-        factor, unit = (1.0, "s")
-    elif seconds >= 1e-3:
-        factor, unit = (1e3, "ms")
+    units = ((1.0, "s"), (1e3, "ms"), (1e6, "us"))
+    factor, unit = next((pair for pair in units if seconds * pair[0] >= 1), units[-1])
     number = seconds * factor
     return f"{number:.3g} {unit}" if number < 1000 else f"{number:.0f} {unit}"

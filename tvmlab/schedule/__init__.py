@@ -1,8 +1,8 @@
 """Schedules for a CPU that need no tuning: rules, and the passes that prepare for them.
 
 The manner is that of TVM's dlight: one class a family of operators, whose ``apply`` takes a TIR
-function and returns its schedule, or None; one pass that applies them to every function that nobody
-has scheduled yet. `tvmlab.compile` uses them by default.
+function and returns its schedule, or None; one pass that applies them to every function without
+a schedule. `tvmlab.compile` uses them by default.
 """
 
 from .apply import ApplyRules

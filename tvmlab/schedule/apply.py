@@ -1,4 +1,4 @@
-"""Apply the rules: one pass over every function that nobody has scheduled yet."""
+"""Apply the rules: one pass over every function without a schedule."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class _Plan:
     tile: tuple[int, int, int]
     group: int  # blocks of channels whose weights stay in the L2 cache together
     rows: int  # rows of tiles that a thread takes at a time
-    chunk: int  # inputs that these rows sum in turn, so that their weights stay in the L1 cache
+    chunk: int  # inputs that these rows sum at a time: their weights stay in the L1 cache
     whole: bool  # whether a tile is summed at once, else a chunk for all these rows
     reuse: bool  # whether weights stay in the cache for all pictures, or a picture for all weights
     unroll: int  # steps of a sum that are written out

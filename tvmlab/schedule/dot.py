@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from tvm import relax, te, tirx
 
 from ..ir import dialect, windows
-from ..qnn.legalize.filters import Filters
-from ..qnn.legalize.operands import Given
-from ..qnn.legalize.sums import Sums
+from ..qnn.contractions import ConvWeights, ZeroPointCorrection
+from ..qnn.operands import CallOperands
 from .compute import (
     Window,
     broadcast_index,
@@ -91,7 +90,7 @@ def _conv2d(
         return None
     if not all(isinstance(size, int) for size in known):
         return None
-    Filters(Given(builder, call), known[-1], shape[3])  # refuses what is none, and warns
+    ConvWeights(CallOperands(builder, call), known[-1], shape[3])  # refuses what is none, and warns
     weight, zero, weight_zero = found
     groups, dtype = a["groups"], str(data.ty.dtype)
     if windows.depthwise(known[-1], len(weight), groups):  # the last axis is a multiplier
@@ -150,7 +149,7 @@ def _dense(
     if found is None or len(shape) < 2:
         return None
     weight, zero, weight_zero = found
-    Sums.of(Given(builder, call), "data", "weight", weight)  # refuses what is none, and warns
+    ZeroPointCorrection.of(CallOperands(builder, call), weight)  # refuses what is none, and warns
     factors = Factors.of(str(data.ty.dtype), zero, weight, weight_zero, machine)
     if factors is None:
         return None
@@ -281,7 +280,7 @@ def _scale(
 
 
 def _sum(a: Any, b: Any) -> Any:
-    """Add two int32, and let nobody conclude that the sum stays in int32.
+    """Add two int32, without letting the compiler conclude that the sum stays in int32.
 
     TVM tells LLVM so of every addition, which then adds in 64 bits where the sum is to be
     multiplied in 64 bits next. LLVM turns this form into the addition that wraps.

@@ -60,7 +60,7 @@ def operators(func: tirx.PrimFunc) -> list[str]:
     Parameters
     ----------
     func : tvm.tirx.PrimFunc
-        A function that nobody has scheduled.
+        A function without a schedule.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Operators to loop nests over packed weights: what `LegalizeOps` is told to use.
+"""Operators to loop nests over packed weights: the legalizations for `LegalizeOps`.
 
 A legalization takes the block builder and the call and returns the call to put in its place; where
 a call is of another form than it serves, it returns what upstream's own legalization makes.

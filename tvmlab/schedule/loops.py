@@ -41,7 +41,7 @@ def blocks(sch: s_tir.Schedule) -> list[Any]:
 
 
 def find(sch: s_tir.Schedule, every: Sequence[Any], name: str) -> int | None:
-    """Say at which place the block of ours with a name is: one that says how it shall be tiled."""
+    """Return the place of our block with this name, which says how to tile."""
     for place, block in enumerate(every):
         found = sch.get(block)
         if found.name_hint == name and TILE in found.annotations:
@@ -130,7 +130,7 @@ def inline_producers(sch: s_tir.Schedule, before: Sequence[Any], block: Any) -> 
             sch.compute_inline(producer)
         elif len(sch.get_consumers(producer)) == 1:
             sources.append(producer)
-        else:  # what follows the block reads it as well, and shall not wait for the copy
+        else:  # what follows the block reads it as well, and must not wait for the copy
             sources.append(sch.cache_read(block, read.index(name), "global", [block]))
             sch.compute_inline(producer)
     return sources

@@ -58,7 +58,7 @@ def fused_passes(
     Returns
     -------
     tvm.transform.Pass
-        Relax of operators in; Relax that calls fused TIR functions, which nobody has scheduled,
+        Relax of operators in; Relax that calls fused TIR functions, which have no schedule,
         out.
     """
     taken = STEPS[: STEPS.index(step) + 1]

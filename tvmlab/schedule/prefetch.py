@@ -34,7 +34,7 @@ class Ahead:
     down, across : int
         Tiles of a picture: all of them read the same weights before the next ones are read.
     step, many : int
-        Weights of one step of a sum, and of a block: all blocks that a tile reads in turn.
+        Weights of one step of a sum, and of a block: all that a tile reads, one after the other.
     """
 
     rows: int
@@ -54,7 +54,7 @@ class Ahead:
         loop : LoopRV
             The loop.
         blocks : int or ExprRV
-            How many blocks of weights a tile reads in turn; `many` is of one.
+            How many blocks of weights a tile reads one after the other; `many` is of one.
         """
         said = [self.rows, self.columns, self.down, self.across, self.step, self.many]
         sch.annotate(loop, AHEAD, [*said, blocks])

@@ -42,7 +42,7 @@ def found_layouts(mod: tvm.ir.IRModule, tuned: Tuned) -> dict[str, str]:
     Parameters
     ----------
     mod : tvm.ir.IRModule
-        Fused TIR functions that nobody has scheduled, laid out by the rules.
+        Fused TIR functions without a schedule, laid out by the rules.
     tuned : Tuned
         What was found.
 
@@ -73,7 +73,7 @@ def found_layouts(mod: tvm.ir.IRModule, tuned: Tuned) -> dict[str, str]:
 
 @tvm.transform.module_pass(opt_level=0)
 class ApplyTuned:
-    """The pass: TIR that nobody has scheduled in, scheduled TIR out where something was found.
+    """The pass: unscheduled TIR in, scheduled TIR out where something was found.
 
     Parameters
     ----------

@@ -7,8 +7,6 @@ from typing import Any
 
 from ..errors import ToolchainError
 
-__all__ = ["need"]
-
 
 def need(module: str, *, extra: str) -> Any:
     """Import a module that belongs to one of the package's extras.

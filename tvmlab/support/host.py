@@ -14,24 +14,20 @@ import math
 import os
 import platform
 import warnings
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
 import tvm
+from tvm.target import codegen
 
 from ..errors import TargetError
-from .importing import PROCESSORS as _PROCESSORS
+from .importing import PROCESSORS
 from .wording import several
 
 #: The name of the function by which an RPC server returns its `Abilities` as JSON.
 ABILITIES = "tvmlab.abilities"
-
-
-def usable_processors() -> int:
-    """Return the number of logical processors that this process may use."""
-    return len(_PROCESSORS)
 
 
 def physical_cores() -> int:
@@ -45,7 +41,7 @@ def physical_cores() -> int:
     int
         At least 1.
     """
-    cores = {core_of(cpu) for cpu in _PROCESSORS}
+    cores = {core_of(cpu) for cpu in PROCESSORS}
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
         limit = math.ceil(int(quota) / int(period))
@@ -65,23 +61,13 @@ def core_of(cpu: int) -> tuple[str, str]:
     return (package, core)
 
 
-def main_memory() -> int | None:
-    """Return the bytes of main memory, or the limit of a container (cgroup v2) if that is less.
-
-    Returns
-    -------
-    int or None
-        None if the system does not tell.
-    """
+def main_memory() -> int:
+    """Return the bytes of main memory, or the limit of a container (cgroup v2) if that is less."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None
-    try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-    except OSError:
+        return min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    except (OSError, ValueError):  # no container; the limit is "max"
         return total
-    return min(total, int(limit)) if limit.isdigit() else total
 
 
 def host_target() -> tvm.target.Target:
@@ -109,7 +95,7 @@ def host_target() -> tvm.target.Target:
     """
     asked = _asked_threads()
     # The pool never has more threads than processors.
-    cores = physical_cores() if asked is None else min(asked, len(_PROCESSORS))
+    cores = physical_cores() if asked is None else min(asked, len(PROCESSORS))
     os.environ.setdefault("TVM_NUM_THREADS", str(cores))
     started = runtime_threads()
     if started < cores:
@@ -119,7 +105,9 @@ def host_target() -> tvm.target.Target:
             RuntimeWarning,
             stacklevel=2,
         )
-    return tvm.target.Target({"kind": "llvm", "mcpu": system_processor(), "num-cores": cores})
+    return tvm.target.Target(
+        {"kind": "llvm", "mcpu": codegen.llvm_get_system_cpu(), "num-cores": cores}
+    )
 
 
 def _asked_threads() -> int | None:
@@ -128,8 +116,8 @@ def _asked_threads() -> int | None:
         text = os.environ.get(name)
         if text is None:
             continue
-        # OpenMP takes a list, one number for each level of nesting; the pool has one level.
-        number = text.partition(",")[0] if name == "OMP_NUM_THREADS" else text
+        # OpenMP takes a list, one number for each level of nesting; TVM reads the first.
+        number = text.partition(",")[0]
         if number.isdecimal() and int(number) > 0:
             return int(number)
         raise TargetError(
@@ -145,30 +133,17 @@ def runtime_threads() -> int:
     return int(tvm.get_global_func("runtime.NumThreads")())
 
 
-def system_processor() -> str:
-    """Return LLVM's name of this processor."""
-    return str(tvm.get_global_func("target.llvm_get_system_cpu")())
-
-
-def system_triple() -> str:
-    """Return LLVM's triple of this machine, with the architecture first."""
-    return str(tvm.get_global_func("target.llvm_get_system_triple")())
-
-
 @cache
 def processor_name() -> str:
     """Return the maker's name of this machine's processor."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
-    except OSError:  # not Linux
-        lines = []
+    lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return named[0] if named else platform.processor() or platform.machine()
 
 
 def triple_of(target: tvm.target.Target) -> str:
     """Return the triple that an LLVM target compiles for."""
-    return str(target.attrs.get("mtriple", system_triple()))
+    return str(target.attrs.get("mtriple", codegen.llvm_get_system_triple()))
 
 
 # Prefixes of those names of LLVM's features that stand for instructions; the others tune.
@@ -177,6 +152,25 @@ _INSTRUCTIONS = (
     *("fullfp16", "gfni", "i8mm", "lse", "lzcnt", "movbe", "neon", "pclmul", "popcnt", "sha"),
     *("sme", "sse", "ssse", "sve", "vaes", "vpclmul", "xop"),
 )
+
+
+def other_processor(target: tvm.target.Target, triple: str = "") -> str:
+    """Name the processor of an LLVM target if its architecture is not that of a triple.
+
+    Parameters
+    ----------
+    target : tvm.target.Target
+        Of kind ``llvm``.
+    triple : str, optional
+        The triple to compare with; that of this machine if not given.
+
+    Returns
+    -------
+    str
+        Empty if the architecture is the same.
+    """
+    wanted, here = triple_of(target), triple or codegen.llvm_get_system_triple()
+    return "" if wanted.split("-")[0] == here.split("-")[0] else f"a processor of {wanted}"
 
 
 def missing_features(target: tvm.target.Target) -> str:
@@ -193,35 +187,7 @@ def missing_features(target: tvm.target.Target) -> str:
         Another architecture, or instruction sets by LLVM's names; empty if the code can run here.
         Other code would end the process with an illegal instruction.
     """
-    if target.kind.name != "llvm":
-        return ""
-    return _missing(target, system_triple(), _host_features())
-
-
-def _missing(target: tvm.target.Target, triple: str, features: Collection[str]) -> str:
-    """Name what an LLVM target uses and a machine with this triple and these features lacks."""
-    if other := other_processor(target, triple):
-        return other
-    # Without either, LLVM compiles for the least processor of the architecture.
-    named = "mcpu" in target.attrs or "mattr" in target.attrs
-    absent = _features(target) - set(features) if named else set()
-    return ", ".join(sorted(name for name in absent if name.startswith(_INSTRUCTIONS)))
-
-
-def other_processor(target: tvm.target.Target, triple: str) -> str:
-    """Name the processor of an LLVM target if its architecture is not that of a triple."""
-    wanted = triple_of(target)
-    same = wanted.partition("-")[0] == triple.partition("-")[0]
-    return "" if same else f"a processor of {wanted}"
-
-
-def _host_features() -> set[str]:
-    return _features(tvm.target.Target({"kind": "llvm", "mcpu": system_processor()}))
-
-
-def _features(target: tvm.target.Target) -> set[str]:
-    """Return a target's instruction sets, by LLVM's names."""
-    return {str(name) for name in tvm.get_global_func("target.llvm_get_cpu_features")(target)}
+    return abilities().missing(target) if target.kind.name == "llvm" else ""
 
 
 @dataclass(frozen=True)
@@ -234,7 +200,7 @@ class Abilities:
         The maker's name of the processor.
     triple : str
         LLVM's triple, with the architecture first.
-    features : tuple of str
+    features : sequence of str
         The instruction sets, by LLVM's names.
     processors : int
         The number of logical processors that may be used.
@@ -242,7 +208,7 @@ class Abilities:
 
     cpu: str
     triple: str
-    features: tuple[str, ...]
+    features: Sequence[str]
     processors: int
 
     def text(self) -> str:
@@ -252,8 +218,16 @@ class Abilities:
     @classmethod
     def read(cls, text: str) -> Abilities:
         """Read the JSON of `text`."""
-        fields = json.loads(text)
-        return cls(**{**fields, "features": tuple(fields["features"])})
+        return cls(**json.loads(text))
+
+    def missing(self, target: tvm.target.Target) -> str:
+        """Name what an LLVM target uses and the machine lacks; empty if it can run the code."""
+        if other := other_processor(target, self.triple):
+            return other
+        # Without either, LLVM compiles for the least processor of the architecture.
+        named = "mcpu" in target.attrs or "mattr" in target.attrs
+        absent = codegen.llvm_get_cpu_features(target).difference(self.features) if named else ()
+        return ", ".join(sorted(name for name in absent if name.startswith(_INSTRUCTIONS)))
 
     def why_unsupported(self, target: tvm.target.Target) -> str:
         """Return the reason why the machine cannot run code for a target.
@@ -268,7 +242,7 @@ class Abilities:
         str
             A clause about the machine; empty if it can run the code.
         """
-        if missing := _missing(target, self.triple, self.features):
+        if missing := self.missing(target):
             return f"it lacks {missing}"
         threads = int(target.attrs.get("num-cores", 1))
         if threads > self.processors:
@@ -282,9 +256,11 @@ class Abilities:
 @cache
 def abilities() -> Abilities:
     """Return what this machine can run."""
+    cpu = codegen.llvm_get_system_cpu()
+    own = tvm.target.Target({"kind": "llvm", "mcpu": cpu})
     return Abilities(
         cpu=processor_name(),
-        triple=system_triple(),
-        features=tuple(sorted(_host_features())),
-        processors=usable_processors(),
+        triple=codegen.llvm_get_system_triple(),
+        features=sorted(codegen.llvm_get_cpu_features(own)),
+        processors=len(PROCESSORS),
     )

@@ -3,8 +3,6 @@
 A target is a dictionary in today's TVM. Until 2025 it was one string with a kind and options, such
 as ``"llvm -mcpu=skylake-avx512"``; `parse` reads such strings. TVM 0.18 defines the options in
 ``src/target/target_kind.cc``, and tvmc's lists of targets in ``python/tvm/driver/tvmc/target.py``.
-
-The names of `tvmlab.support.host`, which are about this machine, can be imported from here too.
 """
 
 from __future__ import annotations
@@ -16,46 +14,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import tvm
+from tvm.target import codegen
 
 from ..errors import TargetError
-from .host import (
-    ABILITIES,
-    Abilities,
-    abilities,
-    host_target,
-    main_memory,
-    missing_features,
-    other_processor,
-    physical_cores,
-    processor_name,
-    runtime_threads,
-    system_processor,
-    system_triple,
-    triple_of,
-    usable_processors,
-)
+from .host import host_target, physical_cores, runtime_threads, triple_of
 from .wording import telling
 
-__all__ = [
-    "ABILITIES",
-    "Abilities",
-    "abilities",
-    "as_target",
-    "expect_processor",
-    "host_target",
-    "main_memory",
-    "missing_features",
-    "other_processor",
-    "parse",
-    "physical_cores",
-    "processor_name",
-    "runtime_threads",
-    "spelled",
-    "split_target",
-    "system_processor",
-    "system_triple",
-    "usable_processors",
-]
+__all__ = ["as_target", "expect_processor", "parse", "spelled", "split_target"]
+__all__ += ["physical_cores", "runtime_threads"]  # of `tvmlab.support.host`
 
 #: Names that can stand before the comma of a composite target.
 PARTITIONERS = ("npu",)
@@ -82,21 +48,18 @@ def as_target(target: tvm.target.Target | Mapping[str, Any] | str | None) -> tvm
     """
     if target is None:
         return host_target()
-    if isinstance(target, tvm.target.Target):
-        made = target
-    else:
-        spec = dict(target) if isinstance(target, Mapping) else target
-        if isinstance(spec, str) and len(spec.split()) > 1 and not spec.lstrip().startswith("{"):
-            spec = parse(spec)
-        try:
-            made = tvm.target.Target(spec)
-        except Exception as error:  # ValueError, TypeError or InternalError
-            raise TargetError(
-                f"TVM does not know this target: {telling(error)}",
-                where=repr(target),
-                fix='give a kind such as "llvm" or a dictionary such as '
-                '{"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 4}; leave it out for the host',
-            ) from error
+    spec = dict(target) if isinstance(target, Mapping) else target
+    if isinstance(spec, str) and len(spec.split()) > 1 and not spec.lstrip().startswith("{"):
+        spec = parse(spec)
+    try:
+        made = spec if isinstance(spec, tvm.target.Target) else tvm.target.Target(spec)
+    except Exception as error:  # ValueError, TypeError or InternalError
+        raise TargetError(
+            f"TVM does not know this target: {telling(error)}",
+            where=repr(target),
+            fix='give a kind such as "llvm" or a dictionary such as '
+            '{"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 4}; leave it out for the host',
+        ) from error
     if made.kind.name == "llvm":
         _check_llvm(made)
     return made
@@ -104,47 +67,41 @@ def as_target(target: tvm.target.Target | Mapping[str, Any] | str | None) -> tvm
 
 def _check_llvm(target: tvm.target.Target) -> None:
     """Refuse values of an LLVM target that TVM accepts, and LLVM or the thread pool does not."""
-    mcpu, triple = str(target.attrs.get("mcpu", "")), triple_of(target)
-    known = tvm.get_global_func("target.llvm_is_valid_cpu")
-    if not known("generic", triple):
-        # TVM reads through a null pointer for the instruction sets of such a triple.
-        raise TargetError(
-            f"LLVM cannot compile for the triple {triple!r}",
-            where=str(target),
-            fix="leave mtriple out, or use one such as x86_64-linux-gnu or aarch64-linux-gnu",
+    mcpu, triple = str(target.attrs.get("mcpu") or "generic"), triple_of(target)
+    cores = int(target.attrs.get("num-cores", 1))
+    # First of all: TVM reads through a null pointer for the instruction sets of such a triple.
+    if not codegen.llvm_is_valid_cpu("generic", triple):
+        what = f"LLVM cannot compile for the triple {triple!r}"
+        fix = "leave mtriple out, or use one such as x86_64-linux-gnu or aarch64-linux-gnu"
+    elif not codegen.llvm_is_valid_cpu(mcpu, triple):
+        what = f"LLVM does not know a processor named {mcpu!r} for {triple}"
+        fix = (
+            "leave mcpu out, or use a name of LLVM's such as x86-64-v3, skylake-avx512, "
+            "or cortex-a72 with the mtriple aarch64-linux-gnu"
         )
-    if mcpu and not known(mcpu, triple):
-        raise TargetError(
-            f"LLVM does not know a processor named {mcpu!r} for {triple}",
-            where=str(target),
-            fix="leave mcpu out, or use a name of LLVM's such as x86-64-v3, skylake-avx512, "
-            "or cortex-a72 with the mtriple aarch64-linux-gnu",
-        )
-    cores = target.attrs.get("num-cores")
-    if cores is not None and int(cores) < 1:
-        raise TargetError(
-            f"no machine has {int(cores)} cores",
-            where=str(target),
-            fix="give the number of threads to use as num-cores, from 1 on, or leave it out",
-        )
-    has = tvm.get_global_func("target.llvm_cpu_has_feature")
-    for feature in map(str, target.attrs.get("mattr", ())):
-        sign, name = feature[:1], feature[1:]
-        with_it = {"kind": "llvm", "mtriple": triple, "mattr": [f"+{name}"]}
-        if sign not in ("+", "-") or not has(name, tvm.target.Target(with_it)):
-            raise TargetError(
-                f"LLVM knows no instruction set {feature!r} for {triple}",
-                where=str(target),
-                fix='write mattr as "+avx2,+fma" or "-avx512f", by the names of LLVM for the '
-                "processor",
-            )
-    if target.host is not None:
-        as_target(target.host)
+    elif cores < 1:
+        what = f"no machine has {cores} cores"
+        fix = "give the number of threads to use as num-cores, from 1 on, or leave it out"
+    elif unknown := [one for one in target.attrs.get("mattr", ()) if not _is_set(one, triple)]:
+        what = f"LLVM knows no instruction set {str(unknown[0])!r} for {triple}"
+        fix = 'write mattr as "+avx2,+fma" or "-avx512f", by LLVM\'s names for the processor'
+    else:
+        if target.host is not None:
+            as_target(target.host)
+        return
+    raise TargetError(what, where=str(target), fix=fix)
 
 
-# A list of targets. A comma before + or - belongs to a list of instruction sets.
+def _is_set(feature: str, triple: str) -> bool:
+    """Return whether LLVM knows an instruction set with its sign, such as ``"+avx2"``."""
+    sign, name = feature[:1], feature[1:]
+    with_it = tvm.target.Target({"kind": "llvm", "mtriple": triple, "mattr": [f"+{name}"]})
+    return sign in ("+", "-") and codegen.llvm_cpu_has_features(name, with_it)
+
+
+# A kind, or a kind with options. A comma before + or - belongs to a list of instruction sets.
 _COMPOSITE = re.compile(
-    r"\s*([A-Za-z][\w-]*)(?:\s*,|((?:\s+-\S+)+?)\s*,(?=\s|$)(?!\s*[+-]))(.*)", re.DOTALL
+    r"\s*([A-Za-z][\w-]*(?:(?:\s+-\S+)+?(?=\s*,(?:\s|$)(?!\s*[+-])))?)\s*,(.*)", re.DOTALL
 )
 
 
@@ -167,7 +124,7 @@ def split_target(
     Raises
     ------
     TargetError
-        The partitioner is unknown or has options, or there is no target for the rest.
+        The partitioner is unknown or has options.
     """
     if not isinstance(target, str):
         return None, target
@@ -175,27 +132,15 @@ def split_target(
         return target.strip(), None
     if (found := _COMPOSITE.fullmatch(target)) is None:
         return None, target
-    first, options, rest = found[1], (found[2] or "").strip(), found[3].strip()
+    first, rest = found[1], found[2].strip()
     if first not in PARTITIONERS:
-        swapped = rest in PARTITIONERS
-        wanted = f"{rest}, {first}" if swapped else f"{PARTITIONERS[0]}, {rest}"
+        whole, other = (first, rest) if rest in PARTITIONERS else (rest, first)
+        wanted = f"{PARTITIONERS[0]}, {whole}"
         raise TargetError(
             f"{first!r} is not known before a comma; known: {', '.join(PARTITIONERS)}",
             where=repr(target),
             fix=f"what takes parts of a module comes first: {wanted!r}; to compile all of it, "
-            f"leave out {rest if swapped else first!r} and the comma",
-        )
-    if options:
-        raise TargetError(
-            f"{first!r} takes no options in a target, such as {options!r}",
-            where=repr(target),
-            fix=f"sizes of another machine go to tvmlab.{first}.partition, before compiling",
-        )
-    if not rest:
-        raise TargetError(
-            f"{first!r} takes parts of a module; there is no target for the rest",
-            where=repr(target),
-            fix=f'add the target for the rest: "{first}, llvm"',
+            f"leave out {other!r} and the comma",
         )
     return first, rest
 
@@ -218,19 +163,15 @@ def parse(text: str) -> dict[str, Any]:
     Raises
     ------
     TargetError
-        The kind is unknown, a word is not an option of it, a value does not fit its option, or the
-        string has several targets.
+        The kind is unknown, a word is not an option of it, or a value does not fit its option.
     """
-    if _COMPOSITE.fullmatch(text):
-        raise _unreadable("several targets were given where one is taken", text, "name one kind")
     try:
         kind, *words = shlex.split(text) or [""]
     except ValueError as error:
-        raise _unreadable(
-            f"the target cannot be read: {error}", text, "close the quotation mark"
-        ) from error
+        what = f"the target cannot be read: {error}"
+        raise _unreadable(what, text, "close the quotation mark") from error
     if kind not in tvm.target.Target.list_kinds():
-        fix = "begin with a kind: 'llvm -mcpu=x86-64-v3'"
+        fix = "begin with a kind: 'llvm -mcpu=x86-64-v3'; for an accelerator: 'npu, llvm'"
         raise _unreadable(f"TVM does not know this target: no kind is named {kind!r}", text, fix)
     types = {str(k): str(v) for k, v in tvm.target.TargetKind.options_from_name(kind).items()}
     spec: dict[str, Any] = {"kind": kind}
@@ -251,9 +192,6 @@ def parse(text: str) -> dict[str, Any]:
         elif name not in types:
             fix = f"it has {', '.join(sorted(types))}"
             raise _unreadable(f"a target of kind {kind!r} has no option -{name}", text, fix)
-        elif name in spec:
-            fix = "leave one of them out"
-            raise _unreadable(f"the target's option -{name} is there twice", text, fix)
         else:
             spec[name] = _value(name, types[name], value, text)
     return spec

@@ -7,54 +7,261 @@ are looked for beside the running Python first, then on PATH: a virtual environm
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import os
 import platform
 import re
 import shlex
 import shutil
+import signal
+import subprocess
 import sys
-import tarfile
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from ..errors import ToolchainError
-from .data import cache_dir, fetched, fetched_folder
+from .data import cache_dir, fetched
 from .files import only_own, whole
-from .process import Completed, Tool, compiler, environment, find_tool, run
-from .wording import several
-
-__all__ = [
-    "Completed",
-    "Machine",
-    "Tool",
-    "build_extension",
-    "build_with_cmake",
-    "compiler",
-    "environment",
-    "ffi_flags",
-    "find_tool",
-    "load_extension",
-    "machine",
-    "run",
-    "tvm_ffi_source",
-    "unpack",
-]
+from .wording import several, table, telling
 
 #: Flags of every extension.
 FLAGS = ("-shared", "-fPIC", "-O2")
 
-# Tools that notebooks need, with the oldest version that is new enough.
-_TOOLS: dict[str, tuple[int, ...]] = {"g++": (), "make": (), "cmake": (3, 26), "ninja": ()}
-_PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "onnx", "onnxruntime", "torch")
-_DEVICES = ("cuda", "rocm", "opencl", "metal", "vulkan")
-
 #: tvm-ffi's source package, the version that the wheel of TVM is pinned to.
 FFI_SOURCE = "apache_tvm_ffi-0.1.14.post1.tar.gz"
 FFI_SHA256 = "8ebd92dc97cdcb22ab494aa252c868ddd6a9b6c89be69188562e0f236652429f"
+
+# What the report of the machine names.
+_TOOLS = ("g++", "make", "cmake", "ninja")
+_PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "onnx", "onnxruntime", "torch")
+_DEVICES = ("cuda", "rocm", "opencl", "metal", "vulkan")
+
+_INSTALL = {
+    "g++": "Install a C++ compiler (Debian, Ubuntu: apt install g++).",
+    "aarch64-linux-gnu-g++": "Install it (Debian, Ubuntu: apt install g++-aarch64-linux-gnu).",
+    "cmake": "Install it: pip install 'cmake>=3.26'.",
+    "ninja": "Install it: pip install ninja.",
+}
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A program that was found.
+
+    Attributes
+    ----------
+    path : Path
+        Where it is.
+    version : str
+        The first dotted number that it prints about itself; empty where it prints none.
+    """
+
+    path: Path
+    version: str
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A command that ended well.
+
+    Attributes
+    ----------
+    output : str
+        Everything that it wrote, standard output and errors in their order.
+    seconds : float
+        How long it took.
+    """
+
+    output: str
+    seconds: float
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment that build commands run in.
+
+    Parameters
+    ----------
+    extra : mapping of str to str, optional
+        Variables to set besides.
+
+    Returns
+    -------
+    dict of str to str
+        This process's variables, with the folder of the running Python in front of PATH as if its
+        virtual environment were activated, English messages, no colour codes, and nothing of a
+        make that runs above us (`make lab`, `make test`): each make below it would obey its flags.
+    """
+    # Not resolved: the interpreter of a virtual environment is a link out of it.
+    own_folder = str(Path(sys.executable).parent)
+    path = os.pathsep.join([own_folder, os.environ.get("PATH", os.defpath)])
+    own = {"PATH": path, "LC_ALL": "C", "TERM": "dumb"}
+    if sys.prefix != sys.base_prefix:
+        own["VIRTUAL_ENV"] = sys.prefix  # CMake's FindPython goes by it
+    # Jupyter sets these three for its kernels, and CMake, Ninja and compilers obey them.
+    colour = ("CLICOLOR", "CLICOLOR_FORCE", "FORCE_COLOR")
+    above = ("MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS")
+    kept = {name: text for name, text in os.environ.items() if name not in {*colour, *above}}
+    return {**kept, **own, **(extra or {})}
+
+
+def find_tool(name: str) -> Tool:
+    """Find a program.
+
+    Parameters
+    ----------
+    name : str
+        What one would type: `g++`, `make`, `cmake`, `ninja`.
+
+    Returns
+    -------
+    Tool
+        The first on the way: the folder of the running Python, then PATH.
+
+    Raises
+    ------
+    ToolchainError
+        If there is none; it says how to install one.
+    """
+    path = shutil.which(name, path=environment()["PATH"])
+    if path is None:
+        fix = _INSTALL.get(name, f"Install {name}, or put its folder on PATH.")
+        raise ToolchainError(f"{name} is not installed.", where="PATH", fix=fix)
+    try:
+        found = re.search(r"\d+(\.\d+)+", run([path, "--version"], timeout=30).output)
+    except ToolchainError:  # it has no such option
+        found = None
+    return Tool(Path(path), found[0] if found else "")
+
+
+def compiler() -> Tool:
+    """The C++ compiler: `CXX` where it is set, else g++, else clang++.
+
+    Returns
+    -------
+    Tool
+        The compiler.
+
+    Raises
+    ------
+    ToolchainError
+        If there is none.
+    """
+    known = [one for one in ("g++", "clang++") if shutil.which(one, path=environment()["PATH"])]
+    return find_tool(os.environ.get("CXX") or (known or ["g++"])[0])
+
+
+def linker(triple: str) -> Path:
+    """Find the C++ compiler that links libraries for a triple.
+
+    Parameters
+    ----------
+    triple : str
+        What the libraries are compiled for, such as ``aarch64-none-linux-gnu``.
+
+    Returns
+    -------
+    Path
+        This machine's compiler, or for another architecture the cross compiler.
+
+    Raises
+    ------
+    ToolchainError
+        If there is none.
+    """
+    if triple.partition("-")[0] == platform.machine():
+        return compiler().path
+    name = cross_linker(triple)
+    try:
+        return find_tool(name).path
+    except ToolchainError as error:
+        package = f"g++-{name.removesuffix('-g++').replace('_', '-')}"
+        raise ToolchainError(
+            f"{name} is not installed.",
+            where=f"PATH, to link for {triple}",
+            fix=f"Install the cross compiler (Debian, Ubuntu: apt install {package}).",
+        ) from error
+
+
+def cross_linker(triple: str) -> str:
+    """Return the name of the cross compiler for a triple, such as ``aarch64-linux-gnu-g++``."""
+    words = [word for word in triple.split("-") if word not in ("unknown", "pc", "none")]
+    return "-".join([*words, "g++"])
+
+
+def run(
+    command: str | Sequence[str | Path],
+    *,
+    cwd: Path | str | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 600,
+) -> Completed:
+    """Run a build command and keep what it says.
+
+    Parameters
+    ----------
+    command : str or sequence of str
+        A line for the shell (`/bin/sh`), or a program and its arguments.
+    cwd : path, optional
+        The folder to run in.
+    env : mapping of str to str, optional
+        Variables to set besides `environment()`.
+    timeout : float
+        Seconds until it is stopped, with everything that it started.
+
+    Returns
+    -------
+    Completed
+        Its output and its time.
+
+    Raises
+    ------
+    ToolchainError
+        If it cannot start, exits with something else than 0, or takes too long. The error has the
+        command, the exit code and the last lines.
+    """
+    line = command if isinstance(command, str) else shlex.join(map(str, command))
+    start = time.perf_counter()
+    # A temporary file and not a pipe: the output of a grandchild that outlives the timeout would
+    # keep a pipe open, and us waiting.
+    with tempfile.TemporaryFile() as sink:
+        try:
+            process = subprocess.Popen(
+                command,
+                shell=isinstance(command, str),
+                cwd=cwd,
+                env=environment(env),
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise ToolchainError(f"A command cannot start: {error}", where=line) from error
+        try:
+            how = f"with exit code {process.wait(timeout)}"
+        except subprocess.TimeoutExpired:
+            how = f"after {timeout:g} s without end"
+        finally:
+            if process.returncode is None:  # too late, or interrupted by the user
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        sink.seek(0)
+        output = sink.read().decode(errors="replace")
+    if process.returncode != 0:
+        tail = "\n".join(f"    {text}" for text in output.splitlines()[-20:])
+        raise ToolchainError(
+            f"A build command failed {how}:\n{tail}" if tail else f"A build command failed {how}.",
+            where=line,
+            fix="Read the last lines of its output, above; run the command in a shell to see all.",
+        )
+    return Completed(output, time.perf_counter() - start)
 
 
 def ffi_flags() -> tuple[list[str], list[str]]:
@@ -65,19 +272,12 @@ def ffi_flags() -> tuple[list[str], list[str]]:
     compile, link : list of str
         The include folders and the language standard; the library's folder and its name. The same
         as `tvm-ffi-config --cxxflags` and `tvm-ffi-config --ldflags --libs` print.
-
-    Raises
-    ------
-    ToolchainError
-        If tvm-ffi is not installed.
     """
-    tool = str(find_tool("tvm-ffi-config").path)
-    compile_line, link_line = (
-        run([tool, *options]).output.strip()
-        for options in (["--cxxflags"], ["--ldflags", "--libs"])
-    )
-    # The tool quotes nothing, so a space can belong to the name of a folder.
-    return re.split(r"\s+(?=-)", compile_line), re.split(r"\s+(?=-)", link_line)
+    from tvm_ffi import libinfo  # Here, because importing it can import PyTorch.
+
+    folder = Path(libinfo.find_libtvm_ffi()).parent
+    includes = [f"-I{path}" for path in libinfo.include_paths()]
+    return ["-std=c++17", *includes], [f"-L{folder}", "-ltvm_ffi"]
 
 
 def build_extension(
@@ -100,12 +300,14 @@ def build_extension(
     -------
     Path
         The shared library. Its folder is named after everything it was made from: contents, flags,
-        compiler, tvm-ffi. It appears in one step, so two processes may build at once.
+        compiler, tvm-ffi. Of processes that ask for it at once, one builds and the others wait.
 
     Raises
     ------
     ToolchainError
-        If a source or a compiler is missing, the folder cannot be written, or compiling fails.
+        If a compiler is missing, the folder cannot be written, or compiling fails.
+    OSError
+        If a source cannot be read.
     """
     files = [Path(source).resolve() for source in sources]
     headers = sorted({header for file in files for header in file.parent.glob("*.h*")})
@@ -154,7 +356,7 @@ def build_with_cmake(
     ToolchainError
         If a compiler, CMake or Ninja is missing, the folder cannot be written, or building fails.
     """
-    cxx, cmake, ninja = compiler(), find_tool("cmake", minimum=(3, 26)), find_tool("ninja")
+    cxx, cmake, ninja = compiler(), find_tool("cmake"), find_tool("ninja")
     file = name if program else f"{name}.so"
 
     def build(made: Path) -> None:
@@ -181,22 +383,21 @@ def _reused(
     """Return what was built of the same files and facts before, or build it."""
     digest = hashlib.sha256(repr((metadata.version("apache-tvm-ffi"), facts)).encode())
     for source in files:
-        try:
-            content = source.read_bytes()
-        except OSError as error:
-            raise ToolchainError("A source cannot be read.", where=str(source)) from error
+        content = source.read_bytes()
         digest.update(f"{source.name} {len(content)} ".encode() + content)
     made = Path(folder or cache_dir() / "native") / digest.hexdigest()[:24] / name
     if only_own(made):
         return made
     try:
         made.parent.mkdir(parents=True, exist_ok=True)
-        made.parent.chmod(0o755)  # a new folder can be one that the group may write
-        if made.exists() and not only_own(made):
-            made.unlink()  # `whole` would give the new file the permissions of the old one
-        with whole(made) as part:
-            build(part)
-            part.chmod(0o755)
+        with _locked(made.parent):
+            if only_own(made):  # another process built it meanwhile
+                return made
+            made.parent.chmod(0o755)  # a new folder can be one that the group may write
+            made.unlink(missing_ok=True)  # `whole` would keep its permissions
+            with whole(made) as part:
+                build(part)
+                part.chmod(0o755)
     except OSError as error:
         raise ToolchainError(
             f"The folder for built libraries cannot be written: {error.strerror}.",
@@ -204,6 +405,17 @@ def _reused(
             fix="Make it writable, or set TVMLAB_CACHE to another folder.",
         ) from error
     return made
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Let one process at a time into a block; the lock ends with the process that has it."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def load_extension(path: Path | str) -> Any:
@@ -225,17 +437,13 @@ def load_extension(path: Path | str) -> Any:
     ToolchainError
         If the file is missing, damaged, or needs a library that cannot be found.
     """
-    path = Path(path).resolve()
-    if not path.is_file():
-        raise ToolchainError("There is no such library.", where=str(path), fix="Build it first.")
     import tvm_ffi
 
     try:
-        return tvm_ffi.load_module(path)
+        return tvm_ffi.load_module(Path(path).resolve())
     except Exception as error:  # whatever dlopen has to say, through tvm-ffi's error classes
-        text = str(error).strip()
         raise ToolchainError(
-            f"The library cannot be loaded: {text.splitlines()[-1] if text else error!r}",
+            f"The library cannot be loaded: {telling(error)}",
             where=str(path),
             fix="Build it again, for this machine and this tvm-ffi.",
         ) from error
@@ -254,23 +462,16 @@ def tvm_ffi_source() -> Path:
     ToolchainError
         If it is missing or is another file; it says how to get it.
     """
-    version = FFI_SOURCE.removeprefix("apache_tvm_ffi-").removesuffix(".tar.gz")
-    return fetched(
-        FFI_SOURCE,
-        FFI_SHA256,
-        what="The source of tvm-ffi",
-        fix="Run `make setup`, or with a network: pip download --no-deps --no-binary "
-        f"apache-tvm-ffi --dest {shlex.quote(str(fetched_folder()))} apache-tvm-ffi=={version}",
-    )
+    return fetched(FFI_SOURCE, FFI_SHA256, fix="Run `make setup`, which fetches it.")
 
 
 def unpack(archive: Path | str, folder: Path | str) -> Path:
-    """Unpack a source archive.
+    """Unpack a source archive that you trust.
 
     Parameters
     ----------
     archive : path
-        A tar file, compressed or not, with one folder at its top.
+        ``NAME.tar.gz``, with the folder ``NAME`` at its top.
     folder : path
         Where the top folder goes.
 
@@ -285,64 +486,44 @@ def unpack(archive: Path | str, folder: Path | str) -> Path:
         If the archive is damaged, or the folder cannot be written.
     """
     try:
-        with tarfile.open(archive) as tar:
-            # Python 3.11.2, which Debian 12 has, knows no filters.
-            tar.extraction_filter = getattr(tarfile, "data_filter", None)
-            top = Path(tar.getnames()[0]).parts[0]
-            tar.extractall(folder)
-    except (OSError, EOFError, IndexError, tarfile.TarError) as error:
+        shutil.unpack_archive(archive, folder)
+    except (OSError, EOFError) as error:
         raise ToolchainError(
             f"The archive cannot be unpacked: {error}", where=str(archive), fix="Fetch it again."
         ) from error
-    return Path(folder) / top
+    return Path(folder) / Path(archive).name.removesuffix(".tar.gz")
 
 
-class Machine(dict[str, str]):
-    """A report about a machine, one entry for each property; `print` it for a table."""
-
-    def __str__(self) -> str:
-        """Lay the entries out in two columns."""
-        width = max(map(len, self))
-        return "\n".join(f"{name:<{width}}  {value}" for name, value in self.items())
-
-
-def machine() -> Machine:
+def machine() -> str:
     """Report the processor, the memory, the GPUs, the build tools and the packages.
 
     Returns
     -------
-    Machine
-        The report. A missing tool or package is an entry of the report, not an error.
+    str
+        A line for each. A missing tool or package is a line of the report, not an error.
     """
     import tvm  # Here and below, because the rest of this module works without TVM.
+    from tvm.target import codegen
 
-    from .host import main_memory, physical_cores, system_processor
+    from .host import main_memory, physical_cores
 
-    cores, memory = physical_cores(), main_memory()
     gpus = [name for name in _DEVICES if tvm.device(name, 0).exist]
-    return Machine(
-        {
-            "system": f"{platform.system()} {platform.machine()}, "
-            f"Python {platform.python_version()}",
-            "processor": f"{system_processor()}, {several(cores, 'core')}",
-            "memory": "unknown" if memory is None else f"{memory / 2**30:.1f} GiB",
-            "free disk": f"{shutil.disk_usage(tempfile.gettempdir()).free / 2**30:.1f} GiB",
-            "GPU": ", ".join(gpus) or "none that TVM can use",
-            **{name: _tool(name, minimum) for name, minimum in _TOOLS.items()},
-            **{name: _package(name) for name in _PACKAGES},
-        }
-    )
+    packages = {one.name: one.version for one in metadata.distributions()}
+    rows = {
+        "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
+        "processor": f"{codegen.llvm_get_system_cpu()}, {several(physical_cores(), 'core')}",
+        "memory": f"{main_memory() / 2**30:.1f} GiB",
+        "free disk": f"{shutil.disk_usage(tempfile.gettempdir()).free / 2**30:.1f} GiB",
+        "GPU": ", ".join(gpus) or "none that TVM can use",
+        **{name: _tool(name) for name in _TOOLS},
+        **{name: packages.get(name, "not installed") for name in _PACKAGES},
+    }
+    first, *others = rows.items()
+    return table(first, others, left=(0, 1))
 
 
-def _tool(name: str, minimum: tuple[int, ...]) -> str:
+def _tool(name: str) -> str:
     try:
-        return ".".join(map(str, find_tool(name, minimum=minimum).version))
+        return find_tool(name).version
     except ToolchainError as error:
         return f"{error.what} {error.fix}"
-
-
-def _package(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return "not installed"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-__all__ = ["several", "table", "telling"]
-
 _SCHEDULES = "Error message: "  # what TVM's errors of a schedule put before what is wrong
 
 

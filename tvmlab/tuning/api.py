@@ -158,7 +158,7 @@ def tune(
     limits = Limits(trials, total_trials, early_stopping, seconds)
     if not isinstance(measure, Measure | None):
         raise TuningError(
-            f"measure is {measure!r}, which says not how to measure",
+            f"measure is {measure!r}, which is not a `Measure`",
             fix="give a tvmlab.tuning.Measure, as Measure(repeat=3)",
         )
     kept = records if isinstance(records, Records) else Records(records)

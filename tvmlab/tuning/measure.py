@@ -98,7 +98,7 @@ class Outcome:
 
 
 class Measurer(Protocol):
-    """Whoever builds kernels and measures them: this machine, or others.
+    """Builds kernels and measures them, on this machine or on others.
 
     A kernel is a module with one scheduled TIR function ``main``.
     """
@@ -108,9 +108,9 @@ class Measurer(Protocol):
         ...
 
     def duel(self, kernels: Sequence[IRModule], rounds: int) -> list[Outcome]:
-        """Measure some kernels in turn, a sample of each a round, in one process.
+        """Measure some kernels alternately, a sample of each a round, in one process.
 
-        Where nobody is there to measure, that is no exception: all outcomes have an error.
+        If no machine can measure, nothing is raised: all outcomes have an error.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""How far tuning has come, for whoever watches: bars, lines, or a line in a notebook."""
+"""Progress of tuning: bars, lines, or a line in a notebook."""
 
 from __future__ import annotations
 

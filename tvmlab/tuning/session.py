@@ -141,7 +141,7 @@ class Session:
     def run(self) -> None:
         """Measure the rules, search, and let the best meet the rules."""
         self._rules(self._budget(), others=False)
-        # The heaviest first: whoever interrupts has had the most of it.
+        # The heaviest first, so that an interrupted session has the largest gains.
         self.searches.sort(key=lambda search: -_weight(search))
         short = self.limits.total_trials is not None or self.limits.seconds is not None
         # Layouts are not to use up what the search is to have.

@@ -37,7 +37,7 @@ class _Met:
     Attributes
     ----------
     best : Tried or None
-        The best of the heat, or the rule itself where nothing was found; None where nobody knows.
+        The best of the heat, or the rule itself where nothing was found; None if unknown.
     rule : float
         The rule's median seconds a call; 0 where it does not run.
     ratios : tuple of float
@@ -82,8 +82,8 @@ def settle(
     Returns
     -------
     list of Verdict or None
-        One a task; None where not even its rule was measured, or nobody was there to let what was
-        found meet it.
+        One a task; None if not even its rule was measured, or if no machine could measure the
+        candidate against it.
 
     Notes
     -----
@@ -170,5 +170,5 @@ def _meet(
 
 
 def _rounds(everyone: Sequence[Tried], seconds: float) -> int:
-    """Say how often kernels are measured in turn so that it takes some seconds."""
+    """Say how often kernels are measured alternately so that it takes some seconds."""
     return min(MOST, max(FEWEST, int(seconds / sum(one.time for one in everyone))))

@@ -21,7 +21,7 @@ class Variant:
     layout : str
         What the layout is, as `tvmlab.schedule` reads it; empty for a function that has but one.
     module : tvm.ir.IRModule
-        One TIR function ``main`` that nobody has scheduled: MetaSchedule's workload.
+        One TIR function ``main`` without a schedule: MetaSchedule's workload.
     rule : tvm.s_tir.Schedule or None
         What the rules of `tvmlab.schedule` make of it; None where no rule is made for it.
     spaces : callable

@@ -73,11 +73,6 @@ def _pad(call: relax.Call, shapes: Shapes, _: Shape | None) -> list[Any]:
     return conditions
 
 
-def _topk(call: relax.Call, shapes: Shapes, _: Shape | None) -> list[Any]:
-    most = shapes[0][int(call.attrs.axis)]
-    return [_at_least(most, int(call.attrs.k))]
-
-
 def _squeeze(call: relax.Call, shapes: Shapes, _: Shape | None) -> list[Any]:
     axes = call.attrs.axis
     return [] if axes is None else [equal(shapes[0][int(axis)], 1) for axis in axes]
@@ -103,10 +98,6 @@ def _attention(_: relax.Call, shapes: Shapes, __: Shape | None) -> list[Any]:
             if static(pair[0]) != 1
         ),
     ]
-
-
-def _cross_entropy(_: relax.Call, shapes: Shapes, __: Shape | None) -> list[Any]:
-    return _equal(*shapes)
 
 
 def _einsum(call: relax.Call, shapes: Shapes, _: Shape | None) -> list[Any]:
@@ -135,12 +126,14 @@ FITTING: dict[str, Callable[[relax.Call, Shapes, Shape | None], list[Any]]] = {
         for kind in ("", "_transpose")
     },
     "relax.nn.pad": _pad,
-    "relax.topk": _topk,
+    "relax.topk": lambda call, shapes, _: [
+        _at_least(shapes[0][int(call.attrs.axis)], int(call.attrs.k))
+    ],
     "relax.squeeze": _squeeze,
     "relax.image.resize2d": _resize,
     "relax.image.resize3d": _resize,
     "relax.nn.attention": _attention,
     "relax.nn.attention_bias": _attention,
-    "relax.nn.cross_entropy_with_logits": _cross_entropy,
+    "relax.nn.cross_entropy_with_logits": lambda _, shapes, __: _equal(*shapes),
     "relax.einsum": _einsum,
 }

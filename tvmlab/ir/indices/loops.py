@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
@@ -20,6 +21,7 @@ __all__ = [
     "checked_sizes",
     "clipped_indices",
     "plain",
+    "same",
     "size_text",
     "slice_places",
     "static",
@@ -132,6 +134,11 @@ def advice(extents: Sequence[Any], from_end: bool) -> str:
 def static(size: Any) -> int | None:
     """Return a size as an int, or None where it is symbolic."""
     return int(size) if isinstance(size, (int, tirx.IntImm)) else None
+
+
+def same(one: Any, other: Any) -> bool:
+    """Return whether two expressions, or types, are the same."""
+    return bool(one.same_as(other) or tvm_ffi.structural_equal(one, other))
 
 
 def plain(sizes: Sequence[Any]) -> str:

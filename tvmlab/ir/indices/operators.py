@@ -1,4 +1,4 @@
-"""The operators that index, each with a function that checks its indices."""
+"""The operators that index, each with a rule that checks its indices."""
 
 from __future__ import annotations
 
@@ -14,6 +14,31 @@ from .rewriter import Fits, Rewriter, on_cpu
 
 __all__ = ["OPERATORS"]
 
+Sizes = Sequence[Any]
+#: For each operator, a function of the rewriter and the call.
+OPERATORS: dict[str, Callable[[Rewriter, relax.Call], relax.Expr]] = {}
+
+
+def _rule(
+    *names: str, known: Sequence[int] = (0,), run_time: bool = False
+) -> Callable[[Callable[..., relax.Expr]], Callable[..., relax.Expr]]:
+    """Register a rule, which also gets the shapes of the `known` operands.
+
+    Calls with unknown shapes stay as they are, and with `run_time` all, until indices are checked.
+    """
+
+    def register(rule: Callable[..., relax.Expr]) -> Callable[..., relax.Expr]:
+        def rewrite(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
+            shapes = _dims(*(call.args[place] for place in known))
+            if shapes is None or (run_time and not rewriter.check):
+                return call
+            return rule(rewriter, call, *shapes)
+
+        OPERATORS.update({f"relax.{name}": rewrite for name in names})
+        return rule
+
+    return register
+
 
 def _dims(*values: relax.Expr) -> list[list[Any]] | None:
     """Return the shapes, or None where one is unknown."""
@@ -23,18 +48,24 @@ def _dims(*values: relax.Expr) -> list[list[Any]] | None:
     return [list(shape.values) for shape in shapes]
 
 
+def _with(call: relax.Call, place: int, operand: relax.Expr) -> relax.Call:
+    """Return the call with another operand."""
+    args = [*call.args[:place], operand, *call.args[place + 1 :]]
+    return relax.Call(call.op, args, call.attrs)
+
+
 def _equal(one: Sequence[Any], other: Sequence[Any]) -> list[tuple[Any, Any]]:
     pairs = list(zip(one, other, strict=True))
     return [*pairs, *((b, a) for a, b in pairs)]
 
 
-def _take(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
+@_rule("take")
+def _take(rewriter: Rewriter, call: relax.Call, of: Sizes) -> relax.Expr:
     (data, indices), mode = call.args, str(call.attrs.mode)
-    shapes = _dims(data)
-    if shapes is None or mode == "nan":
+    if mode == "nan":
         return call
     axis = 0 if call.attrs.axis is None else int(call.attrs.axis)
-    extent, where = shapes[0][axis], f"take, axis {axis} of {plain(shapes[0])}"
+    extent, where = of[axis], f"take, axis {axis} of {plain(of)}"
     if mode in ("clip", "wrap"):
         if not rewriter.check or ANALYZER.can_prove(extent >= 1):
             return call
@@ -48,12 +79,11 @@ def _take(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
     return op.take(data, checked, call.attrs.axis, kept)
 
 
-def _take_backward(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
+@_rule("grad.take_backward", known=(0, 1, 2), run_time=True)
+def _take_backward(
+    rewriter: Rewriter, call: relax.Call, new: Sizes, of: Sizes, by: Sizes
+) -> relax.Expr:
     grad, data, indices = call.args
-    shapes = _dims(*call.args)
-    if shapes is None or not rewriter.check:
-        return call
-    new, of, by = shapes
     # Upstream's loop counts no axis from the end. Without an axis, the data has one.
     axis = 0 if call.attrs.axis is None else int(call.attrs.axis) % len(of)
     where = f"take_backward, axis {axis} of {plain(of)}"
@@ -69,36 +99,29 @@ def _scalar(rewriter: Rewriter, number: Any) -> relax.Expr:
     return rewriter.builder_.emit(op.reshape(tensor, []))
 
 
-def _gather_elements(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
+@_rule("gather_elements", known=(0, 1))
+def _gather_elements(rewriter: Rewriter, call: relax.Call, of: Sizes, by: Sizes) -> relax.Expr:
     data, indices = call.args
-    shapes = _dims(data, indices)
-    if shapes is None:
-        return call
-    axis = int(call.attrs.axis) % len(shapes[0])
-    fits = [(b, a) for k, (a, b) in enumerate(zip(*shapes, strict=True)) if k != axis]
-    where = f"gather_elements, axis {axis} of {plain(shapes[0])}"
-    checked = rewriter.within(indices, [shapes[0][axis]], where, fits)
-    return op.gather_elements(data, checked, axis)
+    axis = int(call.attrs.axis) % len(of)
+    fits = [(by[k], of[k]) for k in range(len(of)) if k != axis]
+    where = f"gather_elements, axis {axis} of {plain(of)}"
+    return op.gather_elements(data, rewriter.within(indices, [of[axis]], where, fits), axis)
 
 
-def _gather_nd(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
-    (data, indices), batch = call.args, int(call.attrs.batch_dims)
-    shapes = _dims(data, indices)
-    if shapes is None:
-        return call
-    of, by = shapes
+@_rule("gather_nd", known=(0, 1))
+def _gather_nd(rewriter: Rewriter, call: relax.Call, of: Sizes, by: Sizes) -> relax.Expr:
+    batch = int(call.attrs.batch_dims)
     extents = of[batch : batch + int(by[-1])]
     where = f"gather_nd of {plain(of)}, {batch} axes of batches"
-    checked = rewriter.within(indices, extents, where, _equal(by[:batch], of[:batch]))
-    return op.gather_nd(data, checked, batch)
+    fits = _equal(by[:batch], of[:batch])
+    return _with(call, 1, rewriter.within(call.args[1], extents, where, fits))
 
 
-def _scatter_elements(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
+@_rule("scatter_elements", known=(0, 1, 2))
+def _scatter_elements(
+    rewriter: Rewriter, call: relax.Call, of: Sizes, by: Sizes, new: Sizes
+) -> relax.Expr:
     data, indices, updates = call.args
-    shapes = _dims(data, indices, updates)
-    if shapes is None:
-        return call
-    of, by, new = shapes
     axis = int(call.attrs.axis) % len(of)
     fits = [(by[k], of[k]) for k in range(len(of)) if k != axis]
     where = f"scatter_elements, axis {axis} of {plain(of)}"
@@ -124,68 +147,59 @@ def _scatter_elements(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
     return op.scatter_nd(data, made, updates, reduction)
 
 
-def _scatter_nd(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
-    data, indices, updates = call.args
-    shapes = _dims(data, indices, updates)
-    if shapes is None:
-        return call
-    of, by, new = shapes
+@_rule("scatter_nd", known=(0, 1, 2))
+def _scatter_nd(
+    rewriter: Rewriter, call: relax.Call, of: Sizes, by: Sizes, new: Sizes
+) -> relax.Expr:
     many = int(by[-1])
-    where = f"scatter_nd of {plain(of)}"
     fits = _equal([*by[:-1], *of[many:]], new)
-    checked = rewriter.within(indices, of[:many], where, fits)
-    return op.scatter_nd(data, checked, updates, str(call.attrs.reduction))
+    where = f"scatter_nd of {plain(of)}"
+    return _with(call, 1, rewriter.within(call.args[1], of[:many], where, fits))
 
 
-def _index_tensor(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
-    data, found = call.args[0], _fields(rewriter, call)
-    shapes = _dims(data, *found)
-    if shapes is None:
+@_rule("index_tensor")
+def _index_tensor(rewriter: Rewriter, call: relax.Call, of: Sizes) -> relax.Expr:
+    found = _each(rewriter, call, of, "index_tensor")
+    return call if found is None else op.index_tensor(call.args[0], found[0])
+
+
+@_rule("index_put", run_time=True)
+def _index_put(rewriter: Rewriter, call: relax.Call, of: Sizes) -> relax.Expr:
+    data, _, values = call.args
+    found = _each(rewriter, call, of, "index_put")
+    if found is None:
         return call
-    return op.index_tensor(data, _each(rewriter, found, shapes, "index_tensor"))
-
-
-def _index_put(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
-    (data, _, values), found = call.args, _fields(rewriter, call)
-    shapes = _dims(data, *found)
-    if shapes is None or not rewriter.check:
-        return call
-    emit, whole = rewriter.builder_.emit, _broadcast(shapes[1:])
+    checked, whole = found
+    emit = rewriter.builder_.emit
     # Upstream's loop reads one value for each index, and its threads add to one element at once.
-    places = [
-        emit(op.broadcast_to(indices, whole))
-        for indices in _each(rewriter, found, shapes, "index_put")
-    ]
+    places = [emit(op.broadcast_to(indices, whole)) for indices in checked]
     values = emit(op.broadcast_to(values, whole))
     reduction = "add" if call.attrs.accumulate else "update"
     return op.scatter_nd(data, emit(op.stack(places, -1)), values, reduction)
 
 
-def _fields(rewriter: Rewriter, call: relax.Call) -> list[relax.Expr]:
-    """Return the index tensors of a call, one for each axis."""
-    indices = call.args[1]
-    if not isinstance(indices.ty, relax.TupleType):
-        return [indices]
-    written = rewriter.value(indices)
-    if isinstance(written, relax.Tuple):
-        return list(written.fields)
-    many = range(len(indices.ty.fields))
-    return [rewriter.builder_.emit(relax.TupleGetItem(indices, k)) for k in many]
-
-
 def _each(
-    rewriter: Rewriter, found: Sequence[relax.Expr], shapes: Sequence[Any], name: str
-) -> list[relax.Expr]:
-    of, *by = shapes
-    whole = _broadcast(by)
-    checked = []
+    rewriter: Rewriter, call: relax.Call, of: Sizes, name: str
+) -> tuple[list[relax.Expr], Sizes] | None:
+    """Return checked indices, one tensor for each axis, and the shape that they broadcast to."""
+    given = call.args[1]
+    found, written = [given], rewriter.value(given)
+    if isinstance(written, relax.Tuple):
+        found = list(written.fields)
+    elif isinstance(given.ty, relax.TupleType):
+        places = range(len(given.ty.fields))
+        found = [rewriter.builder_.emit(relax.TupleGetItem(given, place)) for place in places]
+    by = _dims(*found)
+    if by is None:
+        return None
+    whole, checked = _broadcast(by), []
     for axis, (indices, shape) in enumerate(zip(found, by, strict=True)):
         pairs = zip(reversed(shape), reversed(whole), strict=False)
         fits = [pair for pair in pairs if static(pair[0]) != 1]
         fits += [(b, a) for a, b in fits]
         where = f"{name}, axis {axis} of {plain(of)}"
         checked.append(rewriter.within(indices, [of[axis]], where, fits))
-    return checked
+    return checked, whole
 
 
 def _broadcast(shapes: Sequence[Sequence[Any]]) -> list[Any]:
@@ -197,24 +211,24 @@ def _broadcast(shapes: Sequence[Sequence[Any]]) -> list[Any]:
     return made
 
 
-def _dynamic_strided_slice(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
+@_rule("dynamic_strided_slice", run_time=True)
+def _dynamic_strided_slice(rewriter: Rewriter, call: relax.Call, of: Sizes) -> relax.Expr:
     """Slice as ONNX does; upstream's loop makes shapes below zero and divides by zero."""
-    data, builder = call.args[0], rewriter.builder_
-    shapes = _dims(data)
-    if shapes is None or not rewriter.check or not on_cpu():
+    if not on_cpu():
         return call
-    ndim, where = len(shapes[0]), f"dynamic_strided_slice of {plain(shapes[0])}"
+    data, builder = call.args[0], rewriter.builder_
+    where = f"dynamic_strided_slice of {plain(of)}"
     places = builder.emit(
         builder.call_te(
             lambda sizes, *given: slice_places(sizes, given, where),
-            list(shapes[0]),
+            list(of),
             *call.args[1:],
             primfunc_name_hint="slice_places",
         )
     )
     sizes = builder.emit(op.squeeze(builder.emit(op.strided_slice(places, [0], [2], [3])), [0]))
     shape = builder.emit(op.tensor_to_shape(sizes))
-    new = [tirx.Var(f"size_{k}", "int64") for k in range(ndim)]
+    new = [tirx.Var(f"size_{k}", "int64") for k in range(len(of))]
     builder.match_cast(shape, relax.ShapeType(new))
 
     def sliced(values: te.Tensor, places: te.Tensor, sizes: Sequence[Any]) -> te.Tensor:
@@ -226,25 +240,23 @@ def _dynamic_strided_slice(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
     return builder.call_te(sliced, data, places, new, primfunc_name_hint="dynamic_strided_slice")
 
 
-def _nll_loss(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
-    data, targets, *rest = call.args
-    shapes = _dims(*call.args)
-    if shapes is None or not rewriter.check:
-        return call
-    axis = min(len(shapes[0]) - 1, 1)
-    checked = _classes(rewriter, call, targets, shapes[0], shapes[1], shapes[0][axis])
-    return relax.Call(call.op, [data, checked, *rest], call.attrs)
+@_rule("nn.nll_loss", known=(0, 1), run_time=True)
+def _nll_loss(rewriter: Rewriter, call: relax.Call, of: Sizes, by: Sizes) -> relax.Expr:
+    classes = of[min(len(of) - 1, 1)]
+    return _with(call, 1, _classes(rewriter, call, call.args[1], of, by, classes))
 
 
-def _nll_loss_backward(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
+@_rule("grad.nll_loss_backward", known=(0, 1, 2), run_time=True)
+def _nll_loss_backward(
+    rewriter: Rewriter, call: relax.Call, new: Sizes, of: Sizes, by: Sizes
+) -> relax.Expr:
     """Check the classes; upstream's loop reads the weights of those to ignore, too."""
     grad, data, targets, *rest = call.args
-    shapes = _dims(*call.args)
-    if shapes is None or not rewriter.check:
+    weighted = _dims(*rest)
+    if weighted is None:
         return call
-    new, of, by, *more = shapes
     emit, kind = rewriter.builder_.emit, str(data.ty.dtype)
-    classes = more[0][0] if more else of[min(len(of) - 1, 1)]
+    classes = weighted[0][0] if weighted else of[min(len(of) - 1, 1)]
     fits = _equal(new, by) if call.attrs.reduction == "none" else []
     checked = _classes(rewriter, call, targets, of, by, classes, fits)
     # Targets to ignore become one more class, whose weight is 0.
@@ -259,8 +271,8 @@ def _classes(
     rewriter: Rewriter,
     call: relax.Call,
     targets: relax.Expr,
-    of: Sequence[Any],
-    by: Sequence[Any],
+    of: Sizes,
+    by: Sizes,
     classes: Any,
     fits: Fits = (),
 ) -> relax.Expr:
@@ -271,30 +283,24 @@ def _classes(
     return rewriter.within(targets, [classes], where, fits, from_end=False, spared=ignored)
 
 
-def _reverse_sequence(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
-    data, lengths = call.args
-    shapes = _dims(data)
-    if shapes is None or not rewriter.check:
-        return call
+@_rule("reverse_sequence", run_time=True)
+def _reverse_sequence(rewriter: Rewriter, call: relax.Call, of: Sizes) -> relax.Expr:
     axis = int(call.attrs.seq_axis)
-    where = f"reverse_sequence, axis {axis} of {plain(shapes[0])}"
-    lengths = rewriter.within(lengths, [shapes[0][axis] + 1], where, from_end=False)
-    return relax.Call(call.op, [data, lengths], call.attrs)
+    where = f"reverse_sequence, axis {axis} of {plain(of)}"
+    return _with(call, 1, rewriter.within(call.args[1], [of[axis] + 1], where, from_end=False))
 
 
-def _regions(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
+@_rule("vision.roi_align", "vision.roi_pool", run_time=True)
+def _regions(rewriter: Rewriter, call: relax.Call, of: Sizes) -> relax.Expr:
     """Check regions' first column, the number of the picture, and their corners; all are floats."""
     data, regions = call.args
-    shapes = _dims(data)
-    if shapes is None or not rewriter.check:
-        return call
     emit, kind = rewriter.builder_.emit, str(regions.ty.dtype)
     batch, corners, first, last = (
         emit(op.strided_slice(regions, [1], [start], [end]))
         for start, end in ((0, 1), (1, 5), (1, 3), (3, 5))
     )
     name = call.op.name.removeprefix("relax.")
-    where = f"{name}, pictures of {plain(shapes[0])}, or a corner that is not finite or too large"
+    where = f"{name}, pictures of {plain(of)}, or a corner that is not finite or too large"
     numbers = emit(op.astype(batch, "int64"))
     # Upstream converts the corners to int32.
     scale = relax.const(call.attrs.spatial_scale, kind)
@@ -302,7 +308,7 @@ def _regions(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
     known = emit(op.less(emit(op.abs(emit(op.multiply(corners, scale)))), most))
     outside = relax.const(np.iinfo("int64").max, "int64")
     numbers = emit(op.where(_every(known, emit), numbers, outside))
-    checked = rewriter.within(numbers, [shapes[0][0]], where, from_end=False)
+    checked = rewriter.within(numbers, [of[0]], where, from_end=False)
     checked = emit(op.astype(checked, kind))
     made = relax.Call(call.op, [data, emit(op.concat([checked, corners], 1))], call.attrs)
     if name != "vision.roi_align" or int(call.attrs.sample_ratio) > 0 or not call.attrs.aligned:
@@ -320,57 +326,29 @@ def _every(truths: relax.Expr, emit: Callable[[relax.Expr], relax.Var]) -> relax
     return emit(op.astype(least, "bool"))
 
 
+@_rule("image.grid_sample", known=(), run_time=True)
 def _grid_sample(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
     """Move places far outside of a picture nearer; upstream converts them to int32 and weighs."""
-    far = call.attrs.method == "bicubic" and call.attrs.padding_mode != "reflection"
-    if not rewriter.check or not far:
+    if call.attrs.method != "bicubic" or call.attrs.padding_mode == "reflection":
         return call
-    data, grid = call.args
-    return relax.Call(call.op, [data, rewriter.builder_.emit(op.clip(grid, -1e3, 1e3))], call.attrs)
+    return _with(call, 1, rewriter.builder_.emit(op.clip(call.args[1], -1e3, 1e3)))
 
 
-def _multinomial(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
+@_rule("multinomial_from_uniform", run_time=True)
+def _multinomial(rewriter: Rewriter, call: relax.Call, of: Sizes) -> relax.Expr:
     """Check the rows of probabilities that are sampled from."""
-    probabilities, samples, rows = call.args
-    shapes = _dims(probabilities)
-    if shapes is None or not rewriter.check:
-        return call
-    emit, kind = rewriter.builder_.emit, str(rows.ty.dtype)
-    where = f"multinomial_from_uniform, axis 0 of {plain(shapes[0])}"
-    checked = rewriter.within(rows, [shapes[0][0]], where, from_end=False)
-    checked = emit(op.astype(checked, kind))
-    return relax.Call(call.op, [probabilities, samples, checked], call.attrs)
+    where = f"multinomial_from_uniform, axis 0 of {plain(of)}"
+    return _with(call, 2, _alike(rewriter, call.args[2], of[0], where))
 
 
-def _non_max_suppression(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
+@_rule("vision.non_max_suppression", run_time=True)
+def _non_max_suppression(rewriter: Rewriter, call: relax.Call, of: Sizes) -> relax.Expr:
     """Check the numbers of valid boxes; upstream's sort goes as far as they say."""
-    data, counts, *rest = call.args
-    shapes = _dims(data)
-    if shapes is None or not rewriter.check:
-        return call
-    emit, kind = rewriter.builder_.emit, str(counts.ty.dtype)
-    where = f"non_max_suppression, numbers of boxes of {plain(shapes[0])}"
-    checked = rewriter.within(counts, [shapes[0][1] + 1], where, from_end=False)
-    checked = emit(op.astype(checked, kind))
-    return relax.Call(call.op, [data, checked, *rest], call.attrs)
+    where = f"non_max_suppression, numbers of boxes of {plain(of)}"
+    return _with(call, 1, _alike(rewriter, call.args[1], of[1] + 1, where))
 
 
-OPERATORS: dict[str, Callable[[Rewriter, relax.Call], relax.Expr]] = {
-    "relax.take": _take,
-    "relax.gather_elements": _gather_elements,
-    "relax.gather_nd": _gather_nd,
-    "relax.index_tensor": _index_tensor,
-    "relax.index_put": _index_put,
-    "relax.scatter_elements": _scatter_elements,
-    "relax.scatter_nd": _scatter_nd,
-    "relax.dynamic_strided_slice": _dynamic_strided_slice,
-    "relax.nn.nll_loss": _nll_loss,
-    "relax.grad.nll_loss_backward": _nll_loss_backward,
-    "relax.grad.take_backward": _take_backward,
-    "relax.reverse_sequence": _reverse_sequence,
-    "relax.vision.roi_align": _regions,
-    "relax.vision.roi_pool": _regions,
-    "relax.image.grid_sample": _grid_sample,
-    "relax.multinomial_from_uniform": _multinomial,
-    "relax.vision.non_max_suppression": _non_max_suppression,
-}
+def _alike(rewriter: Rewriter, indices: relax.Expr, extent: Any, where: str) -> relax.Expr:
+    """Return checked indices in the dtype that they had; none count from the end."""
+    checked = rewriter.within(indices, [extent], where, from_end=False)
+    return rewriter.builder_.emit(op.astype(checked, str(indices.ty.dtype)))

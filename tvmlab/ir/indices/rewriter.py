@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import tvm
-import tvm_ffi
 from tvm import ir, relax, tirx
 from tvm.relax import op
 
 from ...errors import CompileError, ModelError, TvmlabError
-from .loops import ANALYZER, advice, checked_indices, clipped_indices, size_text, static
+from ..graph import is_call
+from .loops import ANALYZER, advice, checked_indices, clipped_indices, same, size_text, static
 from .sizes import Sizes, divided, fitted
 
 __all__ = ["Fits", "Rewriter", "not_below_zero", "on_cpu"]
@@ -133,26 +133,16 @@ class Rewriter(relax.PyExprMutator):  # type: ignore[misc]
             guarded = from_end or plain is not indices
             return indices if guarded else not_below_zero(indices, self.builder_.emit)
         make = checked_indices if on_cpu() else clipped_indices
-
-        def checked(indices: relax.Expr, mode: str, from_end: bool) -> relax.Call:
-            made = self.builder_.call_te(
-                lambda values, extents, fits: make(
-                    values, extents, fits, where, mode, from_end, spared
-                ),
-                indices,
-                list(extents),
-                [size for pair in fits for size in pair],
-                primfunc_name_hint="check_indices",
-            )
-            return self.builder_.normalize(made)
-
-        written = self.value(plain)
-        if _calls(written, "call_tir") and written.args[0].name_hint.startswith("check_indices"):
-            before = written.args[1][0]
-            kinds = [(one, end) for one in dict.fromkeys(("", mode)) for end in (True, False)]
-            if any(_same(checked(before, *kind), written) for kind in kinds):
-                return plain  # an earlier run of this pass made the same check
-        return self.builder_.emit(checked(plain, mode, from_end))
+        made = self.builder_.call_te(
+            lambda values, extents, fits: make(
+                values, extents, fits, where, mode, from_end, spared
+            ),
+            plain,
+            list(extents),
+            [size for pair in fits for size in pair],
+            primfunc_name_hint="check_indices",
+        )
+        return self.builder_.emit(made)
 
     def constant(
         self,
@@ -202,31 +192,33 @@ class Rewriter(relax.PyExprMutator):  # type: ignore[misc]
         if found is None:
             return indices
         moved, first = self.value(found[0]), found[1]
-        if not _calls(moved, "add") or not _same(first, moved.args[0]):
+        if not is_call(moved, "relax.add") or not same(first, moved.args[0]):
             return indices
         return first if self.are(moved.args[1], extents) else indices
 
     def chosen(self, indices: relax.Expr) -> tuple[relax.Expr, relax.Expr] | None:
         """Return x and i of ``where(i < 0, x, i)``."""
         choice = self.value(indices)
-        if not _calls(choice, "where"):
+        if not is_call(choice, "relax.where"):
             return None
         test = self.value(choice.args[0])
         other, first = choice.args[1:]
-        below = _calls(test, "less") and _same(first, test.args[0]) and _number(test.args[1]) == 0
+        below = (
+            is_call(test, "relax.less") and same(first, test.args[0]) and _number(test.args[1]) == 0
+        )
         return (other, first) if below else None
 
     def are(self, value: relax.Expr, extents: Sequence[Any]) -> bool:
         """Return whether a value is known to hold the extents."""
         value = self.value(value)
-        if _calls(value, "astype"):
+        if is_call(value, "relax.astype"):
             value = self.value(value.args[0])
-        if not _calls(value, "take") and not _calls(value, "strided_slice"):
+        if not is_call(value, "relax.take", "relax.strided_slice"):
             return False
         dims = self.dims(value.args[0])
         if dims is None:
             return False
-        if _calls(value, "take"):
+        if is_call(value, "relax.take"):
             axis = _number(value.args[1])
             found = [] if axis is None else [dims[axis]]
         else:
@@ -239,20 +231,12 @@ class Rewriter(relax.PyExprMutator):  # type: ignore[misc]
     def dims(self, value: relax.Expr) -> list[Any] | None:
         """Return the sizes that a tensor made by ``shape_to_tensor`` holds."""
         value = self.value(value)
-        if not _calls(value, "shape_to_tensor"):
+        if not is_call(value, "relax.shape_to_tensor"):
             return None
         shape = self.value(value.args[0])
-        if _calls(shape, "shape_of"):
+        if is_call(shape, "relax.shape_of"):
             shape = shape.args[0].ty.shape
         return list(shape.values) if isinstance(shape, relax.ShapeExpr) else None
-
-
-def _calls(expr: Any, name: str) -> bool:
-    return isinstance(expr, relax.Call) and getattr(expr.op, "name", "") == f"relax.{name}"
-
-
-def _same(one: Any, other: Any) -> bool:
-    return bool(one.same_as(other) or tvm_ffi.structural_equal(one, other))
 
 
 def _number(expr: Any) -> int | None:

@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import tvm
-import tvm_ffi
 from tvm import ir, relax, te, tirx
 from tvm.relax import op
 
 from .fitting import FITTING, equal
-from .loops import checked_sizes, plain, static
+from .loops import checked_sizes, plain, same, static
 
 if TYPE_CHECKING:
     from .rewriter import Rewriter
@@ -160,7 +159,7 @@ def fitted(rewriter: Rewriter, call: relax.Call) -> relax.Call:
     args = [rewriter.visit_expr(one) for one in call.args]
     types = [one.ty for one in args]
     pairs = list(zip(call.args, args, strict=True))
-    if all(_alike(old.ty, new.ty) for old, new in pairs):
+    if all(same(old.ty, new.ty) for old, new in pairs):
         return rewriter.visit_expr_post_order(call)
     name = getattr(call.op, "name", "") if isinstance(call.op, ir.Op) else "relax.call"
     alone = len(list(_tensors(types))) == 1 and not name.startswith("relax.call")
@@ -176,10 +175,6 @@ def fitted(rewriter: Rewriter, call: relax.Call) -> relax.Call:
     return relax.Call(call.op, args, call.attrs, call.ty_args)
 
 
-def _alike(old: Any, new: Any) -> bool:
-    return bool(old.same_as(new) or tvm_ffi.structural_equal(old, new))
-
-
 def _as_known(old: Any, new: Any) -> bool:
     """Return whether every shape that was known is known now."""
     before, now = list(_tensors([old])), list(_tensors([new]))
@@ -189,7 +184,7 @@ def _as_known(old: Any, new: Any) -> bool:
 
 
 def _restored(rewriter: Rewriter, old: relax.Expr, new: relax.Expr, where: str) -> relax.Expr:
-    if _alike(old.ty, new.ty):
+    if same(old.ty, new.ty):
         return new
     if isinstance(old, relax.Tuple) and isinstance(new, relax.Tuple):
         fields = zip(old.fields, new.fields, strict=True)
@@ -211,10 +206,18 @@ def _asserted(
     if flag is None:
         return value
 
-    def same(values: te.Tensor, flag: te.Tensor, sizes: Sequence[Any]) -> te.Tensor:
+    return _copied(rewriter, value, flag, assumed)
+
+
+def _copied(
+    rewriter: Rewriter, value: relax.Expr, flag: relax.Expr, sizes: Sequence[Any]
+) -> relax.Expr:
+    """Return a copy of a tensor, of the sizes given, that depends on a check."""
+
+    def copy(values: te.Tensor, flag: te.Tensor, sizes: Sequence[Any]) -> te.Tensor:
         return te.compute(sizes, lambda *at: values(*_within(rewriter, at, flag, values.shape)))
 
-    return _emitted(rewriter, same, value, flag, list(assumed))
+    return _emitted(rewriter, copy, value, flag, list(sizes))
 
 
 def _within(rewriter: Rewriter, at: Sequence[Any], flag: te.Tensor, sizes: Any) -> list[Any]:
@@ -360,22 +363,11 @@ def _fitting(rewriter: Rewriter, call: relax.Call) -> relax.Expr:
     first, *others = tensors
     if not known[0]:  # no place in a scalar could depend on the check
         first = rewriter.builder_.emit(op.reshape(first, [1]))
-    first = _dependent(rewriter, first, flag)
+    if rewriter.cpu:  # a GPU checks nothing
+        first = _copied(rewriter, first, flag, first.ty.shape)
     if several:
         return relax.Call(call.op, [relax.Tuple([first, *others])], call.attrs)
     return relax.Call(call.op, [first, *call.args[1:]], call.attrs)
-
-
-def _dependent(rewriter: Rewriter, value: relax.Expr, flag: relax.Expr) -> relax.Expr:
-    """Return a copy of a tensor that depends on a check; a GPU checks nothing."""
-    if not rewriter.cpu:
-        return value
-
-    def same(values: te.Tensor, flag: te.Tensor) -> te.Tensor:
-        shape = values.shape
-        return te.compute(shape, lambda *at: values(*_within(rewriter, at, flag, shape)))
-
-    return _emitted(rewriter, same, value, flag)
 
 
 SIZED: dict[str, Callable[[Any, relax.Call], relax.Expr]] = {

@@ -1,30 +1,20 @@
 """The two operators that mark where a compiler's part of a graph begins and ends.
 
-They compute nothing: each stands on an edge and gives its operand back. The passes of
+They compute nothing: each is on an edge and returns its operand. The passes of
 `tvmlab.ir.partition` put them there and take them away again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from tvm import relax
 
-from tvm import ir, relax
+from ..table import stands_for
 
-from ..table import Attribute, add_ours
-
-
-def _infer(types: Sequence[ir.Type], a: dict[str, Any]) -> ir.Type:
-    return types[0]
+BEGIN = "relax.relay.annotation.compiler_begin"
+END = "relax.relay.annotation.compiler_end"
 
 
-def _expand(operands: Sequence[relax.Expr], a: dict[str, Any]) -> relax.Expr:
-    return operands[0]
-
-
-BEGIN = add_ours(
-    "annotation.compiler_begin", ("data",), (Attribute("compiler", "str"),), _infer, _expand
-).relax
-END = add_ours(
-    "annotation.compiler_end", ("data",), (Attribute("compiler", "str"),), _infer, _expand
-).relax
+@stands_for("annotation.compiler_begin", "data", "compiler:str", infer=lambda types, _: types[0])
+@stands_for("annotation.compiler_end", "data", "compiler:str", infer=lambda types, _: types[0])
+def _unmarked(data: relax.Expr, compiler: str) -> relax.Expr:
+    return data

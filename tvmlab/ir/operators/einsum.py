@@ -12,8 +12,8 @@ from tvm import relax
 from tvm.relax import op
 
 from ...errors import RelayError
-from ..table import Attribute, Operator, add
-from .common import Dims, Operands, Values, Written, dims, rank
+from ..table import native
+from .common import Dims, dims, rank
 
 
 def _error(equation: str, what: str) -> RelayError:
@@ -22,7 +22,7 @@ def _error(equation: str, what: str) -> RelayError:
     )
 
 
-def _check(operands: Operands, equation: str) -> None:
+def _check(data: relax.Expr, equation: str) -> None:
     """Refuse what means nothing: some of it ends TVM's process."""
     terms, arrow, out = equation.replace(" ", "").partition("->")
     given = terms.split(",")
@@ -33,9 +33,9 @@ def _check(operands: Operands, equation: str) -> None:
         raise _error(equation, f"{out!r} has to take letters of the operands, each once")
     if arrow and "..." in terms and "..." not in out:
         raise _error(equation, f"{out!r} leaves out the axes of ...")
-    if not isinstance(operands[0].ty, relax.TupleType):
+    if not isinstance(data.ty, relax.TupleType):
         return
-    fields = operands[0].ty.fields
+    fields = data.ty.fields
     if len(fields) != len(given):
         raise _error(equation, f"it is about {len(given)} operands, and {len(fields)} are given")
     sizes: dict[str, int] = {}
@@ -52,7 +52,7 @@ def _check(operands: Operands, equation: str) -> None:
 
 
 def _said(term: str, shape: Dims) -> list[tuple[str, Any]]:
-    """Give the letters and their sizes, of the axes that are not behind ``...``."""
+    """Return the letters and their sizes, of the axes that are not behind ``...``."""
     first, _, last = term.partition("...")
     back = shape[len(shape) - len(last) :]
     return [*zip(first, shape, strict=False), *zip(last, back, strict=False)]
@@ -62,22 +62,9 @@ def _letters(term: str) -> str:
     return term.replace("...", "", 1)
 
 
-def _einsum(operands: Operands, a: Values) -> relax.Expr:
-    _check(operands, a["equation"])
-    return op.einsum(operands[0], a["equation"])
+def _einsum(data: relax.Expr, equation: str) -> relax.Expr:
+    _check(data, equation)
+    return op.einsum(data, equation)
 
 
-def _einsum_back(call: relax.Call) -> Written:
-    return list(call.args), {"equation": str(call.attrs.subscripts)}
-
-
-add(
-    Operator(
-        "einsum",
-        "relax.einsum",
-        ("data",),
-        (Attribute("equation", "str", ""),),
-        _einsum,
-        _einsum_back,
-    )
-)
+native("einsum", "data", "equation:str=", to_relax=_einsum, equation="subscripts")

@@ -1,34 +1,23 @@
 """Rows for what is computed element by element.
 
 The sources are `src/relay/op/tensor/{binary,unary}.cc` and `topi/{broadcast,elemwise}.h` of TVM
-0.18: ``divide`` and ``mod`` of integers truncate, ``round`` takes halves away from zero.
+0.18: ``divide`` and ``mod`` of integers truncate, ``round`` takes halves away from zero. Relay's
+fast operators approximate on the CPU; here they are the exact ones.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
-from tvm import ir, relax, tirx
+from tvm import relax, tirx
 from tvm.relax import op
 
-from ..table import Attribute, Operator, add, add_ours
-from .common import (
-    Operands,
-    Values,
-    Written,
-    broadcast,
-    dims,
-    dtype,
-    like,
-    made,
-    same_as_relax,
-    two_forms,
-)
+from ..table import native, stands_for
+from .common import Written, dtype, like, need_dtype
 
 _BINARY = (
     *("add", "subtract", "multiply", "divide", "floor_divide", "mod", "floor_mod", "power"),
-    *("maximum", "minimum", "left_shift", "right_shift"),
+    *("maximum", "minimum", "left_shift", "right_shift", "atan2"),
     *("bitwise_and", "bitwise_or", "bitwise_xor", "logical_and", "logical_or", "logical_xor"),
     *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
 )
@@ -40,120 +29,79 @@ _UNARY = (
     *("isnan", "isinf", "isfinite", "bitwise_not", "logical_not"),
 )
 for _name in _BINARY:
-    same_as_relax(_name, getattr(op, _name), ("lhs", "rhs"))
+    native(_name, "lhs rhs")
 for _name in _UNARY:
-    same_as_relax(_name, getattr(op, _name), ("data",))
+    native(_name, "data")
+stands_for("fast_exp", "data", infer=like)(op.exp)
+stands_for("fast_erf", "data", infer=like)(op.erf)
+stands_for("fast_tanh", "data", infer=like)(op.tanh)
 
 
-def _like(types: Sequence[ir.Type], _: Values) -> ir.Type:
-    return like(types[0])
+@stands_for("copy", "data", infer=like)
+@stands_for("annotation.stop_fusion", "data", infer=like)  # fusion comes after Relay's operators
+def _copy(data: relax.Expr) -> relax.Expr:
+    return data
 
 
-def _copy(operands: Operands, _: Values) -> relax.Expr:
-    return operands[0]
-
-
-def _round(operands: Operands, _: Values) -> relax.Expr:
-    (data,) = operands
-    if not _is_float(data):
+@stands_for("round", "data", infer=like)
+def _round(data: relax.Expr) -> relax.Expr:
+    kind = dtype(data.ty)
+    if "float" not in (kind or "float"):
         return data
     whole = op.trunc(data)
-    half = op.greater_equal(op.abs(op.subtract(data, whole)), relax.const(0.5, dtype(data.ty)))
+    half = op.greater_equal(op.abs(op.subtract(data, whole)), relax.const(0.5, kind))
     return op.where(half, op.add(whole, op.sign(data)), whole)
 
 
-def _is_float(data: relax.Expr) -> bool:
-    return "float" in (dtype(data.ty) or "float")
-
-
 def _logarithm(base: int) -> None:
-    """Put a logarithm into the table that Relax lacks.
-
-    It is computed in float64, so that a power of the base gives an integer in float32.
-    """
-
-    def expand(operands: Operands, _: Values) -> relax.Expr:
-        (data,) = operands
+    @stands_for(f"log{base}", "data", infer=like)
+    def _(data: relax.Expr) -> relax.Expr:
+        # In float64, so that a power of the base gives an integer in float32.
         wide = op.log(op.astype(data, "float64"))
         scaled = op.divide(wide, relax.const(math.log(base), "float64"))
         return op.astype(scaled, dtype(data.ty))
 
-    add_ours(f"log{base}", ("data",), (), _like, expand)
 
-
-add_ours("copy", ("data",), (), _like, _copy)
-add_ours("round", ("data",), (), _like, _round)
 _logarithm(2)
 _logarithm(10)
-
-
-def _clip(operands: Operands, a: Values) -> relax.Expr:
-    return op.clip(operands[0], a["a_min"], a["a_max"])
 
 
 def _clip_back(call: relax.Call) -> Written | None:
     data, *limits = call.args
     for limit in limits:
-        # What `_clip` makes of Python's numbers; Relay has no way to say other dtypes.
+        # These are the dtypes of Python's numbers; Relay cannot express other ones.
         whole = isinstance(limit, tirx.IntImm) and str(limit.ty) == "int64"
         if not whole and not (isinstance(limit, tirx.FloatImm) and str(limit.ty) == "float64"):
             return None
     return [data], {"a_min": limits[0].value, "a_max": limits[1].value}
 
 
-add(
-    Operator(
-        "clip",
-        "relax.clip",
-        ("a",),
-        (Attribute("a_min", "number"), Attribute("a_max", "number")),
-        _clip,
-        _clip_back,
-    )
+native(
+    "clip",
+    "a",
+    "a_min:number a_max:number",
+    to_relax=lambda data, a_min, a_max: op.clip(data, a_min, a_max),
+    from_relax=_clip_back,
 )
+native("cast", "data", "dtype:str", "astype")
 
 
-def _cast(operands: Operands, a: Values) -> relax.Expr:
-    return op.astype(operands[0], a["dtype"])
+@stands_for(
+    "cast_like",
+    "data dtype_like",
+    infer=lambda types, a: like(types, a, need_dtype(types[1], "cast_like dtype_like")),
+)
+def _cast_like(data: relax.Expr, other: relax.Expr) -> relax.Expr:
+    return op.astype(data, need_dtype(other.ty, "cast_like dtype_like"))
 
 
-def _cast_back(call: relax.Call) -> Written:
-    return list(call.args), {"dtype": str(call.attrs.dtype)}
+def _where(condition: relax.Expr, x: relax.Expr, y: relax.Expr) -> relax.Expr | None:
+    """Use Relax's own for a condition of booleans; Relay takes numbers too, of which 0 is false."""
+    return op.where(condition, x, y) if dtype(condition.ty) in (None, "bool") else None
 
 
-add(Operator("cast", "relax.astype", ("data",), (Attribute("dtype", "str"),), _cast, _cast_back))
-
-
-def _where_type(types: Sequence[ir.Type], _: Values) -> ir.Type:
-    shapes = [dims(given) for given in types]
-    known = [shape for shape in shapes if shape is not None]
-    kind = dtype(types[1]) or dtype(types[2])
-    if len(known) < 3:
-        return made(None, kind)
-    return made(broadcast(broadcast(known[0], known[1], "where"), known[2], "where"), kind)
-
-
-def _where_any(operands: Operands, _: Values) -> relax.Expr:
-    condition, x, y = operands
+def _where_number(condition: relax.Expr, x: relax.Expr, y: relax.Expr) -> relax.Expr:
     return op.where(op.not_equal(condition, relax.const(0, dtype(condition.ty))), x, y)
 
 
-def _where(operands: Operands, _: Values) -> relax.Expr | None:
-    """Relax asks for a condition of booleans; Relay takes numbers, of which 0 is false."""
-    return op.where(*operands) if dtype(operands[0].ty) in (None, "bool") else None
-
-
-def _where_back(call: relax.Call) -> Written:
-    return list(call.args), {}
-
-
-two_forms(
-    "where",
-    ("condition", "x", "y"),
-    (),
-    "relax.where",
-    _where,
-    _where_back,
-    _where_type,
-    _where_any,
-)
+native("where", "condition x y", to_relax=_where, expand=_where_number)

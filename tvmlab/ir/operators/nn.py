@@ -5,7 +5,7 @@ Names, attributes and types are those of src/relay/op/nn/nn.cc and pad.cc (TVM 0
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,29 +15,14 @@ from tvm.relax import op
 from ...errors import RelayError
 from .. import dialect
 from ..products import batch_matmul_shape, dense_shape
-from ..table import Attribute, Operator, add, add_ours
+from ..table import native, stands_for
 from ..types import Tensor, differ, result, view
 from .checks import relay_errors
-from .common import Operands, Values, Written, same_as_relax, two_forms
-
-
-def _rank(operand: relax.Expr) -> int:
-    return view("", "operand", operand.ty).ndim
-
-
-# Products
-
-
-_UNITS = Attribute("units", "int", None)
-_OUT_DTYPE = Attribute("out_dtype", "str", "")
-_TRANSPOSES = (
-    Attribute("transpose_a", "bool", False),
-    Attribute("transpose_b", "bool", False),
-)
+from .common import Values, Written, like, rank
 
 
 def _turned(operand: relax.Expr, turn: bool) -> relax.Expr:
-    """Swap an operand's last two axes if so asked."""
+    """Swap an operand's last two axes if `turn` is set."""
     if not turn:
         return operand
     last = operand.ty.ndim - 1
@@ -50,31 +35,23 @@ def _dense_type(types: Sequence[ir.Type], a: Values) -> ir.Type:
     return result(shape, a["out_dtype"] or data.dtype, data.ndim)
 
 
-def _dense(operands: Operands, a: Values) -> relax.Expr:
-    data, weight = operands
-    return op.matmul(data, _turned(weight, True), a["out_dtype"] or None)
+@stands_for("nn.dense", "data weight", "units:int=None out_dtype:str=", infer=_dense_type)
+def _dense(data: relax.Expr, weight: relax.Expr, units: int | None, out_dtype: str) -> relax.Expr:
+    return op.matmul(data, _turned(weight, True), out_dtype or None)
 
 
-add_ours(
-    "nn.dense",
-    ("data", "weight"),
-    (_UNITS, _OUT_DTYPE),
-    _dense_type,
-    _dense,
-)
-
-
-def _transposed_type(ty: ir.Type, turn: bool, name: str, call: str) -> Tensor:
-    known = view(call, name, ty)
+def _transposed_type(ty: ir.Type, turn: bool, name: str) -> Tensor:
+    known = view("nn.matmul", name, ty)
     if not turn or known.shape is None:
         return known
-    return Tensor(call, name, [*known.shape[:-2], *known.shape[:-3:-1]], known.ndim, known.dtype)
+    shape = [*known.shape[:-2], *known.shape[:-3:-1]]
+    return Tensor(known.call, name, shape, known.ndim, known.dtype)
 
 
 def _matmul_type(types: Sequence[ir.Type], a: Values) -> ir.Type:
-    first = _transposed_type(types[0], a["transpose_a"], "tensor_a", "nn.matmul")
-    # `dense_shape` wants the second one transposed.
-    second = _transposed_type(types[1], not a["transpose_b"], "tensor_b", "nn.matmul")
+    first = _transposed_type(types[0], a["transpose_a"], "tensor_a")
+    # `dense_shape` takes the second one transposed.
+    second = _transposed_type(types[1], not a["transpose_b"], "tensor_b")
     shape, _ = dense_shape(first, second, a["units"])
     return result(shape, a["out_dtype"] or first.dtype, first.ndim)
 
@@ -85,49 +62,47 @@ def _batch_matmul_type(types: Sequence[ir.Type], a: Values) -> ir.Type:
     return result(batch_matmul_shape(x, y, a), a["out_dtype"] or x.dtype, 3)
 
 
-def _product(operands: Operands, a: Values) -> relax.Expr:
-    first = _turned(operands[0], a["transpose_a"])
-    second = _turned(operands[1], a["transpose_b"])
-    return op.matmul(first, second, a["out_dtype"] or None)
+def _product(a: relax.Expr, b: relax.Expr, **given: Any) -> relax.Expr:
+    first, second = _turned(a, given["transpose_a"]), _turned(b, given["transpose_b"])
+    return op.matmul(first, second, given["out_dtype"] or None)
 
 
-def _matmul_row(name: str, rank: int, infer: dialect.Infer) -> None:
-    """Add a product of matrices: Relax's own where both have `rank` axes as they stand."""
-    units = (_UNITS,) if rank == 2 else ()
+def _matmul_row(name: str, ndim: int, infer: dialect.Infer) -> None:
+    """Add a product of matrices: Relax's own where both have `ndim` axes and none is transposed."""
+    units = ndim == 2
 
-    def read(given: Operands, a: Values) -> relax.Expr | None:
-        if a["transpose_a"] or a["transpose_b"] or any(_rank(x) != rank for x in given):
+    def fits(*given: relax.Expr) -> bool:
+        return all(rank(x.ty) == ndim for x in given)
+
+    def to_relax(*given: relax.Expr, **a: Any) -> relax.Expr | None:
+        if a["transpose_a"] or a["transpose_b"] or not fits(*given):
             return None
         with relay_errors():
             infer([x.ty for x in given], a)
         return op.matmul(*given, a["out_dtype"] or None)
 
-    def write(call: relax.Call) -> Written | None:
-        if any(_rank(x) != rank for x in call.args):
-            return None
+    def from_relax(call: relax.Call) -> Written:
         columns = view(name, "tensor_b", call.args[1].ty).size(1)
-        found = {"units": columns if isinstance(columns, int) else None} if units else {}
-        plain = {"transpose_a": False, "transpose_b": False}
-        return list(call.args), found | {"out_dtype": str(call.attrs.out_dtype or "")} | plain
+        found: Values = {"units": columns if isinstance(columns, int) else None} if units else {}
+        found["out_dtype"] = str(call.attrs.out_dtype or "")
+        return list(call.args), found | {"transpose_a": False, "transpose_b": False}
 
-    two_forms(
+    native(
         name,
-        ("tensor_a", "tensor_b"),
-        (*units, _OUT_DTYPE, *_TRANSPOSES),
-        "relax.matmul",
-        read,
-        write,
-        infer,
-        _product,
+        "tensor_a tensor_b",
+        f"{'units:int=None ' * units}out_dtype:str= transpose_a:bool=False transpose_b:bool=False",
+        "matmul",
+        to_relax=to_relax,
+        from_relax=from_relax,
+        only=lambda call: fits(*call.args),
+        expand=_product,
+        infer=infer,
         defaults=None if units else {"transpose_b": True},
     )
 
 
 _matmul_row("nn.matmul", 2, _matmul_type)
 _matmul_row("nn.batch_matmul", 3, _batch_matmul_type)
-
-
-# A bias
 
 
 def _bias_add_type(types: Sequence[ir.Type], a: Values) -> ir.Type:
@@ -145,58 +120,28 @@ def _bias_add_type(types: Sequence[ir.Type], a: Values) -> ir.Type:
     return result(data.shape, data.dtype or bias.dtype, data.ndim)
 
 
-def _bias_add(operands: Operands, a: Values) -> relax.Expr:
-    data, bias = operands
-    axis = a["axis"] % data.ty.ndim
-    if axis == data.ty.ndim - 1:
+@stands_for("nn.bias_add", "data bias", "axis:int=1", infer=_bias_add_type)
+def _bias_add(data: relax.Expr, bias: relax.Expr, axis: int) -> relax.Expr:
+    behind = data.ty.ndim - 1 - axis % data.ty.ndim
+    axes = tuple(range(1, behind + 1))
+    if not axes:
         return op.add(data, bias)
-    return op.add(data, op.expand_dims(bias, list(range(1, data.ty.ndim - axis))))
+    if isinstance(bias, ir.GenericConst):  # FoldConstant would compile a kernel for each
+        return op.add(data, relax.const(np.expand_dims(bias.value.numpy(), axes)))
+    return op.add(data, op.expand_dims(bias, list(axes)))
 
 
-add_ours("nn.bias_add", ("data", "bias"), (Attribute("axis", "int", 1),), _bias_add_type, _bias_add)
+native("nn.relu", "data")
+native("nn.batch_flatten", "data")
+native("nn.softmax", "data", "axis:int=-1")
+native("nn.log_softmax", "data", "axis:int=-1")
+native("nn.prelu", "data alpha", "axis:int=1")
+native("nn.dropout", "data", "rate:float=0.5")
+native("nn.leaky_relu", "data", "alpha:float=0.25", "nn.leakyrelu", defaults={"alpha": 0.01})
+stands_for("nn.fast_softmax", "data", "axis:int=-1", infer=like)(op.nn.softmax)
 
 
-# Activations, softmax, dropout: Relax has the same
-
-
-def _same(
-    name: str,
-    native: Callable[..., relax.Expr],
-    attribute: Attribute,
-    operands: tuple[str, ...] = ("data",),
-    relax_name: str | None = None,
-    defaults: Values | None = None,
-) -> None:
-    """Add a row of which Relax has the same, with one attribute."""
-    kind = {"int": int, "float": float}[attribute.kind]
-
-    def read(args: Operands, a: Values) -> relax.Expr:
-        return native(*args, a[attribute.name])
-
-    def write(call: relax.Call) -> Written:
-        return list(call.args), {attribute.name: kind(getattr(call.attrs, attribute.name))}
-
-    whole = relax_name or f"relax.{name}"
-    add(Operator(name, whole, operands, (attribute,), read, write, defaults=defaults))
-
-
-_AXIS = Attribute("axis", "int", -1)
-same_as_relax("nn.relu", op.nn.relu, ("data",))
-same_as_relax("nn.batch_flatten", op.nn.batch_flatten, ("data",))
-_same("nn.softmax", op.nn.softmax, _AXIS)
-_same("nn.log_softmax", op.nn.log_softmax, _AXIS)
-_same("nn.prelu", op.nn.prelu, Attribute("axis", "int", 1), ("data", "alpha"))
-_same("nn.dropout", op.nn.dropout, Attribute("rate", "float", 0.5))
-_same(
-    "nn.leaky_relu",
-    op.nn.leakyrelu,
-    Attribute("alpha", "float", 0.25),
-    relax_name="relax.nn.leakyrelu",
-    defaults={"alpha": 0.01},
-)
-
-
-# Padding: Relax's own has the value as an attribute
+# Padding: in Relax the value is an attribute
 
 
 _MODES = {"constant": "constant", "edge": "replicate", "reflect": "reflect"}
@@ -205,34 +150,32 @@ _MODES = {"constant": "constant", "edge": "replicate", "reflect": "reflect"}
 def _pad_type(types: Sequence[ir.Type], a: Values) -> ir.Type:
     data, value = view("nn.pad", "data", types[0]), view("nn.pad", "pad_value", types[1])
     value.rank(0)
-    _pad_check(data, a)
+    _pad_check(data, **a)
     if data.shape is None:
         return result(None, data.dtype, len(a["pad_width"]))
     pairs = zip(data.shape, a["pad_width"], strict=True)
     return result([size + sum(pair) for size, pair in pairs], data.dtype)
 
 
-def _pad_check(data: Tensor, a: Values) -> None:
-    widths = a["pad_width"]
-    if any(not isinstance(pair, (list, tuple)) or len(pair) != 2 for pair in widths):
+def _pad_check(data: Tensor, pad_width: list[Any], pad_mode: str) -> None:
+    where = "nn.pad, attribute pad_width"
+    if any(not isinstance(pair, (list, tuple)) or len(pair) != 2 for pair in pad_width):
+        raise RelayError(f"pad_width {pad_width} is no list of pairs", where=where)
+    if data.ndim >= 0 and len(pad_width) != data.ndim:
         raise RelayError(
-            f"pad_width {widths} is no list of pairs", where="nn.pad, attribute pad_width"
+            f"pad_width has {len(pad_width)} pairs; the data has {data.ndim} dimensions",
+            where=where,
         )
-    if data.ndim >= 0 and len(widths) != data.ndim:
+    if pad_mode not in _MODES:
         raise RelayError(
-            f"pad_width has {len(widths)} pairs; the data has {data.ndim} dimensions",
-            where="nn.pad, attribute pad_width",
-        )
-    if a["pad_mode"] not in _MODES:
-        raise RelayError(
-            f'pad_mode is "{a["pad_mode"]}"; nn.pad takes {", ".join(_MODES)}.',
+            f'pad_mode is "{pad_mode}"; nn.pad takes {", ".join(_MODES)}.',
             where="nn.pad, attribute pad_mode",
         )
 
 
 def _constant(value: relax.Expr) -> Any:
-    """Give a scalar constant's value as NumPy has it, None where it is no such constant."""
-    if not isinstance(value, ir.GenericConst) or _rank(value) != 0:
+    """Return a scalar constant's value as NumPy has it, None where it is no such constant."""
+    if not isinstance(value, ir.GenericConst) or rank(value.ty) != 0:
         return None
     return value.value.numpy()[()]
 
@@ -242,29 +185,25 @@ def _native_pad(data: relax.Expr, value: float, a: Values) -> relax.Expr:
     return op.nn.pad(data, flat, _MODES[a["pad_mode"]], value)
 
 
-def _pad(operands: Operands, a: Values) -> relax.Expr:
-    data, value = operands
-    number, dtype = _constant(value), str(data.ty.dtype)
+def _pad(data: relax.Expr, value: relax.Expr, **a: Any) -> relax.Expr:
+    number = _constant(value)
     if number is not None and float(number) == number:
         return _native_pad(data, float(number), a)
     if a["pad_mode"] != "constant":
         return _native_pad(data, 0.0, a)
-    # A value known at run time only: take it where a mask, padded alike, says so.
+    # A value known at run time only: take it where a mask, padded alike, is zero.
     inside = op.astype(_native_pad(op.ones_like(data, "uint8"), 0.0, a), "bool")
-    return op.where(inside, _native_pad(data, 0.0, a), op.astype(value, dtype))
+    return op.where(inside, _native_pad(data, 0.0, a), op.astype(value, str(data.ty.dtype)))
 
 
-def _read_pad(operands: Operands, a: Values) -> relax.Expr | None:
-    data, value = operands
-    known = view("nn.pad", "data", data.ty)
-    _pad_check(known, a)
-    number = _constant(value)
-    if isinstance(number, np.float32) and known.ndim >= 0:
-        return _native_pad(data, float(number), a)
-    return None
+def _to_relax_pad(data: relax.Expr, value: relax.Expr, **a: Any) -> relax.Expr | None:
+    known, number = view("nn.pad", "data", data.ty), _constant(value)
+    _pad_check(known, **a)
+    own = isinstance(number, np.float32) and known.ndim >= 0
+    return _native_pad(data, float(number), a) if own else None
 
 
-def _write_pad(call: relax.Call) -> Written | None:
+def _from_relax_pad(call: relax.Call) -> Written | None:
     modes = {theirs: name for name, theirs in _MODES.items()}
     mode = modes.get(str(call.attrs.pad_mode))
     if mode is None:
@@ -280,15 +219,14 @@ def _write_pad(call: relax.Call) -> Written | None:
     }
 
 
-two_forms(
+native(
     "nn.pad",
-    ("data", "pad_value"),
-    (Attribute("pad_width", "ints"), Attribute("pad_mode", "str", "constant")),
-    "relax.nn.pad",
-    _read_pad,
-    _write_pad,
-    _pad_type,
-    _pad,
-    signature=("data", "pad_width", "pad_value", "pad_mode"),
+    "data pad_value",
+    "pad_width:ints pad_mode:str=constant",
+    to_relax=_to_relax_pad,
+    from_relax=_from_relax_pad,
+    expand=_pad,
+    infer=_pad_type,
+    signature="data pad_width pad_value pad_mode",
     defaults={"pad_value": 0},
 )

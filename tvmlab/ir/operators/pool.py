@@ -2,75 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Any
 
-from tvm import ir, relax
+from tvm import relax
 from tvm.relax import op
 
 from ...errors import RelayError
-from ..table import Attribute, Operator, add, add_ours
-from ..types import plain, result, view
-from ..windows import arrange, by_axis, padding, pooling
+from ..table import Attribute, arguments, attributes, native, stands_for
+from ..types import view
+from ..windows import by_axis, padding, pooling
 from .checks import relay_errors
-from .common import Operands, Values, Written
+from .common import Values
+
+
+def _spec(spatial: str, average: bool) -> str:
+    ones, zeros = ("[" + ",".join(digit * len(spatial)) + "]" for digit in "10")
+    return (
+        f"pool_size:ints strides:ints={ones} dilation:ints={ones} padding:ints={zeros} "
+        f"layout:str=NC{spatial} out_layout:str= ceil_mode:bool=False"
+        + " count_include_pad:bool=False"
+        * average
+    )
 
 
 def pool_attributes(spatial: str, average: bool) -> tuple[Attribute, ...]:
-    """Give the attributes of a pooling operator, as Relay prints them."""
-    n = len(spatial)
-    common = (
-        Attribute("pool_size", "ints"),
-        Attribute("strides", "ints", [1] * n),
-        Attribute("dilation", "ints", [1] * n),
-        Attribute("padding", "ints", [0] * n),
-        Attribute("layout", "str", "NC" + spatial),
-        Attribute("out_layout", "str", ""),
-        Attribute("ceil_mode", "bool", False),
-    )
-    return (*common, Attribute("count_include_pad", "bool", False)) if average else common
+    """Return the attributes of a pooling operator, in the order in which Relay prints them."""
+    return attributes(_spec(spatial, average))
 
 
-def _pool(spatial: str, average: bool, native: Callable[..., relax.Expr]) -> None:
+def _pool(spatial: str, average: bool) -> None:
     name = f"nn.{'avg' if average else 'max'}_pool{len(spatial)}d"
-    attributes = pool_attributes(spatial, average)
 
-    def read(operands: Operands, a: Values) -> relax.Expr:
+    def to_relax(data: relax.Expr, **a: Any) -> relax.Expr:
         for attribute in ("pool_size", "strides", "dilation"):
             if min(a[attribute], default=1) < 1:
                 raise RelayError(
                     f"{attribute} of {name} is {a[attribute]}", where=name, fix="give 1 or more"
                 )
-        made = native(operands[0], **(a | {"out_layout": a["out_layout"] or None}))
+        made = getattr(op.nn, name[3:])(data, **arguments(a))
         if a["ceil_mode"]:
-            _same_windows(name, spatial, operands[0], a)
+            _same_windows(name, spatial, data, a)
         return made
 
-    def write(call: relax.Call) -> Written:
-        a = call.attrs
-        found = {
-            "pool_size": [int(i) for i in a.pool_size],
-            "strides": [int(i) for i in a.strides],
-            "dilation": [int(i) for i in a.dilation],
-            "padding": [int(i) for i in a.padding],
-            "layout": str(a.layout),
-            "out_layout": "" if a.out_layout == a.layout else str(a.out_layout),
-            "ceil_mode": bool(a.ceil_mode),
-        }
-        if average:
-            found["count_include_pad"] = bool(a.count_include_pad)
-        return list(call.args), found
-
-    add(
-        Operator(
-            name,
-            f"relax.{name}",
-            ("data",),
-            attributes,
-            read,
-            write,
-            defaults={"pool_size": [1] * len(spatial)},
-        )
-    )
+    defaults = {"pool_size": [1] * len(spatial)}
+    native(name, "data", _spec(spatial, average), to_relax=to_relax, defaults=defaults)
 
 
 def _same_windows(name: str, spatial: str, data: relax.Expr, a: Values) -> None:
@@ -80,7 +56,7 @@ def _same_windows(name: str, spatial: str, data: relax.Expr, a: Values) -> None:
         return
     with relay_errors():
         shape = pooling(known, spatial, a | {"out_layout": ""})
-    if shape is None or known.shape is None or not a["ceil_mode"]:
+    if shape is None or known.shape is None:
         return
     for i, (axis, pads) in enumerate(
         zip(spatial, padding(a["padding"], len(spatial), name), strict=True)
@@ -100,69 +76,35 @@ def _same_windows(name: str, spatial: str, data: relax.Expr, a: Values) -> None:
 
 
 def _global(name: str, reduce: Callable[..., relax.Expr]) -> None:
-    def infer(types: Sequence[ir.Type], a: Values) -> ir.Type:
-        data = view(name, "data", types[0])
-        sizes = by_axis(data, a["layout"], "NCHW") | {"H": 1, "W": 1}
-        return result(arrange(data, sizes, a["out_layout"] or a["layout"]), data.dtype, 4)
-
-    def expand(operands: Operands, a: Values) -> relax.Expr:
-        layout, out = a["layout"], a["out_layout"] or a["layout"]
-        made = reduce(operands[0], axis=[layout.index("H"), layout.index("W")], keepdims=True)
-        if out == layout:
+    @stands_for(name, "data", "layout:str=NCHW out_layout:str=")
+    def _(data: relax.Expr, layout: str, out_layout: str) -> relax.Expr:
+        by_axis(view(name, "data", data.ty), layout, "NCHW")
+        made = reduce(data, axis=[layout.index("H"), layout.index("W")], keepdims=True)
+        if (out_layout or layout) == layout:
             return made
-        return op.permute_dims(made, [layout.index(axis) for axis in out])
-
-    attributes = (Attribute("layout", "str", "NCHW"), Attribute("out_layout", "str", ""))
-    add_ours(name, ("data",), attributes, infer, expand)
+        return op.permute_dims(made, [layout.index(axis) for axis in out_layout])
 
 
-def _adaptive(spatial: str, native: Callable[..., relax.Expr]) -> None:
+def _adaptive(spatial: str) -> None:
     name = f"nn.adaptive_avg_pool{len(spatial)}d"
-    attributes = (
-        Attribute("output_size", "ints", []),
-        Attribute("layout", "str", "NC" + spatial),
-        Attribute("out_layout", "str", ""),
-    )
 
-    def read(operands: Operands, a: Values) -> relax.Expr:
-        size = a["output_size"] or None
-        if size is not None and len(size) not in (1, len(spatial)):
+    def to_relax(data: relax.Expr, output_size: list[int], **a: Any) -> relax.Expr:
+        if len(output_size) not in (0, 1, len(spatial)):
             raise RelayError(
-                f"output_size {size} has {len(size)} sizes; {name} takes {len(spatial)}, or 1",
+                f"output_size {output_size} has {len(output_size)} sizes; {name} takes "
+                f"{len(spatial)}, or 1",
                 where=f"{name}, attribute output_size",
             )
-        size = size * len(spatial) if size is not None and len(size) == 1 else size
-        return native(operands[0], size, a["layout"], a["out_layout"] or None)
+        size = output_size * len(spatial) if len(output_size) == 1 else output_size
+        return getattr(op.nn, name[3:])(data, size or None, **arguments(a))
 
-    def write(call: relax.Call) -> Written:
-        a = call.attrs
-        return list(call.args), {
-            "output_size": [plain(size) for size in a.output_size or ()],
-            "layout": str(a.layout),
-            "out_layout": "" if a.out_layout == a.layout else str(a.out_layout),
-        }
-
-    add(
-        Operator(
-            name,
-            f"relax.{name}",
-            ("data",),
-            attributes,
-            read,
-            write,
-            defaults={"output_size": []},
-        )
-    )
+    spec = f"output_size:ints=[] layout:str=NC{spatial} out_layout:str="
+    native(name, "data", spec, to_relax=to_relax, defaults={"output_size": []})
 
 
-_pool("W", False, op.nn.max_pool1d)
-_pool("HW", False, op.nn.max_pool2d)
-_pool("DHW", False, op.nn.max_pool3d)
-_pool("W", True, op.nn.avg_pool1d)
-_pool("HW", True, op.nn.avg_pool2d)
-_pool("DHW", True, op.nn.avg_pool3d)
+for _spatial in ("W", "HW", "DHW"):
+    _pool(_spatial, average=False)
+    _pool(_spatial, average=True)
+    _adaptive(_spatial)
 _global("nn.global_avg_pool2d", op.mean)
 _global("nn.global_max_pool2d", op.max)
-_adaptive("W", op.nn.adaptive_avg_pool1d)
-_adaptive("HW", op.nn.adaptive_avg_pool2d)
-_adaptive("DHW", op.nn.adaptive_avg_pool3d)

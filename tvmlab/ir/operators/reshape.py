@@ -5,11 +5,13 @@ The source is `InferNewShape` in `src/relay/op/tensor/transform.cc` of TVM 0.18.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from ...errors import RelayError
-from .common import Dims, simplified
+from ..types import plain
+from .common import Dims
 
 
 def resolved(old: Dims, newshape: Sequence[int], allowzero: bool) -> Dims:
@@ -69,7 +71,7 @@ def resolved(old: Dims, newshape: Sequence[int], allowzero: bool) -> Dims:
             while at < len(old):
                 new.append(take())
         elif word == -3:
-            new.append(simplified(take() * take()))
+            new.append(plain(take() * take()))
         elif word == -4 and len(words) > place + 2:
             new.extend(_halves(take(), words[place + 1], words[place + 2], old, newshape))
             place += 2
@@ -98,22 +100,15 @@ def _divided(size: Any, by: Sequence[int], old: Dims, newshape: Sequence[int]) -
     for number in by:
         if number <= 0 or (isinstance(size, int) and size % number):
             raise _error(old, newshape, f"does not divide {size} by {number}")
-        size = simplified(size // number)
-    return simplified(size)
+        size = plain(size // number)
+    return plain(size)
 
 
 def _check(old: Dims, new: Dims, newshape: Sequence[int]) -> None:
-    before, after = 1, 1
-    for size in old:
-        before = before * size if isinstance(size, int) else -1
-        if not isinstance(size, int):
-            return
-    for size in new:
-        if not isinstance(size, int):
-            return
-        after *= size
-    if before != after:
-        raise _error(old, newshape, f"holds {after} elements, the data {before}")
+    if all(isinstance(size, int) for size in (*old, *new)):
+        before, after = math.prod(old), math.prod(new)
+        if before != after:
+            raise _error(old, newshape, f"holds {after} elements, the data {before}")
 
 
 def _error(old: Dims, newshape: Sequence[int], why: str) -> RelayError:

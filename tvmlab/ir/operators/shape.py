@@ -1,4 +1,4 @@
-"""Rows for what moves elements and computes none.
+"""Rows for operators that move elements and compute none.
 
 The sources are `src/relay/op/tensor/transform.cc` and `relay/attrs/transform.h` of TVM 0.18.
 """
@@ -6,44 +6,37 @@ The sources are `src/relay/op/tensor/transform.cc` and `relay/attrs/transform.h`
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import tvm_ffi
 from tvm import ir, relax, tirx
 from tvm.relax import op
 
 from ...errors import RelayError
-from ..table import Attribute, Operator, add, add_ours
+from ..table import native, stands_for
+from ..types import result
 from .common import (
-    Dims,
-    Operands,
     Values,
     Written,
     axes,
     dims,
     dtype,
     ints,
-    like,
-    made,
     need_dims,
     need_rank,
     plain_dim,
     same,
     tensor,
-    two_forms,
 )
 from .reshape import resolved
 
-DATA = ("data",)
 
-
-def _reshape(operands: Operands, a: Values) -> relax.Expr:
-    (data,) = operands
-    if a["newshape"] is None:
+def _reshape(data: relax.Expr, newshape: list[int] | None, allowzero: bool) -> relax.Expr:
+    if newshape is None:
         raise RelayError("reshape needs a shape", where="reshape", fix="give newshape=[...]")
-    if all(size > 0 for size in a["newshape"]):
-        return op.reshape(data, a["newshape"])
-    shape = need_dims(data.ty, "reshape data")
-    return op.reshape(data, resolved(shape, a["newshape"], a["allowzero"]))
+    if all(size > 0 for size in newshape):
+        return op.reshape(data, newshape)
+    return op.reshape(data, resolved(need_dims(data.ty, "reshape data"), newshape, allowzero))
 
 
 def _reshape_back(call: relax.Call) -> Written | None:
@@ -53,7 +46,7 @@ def _reshape_back(call: relax.Call) -> Written | None:
     sizes = ints(shape)
     if sizes is not None:
         return [data], {"newshape": sizes, "allowzero": 0 in sizes}
-    # A symbol is said as the size it copies, and one that copies none as what is left over.
+    # A symbol is written as the size it copies, and one that copies none as what is left over.
     old = dims(data.ty)
     if old is None:
         return None
@@ -64,101 +57,51 @@ def _reshape_back(call: relax.Call) -> Written | None:
     if said.count(-1) > 1 or any(isinstance(s, tirx.IntImm) and s == 0 for s in shape.values):
         return None
     again = op.reshape(data, resolved(old, said, False))
-    return ([data], {"newshape": said, "allowzero": False}) if _equal(again, call) else None
+    equal = tvm_ffi.structural_equal(again.args[1], shape)
+    return ([data], {"newshape": said, "allowzero": False}) if equal else None
 
 
-def _equal(a: relax.Call, b: relax.Call) -> bool:
-    return bool(tvm_ffi.structural_equal(a.args[1], b.args[1]))
-
-
-add(
-    Operator(
-        "reshape",
-        "relax.reshape",
-        DATA,
-        (Attribute("newshape", "ints"), Attribute("allowzero", "bool", False)),
-        _reshape,
-        _reshape_back,
-    )
+native(
+    "reshape",
+    "data",
+    "newshape:ints allowzero:bool=False",
+    to_relax=_reshape,
+    from_relax=_reshape_back,
 )
 
 
-def _reshape_like_shape(types: Sequence[ir.Type], a: Values) -> Dims | None:
-    data, other = dims(types[0]), dims(types[1])
-    if data is None or other is None:
-        return None
-
-    def place(name: str, otherwise: int, ndim: int) -> int:
-        given = otherwise if a[name] is None else int(a[name])
-        return given + ndim if given < 0 else given
-
-    left, right = len(data), len(other)
-    middle = other[place("rhs_begin", 0, right) : place("rhs_end", right, right)]
-    return [*data[: place("lhs_begin", 0, left)], *middle, *data[place("lhs_end", left, left) :]]
-
-
-def _reshape_like_type(types: Sequence[ir.Type], a: Values) -> ir.Type:
-    return made(_reshape_like_shape(types, a), dtype(types[0]))
-
-
-def _reshape_like(operands: Operands, a: Values) -> relax.Expr:
-    for operand in operands:
-        need_dims(operand.ty, "reshape_like operand")
-    shape = _reshape_like_shape([operand.ty for operand in operands], a)
-    return op.reshape(operands[0], shape)
-
-
-add_ours(
+@stands_for(
     "reshape_like",
-    ("data", "shape_like"),
-    (
-        Attribute("lhs_begin", "int", 0),
-        Attribute("lhs_end", "int", None),
-        Attribute("rhs_begin", "int", 0),
-        Attribute("rhs_end", "int", None),
-    ),
-    _reshape_like_type,
-    _reshape_like,
+    "data shape_like",
+    "lhs_begin:int=0 lhs_end:int=None rhs_begin:int=0 rhs_end:int=None",
+)
+def _reshape_like(data: relax.Expr, other: relax.Expr, **a: int | None) -> relax.Expr:
+    left, right = (need_dims(x.ty, "reshape_like operand") for x in (data, other))
+    behind = [] if a["lhs_end"] is None else left[a["lhs_end"] :]
+    middle = right[a["rhs_begin"] or 0 : a["rhs_end"]]
+    return op.reshape(data, [*left[: a["lhs_begin"] or 0], *middle, *behind])
+
+
+def _transpose(data: relax.Expr, axes: list[int] | None) -> relax.Expr:
+    if tensor(data.ty, "transpose data") is not None:
+        need_rank(data.ty, "transpose data")
+    return op.permute_dims(data, axes)
+
+
+native(
+    "transpose", "data", "axes:ints", "permute_dims", to_relax=_transpose, defaults={"axes": None}
 )
 
 
-def _transpose(operands: Operands, a: Values) -> relax.Expr:
-    if tensor(operands[0].ty, "transpose data") is not None:
-        need_rank(operands[0].ty, "transpose data")
-    return op.permute_dims(operands[0], a["axes"])
-
-
-def _transpose_back(call: relax.Call) -> Written:
-    given = call.attrs.axes
-    return list(call.args), {"axes": None if given is None else [int(axis) for axis in given]}
-
-
-add(
-    Operator(
-        "transpose",
-        "relax.permute_dims",
-        DATA,
-        (Attribute("axes", "ints"),),
-        _transpose,
-        _transpose_back,
-        defaults={"axes": None},
-    )
-)
-
-
-_MOST_AXES, _MOST_PARTS = 64, 10_000
-
-
-def _expand_dims(operands: Operands, a: Values) -> relax.Expr:
-    first, more = a["axis"], a["num_newaxis"]
-    if not 0 <= more <= _MOST_AXES:
+def _expand_dims(data: relax.Expr, axis: int, num_newaxis: int) -> relax.Expr:
+    if not 0 <= num_newaxis <= 64:
         raise RelayError(
-            f"num_newaxis is {more}; it is between 0 and {_MOST_AXES}", where="expand_dims"
+            f"num_newaxis is {num_newaxis}; it is between 0 and 64", where="expand_dims"
         )
-    if first < 0 and more != 1:
+    if axis < 0 and num_newaxis != 1:
         # Relay counts from the end of the data, Relax from that of the result.
-        first += need_rank(operands[0].ty, "expand_dims data") + 1
-    return op.expand_dims(operands[0], list(range(first, first + more)))
+        axis += need_rank(data.ty, "expand_dims data") + 1
+    return op.expand_dims(data, list(range(axis, axis + num_newaxis)))
 
 
 def _expand_dims_back(call: relax.Call) -> Written | None:
@@ -170,83 +113,47 @@ def _expand_dims_back(call: relax.Call) -> Written | None:
     return list(call.args), {"axis": first, "num_newaxis": len(given)}
 
 
-add(
-    Operator(
-        "expand_dims",
-        "relax.expand_dims",
-        DATA,
-        (Attribute("axis", "int"), Attribute("num_newaxis", "int", 1)),
-        _expand_dims,
-        _expand_dims_back,
-    )
+native(
+    "expand_dims",
+    "data",
+    "axis:int num_newaxis:int=1",
+    to_relax=_expand_dims,
+    from_relax=_expand_dims_back,
 )
 
 
-def _squeeze(operands: Operands, a: Values) -> relax.Expr:
-    (data,) = operands
+def _squeeze(data: relax.Expr, axis: list[int] | None) -> relax.Expr:
     shape = dims(data.ty)
-    if a["axis"] is not None and shape is not None:
-        for axis in axes(a["axis"], len(shape), "squeeze data"):
-            if isinstance(shape[axis], int) and shape[axis] != 1:
+    if axis is not None and shape is not None:
+        for place in axes(axis, len(shape), "squeeze data"):
+            if isinstance(shape[place], int) and shape[place] != 1:
                 raise RelayError(
-                    f"squeeze cannot take axis {axis} away, which has size {shape[axis]}",
+                    f"squeeze cannot take axis {place} away, which has size {shape[place]}",
                     where="squeeze",
                 )
-    return op.squeeze(data, a["axis"])
+    return op.squeeze(data, axis)
 
 
-def _squeeze_back(call: relax.Call) -> Written:
-    given = call.attrs.axis
-    return list(call.args), {"axis": None if given is None else [int(axis) for axis in given]}
+native("squeeze", "data", "axis:ints=None", to_relax=_squeeze)
+native("concatenate", "data", "axis:int=0", "concat", only=lambda call: call.attrs.axis is not None)
+native("stack", "data", "axis:int=0", only=lambda call: call.attrs.axis is not None)
+native("tile", "data", "reps:ints", reps="repeats")
+native("repeat", "data", "repeats:int axis:int=None")
 
 
-add(
-    Operator(
-        "squeeze",
-        "relax.squeeze",
-        DATA,
-        (Attribute("axis", "ints", None),),
-        _squeeze,
-        _squeeze_back,
-    )
-)
-
-
-def _concatenate(operands: Operands, a: Values) -> relax.Expr:
-    return op.concat(operands[0], a["axis"])
-
-
-def _stack(operands: Operands, a: Values) -> relax.Expr:
-    return op.stack(operands[0], a["axis"])
-
-
-def _joined_back(call: relax.Call) -> Written | None:
-    axis = call.attrs.axis
-    return None if axis is None else (list(call.args), {"axis": int(axis)})
-
-
-_JOIN = (Attribute("axis", "int", 0),)
-add(Operator("concatenate", "relax.concat", DATA, _JOIN, _concatenate, _joined_back))
-add(Operator("stack", "relax.stack", DATA, _JOIN, _stack, _joined_back))
-
-
-def _parts(a: Values) -> int:
-    given = a["indices_or_sections"]
-    return given if isinstance(given, int) else len(given) + 1
-
-
-def _split(operands: Operands, a: Values) -> relax.Expr | None:
-    (data,) = operands
-    given, shape = a["indices_or_sections"], dims(data.ty)
-    if _parts(a) > _MOST_PARTS:
-        raise RelayError(f"split makes {_MOST_PARTS} parts at most", where="split")
+def _split(data: relax.Expr, indices_or_sections: Any, axis: int) -> relax.Expr | None:
+    given, shape = indices_or_sections, dims(data.ty)
+    parts = given if isinstance(given, int) else len(given) + 1
+    if parts > 10_000:
+        raise RelayError("split makes 10000 parts at most", where="split")
     if isinstance(given, int) and shape is not None:
-        (axis,) = axes([a["axis"]], len(shape), "split data")
-        if given < 1 or (isinstance(shape[axis], int) and shape[axis] % given):
+        (axis_,) = axes([axis], len(shape), "split data")
+        if given < 1 or (isinstance(shape[axis_], int) and shape[axis_] % given):
             raise RelayError(
-                f"split cannot cut {shape[axis]} into {given} equal parts", where="split"
+                f"split cannot cut {shape[axis_]} into {given} equal parts", where="split"
             )
-    return None if _parts(a) == 1 else op.split(data, given, a["axis"])
+    # Relax's own makes a function of one part that returns no tuple.
+    return None if parts == 1 else op.split(data, given, axis)
 
 
 def _split_back(call: relax.Call) -> Written | None:
@@ -261,116 +168,90 @@ def _split_back(call: relax.Call) -> Written | None:
     return list(call.args), {"indices_or_sections": int(given.value), "axis": axis}
 
 
-def _whole_type(types: Sequence[ir.Type], _: Values) -> ir.Type:
-    return relax.TupleType([like(types[0])])
-
-
-def _whole(operands: Operands, _: Values) -> relax.Expr:
-    """One part is the whole: Relax's own makes a function of it that gives no tuple."""
-    return relax.Tuple([operands[0]])
-
-
-two_forms(
+native(
     "split",
-    DATA,
-    (Attribute("indices_or_sections", "any"), Attribute("axis", "int", 0)),
-    "relax.split",
-    _split,
-    _split_back,
-    _whole_type,
-    _whole,
+    "data",
+    "indices_or_sections:any axis:int=0",
+    to_relax=_split,
+    from_relax=_split_back,
+    expand=lambda data, **_: relax.Tuple([data]),
 )
 
 
-def _tile(operands: Operands, a: Values) -> relax.Expr:
-    return op.tile(operands[0], a["reps"])
-
-
-def _tile_back(call: relax.Call) -> Written:
-    return list(call.args), {"reps": [int(times) for times in call.attrs.repeats]}
-
-
-add(Operator("tile", "relax.tile", DATA, (Attribute("reps", "ints"),), _tile, _tile_back))
-
-
-def _repeat(operands: Operands, a: Values) -> relax.Expr:
-    return op.repeat(operands[0], a["repeats"], a["axis"])
-
-
-def _repeat_back(call: relax.Call) -> Written:
-    axis = call.attrs.axis
-    return list(call.args), {
-        "repeats": int(call.attrs.repeats),
-        "axis": None if axis is None else int(axis),
-    }
-
-
-add(
-    Operator(
-        "repeat",
-        "relax.repeat",
-        DATA,
-        (Attribute("repeats", "int"), Attribute("axis", "int", None)),
-        _repeat,
-        _repeat_back,
-    )
-)
-
-
-def _reverse(operands: Operands, a: Values) -> relax.Expr:
-    if a["axis"] is None:
+def _reverse(data: relax.Expr, axis: int | None) -> relax.Expr:
+    if axis is None:
         raise RelayError("reverse needs an axis", where="reverse", fix="give axis=...")
-    return op.flip(operands[0], a["axis"])
+    return op.flip(data, axis)
 
 
-def _reverse_back(call: relax.Call) -> Written:
-    return list(call.args), {"axis": int(call.attrs.axis)}
+native("reverse", "data", "axis:int=None", "flip", to_relax=_reverse)
 
 
-add(
-    Operator(
-        "reverse", "relax.flip", DATA, (Attribute("axis", "int", None),), _reverse, _reverse_back
-    )
-)
-
-
-def _broadcast_to(operands: Operands, a: Values) -> relax.Expr:
-    if a["shape"] is None:
+def _broadcast_to(data: relax.Expr, shape: list[int] | None, **_: str) -> relax.Expr:
+    if shape is None:
         raise RelayError("broadcast_to needs a shape", where="broadcast_to")
-    return op.broadcast_to(operands[0], a["shape"])
+    return op.broadcast_to(data, shape)
 
 
-def _broadcast_to_back(call: relax.Call) -> Written | None:
-    data, shape = call.args
-    sizes = ints(shape) if isinstance(shape, relax.ShapeExpr) else None
-    return None if sizes is None else ([data], {"shape": sizes, "dtype": ""})
-
-
-add(
-    Operator(
-        "broadcast_to",
-        "relax.broadcast_to",
-        DATA,
-        (Attribute("shape", "ints"), Attribute("dtype", "str", "")),
-        _broadcast_to,
-        _broadcast_to_back,
-    )
+native(
+    "broadcast_to",
+    "data",
+    "shape:ints dtype:str=",
+    to_relax=_broadcast_to,
+    from_relax=lambda call: ([call.args[0]], {"shape": ints(call.args[1]), "dtype": ""}),
+    only=lambda call: ints(call.args[1]) is not None,
 )
 
 
-def _broadcast_to_like_type(types: Sequence[ir.Type], _: Values) -> ir.Type:
-    return like(types[1], dtype(types[0]))
-
-
-def _broadcast_to_like(operands: Operands, _: Values) -> relax.Expr:
-    data, other = operands
+@stands_for("broadcast_to_like", "data broadcast_type")
+def _broadcast_to_like(data: relax.Expr, other: relax.Expr) -> relax.Expr:
     return op.broadcast_to(data, need_dims(other.ty, "broadcast_to_like broadcast_type"))
 
 
-add_ours(
-    "broadcast_to_like",
-    ("data", "broadcast_type"),
-    (),
-    _broadcast_to_like_type,
-    _broadcast_to_like,
+def _check_mirror(sizes: list[Any], mode: str, pad_width: list[Any]) -> None:
+    if mode not in ("SYMMETRIC", "REFLECT"):
+        raise RelayError(
+            f"nn.mirror_pad knows no mode {mode!r}",
+            where="nn.mirror_pad",
+            fix='give mode="SYMMETRIC" or "REFLECT"',
+        )
+    inner = mode == "REFLECT"
+    fits = len(pad_width) == len(sizes) and all(
+        isinstance(pair, list) and len(pair) == 2 and min(pair) >= 0
+        and (not isinstance(size, int) or max(pair) <= size - inner)
+        for pair, size in zip(pad_width, sizes, strict=True)
+    )  # fmt: skip
+    if not fits:
+        raise RelayError(
+            f"the widths {pad_width} do not fit a tensor of {sizes}",
+            where="nn.mirror_pad, attribute pad_width",
+            fix="give two for each axis, no more than there is to mirror",
+        )
+
+
+def _mirror_type(types: Sequence[ir.Type], a: Values) -> ir.Type:
+    sizes = need_dims(types[0], "nn.mirror_pad data")
+    _check_mirror(sizes, **a)
+    padded = [size + sum(pair) for size, pair in zip(sizes, a["pad_width"], strict=True)]
+    return result(padded, dtype(types[0]) or "")
+
+
+@stands_for(
+    "nn.mirror_pad",
+    "data",
+    "mode:str=SYMMETRIC pad_width:ints",
+    infer=_mirror_type,
+    signature="data pad_width mode",
 )
+def _mirror_pad(data: Any, mode: str, pad_width: list[Any]) -> relax.Expr:
+    sizes, inner = need_dims(data.ty, "nn.mirror_pad data"), int(mode == "REFLECT")
+    for axis, (before, after) in enumerate(pad_width):
+        parts, size = [data], sizes[axis]
+        if before:
+            first = op.strided_slice(data, [axis], [inner], [inner + before])
+            parts.insert(0, op.flip(first, axis))
+        if after:
+            last = op.strided_slice(data, [axis], [size - inner - after], [size - inner])
+            parts.append(op.flip(last, axis))
+        data = op.concat(parts, axis) if len(parts) > 1 else data
+    return data

@@ -12,9 +12,9 @@ regions than Relay did in the cases that `tvmlab.ir.partition.composite` names.
 from .annotate import AnnotateTarget
 from .annotation import compiler_begin, compiler_end
 from .composite import MergeComposite
-from .lift import PartitionGraph
 from .lower import InlineRegions, LowerRegions
 from .merge import MergeCompilerRegions
+from .partition_graph import PartitionGraph
 
 __all__ = [
     "AnnotateTarget",

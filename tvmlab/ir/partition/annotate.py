@@ -79,19 +79,19 @@ class _Annotator:
         if isinstance(after, relax.Call):
             return self._call(before, after)
         if isinstance(after, (relax.Tuple, relax.TupleGetItem)) and is_data(after):
-            if self.non_calls:
-                return self._mark(after, None)
-            return _with(after, [self.end(operand) for operand in operands(after)])
-        if isinstance(after, relax.If):
-            return _with(after, [self.end(part) for part in operands(after)])
-        return after
+            return self._mark(after, None) if self.non_calls else self._closed(after)
+        return self._closed(after) if isinstance(after, relax.If) else after
+
+    def _closed(self, expr: relax.Expr) -> relax.Expr:
+        """End the parts that the operands come from."""
+        return _with(expr, [self.end(operand) for operand in operands(expr)])
 
     def _call(self, before: relax.Call, after: relax.Call) -> relax.Expr:
         first = next(iter(operands(before)), None)
         if first is not None and is_begin(first) and compiler_of(first) != DEFAULT:
             return after
         if isinstance(after.op, relax.Var) and not self.non_calls:
-            return _with(after, [self.end(operand) for operand in operands(after)])
+            return self._closed(after)
         takers = (name for name in self.targets if _supports(name, before))
         return self._mark(after, next(takers, DEFAULT))
 

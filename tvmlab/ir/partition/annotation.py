@@ -30,7 +30,7 @@ def compiler_begin(data: relax.Expr, compiler: str) -> relax.Call:
     -----
     Relay's `relay.annotation.compiler_begin`, as a Relax operator of ours.
     """
-    return graph.typed(dialect.call(BEGIN, [data], {"compiler": str(compiler)}))
+    return _mark(BEGIN, data, compiler)
 
 
 def compiler_end(data: relax.Expr, compiler: str) -> relax.Call:
@@ -52,17 +52,21 @@ def compiler_end(data: relax.Expr, compiler: str) -> relax.Call:
     -----
     Relay's `relay.annotation.compiler_end`, as a Relax operator of ours.
     """
-    return graph.typed(dialect.call(END, [data], {"compiler": str(compiler)}))
+    return _mark(END, data, compiler)
+
+
+def _mark(operator: str, data: relax.Expr, compiler: str) -> relax.Call:
+    return graph.typed(dialect.call(operator, [data], {"compiler": str(compiler)}))
 
 
 def is_begin(expr: relax.Expr) -> bool:
-    """Say whether an expression is a `compiler_begin`."""
-    return isinstance(expr, relax.Call) and isinstance(expr.op, ir.Op) and expr.op.name == BEGIN
+    """Return whether an expression is a `compiler_begin`."""
+    return graph.is_call(expr, BEGIN)
 
 
 def is_end(expr: relax.Expr) -> bool:
-    """Say whether an expression is a `compiler_end`."""
-    return isinstance(expr, relax.Call) and isinstance(expr.op, ir.Op) and expr.op.name == END
+    """Return whether an expression is a `compiler_end`."""
+    return graph.is_call(expr, END)
 
 
 def compiler_of(mark: relax.Call) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from tvm import ir, relax
 
 from .. import graph
+from ..collector import no_collection
 from ..module import normalize
 
 
@@ -21,28 +22,18 @@ def _compiled(function: relax.Function) -> bool:
 
 
 def change_bodies(mod: ir.IRModule, change: Callable[[relax.Expr], relax.Expr]) -> ir.IRModule:
-    """Change the body of each Relax function of a module, as a graph.
+    """Change the body of each Relax function as a graph, in a new module.
 
-    Parameters
-    ----------
-    mod : tvm.ir.IRModule
-        It is left as it is. Its functions may hold graphs, as those of a module filled by hand.
-    change : callable
-        ``change(graph)`` gives the new graph over the same parameters. A function whose graph it
-        gives back stays the same object; functions of other compilers are passed over, as Relay's
-        pass manager does.
-
-    Returns
-    -------
-    tvm.ir.IRModule
-        A new module.
+    A function whose graph ``change(graph)`` gives back stays the same object; functions of other
+    compilers are passed over, as Relay's pass manager does.
     """
-    mod = normalize(mod)
-    made = mod.clone()
-    for var, function in mod.functions_items():
-        if isinstance(function, relax.Function) and not _compiled(function):
-            before = graph.to_graph(function)
-            after = change(before)
-            if not after.same_as(before):
-                made[var] = graph.from_graph(function.params, after, function.attrs)
+    with no_collection():
+        mod = normalize(mod)
+        made = mod.clone()
+        for var, function in mod.functions_items():
+            if isinstance(function, relax.Function) and not _compiled(function):
+                before = graph.inline_bindings(function.body)
+                after = change(before)
+                if not after.same_as(before):
+                    made[var] = graph.to_anf(function.params, after, function.attrs)
     return made

@@ -51,7 +51,7 @@ class InlineRegions:
             def bind(before: relax.Expr, after: relax.Expr) -> relax.Expr:
                 return change(before, values.get(graph.key(after), after))
 
-            return graph.transform(graph.to_graph(function), bind)
+            return graph.transform(graph.inline_bindings(function.body), bind)
 
         made = change_bodies(mod, lambda body: graph.transform(body, change))
         for var in mod.get_global_vars():

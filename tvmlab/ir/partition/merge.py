@@ -51,45 +51,44 @@ def merge_regions(body: relax.Expr) -> relax.Expr:
 
 def _merge(body: relax.Expr, regions: Regions) -> None:
     """Visit regions in the order of their dependences, each joined with its parents."""
-    barred: dict[Region, set[Region]] = {}
+    # Sets of regions are bits of one number (`Region.members`), so that long chains stay cheap.
+    barred: dict[Region, int] = {}
     for region in _in_order(body, regions):
-        # What lies before the region by way of another one, or of nodes in none.
-        before: set[Region] = set()
+        # The regions from which a way leads here through another region, or nodes in none.
+        before = 0
         parents: list[Region] = []
         for begin in region.inputs:
             direct = regions.of(begin.args[0])
             behind = list(_behind(begin.args[0], regions)) if direct is None else [direct]
             for parent in behind:
-                before |= {regions.now(far) for far in barred.get(parent, ())}
+                before |= barred.get(parent, 0)
             if direct is None:
-                before.update(behind)
+                for parent in behind:
+                    before |= parent.members
             elif direct.compiler != region.compiler:
-                before.add(direct)
+                before |= direct.members
             elif direct not in parents:
                 parents.append(direct)
         for parent in parents:
-            if parent is not region and parent not in before:
+            if parent is not region and not parent.members & before:
                 regions.merge(parent, region)
         barred[region] = before
 
 
 def _in_order(body: relax.Expr, regions: Regions) -> Iterator[Region]:
     """List the regions that have an output, each after those that its inputs come from."""
-    done: set[Region] = set()
-    seen: set[int] = set()
-    stack: list[tuple[relax.Expr, bool]] = [(body, False)]
-    while stack:
-        node, ready = stack.pop()
+
+    def parts(node: relax.Expr) -> list[relax.Expr]:
         region = regions.of(node) if is_end(node) else None
-        if ready:
-            if region is not None and region not in done:
-                done.add(region)
-                yield region
-        elif graph.key(node) not in seen:
-            seen.add(graph.key(node))
-            stack.append((node, True))
-            inputs = [] if region is None else [begin.args[0] for begin in region.inputs]
-            stack += [(child, False) for child in reversed([*graph.children(node), *inputs])]
+        inputs = [] if region is None else [begin.args[0] for begin in region.inputs]
+        return [*graph.children(node), *inputs]
+
+    done: set[Region] = set()
+    for node in graph.post_order(body, parts):
+        region = regions.of(node) if is_end(node) else None
+        if region is not None and region not in done:
+            done.add(region)
+            yield region
 
 
 def _behind(node: relax.Expr, regions: Regions) -> Iterator[Region]:

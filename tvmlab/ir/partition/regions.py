@@ -15,38 +15,26 @@ from .annotation import compiler_of, is_begin, is_end, operands
 class Region:
     """A connected part of a graph that one compiler takes.
 
-    Attributes
-    ----------
-    number : int
-        Its number: that of the first mark in it, counted through the function.
-    compiler : str
-        The compiler's name.
-    inputs, outputs : list of tvm.relax.Call
-        The `compiler_begin` and `compiler_end` calls at its border, in the order of Relay's.
+    Its number is that of the first mark in it, counted through the function. `inputs` and `outputs`
+    are the `compiler_begin` and `compiler_end` calls at its border, in Relay's order; `members` are
+    the numbers of the regions that have become part of it, as bits.
     """
 
     number: int
     compiler: str
     inputs: list[relax.Call] = field(default_factory=list)
     outputs: list[relax.Call] = field(default_factory=list)
+    members: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.members = 1 << self.number
 
 
 class Regions:
-    """The regions of one graph.
+    """The regions of one graph, which has to stay alive as long as they are asked about it.
 
     A `compiler_begin` opens a region; a node joins the regions of its operands, up to a
-    `compiler_end`, into one.
-
-    Parameters
-    ----------
-    body : tvm.relax.Expr
-        The graph. It has to stay alive as long as the regions are asked about it.
-
-    Raises
-    ------
-    RelayError
-        A node has marks before some of its operands only, an end has no begin, or its compiler
-        is another's.
+    `compiler_end`, into one. `RelayError` where marks do not fit together.
 
     Notes
     -----
@@ -114,6 +102,7 @@ class Regions:
         if source is not into:
             into.inputs += source.inputs
             into.outputs += source.outputs
+            into.members |= source.members
             self._merged[source] = into
 
 

@@ -1,82 +1,12 @@
 """Relay's pattern language: find operators together in a graph, replace them, cut them out."""
 
+from . import in_place, pattern, rewriter
 from .dpl import to_dpl
-from .matcher import match
-from .partition import partition
-from .pattern import (
-    AltPattern,
-    AttrPattern,
-    CallPattern,
-    ConstantPattern,
-    DataTypePattern,
-    DFPattern,
-    DominatorPattern,
-    ExprPattern,
-    FunctionPattern,
-    IfPattern,
-    LetPattern,
-    ShapePattern,
-    TupleGetItemPattern,
-    TuplePattern,
-    TypePattern,
-    VarPattern,
-    WildcardPattern,
-    dominates,
-    has_attr,
-    has_dtype,
-    has_shape,
-    has_type,
-    is_constant,
-    is_expr,
-    is_if,
-    is_let,
-    is_op,
-    is_tuple,
-    is_tuple_get_item,
-    is_var,
-    wildcard,
-)
-from .rewriter import DFPatternCallback, rewrite
+from .in_place import *  # noqa: F403
+from .pattern import *  # noqa: F403
+from .rewriter import *  # noqa: F403
 
-# As methods too, which Relay's patterns have: both need every class of patterns.
-DFPattern.match = match
-DFPattern.partition = partition
-
-__all__ = [
-    "AltPattern",
-    "AttrPattern",
-    "CallPattern",
-    "ConstantPattern",
-    "DFPattern",
-    "DFPatternCallback",
-    "DataTypePattern",
-    "DominatorPattern",
-    "ExprPattern",
-    "FunctionPattern",
-    "IfPattern",
-    "LetPattern",
-    "ShapePattern",
-    "TupleGetItemPattern",
-    "TuplePattern",
-    "TypePattern",
-    "VarPattern",
-    "WildcardPattern",
-    "dominates",
-    "has_attr",
-    "has_dtype",
-    "has_shape",
-    "has_type",
-    "is_constant",
-    "is_expr",
-    "is_if",
-    "is_let",
-    "is_op",
-    "is_tuple",
-    "is_tuple_get_item",
-    "is_var",
-    "match",
-    "partition",
-    "rewrite",
-    "to_dpl",
-    "wildcard",
-]
+__all__ = ["to_dpl"]
+__all__ += in_place.__all__
+__all__ += pattern.__all__
+__all__ += rewriter.__all__

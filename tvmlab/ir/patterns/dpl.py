@@ -7,7 +7,7 @@ rest matches the same calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import ir
@@ -93,7 +93,7 @@ def _surplus(op: ir.Op, given: int) -> int:
     return 0 if op.num_inputs < 0 else int(op.num_inputs) - given
 
 
-def _one(op: ir.Op, args: list[p.DFPattern], done: Any) -> Any:
+def _one(op: ir.Op, args: Sequence[p.DFPattern], done: Any) -> Any:
     surplus = _surplus(op, len(args))
     for arg in args[len(args) + min(surplus, 0) :] if surplus < 0 else []:
         if type(arg) not in (p.WildcardPattern, p.ConstantPattern) or arg.parts():

@@ -1,35 +1,85 @@
-"""What a pattern is made of: one class for each kind, with Relay's names and fields.
+"""Relay's pattern language: one class for each kind of pattern, which matches by recursion.
 
-A pattern is a value: it knows its parts and nothing of matching (`matcher`). Two patterns are the
-same only if they are one object, which is how Relay lets a pattern say "the same expression again".
+Two patterns are the same only if they are one object, which is how a pattern in Relay says "the
+same expression again". The source of every rule is TVM's ``src/relay/ir/dataflow_matcher.cc``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
+import tvm_ffi
 from tvm import ir, relax
 
 from ...errors import RelayError
-from .. import table
-from .view import names_of
+from .. import dialect, graph, table
+from ..graph import body_of, key
+from ..inference import infer_type
+from .fusion import fusion_kind
+from .matcher import Matcher, Node, match
+from .relay_call import OperatorName, names_of
+
+__all__ = [
+    "AltPattern",
+    "AttrPattern",
+    "CallPattern",
+    "ConstantPattern",
+    "DFPattern",
+    "DataTypePattern",
+    "DominatorPattern",
+    "ExprPattern",
+    "FunctionPattern",
+    "IfPattern",
+    "LetPattern",
+    "ShapePattern",
+    "TupleGetItemPattern",
+    "TuplePattern",
+    "TypePattern",
+    "VarPattern",
+    "WildcardPattern",
+    "dominates",
+    "has_attr",
+    "has_dtype",
+    "has_shape",
+    "has_type",
+    "is_constant",
+    "is_expr",
+    "is_if",
+    "is_let",
+    "is_op",
+    "is_tuple",
+    "is_tuple_get_item",
+    "is_var",
+    "match",
+    "wildcard",
+]
 
 
 class DFPattern:
     """The base of all patterns; its operators build larger ones."""
 
-    #: The functions `match` and `partition` of the package, which know every class of patterns.
-    match: Callable[..., bool]
+    #: The function `partition` of the package, as a method.
     partition: Callable[..., Any]
+
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
+        """Return whether an expression matches, asking `matcher` about the parts."""
+        raise NotImplementedError
 
     def parts(self) -> list[DFPattern]:
         """List the patterns that this one is made of, in Relay's order."""
-        return []
+        values = [getattr(self, field.name) for field in fields(self)]  # type: ignore[arg-type]
+        lists = [value if isinstance(value, list) else [value] for value in values]
+        return [part for one in lists for part in one if isinstance(part, DFPattern)]
+
+    def match(self, expr: relax.Expr) -> bool:
+        """Return whether an expression matches (see the function `match`)."""
+        return match(self, expr)
 
     def __call__(self, *args: DFPattern | None) -> CallPattern:
         """Match a call of what this matches; ``pattern(None)`` takes any arguments."""
-        return CallPattern(self, None if len(args) == 1 and args[0] is None else args)  # type: ignore[arg-type]
+        return CallPattern(self, None if args == (None,) else args)  # type: ignore[arg-type]
 
     def __or__(self, other: DFPattern) -> AltPattern:
         return AltPattern(self, other)
@@ -71,8 +121,8 @@ class DFPattern:
         return self | option_constructor(self)
 
 
-def _checked(part: DFPattern) -> DFPattern:
-    """Refuse a part that is no pattern, where it is written and not where it is matched."""
+def _checked(part: Any) -> DFPattern:
+    """Refuse a part that is no pattern where it is written, and not where it is matched."""
     if not isinstance(part, DFPattern):
         raise RelayError(
             f"A part of a pattern is {part!r}, of type {type(part).__module__}."
@@ -83,13 +133,13 @@ def _checked(part: DFPattern) -> DFPattern:
     return part
 
 
-class ExprPattern(DFPattern):
-    """Matches one expression by its structure, or an operator.
+def _checked_list(parts: Sequence[Any] | None) -> list[DFPattern] | None:
+    return None if parts is None else [_checked(part) for part in parts]
 
-    Parameters
-    ----------
-    expr : tvm.relax.Expr
-        The expression; for an operator, one that Relay knows.
+
+@dataclass(eq=False)
+class ExprPattern(DFPattern):
+    """Matches one expression by its structure, or an operator that Relay knows.
 
     Attributes
     ----------
@@ -97,96 +147,164 @@ class ExprPattern(DFPattern):
         Relay's names of the operator; empty for any other expression.
     """
 
-    def __init__(self, expr: relax.Expr) -> None:
-        self.expr = expr
-        self.names = names_of(expr) if isinstance(expr, ir.Op) else frozenset()
+    expr: relax.Expr
+
+    def __post_init__(self) -> None:
+        self.names = names_of(self.expr) if isinstance(self.expr, ir.Op) else frozenset()
+
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
+        if isinstance(expr, OperatorName) or self.names:
+            return isinstance(expr, OperatorName) and bool(self.names & expr.names)
+        return bool(tvm_ffi.structural_equal(self.expr, expr))
 
 
+@dataclass(eq=False)
 class VarPattern(DFPattern):
     """Matches a variable of this name, or any if the name is empty."""
 
-    def __init__(self, name_hint: str = "") -> None:
-        self.name = name_hint
+    name: str = ""
+
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
+        return isinstance(expr, relax.Var) and self.name in ("", str(expr.name))
 
 
+@dataclass(eq=False)
 class ConstantPattern(DFPattern):
     """Matches a constant."""
 
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
+        return isinstance(expr, ir.GenericConst)
 
+
+@dataclass(eq=False)
 class WildcardPattern(DFPattern):
-    """Matches anything, or what it was redirected to."""
+    """Matches anything, or what another pattern matches (`redirect_to`)."""
 
-    def __init__(self) -> None:
-        self.pattern: DFPattern | None = None
+    pattern: DFPattern | None = None
 
     def redirect_to(self, pattern: DFPattern) -> None:
         """Let another pattern stand here, even one that this is part of: recursion."""
         self.pattern = pattern
 
-    def parts(self) -> list[DFPattern]:
-        """Give what it was redirected to."""
-        return [] if self.pattern is None else [self.pattern]
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
+        return self.pattern is None or matcher.visit(self.pattern, expr)
 
 
+@dataclass(eq=False)
 class CallPattern(DFPattern):
     """Matches a call; `args` is None for any arguments."""
 
-    def __init__(self, op: DFPattern, args: Sequence[DFPattern] | None) -> None:
-        self.op = _checked(op)
-        self.args = None if args is None else [_checked(one) for one in args]
+    op: DFPattern
+    args: Sequence[DFPattern] | None
 
-    def parts(self) -> list[DFPattern]:
-        """Give the operator's pattern, then the arguments'."""
-        return [self.op, *(self.args or [])]
+    def __post_init__(self) -> None:
+        self.op, self.args = _checked(self.op), _checked_list(self.args)
+
+    def is_call(self, *names: str) -> bool:
+        """Return whether the pattern is for calls of an operator with one of these names."""
+        return isinstance(self.op, ExprPattern) and not self.op.names.isdisjoint(names)
+
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
+        if not isinstance(expr, relax.Call):
+            return False
+        call, mark = matcher.view.call(expr), matcher.mark()
+        if matcher.visit(self.op, call.head):
+            mark = matcher.mark()
+            if matcher.visit_all(self.args, call.operands):
+                return True
+            matcher.forget(mark)
+            if self.args is None or not self.is_call("add", "multiply"):
+                return False
+            return matcher.visit_all(self.args[::-1], call.operands)
+        matcher.forget(mark)
+        for other in self._associated(expr, matcher):
+            if matcher.visit(other, expr):
+                return True
+            matcher.forget(mark)
+        return False
+
+    def _associated(self, expr: relax.Call, matcher: Matcher) -> list[CallPattern]:
+        """Write ``(a * b) / c`` as ``b * (a / c)``, and back, where the expression is like that."""
+
+        def made_of(outer: str, inner: str) -> bool:
+            operands = matcher.view.call(expr).operands
+            return matcher.calls(expr, outer) and any(matcher.calls(one, inner) for one in operands)
+
+        def is_inner(part: Any, name: str) -> bool:
+            return isinstance(part, CallPattern) and part.is_call(name)
+
+        args: Sequence[Any] = self.args or []
+        if self.is_call("divide") and len(args) == 2:
+            inner, divisor = args
+            if is_inner(inner, "multiply") and made_of("multiply", "divide"):
+                factors = inner.args
+                pairs = (factors, factors[::-1])
+                return [inner.op(b, self.op(a, divisor)) for a, b in pairs]
+        if self.is_call("multiply"):
+            for inner, factor in zip(args, args[::-1], strict=True):
+                if is_inner(inner, "divide") and made_of("divide", "multiply"):
+                    return [inner.op(self.op(inner.args[0], factor), inner.args[1])]
+        return []
 
 
+@dataclass(eq=False)
 class FunctionPattern(DFPattern):
     """Matches a function; `params` is None for any parameters."""
 
-    def __init__(self, params: Sequence[DFPattern] | None, body: DFPattern) -> None:
-        self.params = None if params is None else list(params)
-        self.body = body
+    params: Sequence[DFPattern] | None
+    body: DFPattern
 
-    def parts(self) -> list[DFPattern]:
-        """Give the parameters' patterns, then the body's."""
-        return [*(self.params or []), self.body]
+    def __post_init__(self) -> None:
+        self.params, self.body = _checked_list(self.params), _checked(self.body)
+
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
+        return (
+            isinstance(expr, relax.Function)
+            and matcher.visit_all(self.params, expr.params)
+            and matcher.visit(self.body, body_of(expr.body))
+        )
 
 
+@dataclass(eq=False)
 class IfPattern(DFPattern):
     """Matches a branch."""
 
-    def __init__(self, cond: DFPattern, true_branch: DFPattern, false_branch: DFPattern) -> None:
-        self.cond = cond
-        self.true_branch = true_branch
-        self.false_branch = false_branch
+    cond: DFPattern
+    true_branch: DFPattern
+    false_branch: DFPattern
 
-    def parts(self) -> list[DFPattern]:
-        """Give the condition's pattern, then the two branches'."""
-        return [self.cond, self.true_branch, self.false_branch]
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
+        return isinstance(expr, relax.If) and matcher.visit_all(
+            self.parts(), matcher.view.parts(expr)
+        )
 
 
+@dataclass(eq=False)
 class LetPattern(DFPattern):
     """Matches a binding that was built as an expression, and what follows it."""
 
-    def __init__(self, var: DFPattern, value: DFPattern, body: DFPattern) -> None:
-        self.var = var
-        self.value = value
-        self.body = body
+    var: DFPattern
+    value: DFPattern
+    body: DFPattern
 
-    def parts(self) -> list[DFPattern]:
-        """Give the variable's pattern, then the value's and the rest's."""
-        return [self.var, self.value, self.body]
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
+        if not isinstance(expr, relax.SeqExpr):
+            return False
+        value, var, body = matcher.view.parts(expr)
+        return matcher.visit_all(self.parts(), [var, value, body])
 
 
+@dataclass(eq=False)
 class TuplePattern(DFPattern):
     """Matches a tuple; `fields` is None for any number of anything."""
 
-    def __init__(self, fields: Sequence[DFPattern] | None) -> None:
-        self.fields = None if fields is None else [_checked(one) for one in fields]
+    fields: Sequence[DFPattern] | None
 
-    def parts(self) -> list[DFPattern]:
-        """Give the fields' patterns."""
-        return list(self.fields or [])
+    def __post_init__(self) -> None:
+        self.fields = _checked_list(self.fields)
+
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
+        return isinstance(expr, relax.Tuple) and matcher.visit_all(self.fields, expr.fields)
 
     def __getitem__(self, index: int) -> DFPattern:
         if self.fields is None or index >= len(self.fields):
@@ -197,99 +315,168 @@ class TuplePattern(DFPattern):
         return len(self.fields or [])
 
 
+@dataclass(eq=False)
 class TupleGetItemPattern(DFPattern):
     """Matches a field of a tuple; `index` is -1 for any."""
 
-    def __init__(self, tuple_value: DFPattern, index: int | None = None) -> None:
-        self.tuple = tuple_value
-        self.index = -1 if index is None else index
+    tuple: DFPattern
+    index: int | None = None
 
-    def parts(self) -> list[DFPattern]:
-        """Give the tuple's pattern."""
-        return [self.tuple]
+    def __post_init__(self) -> None:
+        self.index = -1 if self.index is None else self.index
+
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
+        if not isinstance(expr, relax.TupleGetItem) or self.index not in (-1, expr.index):
+            return False
+        return matcher.visit(self.tuple, expr.tuple_value)
 
 
+@dataclass(eq=False)
 class AltPattern(DFPattern):
     """Matches what one of two patterns matches, the left one first."""
 
-    def __init__(self, left: DFPattern, right: DFPattern) -> None:
-        self.left = _checked(left)
-        self.right = _checked(right)
+    left: DFPattern
+    right: DFPattern
 
-    def parts(self) -> list[DFPattern]:
-        """Give the two patterns."""
-        return [self.left, self.right]
+    def __post_init__(self) -> None:
+        self.left, self.right = _checked(self.left), _checked(self.right)
+
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
+        return matcher.visit(self.left, expr) or matcher.visit(self.right, expr)
 
 
+@dataclass(eq=False)
 class _Constraint(DFPattern):
     """A pattern, and a condition on what it matches."""
 
-    def __init__(self, pattern: DFPattern) -> None:
-        self.pattern = pattern
+    pattern: DFPattern
 
-    def parts(self) -> list[DFPattern]:
-        """Give the pattern that the condition is on."""
-        return [self.pattern]
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
+        return matcher.visit(self.pattern, expr) and self._holds(expr, matcher)
+
+    def _holds(self, expr: Node, matcher: Matcher) -> bool:
+        """Return whether the condition holds."""
+        raise NotImplementedError
 
 
+@dataclass(eq=False)
 class TypePattern(_Constraint):
     """Matches by the whole type."""
 
-    def __init__(self, pattern: DFPattern, ttype: ir.Type) -> None:
-        super().__init__(pattern)
-        self.type = ttype
+    type: ir.Type
+
+    def _holds(self, expr: Node, matcher: Matcher) -> bool:
+        return bool(tvm_ffi.structural_equal(self.type, _type_of(expr), map_free_vars=True))
 
 
+@dataclass(eq=False)
 class DataTypePattern(_Constraint):
     """Matches by the dtype of a tensor."""
 
-    def __init__(self, pattern: DFPattern, dtype: str) -> None:
-        super().__init__(pattern)
-        self.dtype = dtype
+    dtype: str
+
+    def _holds(self, expr: Node, matcher: Matcher) -> bool:
+        found = _type_of(expr)
+        return isinstance(found, relax.TensorType) and str(found.dtype) == self.dtype
 
 
+@dataclass(eq=False)
 class ShapePattern(_Constraint):
     """Matches by the shape of a tensor."""
 
-    def __init__(self, pattern: DFPattern, shape: Sequence[Any]) -> None:
-        super().__init__(pattern)
-        self.shape = list(shape)
+    shape: Sequence[Any]
+
+    def _holds(self, expr: Node, matcher: Matcher) -> bool:
+        found = _type_of(expr)
+        if not isinstance(found, relax.TensorType) or not isinstance(found.shape, relax.ShapeExpr):
+            return False
+        wanted = relax.ShapeExpr(list(self.shape))
+        return bool(tvm_ffi.structural_equal(wanted, found.shape, map_free_vars=True))
 
 
+@dataclass(eq=False)
 class AttrPattern(_Constraint):
     """Matches by attributes of an operator, a call or a function."""
 
-    def __init__(self, pattern: DFPattern, attrs: dict[str, Any] | ir.DictAttrs) -> None:
-        super().__init__(pattern)
-        self.attrs = dict(attrs.items())
+    attrs: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        self.attrs = dict(self.attrs.items())
+
+    def _holds(self, expr: Node, matcher: Matcher) -> bool:
+        if isinstance(expr, OperatorName):
+            return all(fusion_kind(expr.names, name) == value for name, value in self.attrs.items())
+        if isinstance(expr, relax.Call):
+            has = matcher.view.call(expr).attributes
+        else:
+            has = dict(expr.attrs.items()) if isinstance(expr, relax.Function) else {}
+        return isinstance(expr, (relax.Call, relax.Function)) and all(
+            name in has and _equal(dialect.plain(value), dialect.plain(has[name]))
+            for name, value in self.attrs.items()
+        )
 
 
+@dataclass(eq=False)
 class DominatorPattern(DFPattern):
     """Matches a child all of whose inputs come from one parent along a path."""
 
-    def __init__(self, parent: DFPattern, path: DFPattern, child: DFPattern) -> None:
-        self.parent = parent
-        self.path = path
-        self.child = child
+    parent: DFPattern
+    path: DFPattern
+    child: DFPattern
 
-    def parts(self) -> list[DFPattern]:
-        """Give the parent's pattern, then the path's and the child's."""
-        return [self.parent, self.path, self.child]
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
+        if not matcher.visit(self.child, expr):
+            return False
+        followed = self._follow(expr, matcher, set())
+        matcher.once = True
+        if not followed:
+            return False
+        stack, seen = [expr], set()
+        while stack:
+            for node in matcher.tree.dominated(stack.pop()):
+                if key(node) not in seen:
+                    if matcher.visit(self.parent, node):
+                        return True
+                    stack.append(node)
+                    seen.add(key(node))
+        return False
+
+    def _follow(self, expr: Node, matcher: Matcher, followed: set[int]) -> bool:
+        """Follow all inputs up to the parent; an input that was followed once is not again."""
+        inputs = matcher.tree.inputs(expr)
+        for node in inputs:
+            if key(node) in followed:
+                continue
+            matcher.once = True
+            if not matcher.visit(self.parent, node):
+                matcher.once = False
+                if not matcher.visit(self.path, node):
+                    return False
+                if not self._follow(node, matcher, followed):
+                    return False
+            followed.add(key(node))
+        return bool(inputs)
 
 
-def is_var(name: str = "") -> VarPattern:
-    """Match a variable of this name, or any variable."""
-    return VarPattern(name)
+def _type_of(expr: Node) -> ir.Type:
+    if isinstance(expr, OperatorName):
+        return expr.op.ty
+    if not graph.has_type(infer_type(expr)):
+        raise RelayError(
+            "A pattern asks for the type of an expression that has none.",
+            where=str(expr),
+            fix="Give the variables types: relay.var(name, shape=..., dtype=...).",
+        )
+    return expr.ty
 
 
-def is_constant() -> ConstantPattern:
-    """Match a constant."""
-    return ConstantPattern()
-
-
-def is_expr(expr: relax.Expr) -> ExprPattern:
-    """Match an expression of this structure; variables match themselves only."""
-    return ExprPattern(expr)
+def _equal(wanted: Any, has: Any) -> bool:
+    """Compare an attribute; as in Relay, 1 is not 1.0."""
+    if isinstance(wanted, float) != isinstance(has, float):
+        return False
+    if isinstance(wanted, list) and isinstance(has, list):
+        return len(wanted) == len(has) and all(map(_equal, wanted, has))
+    return bool(wanted == has)
 
 
 def is_op(op_name: str) -> ExprPattern:
@@ -313,31 +500,6 @@ def is_op(op_name: str) -> ExprPattern:
     return pattern
 
 
-def is_tuple(fields: Sequence[DFPattern] | None) -> TuplePattern:
-    """Match a tuple of these fields, or any tuple for None."""
-    return TuplePattern(fields)
-
-
-def is_tuple_get_item(tuple_value: DFPattern, index: int | None = None) -> TupleGetItemPattern:
-    """Match the field of this index of a tuple, or any field."""
-    return TupleGetItemPattern(tuple_value, index)
-
-
-def is_if(cond: DFPattern, true_branch: DFPattern, false_branch: DFPattern) -> IfPattern:
-    """Match a branch."""
-    return IfPattern(cond, true_branch, false_branch)
-
-
-def is_let(var: DFPattern, value: DFPattern, body: DFPattern) -> LetPattern:
-    """Match a let."""
-    return LetPattern(var, value, body)
-
-
-def wildcard() -> WildcardPattern:
-    """Match anything."""
-    return WildcardPattern()
-
-
 def has_type(ttype: ir.Type, pattern: DFPattern | None = None) -> TypePattern:
     """Match what the pattern does (anything, if none is given) if it has this type."""
     return TypePattern(pattern or wildcard(), ttype)
@@ -357,14 +519,21 @@ def has_attr(attrs: dict[str, Any], pattern: DFPattern | None = None) -> AttrPat
     """Match what the pattern does if these attributes have these values.
 
     For a call they are Relay's attributes, by Relay's names, with defaults filled in; for a
-    function its own; for an operator ``"TOpPattern"``, what fusion thinks of it.
+    function its own; for an operator ``"TOpPattern"``, which says how it can be fused.
     """
     return AttrPattern(pattern or wildcard(), attrs)
 
 
-def dominates(parent: DFPattern, path: DFPattern, child: DFPattern) -> DominatorPattern:
-    """Match a child all of whose inputs come from one parent along a path."""
-    return DominatorPattern(parent, path, child)
+# Relay's functions of the same meaning.
+is_var = VarPattern
+is_constant = ConstantPattern
+is_expr = ExprPattern
+is_tuple = TuplePattern
+is_tuple_get_item = TupleGetItemPattern
+is_if = IfPattern
+is_let = LetPattern
+wildcard = WildcardPattern
+dominates = DominatorPattern
 
 
 def patterns(root: DFPattern) -> list[DFPattern]:
@@ -381,3 +550,22 @@ def patterns(root: DFPattern) -> list[DFPattern]:
             stack.append((pattern, True))
             stack.extend((part, False) for part in reversed(pattern.parts()))
     return order
+
+
+def root_names(pattern: DFPattern) -> frozenset[str] | None:
+    """Return Relay's names of the operators whose calls can match, None where others can too."""
+    names: frozenset[str] = frozenset()
+    stack = [pattern]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, AltPattern):
+            stack += part.parts()
+        elif isinstance(part, _Constraint):
+            stack.append(part.pattern)
+        elif isinstance(part, CallPattern) and isinstance(part.op, ExprPattern) and part.op.names:
+            names |= part.op.names
+            if part.is_call("multiply", "divide"):  # each can match a call of the other
+                names |= {"multiply", "divide"}
+        else:
+            return None
+    return names

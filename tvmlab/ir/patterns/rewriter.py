@@ -1,8 +1,8 @@
-"""Rewriting: callbacks that replace what their patterns match, until nothing changes."""
+"""Rewriting and partitioning: what takes the place of the expressions that a pattern matches."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tvm
@@ -10,10 +10,15 @@ import tvm_ffi
 from tvm import ir, relax
 
 from ...errors import RelayError
-from ..graph import key
-from .groups import Group, groups
-from .pattern import DFPattern
-from .view import Head, View, in_form_of, to_graph, typed
+from .. import graph
+from ..graph import inline_bindings, key
+from ..inference import infer_type
+from .find_matches import Match, find_matches
+from .matcher import Node
+from .pattern import DFPattern, FunctionPattern
+from .relay_call import OperatorName, in_form_of
+
+__all__ = ["DFPatternCallback", "partition", "rewrite"]
 
 _ROUNDS = 100
 
@@ -24,8 +29,8 @@ class DFPatternCallback:
     Parameters
     ----------
     require_type : bool
-        Whether the callback needs types. Graphs of typed variables have them anyway; this makes
-        one without an error.
+        Whether the callback needs types. Graphs of typed variables have them anyway; with this, a
+        variable without a type is an error.
     rewrite_once : bool
         Whether the rule is done after the first round in which it changed something.
     """
@@ -42,7 +47,7 @@ class DFPatternCallback:
     def callback(
         self, pre: relax.Expr, post: relax.Expr, node_map: dict[DFPattern, list[relax.Expr]]
     ) -> relax.Expr:
-        """Give what takes a match's place.
+        """Return the replacement for a match.
 
         Parameters
         ----------
@@ -61,7 +66,7 @@ def rewrite(
     expr: relax.Expr,
     mod: tvm.IRModule | None = None,
 ) -> Any:
-    """Rewrite a graph with one rule or several, in turn, until a round changes nothing.
+    """Rewrite a graph with one rule or several, alternately, until a round changes nothing.
 
     Parameters
     ----------
@@ -89,29 +94,94 @@ def rewrite(
     The source is PatternRewriter in TVM's ``src/relay/ir/dataflow_matcher.cc``.
     """
     rules = [callbacks] if isinstance(callbacks, DFPatternCallback) else list(callbacks)
-    first = root = to_graph(expr)
-    finished: set[DFPatternCallback] = set()
-    rounds = 0
-    while True:
+    names = ", ".join(type(rule).__name__ for rule in rules)
+    first = root = inline_bindings(expr, functions=True)
+    for _ in range(_ROUNDS):
         last = root
-        for rule in rules:
-            if rule not in finished:
-                before = root
-                root = _once(rule, root)
-                rounds += 1
-                if rule.rewrite_once and not same_graph(before, root):
-                    finished.add(rule)
+        for rule in list(rules):
+            before, root = root, _rewrite_matches(rule, root)
+            if rule.rewrite_once and not same_graph(before, root):
+                rules.remove(rule)
         if same_graph(last, root):
             return in_form_of(expr, first, root)
-        if rounds >= _ROUNDS:
-            raise RelayError(
-                f"After {rounds} rounds of rewriting the graph still changes.",
-                where=", ".join(type(rule).__name__ for rule in rules),
-                fix="Look for rules that undo each other, or use rewrite_once=True.",
-            )
+    raise RelayError(
+        f"After {_ROUNDS} rounds of rewriting the graph still changes.",
+        where=names,
+        fix="Look for rules that undo each other, or use rewrite_once=True.",
+    )
 
 
-def _once(rule: DFPatternCallback, root: relax.Expr) -> relax.Expr:
+def partition(
+    pattern: DFPattern,
+    expr: relax.Expr,
+    attrs: dict[str, Any] | None = None,
+    check: Callable[[relax.Expr], Any] = lambda x: True,
+) -> Any:
+    """Put each match of a pattern into a function of its own.
+
+    Parameters
+    ----------
+    pattern : DFPattern
+        What to look for.
+    expr : tvm.relax.Expr
+        Where: a graph, bindings or a function.
+    attrs : dict, optional
+        Attributes for the functions, besides ``PartitionedFromPattern``.
+    check : callable
+        Gets the matched expression (a graph); false leaves it as it is.
+
+    Returns
+    -------
+    tvm.relax.Expr
+        The graph with calls of the functions; a function with bindings comes back with bindings.
+        Parameters are named ``FunctionVar_i_j``; constants become arguments unless the pattern
+        asked for a constant.
+
+    Notes
+    -----
+    The source is PatternPartitioner in TVM's ``src/relay/ir/dataflow_matcher.cc``.
+    """
+    root = inline_bindings(expr, functions=True)
+    if isinstance(pattern, FunctionPattern):
+        return expr  # Relay does not cut out a function that nobody calls.
+
+    def change(pre: relax.Expr, post: relax.Expr, match: Match, done: _Done) -> relax.Expr:
+        if not bool(check(pre)):
+            return post
+        named = {"PartitionedFromPattern": match.name, **(attrs or {})}
+        made = graph.function(match.params, match.body, named)
+        return graph.typed(relax.Call(made, [done[key(one)] for one in match.inputs]))
+
+    return in_form_of(expr, root, _replace(pattern, root, change))
+
+
+# As a method too, which Relay's patterns have.
+DFPattern.partition = partition
+
+_Done = dict[int, relax.Expr]
+"""The new expression for each expression of the old graph, by its identity."""
+
+
+def _replace(
+    pattern: DFPattern,
+    root: relax.Expr,
+    change: Callable[[relax.Expr, relax.Expr, Match, _Done], relax.Expr],
+) -> relax.Expr:
+    """Rebuild a graph, with ``change(pre, post, match, done)`` in the place of each match."""
+    tree, matches = find_matches(pattern, root)
+    if not matches:
+        return root
+    done: _Done = {}
+    for node in tree.order:
+        parts = [done[key(part)] for part in tree.view.parts(node)]
+        done[key(node)] = post = tree.view.rebuild(node, parts)
+        if key(node) in matches:
+            done[key(node)] = change(node, post, matches[key(node)], done)
+    return done[key(root)]
+
+
+def _rewrite_matches(rule: DFPatternCallback, root: relax.Expr) -> relax.Expr:
+    """Rewrite each match of a rule once; the same object where no callback changed anything."""
     if rule.pattern is None:
         raise RelayError(
             "A callback has no pattern.",
@@ -120,20 +190,33 @@ def _once(rule: DFPatternCallback, root: relax.Expr) -> relax.Expr:
         )
     if rule.require_type:
         _require_types(root)
-    index, found = groups(rule.pattern, root)
-    done: dict[int, relax.Expr] = {}
-    for node in index.order:
-        parts = [done[key(part)] for part in index.view.parts(node)]
-        done[key(node)] = post = index.view.rebuild(node, parts)
-        group = found.get(key(node))
-        if group is not None:
-            made = rule.callback(node, post, _rewritten(group, done))
-            done[key(node)] = typed(_expression(made, rule))
-    return done[key(root)]
+
+    def change(pre: relax.Expr, post: relax.Expr, match: Match, done: _Done) -> relax.Expr:
+        found = {
+            part: [
+                one if isinstance(one, OperatorName) else done.get(key(one), one) for one in matched
+            ]
+            for part, matched in match.found.items()
+        }
+        return apply_callback(rule, pre, post, found)
+
+    return _replace(rule.pattern, root, change)
+
+
+def apply_callback(
+    rule: DFPatternCallback, pre: relax.Expr, post: relax.Expr, found: dict[DFPattern, list[Node]]
+) -> relax.Expr:
+    """Return what a rule makes of a match, `post` itself where that is the same graph."""
+    node_map = {
+        part: [one.op if isinstance(one, OperatorName) else one for one in matched]
+        for part, matched in found.items()
+    }
+    made = infer_type(_expression(rule.callback(pre, post, node_map), rule))
+    return post if same_graph(made, post) else made
 
 
 def _expression(made: Any, rule: DFPatternCallback) -> relax.Expr:
-    """Take what a callback gave, or raise `RelayError`."""
+    """Return a callback's result as an expression, or raise `RelayError`."""
     # Relay's operators with several results give a wrapper around the tuple.
     if not isinstance(made, ir.Expr) and hasattr(made, "__tvm_ffi_object__"):
         made = made.__tvm_ffi_object__()
@@ -146,16 +229,8 @@ def _expression(made: Any, rule: DFPatternCallback) -> relax.Expr:
     return made
 
 
-def _rewritten(group: Group, done: dict[int, relax.Expr]) -> dict[DFPattern, list[relax.Expr]]:
-    """Say what each part of a pattern matched, as it is now."""
-    return {
-        pattern: [m.op if isinstance(m, Head) else done.get(key(m), m) for m in matches]
-        for pattern, matches in group.found.items()
-    }
-
-
 def _require_types(root: relax.Expr) -> None:
-    for node in View().order(root):
+    for node in graph.post_order(root):
         if isinstance(node, relax.Var) and (node.ty is None or type(node.ty) is ir.Type):
             raise RelayError(
                 f"The variable {node.name} has no type, and a callback requires types.",
@@ -165,42 +240,36 @@ def _require_types(root: relax.Expr) -> None:
 
 
 def same_graph(a: relax.Expr, b: relax.Expr) -> bool:
-    """Say whether two graphs are structurally equal, however deep they are.
+    """Return whether two graphs are structurally equal; free variables equal themselves only.
 
-    Notes
-    -----
-    TVM's own comparison recurses into what an expression is made of, and ends the process where
-    that is some thousand calls deep. Here each expression is compared by its own content and the
-    classes of its parts; free variables are equal to themselves only.
+    TVM's own comparison recurses, and ends the process on graphs some thousand calls deep.
     """
-    if a.same_as(b):
-        return True
-    view = View()
-    classes: dict[Any, int] = {}
-    of: dict[int, int] = {}
-    for root in (a, b):
-        for node in view.order(root):
-            parts = tuple(of[key(part)] for part in view.parts(node))
-            content = (*_content(node, view), parts)
-            of[key(node)] = classes.setdefault(content, len(classes))
-    return of[key(a)] == of[key(b)]
+    seen: set[tuple[int, int]] = set()
+    stack = [(a, b)]
+    while stack:
+        one, other = stack.pop()
+        if one.same_as(other) or (key(one), key(other)) in seen:
+            continue
+        seen.add((key(one), key(other)))
+        (content, parts), (other_content, other_parts) = _taken_apart(one), _taken_apart(other)
+        if type(one) is not type(other) or len(parts) != len(other_parts):
+            return False
+        if not tvm_ffi.structural_equal(content, other_content):
+            return False
+        stack += zip(parts, other_parts, strict=True)
+    return True
 
 
-def _content(node: relax.Expr, view: View) -> tuple[Any, ...]:
-    """Give what an expression is besides its parts, as something to hash."""
-    if isinstance(node, relax.Call):
-        op = str(node.op.name) if isinstance(node.op, ir.Op) else ""
-        shown = {key(part) for part in view.parts(node)}
-        # What Relax has as operands and Relay does not: a shape, the bounds of a clip.
-        more = tuple(tvm_ffi.StructuralKey(arg) for arg in node.args if key(arg) not in shown)
-        return "call", op, tvm_ffi.StructuralKey(node.attrs) if node.attrs else None, more
-    if isinstance(node, relax.TupleGetItem):
-        return "field", int(node.index)
-    if isinstance(node, (relax.Tuple, relax.If)):
-        return (type(node).__name__,)
-    if isinstance(node, relax.Function):
-        attrs = tvm_ffi.StructuralKey(node.attrs) if node.attrs else None
-        return "function", tuple(key(param) for param in node.params), attrs
-    if isinstance(node, relax.SeqExpr):
-        return ("let",)
-    return (key(node),) if isinstance(node, relax.Var) else (tvm_ffi.StructuralKey(node),)
+def _taken_apart(expr: relax.Expr) -> tuple[Any, list[relax.Expr]]:
+    """Return what an expression holds besides its parts, and the parts."""
+    if isinstance(expr, relax.Call):
+        return [expr.op if isinstance(expr.op, ir.Op) else None, expr.attrs], graph.children(expr)
+    if isinstance(expr, relax.TupleGetItem):
+        return int(expr.index), [expr.tuple_value]
+    if isinstance(expr, relax.Function):
+        return [*expr.params, expr.attrs], [graph.body_of(expr.body)]
+    if isinstance(expr, (relax.Tuple, relax.If)):
+        return None, graph.children(expr)
+    if (let := graph.let_binding(expr)) is not None:
+        return let.var, [let.value, expr.body]
+    return expr, []

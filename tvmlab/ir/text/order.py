@@ -11,6 +11,7 @@ taken where the bindings stand in it, as they do in all that Relay printed once;
 from __future__ import annotations
 
 from collections.abc import Container
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from tvm import ir, relax
@@ -19,41 +20,27 @@ from ...errors import RelayError
 from .. import graph, table
 
 
+@dataclass(slots=True, eq=False)
 class Node:
     """A value in a body.
 
-    Attributes
-    ----------
-    kind : str
-        ``"call"``, ``"tuple"``, ``"field"``, ``"function"`` or ``"if"``, which get a line with a
-        number; ``"let"`` (a binding of what is no computation) and ``"free"`` (a variable that
-        nothing binds), whose lines have names; ``"constant"``, which stands inline.
-    key : int
-        What it is found by: the key of the variable it is bound to, else its own.
-    expr : tvm.relax.Expr
-        The value.
-    var : tvm.relax.Var or None
-        The variable that it is bound to.
-    inputs : list of tvm.relax.Expr
-        What it is printed with: Relay's operands, a tuple's fields, a condition.
-    callee : tvm.relax.Expr or None
-        The function that a call calls, where that is no operator.
-    row, attributes : Operator and dict, or None
-        How Relay says the operator that a call calls.
-    captured : list of tvm.relax.Expr
-        What a nested function or branch uses from around it.
+    `kind` is ``"call"``, ``"tuple"``, ``"field"``, ``"function"`` or ``"if"`` for what gets a line
+    with a number; ``"let"`` (a binding of what is no computation) and ``"free"`` (a variable that
+    nothing binds) for what gets a line with a name; and ``"constant"`` for what stands inline.
     """
 
-    __slots__ = ("attributes", "callee", "captured", "expr", "inputs", "key", "kind", "row", "var")
+    kind: str
+    expr: relax.Expr
+    var: relax.Var | None = None  # the variable that the value is bound to
+    inputs: list[relax.Expr] = field(default_factory=list)  # operands, fields or a condition
+    captured: list[relax.Expr] = field(default_factory=list)  # used from around a function
+    callee: relax.Expr | None = None  # the function that a call calls
+    row: table.Operator | None = None  # the operator that a call calls, in Relay
+    attributes: dict[str, Any] | None = None
+    key: int = 0  # of the variable, or of the value without one
 
-    def __init__(self, kind: str, expr: relax.Expr, var: relax.Var | None = None) -> None:
-        self.kind, self.expr, self.var = kind, expr, var
-        self.key = graph.key(expr if var is None else var)
-        self.inputs: list[relax.Expr] = []
-        self.captured: list[relax.Expr] = []
-        self.callee: relax.Expr | None = None
-        self.row: table.Operator | None = None
-        self.attributes: dict[str, Any] | None = None
+    def __post_init__(self) -> None:
+        self.key = graph.key(self.expr if self.var is None else self.var)
 
 
 Events: TypeAlias = list[tuple[Node, bool]]

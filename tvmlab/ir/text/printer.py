@@ -15,8 +15,8 @@ from tvm import ir, relax
 from ...errors import RelayError
 from .. import dialect, graph, operators, table
 from ..collector import no_collection
-from . import literals, types
-from .metadata import Section
+from . import literals
+from .metadata import BOXED, CONSTANT, MetadataWriter
 from .names import Names
 from .order import Node, Scope
 from .spelling import spell_out
@@ -101,7 +101,7 @@ def _fragment(function: ir.BaseFunc) -> bool:
 
 class _Printer:
     def __init__(self, typed: bool) -> None:
-        self.section = Section()
+        self.section = MetadataWriter()
         self._typed = typed
         self._names, self._function_names = Names(), Names()
         self._functions: dict[str, str] = {}
@@ -173,7 +173,7 @@ class _Printer:
         """Print a function from its parameters on."""
         inner = [self._declared(param) for param in function.params]
         inner += self._attributes(function)
-        result = types.text(function.ret_ty)
+        result = literals.write_type(function.ret_ty)
         arrow = "" if result is None else f"-> {result} "
         body = "\n".join(self._scope(function.body, indent + "  "))
         return f"({', '.join(inner)}) {arrow}{{\n{body}\n{indent}}}"
@@ -184,7 +184,7 @@ class _Printer:
         if key not in self._memo:
             self._memo[key] = "%" + self._names.local(var.name)
         text = self._type(var.ty)
-        if not isinstance(var.ty, _SAID) and graph.known(var):
+        if not isinstance(var.ty, _SAID) and graph.has_type(var):
             raise RelayError(
                 f"Relay has no type like {var.ty}",
                 where=f"variable {var.name}",
@@ -202,7 +202,7 @@ class _Printer:
         return [f"{key}={self._value(value, key)}" for key, value in found.items()]
 
     def _value(self, value: Any, name: str, node: Node | None = None) -> str:
-        text = literals.attribute(value)
+        text = literals.write_attribute(value)
         if text is None:
             what = "a function" if node is None or node.row is None else node.row.name
             raise RelayError(
@@ -258,7 +258,7 @@ class _Printer:
         if kind == "call":
             text = self._call(node, inputs)
         elif kind == "tuple":
-            text = types.tuple_text(inputs)
+            text = literals.write_tuple(inputs)
         elif kind == "field":
             text = f"{inputs[0]}.{expr.index}"
         elif kind == "function":
@@ -280,9 +280,9 @@ class _Printer:
 
     def _attribute(self, node: Node, attribute: table.Attribute, value: Any) -> str:
         if attribute.kind == "any" and isinstance(value, int):
-            return self.section.boxed(value)
+            return self.section.add(BOXED, value)
         if attribute.kind == "float" and value is not None:
-            return literals.real(value)
+            return literals.write_float(value)
         if attribute.kind == "bool" and value is not None:
             return str(bool(value))
         return self._value(value, attribute.name, node)
@@ -300,8 +300,8 @@ class _Printer:
             raise RelayError(
                 f"Relay has no constants like {value}", fix="leave tensors only as constants"
             )
-        text = None if value.shape else literals.scalar(value.numpy())
-        return (text or self.section.constant(value)) + self._comment(constant.ty)
+        text = None if value.shape else literals.write_scalar(value.numpy())
+        return (text or self.section.add(CONSTANT, value)) + self._comment(constant.ty)
 
     def _use(self, expr: relax.Expr) -> str:
         """Give what stands for a value that has been printed."""
@@ -323,5 +323,5 @@ class _Printer:
         """Give a type's text; many calls have the same one."""
         key = graph.key(ty)
         if key not in self._types:
-            self._types[key] = types.text(ty)
+            self._types[key] = literals.write_type(ty)
         return self._types[key]

@@ -19,17 +19,9 @@ __all__ = ["spell_out"]
 
 
 def spell_out(mod: ir.IRModule) -> ir.IRModule:
-    """Put calls that Relay has no operator for into several that it has.
+    """Replace calls that Relay has no operator for by several that it has.
 
-    Parameters
-    ----------
-    mod : tvm.ir.IRModule
-        A Relax module.
-
-    Returns
-    -------
-    tvm.ir.IRModule
-        The module itself where nothing has to change.
+    A module without such calls is returned as it is.
     """
     found: list[relax.Call] = []
 
@@ -68,16 +60,6 @@ def _gelu_tanh(call: relax.Call) -> relax.Expr:
     return op.multiply(op.multiply(_like(x, 0.5), x), op.add(_like(x, 1.0), op.tanh(inner)))
 
 
-def _silu(call: relax.Call) -> relax.Expr:
-    (x,) = call.args
-    return op.multiply(x, op.sigmoid(x))
-
-
-def _square(call: relax.Call) -> relax.Expr:
-    (x,) = call.args
-    return op.multiply(x, x)
-
-
 def _position(name: str) -> Callable[[relax.Call], relax.Expr | None]:
     def spell(call: relax.Call) -> relax.Expr | None:
         """Relay counts positions in int32, Relax in int64."""
@@ -85,7 +67,9 @@ def _position(name: str) -> Callable[[relax.Call], relax.Expr | None]:
         if row is None:
             return None
         given = {"axis": None if axis is None else [int(axis)], "keepdims": call.attrs.keepdims}
-        return op.astype(row.read(list(call.args), table.coerce(row, given)), "int64")
+        return op.astype(
+            row.to_relax(list(call.args), table.complete_attributes(row, given)), "int64"
+        )
 
     return spell
 
@@ -130,8 +114,8 @@ def _sizes(x: relax.Expr) -> list[int]:
 _SPELLINGS: dict[str, Callable[[relax.Call], relax.Expr | None]] = {
     "relax.nn.gelu": _gelu,
     "relax.nn.gelu_tanh": _gelu_tanh,
-    "relax.nn.silu": _silu,
-    "relax.square": _square,
+    "relax.nn.silu": lambda call: op.multiply(call.args[0], op.sigmoid(call.args[0])),
+    "relax.square": lambda call: op.multiply(call.args[0], call.args[0]),
     "relax.argmax": _position("argmax"),
     "relax.argmin": _position("argmin"),
     "relax.flatten": _flatten,

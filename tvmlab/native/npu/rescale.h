@@ -1,5 +1,5 @@
-// Multiplying integers by real numbers, bit for bit as tvmlab/qnn/reference/fixed_point.py and
-// scaling.py say. Products of 64 bits wrap, as NumPy's do.
+// Multiplying integers by real numbers, bit for bit as tvmlab/qnn/fixed_point.py and
+// numbers.py say. Products of 64 bits wrap, as NumPy's do.
 #ifndef TVMLAB_NPU_RESCALE_H_
 #define TVMLAB_NPU_RESCALE_H_
 

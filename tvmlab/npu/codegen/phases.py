@@ -130,7 +130,7 @@ class _Free:
         while len(self._next) <= at:
             self._next.append(len(self._next))
         self._next[at] = at + 1
-        # Whoever asks again goes straight to the end of the row.
+        # A later search starts at the end of the row.
         while phase < at:
             self._next[phase], phase = at + 1, self._next[phase]
         return at

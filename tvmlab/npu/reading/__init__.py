@@ -12,12 +12,13 @@ from tvm import ir, relax
 
 from ...errors import CompileError
 from ...ir import graph
+from ...ir.graph import is_call
 from ...ir.partition.functions import attribute
 from ..config import COMPILER, Config
 from ..layers import Layer, Region, Value
 from . import products, sums, windows
 from .found import Found, value
-from .scales import Refusal, is_call
+from .scales import Refusal
 
 __all__ = ["Refusal", "composite", "config_of", "core", "find", "kind", "region", "regions"]
 
@@ -111,7 +112,7 @@ def composite(function: relax.Function, constants: Mapping[int, relax.Expr]) -> 
     Refusal
         If the machine does not take it.
     """
-    root = graph.to_graph(function)
+    root = graph.inline_bindings(function.body)
     if constants:
         root = graph.transform(root, lambda _, after: constants.get(graph.key(after), after))
     return find(root)

@@ -13,6 +13,7 @@ import numpy as np
 from tvm import relax
 
 from ...ir import checks, dialect, windows
+from ...ir.graph import is_call
 from ..layers import Convolution, Sides
 from .found import INPUTS, OUTPUT, Found
 from .scales import (
@@ -23,7 +24,6 @@ from .scales import (
     Refusal,
     clips,
     constant,
-    is_call,
     rescale,
     scalar,
     tensor,

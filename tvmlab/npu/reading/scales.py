@@ -1,6 +1,6 @@
 """Constants, clips and changes of scale, as the machine's numbers.
 
-The numbers are those of `tvmlab.qnn.reference`: multipliers of 31 bits and shifts, or floats, made
+The numbers are those of `tvmlab.qnn.arithmetic`: multipliers of 31 bits and shifts, or floats, made
 from the scales as the reference makes them, so that the machine gives the same bits.
 """
 
@@ -15,9 +15,10 @@ from tvm import ir, relax, tirx
 
 from ...errors import CompileError
 from ...ir import checks
+from ...ir.graph import is_call
 from ...qnn import config
-from ...qnn.reference.fixed_point import fixed_point_multipliers
-from ...qnn.reference.scaling import multiplier
+from ...qnn.fixed_point import fixed_point_multipliers
+from ...qnn.rescale import multiplier
 from ..isa import Rounding
 from ..layers import Rescale, Side
 
@@ -46,13 +47,6 @@ WAYS = {
     ("TFLITE", "float64"): Rounding.TFLITE_FLOAT64,
     ("ONNX", "float32"): Rounding.ONNX,
 }
-
-
-def is_call(expr: relax.Expr, *names: str) -> bool:
-    """Say whether an expression is a call of one of these operators."""
-    return (
-        isinstance(expr, relax.Call) and isinstance(expr.op, ir.Op) and str(expr.op.name) in names
-    )
 
 
 def tensor(expr: relax.Expr, what: str) -> tuple[str, tuple[int, ...]]:
@@ -222,7 +216,7 @@ def multipliers(ratio: Array | None, rounding: Rounding) -> tuple[Rounding, Arra
     Parameters
     ----------
     ratio : numpy.ndarray or None
-        Of `tvmlab.qnn.reference.scaling.multiplier`.
+        Of `tvmlab.qnn.rescale.multiplier`.
     rounding : Rounding
         The way.
 

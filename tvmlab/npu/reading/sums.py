@@ -6,8 +6,9 @@ import numpy as np
 from tvm import ir, relax
 
 from ...ir import checks
-from ...qnn.reference import onnx_runtime, tflite
-from ...qnn.reference.scaling import multiplier
+from ...ir.graph import is_call
+from ...qnn import frameworks
+from ...qnn.rescale import multiplier
 from ..isa import Rounding
 from ..layers import Add, Side
 from .found import INPUTS, OUTPUT, Found
@@ -21,7 +22,6 @@ from .scales import (
     clips,
     constant,
     finite,
-    is_call,
     parameters,
     side,
     tensor,
@@ -144,9 +144,9 @@ def _size(expr: relax.Expr) -> str:
 def _tflite(
     scales: list[Array], zeros: list[Array], dtype: str, rounding: Rounding
 ) -> tuple[tuple[Side, ...], int, Side]:
-    """`tvmlab.qnn.reference.tflite.add`: both sides against twice the larger scale."""
+    """`tvmlab.qnn.arithmetic.add`: both sides against twice the larger scale."""
     left, right, out = (np.float64(scale) for scale in scales)
-    shift, twice = tflite.ADD_SHIFTS[dtype], 2 * max(left, right)
+    shift, twice = frameworks.ADD_SHIFTS[dtype], 2 * max(left, right)
     sides = tuple(
         side(int(zero), rounding, np.asarray(scale / twice))
         for zero, scale in zip(zeros, (left, right), strict=False)
@@ -157,9 +157,9 @@ def _tflite(
 def _onnx(
     scales: list[Array], zeros: list[Array], dtype: str, rounding: Rounding
 ) -> tuple[tuple[Side, ...], int, Side]:
-    """`tvmlab.qnn.reference.onnx_runtime.add`: zero points are in what sums have in common."""
-    ratios = onnx_runtime.ratios(scales[:2], scales[2])
-    common = finite(onnx_runtime.fixed_part(ratios, zeros[:2], zeros[2]))
+    """`tvmlab.qnn.arithmetic.add`: zero points are in what sums have in common."""
+    ratios = frameworks.ratios(scales[:2], scales[2])
+    common = finite(frameworks.fixed_part(ratios, zeros[:2], zeros[2]))
     sides = tuple(Side(0, rounding, bits(ratio), 0) for ratio in ratios)
     return sides, 0, Side(0, rounding, bits(common), 0)
 

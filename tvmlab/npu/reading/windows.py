@@ -8,9 +8,8 @@ from typing import Any
 from tvm import ir, relax
 
 from ...ir import checks, dialect, windows
-from ...qnn import config
-from ...qnn.reference import tflite
-from ...qnn.reference.pooling import averages_once
+from ...ir.graph import is_call
+from ...qnn import config, frameworks
 from ..isa import PoolKind
 from ..layers import Mean, Pool, View
 from .found import INPUTS, OUTPUT, Found
@@ -24,7 +23,6 @@ from .scales import (
     bits,
     clips,
     constant,
-    is_call,
     rescale,
     tensor,
 )
@@ -64,8 +62,8 @@ def _average(
     in_zero, out_zero = map(int, zeros)
     if rounding == "ONNX":
         return PoolKind.AVERAGE_ONNX, in_zero, out_zero, bits(scales[0]), bits(scales[1])
-    if averages_once(rounding, dtype, scales, taps):
-        parts = tflite.average_parts(float(scales[0]) / float(scales[1]), dtype)
+    if frameworks.averages_once(rounding, dtype, scales, taps):
+        parts = frameworks.average_parts(float(scales[0]) / float(scales[1]), dtype)
         return PoolKind.AVERAGE_TFLITE, in_zero, out_zero, *parts
     if scales[0] != scales[1] or in_zero != out_zero:
         raise Refusal(

@@ -1,152 +1,234 @@
-"""What the rules see: the forms found so far, and the emitter."""
+"""The engine's memory: each float value's integers, computed when a quantize asks for them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
-import numpy.typing as npt
+import tvm
 from tvm import relax
 
-from ...ir import checks
-from .demand import Asked
-from .emit import Emitter
-from .form import NARROW, Form, Goal, NoForm, array_of
+from .emit import Emitter, Slot
+from .quantized_value import (
+    Array,
+    NotQuantizable,
+    QuantizedValue,
+    QuantParams,
+    array_of,
+    with_dtype,
+)
 
-__all__ = ["Context", "Rule"]
+# A value quantized in more ways than these is computed itself, and then requantized.
+_MOST_PARAMS = 8
 
-Array = npt.NDArray[Any]
+
+class Rule(NamedTuple):
+    """How an operator is computed in integers.
+
+    ``natural(ctx, call, var)`` returns the result unrounded: exact sums, or stored integers.
+    ``at(ctx, call, var, params)`` returns the result at the parameters of the quantize that reads
+    it; by default `natural` is requantized. Both raise `NotQuantizable` where they cannot.
+    """
+
+    natural: Callable[[Context, relax.Call, relax.Var], QuantizedValue]
+    at: Callable[[Context, relax.Call, relax.Var, QuantParams], QuantizedValue] | None = None
 
 
 class Context:
-    """The state of one function's rewriting.
-
-    Parameters
-    ----------
-    emit : Emitter
-        Where new bindings go.
+    """The values of one function.
 
     Attributes
     ----------
-    forms : dict
-        Each float variable's forms: by goal, and under None the one that is rounded to no goal.
+    slots : dict
+        The slot of each variable that an operator computes.
+    sources : dict
+        The variable, tuple or tuple field that each other variable is bound to.
     numbers : dict
         Each variable's value, where it is constant and does not come from a dequantize.
-    calls : dict
-        The operator that each variable comes from.
+    constant : set
+        The variables that are computed from a quantized constant alone.
+    reasons : dict
+        Why a variable's operator has no integer form.
     """
 
-    def __init__(self, emit: Emitter) -> None:
-        self.emit = emit
-        self.forms: dict[relax.Var, dict[Goal | None, Form]] = {}
+    def __init__(self, emit: Emitter, rules: Mapping[str, Rule]) -> None:
+        self.emit, self.rules, self.calls = emit, rules, emit.calls
+        self.rounding = emit.rounding
+        self.slots: dict[relax.Var, Slot] = {}
+        self.sources: dict[relax.Var, relax.Expr] = {}
         self.numbers: dict[relax.Var, Array] = {}
-        self.calls: dict[relax.Var, relax.Call] = {}
+        self.constant: set[relax.Var] = set()
+        self.reasons: dict[relax.Var, str] = {}
+        self._values: dict[tuple[Any, ...], QuantizedValue | None] = {}
+        self._fields: dict[tuple[relax.Var, int], tuple[QuantizedValue, QuantizedValue]] = {}
+        self._asked: dict[relax.Var, int] = {}
 
-    @property
-    def rounding(self) -> str:
-        """What every rounding operator says."""
-        return self.emit.rounding
+    def put(self, var: relax.Var, value: QuantizedValue) -> None:
+        """Store what a dequantize reads."""
+        self._values[var, None] = value
 
-    def put(self, var: relax.Var, form: Form, goal: Goal | None = None) -> None:
-        """Store a form of a variable."""
-        self.forms.setdefault(var, {})[goal] = form
+    def known(self, expr: relax.Expr) -> QuantizedValue | None:
+        """Return an operand's natural integers if they have been computed."""
+        return self._values.get((expr, None)) if isinstance(expr, relax.Var) else None
 
-    def natural(self, expr: relax.Expr) -> Form:
-        """Give the form of an operand that is rounded to no goal.
-
-        Raises
-        ------
-        NoForm
-            If there is none.
-        """
-        form = self.forms.get(expr, {}).get(None) if isinstance(expr, relax.Var) else None
-        if form is None:
-            raise NoForm(f"its operand {_name(expr)} is not quantized")
-        return form
-
-    def plain(self, expr: relax.Expr) -> Form:
-        """Give `natural`, with its clip applied."""
-        return self.emit.settle(self.natural(expr))
-
-    def stored(self, expr: relax.Expr) -> Form:
-        """Give `plain`, insisting on stored integers with one scale: not sums, not by channel.
+    def value(self, expr: relax.Expr, params: QuantParams | None = None) -> QuantizedValue:
+        """Return an operand's integers: at `params` or such that they can be requantized to them.
 
         Raises
         ------
-        NoForm
-            If it is another.
+        NotQuantizable
+            If there are none; the operand's own reason is in `reasons`.
         """
-        form = self.plain(expr)
-        if form.dtype not in NARROW:
-            raise NoForm(f"its operand {_name(expr)}{self._maker(expr)} is not quantized before it")
-        if not form.scalar:
-            raise NoForm(f"its operand {_name(expr)} is quantized by channel")
-        return form
+        if not isinstance(expr, relax.Var):
+            raise NotQuantizable("its operand is a float constant")
+        if (expr, params) not in self._values:
+            if params is not None:
+                count = self._asked[expr] = self._asked.get(expr, 0) + 1
+                if count > _MOST_PARAMS:
+                    return self.value(expr)
+            try:
+                self._values[expr, params] = self._computed(expr, params)
+            except NotQuantizable as why:
+                self._values[expr, params] = None
+                self.reasons.setdefault(expr, str(why))
+        found = self._values[expr, params]
+        if found is None:
+            raise NotQuantizable(self.reasons[expr])
+        return found
 
-    def _maker(self, expr: relax.Expr) -> str:
-        """Say which operator gives an operand."""
-        call = self.calls.get(expr)
-        return "" if call is None else f", which {call.op.name.removeprefix('relax.')} gives,"
+    def _computed(self, var: relax.Var, params: QuantParams | None) -> QuantizedValue:
+        source, call = self.sources.get(var), self.calls.get(var)
+        if isinstance(source, relax.Var):
+            return self.value(source, params)
+        if isinstance(source, relax.TupleGetItem):
+            return self._field(var, source, params)
+        rule = self.rules.get(operator(call))
+        if params is not None and (rule is None or rule.at is None):
+            return self.value(var)
+        if rule is None:
+            known = "it" if call is None else describe(call)
+            raise NotQuantizable(f"{known} has no integer form")
+        with self.emit.inside(self.slots[var]):
+            if params is None or rule.at is None:
+                return rule.natural(self, call, var)
+            return rule.at(self, call, var, params)
 
-    def at(self, expr: relax.Expr, goal: Goal) -> Form:
-        """Give an operand's form at a goal.
+    def _field(
+        self, var: relax.Var, source: relax.TupleGetItem, params: QuantParams | None
+    ) -> QuantizedValue:
+        whole, index = source.tuple_value, int(source.index)
+        while isinstance(self.sources.get(whole), (relax.Var, relax.Tuple)):
+            whole = self.sources[whole]
+        if isinstance(whole, relax.Tuple):
+            return self.value(whole.fields[index], params)
+        value = self.value(whole, params)
+        if not isinstance(value.expr.ty, relax.TupleType):
+            if index:
+                raise NotQuantizable("it is no value of the network")
+            return value  # of a batch norm only the first is
+        if (var, id(value)) not in self._fields:
+            part = relax.TupleGetItem(value.expr, index)
+            with self.emit.inside(self.slots[var]):
+                ty = with_dtype(var.ty, value.dtype)
+                expr = self.emit.bind(part, ty, f"{var.name}_{value.dtype}")
+            self._fields[var, id(value)] = value, replace(value, expr=expr)
+        return self._fields[var, id(value)][1]
 
-        Raises
-        ------
-        NoForm
-            If there is none.
-        """
-        found = self.forms.get(expr, {}) if isinstance(expr, relax.Var) else {}
-        if goal in found:
-            return found[goal]
-        number, axis = self.number(expr), 0
+    def operand(self, expr: relax.Expr, params: QuantParams | None = None) -> QuantizedValue:
+        """Return `value`; the reason is that of the operator that reads it."""
+        try:
+            return self.value(expr, params)
+        except NotQuantizable:
+            raise NotQuantizable(f"its operand {_name(expr)} is not quantized") from None
+
+    def clipped(self, expr: relax.Expr) -> QuantizedValue:
+        """Return an operand's natural integers, with no clip left to apply."""
+        return self.emit.apply_clip(self.operand(expr))
+
+    def stored(self, expr: relax.Expr) -> QuantizedValue:
+        """Return `clipped`, which has to be stored integers with one scale."""
+        value = self.clipped(expr)
+        if not value.narrow:
+            name = operator(self.calls.get(expr)).removeprefix("relax.")
+            maker = f", which {name} gives," if name else ""
+            raise NotQuantizable(f"its operand {_name(expr)}{maker} is not quantized before it")
+        if not value.scalar:
+            raise NotQuantizable(f"its operand {_name(expr)} is quantized by channel")
+        return value
+
+    def at(self, expr: relax.Expr, params: QuantParams) -> QuantizedValue:
+        """Return an operand's integers with the scale, zero point and dtype of `params`."""
+        number = self.number(expr)
         if number is not None:
-            made = self.emit.constant(self.emit.quantize(number, goal), goal.dtype)
-        else:
-            form = self.natural(expr)
-            made, axis = self.emit.bring(form, goal), form.axis
-        return Form(
-            made,
-            goal.dtype,
-            np.asarray(goal.scale, np.float32),
-            np.asarray(goal.zero, np.int64),
-            axis,
-            *checks.limits(goal.dtype),
-        )
+            made = self.emit.constant(self.emit.quantize(number, params), params.dtype)
+            return QuantizedValue.of(made, params)
+        value = self.operand(expr, params)
+        if value.has(params):
+            return value
+        made = QuantizedValue.of(self.emit.requantize_to(value, params), params)
+        return replace(made, axis=value.axis)
 
     def number(self, expr: relax.Expr) -> Array | None:
-        """Give an operand's value where it is constant, float64."""
-        if isinstance(expr, relax.Var):
-            found = self.numbers.get(expr)
-            if found is not None:
-                return found.astype(np.float64)
-            form = self.forms.get(expr, {}).get(None)
-            if form is None or form.array is None:
-                return None
-            return form.real(form.array.ndim)
-        array = array_of(expr)
+        """Return an operand's value where it is constant, float64."""
+        if not isinstance(expr, relax.Var):
+            array = array_of(expr)
+        elif (value := self.known_constant(expr)) is not None and value.array is not None:
+            return value.real(value.array.ndim)
+        else:
+            array = self.numbers.get(expr)
         return None if array is None else array.astype(np.float64)
 
-    def at_goals(self, asked: Asked, at: Any, var: relax.Var) -> None:
-        """Store what a function makes of each goal."""
-        for goal in asked.goals:
-            self.put(var, at(goal), goal)
+    def constant_side(
+        self, call: relax.Call, ordered: bool
+    ) -> tuple[relax.Expr, relax.Expr, Array] | None:
+        """Return the computed operand of a call, the constant one, and the constant's value."""
+        left, right = call.args
+        for operand, other in [(left, right)] if ordered else [(left, right), (right, left)]:
+            number = self.number(other)
+            if number is not None and self.number(operand) is None:
+                return operand, other, number
+        return None
 
-    def met(self, var: relax.Var, form: Form, goal: Goal) -> None:
-        """Store a form that has a goal's scale but maybe another dtype, at the goal."""
-        if form.dtype != goal.dtype:
-            expr = self.emit.bring(form, goal)
-            least, most = checks.limits(goal.dtype)
-            zero = np.asarray(goal.zero, np.int64)
-            form = replace(form, expr=expr, dtype=goal.dtype, zero=zero, least=least, most=most)
-        self.put(var, form, goal)
+    def known_constant(self, expr: relax.Expr) -> QuantizedValue | None:
+        """Return the integers of a constant that was quantized; None for anything else."""
+        if expr not in self.constant:
+            return None
+        with contextlib.suppress(NotQuantizable):
+            value = self.value(expr)
+            return value if value.array is not None else None
+        return None
+
+
+def operator(value: relax.Expr | None) -> str:
+    """Return the name of the operator that an expression calls; empty where it calls none."""
+    if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op):
+        return str(value.op.name)
+    return ""
+
+
+def calls(value: relax.Expr | None, name: str) -> TypeGuard[relax.Call]:
+    """Whether an expression calls an operator."""
+    return operator(value) == f"relax.{name}"
+
+
+def leaves(expr: relax.Expr) -> Iterator[relax.Expr]:
+    """Yield what a tuple is made of, or the expression itself."""
+    if isinstance(expr, relax.Tuple):
+        for item in expr.fields:
+            yield from leaves(item)
+    else:
+        yield expr
+
+
+def describe(call: relax.Call) -> str:
+    """Name an operator in a reason; for a kernel's call, the kernel too."""
+    name = operator(call).removeprefix("relax.")
+    kernel = call.args[0] if call.args else None
+    return f"{name} of {kernel.name_hint}" if isinstance(kernel, tvm.ir.GlobalVar) else name
 
 
 def _name(expr: relax.Expr) -> str:
     return str(expr.name) if isinstance(expr, relax.Var) else "(a constant)"
-
-
-#: Makes the forms of what one operator gives.
-Rule = Callable[[Context, relax.Call, relax.Var, Asked], None]

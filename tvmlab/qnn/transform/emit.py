@@ -1,8 +1,9 @@
-"""Writing integer expressions: variables, constants, and the step from one form to another."""
+"""Bindings of integer operators: constants, requantizes and clips."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,305 +14,266 @@ from tvm import relax
 
 from ...ir import checks, dialect
 from .. import arithmetic
-from .form import NARROW, Form, Goal, NoForm, bits, with_dtype
+from .quantized_value import (
+    INT32,
+    NARROW,
+    Array,
+    NotQuantizable,
+    QuantizedValue,
+    QuantParams,
+    shift,
+    with_dtype,
+)
 
-__all__ = ["INT32", "Emitter"]
-
-Array = npt.NDArray[Any]
-
-INT32 = (-(2**31), 2**31 - 1)
-# Above this ratio of two scales the multiplier of a requantize is refused (`fixed_point`).
-_APART = 2.0**30
+# `fixed_point` refuses the multiplier of a requantize above this ratio of its scales.
+_SCALES_APART = 2.0**30
 
 
-@dataclass
-class Scope:
-    """What was computed in a block or branch, and is visible to the end of it alone.
+@dataclass(eq=False)
+class Slot:
+    """The place of one binding of the original function, and what is emitted before it.
 
-    Attributes
-    ----------
-    brought : dict
-        By a form's identity and a goal: the form, which is kept alive, and its integers there.
-    settled : dict
-        By a form's identity: the form, and the same with its clip applied.
+    `scope` lists the bodies that it is in, the function's first: those of branches follow.
     """
 
-    brought: dict[tuple[int, Goal], tuple[Form, relax.Expr]] = field(default_factory=dict)
-    settled: dict[int, tuple[Form, Form]] = field(default_factory=dict)
+    order: int
+    scope: tuple[int, ...]
+    dataflow: bool
+    bindings: list[relax.Binding] = field(default_factory=list)
+
+    def sees(self, other: Slot) -> bool:
+        """Whether what `other` binds is visible here."""
+        return other.order <= self.order and other.scope == self.scope[: len(other.scope)]
+
+
+def typed(value: relax.Expr, ty: Any) -> relax.Expr:
+    """Give an expression its type, if it has none yet."""
+    if type(value.ty) is tvm.ir.Type:
+        relax.expr._update_type(value, ty)
+    return value
 
 
 class Emitter:
-    """Collects the bindings of a block, and knows how to bring a form to a goal.
+    """Emits bindings into `slot`, that of the operator that is being rewritten.
 
-    Parameters
-    ----------
-    rounding : str
-        What every requantize, addition, product and pooling says.
-
-    Attributes
-    ----------
-    bindings : list of (tvm.relax.Var, tvm.relax.Expr)
-        What has been emitted since the block began.
-    dataflow : bool
-        Whether the block is a dataflow block.
+    Every requantize, addition, product and pooling says `rounding`; `calls` has the call that each
+    variable is bound to.
     """
 
     def __init__(self, rounding: str) -> None:
         self.rounding = rounding
-        self.bindings: list[tuple[relax.Var, relax.Expr]] = []
-        self.dataflow = True
+        self.ties = "ONNX" if rounding == "ONNX" else "None"  # the rounding of every quantize
+        self.slot = Slot(0, (), True)
+        self.calls: dict[relax.Var, relax.Call] = {}
         self._constants: dict[tuple[str, tuple[int, ...], bytes], relax.Expr] = {}
-        self._scope = Scope()
+        # Results by what they are made from (kept alive, because the key has its address).
+        self._made: dict[tuple[Any, ...], tuple[Slot, QuantizedValue, Any]] = {}
 
-    def forget(self) -> Scope:
-        """Begin a scope: what was computed in another may not be visible in it."""
-        before, self._scope = self._scope, Scope()
-        return before
+    @contextmanager
+    def inside(self, slot: Slot) -> Iterator[None]:
+        """Emit into another slot."""
+        before, self.slot = self.slot, slot
+        try:
+            yield
+        finally:
+            self.slot = before
 
-    def remember(self, before: Scope) -> None:
-        """Return to the scope that `forget` left."""
-        self._scope = before
-
-    @property
-    def ties(self) -> str:
-        """What every quantize says of half-way cases."""
-        return "ONNX" if self.rounding == "ONNX" else "None"
-
-    def quantize(self, value: Any, goal: Goal) -> Array:
-        """Quantize numbers as a goal says, by the reference arithmetic."""
+    def quantize(self, value: Any, params: QuantParams) -> Array:
+        """Quantize numbers with the reference arithmetic."""
+        data, scale = np.asarray(value, np.float32), np.float32(params.scale)
         return arithmetic.quantize(
-            np.asarray(value, np.float32),
-            np.float32(goal.scale),
-            goal.zero,
-            out_dtype=goal.dtype,
-            rounding=self.ties,
+            data, scale, params.zero, out_dtype=params.dtype, rounding=self.ties
         )
 
     def constant(self, value: npt.ArrayLike, dtype: str) -> relax.Expr:
-        """Make a constant, or give the one made before; large ones are not kept."""
+        """Return a constant; equal small ones are shared."""
         array = np.array(value, dtype, order="C")
         if array.nbytes > 4096:
             return relax.const(array, dtype)
         key = (dtype, array.shape, array.tobytes())
-        found = self._constants.get(key)
-        if found is None:
-            found = self._constants[key] = relax.const(array, dtype)
-        return found
+        if key not in self._constants:
+            self._constants[key] = relax.const(array, dtype)
+        return self._constants[key]
 
     def scale(self, value: npt.ArrayLike) -> relax.Expr:
-        """Make a scale's constant: float64 where it is, else float32."""
+        """Return a scale's constant: float64 where it is, else float32."""
         array = np.asarray(value)
         return self.constant(array, "float64" if array.dtype == np.float64 else "float32")
 
     def zero(self, value: npt.ArrayLike) -> relax.Expr:
-        """Make a zero point's constant."""
+        """Return a zero point's constant."""
         return self.constant(value, "int32")
+
+    def params(self, value: QuantizedValue | QuantParams) -> list[relax.Expr]:
+        """Return the constants of a scale and a zero point."""
+        scale = np.float32(value.scale) if isinstance(value, QuantParams) else value.scale
+        return [self.scale(scale), self.zero(value.zero)]
 
     def bind(
         self, value: relax.Expr, ty: Any, hint: str, var: relax.Var | None = None
     ) -> relax.Expr:
         """Bind an expression to a variable, a new one unless it is given.
 
-        The type is given and not inferred: it is known, and a convolution's inference alone would
-        take a millisecond.
+        The type is known; inferring that of a convolution would take a millisecond.
         """
-        if type(value.ty) is tvm.ir.Type:
-            relax.expr._update_type(value, ty)
         if var is None:
-            var = (relax.DataflowVar if self.dataflow else relax.Var)(hint, ty)
-        self.bindings.append((var, value))
+            var = (relax.DataflowVar if self.slot.dataflow else relax.Var)(hint, ty)
+        self.slot.bindings.append(relax.VarBinding(var, typed(value, ty)))
+        if isinstance(value, relax.Call):
+            self.calls[var] = value
         return var
 
-    def quantized(
+    def call_at(
         self,
         name: str,
         operands: Sequence[relax.Expr],
         attributes: dict[str, Any],
-        ty: Any,
-        hint: str,
-        var: relax.Var | None = None,
+        var: relax.Var,
+        params: QuantParams,
+        dtype: str,
+    ) -> QuantizedValue:
+        """Bind a call of a quantized operator of another dtype than its result is quantized to."""
+        own = QuantParams(params.scale, params.zero + shift(params.dtype, dtype), dtype)
+        hint, ty = f"{var.name}_{dtype}", with_dtype(var.ty, dtype)
+        made = dialect.call(f"relax.qnn.{name}", [*operands, *self.params(own)], attributes)
+        value = QuantizedValue.of(self.bind(made, ty, hint), own)
+        if dtype == params.dtype:
+            return value
+        return QuantizedValue.of(self.requantize_to(value, params), params)
+
+    def again(
+        self, call: relax.Call, operands: Sequence[relax.Expr], var: relax.Var, dtype: str
     ) -> relax.Expr:
-        """Bind a call of a quantized operator."""
-        return self.bind(dialect.call(f"relax.qnn.{name}", operands, attributes), ty, hint, var)
+        """Bind a float call once more, on integers in place of its first operands."""
+        args = [*operands, *list(call.args)[len(operands) :]]
+        made = relax.Call(call.op, args, call.attrs, call.ty_args)
+        return self.bind(made, with_dtype(var.ty, dtype), f"{var.name}_{dtype}")
 
-    def bring(self, form: Form, goal: Goal, var: relax.Var | None = None) -> relax.Expr:
-        """Give a form's integers at a goal's scale and zero point, cut as the form and goal say.
+    def _once(self, value: QuantizedValue, key: Any, make: Any) -> Any:
+        """Return what was made from a value before, if it is visible here."""
+        found = self._made.get((id(value), key))
+        if found is None or not self.slot.sees(found[0]):
+            found = self._made[id(value), key] = (self.slot, value, make())
+        return found[2]
 
-        Parameters
-        ----------
-        form : Form
-        goal : Goal
-        var : tvm.relax.Var, optional
-            What the last operator is bound to, if any is needed.
-
-        Raises
-        ------
-        NoForm
-            If the roundings so far, or the requantize, could be wrong by more than it may.
-        """
-        key = (id(form), goal)
-        if key in self._scope.brought:
-            return self._scope.brought[key][1]
-        expr = self._bring(form, goal, var)
-        self._scope.brought[key] = (form, expr)
-        return expr
-
-    def _bring(self, form: Form, goal: Goal, var: relax.Var | None) -> relax.Expr:
-        if form.array is not None:  # what is constant is quantized now
-            return self.constant(self.quantize(form.real(form.array.ndim), goal), goal.dtype)
-        expr, ty = form.expr, with_dtype(form.expr.ty, goal.dtype)
-        hint = f"{getattr(expr, 'name', 'c')}_{goal.dtype}"
-        limits = self.limits(form, goal)
-        there = (
-            form.scalar
-            and float(form.scale) == goal.scale
-            and int(form.zero) == goal.zero
-            and form.dtype == goal.dtype
-        )
-        if not there:
-            expr = self.requantize(form, goal, hint, None if limits else var)
-        if limits:
-            expr = self.bind(clip(expr, *limits), ty, hint, var)
-        return expr
-
-    def requantize(
-        self, form: Form, goal: Goal, hint: str, var: relax.Var | None = None
+    def requantize_to(
+        self, value: QuantizedValue, params: QuantParams, var: relax.Var | None = None
     ) -> relax.Expr:
-        """Bind a requantize; a clip that the form still needs is left out.
+        """Return a value's integers with other parameters, clipped as the value says.
+
+        The last operator, if any is needed, is bound to `var`.
 
         Raises
         ------
-        NoForm
-            As `bring`.
+        NotQuantizable
+            If the roundings before it or its own could be too coarse.
         """
-        check(form, goal)
-        operands = [
-            form.expr,
-            self.scale(form.scale),
-            self.zero(form.zero),
-            self.scale(np.float32(goal.scale)),
-            self.zero(goal.zero),
-        ]
-        attributes = {
-            "axis": form.axis,
-            "rounding": self.rounding,
-            "compute_dtype": form.compute if goal.dtype in NARROW else "None",
-            "out_dtype": goal.dtype,
-        }
-        ty = with_dtype(form.expr.ty, goal.dtype)
-        return self.quantized("requantize", operands, attributes, ty, hint, var)
+        return self._once(value, params, lambda: self._requantize_to(value, params, var))
 
-    def limits(self, form: Form, goal: Goal) -> tuple[int, int] | None:
-        """Give where a form's integers are to be cut at a goal; None where the dtype does it.
+    def _requantize_to(
+        self, value: QuantizedValue, params: QuantParams, var: relax.Var | None
+    ) -> relax.Expr:
+        if value.array is not None:
+            real = value.real(value.array.ndim)
+            return self.constant(self.quantize(real, params), params.dtype)
+        expr, ty = value.expr, with_dtype(value.expr.ty, params.dtype)
+        hint = f"{getattr(expr, 'name', 'c')}_{params.dtype}"
+        limits = self._limits(value, params)
+        if not value.has(params):
+            _check_requantize(value, params)
+            operands = [expr, *self.params(value), *self.params(params)]
+            attributes = {
+                "axis": value.axis,
+                "rounding": self.rounding,
+                "compute_dtype": value.compute if params.dtype in NARROW else "None",
+                "out_dtype": params.dtype,
+            }
+            made = dialect.call("relax.qnn.requantize", operands, attributes)
+            expr = self.bind(made, ty, hint, None if limits else var)
+        return self._clip(expr, *limits, hint, var) if limits else expr
 
-        Rounding keeps the order of numbers, so that cutting the integers at the rounded limits is
-        exactly what cutting the real values and rounding gives.
+    def _limits(self, value: QuantizedValue, params: QuantParams) -> tuple[int, int] | None:
+        """Return the limits of a value's clip as integers; None where the dtype has the same.
+
+        Rounding keeps the order of numbers, so that clipping the integers at the rounded limits is
+        exactly clipping the real values and rounding them.
         """
-        if not form.cut:
+        if not value.clipped:
             return None
-        low, high = (int(self.quantize(np.float32(limit), goal)) for limit in (form.low, form.high))
-        if (low, high) == checks.limits(goal.dtype):
-            return None
-        return low, high
+        low, high = (int(self.quantize(limit, params)) for limit in (value.low, value.high))
+        return None if (low, high) == checks.limits(params.dtype) else (low, high)
 
-    def settle(self, form: Form) -> Form:
-        """Apply a form's clip at its own scale.
+    def _clip(
+        self, expr: relax.Expr, low: int, high: int, hint: str, var: relax.Var | None = None
+    ) -> relax.Expr:
+        # Relay's reader makes the limits float64.
+        return self.bind(relax.op.clip(expr, float(low), float(high)), expr.ty, hint, var)
+
+    def apply_clip(self, value: QuantizedValue) -> QuantizedValue:
+        """Clip a value at its own scale.
 
         Raises
         ------
-        NoForm
-            If a limit is no integer there: the quantized network does not say how to round it.
+        NotQuantizable
+            If a limit is no integer there: the network does not say how to round it.
         """
-        if not form.cut:
-            return form
-        if id(form) not in self._scope.settled:
-            self._scope.settled[id(form)] = (form, self._settle(form))
-        return self._scope.settled[id(form)][1]
+        if not value.clipped:
+            return value
+        found: QuantizedValue = self._once(value, None, lambda: self._apply_clip(value))
+        return found
 
-    def _settle(self, form: Form) -> Form:
-        ends = [form.least, form.most]
-        cut = []
-        for limit, end, sign in ((form.low, ends[0], 1), (form.high, ends[1], -1)):
-            if np.isinf(limit):
-                cut.append(end)
-                continue
-            place = np.float64(limit) / form.scale.astype(np.float64) + form.zero
-            if np.all(sign * (place - end) <= 0):
-                cut.append(end)  # no value is beyond it
-                continue
-            if not np.all(place == np.round(place)) or np.any(place != place.flat[0]):
-                raise NoForm(f"its operand is cut at {limit}, which is no step of its scale")
-            cut.append(int(place.flat[0]))
-        low, high = max(cut[0], ends[0]), min(cut[1], ends[1])
+    def _apply_clip(self, value: QuantizedValue) -> QuantizedValue:
+        low = max(_integer_limit(value, value.low, value.least, 1), value.least)
+        high = min(_integer_limit(value, value.high, value.most, -1), value.most)
         if low > high:
-            raise NoForm("its operand is cut to values that its dtype does not have")
-        expr, ty = form.expr, form.expr.ty
-        if (low, high) != (ends[0], ends[1]):
-            hint = f"{getattr(expr, 'name', 'c')}_cut"
-            if form.narrow:
-                expr = self.bind(clip(expr, low, high), ty, hint)
-            else:
-                # A limit of int32 is no float32 number: constants of its own dtype are exact.
-                for bound, kept, call in (
-                    (low, low == ends[0], relax.op.maximum),
-                    (high, high == ends[1], relax.op.minimum),
-                ):
-                    if not kept:
-                        expr = self.bind(call(expr, self.constant(bound, form.dtype)), ty, hint)
-        array = None if form.array is None else np.clip(form.array, low, high)
-        infinity = float("inf")
-        return replace(
-            form, expr=expr, array=array, least=low, most=high, low=-infinity, high=infinity
-        )
+            raise NotQuantizable("its operand is cut to values that its dtype does not have")
+        expr, hint = value.expr, f"{getattr(value.expr, 'name', 'c')}_cut"
+        if value.narrow and (low, high) != (value.least, value.most):
+            expr = self._clip(expr, low, high, hint)
+        elif not value.narrow:
+            # A limit of int32 is no float32 number; constants of its own dtype are exact.
+            ends = (low, value.least, relax.op.maximum), (high, value.most, relax.op.minimum)
+            for limit, end, limited in ends:
+                if limit != end:
+                    made = limited(expr, self.constant(limit, value.dtype))
+                    expr = self.bind(made, expr.ty, hint)
+        array = None if value.array is None else np.clip(value.array, low, high)
+        return replace(value.unclipped(), expr=expr, array=array, least=low, most=high)
 
-    def recode(self, form: Form, dtype: str) -> Form:
-        """Give the same real values in another dtype, exactly: int8 as uint8, and to wider ones.
-
-        Raises
-        ------
-        NoForm
-            If the dtype does not hold them.
-        """
-        if form.dtype == dtype:
-            return form
-        zero = form.zero + shift(form.dtype, dtype)
-        least, most = (end + shift(form.dtype, dtype) for end in (form.least, form.most))
+    def change_dtype(self, value: QuantizedValue, dtype: str) -> QuantizedValue:
+        """Return the same real values in another dtype, exactly: int8 as uint8, or a wider one."""
+        if value.dtype == dtype:
+            return value
+        moved = shift(value.dtype, dtype)
+        zero, least, most = value.zero + moved, value.least + moved, value.most + moved
         low, high = checks.limits(dtype)
         if least < low or most > high:
-            raise NoForm(f"{dtype} does not hold {form.dtype}'s values")
-        if not form.scalar:
-            raise NoForm(f"its operand is {form.dtype} by channel beside {dtype}")
-        goal = Goal(float(form.scale), int(zero), dtype)
-        bare = replace(form, low=-float("inf"), high=float("inf"), error=0.0)
-        expr = self.bring(bare, goal)
-        return replace(form, expr=expr, dtype=dtype, zero=zero, least=least, most=most, array=None)
+            raise NotQuantizable(f"{dtype} does not hold {value.dtype}'s values")
+        if not value.scalar:
+            raise NotQuantizable(f"its operand is {value.dtype} by channel beside {dtype}")
+        params = QuantParams(float(value.scale), int(zero), dtype)
+        bare = replace(value.unclipped(), error=0.0)
+        expr = self._once(value, dtype, lambda: self._requantize_to(bare, params, None))
+        return replace(value, expr=expr, dtype=dtype, zero=zero, least=least, most=most, array=None)
 
 
-def check(form: Form, goal: Goal) -> None:
-    """Insist that a requantize is right.
-
-    Raises
-    ------
-    NoForm
-        If it is not: the scales are too far apart, int32 would wrap, or roundings before it have
-        lost a step.
-    """
-    scales = form.scale.astype(np.float64)
-    if np.max(scales) / goal.scale >= _APART:
-        raise NoForm("its scale and that of its result are 2**30 apart")
-    if form.error > goal.scale / 2:
-        raise NoForm("roundings before it could be more than half a step of its result")
-    if goal.dtype == "int32" and form.reach / goal.scale + abs(goal.zero) >= INT32[1]:
-        raise NoForm("its values could be beyond int32")
+def _check_requantize(value: QuantizedValue, params: QuantParams) -> None:
+    """Refuse scales too far apart, a lost step, and integers beyond int32."""
+    if np.max(value.scale.astype(np.float64)) / params.scale >= _SCALES_APART:
+        raise NotQuantizable("its scale and that of its result are 2**30 apart")
+    if value.error > params.scale / 2:
+        raise NotQuantizable("roundings before it could be more than half a step of its result")
+    if params.dtype == "int32" and value.reach / params.scale + abs(params.zero) >= INT32[1]:
+        raise NotQuantizable("its values could be beyond int32")
 
 
-def clip(expr: relax.Expr, low: int, high: int) -> relax.Expr:
-    """Make a clip as Relay's reader does: its limits are float64."""
-    return relax.op.clip(expr, float(low), float(high))
-
-
-def shift(source: str, dtype: str) -> int:
-    """Give what is added to integers to keep their order in a dtype of the same width."""
-    if bits(source) != bits(dtype) or source == dtype:
-        return 0
-    return checks.limits(dtype)[0] - checks.limits(source)[0]
+def _integer_limit(value: QuantizedValue, limit: float, end: int, sign: int) -> int:
+    """Return a limit of a clip as an integer; `end` where no value is beyond the limit."""
+    if np.isinf(limit):
+        return end
+    place = np.float64(limit) / value.scale.astype(np.float64) + value.zero
+    if np.all(sign * (place - end) <= 0):
+        return end
+    if not np.all(place == np.round(place)) or np.any(place != place.flat[0]):
+        raise NotQuantizable(f"its operand is cut at {limit}, which is no step of its scale")
+    return int(place.flat[0])

@@ -8,9 +8,8 @@ from tvm import ir, relax
 from ...errors import InputError
 from ...ir.collector import no_collection
 from ..config import ROUNDINGS
+from .reading import any_quantize, nested
 from .rewrite import Rewriter
-
-__all__ = ["ROUNDING", "FakeQuantizationToInteger"]
 
 #: The attribute of a function in which an importer says how its format rounds.
 ROUNDING = "qnn.rounding"
@@ -57,8 +56,8 @@ class FakeQuantizationToInteger:
     -----
     Relay's `FakeQuantizationToInteger` (src/relay/transforms/fake_quantization_to_integer.cc and
     python/tvm/relay/transform/fake_quantization_to_integer.py, TVM 0.18) looked at the operators
-    before each quantize. Here every value is looked at once forwards and once backwards, so the
-    time is that of the module's length.
+    before each quantize. Here each quantize asks its operand for integers, which asks its own; what
+    was computed once is kept, so the time is that of the module's length.
 
     A quantize that stays rounds half-way cases away from zero, as Relay's and TFLite's, where
     ``R.quantize`` of TVM 0.27 rounded them to even.
@@ -76,6 +75,7 @@ class FakeQuantizationToInteger:
         """Rewrite a module, called by TVM's pass infrastructure."""
         made = {}
         default = rounding_of(mod)
+        given, mod = mod, one_scope(mod)
         with no_collection():
             for name, function in mod.functions_items():
                 if not isinstance(function, relax.Function):
@@ -89,7 +89,7 @@ class FakeQuantizationToInteger:
             return mod
         changed = mod.clone()
         changed.update(ir.IRModule(made))
-        return changed
+        return changed if mod is given else relax.transform.ConvertToDataflow()(changed)
 
 
 def rounding_of(mod: ir.IRModule) -> str:
@@ -98,3 +98,20 @@ def rounding_of(mod: ir.IRModule) -> str:
         if name.name_hint == "main" and getattr(function, "attrs", None):
             return str(function.attrs.get(ROUNDING, "None"))
     return "None"
+
+
+def one_scope(mod: ir.IRModule) -> ir.IRModule:
+    """Make one block of each body, so that a value is visible wherever it is asked for."""
+    bodies = (f.body for f in mod.functions.values() if isinstance(f, relax.Function))
+    if not any(map(_divided, bodies)):
+        return mod
+    return relax.transform.ToNonDataflow()(mod)
+
+
+def _divided(body: relax.Expr) -> bool:
+    """Whether a body that quantizes has a dataflow block among others."""
+    blocks = list(body.blocks)
+    if any(isinstance(block, relax.DataflowBlock) for block in blocks) and len(blocks) > 1:
+        return any_quantize(body)
+    values = (binding.value for block in blocks for binding in block.bindings)
+    return any(_divided(inner) for value in values for inner in nested(value))

@@ -5,9 +5,7 @@ from __future__ import annotations
 import tvm
 from tvm import ir, relax
 
-from ..legalize import LEGALIZATIONS
-
-__all__ = ["Legalize"]
+from ..operator import OPERATORS
 
 
 @tvm.transform.module_pass(opt_level=0, name="Legalize")
@@ -31,9 +29,7 @@ class Legalize:
         InputError
             A scale or zero point is none.
         """
-        others = [
-            name
-            for name in ir.Op.list_op_names()
-            if name.startswith("relax.") and name not in LEGALIZATIONS
-        ]
+        ours = {f"relax.qnn.{name}" for name in OPERATORS}
+        every = ir.Op.list_op_names()
+        others = [name for name in every if name.startswith("relax.") and name not in ours]
         return relax.transform.LegalizeOps(skip_ops=others)(mod)

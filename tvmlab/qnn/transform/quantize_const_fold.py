@@ -7,11 +7,14 @@ import tvm
 from tvm import ir, relax
 
 from ...errors import InputError
-from ...ir.patterns import DFPattern, DFPatternCallback, is_constant, is_op
+from ...ir.patterns import (
+    DFPattern,
+    DFPatternCallback,
+    is_constant,
+    is_op,
+    rewrite_functions,
+)
 from .. import arithmetic
-from .rewriting import rewrite_functions
-
-__all__ = ["QnnQuantizeConstFold", "QuantizeConstants"]
 
 
 class QuantizeConstants(DFPatternCallback):
@@ -60,4 +63,4 @@ class QnnQuantizeConstFold:
 
     def transform_module(self, mod: ir.IRModule, ctx: tvm.transform.PassContext) -> ir.IRModule:
         """Rewrite a module, called by TVM's pass infrastructure."""
-        return rewrite_functions(mod, QuantizeConstants(True), ["relax.qnn.quantize"], depth=1)
+        return rewrite_functions(mod, QuantizeConstants(True))

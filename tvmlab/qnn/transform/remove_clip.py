@@ -7,12 +7,9 @@ import tvm
 from tvm import ir, relax
 
 from ...ir import checks, dialect
-from ...ir.patterns import DFPattern, DFPatternCallback, is_op
-from .cuts import limits
-from .form import NoForm, array_of
-from .rewriting import rewrite_functions
-
-__all__ = ["DropClip", "RemoveClipAfterRequantize"]
+from ...ir.patterns import DFPattern, DFPatternCallback, is_op, rewrite_functions
+from .clip import limits
+from .quantized_value import array_of
 
 # A product in float32 is at most so much larger than the real one.
 _FLOATS = 1 + 2.0**-20
@@ -45,10 +42,9 @@ class DropClip(DFPatternCallback):
         """Give the requantize without its clip, and without the cast."""
         inner, clip = node_map[self.requantize][0], node_map[self.clip][0]
         before, after = str(inner.ty.dtype), str(post.ty.dtype)
-        try:
-            low, high = limits(clip)
-        except NoForm:
+        if (found := limits(clip)) is None:
             return post
+        low, high = found
         if post.same_as(clip):
             least, most = checks.limits(before)
             return inner if low <= least and high >= most else post
@@ -81,4 +77,4 @@ class RemoveClipAfterRequantize:
 
     def transform_module(self, mod: ir.IRModule, ctx: tvm.transform.PassContext) -> ir.IRModule:
         """Rewrite a module, called by TVM's pass infrastructure."""
-        return rewrite_functions(mod, DropClip(), ["relax.clip", "relax.astype"], depth=3)
+        return rewrite_functions(mod, DropClip())

@@ -1,4 +1,4 @@
-"""Functions of one value: ``qnn.sigmoid`` and its like, looked up in a table at each goal.
+"""Functions of one value: ``qnn.sigmoid`` and its like, looked up in a table.
 
 Hard swish comes from the importers as four operators, none of which is quantized; together they are
 ``qnn.hardswish``.
@@ -10,168 +10,106 @@ import numpy as np
 from tvm import relax
 
 from .. import arithmetic
-from ..reference.unary import FUNCTIONS
-from .context import Context
-from .cuts import limits
-from .demand import Asked
-from .emit import shift
-from .form import Form, NoForm, at, common, with_dtype
+from ..unary import FUNCTIONS
+from .clip import limits
+from .context import Context, Rule, calls
+from .quantized_value import NotQuantizable, QuantizedValue, QuantParams, common_dtype
 
-__all__ = ["ASKS", "RULES", "hardswish"]
-
-_NAMES = {f"relax.{name}": name for name in FUNCTIONS if name != "hardswish"}
 # Relax's constants are float32: 1 / 6 is not the nearest number to a sixth.
 _SAME = 2.0**-22
 
 
-def _first(call: relax.Call) -> tuple[list[relax.Expr], list[relax.Expr]]:
-    return [], [call.args[0]]
+def _looked_up(
+    ctx: Context, call: relax.Call, var: relax.Var, params: QuantParams | None = None
+) -> QuantizedValue:
+    name, attributes = _name(call)
+    if params is not None:
+        return table_at(ctx, name, call.args[0], attributes, var, params)
+    ctx.stored(call.args[0])
+    raise NotQuantizable("its result is not quantized")
 
 
-def _function(ctx: Context, call: relax.Call, var: relax.Var, asked: Asked) -> None:
-    """Make the function of the dialect that has the operator's name."""
-    _tabulated(ctx, _NAMES[call.op.name], call.args[0], {}, var, asked)
-
-
-def _leaky_relu(ctx: Context, call: relax.Call, var: relax.Var, asked: Asked) -> None:
-    """Make ``qnn.leaky_relu``, which rounds twice: its slope must not enlarge the first."""
+def _name(call: relax.Call) -> tuple[str, dict[str, float]]:
+    """Return a function's name in the dialect, and its attributes."""
+    if call.op.name != "relax.nn.leakyrelu":
+        return call.op.name.removeprefix("relax."), {}
     alpha = float(call.attrs.alpha)
-    if not abs(alpha) <= 1:
-        raise NoForm(f"its slope is {alpha}")
-    _tabulated(ctx, "leaky_relu", call.args[0], {"alpha": alpha}, var, asked)
+    if not abs(alpha) <= 1:  # it rounds twice, and a larger slope would enlarge the first
+        raise NotQuantizable(f"its slope is {alpha}")
+    return "leaky_relu", {"alpha": alpha}
 
 
-def _tabulated(
+def table_at(
     ctx: Context,
     name: str,
     operand: relax.Expr,
     attributes: dict[str, float],
     var: relax.Var,
-    asked: Asked,
-) -> None:
-    form = ctx.stored(operand)
-    if not asked.goals:
-        raise NoForm("its result is not quantized")
-    if form.error:
-        raise NoForm("its operand was rounded before it")
-    _defined(name, form)
-    for goal in asked.goals:
-        if goal.dtype == "int32":
-            raise NoForm("its result is quantized to int32, for which there is no table")
-        dtype = common([form.dtype], goal.dtype)
-        own, zero = ctx.emit.recode(form, dtype), goal.zero + shift(goal.dtype, dtype)
-        operands = [
-            own.expr,
-            ctx.emit.scale(own.scale),
-            ctx.emit.zero(own.zero),
-            ctx.emit.scale(np.float32(goal.scale)),
-            ctx.emit.zero(zero),
-        ]
-        ty = with_dtype(var.ty, dtype)
-        expr = ctx.emit.quantized(name, operands, dict(attributes), ty, f"{var.name}_{dtype}")
-        ctx.met(var, at(expr, goal, zero, dtype), goal)
+    params: QuantParams,
+) -> QuantizedValue:
+    """Emit a function of stored integers."""
+    value = ctx.stored(operand)
+    if value.error:
+        raise NotQuantizable("its operand was rounded before it")
+    _check_defined(name, value)
+    if params.dtype == "int32":
+        raise NotQuantizable("its result is quantized to int32, for which there is no table")
+    dtype = common_dtype([value.dtype], params.dtype)
+    own = ctx.emit.change_dtype(value, dtype)
+    operands = [own.expr, *ctx.emit.params(own)]
+    return ctx.emit.call_at(name, operands, dict(attributes), var, params, dtype)
 
 
-def _defined(name: str, form: Form) -> None:
-    """Insist that a function has a value for all that may come.
-
-    Raises
-    ------
-    NoForm
-        If it has none: what a quantize makes of "not a number" is nobody's.
-    """
+def _check_defined(name: str, value: QuantizedValue) -> None:
+    """Refuse a function that is "not a number" somewhere: no integer stands for that."""
     if name not in FUNCTIONS:
         return
-    every = np.arange(form.least, form.most + 1).astype(form.dtype)
+    every = np.arange(value.least, value.most + 1).astype(value.dtype)
     with np.errstate(all="ignore"):
-        real = FUNCTIONS[name](arithmetic.dequantize(every, form.scale, form.zero))
+        real = FUNCTIONS[name](arithmetic.dequantize(every, value.scale, value.zero))
     if np.isnan(real).any():
-        raise NoForm(f"its operand may be what {name} has no value for")
+        raise NotQuantizable(f"its operand may be what {name} has no value for")
 
 
-def hardswish(ctx: Context, call: relax.Call, var: relax.Var, asked: Asked) -> bool:
-    """Make ``qnn.hardswish`` where a product or quotient is the last of its operators.
-
-    Parameters
-    ----------
-    ctx : Context
-    call : tvm.relax.Call
-        ``relax.multiply`` or ``relax.divide``.
-    var : tvm.relax.Var
-        Of the result.
-    asked : Asked
-        What is asked of it.
-
-    Returns
-    -------
-    bool
-        Whether all that is asked for was made.
-
-    Raises
-    ------
-    NoForm
-        If it is a hard swish whose operand has no form to be looked up.
-    """
-    if asked.exact or not asked.goals:
-        return False
-    x = _swished(ctx, call)
-    if x is None:
-        return False
-    _tabulated(ctx, "hardswish", x, {}, var, asked)
-    return True
-
-
-def _swished(ctx: Context, call: relax.Call) -> relax.Var | None:
-    """Give x of ``x * (clip(x + 3, 0, 6) / 6)`` or ``x * clip(x + 3, 0, 6) / 6``."""
+def hardswish_operand(ctx: Context, call: relax.Call) -> relax.Var | None:
+    """Return x of ``x * (clip(x + 3, 0, 6) / 6)`` or ``x * clip(x + 3, 0, 6) / 6``."""
     whole = _sixth(ctx, call)
     product = call if whole is None else ctx.calls.get(whole)
-    if product is None or product.op.name != "relax.multiply":
+    if not calls(product, "multiply"):
         return None
     for x, other in (product.args, product.args[::-1]):
-        cut = other if whole is not None else _sixth(ctx, ctx.calls.get(other))
-        if isinstance(x, relax.Var) and _is_cut(ctx, cut, x):
+        clipped = other if whole is not None else _sixth(ctx, ctx.calls.get(other))
+        if isinstance(x, relax.Var) and _is_clipped(ctx, ctx.calls.get(clipped), x):
             return x
     return None
 
 
 def _sixth(ctx: Context, call: relax.Call | None) -> relax.Expr | None:
-    """Give what a call divides by six."""
-    if call is None or call.op.name not in ("relax.multiply", "relax.divide"):
+    """Return what a call divides by six."""
+    divided = _beside(ctx, call, "divide", 6.0)
+    return _beside(ctx, call, "multiply", 1 / 6) if divided is None else divided
+
+
+def _is_clipped(ctx: Context, clip: relax.Call | None, x: relax.Var) -> bool:
+    """Whether a call is ``clip(x + 3, 0, 6)``."""
+    if not calls(clip, "clip") or limits(clip) != (0, 6):
+        return False
+    return bool(x.same_as(_beside(ctx, ctx.calls.get(clip.args[0]), "add", 3.0)))
+
+
+def _beside(ctx: Context, call: relax.Call | None, name: str, value: float) -> relax.Expr | None:
+    """Return the operand that a call combines with a number."""
+    if not calls(call, name):
         return None
-    value, other = call.args
-    if call.op.name == "relax.divide":
-        return value if _is(ctx, other, 6.0) else None
-    for one, factor in ((value, other), (other, value)):
-        if _is(ctx, factor, 1 / 6):
-            return one
+    sides = [call.args] if name == "divide" else [call.args, call.args[::-1]]
+    for operand, other in sides:
+        found = ctx.number(other)
+        if found is not None and found.size == 1 and abs(float(found.flat[0]) - value) < _SAME:
+            return operand
     return None
 
 
-def _is_cut(ctx: Context, expr: relax.Expr | None, x: relax.Var) -> bool:
-    """Say whether an expression is ``clip(x + 3, 0, 6)``."""
-    clip = ctx.calls.get(expr)
-    if clip is None or clip.op.name != "relax.clip":
-        return False
-    if not _cuts(clip, 0, 6):
-        return False
-    moved = ctx.calls.get(clip.args[0])
-    if moved is None or moved.op.name != "relax.add":
-        return False
-    a, b = moved.args
-    return any(one.same_as(x) and _is(ctx, three, 3.0) for one, three in ((a, b), (b, a)))
-
-
-def _cuts(clip: relax.Call, low: float, high: float) -> bool:
-    try:
-        return limits(clip) == (low, high)
-    except NoForm:
-        return False
-
-
-def _is(ctx: Context, expr: relax.Expr, value: float) -> bool:
-    found = ctx.number(expr)
-    return found is not None and found.size == 1 and abs(float(found.flat[0]) - value) < _SAME
-
-
-RULES = {**dict.fromkeys(_NAMES, _function), "relax.nn.leakyrelu": _leaky_relu}
-ASKS = dict.fromkeys(RULES, _first)
+RULES = dict.fromkeys(
+    [*(f"relax.{name}" for name in FUNCTIONS if name != "hardswish"), "relax.nn.leakyrelu"],
+    Rule(_looked_up, _looked_up),
+)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -9,16 +12,15 @@ import tvm
 from tvm import ir, relax
 
 from ...ir import gone
-from ...ir.flatten import flat
+from ...ir.graph import inline_bindings
 from .. import transform
 from ..expr import as_expr
 from ..module import from_expr
-from . import inception_v3, init, layers, mlp, mobilenet, resnet, squeezenet, vgg
+from . import init, layers, networks
 from .init import create_workload
 
 __all__ = [
     "create_workload",
-    "inception_v3",
     "init",
     "layers",
     "mlp",
@@ -27,9 +29,29 @@ __all__ = [
     "resnet",
     "run_infer_type",
     "run_opt_pass",
-    "squeezenet",
-    "vgg",
 ]
+
+
+def _network(name: str, order: str, net: str = "get_net", **defaults: Any) -> Any:
+    """Make Relay's module of a network: the network, and ``get_workload`` with its own order."""
+    module = sys.modules[f"{__name__}.{name}"] = ModuleType(f"{__name__}.{name}")
+    get_net: Callable[..., relax.Function] = getattr(networks, name)
+    names = order.split()
+
+    def get_workload(*args: Any, **kwargs: Any) -> tuple[ir.IRModule, dict[str, Any]]:
+        """Make the network's module, and values for its parameters."""
+        given = dict(zip(names[: len(args)], args, strict=True))
+        return create_workload(get_net(**{**defaults, **given, **kwargs}))
+
+    vars(module).update({net: get_net, "get_workload": get_workload, "__doc__": get_net.__doc__})
+    return module
+
+
+mlp = _network("mlp", "batch_size num_classes image_shape dtype")
+mobilenet = _network("mobilenet", "batch_size num_classes image_shape dtype layout", "mobile_net")
+resnet = _network(
+    "resnet", "batch_size num_classes num_layers image_shape layout dtype", num_layers=18
+)
 
 
 def run_opt_pass(expr: Any, opt_pass: Any, import_prelude: bool = False) -> relax.Expr:
@@ -54,7 +76,7 @@ def run_opt_pass(expr: Any, opt_pass: Any, import_prelude: bool = False) -> rela
     )
     expr = as_expr(expr)
     entry = one(from_expr(expr))["main"]
-    return entry if isinstance(expr, relax.Function) else flat(entry.body)
+    return entry if isinstance(expr, relax.Function) else inline_bindings(entry.body)
 
 
 def run_infer_type(expr: Any) -> relax.Expr:

@@ -6,20 +6,19 @@ from typing import Any
 
 from tvm import relax
 
+from .. import op
 from ..expr import var
-from ..op import function
 
 __all__ = [
     "batch_norm_infer",
     "conv2d",
-    "conv2d_add_bias",
     "conv_kernel_layout",
     "dense_add_bias",
 ]
 
 
 def _or_new(given: relax.Expr | None, name: str) -> relax.Expr:
-    """Give what was given, or a new parameter; an expression has no truth value."""
+    """Return what was given, or a new parameter; an expression has no truth value."""
     return var(name) if given is None else given
 
 
@@ -35,19 +34,12 @@ def batch_norm_infer(
     """Normalize, with the parameters ``NAME_gamma``, ``NAME_beta`` and so on."""
     given = {"gamma": gamma, "beta": beta, "moving_mean": moving_mean, "moving_var": moving_var}
     made = {key: _or_new(value, f"{name}_{key}") for key, value in given.items()}
-    return function("nn.batch_norm")(data, *made.values(), **kwargs)[0]
+    return op.nn.batch_norm(data, *made.values(), **kwargs)[0]
 
 
 def conv2d(data: relax.Expr, weight: relax.Var | None = None, name: str = "", **kwargs: Any) -> Any:
     """Convolve, with a parameter ``NAME_weight`` where no weight is given."""
-    return function("nn.conv2d")(data, _or_new(weight, f"{name}_weight"), **kwargs)
-
-
-def conv2d_add_bias(data: relax.Expr, name: str, bias_axis: int = 1, **kwargs: Any) -> Any:
-    """Convolve with ``NAME_weight`` and add ``NAME_bias``."""
-    return function("nn.bias_add")(
-        conv2d(data, name=name, **kwargs), var(f"{name}_bias"), axis=bias_axis
-    )
+    return op.nn.conv2d(data, _or_new(weight, f"{name}_weight"), **kwargs)
 
 
 def dense_add_bias(
@@ -58,12 +50,12 @@ def dense_add_bias(
     name: str = "",
 ) -> relax.Expr:
     """Multiply with ``NAME_weight`` and add ``NAME_bias``."""
-    product = function("nn.dense")(data, _or_new(weight, f"{name}_weight"), units=units)
-    return function("nn.bias_add")(product, _or_new(bias, f"{name}_bias"), axis=-1)
+    product = op.nn.dense(data, _or_new(weight, f"{name}_weight"), units=units)
+    return op.nn.bias_add(product, _or_new(bias, f"{name}_bias"), axis=-1)
 
 
 def conv_kernel_layout(data_layout: str, is_depthwise: bool = False) -> str:
-    """Give the kernel's layout that goes with the data's."""
+    """Return the kernel's layout that goes with the data's."""
     if data_layout == "NHWC":
         return "HWOI" if is_depthwise else "HWIO"
     return "OIHW"

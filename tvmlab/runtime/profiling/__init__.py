@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import InputError, TargetError
 from ...schedule import Work
 from ..peak import peak_bandwidth, peak_flops
-from ..timing import Measurement
+from ..timing import Measurement, expect_counts
 from .recorder import Event, Recording, Run, record
 from .result import Layer, Profile, Row
 
@@ -66,8 +66,7 @@ def profile(executable: Executable, /, *inputs: Any, repeats: int = 10, **named:
     functions in different runs (`Profile.covered`). `Profile.note` tells when they differ by more
     than a twentieth, or when other numbers contradict each other.
     """
-    if repeats < 1:
-        raise InputError(f"repeats is {repeats}", where="profile", fix="give at least 1")
+    expect_counts(repeats=repeats)
     if executable.target.kind.name != "llvm":
         raise TargetError(
             f"only a CPU's functions are timed one by one, not those of {executable.target.kind}",

@@ -132,7 +132,7 @@ def record(machine: Any, main: Any, tensors: Sequence[Any], *, repeats: int) -> 
             watched += runs(tell, number)
     finally:
         machine.set_instrument(None)
-        take()  # of a run that failed: it would hold its events for nobody
+        take()  # of a run that failed: its events would stay in memory
     return Recording(tuple(one[0].nanoseconds for one in plain), tuple(watched), shapes)
 
 

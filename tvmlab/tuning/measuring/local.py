@@ -13,14 +13,8 @@ import tvm
 from tvm.ir import IRModule
 
 from ...errors import TargetError
-from ...support.target import (
-    abilities,
-    expect_processor,
-    main_memory,
-    physical_cores,
-    processor_name,
-    spelled,
-)
+from ...support.host import abilities, main_memory, physical_cores, processor_name
+from ...support.target import expect_processor, spelled
 from ..measure import Measure, Outcome
 from .process import KernelError, Process, WorkerLost
 from .worker import SLACK_SECONDS
@@ -32,7 +26,7 @@ _DROP_SECONDS = 30.0
 
 
 class Pool:
-    """Processes that compile kernels; each keeps its own until it is told to drop them.
+    """Processes that compile kernels; each keeps its own until `drop`.
 
     Parameters
     ----------
@@ -138,7 +132,7 @@ class Pool:
                     failed[place] = f"The compiler failed: {error}"
                     for lost in mine:
                         del built[lost]
-                    return  # the others go on; whoever calls again gets a new process
+                    return  # the others go on; the next call starts a new process
                 except BaseException as error:
                     broken.append(error)
 
@@ -171,12 +165,11 @@ class Pool:
 
 def _memory_each(count: int) -> int:
     """Share four fifths of the memory among processes, but give each what tvm and a layer take."""
-    memory = main_memory()
-    return 0 if memory is None else max(_LEAST_MEMORY, memory * 4 // 5 // count)
+    return max(_LEAST_MEMORY, main_memory() * 4 // 5 // count)
 
 
 def plan(measure: Measure) -> dict[str, Any]:
-    """Say how to time, as a worker is told."""
+    """Return how to time, as the message to a worker."""
     names = ("number", "repeat", "min_repeat_ms", "cache_flush")
     return {name: getattr(measure, name) for name in names}
 
@@ -313,7 +306,7 @@ class LocalMeasurer:
         return outcomes(told)
 
     def duel(self, kernels: Sequence[IRModule], rounds: int) -> list[Outcome]:
-        """Measure some kernels in turn, a sample of each a round, in one process.
+        """Measure some kernels alternately, a sample of each a round, in one process.
 
         Parameters
         ----------

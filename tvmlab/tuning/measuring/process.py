@@ -11,10 +11,10 @@ import sys
 import tempfile
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 from ...errors import TuningError
-from ...runtime.bare import command, environment
 from .wire import receive, send
 
 __all__ = ["KernelError", "Process", "WorkerLost"]
@@ -22,6 +22,22 @@ __all__ = ["KernelError", "Process", "WorkerLost"]
 # Importing tvm takes two seconds; more where a machine is busy or its disk is slow.
 START_SECONDS = 120.0
 _LAST_LINES = 8
+# `import tvmlab` imports tvm with everything that it finds installed, PyTorch too, and the whole
+# package; a worker needs TVM and NumPy alone. So the packages around its module are empty ones with
+# the right folders, and PyTorch, which tvm-ffi imports where it is installed, is left out. Garbage
+# is looked for later, and not among what was imported: each fork would have to copy all of that.
+_START = """
+import gc, sys, types
+gc.disable()
+sys.modules["torch"] = None
+for name in ("tvmlab", "tvmlab.tuning", "tvmlab.tuning.measuring"):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = ["/".join([sys.argv[1], *name.split(".")])]
+from tvmlab.tuning.measuring.worker import main
+gc.freeze()
+gc.enable()
+sys.exit(main(sys.argv[2:]))
+"""
 
 
 class KernelError(Exception):
@@ -60,15 +76,22 @@ class Process:
         # The signal at a parent's end comes at the end of the thread that started the child.
         lasting = threading.current_thread() is threading.main_thread()
         parent = os.getpid() if lasting else 0
+        folder = str(Path(__file__).resolve().parents[3])
         self._lock = threading.Lock()
         self._ready = False
         try:
             self._process = subprocess.Popen(
-                command("tvmlab.tuning.measuring.worker", str(memory), str(parent)),
+                # -P: what lies in the current folder is not what `import` finds.
+                [sys.executable, "-P", "-c", _START, folder, str(memory), str(parent)],
                 stdin=theirs.fileno(),
                 stdout=self._said,
                 stderr=self._said,
-                env=environment({"TVM_NUM_THREADS": str(threads)}),
+                # A process that forks should have no threads, of which the fork has none.
+                env={
+                    **os.environ,
+                    **dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+                    "TVM_NUM_THREADS": str(threads),
+                },
                 start_new_session=True,  # Ctrl-C is for us; and so that `kill` reaches all of it
             )
         except OSError as error:
@@ -187,7 +210,7 @@ class Process:
     def kill(self) -> None:
         """End the process and all that it started."""
         if self._process.returncode is None:
-            # Its own group still has its number: nobody has waited for it.
+            # Its own group still has its number: no wait has returned it.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import platform
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
@@ -13,14 +12,15 @@ from typing import Any
 import tvm
 from tvm.ir import IRModule
 
-from ...errors import TargetError, ToolchainError, TuningError
-from ...runtime.tracker import Tracker
-from ...support.process import compiler, find_tool
-from ...support.target import expect_processor, spelled
+from ...errors import TargetError, TuningError
+from ...support.host import triple_of
+from ...support.target import expect_processor
+from ...support.toolchain import linker
 from ..measure import Measure, Outcome
 from .local import Pool, duel_seconds
 from .process import KernelError, WorkerLost
 from .remote_batch import PATIENCE_SECONDS, Batch, Seats, Told, exported, left_out
+from .servers import Servers
 
 __all__ = ["RemoteMeasurer"]
 
@@ -69,9 +69,9 @@ class RemoteMeasurer:
         workers: int | None = None,
     ) -> None:
         expect_processor(target)
-        self._tracker = Tracker(tracker, key)
+        self._tracker = Servers(tracker, key)
         self._tracker.expect()
-        self._linker = str(linker(target))
+        self._linker = str(linker(triple_of(target)))
         self._measure, self._target = measure or Measure(), target
         self._folder = tempfile.TemporaryDirectory(prefix="tvmlab-tuning-")
         self._pool = Pool(target, workers)
@@ -129,7 +129,7 @@ class RemoteMeasurer:
             yield from batch.outcomes()
 
     def duel(self, kernels: Sequence[IRModule], rounds: int) -> list[Outcome]:
-        """Measure some kernels in turn, a sample of each a round, on one server.
+        """Measure some kernels alternately, a sample of each a round, on one server.
 
         Parameters
         ----------
@@ -176,7 +176,7 @@ class RemoteMeasurer:
         return [o if o.error else Outcome(error=f"The duel failed: {why}") for o in found]
 
     def _fought(self, kernels: Sequence[dict[str, Any]], rounds: int, seconds: float) -> Told:
-        """Measure kernels in turn on a server, and where it fails, on another."""
+        """Measure kernels alternately on a server, and where it fails, on another."""
         told, tries = Told(why="there is none to measure"), _DUELS if kernels else 0
         while tries:
             try:
@@ -216,37 +216,3 @@ class RemoteMeasurer:
     def __del__(self) -> None:
         if getattr(self, "_open", False):
             self.close()
-
-
-def linker(target: tvm.target.Target) -> Path:
-    """Find the C++ compiler that links libraries for a target.
-
-    Parameters
-    ----------
-    target : tvm.target.Target
-        Of kind ``llvm``.
-
-    Returns
-    -------
-    Path
-        This machine's, or for another architecture the cross compiler of that name.
-
-    Raises
-    ------
-    ToolchainError
-        There is none.
-    """
-    triple = str(target.attrs.get("mtriple", ""))
-    if not triple or triple.partition("-")[0] == platform.machine():
-        return compiler().path
-    words = [word for word in triple.split("-") if word not in ("unknown", "pc", "none")]
-    name = "-".join(words) + "-g++"
-    try:
-        return find_tool(name).path
-    except ToolchainError as error:
-        raise ToolchainError(
-            f"Kernels for {triple} are linked here, and {name} is not installed.",
-            where=spelled(target),
-            fix="Install the cross compiler (Debian, Ubuntu: apt install "
-            f"g++-{'-'.join(words).replace('_', '-')}).",
-        ) from error

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import TuningError
-from ...runtime.tracker import Tracker
 from ..measure import Measure, Outcome
 from .local import Pool, outcomes, plan
 from .process import KernelError, Process, WorkerLost
+from .servers import Servers
 from .worker import SLACK_SECONDS
 
 __all__ = ["Batch", "Seats", "Told", "exported", "left_out"]
@@ -99,13 +99,13 @@ class Seats:
         Parameters
         ----------
         server : (str, int, str)
-            From `Tracker.request`.
+            From `Servers.request`.
         kernels : sequence of dict
             From `exported`.
         measure : Measure
             How.
         rounds : int
-            0, or how often to measure them in turn.
+            0, or how often to measure them alternately.
         seconds : float
             What the kernels may take.
 
@@ -181,7 +181,7 @@ class Batch:
         What compiles.
     seats : Seats
         What talks with servers.
-    tracker : Tracker
+    tracker : Servers
         What knows the servers.
     measure : Measure
         How to measure.
@@ -199,7 +199,7 @@ class Batch:
         *,
         pool: Pool,
         seats: Seats,
-        tracker: Tracker,
+        tracker: Servers,
         measure: Measure,
         folder: Path,
         linker: str,

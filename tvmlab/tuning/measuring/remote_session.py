@@ -11,10 +11,9 @@ from typing import Any
 
 import tvm
 from tvm import rpc
-from tvm.error import RPCError, RPCSessionTimeoutError
 from tvm.support import cc
 
-from ...support.target import ABILITIES, Abilities
+from ...runtime.tracker import abilities_of, server_message
 from .kernels import Plan, Shapes, build, fingerprint, in_turn, inputs
 
 __all__ = ["export", "run"]
@@ -63,9 +62,9 @@ def run(
     plan : Plan
         How to time.
     rounds : int
-        0 to measure them one after the other; else how often to measure them in turn.
+        0 to measure them one after the other; else how often to measure them alternately.
     session_seconds : float
-        When the server shall give up.
+        When the server must give up.
 
     Returns
     -------
@@ -81,29 +80,15 @@ def run(
     """
     try:
         session = rpc.connect(*server, session_timeout=session_seconds)
-        told = _abilities(session)
+        told = abilities_of(session)
         if told and (why := told.why_unsupported(tvm.target.Target(target))):
             return {"refused": f"{told.cpu}: {why}"}
         found = _measured(session, kernels, plan, rounds)
         return {**found, "cpu": told.cpu if told else ""}
-    except RPCSessionTimeoutError as error:
-        raise RuntimeError(str(error).rpartition("RPCSessionTimeoutError: ")[2]) from None
-    except RPCError as error:
-        _, caught, why = str(error).partition("Error caught from RPC call:")
-        if not caught:
-            return {"lost": str(error).strip()}
-        raise RuntimeError(why.strip()) from None
     except Exception as error:  # TVM has many for a connection that breaks
+        if why := server_message(error):
+            raise RuntimeError(why) from None
         return {"lost": str(error).strip() or type(error).__name__}
-
-
-def _abilities(session: Any) -> Abilities | None:
-    """Ask a server what it can run; None where it is TVM's own, which does not tell."""
-    try:
-        tell = session.get_function(ABILITIES)
-    except AttributeError:
-        return None
-    return Abilities.read(str(tell()))
 
 
 def _measured(

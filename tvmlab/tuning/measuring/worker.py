@@ -27,7 +27,7 @@ from ...runtime.forked import doomed, end_with, how_it_died
 from .wire import receive, send
 
 # What it takes besides the time that was asked for: inputs, the first call, a loaded machine.
-SLACK_SECONDS = 5.0
+SLACK_SECONDS = 10.0
 
 
 class Worker:
@@ -67,7 +67,7 @@ class Worker:
         return self._count
 
     def measure(self, which: list[int], plan: dict[str, Any], rounds: int, seconds: float) -> Any:
-        """Run and time kernels, one after the other or in turn."""
+        """Run and time kernels, one after the other or alternately."""
         from . import kernels
 
         made = [self._kernels[number] for number in which]
@@ -140,7 +140,7 @@ class Worker:
         return told["done"]
 
     def _heard(self, pipe: int, deadline: float) -> tuple[bytes, bool]:
-        """Read all that is told through a pipe; whether the time was over first."""
+        """Read a pipe to its end; return the bytes and whether the time ran out first."""
         text = b""
         poll = select.poll()
         poll.register(pipe, select.POLLIN)
@@ -151,7 +151,7 @@ class Worker:
                 return text, True
             for file, _ in poll.poll(1e3 * left):
                 if file != pipe:
-                    raise EOFError  # nobody asks two things at once: whoever asked is gone
+                    raise EOFError  # one question at a time: the asking process is gone
                 piece = os.read(pipe, 1 << 16)
                 if not piece:
                     return text, False
@@ -162,7 +162,7 @@ class Worker:
 def _ending(seconds: float) -> Iterator[None]:
     """Have the system end this process where a block takes much too long.
 
-    Should whoever asked be gone, nobody else ends a compiler that never does.
+    If the asking process is gone, only the alarm ends a compiler that hangs.
     """
     signal.setitimer(signal.ITIMER_REAL, seconds + SLACK_SECONDS)
     try:
@@ -211,7 +211,7 @@ def main(arguments: list[str]) -> int:
     ----------
     arguments : list of str
         The bytes that this process may have, 0 for all there are; and the process that started
-        this one, if its end shall be the end of this one at once, else 0.
+        this one, if its end must end this one at once, else 0.
 
     Returns
     -------
@@ -244,4 +244,4 @@ def main(arguments: list[str]) -> int:
                 told = {"failed": _words(error), "late": isinstance(error, TimeoutError)}
             send(channel, told)
     except (EOFError, OSError):
-        return 0  # nobody asks any more
+        return 0  # the asking process is gone

@@ -23,7 +23,8 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.mutator import Mutator, PyMutator
 
 from ...errors import TuningError
-from ...support.target import physical_cores, spelled
+from ...support.host import physical_cores
+from ...support.target import spelled
 
 __all__ = ["MutateCategorical", "candidates", "identity", "make_context", "postprocs", "with_cores"]
 
@@ -140,13 +141,13 @@ def make_context(
     Parameters
     ----------
     module : tvm.ir.IRModule
-        One TIR function ``main`` that nobody has scheduled.
+        One TIR function ``main`` without a schedule.
     target : tvm.target.Target
         What is compiled for.
     strategy : tvm.s_tir.meta_schedule.SearchStrategy, optional
         What proposes candidates.
     space : tvm.s_tir.meta_schedule.SpaceGenerator, optional
-        What makes design spaces; by default nobody does, and the spaces are given to
+        What makes design spaces; by default none, and the spaces are given to
         ``pre_tuning``.
     seed : int
         Where all random decisions start, 0 to 2**31 - 3.

@@ -20,10 +20,10 @@ __all__ = ["Driver"]
 BARREN = 10
 """Batches in a row without a new candidate after which a space counts as exhausted."""
 FEW = 64
-"""Points of a space that is gone through in order, whoever the tuner is: drawing and evolving what
+"""Points of a space that is gone through in order, whatever the tuner: drawing and evolving what
 has but a few points, at seconds a draw where the function is large, finds the same ones again."""
 ENDLESS = 2**30
-"""Trials that a strategy is told of: the search counts its own."""
+"""Trials as the strategy counts them: the search has its own count."""
 
 
 class Driver:

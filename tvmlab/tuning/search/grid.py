@@ -89,7 +89,7 @@ class Walk:
         self.ended = False
 
     def replay(self) -> s_tir.Schedule | None:
-        """Apply the trace with the decisions of now; None where it does not apply."""
+        """Apply the trace with the present decisions; None where it does not apply."""
         schedule = s_tir.Schedule(self.module, debug_mask="none")
         place = itertools.count()
         self.sizes = []
@@ -218,7 +218,7 @@ def estimate(module: IRModule, space: s_tir.Schedule) -> int:
 
 @derived_object
 class GridSearch(PySearchStrategy):  # type: ignore[misc]
-    """Proposes every candidate of the spaces in order, a point of each space in turn.
+    """Proposes every candidate of the spaces in order, a point of each space alternately.
 
     AutoTVM's ``GridSearchTuner``. Nothing is held in memory but where each space has come to.
     """

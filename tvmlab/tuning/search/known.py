@@ -127,7 +127,7 @@ def measured(
 
 @dataclass(frozen=True)
 class Met:
-    """How a candidate met its rule, measured in turn.
+    """A candidate against its rule, measured alternately.
 
     Attributes
     ----------
@@ -151,7 +151,7 @@ def met(
     rounds: int,
     allowed: Sequence[float],
 ) -> list[Met]:
-    """Measure candidates in turn with their rule, in one process.
+    """Measure candidates alternately with their rule, in one process.
 
     Parameters
     ----------

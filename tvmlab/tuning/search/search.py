@@ -12,7 +12,7 @@ from ...records.records import Records
 from ...records.result import Result, now, target_data
 from ...records.traces import as_data
 from ...records.verdict import Verdict, after
-from ...support.target import physical_cores, processor_name
+from ...support.host import physical_cores, processor_name
 from ...support.wording import several
 from ..measure import Measurer, Outcome, how
 from ..task import Task, Variant

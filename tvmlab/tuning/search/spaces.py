@@ -19,7 +19,7 @@ def metaschedule_spaces(module: IRModule, target: tvm.target.Target) -> list[s_t
     Parameters
     ----------
     module : tvm.ir.IRModule
-        One TIR function ``main`` that nobody has scheduled, of static shapes.
+        One TIR function ``main`` without a schedule, of static shapes.
     target : tvm.target.Target
         What is compiled for, of kind ``llvm``.
 

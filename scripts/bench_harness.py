@@ -1,0 +1,363 @@
+"""What the sections of `make bench` share: processes, races and the report.
+
+Idle threads spin before they sleep, in case work comes. In one process, or in two that run at once,
+they take the cores of the candidate that is being measured. Here each candidate has a process and
+its runtime's own default, and a race waits before each turn until all processes are idle.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import functools
+import json
+import math
+import multiprocessing
+import operator
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tvmlab
+from tvmlab.measure import bench
+from tvmlab.measure.bench import Comparison
+from tvmlab.support import wording
+from tvmlab.support.host import processor_name
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("apache-tvm", "numpy", "onnxruntime", "openvino", "torch", "ai-edge-litert")
+# The part of the machine that other programs can take before a section says so, and before README
+# does not quote the figures.
+NOISY, TOO_NOISY = 0.05, 0.2
+# A turn lasts at least this long, so that what happens once in a while happens in each. Turns of
+# single convolutions are many and short, so that the clock cannot drift between them and the peak.
+TURN_SECONDS, CONVOLUTION_SECONDS = 0.05, 0.01
+# Before the calls of a turn are timed, calls run for so long, at least one: the threads are awake
+# then, and the caches are warm, as they are where one image follows another.
+WARMUP_SECONDS = 0.005
+# No job takes longer: `torch.compile` is the slowest, with half a minute.
+TIMEOUT = 900.0
+#: Above the tables.
+SETTINGS = """\
+{threads} threads for each candidate. intra_op_num_threads={onnxruntime_threads} for ONNX Runtime,
+where 0 is its default, which binds its workers to cores.
+This number is set: TVM_NUM_THREADS (by tvmlab), OpenVINO's INFERENCE_NUM_THREADS, PyTorch's
+set_num_threads, LiteRT's num_threads. Also set are OpenVINO's PERFORMANCE_HINT=LATENCY and
+INFERENCE_PRECISION_HINT=f32, which is for what is not quantized.
+All other settings are the runtimes' defaults, so idle threads spin where that is the default.
+Each candidate has a process of its own, only one computes at a time, and each round begins with
+another one. Every candidate takes and returns NumPy arrays, but convolutions and products, whose
+operands are the runtime's own tensors. No section but products tunes anything first."""
+
+#: What a measure has to reach.
+BARS = {
+    "resnet50_v2: ours / ONNX Runtime": ("<=", 0.95),
+    "resnet18_v2: ours / ONNX Runtime": ("<=", 1.2),
+    "mobilenet_v2: ours / ONNX Runtime": ("<=", 1.2),
+    "digits_resnet: ours / ONNX Runtime": ("<=", 1.0),
+    "resnet50_v2: relative error": ("<=", 1e-4),
+    "resnet18_v2: relative error": ("<=", 1e-4),
+    "mobilenet_v2: relative error": ("<=", 1e-4),
+    "digits_resnet: relative error": ("<=", 1e-4),
+    "resnet50_v2 int8: ours / ONNX Runtime": ("<=", 0.8),
+    "resnet50_v2, ours: int8 / float32": ("<=", 0.5),
+    "resnet50_v2: a direct convolution's share of the peak, median": (">=", 0.75),
+    "resnet50_v2: seconds from the model file to the first result": ("<=", 20),
+    "resnet50_v2: memory of the running model / weights": ("<=", 2),
+    "resnet50_v2: time per image, batch 16 / batch 1": ("<=", 1.0),
+    "Relay text, 10,000 calls: seconds to read": ("<=", 5),
+    "Relay text, 10,000 calls: seconds to print": ("<=", 3),
+    "Relay text read: a call of 10,000 / a call of 1,000": ("<=", 1.3),
+    "Relay text printed: a call of 10,000 / a call of 1,000": ("<=", 1.3),
+    "resnet50_v2 as Relay text: seconds to read": ("<=", 15),
+    "resnet50_v2 as Relay text: memory to read it, GB": ("<=", 1.5),
+    "candidates measured per minute: ours / MetaSchedule": (">=", 3),
+    "a product of 512x512 matrices after 64 candidates: share of BLAS": (">=", 0.9),
+    "a product of 1024x1024 matrices after 64 candidates: share of BLAS": (">=", 0.9),
+    "resnet50_v2: time when it is profiled / time when it is not": ("<=", 1.05),
+    "resnet50_v2: the rows of its profile / the whole, how far from 1": ("<=", 0.05),
+    "tvmlab --help: seconds": ("<=", 0.15),
+    "resnet50_v2: tvmlab compile / the same by the functions": ("<=", 1.1),
+    "resnet50_v2: a call in the C++ program / in Python": ("<=", 1.02),
+    "resnet50_v2: seconds from the start of the C++ program to its first result": ("<=", 1.0),
+}
+#: The measures that README quotes beside the races.
+QUOTED = (
+    "resnet50_v2: a direct convolution's share of the peak, median",
+    "resnet50_v2: a Winograd convolution's effective rate / the peak, median",
+    "resnet50_v2: seconds from the model file to the first result",
+    "resnet50_v2: memory of the running model / weights",
+    "resnet50_v2: time per image, batch 16 / batch 1",
+    "resnet50_v2: a call in the C++ program / in Python",
+    "resnet50_v2: seconds from the start of the C++ program to its first result",
+)
+#: The sections whose races README quotes.
+RACES = ("networks", "int8", "tflite")
+#: The functions that take turns in this process.
+TURNS: dict[str, Callable[[], float]] = {}
+
+
+class Process(ProcessPoolExecutor):
+    """A process for one candidate, which ends with this one; errors in it have its name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(1, multiprocessing.get_context("spawn"), _prepare_child)
+        self.name = name
+        self.pid: int = self.submit(os.getpid).result()
+
+    def do(self, job: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """Run a function in the process and return its result."""
+        try:
+            return self.submit(job, *arguments, **named).result(TIMEOUT)
+        except Exception as error:
+            if isinstance(error, TimeoutError):
+                os.kill(self.pid, signal.SIGKILL)
+            error.add_note(f"in the process of {self.name}, at {job.__name__}")
+            raise
+
+
+def _prepare_child() -> None:
+    """Let the kernel end this process with its parent, and set what PyTorch reads."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    parent = multiprocessing.parent_process()
+    if parent is None or not parent.is_alive():  # it has ended before
+        os._exit(1)
+    # PyTorch would start a process for each core to compile in, which outlives a killed one.
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+
+
+def settle(*processes: Process, look: float = 0.01, looks: int = 50) -> bool:
+    """Wait until the processes use next to no processor time; False if they always do."""
+    # Linux's numbers of the clocks of other processes (clock_getcpuclockid). /proc has the same
+    # times in steps of 10 ms, too coarse for a look that takes as long.
+    clocks = [(~each.pid << 3) | 2 for each in processes]
+    for _ in range(looks):
+        before = sum(map(time.clock_gettime, clocks))
+        time.sleep(look)
+        if sum(map(time.clock_gettime, clocks)) - before < 0.2 * look:
+            return True
+    return False
+
+
+def timed(function: Callable[[], object], seconds: float = TURN_SECONDS) -> Callable[[], float]:
+    """Return a function that warms up, then times as many calls as fill these seconds."""
+    once = bench.measure(function, repeats=3).median
+    warmup, number = math.ceil(WARMUP_SECONDS / once), math.ceil(seconds / once)
+    return lambda: bench.measure(function, warmup=warmup, repeats=1, number=number).median
+
+
+def race(turns: dict[str, Callable[[], float]], rounds: int, *processes: Process) -> Comparison:
+    """Interleave turns, which return seconds per call, after a round that does not count.
+
+    The processes are idle before each turn.
+    """
+    wait = partial(settle, *processes) if processes else lambda: True
+    bench.interleave(turns, 1, wait)
+    return bench.interleave(turns, rounds, wait)
+
+
+def foreign_seconds() -> float:
+    """Return the processor time that other programs, and a host, have used until now.
+
+    Linux adds the time of children to ours when they have ended.
+    """
+    fields = [int(n) for n in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    del fields[3:5]  # idle, and waiting for a disk
+    return sum(fields) / os.sysconf("SC_CLK_TCK") - sum(os.times()[:4])
+
+
+def turn(key: str = "call") -> float:
+    """Take a turn of a function of this process."""
+    return TURNS[key]()
+
+
+def output_of(line: Sequence[str]) -> str:
+    """Run a program and return what it prints."""
+    return subprocess.run(line, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def seconds_of(line: Sequence[str]) -> float:
+    """Run a program and return how long it takes."""
+    start = time.perf_counter()
+    output_of(line)
+    return time.perf_counter() - start
+
+
+@functools.cache
+def folder() -> Path:
+    """Return the folder for the files of this run."""
+    path = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, path)
+    return path
+
+
+def peak_memory(*, forget: bool = False) -> int:
+    """Return the most bytes that this process has had; now, or since the last was forgotten."""
+    if forget:
+        Path("/proc/self/clear_refs").write_text("5")
+    (kib,) = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return 1024 * int(kib)
+
+
+def machine() -> dict[str, Any]:
+    """Return what is measured, and on what.
+
+    This sets the number of threads in the environment, which the children inherit.
+    """
+    installed = {each.metadata["Name"]: each.version for each in metadata.distributions()}
+    # Figures and prose may change.
+    changed = _git("status", "--porcelain", "--", "tvmlab", "scripts", "pyproject.toml")
+    return {
+        "commit": _git("rev-parse", "--short", "HEAD") + " with changes" * bool(changed),
+        "cpu": processor_name(),
+        "mcpu": json.loads(str(tvmlab.host_target())).get("mcpu", ""),
+        "threads": bench.peer_threads(),
+        "onnxruntime_threads": bench.onnxruntime_threads(),
+        "versions": {"Python": platform.python_version()}
+        | {name: installed[name] for name in PACKAGES if name in installed},
+    }
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+
+
+def opened(output: Path, quick: bool) -> dict[str, Any]:
+    """Begin a report with the figures of the same commit on this machine, and print its heading."""
+    facts = machine() | {"quick": quick}
+    old = json.loads(output.read_text()) if output.is_file() else {}
+    changed = "changes" in facts["commit"] or any(old.get(name) != facts[name] for name in facts)
+    kept = {"values": {}, "races": {}, "noise": {}} if changed else old
+    report: dict[str, Any] = kept | facts | {"date": time.strftime("%Y-%m-%d"), "failures": []}
+    print(f"{report['cpu']} (LLVM: {report['mcpu']}), commit {report['commit']}")
+    print(SETTINGS.format(**report), flush=True)
+    return report
+
+
+def enter(report: dict[str, Any], title: str, section: Callable[[], Mapping[str, Any]]) -> None:
+    """Run a section and enter what it finds in the report."""
+    print(f"\n{title}", flush=True)
+    before, start = foreign_seconds(), time.perf_counter()
+    try:
+        found = section()
+    except Exception as error:  # the other sections run
+        traceback.print_exc()
+        report["failures"].append(f"{title}: {error}")
+        return
+    seconds = time.perf_counter() - start
+    others = max(0.0, (foreign_seconds() - before) / seconds / (os.cpu_count() or 1))
+    if others > NOISY:
+        print(f"noisy: other processes took {others:.0%} of the machine", flush=True)
+    for key, value in found.items():
+        kind = "races" if isinstance(value, dict) else "values"
+        report[kind][key] = value
+    report["noise"][title] = others
+
+
+def closed(report: Mapping[str, Any], output: Path) -> int:
+    """Write a report and print its tables; the exit status."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    print(f"\n{table(report['values'])}\neverything is in {output}")
+    for failure in report["failures"]:
+        print(f"failed: {failure.splitlines()[0]}")
+    return 1 if report["failures"] else 0
+
+
+def race_figures(
+    found: Comparison, outputs: Mapping[str, np.ndarray], over: str
+) -> dict[str, dict[str, float]]:
+    """Return the time of each candidate of a race, and its ratio and error over one of them."""
+    expected = outputs[over].astype(float)
+    return {
+        name: {
+            "ms": 1e3 * run.median,
+            "spread": run.spread,
+            "over": found.ratio(name, over),
+            "error": float(np.abs(outputs[name] - expected).max() / np.abs(expected).max()),
+        }
+        for name, run in found.runs.items()
+    }
+
+
+def race_table(title: str, candidates: Mapping[str, Mapping[str, Any]], over: str) -> str:
+    """Lay out a race as a table with ratios over a candidate; absent ones have a reason below."""
+    rows, absent = list[tuple[str, ...]](), list[str]()
+    for name, one in candidates.items():
+        if "absent" in one:
+            absent.append(f"  {name}: {one['absent']}")
+            continue
+        texts = f"{one['ms']:.3g}", f"{one['spread']:.0%}", f"{one['over']:.2f}"
+        rows.append((f"  {name}", *texts, f"{one['error']:.1e}"))
+    head = title, "ms", "spread", f"over {over}", "error"
+    return "\n".join([wording.table(head, rows), *absent])
+
+
+def met(measure: str, value: float) -> bool | None:
+    """Return whether a value reaches the bar of its measure, None where it has none."""
+    if measure not in BARS:
+        return None
+    sign, bar = BARS[measure]
+    return bool({"<=": operator.le, ">=": operator.ge}[sign](value, bar))
+
+
+def _bar(measure: str) -> str:
+    return "{} {:.3g}".format(*BARS[measure]) if measure in BARS else ""
+
+
+def table(values: Mapping[str, float]) -> str:
+    """Lay out measures beside their bars, with a line below on the bars that are missed."""
+    words = {True: "yes", False: "missed", None: ""}
+    rows = []
+    for measure, value in values.items():
+        rows.append((measure, f"{value:.3g}", _bar(measure), words[met(measure, value)]))
+    missed = [measure for measure, value in values.items() if met(measure, value) is False]
+    unmeasured = len(set(BARS) - set(values))
+    text = f"missed: {'; '.join(missed)}" if missed else "no measured bar is missed"
+    rest = f"\nnot measured: {unmeasured} of {len(BARS)} bars" if unmeasured else ""
+    return f"{wording.table(('measure', 'value', 'bar', 'met?'), rows)}\n\n{text}{rest}"
+
+
+def quoted(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Take from a report of `make bench` what README quotes: the content of docs/bench.json."""
+    facts = ("commit", "date", "cpu", "mcpu", "threads", "onnxruntime_threads", "versions", "quick")
+    races = {
+        race: {name: one.get("absent") or round(one["ms"], 4) for name, one in candidates.items()}
+        for race, candidates in report["races"].items()
+    }
+    noise = [share for name, share in report["noise"].items() if name.startswith(RACES)]
+    values = report["values"]
+    return {name: report[name] for name in facts} | {
+        "taken_by_others": round(max(noise, default=0.0), 3),
+        "races": races,
+        "measures": [
+            {"measure": each, "value": values[each], "bar": _bar(each)}
+            for each in QUOTED
+            if each in values
+        ],
+    }
+
+
+def quote(source: Path, target: Path) -> bool:
+    """Write what README quotes of a report to a file, unless the report is quick or noisy."""
+    data = quoted(json.loads(source.read_text(encoding="utf-8")))
+    if data["quick"] or data["taken_by_others"] > TOO_NOISY:
+        print("not quoted: other programs took too much of the machine, or it was a quick run")
+        return False
+    text = json.dumps(data, indent=1, ensure_ascii=False)
+    target.write_text(text + "\n", encoding="utf-8")
+    return True

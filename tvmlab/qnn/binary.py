@@ -1,0 +1,231 @@
+"""Quantized addition, subtraction and multiplication of two tensors.
+
+The operators are Relay's (src/relay/qnn/op: op_common.h, add.cc, subtract.cc, mul.cc, TVM 0.18).
+Roundings ``"TFLITE"`` and ``"ONNX"`` are those frameworks' kernels, in `tvmlab.qnn.frameworks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+from ..errors import InputError
+from ..ir import checks
+from ..ir.checks import Array
+from . import config, frameworks, layout
+from .numbers import Value, cast, half_even, prevent_contraction, saturate, wrap
+from .operands import CallOperands
+from .operator import Operand, Operator, operator
+from .rescale import rescale, rescale_or_keep
+from .short_add import ShortAdd
+
+
+def _short_sum(
+    row: Operator, given: CallOperands, known: Mapping[str, Any]
+) -> Callable[..., tirx.PrimExpr] | None:
+    """Find short factors that give the results of all pairs of 8 bits, for TFLITE and ONNX."""
+    dtype, rounding = given.dtype("lhs"), given.attributes["rounding"]
+    rounding = config.resolve(given.name, rounding).rounding
+    if rounding not in ("TFLITE", "ONNX") or any(np.ndim(value) for value in known.values()):
+        return None
+    if dtype not in ("int8", "uint8"):
+        return None
+    low, high = checks.limits(dtype)
+    every = np.arange(low, high + 1, dtype=dtype)
+    wanted = row.reference(every[:, None], every, *known.values(), rounding=rounding)
+    left, right = (float(known[f"{side}_scale"] / known["output_scale"]) for side in ("lhs", "rhs"))
+    right = right if row.name == "add" else -right
+    found = ShortAdd.find((left, right), wanted.astype(np.int64), dtype)
+    return None if found is None else found.apply
+
+
+def _binary(name: str, what: str, short: Any = None) -> Callable[[Callable[..., Value]], Operator]:
+    """Make an operator of two tensors of its arithmetic."""
+
+    def make(compute: Callable[..., Value]) -> Operator:
+        def define(
+            numbers: Any,
+            lhs: Operand,
+            rhs: Operand,
+            lhs_scale: Operand,
+            lhs_zero_point: Operand,
+            rhs_scale: Operand,
+            rhs_zero_point: Operand,
+            output_scale: Operand,
+            output_zero_point: Operand,
+            lhs_axis: int = -1,
+            rhs_axis: int = -1,
+            rounding: str = "None",
+        ) -> Value:
+            """{what} two quantized tensors, with NumPy's broadcasting.
+
+            Parameters
+            ----------
+            lhs, rhs : tensor
+                Shapes that broadcast, one dtype: int8, uint8, int16 or int32.
+            lhs_scale, lhs_zero_point, rhs_scale, rhs_zero_point : float32, int32
+                Scalars, or one for each channel of their tensor.
+            output_scale, output_zero_point : float32, int32
+                Scalars.
+            lhs_axis, rhs_axis : int
+                The channels' axes; scales of a product need the same axis of it.
+            rounding : str
+                As in `requantize`. ``"TFLITE"`` and ``"ONNX"`` are their kernels of this operator,
+                which take one scale for each tensor.
+
+            Raises
+            ------
+            tvmlab.errors.InputError, tvmlab.errors.ShapeError
+                If an operand's dtype, shape or value does not fit; they name the operand.
+            """
+            way = config.resolve(f"qnn.{name}", rounding)
+            sides = [
+                ("lhs", lhs, lhs_scale, lhs_zero_point),
+                ("rhs", rhs, rhs_scale, rhs_zero_point),
+            ]
+            if name != "mul" or way.rounding == "TFLITE":
+                _one_scale_each(name, way.rounding, sides)
+            axes = lhs_axis, rhs_axis
+            return compute(numbers, sides, (output_scale, output_zero_point), way, axes)
+
+        define.__doc__ = str(define.__doc__).format(what=what)
+        axes = {"lhs": "lhs_axis", "rhs": "rhs_axis"}
+        return operator(name=name, axes=axes, short=short, layout=layout.binary)(define)
+
+    return make
+
+
+def _one_scale_each(name: str, rounding: str, sides: Sequence[tuple[Any, ...]]) -> None:
+    """Insist on one scale for each side, and for ONNX Runtime on one zero point too."""
+    if rounding not in ("TFLITE", "ONNX"):
+        return
+    end = 4 if rounding == "ONNX" else 3
+    if any(value.ndim for side in sides for value in side[2:end]):
+        raise InputError(
+            f'rounding "{rounding}" takes one scale a tensor, as its kernels do',
+            where=f"qnn.{name}, operands lhs_scale and rhs_scale",
+        )
+
+
+def _sum(
+    numbers: Any, sides: Sequence[Any], target: tuple[Array, Array], way: Any, sign: int
+) -> Value:
+    """Add or subtract by Relay's rounding: each side is rescaled, then one zero point taken off."""
+    out_zero = int(target[1])
+    left, right = (
+        rescale_or_keep(numbers, x, (scale, zero), target, way, name)
+        for name, x, scale, zero in sides
+    )
+    right = right + -out_zero
+    return saturate(left + right if sign > 0 else left - right, numbers.dtype)
+
+
+def _tflite_sum(
+    numbers: Any, sides: Sequence[Any], target: tuple[Array, Array], name: str, sign: int
+) -> Value:
+    """Add or subtract as TFLite does: both sides against twice the larger scale."""
+    if numbers.dtype not in frameworks.ADD_SHIFTS:
+        raise InputError(
+            f'TFLite adds no quantized {numbers.dtype}: rounding "TFLITE" takes int8, uint8 and '
+            "int16",
+            where=f"qnn.{name}, attribute rounding",
+        )
+    bits, scales = frameworks.ADD_SHIFTS[numbers.dtype], [np.float64(side[2]) for side in sides]
+    twice, parts = 2 * max(scales), []
+    for (side, x, _, zero), scale, by in zip(sides, scales, (1, sign), strict=True):
+        moved = (x - numbers.along(side, zero)) << bits
+        # What is subtracted is negated first: its half-way cases go the other way.
+        parts.append(
+            numbers.times(moved if by > 0 else -moved, np.asarray(scale / twice), "TFLITE")
+        )
+    ratio = np.asarray(twice / ((1 << bits) * np.float64(target[0])))
+    total = numbers.times(parts[0] + parts[1], ratio, "TFLITE")
+    return saturate(total + int(target[1]), numbers.dtype)
+
+
+@_binary("add", "Add", _short_sum)
+def add(numbers: Any, sides: Sequence[Any], target: tuple[Array, Array], way: Any, _: Any) -> Value:
+    """Add as the rounding says.
+
+    ONNX Runtime's `MlasQLinearAddKernel` (core/mlas/lib/qladd.cpp) has two fused products and sums
+    in float32, the right side first, rounded half to even at the end. In float64 such a product is
+    exact, and the sum is rounded to float32 as an FMA's.
+    """
+    if way.rounding == "TFLITE":
+        return _tflite_sum(numbers, sides, target, "add", 1)
+    if way.rounding != "ONNX":
+        return _sum(numbers, sides, target, way, 1)
+    ratios = frameworks.ratios([side[2] for side in sides], target[0])
+    total = float(frameworks.fixed_part(ratios, [side[3] for side in sides], target[1]))
+    for (_, x, _, _), ratio in zip(sides[::-1], ratios[::-1], strict=True):
+        # All integers of less than 32 bits are floats.
+        x = cast(x, "float32") if numbers.dtype == "int32" else x
+        total = cast(cast(x, "float64") * float(ratio) + total, "float32")
+        total = cast(total, "float64")
+    return saturate(half_even(total), numbers.dtype)
+
+
+@_binary("subtract", "Subtract", _short_sum)
+def subtract(
+    numbers: Any, sides: Sequence[Any], target: tuple[Array, Array], way: Any, _: Any
+) -> Value:
+    """Subtract as the rounding says.
+
+    ONNX Runtime has no kernel for it: it dequantizes both sides, subtracts in float32 and quantizes
+    (`MlasQuantizeLinear`, core/mlas/lib/quantize.cpp). Products that overflow float32 are clamped
+    here; only int32 with scales above 1e28 can overflow.
+    """
+    if way.rounding == "TFLITE":
+        return _tflite_sum(numbers, sides, target, "subtract", -1)
+    if way.rounding != "ONNX":
+        return _sum(numbers, sides, target, way, -1)
+    real = []
+    for side, x, scale, zero in sides:
+        product = cast(x - numbers.along(side, zero), "float32") * numbers.along(
+            "", scale, "float32"
+        )
+        # Limits that only an infinite product reaches keep it apart from the difference.
+        limit = min(2.0**33 * float(scale), float(np.finfo("float32").max))
+        real.append(prevent_contraction(product, limit))
+    even = half_even((real[0] - real[1]) / numbers.along("", target[0], "float32"))
+    return saturate(cast(even, "float64") + float(target[1]), numbers.dtype)
+
+
+@_binary("mul", "Multiply")
+def mul(
+    numbers: Any, sides: Sequence[Any], target: tuple[Array, Array], way: Any, axes: Any
+) -> Value:
+    """Multiply as the rounding says.
+
+    Relay's `QnnMulCanonicalize`: the product of the values less their zero points, an int32 that
+    wraps, has the product of the scales, rounded to float32, and is requantized. TFLite's `Mul`
+    (integer_ops/mul.h) has float32 at every step of its multiplier (`Prepare`, kernels/mul.cc).
+    ONNX Runtime's `MlasQLinearMulKernel` (core/mlas/lib/qlmul.cpp) adds the zero point before the
+    rounding.
+    """
+    left, right = (x - numbers.along(name, zero) for name, x, _, zero in sides)
+    product, (out_scale, out_zero) = wrap(left * right), target
+    scales = [side[2] for side in sides]
+    if way.rounding == "TFLITE":
+        ratio = np.asarray(scales[0] * scales[1] / out_scale, np.float64)
+        found = numbers.times(product, ratio, "TFLITE") + int(out_zero)
+        return saturate(found, numbers.dtype)
+    by_channel = [i for i, scale in enumerate(scales) if scale.ndim]
+    ends = {axis % -max(numbers.ndims[side[0]], 1) for axis, side in zip(axes, sides, strict=True)}
+    if len(by_channel) > 1 and len(ends) > 1:
+        raise InputError(
+            f"lhs_axis is {axes[0]} and rhs_axis {axes[1]}; scales by channel need the same axis "
+            "of the product",
+            where="qnn.mul, attribute rhs_axis",
+        )
+    name = sides[by_channel[0] if by_channel else 0][0]
+    scale = checks.product_scale(scales[0], scales[1], "qnn.mul")
+    if way.rounding == "ONNX":
+        factor = numbers.along(name, np.asarray(scale / out_scale), "float32")
+        found = prevent_contraction(cast(product, "float32") * factor) + float(out_zero)
+        return saturate(half_even(found), numbers.dtype)
+    none = np.zeros((), np.int64)
+    return rescale(numbers, product, (scale, none), target, way, numbers.dtype, name)

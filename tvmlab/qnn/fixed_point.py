@@ -1,0 +1,316 @@
+"""Multiplying integers by a real number, with integers alone: in NumPy, and in TE.
+
+A positive real number is ``multiplier / 2**31 * 2**shift`` with a multiplier of 31 bits. An integer
+times that is a product of 64 bits, rounded while it is shifted right. The three ways differ only in
+how half-way cases go, and in whether there is one rounding or two. `multiply` defines the results;
+`FixedPointMultiplier` makes the same bits in forms that vectorize. With a shift n of the product
+from 2 to 62, all three roundings are one shift of the product and two constants:
+
+    (x * m + half - (down if x < 0 else 0)) >> n
+
+========= ====================== =====================================================
+UPWARD    half = 2**(n - 1)      down = 0
+TONEAREST half = 2**(n - 1)      down = 1: ``x * m`` has the sign of x
+TFLITE    half = 2**30 + 2**(n - 1), down = 2**31 where there is a second rounding
+========= ====================== =====================================================
+
+For TFLITE rounds to 31 bits, ``h = (x * m + 2**30) >> 31``, and then away from zero by e = n - 31
+bits, ``(h + 2**(e - 1) - (h < 0)) >> e``: a floor of a quotient of a floor, which is the floor of
+the whole. That h < 0 can be read as x < 0: where h is 0 for a negative x, one less changes nothing,
+as ``2**(e - 1) - 1`` is not negative. (e = 0 rounds once: half = 2**30, down = 0.)
+
+Processors have an instruction that multiplies vectors of 32 bits to 64, but many lack what follows:
+64-bit shifts to the right that keep the sign, by another amount in each lane, are missing before
+AVX-512. So where n is 33 or more, only the upper halves of sums are kept. With
+``half = 2**32 * h + l``,
+
+    high = (x * m + l - down) >> 32
+    (x * m + half - down) >> n  ==  (high + h) >> (n - 32)
+
+which is a floor of a quotient of a floor again. Nothing leaves int32: high lies between -2**30 and
+2**30, and h is at most 2**29.
+
+A smaller n becomes 33 or more by shifting x to the left first, which is exact where x has room: a
+difference of int8 has. Then all else is 2**k times what it was, and n is n + k.
+
+A multiplier of 31 bits is there for factors of 32. What is known to have a few hundred values, a
+difference of two int8 say, can mostly be multiplied by 15 bits to the same results: it is tried
+for all of them when the kernel is made. Such a product takes one instruction, and fits into int32.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tvm import tirx
+
+from ..errors import InputError
+from ..ir.checks import Array, limits
+from .operands import ChannelParam
+
+Int64 = npt.NDArray[np.int64]
+Bounds = tuple[int, int]
+INT32: Bounds = limits("int32")
+
+BITS = 31
+_HALF = 32
+# Integers that are tried at most, and bits of a short multiplier.
+_MOST, _SHORT_BITS = 1 << 10, 15
+LARGEST_SHIFT = 30
+"""Real numbers of 2**30 and more are refused: no result of int32 could be right."""
+LEAST_SHIFT = -31
+"""Real numbers below 2**-32 count as 0: an int32 times that rounds to 0."""
+
+
+def fixed_point_multiplier(scale: float) -> tuple[int, int]:
+    """Write a real number below 2**30 as a 31-bit multiplier and a shift.
+
+    ``scale`` is about ``multiplier * 2.0**(shift - 31)``. The multiplier lies in 2**30 to
+    2**31 - 1, or both are 0 where `scale` is 0 or below 2**-32.
+
+    Raises
+    ------
+    tvmlab.errors.InputError
+        If `scale` is negative, NaN, or 2**30 and more.
+
+    Notes
+    -----
+    Relay's `GetFixedPointMultiplierShift` (src/relay/qnn/utils.cc) and TFLite's
+    `QuantizeMultiplier` (kernels/internal/quantization_util.cc), which flushes small numbers to 0;
+    Relay's results for them are 0 too. The significand is rounded half away from zero.
+    """
+    significand, shift = math.frexp(scale) if 0 <= scale < math.inf else (0.0, LARGEST_SHIFT + 1)
+    multiplier = math.floor(significand * 2.0**BITS + 0.5)
+    if multiplier == 1 << BITS:
+        multiplier, shift = multiplier // 2, shift + 1
+    if shift > LARGEST_SHIFT:
+        raise InputError(
+            f"the input's scale is {scale} times the output's; up to 2**30 can be computed",
+            where="requantize, operands input_scale and output_scale",
+        )
+    return (0, 0) if shift < LEAST_SHIFT else (multiplier, shift)
+
+
+def fixed_point_multipliers(scales: npt.ArrayLike) -> tuple[Int64, Int64]:
+    """Return the multipliers and shifts of several real numbers; see `fixed_point_multiplier`."""
+    given = np.asarray(scales, np.float64)
+    pairs = [fixed_point_multiplier(float(scale)) for scale in given.ravel()]
+    multipliers, shifts = np.array(pairs, np.int64).reshape(-1, 2).T
+    return multipliers.reshape(given.shape), shifts.reshape(given.shape)
+
+
+def multiply(x: Int64, multiplier: Int64, shift: Int64, rounding: str) -> Int64:
+    """Multiply int32 values, as int64, by what multipliers and shifts stand for, and round.
+
+    The results have up to 61 bits, as nothing is cut here, except by TFLITE.
+
+    Notes
+    -----
+    UPWARD is Relay's `fixed_point_multiply` (`tir.q_multiply_shift`, src/target/intrin_rule.cc),
+    which shifts `x` to the left first where `shift` is positive: both sides of its division are
+    2**shift times ours. TONEAREST is its `FixedPointMultiplyToNearest` (src/relay/qnn/utils.cc),
+    which adds one less to negative products. TFLITE is `MultiplyByQuantizedMultiplier`
+    (kernels/internal/common.h) in its form with two roundings: a left shift in int32, gemmlowp's
+    `SaturatingRoundingDoublingHighMul`, then its `RoundingDivideByPOT` (fixedpoint/fixedpoint.h).
+    """
+    one, down = np.int64(1), np.asarray(0)
+    if rounding != "TFLITE":
+        right, product = BITS - shift, x * multiplier
+        if rounding == "TONEAREST":
+            down = product < 0
+        found: Int64 = (product + (one << (right - 1)) - down) >> right
+        return found
+    left, right = np.maximum(shift, 0), np.maximum(-shift, 0)
+    shifted = (x << left).astype(np.int32).astype(np.int64)
+    # The one product that does not fit, of the least int32 with itself, becomes the largest.
+    product = (shifted * multiplier + (one << np.int64(BITS - 1))) >> np.int64(BITS)
+    high: Int64 = np.minimum(product, np.int64((1 << BITS) - 1))
+    mask = (one << right) - 1
+    rounded: Int64 = (high >> right) + ((high & mask) > (mask >> 1) + (high < 0))
+    return rounded
+
+
+def fits(bounds: Bounds) -> bool:
+    """Say whether int32 holds all integers between these two."""
+    return INT32[0] <= bounds[0] and bounds[1] <= INT32[1]
+
+
+def _scaled(bounds: Bounds, ratio: Array) -> Bounds:
+    most = float(np.max(ratio, initial=0.0))
+    low, high = int(np.floor(bounds[0] * most)), int(np.ceil(bounds[1] * most))
+    return min(low, 0) - 1, max(high, 0) + 1
+
+
+def product_bounds(bounds: Bounds, ratio: Array, rounding: str) -> Bounds:
+    """Bound the products of integers with real numbers; what TFLITE shifts to the left wraps."""
+    wraps = not fits(bounds) or (fixed_point_multipliers(ratio)[1] > 0).any()
+    return INT32 if rounding == "TFLITE" and wraps else _scaled(bounds, ratio)
+
+
+def wrapped(x: tirx.PrimExpr) -> tirx.PrimExpr:
+    """Keep the lower 32 bits of an int64, as int32.
+
+    A cast does so too, but TVM's simplifier takes it for one that changes no value, and drops
+    limits that lie beyond what it then thinks possible.
+    """
+    lower = x & tirx.const((1 << 32) - 1, "int64")
+    return tirx.reinterpret("int32", lower.astype("uint32"))
+
+
+class FixedPointMultiplier:
+    """What multiplies integers by real numbers, one for each channel or one for all.
+
+    Attributes
+    ----------
+    rows : list of ChannelParam
+        What its kernel has to read.
+    plus : int
+        What is added to the results: the `plus` that was asked for if it costs nothing, or 0.
+    bounds : tuple of (int, int)
+        Bounds of the results.
+    """
+
+    def __init__(self, ratio: Array, rounding: str, bounds: Bounds, plus: int = 0) -> None:
+        multiplier, shift = fixed_point_multipliers(ratio)
+        self.rounding, self.plus = rounding, 0
+        self.bounds = _scaled(bounds, ratio)
+        self.rows: list[ChannelParam] = []
+        self._short = ShortMultiplier.find(multiplier, shift, rounding, bounds, plus)
+        if self._short is not None:
+            self._add(plus)
+            return
+        left, right, half, down = _constants(shift, rounding)
+        self.bounds = product_bounds(bounds, ratio, rounding)
+        room = np.maximum(_HALF + 1 - right, 0)
+        self._multiplier = self._row(multiplier, "int32")
+        self._left = self._row(left, "int64")
+        most_room = int(room.max(initial=0))
+        self._high = not left.any() and fits((bounds[0] << most_room, bounds[1] << most_room))
+        if not self._high:
+            self._low, self._down = self._row(half, "int64"), self._row(down, "int64")
+            self._rest = self._row(right, "int64")
+            return
+        half, down, rest = half << room, down << room, right + room - _HALF
+        upper, shifted = half >> _HALF, np.int64(plus) << rest
+        if np.abs(upper + shifted).max(initial=0) < 1 << (_HALF - 2):
+            # The upper half of a product is no larger: their sum does not overflow.
+            upper = upper + shifted
+            self._add(plus)
+        self._low = self._row(half & ((1 << _HALF) - 1), "int64")
+        self._down = self._row(down, "int64")
+        self._room, self._half, self._rest = (
+            self._row(values, "int32") for values in (room, upper, rest)
+        )
+
+    def _add(self, plus: int) -> None:
+        """Note that a number is added to the results."""
+        self.plus, self.bounds = plus, (self.bounds[0] + plus, self.bounds[1] + plus)
+
+    def _row(self, values: Array, dtype: str) -> ChannelParam:
+        row = ChannelParam(values, dtype=dtype)
+        self.rows.append(row)
+        return row
+
+    def apply(self, x: tirx.PrimExpr, channel: Any) -> tirx.PrimExpr:
+        """Multiply an int32 (or int64 where that does not hold all of them) of a channel.
+
+        The result is the reference's integer, whole, and `plus`.
+        """
+        if self._short is not None:
+            return self._short.apply(x)
+        if not self._high:
+            return self._wide(x, channel)
+        if not self._room.is_all(0):
+            x = x << self._room.read(channel)
+        high = (self._sum(x, channel) >> tirx.const(_HALF, "int64")).astype("int32")
+        return (high + self._half.read(channel)) >> self._rest.read(channel)
+
+    def _sum(self, x: tirx.PrimExpr, channel: Any) -> tirx.PrimExpr:
+        """Multiply to 64 bits and add what rounds."""
+        product = _product(x, self._multiplier.read(channel))
+        if not self._low.is_all(0):
+            product = product + self._low.read(channel)
+        if not self._down.is_all(0):
+            sign = x >> tirx.const(int(str(x.ty)[3:]) - 1, str(x.ty))  # -1 or 0
+            product = product - (sign.astype("int64") & self._down.read(channel))
+        return product
+
+    def _wide(self, x: tirx.PrimExpr, channel: Any) -> tirx.PrimExpr:
+        """Multiply in int64 all through; cut to int32 at the end where everything fits."""
+        if not self._left.is_all(0):
+            x = x.astype("int64") << self._left.read(channel)
+        if self.rounding == "TFLITE" and str(x.ty) == "int64":
+            x = wrapped(x)
+        found = self._sum(x, channel) >> self._rest.read(channel)
+        return found.astype("int32") if fits(self.bounds) else found
+
+
+def _constants(shift: Array, rounding: str) -> tuple[Array, Array, Array, Array]:
+    """Give, of each multiplier: a shift to the left first, n, half and down."""
+    one = np.int64(1)
+    if rounding != "TFLITE":
+        right = BITS - shift
+        down = np.full_like(shift, rounding == "TONEAREST")
+        return np.zeros_like(shift), right, one << (right - 1), down
+    rest = np.maximum(-shift, 0)
+    again = rest > 0
+    half = (one << (BITS - 1)) + again * (one << (rest + BITS - 1))
+    return np.maximum(shift, 0), BITS + rest, half, again * (one << BITS)
+
+
+def _product(x: tirx.PrimExpr, multiplier: tirx.PrimExpr) -> tirx.PrimExpr:
+    """Multiply to 64 bits; that both factors came from 32 is what the instructions need to see.
+
+    A multiplier that is read is the same for many numbers, so LLVM would widen it once for all of
+    them, far from the product, and multiply all 64 bits there: three times the work. Nobody but we
+    knows that it has no sign, so it is given that of `x`, which changes nothing, where it is used.
+    """
+    if str(x.ty) == "int32" and not isinstance(multiplier, tirx.IntImm):
+        multiplier = multiplier & (x | tirx.const((1 << BITS) - 1, "int32"))
+    return x.astype("int64") * multiplier.astype("int64")
+
+
+@dataclass(frozen=True)
+class ShortMultiplier:
+    """``(x * factor + half) >> shift`` in int32."""
+
+    factor: int
+    half: int
+    shift: int
+
+    @classmethod
+    def find(
+        cls, multiplier: Int64, shift: Int64, rounding: str, bounds: tuple[int, int], plus: int = 0
+    ) -> ShortMultiplier | None:
+        """Find constants that give what `multiply` gives between the bounds, and `plus`.
+
+        None where there are too many integers, or no short multiplier rounds them all alike.
+        """
+        if multiplier.ndim or not 0 < bounds[1] - bounds[0] < _MOST:
+            return None
+        ratio = int(multiplier) * 2.0 ** (int(shift) - 31)
+        x = np.arange(bounds[0], bounds[1] + 1, dtype=np.int64)
+        wanted = multiply(x, multiplier, shift, rounding) + plus
+        largest = int(np.floor(np.log2(((1 << _SHORT_BITS) - 1) / ratio))) if ratio else 0
+        for right in range(min(largest, 30), 0, -1):
+            near = round(ratio * 2.0**right)
+            for factor in (near, near - 1, near + 1):
+                if not 0 < factor < 1 << _SHORT_BITS:
+                    continue
+                # Between these, whatever is added brings each product to its result.
+                least = int((wanted * (1 << right) - x * factor).max())
+                most = int(((wanted + 1) * (1 << right) - x * factor).min()) - 1
+                half = (least + most) // 2
+                sums = x * factor + half
+                if least <= most and -(1 << 31) <= sums.min() <= sums.max() < 1 << 31:
+                    return cls(factor, half, right)
+        return None
+
+    def apply(self, x: tirx.PrimExpr) -> tirx.PrimExpr:
+        """Multiply an int32 that lies between the bounds."""
+        product = x * tirx.const(self.factor, "int32")
+        return (product + tirx.const(self.half, "int32")) >> tirx.const(self.shift, "int32")

@@ -1,0 +1,180 @@
+"""The kernels of TensorFlow Lite and ONNX Runtime where they differ from Relay, in NumPy.
+
+TFLite's are its reference kernels (tensorflow/lite/kernels/internal/reference/integer_ops and the
+``Prepare`` functions beside them), as LiteRT runs them with its reference resolver. Its optimized
+kernels and XNNPACK give other results here and there. An addition (`AddElementwise`,
+integer_ops/add.h) scales each side against twice the larger scale. Not here: what a model marks as
+``pot_scale_int16``, int16 with powers of two as scales.
+
+ONNX Runtime's are those of its CPU provider on x86 with FMA (MLAS). Its kernels for ARM add in
+fixed point. The tests compare bits on x86-64 with VNNI: sums and products of all pairs of uint8,
+differences of int8, uint8 and int16, quantize, matrix products, average pools, and random networks
+of convolutions, element-wise operators and pooling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..ir.checks import Array
+from .fixed_point import BITS, fixed_point_multiplier
+
+ADD_SHIFTS = {"int8": 20, "uint8": 20, "int16": 15}
+"""By how much TFLite shifts both sides of an addition left, so that little is lost in scaling."""
+
+# Where an average would be divided by more than these powers of two times the count, it is 0.
+_SMALLEST = {8: 41, 16: 49}
+
+
+def averages_once(rounding: str, dtype: str, scales: Sequence[Array], taps: int) -> bool:
+    """Say whether an average between two scales is rounded once, after the sum.
+
+    Parameters
+    ----------
+    rounding : str
+        As resolved.
+    dtype : str
+        The data's.
+    scales : sequence of numpy.ndarray
+        The data's and the result's.
+    taps : int
+        The places of a window: so many that `average_once` stays in 62 bits.
+    """
+    if rounding != "TFLITE" or dtype == "int32" or scales[0] == scales[1]:
+        return False
+    return taps <= 1 << (62 - _SMALLEST[np.dtype(dtype).itemsize * 8])
+
+
+def average_parts(ratio: float, dtype: str) -> tuple[int, int]:
+    """Return what `average_once` multiplies by (31 bits), and by which power of two it divides.
+
+    Parameters
+    ----------
+    ratio : float
+        The data's scale over the result's.
+    dtype : str
+        The data's: 8 or 16 bits.
+    """
+    multiplier, shift = fixed_point_multiplier(ratio)
+    return multiplier, min(BITS - shift, _SMALLEST[np.dtype(dtype).itemsize * 8])
+
+
+def average_once(sums: Array, counts: Array, multiplier: int, exponent: int) -> Array:
+    """Average sums at another scale, rounding once, half-way cases away from zero.
+
+    Parameters
+    ----------
+    sums, counts : numpy.ndarray
+        int64, shapes that broadcast: of each window, of values less their zero point.
+    multiplier, exponent : int
+        Of `average_parts`.
+
+    Notes
+    -----
+    TFLite averages at one scale alone (`AveragePool`, integer_ops/pooling.h). This is the same
+    division with the ratio of two scales in it, so that nothing is rounded before the sum.
+    """
+    over = counts.astype(np.int64) << exponent
+    magnitude = (np.abs(sums) * multiplier + over // 2) // over
+    return np.asarray(np.sign(sums) * magnitude)
+
+
+def ratios(scales: Sequence[Array], out_scale: Array) -> list[Array]:
+    """Return both sides' scales over the result's in float32, as ONNX Runtime adds."""
+    with np.errstate(over="ignore", under="ignore"):
+        return [scale / out_scale for scale in scales]
+
+
+def fixed_part(ratios: Sequence[Array], zeros: Sequence[Array], out_zero: Array) -> Array:
+    """Return what all sums of ONNX Runtime have in common: the result's zero point less the sides'.
+
+    Parameters
+    ----------
+    ratios : sequence of numpy.ndarray
+        Of the function of that name.
+    zeros : sequence of numpy.ndarray
+        The sides' zero points.
+    out_zero : numpy.ndarray
+        The result's.
+    """
+    second = ratios[1] * zeros[1].astype(np.float32)
+    part: Array = out_zero.astype(np.float32) - fused(ratios[0], zeros[0], second)
+    return part
+
+
+def fused(x: Array, factor: Array, plus: Array) -> Array:
+    """Multiply and add with one rounding, to float32, as a processor's FMA does.
+
+    In float64 the product of two float32 is exact; the sum is rounded there before it is rounded to
+    float32, which makes a difference only where 29 bits lie between.
+    """
+    return (x.astype(np.float32).astype(np.float64) * factor + plus).astype(np.float32)
+
+
+def real(data: Array, scale: Array) -> Array:
+    """Dequantize values less their zero points in float32, cut to its range."""
+    most = np.finfo(np.float32).max
+    with np.errstate(over="ignore"):
+        found: Array = np.clip(data.astype(np.float32) * scale, -most, most)
+    return found
+
+
+def average(sums: Array, counts: Array, out_scale: Array, out_zero: Array) -> Array:
+    """Divide sums of real numbers as ONNX Runtime does, giving the result's, not yet cut.
+
+    Parameters
+    ----------
+    sums : numpy.ndarray
+        float32: the `real` numbers of each window, added one by one, row by row.
+    counts : numpy.ndarray
+        Integers, a shape that broadcasts: the places of each window.
+    out_scale, out_zero : numpy.ndarray
+        The result's scale (float32) and zero point.
+
+    Notes
+    -----
+    `QLinearAveragePool` (contrib_ops/cpu/quantization/qlinear_pool.cc), which ONNX Runtime makes of
+    an AveragePool between 8-bit quantizes: plain C++, so the same on every processor. The zero
+    point is added before the rounding, so that half-way cases go where the stored integer is even.
+
+    ONNX Runtime computes otherwise in three cases:
+
+    - A window that covers the whole image without padding is a sum in int32 (`mean_scale`).
+    - Where padding counts, `ceil_mode` lets the last window reach beyond it. ONNX and ONNX
+      Runtime's float kernel count the places up to the end of the padding, and so does
+      `tvmlab.qnn.arithmetic.avg_pool2d`. `QLinearAveragePool` counts all of the window.
+    - 16 bits stay in float: the kernel depends on the processor and on the shapes and may add
+      columns first, and the zero point is added after the rounding. In the tests, results differ
+      from these by one step at most.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = sums / counts.astype(np.float32) / out_scale
+        whole: Array = np.rint(mean + out_zero.astype(np.float32))
+    return whole
+
+
+def mean_scale(scale: Array, out_scale: Array, count: int) -> Array:
+    """Return the scale of sums whose mean over all places is wanted.
+
+    Parameters
+    ----------
+    scale, out_scale : numpy.ndarray
+        float32, one value each: the data's and the result's.
+    count : int
+        How many values are summed.
+
+    Returns
+    -------
+    numpy.ndarray
+        float64: over the result's scale it is, in float32, what ONNX Runtime multiplies by.
+
+    Notes
+    -----
+    `CheckQLinearGlobalAveragePoolScaleAndSize` (core/mlas/lib/qlgavgpool.cpp) divides by the
+    product of the result's scale and the count.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        ratio = scale / (out_scale * np.float32(count))
+    return np.asarray(ratio.astype(np.float64) * out_scale.astype(np.float64))

@@ -1,0 +1,222 @@
+"""Operands of a call that is legalized: what is known now, and what a kernel has to read.
+
+Scales and zero points that are constants become immediate numbers of the kernel, or where channels
+differ tables that it reads; those that are computed at run time are read where they lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+from tvm import ir, relax, te, tirx
+
+from ..errors import CompileError
+from ..ir import checks, dialect
+from ..ir.checks import Array
+
+
+def constant(builder: relax.BlockBuilder, expr: relax.Expr) -> Array | None:
+    """Return a constant's value, also where it stands behind a variable; else None."""
+    while isinstance(expr, relax.Var):
+        bound = builder.lookup_binding(expr)
+        if bound is None:
+            return None
+        expr = bound
+    return np.asarray(expr.value.numpy()) if isinstance(expr, ir.GenericConst) else None
+
+
+def fields(builder: relax.BlockBuilder, expr: relax.Expr) -> list[relax.Expr]:
+    """List the fields of a tuple, also where it stands behind a variable."""
+    count = len(expr.ty.fields)
+    while isinstance(expr, relax.Var):
+        bound = builder.lookup_binding(expr)
+        if not isinstance(bound, relax.Var | relax.Tuple):
+            break
+        expr = bound
+    if isinstance(expr, relax.Tuple):
+        return list(expr.fields)
+    return [builder.emit(relax.TupleGetItem(expr, i)) for i in range(count)]
+
+
+def known_shape(call: str, name: str, expr: relax.Expr) -> list[Any]:
+    """Return the sizes of a tensor: ints, or expressions where they are symbols.
+
+    Raises
+    ------
+    CompileError
+        If the shape, or the dtype, is not known at all.
+    """
+    shape, dtype = getattr(expr.ty, "shape", None), getattr(expr.ty, "dtype", None)
+    if not isinstance(shape, relax.ShapeExpr) or not dtype:
+        raise CompileError(
+            f"the shape or dtype of {name} is not known: {expr.ty}",
+            where=f"{call}, operand {name}",
+            fix="give the function's parameters shapes and dtypes; a size may be a symbol",
+        )
+    return [int(size) if isinstance(size, int | tirx.IntImm) else size for size in shape.values]
+
+
+class ChannelParam:
+    """One integer (or real number) for each channel, or one for all.
+
+    `values` have shape () or (channels,); `expr` is where they are if they are not known now, and
+    `bounds` then bound them. `dtype` is that of what `read` returns.
+    """
+
+    def __init__(
+        self,
+        values: npt.ArrayLike | None = None,
+        *,
+        expr: relax.Expr | None = None,
+        dtype: str,
+        bounds: tuple[int, int] = (0, 0),
+    ) -> None:
+        self.dtype, self.expr, self.bounds = dtype, expr, bounds
+        self.tensor: te.Tensor | None = None
+        found = None if values is None else np.asarray(values)
+        if found is not None and found.size:
+            self.bounds = int(found.min()), int(found.max())
+            if (found == found.ravel()[0]).all():
+                found = found.ravel()[0]  # an immediate number, for one channel or for all
+        self.values = found
+
+    @property
+    def table(self) -> relax.Expr | None:
+        """What a kernel has to be given to read the values; None for an immediate number."""
+        if self.expr is not None:
+            return self.expr
+        assert self.values is not None
+        if self.values.ndim == 0:
+            return None
+        # Without the dtype, 64 bits would become 32.
+        return relax.const(self.values.astype(self.dtype), self.dtype)
+
+    def is_all(self, value: int) -> bool:
+        """Say whether it is known now to be one number throughout."""
+        return self.values is not None and self.values.ndim == 0 and self.values == value
+
+    def read(self, channel: Any) -> tirx.PrimExpr:
+        """Return a channel's value, inside of a kernel that `call_te` makes."""
+        if self.values is not None and self.values.ndim == 0:
+            return tirx.const(self.values.item(), self.dtype)
+        if self.tensor is None:  # what has to be read is still being listed
+            return tirx.Var("parameter", self.dtype)
+        if len(self.tensor.shape) == 0:
+            return self.tensor()
+        one = isinstance(self.tensor.shape[0], tirx.IntImm) and int(self.tensor.shape[0]) == 1
+        return self.tensor(0 if one else channel)
+
+
+def call_te(
+    builder: relax.BlockBuilder,
+    compute: Callable[..., te.Tensor],
+    operands: Sequence[relax.Expr],
+    rows: Sequence[ChannelParam],
+    hint: str,
+    pattern: int | None = None,
+) -> relax.Call:
+    """Make a call of a kernel written in TE that reads some parameters beside its operands.
+
+    `compute` makes the result of the operands, as TE tensors, and reads `rows` by
+    `ChannelParam.read`. `pattern` says how the kernel can be fused (`OpPatternKind` of
+    relax/transform/fuse_ops.cc), where TVM cannot tell.
+    """
+    tables = [(row, table) for row in rows if (table := row.table) is not None]
+
+    def bound(*tensors: te.Tensor) -> te.Tensor:
+        for (row, _), tensor in zip(tables, tensors[len(operands) :], strict=True):
+            row.tensor = tensor
+        return compute(*tensors[: len(operands)])
+
+    every = [*operands, *(table for _, table in tables)]
+    attributes = {} if pattern is None else {"op_pattern": pattern}
+    return builder.call_te(bound, *every, primfunc_name_hint=hint, primfunc_attrs=attributes)
+
+
+class CallOperands:
+    """A call of a quantized operator, for its legalization: operands and attributes by name."""
+
+    def __init__(self, builder: relax.BlockBuilder, call: relax.Call) -> None:
+        self.builder, self.call = builder, call
+        self.name = call.op.name.removeprefix("relax.")
+        self.attributes = dialect.attributes(call)
+        self.names = [str(argument.name) for argument in call.op.arguments]
+
+    def __getitem__(self, name: str) -> relax.Expr:
+        return self.call.args[self.names.index(name)]
+
+    def shape(self, name: str) -> list[Any]:
+        """Return the shape of an operand; see `known_shape`."""
+        return known_shape(self.name, name, self[name])
+
+    def dtype(self, name: str) -> str:
+        """Return the dtype of an operand."""
+        return str(self[name].ty.dtype)
+
+    def array(self, name: str) -> Array | None:
+        """Return an operand's value where it is constant, else None."""
+        return constant(self.builder, self[name])
+
+    def scale(
+        self, name: str, channels: Any = 1, wide: bool = False, expr: relax.Expr | None = None
+    ) -> Array:
+        """Return the value of a scale, checked; `expr` is the field that `name` describes.
+
+        Raises
+        ------
+        CompileError
+            If it is no constant.
+        InputError
+            If it is no scale, see `tvmlab.ir.checks.scale`.
+        """
+        value = self._known(name, "scale", expr)
+        return checks.scale(value, self.name, name, _count(channels), wide)
+
+    def zero_point(
+        self, name: str, dtype: str, channels: Any = 1, expr: relax.Expr | None = None
+    ) -> Array:
+        """Return the value of a zero point, checked; parameters and errors are as in `scale`."""
+        value = self._known(name, "zero point", expr)
+        return checks.zero_point(value, self.name, name, dtype, _count(channels))
+
+    def zero_row(self, name: str, dtype: str, channels: Any = 1) -> ChannelParam:
+        """Return a zero point as int32, known now or at run time."""
+        if self.array(name) is None:
+            return ChannelParam(expr=self[name], dtype="int32", bounds=checks.limits(dtype))
+        return ChannelParam(self.zero_point(name, dtype, channels), dtype="int32")
+
+    def check_scales(self, **channels: Any) -> None:
+        """Check the scales that are constants, of a call that does not compute with them."""
+        for name in self.names:
+            if name.endswith("_scale") and self.array(name) is not None:
+                self.scale(name, channels.get(name, 1))
+
+    def _known(self, name: str, what: str, expr: relax.Expr | None) -> Array:
+        value = self.array(name) if expr is None else constant(self.builder, expr)
+        if value is None:
+            raise CompileError(
+                f"{name} is not known when the model is compiled; {self.name} needs the {what} "
+                "then",
+                where=f"{self.name}, operand {name}",
+                fix="bind parameters to their values first (tvm.relax.transform.BindParams), and "
+                "fold constants",
+            )
+        return value
+
+    def channels(self, name: str, axis: int) -> Any:
+        """Return the size of an operand along an axis; a scalar has one channel."""
+        shape = self.shape(name)
+        return shape[axis] if shape else 1
+
+
+def _count(channels: Any) -> int | None:
+    return channels if isinstance(channels, int) else None
+
+
+def narrow(dtype: str) -> bool:
+    """Say whether a dtype is narrower than int32."""
+    return int(tvm.DataType(dtype).bits) < 32

@@ -1,0 +1,271 @@
+"""Quantizing, dequantizing and changing the scale of quantized tensors.
+
+A quantized tensor represents ``scale * (value - zero_point)``. The operators are Relay's
+(src/relay/qnn/op: quantize.cc, dequantize.cc, requantize.cc, TVM 0.18). Roundings ``"TFLITE"`` and
+``"ONNX"`` are those frameworks' kernels, in `tvmlab.qnn.frameworks`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..ir import checks
+from ..ir.checks import Array
+from . import config
+from .numbers import (
+    Number,
+    Value,
+    cast,
+    clip,
+    half_away,
+    half_even,
+    half_up,
+    prevent_contraction,
+    saturate,
+    saturate_or_wrap,
+    to_whole,
+)
+from .operator import FLOATS, QUANTIZED, Operand, operator
+
+_OUT = ("output_scale", "output_zero_point")
+
+
+@operator(
+    dtypes=FLOATS,
+    axes={"output": "axis", "data": "axis"},
+    choices={"out_dtype": QUANTIZED, "rounding": config.QUANTIZE_ROUNDINGS},
+    relay={"out_dtype": ...},
+    printed=("out_dtype", "axis", "rounding"),
+    at_run_time=_OUT,
+    hint="quantize",
+)
+def quantize(
+    numbers: Any,
+    data: Operand,
+    output_scale: Operand,
+    output_zero_point: Operand,
+    axis: int = -1,
+    out_dtype: str = "int8",
+    rounding: str = "None",
+) -> Value:
+    """Quantize a float tensor: ``clip(round(data / output_scale) + output_zero_point)``.
+
+    Parameters
+    ----------
+    data : tensor
+        Any shape, float32 or float16 (widened first).
+    output_scale, output_zero_point : float32, int32
+        Scalars, or one for each channel.
+    axis : int
+        The channels' axis.
+    out_dtype : str
+        int8, uint8, int16 or int32; the result is clipped to its range, and NaN becomes the largest
+        value.
+    rounding : str
+        ``"None"``: half-way cases away from zero, as Relay's operator and TFLite's do; ``"ONNX"``:
+        to even.
+
+    Raises
+    ------
+    tvmlab.errors.InputError, tvmlab.errors.ShapeError
+        If an operand's dtype, shape or value does not fit; they name the operand.
+
+    Notes
+    -----
+    Relay's `QuantizeLower`: all of it in float32, clipped before the cast, so that infinities
+    saturate.
+    """
+    rounded = half_even if rounding == "ONNX" else half_away
+    steps = cast(data, "float32") / numbers.along("data", output_scale, "float32")
+    zero = cast(numbers.along("data", output_zero_point), "float32")
+    return saturate(rounded(steps) + zero, numbers.dtype)
+
+
+@operator(
+    axes={"data": "axis"},
+    choices={"out_dtype": FLOATS},
+    relay={"out_dtype": ...},
+    printed=("out_dtype", "axis"),
+    at_run_time=("input_scale", "input_zero_point"),
+    hint="dequantize",
+)
+def dequantize(
+    numbers: Any,
+    data: Operand,
+    input_scale: Operand,
+    input_zero_point: Operand,
+    axis: int = -1,
+    out_dtype: str = "float32",
+) -> Value:
+    """Return the real values of a tensor: ``(data - input_zero_point) * input_scale``.
+
+    Parameters
+    ----------
+    data : tensor
+        Any shape; int8, uint8, int16 or int32.
+    input_scale, input_zero_point : float32, int32
+        Scalars, or one for each channel.
+    axis : int
+        The channels' axis.
+    out_dtype : str
+        float32, or float16 (rounded from it).
+
+    Raises
+    ------
+    tvmlab.errors.InputError, tvmlab.errors.ShapeError
+        If an operand's dtype, shape or value does not fit; they name the operand.
+
+    Notes
+    -----
+    Relay's `DequantizeLower`: the difference in integers (here without wrapping), the product in
+    float32.
+    """
+    scale = numbers.along("data", input_scale, "float32")
+    whole = data - numbers.along("data", input_zero_point)
+    return cast(cast(whole, "float32") * scale, numbers.dtype)
+
+
+def rescale(
+    numbers: Any,
+    x: Value,
+    source: tuple[Any, Any],
+    target: tuple[Any, Any],
+    way: config.Requantization,
+    dtype: str,
+    name: str,
+) -> Value:
+    """Bring integers from one scale and zero point to another.
+
+    Parameters
+    ----------
+    numbers : Arrays or Kernel
+        Where to compute.
+    x : Value
+        The integers.
+    source, target : tuple
+        Scale and zero point: before (by channel of the tensor `name`), and after.
+    way : Requantization
+        How to round, and in which dtype to compute.
+    dtype : str
+        Of the result. int32 wraps in integers, as Relay's has no clip there, and saturates in
+        floats.
+    name : str
+        The tensor.
+    """
+    ratio, zero = multiplier(source[0], target[0]), numbers.along(name, source[1])
+    if ratio is None and way.rounding == "ONNX":
+        way = config.Requantization()  # where nothing is multiplied, nothing is rounded
+    kind, out_zero = way.compute_dtype, numbers.along("", target[1])
+    if kind == "int64":
+        moved = x - zero
+        moved = moved if ratio is None else numbers.times(moved, ratio, way.rounding, name)
+        return saturate_or_wrap(moved + out_zero, dtype)
+    if way.rounding == "ONNX":
+        assert ratio is not None
+        found = cast(x - zero, kind) * numbers.along(name, ratio, kind)
+        if isinstance(out_zero, int) and dtype != "int32":
+            # Cut before the rounding, which then has to reach no further than a cast does.
+            low, high = (end - out_zero for end in checks.limits(dtype))
+            return to_whole(half_even(clip(found, low, high)), (low, high)) + out_zero
+        even = cast(half_even(found), "float64") + cast(out_zero, "float64")
+        return saturate(even, dtype)
+    found = cast(x, kind) - cast(zero, kind)
+    if ratio is not None:
+        found = prevent_contraction(found * numbers.along(name, ratio, kind))
+    out = cast(out_zero, kind)
+    if way.rounding == "TFLITE":  # rounds before it adds the zero point
+        return saturate(half_away(found) + out, dtype)
+    rounded = half_up if way.rounding == "UPWARD" else half_away
+    return saturate(rounded(found + out), dtype)
+
+
+def multiplier(input_scale: Array, output_scale: Array) -> Array | None:
+    """Return what integers are multiplied by to change their scale.
+
+    It is float64, of the shape of `input_scale`; None if there is nothing to multiply by, because
+    one input scale is the output's.
+    """
+    if input_scale.ndim == 0 and input_scale == output_scale:
+        return None
+    return np.asarray(input_scale.astype(np.float64) / output_scale.astype(np.float64))
+
+
+def rescale_or_keep(
+    numbers: Any, x: Value, source: Any, target: Any, way: config.Requantization, name: str
+) -> Value:
+    """Bring integers to another scale as int32, unless they have it (`RequantizeOrUpcast`)."""
+    if all(a.ndim == 0 and a == b for a, b in zip(source, target, strict=True)):
+        return x
+    found = rescale(numbers, x, source, target, way, "int32", name)
+    return found if isinstance(found, Number) else found.astype(np.int64)
+
+
+@operator(
+    dtypes=(*QUANTIZED, "int64"),
+    axes={"data": "axis"},
+    choices={"out_dtype": ("", *QUANTIZED)},
+    relay={"out_dtype": ""},
+    at_run_time=("input_zero_point", "output_zero_point"),
+    wide=("input_scale",),
+    hint="requantize",
+)
+def requantize(
+    numbers: Any,
+    data: Operand,
+    input_scale: Operand,
+    input_zero_point: Operand,
+    output_scale: Operand,
+    output_zero_point: Operand,
+    axis: int = -1,
+    rounding: str = "None",
+    compute_dtype: str = "None",
+    out_dtype: str = "int8",
+) -> Value:
+    """Bring a quantized tensor to another scale and zero point.
+
+    Parameters
+    ----------
+    data : tensor
+        Any shape, an integer dtype; often a convolution's int32 sums. int64 is brought to int32
+        first, by wrapping.
+    input_scale, input_zero_point : float32, int32
+        Scalars, or one for each channel. A float64 scale is taken as it is, because TFLite's
+        kernels use the product of two float32 scales unrounded.
+    output_scale, output_zero_point : float32, int32
+        Scalars.
+    axis : int
+        The channels' axis.
+    rounding : str
+        ``"UPWARD"``, ``"TONEAREST"``, ``"TFLITE"`` (rounded twice, as its kernels do), ``"ONNX"``
+        (to even, from float32, as ONNX Runtime's do), or ``"None"`` to leave the choice to the
+        configuration (`tvmlab.qnn.config`).
+    compute_dtype : str
+        ``"int64"``, ``"float32"``, ``"float64"``, or ``"None"`` as above.
+    out_dtype : str
+        int8, uint8, int16 or int32; an empty one is the data's. Narrow dtypes are saturated. In
+        int32 the integer ways wrap as Relay's do (it has no clip there), the float ways saturate.
+
+    Raises
+    ------
+    tvmlab.errors.InputError, tvmlab.errors.ShapeError
+        If an operand's dtype, shape or value does not fit, or the scales are 2**30 apart; they name
+        the operand.
+
+    Notes
+    -----
+    Relay's `RequantizeLowerInt` and `RequantizeLowerFP`. The multiplier is
+    ``float64(input_scale) / float64(output_scale)``. Where one input scale is the output's, there
+    is no multiplication, so nothing is rounded. Relay wraps sums and quotients to int32 before it
+    clips; here they are whole, so that what is too large saturates: the same wherever Relay's stay
+    within int32.
+
+    TFLite's rounding in float64 is `FullyConnected` of LiteRT
+    (internal/reference/integer_ops/fully_connected.h), which rounds the product half away from zero
+    and then adds the zero point, while Relay's float ways add it first. ONNX Runtime's is
+    `MlasRequantizeOutput` (core/mlas/lib/quantize.cpp).
+    """
+    way = config.resolve("qnn.requantize", rounding, compute_dtype)
+    source, target = (input_scale, input_zero_point), (output_scale, output_zero_point)
+    return rescale(numbers, data, source, target, way, numbers.dtype, "data")

@@ -1,0 +1,440 @@
+"""Modules, names and arguments of the TVM of Relay's time.
+
+A finder before Python's own answers imports of modules that today's TVM lacks, and a module's
+``__getattr__`` answers for a name that it lacks. Each leads to tvmlab, to another place in TVM, or
+to an error with the counterpart. Functions that are still there also take their old arguments.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+import tvm
+import tvm.contrib
+import tvm.driver
+import tvm.runtime
+import tvm.testing
+import tvm_ffi
+from tvm import ir, relax
+
+from ... import errors
+from ...ir import gone, table
+from ...ir.graph import inline_bindings
+from ...ir.module import normal, normalize
+from ...qnn.unary import FUNCTIONS
+from ...support import target as targets
+from .. import op, transform, ty
+from ..analysis import free_vars
+from ..build_module import load_module
+from ..expr import Function
+
+__all__ = ["install"]
+
+MOVED: dict[str, tuple[str, ...]] = {
+    "tvm.relay": ("tvmlab.relay",),
+    "tvm.relay.analysis.analysis": ("tvmlab.relay.analysis",),
+    "tvm.relay.backend.executor": ("tvmlab.relay.backend",),
+    "tvm.relay.backend.runtime": ("tvmlab.relay.backend",),
+    "tvm.relay.op.annotation.annotation": ("tvmlab.relay.op.annotation",),
+    "tvm.relay.op.contrib": ("tvmlab.relay.pattern_table",),
+    "tvm.relay.op.contrib.register": ("tvmlab.relay.pattern_table",),
+    "tvm.relay.op.op": ("tvmlab.relay.op",),
+    "tvm.relay.qnn.op.qnn": ("tvmlab.relay.qnn.op",),
+    "tvm.relay.transform.transform": ("tvmlab.relay.transform",),
+    **{f"tvm.relay.frontend.{name}": ("tvmlab.relay.frontend",)
+       for name in ("onnx", "pytorch", "tflite")},
+    **{f"tvm.contrib.{name}": (f"tvm.support.{name}",)
+       for name in ("cc", "clang", "emcc", "ndk", "nvcc", "popen_pool", "tar", "utils", "xcode")},
+    "tvm.arith": ("tvm.sym",),
+    "tvm.contrib.graph_executor": ("tvmlab.relay.graph_executor",),
+    "tvm.contrib.graph_runtime": ("tvmlab.relay.graph_executor",),
+    "tvm.contrib.util": ("tvm.support.utils",),
+    "tvm.ir.container": ("tvm.ir",),
+    "tvm.meta_schedule": ("tvm.s_tir.meta_schedule",),
+    "tvm.ndarray": ("tvm.nd",),
+    "tvm.parser": ("tvmlab.relay.parser",),
+    "tvm.runtime.ndarray": ("tvm.nd",),
+    "tvm.script.tir": ("tvm.tirx.script",),
+    "tvm.tir": ("tvm.tirx", "tvm.s_tir"),
+    "tvm.tir.tensor_intrin": ("tvm.s_tir.tensor_intrin",),
+}  # fmt: skip
+"""Where modules are today, by the longest beginning of the name; several are asked in turn."""
+
+ASKED = {
+    "tvm": tvm,
+    **{f"tvm.{name}": getattr(tvm, name)
+       for name in ("contrib", "driver", "error", "ir", "runtime", "target", "te", "testing",
+                    "topi", "transform")},
+}  # fmt: skip
+"""TVM's modules that answer for names of then."""
+
+PARTS = ("backend.te_compiler", "qnn.op.legalizations", "testing.byoc", "testing.temp_op_attr",
+         "transform.fake_quantization_to_integer")  # fmt: skip
+"""Modules of Relay's that old code imports with ``from``, for which few names are left."""
+
+
+class OldModule(ModuleType):
+    """A module or function of then, whose names are looked up in modules of today."""
+
+    def __init__(self, name: str, sources: Sequence[ModuleType] = (), **names: Any) -> None:
+        super().__init__(name, f"Stands for {name} of Relay's time.")
+        self.__path__: list[str] = []
+        self.__dict__.update(names)
+        self._sources = sources
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        for source in self._sources:
+            if (found := getattr(source, name, self)) is not self:
+                return found
+        return _answer(self.__name__, name)
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        """Refuse the call of a function that was imported by its name, and is gone."""
+        module, _dot, name = self.__name__.rpartition(".")
+        return _answer(module, name, importing=False)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *(name for one in self._sources for name in dir(one))})
+
+
+def _answer(module: str, name: str, importing: bool = True) -> Any:
+    """Return what a module had in Relay's time and lacks today, or raise what became of it."""
+    whole = f"{module}.{name}"
+    if whole in NAMES:
+        return NAMES[whole]
+    if importing and (_moved(whole) is not None or _holds_gone(whole)):
+        return importlib.import_module(whole)
+    row = gone.find(_short(whole))
+    if row is not None:
+        raise gone.of_attribute(gone.error(whole, row.today, row.remark))
+    raise AttributeError(f"module {module!r} has no attribute {name!r}")
+
+
+def _moved(name: str) -> ModuleType | None:
+    """Return the module that has an old one's names; None where there is none."""
+    head, rest = name, ""
+    while head and head not in MOVED:
+        head, _, last = head.rpartition(".")
+        rest = f".{last}{rest}"
+    sources = [found for base in MOVED.get(head, ()) if (found := _module(base + rest))]
+    if len(sources) == 1 and sources[0].__name__.startswith("tvmlab."):
+        sources[0].__dict__.setdefault("__path__", [])  # Relay's may have been a package
+        return sources[0]
+    return OldModule(name, sources) if sources else None
+
+
+def _short(name: str) -> str:
+    """Return the name that the table of gone names has."""
+    return name.removeprefix("tvm.") if name.startswith("tvm.relay.") else name
+
+
+def _holds_gone(name: str) -> bool:
+    return any(old.startswith(f"{_short(name)}.") for old in gone.ROWS)
+
+
+def _module(name: str) -> ModuleType | None:
+    """Import a module that may be missing."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and not f"{name}.".startswith(f"{error.name}."):
+            raise
+        outer, _, last = name.rpartition(".")
+        found = getattr(sys.modules.get(outer), "__dict__", {}).get(last)
+        return found if isinstance(found, ModuleType) else None
+
+
+class Finder(MetaPathFinder, Loader):
+    """Answers imports of old modules."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """Return the spec of what stands for a module, if something does."""
+        if name.partition(".")[0] != "tvm":
+            return None
+        found = _moved(name)
+        if found is None and (_holds_gone(name) or gone.find(_short(name)) is not None):
+            found = OldModule(name)
+        if found is None and name.startswith("tvm.relay."):
+            raise gone.RelayImportError(
+                f"tvmlab does not carry the module {name}",
+                where=name,
+                fix="take the import out; notebook 10 has what took the place of Relay's names",
+            )
+        return None if found is None else ModuleSpec(name, self, loader_state=found)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Put what stands for the module in its place."""
+        assert module.__spec__ is not None
+        sys.modules[module.__spec__.name] = module.__spec__.loader_state
+
+
+def install() -> None:
+    """Answer old imports and names, and have TVM's functions take old arguments."""
+    if any(isinstance(one, Finder) for one in sys.meta_path):
+        return
+    sys.meta_path.insert(0, Finder())
+    sys.modules["tvm.nd"] = _nd
+    ffi = OldModule("tvm._ffi", (tvm,))
+    base = sys.modules["tvm._ffi.base"] = OldModule("tvm._ffi.base", (tvm,))
+    ffi.__dict__.update(base=base, function=base, registry=base)
+    sys.modules["tvm._ffi"] = ffi
+    for name in PARTS:
+        importlib.import_module(f"tvm.relay.{name}")
+    for name, module in ASKED.items():
+        _ask(name, module)
+    for place, name, made in _widened():
+        setattr(place, name, made)
+    # Relay's parser and type inference raised DiagnosticError, a TVMError: so do ours now.
+    errors.RelayError.__bases__ = (errors.ModelError, tvm.error.DiagnosticError)
+
+
+def _ask(old: str, module: ModuleType) -> None:
+    """Give a module a ``__getattr__`` for what it lacks, after its own."""
+    own: Callable[[str], Any] | None = module.__dict__.get("__getattr__")
+
+    def find(name: str) -> Any:
+        if own is not None:
+            try:
+                return own(name)
+            except AttributeError:
+                pass
+        if name.startswith("__"):
+            raise AttributeError(f"module {old!r} has no attribute {name!r}")
+        return _answer(old, name)
+
+    module.__getattr__ = find  # type: ignore[method-assign]
+
+
+def _array(arr: Any, device: Any = None, mem_scope: str | None = None, **old: Any) -> Any:
+    """Make a tensor of an array; until 2021 the device was called ``ctx``."""
+    device = device or old.pop("ctx", None) or tvm.cpu()
+    return tvm.runtime.tensor(arr, device, mem_scope, **old)
+
+
+def _empty(
+    shape: Any, dtype: str = "float32", device: Any = None, mem_scope: str | None = None
+) -> Any:
+    return tvm.runtime.empty(tuple(shape), dtype, device or tvm.cpu(), mem_scope)
+
+
+_nd = OldModule(
+    "tvm.nd", (tvm.runtime,), NDArray=tvm.runtime.Tensor, array=_array, empty=_empty,
+    gpu=tvm.cuda, numpyasarray=_array,
+)  # fmt: skip
+
+
+def _skips(condition: Callable[[], bool], reason: str) -> Callable[..., Any]:
+    """Make a mark for tests, with or without parentheses behind its name."""
+
+    def mark(*given: Any) -> Any:
+        import pytest
+
+        made = pytest.mark.skipif(condition(), reason=reason)
+        return made(given[0]) if given else made
+
+    return mark
+
+
+def _requires_package(*packages: str) -> Any:
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    return _skips(lambda: bool(missing), f"missing: {', '.join(missing)}")()
+
+
+def _parametrize_targets(*given: Any) -> Any:
+    """Run a test for those targets that this machine has, or for ``llvm``."""
+    import pytest
+
+    names = [name for name in given if isinstance(name, str)] or ["llvm"]
+    usable = [name for name in names if tvm.testing.device_enabled(name.partition(" ")[0])]
+    pairs = [(name, tvm.device(name.partition(" ")[0])) for name in usable or ["llvm"]]
+    mark = pytest.mark.parametrize(("target", "dev"), pairs)
+    return mark(given[0]) if given and callable(given[0]) else mark
+
+
+@contextmanager
+def _temp_op_attr(op_name: str, attr_key: str, attr_value: Any) -> Iterator[None]:
+    """Change an attribute of an operator while a ``with`` block runs.
+
+    Today's TVM reads no attribute that begins with ``FTVM``. Such an attribute only causes a
+    warning, because it changes how an operator is computed and not its result.
+    """
+    if attr_key.startswith("FTVM"):
+        warnings.warn(f"today's TVM does not read the attribute {attr_key!r}", stacklevel=3)
+    operator = op.get(op_name)
+    before = operator.get_attr(attr_key) if operator.has_attr(attr_key) else None
+    operator.reset_attr(attr_key)
+    operator.set_attr(attr_key, attr_value)
+    try:
+        yield
+    finally:
+        operator.reset_attr(attr_key)
+        if before is not None:
+            operator.set_attr(attr_key, before)
+
+
+# Today's TVM has no cache of kernels between builds, so clearing it does nothing.
+_cache = OldModule("tvm.relay.backend.te_compiler.TECompiler", clear=lambda: None)
+_needs_gpu = _skips(lambda: not tvm.cuda().exist, "there is no GPU")
+_needs_nothing = _skips(lambda: False, "")
+
+NAMES: dict[str, Any] = {
+    **{f"tvm{part}.TVMError": RuntimeError for part in ("", ".error", ".ir", ".runtime")},
+    "tvm.cl": tvm.opencl,
+    "tvm.const": tvm.runtime.const,
+    "tvm.context": lambda *args: tvm.device(*args),
+    "tvm.convert": tvm.runtime.convert,
+    "tvm.gpu": tvm.cuda,
+    "tvm.instrument": tvm.ir.instrument,
+    "tvm.ir.IncompleteType": ir.Type,
+    "tvm.ir.PrimExpr": ir.Expr,
+    "tvm.ir.RelayExpr": ir.Expr,
+    "tvm.ir.TensorType": ty.TensorType,
+    "tvm.nd": _nd,
+    "tvm.register_func": tvm.register_global_func,
+    "tvm.relay.backend.te_compiler.get": lambda: _cache,
+    "tvm.relay.qnn.op.legalizations.hardswish_func": FUNCTIONS["hardswish"],
+    "tvm.relay.testing.temp_op_attr.TempOpAttr": _temp_op_attr,
+    "tvm.runtime.NDArray": tvm.runtime.Tensor,
+    "tvm.runtime.String": str,
+    "tvm.target.create": tvm.target.Target,
+    "tvm.target.cuda": lambda *_, **__: tvm.target.Target("cuda"),
+    **{
+        f"tvm.testing.{name}": lambda *_: lambda function: function
+        for name in ("exclude_targets", "known_failing_targets")
+    },
+    "tvm.testing.parametrize_targets": _parametrize_targets,
+    "tvm.testing.requires_cuda": _needs_gpu,
+    "tvm.testing.requires_gpu": _needs_gpu,
+    "tvm.testing.requires_llvm": _needs_nothing,
+    "tvm.testing.requires_package": _requires_package,
+    "tvm.testing.uses_gpu": _needs_nothing,
+    "tvm.tir.Any": ty.Any_,
+    "tvm.transform.FunctionPass": transform.FunctionPass,
+    "tvm.transform.PrintPass": tvm.transform.PrintIR,
+}
+"""What single names stood for."""
+
+
+def _relaxed(name: str) -> str:
+    """Return the name that Relax has for an operator of Relay's."""
+    row = table.find(name)
+    return name if row is None else row.relax
+
+
+def _widened() -> list[tuple[Any, str, Callable[..., Any]]]:
+    """List what takes more arguments than today's: where it is, its name, and the function."""
+    get, register, equal = ir.Op.get, ir.register_op_attr, ir.assert_structural_equal
+    node, load, device = ir.make_node, tvm.runtime.load_module, tvm.device
+    start, target = tvm.transform.PassContext.__init__, tvm.target.Target.__init__
+
+    def assert_structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> None:
+        equal(_comparable(lhs, map_free_vars), _comparable(rhs, map_free_vars), map_free_vars)
+
+    def structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> bool:
+        left, right = (_comparable(side, map_free_vars) for side in (lhs, rhs))
+        return bool(tvm_ffi.structural_equal(left, right, map_free_vars))
+
+    def structural_hash(node: Any, map_free_vars: bool = False) -> int:
+        return int(tvm_ffi.structural_hash(_comparable(node), map_free_vars))
+
+    def load_any(path: Any, *args: Any) -> Any:
+        try:
+            return load_module(path)
+        except (errors.TvmlabError, OSError):
+            return load(path, *args)
+
+    def pass_context(self: Any, *args: Any, config: Any = None, **kwargs: Any) -> None:
+        options = {
+            _option(name): value for name, value in (config or {}).items() if not _idle(name)
+        }
+        start(self, *args, config=options or None, **kwargs)
+
+    def make_device(dev_type: Any = "cpu", dev_id: int | None = None, **given: Any) -> Any:
+        if isinstance(dev_type, tvm.target.Target):
+            dev_type = dev_type.kind.name
+        if isinstance(dev_type, str) and dev_type.startswith("{"):  # what a target prints today
+            dev_type = tvm.target.Target(dev_type).kind.name
+        if isinstance(dev_type, str):  # a target was a device's name too: "llvm -mcpu=..."
+            kind, *rest = dev_type.split()
+            dev_type = "cpu" if kind in ("llvm", "c", "stackvm") else " ".join([kind, *rest])
+        return device(dev_type, dev_id or 0, **given)
+
+    def make_target(self: Any, spec: Any, host: Any = None, **old: Any) -> None:
+        spec, host = (
+            targets.parse(one) if isinstance(one, str) and " -" in one else one
+            for one in (spec, host)
+        )
+        target(self, spec, host, **old)
+
+    return [
+        (ir, "make_node", lambda key, **kwargs: node(
+            "ir.DictAttrs" if key == "DictAttrs" else key, **kwargs)),
+        (ir.Op, "get", staticmethod(lambda op_name: get(_relaxed(op_name)))),
+        (ir, "register_op_attr", lambda op_name, *args, **kwargs: register(
+            _relaxed(op_name), *args, **kwargs)),
+        (ir, "assert_structural_equal", assert_structural_equal),
+        (ir, "structural_equal", structural_equal),
+        (ir, "structural_hash", structural_hash),
+        (tvm, "device", make_device),
+        (tvm.runtime, "device", make_device),
+        (tvm.runtime, "load_module", load_any),
+        (tvm.transform.PassContext, "__init__", pass_context),
+        (tvm.target.Target, "__init__", make_target),
+    ]  # fmt: skip
+
+
+_IDLE = {
+    *("relay.FuseOps.link_params", "relay.FuseOps.max_depth", "relay.frontend.fill_span"),
+    *("relay.backend.disable_compile_engine_cache", "relay.backend.tir_converter"),
+    *("relay.backend.use_auto_scheduler", "relay.backend.use_meta_schedule"),
+    *("relay.backend.use_meta_schedule_dispatch", "relay.remove_standalone_reshapes.enable"),
+}
+"""Options of Relay's that said how, not what: without them the result is the same."""
+
+
+def _idle(name: str) -> bool:
+    """Return whether an option does nothing now, and warn if so."""
+    if name in _IDLE:
+        warnings.warn(f"the option {name!r} of PassContext does nothing today", stacklevel=4)
+    return name in _IDLE
+
+
+def _option(name: str) -> str:
+    """Return today's name of an option of `PassContext`."""
+    if name.startswith("relay."):
+        raise gone.error(f"PassContext(config={{{name!r}: ...}})", None)
+    return f"tirx.{name.removeprefix('tir.')}" if name.startswith("tir.") else name
+
+
+_GRAPHS = (relax.Call, relax.Tuple, relax.TupleGetItem, relax.If, relax.SeqExpr)
+
+
+def _comparable(node: Any, free: bool = False) -> Any:
+    """Bring graphs and bindings to one form; what cannot be stays as it is.
+
+    With `free`, free variables may stand for each other, as parameters do.
+    """
+    try:
+        if isinstance(node, ir.IRModule):
+            return normalize(node)
+        if isinstance(node, relax.Function):
+            made = normal(node)
+            is_main = (made.attrs or {}).get("global_symbol") == "main"  # Relay's had no symbol
+            return made.without_attr("global_symbol") if is_main else made
+        if isinstance(node, _GRAPHS):
+            whole = inline_bindings(node)
+            return normal(Function(free_vars(whole), whole)) if free else whole
+    except errors.RelayError:
+        pass
+    return node
