@@ -229,7 +229,6 @@ help(op.sin)
 
 def test_a_function_is_one_row() -> None:
     """As CONTRIBUTING says, in a process of its own, which the operator does not outlive."""
-    pytest.importorskip("lark", reason="reading Relay text needs lark")
     done = subprocess.run([sys.executable, "-c", ONE_ROW], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "Sine of a quantized tensor's real values" in done.stdout
