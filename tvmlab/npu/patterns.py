@@ -49,8 +49,8 @@ def pattern_table(config: Config | None = None, layout: str | None = None) -> li
 
     Notes
     -----
-    Regions that passes make of the table by hand run on the default machine; `partition` and
-    `relay_passes` write another one's sizes into them, as the attribute ``npu.config``.
+    Regions that passes make of the table by hand run on the default machine; `partition`
+    writes the sizes of another machine into them, as the attribute ``npu.config``.
     """
     if layout not in (None, "NCHW", "NHWC"):
         raise InputError(

@@ -6,6 +6,7 @@ same expression again". The source of every rule is TVM's ``src/relay/ir/dataflo
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -15,46 +16,97 @@ from tvm import ir, relax
 
 from ...errors import RelayError
 from .. import dialect, graph, table
-from ..graph import body_of, key
+from ..graph import body_of, inline_bindings, key
 from ..inference import infer_type
 from .fusion import fusion_kind
-from .matcher import Matcher, Node, match
-from .relay_call import OperatorName, names_of
+from .view import DominatorTree, OperatorName, names_of
 
 __all__ = [
-    "AltPattern",
-    "AttrPattern",
-    "CallPattern",
-    "ConstantPattern",
-    "DFPattern",
-    "DataTypePattern",
-    "DominatorPattern",
-    "ExprPattern",
-    "FunctionPattern",
-    "IfPattern",
-    "LetPattern",
-    "ShapePattern",
-    "TupleGetItemPattern",
-    "TuplePattern",
-    "TypePattern",
-    "VarPattern",
-    "WildcardPattern",
-    "dominates",
-    "has_attr",
-    "has_dtype",
-    "has_shape",
-    "has_type",
-    "is_constant",
-    "is_expr",
-    "is_if",
-    "is_let",
-    "is_op",
-    "is_tuple",
-    "is_tuple_get_item",
-    "is_var",
-    "match",
-    "wildcard",
+    *("AltPattern", "AttrPattern", "CallPattern", "ConstantPattern", "DFPattern"),
+    *("DataTypePattern", "DominatorPattern", "ExprPattern", "FunctionPattern", "IfPattern"),
+    *("LetPattern", "ShapePattern", "TupleGetItemPattern", "TuplePattern", "TypePattern"),
+    *("VarPattern", "WildcardPattern", "dominates", "has_attr", "has_dtype", "has_shape"),
+    *("has_type", "is_constant", "is_expr", "is_if", "is_let", "is_op", "is_tuple"),
+    *("is_tuple_get_item", "is_var", "match", "wildcard"),
 ]
+
+Node = Any
+"""What a pattern is matched against: an expression of Relax, or the `OperatorName` of a call."""
+
+# As many of Python's frames as the deepest graph needs; since Python 3.11 they lie on the heap.
+_FRAMES = 1_000_000
+
+
+class Matcher:
+    """The state of matching patterns against expressions of one graph.
+
+    As in Relay, an alternative that matched is not taken back when the pattern around it fails.
+    After a match, `found` has the expressions that each part of the pattern matched.
+    """
+
+    def __init__(self, tree: DominatorTree) -> None:
+        self.tree, self.view = tree, tree.view
+        self.found: dict[DFPattern, list[Node]] = {}
+        self.once = True  # whether a pattern that has matched matches the same expression only
+        self._matched: list[DFPattern] = []
+
+    def match(self, pattern: DFPattern, expr: relax.Expr) -> bool:
+        """Return whether an expression of the graph matches."""
+        self.found, self._matched, self.once = {}, [], True
+        limit = sys.getrecursionlimit()
+        sys.setrecursionlimit(max(limit, _FRAMES))
+        try:
+            return self.visit(pattern, expr)
+        finally:
+            sys.setrecursionlimit(limit)
+
+    def visit(self, pattern: DFPattern, expr: Node) -> bool:
+        """Return whether a part of the pattern matches a part of the graph."""
+        if isinstance(expr, ir.Op):
+            expr = OperatorName(expr, names_of(expr))
+        before = self.found.get(pattern) if self.once else None
+        if before:
+            if len(before) > 1:
+                raise RelayError(
+                    "A pattern that matched several expressions is used for a single one.",
+                    where=type(pattern).__name__,
+                    fix="Use another pattern object there, made in the same way.",
+                )
+            same = isinstance(expr, OperatorName) or isinstance(before[0], OperatorName)
+            return bool(before[0] == expr if same else before[0].same_as(expr))
+        mark = self.mark()
+        if not pattern.matches(expr, self):
+            self.forget(mark)
+            return False
+        self.found.setdefault(pattern, []).append(expr)
+        self._matched.append(pattern)
+        return True
+
+    def visit_all(self, patterns: Sequence[DFPattern] | None, exprs: Sequence[Node]) -> bool:
+        """Return whether each pattern matches its expression; None stands for any expressions."""
+        if patterns is None:
+            return True
+        if len(patterns) != len(exprs):
+            return False
+        for pattern, expr in zip(patterns, exprs, strict=True):  # noqa: SIM110 (`all` recurses in C)
+            if not self.visit(pattern, expr):
+                return False
+        return True
+
+    def mark(self) -> int:
+        """Return the place to which `forget` can go back."""
+        return len(self._matched)
+
+    def forget(self, mark: int) -> None:
+        """Forget all matches since a mark."""
+        for pattern in self._matched[mark:]:
+            self.found.pop(pattern, None)
+        del self._matched[mark:]
+
+    def calls(self, expr: Node, name: str) -> bool:
+        """Return whether an expression calls the operator of this name."""
+        head = self.view.call(expr).head if isinstance(expr, relax.Call) else None
+        return isinstance(head, OperatorName) and name in head.names
 
 
 class DFPattern:
@@ -63,7 +115,7 @@ class DFPattern:
     #: The function `partition` of the package, as a method.
     partition: Callable[..., Any]
 
-    def _matches(self, expr: Node, matcher: Matcher) -> bool:
+    def matches(self, expr: Node, matcher: Matcher) -> bool:
         """Return whether an expression matches, asking `matcher` about the parts."""
         raise NotImplementedError
 
@@ -139,20 +191,14 @@ def _checked_list(parts: Sequence[Any] | None) -> list[DFPattern] | None:
 
 @dataclass(eq=False)
 class ExprPattern(DFPattern):
-    """Matches one expression by its structure, or an operator that Relay knows.
-
-    Attributes
-    ----------
-    names : frozenset of str
-        Relay's names of the operator; empty for any other expression.
-    """
+    """Matches one expression by its structure, or an operator by Relay's `names` of it."""
 
     expr: relax.Expr
 
     def __post_init__(self) -> None:
         self.names = names_of(self.expr) if isinstance(self.expr, ir.Op) else frozenset()
 
-    def _matches(self, expr: Node, matcher: Matcher) -> bool:
+    def matches(self, expr: Node, matcher: Matcher) -> bool:
         if isinstance(expr, OperatorName) or self.names:
             return isinstance(expr, OperatorName) and bool(self.names & expr.names)
         return bool(tvm_ffi.structural_equal(self.expr, expr))
@@ -164,7 +210,7 @@ class VarPattern(DFPattern):
 
     name: str = ""
 
-    def _matches(self, expr: Node, matcher: Matcher) -> bool:
+    def matches(self, expr: Node, matcher: Matcher) -> bool:
         return isinstance(expr, relax.Var) and self.name in ("", str(expr.name))
 
 
@@ -172,7 +218,7 @@ class VarPattern(DFPattern):
 class ConstantPattern(DFPattern):
     """Matches a constant."""
 
-    def _matches(self, expr: Node, matcher: Matcher) -> bool:
+    def matches(self, expr: Node, matcher: Matcher) -> bool:
         return isinstance(expr, ir.GenericConst)
 
 
@@ -186,7 +232,7 @@ class WildcardPattern(DFPattern):
         """Let another pattern stand here, even one that this is part of: recursion."""
         self.pattern = pattern
 
-    def _matches(self, expr: Node, matcher: Matcher) -> bool:
+    def matches(self, expr: Node, matcher: Matcher) -> bool:
         return self.pattern is None or matcher.visit(self.pattern, expr)
 
 
@@ -204,7 +250,7 @@ class CallPattern(DFPattern):
         """Return whether the pattern is for calls of an operator with one of these names."""
         return isinstance(self.op, ExprPattern) and not self.op.names.isdisjoint(names)
 
-    def _matches(self, expr: Node, matcher: Matcher) -> bool:
+    def matches(self, expr: Node, matcher: Matcher) -> bool:
         if not isinstance(expr, relax.Call):
             return False
         call, mark = matcher.view.call(expr), matcher.mark()
@@ -237,8 +283,7 @@ class CallPattern(DFPattern):
         if self.is_call("divide") and len(args) == 2:
             inner, divisor = args
             if is_inner(inner, "multiply") and made_of("multiply", "divide"):
-                factors = inner.args
-                pairs = (factors, factors[::-1])
+                pairs = (inner.args, inner.args[::-1])
                 return [inner.op(b, self.op(a, divisor)) for a, b in pairs]
         if self.is_call("multiply"):
             for inner, factor in zip(args, args[::-1], strict=True):
@@ -257,7 +302,7 @@ class FunctionPattern(DFPattern):
     def __post_init__(self) -> None:
         self.params, self.body = _checked_list(self.params), _checked(self.body)
 
-    def _matches(self, expr: Node, matcher: Matcher) -> bool:
+    def matches(self, expr: Node, matcher: Matcher) -> bool:
         return (
             isinstance(expr, relax.Function)
             and matcher.visit_all(self.params, expr.params)
@@ -273,10 +318,9 @@ class IfPattern(DFPattern):
     true_branch: DFPattern
     false_branch: DFPattern
 
-    def _matches(self, expr: Node, matcher: Matcher) -> bool:
-        return isinstance(expr, relax.If) and matcher.visit_all(
-            self.parts(), matcher.view.parts(expr)
-        )
+    def matches(self, expr: Node, matcher: Matcher) -> bool:
+        parts = matcher.view.parts(expr) if isinstance(expr, relax.If) else []
+        return matcher.visit_all(self.parts(), parts)
 
 
 @dataclass(eq=False)
@@ -287,7 +331,7 @@ class LetPattern(DFPattern):
     value: DFPattern
     body: DFPattern
 
-    def _matches(self, expr: Node, matcher: Matcher) -> bool:
+    def matches(self, expr: Node, matcher: Matcher) -> bool:
         if not isinstance(expr, relax.SeqExpr):
             return False
         value, var, body = matcher.view.parts(expr)
@@ -303,13 +347,11 @@ class TuplePattern(DFPattern):
     def __post_init__(self) -> None:
         self.fields = _checked_list(self.fields)
 
-    def _matches(self, expr: Node, matcher: Matcher) -> bool:
+    def matches(self, expr: Node, matcher: Matcher) -> bool:
         return isinstance(expr, relax.Tuple) and matcher.visit_all(self.fields, expr.fields)
 
     def __getitem__(self, index: int) -> DFPattern:
-        if self.fields is None or index >= len(self.fields):
-            raise IndexError("TuplePattern index out of range")
-        return self.fields[index]
+        return (self.fields or [])[index]
 
     def __len__(self) -> int:
         return len(self.fields or [])
@@ -325,7 +367,7 @@ class TupleGetItemPattern(DFPattern):
     def __post_init__(self) -> None:
         self.index = -1 if self.index is None else self.index
 
-    def _matches(self, expr: Node, matcher: Matcher) -> bool:
+    def matches(self, expr: Node, matcher: Matcher) -> bool:
         if not isinstance(expr, relax.TupleGetItem) or self.index not in (-1, expr.index):
             return False
         return matcher.visit(self.tuple, expr.tuple_value)
@@ -341,76 +383,67 @@ class AltPattern(DFPattern):
     def __post_init__(self) -> None:
         self.left, self.right = _checked(self.left), _checked(self.right)
 
-    def _matches(self, expr: Node, matcher: Matcher) -> bool:
+    def matches(self, expr: Node, matcher: Matcher) -> bool:
         return matcher.visit(self.left, expr) or matcher.visit(self.right, expr)
 
 
 @dataclass(eq=False)
-class _Constraint(DFPattern):
-    """A pattern, and a condition on what it matches."""
-
-    pattern: DFPattern
-
-    def _matches(self, expr: Node, matcher: Matcher) -> bool:
-        return matcher.visit(self.pattern, expr) and self._holds(expr, matcher)
-
-    def _holds(self, expr: Node, matcher: Matcher) -> bool:
-        """Return whether the condition holds."""
-        raise NotImplementedError
-
-
-@dataclass(eq=False)
-class TypePattern(_Constraint):
+class TypePattern(DFPattern):
     """Matches by the whole type."""
 
+    pattern: DFPattern
     type: ir.Type
 
-    def _holds(self, expr: Node, matcher: Matcher) -> bool:
-        return bool(tvm_ffi.structural_equal(self.type, _type_of(expr), map_free_vars=True))
+    def matches(self, expr: Node, matcher: Matcher) -> bool:
+        return matcher.visit(self.pattern, expr) and _alike(self.type, _type_of(expr))
 
 
 @dataclass(eq=False)
-class DataTypePattern(_Constraint):
+class DataTypePattern(DFPattern):
     """Matches by the dtype of a tensor."""
 
+    pattern: DFPattern
     dtype: str
 
-    def _holds(self, expr: Node, matcher: Matcher) -> bool:
-        found = _type_of(expr)
+    def matches(self, expr: Node, matcher: Matcher) -> bool:
+        found = _type_of(expr) if matcher.visit(self.pattern, expr) else None
         return isinstance(found, relax.TensorType) and str(found.dtype) == self.dtype
 
 
 @dataclass(eq=False)
-class ShapePattern(_Constraint):
+class ShapePattern(DFPattern):
     """Matches by the shape of a tensor."""
 
+    pattern: DFPattern
     shape: Sequence[Any]
 
-    def _holds(self, expr: Node, matcher: Matcher) -> bool:
-        found = _type_of(expr)
-        if not isinstance(found, relax.TensorType) or not isinstance(found.shape, relax.ShapeExpr):
-            return False
+    def matches(self, expr: Node, matcher: Matcher) -> bool:
+        found = _type_of(expr) if matcher.visit(self.pattern, expr) else None
+        shape = found.shape if isinstance(found, relax.TensorType) else None
         wanted = relax.ShapeExpr(list(self.shape))
-        return bool(tvm_ffi.structural_equal(wanted, found.shape, map_free_vars=True))
+        return isinstance(shape, relax.ShapeExpr) and _alike(wanted, shape)
 
 
 @dataclass(eq=False)
-class AttrPattern(_Constraint):
+class AttrPattern(DFPattern):
     """Matches by attributes of an operator, a call or a function."""
 
+    pattern: DFPattern
     attrs: dict[str, Any]
 
     def __post_init__(self) -> None:
         self.attrs = dict(self.attrs.items())
 
-    def _holds(self, expr: Node, matcher: Matcher) -> bool:
+    def matches(self, expr: Node, matcher: Matcher) -> bool:
+        if not matcher.visit(self.pattern, expr):
+            return False
         if isinstance(expr, OperatorName):
             return all(fusion_kind(expr.names, name) == value for name, value in self.attrs.items())
-        if isinstance(expr, relax.Call):
-            has = matcher.view.call(expr).attributes
-        else:
-            has = dict(expr.attrs.items()) if isinstance(expr, relax.Function) else {}
-        return isinstance(expr, (relax.Call, relax.Function)) and all(
+        if not isinstance(expr, (relax.Call, relax.Function)):
+            return False
+        called = isinstance(expr, relax.Call)
+        has = matcher.view.call(expr).attributes if called else dict(expr.attrs.items())
+        return all(
             name in has and _equal(dialect.plain(value), dialect.plain(has[name]))
             for name, value in self.attrs.items()
         )
@@ -424,7 +457,7 @@ class DominatorPattern(DFPattern):
     path: DFPattern
     child: DFPattern
 
-    def _matches(self, expr: Node, matcher: Matcher) -> bool:
+    def matches(self, expr: Node, matcher: Matcher) -> bool:
         if not matcher.visit(self.child, expr):
             return False
         followed = self._follow(expr, matcher, set())
@@ -450,12 +483,30 @@ class DominatorPattern(DFPattern):
             matcher.once = True
             if not matcher.visit(self.parent, node):
                 matcher.once = False
-                if not matcher.visit(self.path, node):
-                    return False
-                if not self._follow(node, matcher, followed):
+                if not matcher.visit(self.path, node) or not self._follow(node, matcher, followed):
                     return False
             followed.add(key(node))
         return bool(inputs)
+
+
+def match(pattern: DFPattern, expr: relax.Expr) -> bool:
+    """Return whether an expression matches a pattern.
+
+    Parameters
+    ----------
+    pattern : DFPattern
+        The pattern.
+    expr : tvm.relax.Expr
+        A graph, a body of bindings (its result is matched), a function or an operator.
+
+    Raises
+    ------
+    RelayError
+        If the answer depends on the type of an expression without one, or on an attribute of
+        operators that is not known here.
+    """
+    root = inline_bindings(expr, functions=True)
+    return Matcher(DominatorTree(root)).match(pattern, root)
 
 
 def _type_of(expr: Node) -> ir.Type:
@@ -468,6 +519,10 @@ def _type_of(expr: Node) -> ir.Type:
             fix="Give the variables types: relay.var(name, shape=..., dtype=...).",
         )
     return expr.ty
+
+
+def _alike(wanted: Any, has: Any) -> bool:
+    return bool(tvm_ffi.structural_equal(wanted, has, map_free_vars=True))
 
 
 def _equal(wanted: Any, has: Any) -> bool:
@@ -538,9 +593,8 @@ dominates = DominatorPattern
 
 def patterns(root: DFPattern) -> list[DFPattern]:
     """List all patterns that a pattern is made of, each once, parts before the whole."""
-    seen: set[DFPattern] = set()
     order: list[DFPattern] = []
-    stack: list[tuple[DFPattern, bool]] = [(root, False)]
+    stack, seen = [(root, False)], set[DFPattern]()
     while stack:
         pattern, ready = stack.pop()
         if ready:
@@ -550,22 +604,3 @@ def patterns(root: DFPattern) -> list[DFPattern]:
             stack.append((pattern, True))
             stack.extend((part, False) for part in reversed(pattern.parts()))
     return order
-
-
-def root_names(pattern: DFPattern) -> frozenset[str] | None:
-    """Return Relay's names of the operators whose calls can match, None where others can too."""
-    names: frozenset[str] = frozenset()
-    stack = [pattern]
-    while stack:
-        part = stack.pop()
-        if isinstance(part, AltPattern):
-            stack += part.parts()
-        elif isinstance(part, _Constraint):
-            stack.append(part.pattern)
-        elif isinstance(part, CallPattern) and isinstance(part.op, ExprPattern) and part.op.names:
-            names |= part.op.names
-            if part.is_call("multiply", "divide"):  # each can match a call of the other
-                names |= {"multiply", "divide"}
-        else:
-            return None
-    return names
