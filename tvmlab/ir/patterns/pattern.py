@@ -101,7 +101,7 @@ class Matcher:
             same = isinstance(expr, OperatorName) or isinstance(before[0], OperatorName)
             return bool(before[0] == expr if same else before[0].same_as(expr))
         mark = self.mark()
-        if not pattern.matches(expr, self):
+        if not pattern._matches(expr, self):
             self.forget(mark)
             return False
         self.found.setdefault(pattern, []).append(expr)
@@ -141,7 +141,7 @@ class DFPattern:
     #: The function `partition` of the package, as a method.
     partition: Callable[..., Any]
 
-    def matches(self, expr: Node, matcher: Matcher) -> bool:
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
         """Return whether an expression matches, asking `matcher` about the parts."""
         raise NotImplementedError
 
@@ -224,7 +224,7 @@ class ExprPattern(DFPattern):
     def __post_init__(self) -> None:
         self.names = names_of(self.expr) if isinstance(self.expr, ir.Op) else frozenset()
 
-    def matches(self, expr: Node, matcher: Matcher) -> bool:
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
         if isinstance(expr, OperatorName) or self.names:
             return isinstance(expr, OperatorName) and bool(self.names & expr.names)
         return bool(tvm_ffi.structural_equal(self.expr, expr))
@@ -236,7 +236,7 @@ class VarPattern(DFPattern):
 
     name: str = ""
 
-    def matches(self, expr: Node, matcher: Matcher) -> bool:
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
         return isinstance(expr, relax.Var) and self.name in ("", str(expr.name))
 
 
@@ -244,7 +244,7 @@ class VarPattern(DFPattern):
 class ConstantPattern(DFPattern):
     """Matches a constant."""
 
-    def matches(self, expr: Node, matcher: Matcher) -> bool:
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
         return isinstance(expr, ir.GenericConst)
 
 
@@ -258,7 +258,7 @@ class WildcardPattern(DFPattern):
         """Let another pattern stand here, even one that this is part of: recursion."""
         self.pattern = pattern
 
-    def matches(self, expr: Node, matcher: Matcher) -> bool:
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
         return self.pattern is None or matcher.visit(self.pattern, expr)
 
 
@@ -276,7 +276,7 @@ class CallPattern(DFPattern):
         """Return whether the pattern is for calls of an operator with one of these names."""
         return isinstance(self.op, ExprPattern) and not self.op.names.isdisjoint(names)
 
-    def matches(self, expr: Node, matcher: Matcher) -> bool:
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
         if not isinstance(expr, relax.Call):
             return False
         call, mark = matcher.view.call(expr), matcher.mark()
@@ -328,7 +328,7 @@ class FunctionPattern(DFPattern):
     def __post_init__(self) -> None:
         self.params, self.body = _checked_list(self.params), _checked(self.body)
 
-    def matches(self, expr: Node, matcher: Matcher) -> bool:
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
         return (
             isinstance(expr, relax.Function)
             and matcher.visit_all(self.params, expr.params)
@@ -344,7 +344,7 @@ class IfPattern(DFPattern):
     true_branch: DFPattern
     false_branch: DFPattern
 
-    def matches(self, expr: Node, matcher: Matcher) -> bool:
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
         parts = matcher.view.parts(expr) if isinstance(expr, relax.If) else []
         return matcher.visit_all(self.parts(), parts)
 
@@ -357,7 +357,7 @@ class LetPattern(DFPattern):
     value: DFPattern
     body: DFPattern
 
-    def matches(self, expr: Node, matcher: Matcher) -> bool:
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
         if not isinstance(expr, relax.SeqExpr):
             return False
         value, var, body = matcher.view.parts(expr)
@@ -373,7 +373,7 @@ class TuplePattern(DFPattern):
     def __post_init__(self) -> None:
         self.fields = _checked_list(self.fields)
 
-    def matches(self, expr: Node, matcher: Matcher) -> bool:
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
         return isinstance(expr, relax.Tuple) and matcher.visit_all(self.fields, expr.fields)
 
     def __getitem__(self, index: int) -> DFPattern:
@@ -393,7 +393,7 @@ class TupleGetItemPattern(DFPattern):
     def __post_init__(self) -> None:
         self.index = -1 if self.index is None else self.index
 
-    def matches(self, expr: Node, matcher: Matcher) -> bool:
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
         if not isinstance(expr, relax.TupleGetItem) or self.index not in (-1, expr.index):
             return False
         return matcher.visit(self.tuple, expr.tuple_value)
@@ -409,7 +409,7 @@ class AltPattern(DFPattern):
     def __post_init__(self) -> None:
         self.left, self.right = _checked(self.left), _checked(self.right)
 
-    def matches(self, expr: Node, matcher: Matcher) -> bool:
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
         return matcher.visit(self.left, expr) or matcher.visit(self.right, expr)
 
 
@@ -420,7 +420,7 @@ class TypePattern(DFPattern):
     pattern: DFPattern
     type: ir.Type
 
-    def matches(self, expr: Node, matcher: Matcher) -> bool:
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
         return matcher.visit(self.pattern, expr) and _alike(self.type, _type_of(expr))
 
 
@@ -431,7 +431,7 @@ class DataTypePattern(DFPattern):
     pattern: DFPattern
     dtype: str
 
-    def matches(self, expr: Node, matcher: Matcher) -> bool:
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
         found = _type_of(expr) if matcher.visit(self.pattern, expr) else None
         return isinstance(found, relax.TensorType) and str(found.dtype) == self.dtype
 
@@ -443,7 +443,7 @@ class ShapePattern(DFPattern):
     pattern: DFPattern
     shape: Sequence[Any]
 
-    def matches(self, expr: Node, matcher: Matcher) -> bool:
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
         found = _type_of(expr) if matcher.visit(self.pattern, expr) else None
         shape = found.shape if isinstance(found, relax.TensorType) else None
         wanted = relax.ShapeExpr(list(self.shape))
@@ -460,7 +460,7 @@ class AttrPattern(DFPattern):
     def __post_init__(self) -> None:
         self.attrs = dict(self.attrs.items())
 
-    def matches(self, expr: Node, matcher: Matcher) -> bool:
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
         if not matcher.visit(self.pattern, expr):
             return False
         if isinstance(expr, OperatorName):
@@ -483,7 +483,7 @@ class DominatorPattern(DFPattern):
     path: DFPattern
     child: DFPattern
 
-    def matches(self, expr: Node, matcher: Matcher) -> bool:
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
         if not matcher.visit(self.child, expr):
             return False
         followed = self._follow(expr, matcher, set())
