@@ -123,21 +123,7 @@ def compile(
 def cut(
     mod: IRModule, target: tvm.target.Target | Mapping[str, Any] | str | None
 ) -> tuple[IRModule, tvm.target.Target]:
-    """Hand what the accelerator of a target takes to its code generator; name the rest's target.
-
-    Parameters
-    ----------
-    mod : tvm.ir.IRModule
-        A module with a Relax function ``main``.
-    target : tvm.target.Target, mapping or str, optional
-        As of `compile`.
-
-    Returns
-    -------
-    (tvm.ir.IRModule, tvm.target.Target)
-        A module whose ``main`` can be called by its name, regions for other compilers lowered to
-        calls of what those made; and what the rest is compiled for.
-    """
+    """Hand what the accelerator of a target takes to its code generator; name the rest's target."""
     partitioner, rest = split_target(target)
     made = as_target(rest)
     with made:
@@ -153,18 +139,7 @@ def cut(
 
 
 def with_public_main(mod: IRModule) -> IRModule:
-    """Give ``main`` the name that it is called by, so that passes do not drop it as unused.
-
-    Parameters
-    ----------
-    mod : tvm.ir.IRModule
-        A module with a Relax function ``main``.
-
-    Returns
-    -------
-    tvm.ir.IRModule
-        The same, whose ``main`` has a ``global_symbol``.
-    """
+    """Give ``main`` the name that it is called by, so that passes do not drop it as unused."""
     if mod["main"].attrs and "global_symbol" in mod["main"].attrs:
         return mod
     main = mod["main"].with_attr("global_symbol", "main")
@@ -183,10 +158,7 @@ def _partitioned(mod: IRModule) -> IRModule:
 def _passes(
     target: tvm.target.Target, schedule: bool | str, tuned: Tuned | None
 ) -> tuple[list[Any], list[Any]]:
-    """List the passes from operators to scheduled loops, and from there to TVM's code generators.
-
-    Where upstream schedules the loops, it does so in the second list.
-    """
+    """List the passes from operators to scheduled loops, and from there to code."""
     if not schedule:
         return _checks(), [relax.pipeline.default_build_pipeline()]
     if target.kind.name != "llvm":
@@ -216,23 +188,7 @@ def _simplifications() -> list[Any]:
 
 
 def upstream(target: tvm.target.Target) -> tvm.transform.Pass:
-    """Give TVM's own way from a model to code for a device that is no CPU.
-
-    Parameters
-    ----------
-    target : tvm.target.Target
-        Of any kind but ``llvm``.
-
-    Returns
-    -------
-    tvm.transform.Pass
-        It schedules loops, too: the rules of `tvmlab.schedule` are for CPUs.
-
-    Raises
-    ------
-    TargetError
-        This TVM has no such way, or no code generator for that kind.
-    """
+    """Give TVM's own way from a model to code for a device that is no CPU."""
     kind = target.kind.name
     try:
         found: tvm.transform.Pass = relax.get_default_pipeline(target)

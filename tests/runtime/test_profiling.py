@@ -18,7 +18,6 @@ from tests.runtime.limits import BANDWIDTH, PEAK
 from tvmlab.errors import InputError, TargetError, ToolchainError
 from tvmlab.runtime import profiling
 from tvmlab.runtime.peak import StreamTriad
-from tvmlab.runtime.profiling import recorder
 from tvmlab.support import toolchain
 
 X = array(1, 3, 8, 8)
@@ -206,11 +205,11 @@ def test_without_a_compiler_it_says_so(
     def missing(*_: Any, **__: Any) -> Any:
         raise ToolchainError("There is no C++ compiler.", where="PATH", fix="Install g++.")
 
-    monkeypatch.setattr(recorder.toolchain, "build_extension", missing)
-    recorder._library.cache_clear()
+    monkeypatch.setattr(profiling.toolchain, "build_extension", missing)
+    profiling._library.cache_clear()
     with pytest.raises(ToolchainError, match="no C\\+\\+ compiler"):
         executable.profile(X)
-    recorder._library.cache_clear()
+    profiling._library.cache_clear()
 
 
 def test_nothing_watches_after_a_run_that_failed() -> None:
@@ -264,7 +263,7 @@ def test_the_table_has_a_line_for_each_row(executable: tvmlab.Executable) -> Non
 
 def test_the_recorder_compiles_without_a_warning() -> None:
     flags = ["-Wall", "-Wextra", "-Werror", "-fsyntax-only", *toolchain.ffi_flags()[0]]
-    assert toolchain.run([toolchain.compiler().path, *flags, recorder.SOURCE]).output == ""
+    assert toolchain.run([toolchain.compiler().path, *flags, profiling.SOURCE]).output == ""
 
 
 def test_the_limits_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:

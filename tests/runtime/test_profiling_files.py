@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from tests.oracles.models import said
 from tvmlab.errors import InputError, TvmlabError
 from tvmlab.measure.bench import Measurement
-from tvmlab.runtime.profiling import MACHINE, Event, Profile, Row, flame, views
+from tvmlab.runtime.profiling import MACHINE, Event, Profile, Row, flame
+from tvmlab.runtime.profiling.result import events
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -105,14 +106,18 @@ def check_nesting(events: list[dict[str, Any]]) -> None:
 @settings(max_examples=30, deadline=None)
 @given(runs())
 def test_a_trace_keeps_the_format(run: list[Event]) -> None:
-    content = {"traceEvents": views.events(profile(ROWS, run)), "displayTimeUnit": "ms"}
-    events = check_format(json.loads(json.dumps(content, allow_nan=False)))
-    check_nesting(events)
-    assert [event["name"] for event in events] == [event.name for event in run]
-    assert events[0]["ts"] == 0
-    for event, seen in zip(events, run, strict=True):
+    content = {"traceEvents": events(profile(ROWS, run)), "displayTimeUnit": "ms"}
+    found = check_format(json.loads(json.dumps(content, allow_nan=False)))
+    check_nesting(found)
+    assert [event["name"] for event in found] == [event.name for event in run]
+    assert found[0]["ts"] == 0
+    for event, seen in zip(found, run, strict=True):
         assert round(1000 * event["dur"]) == seen.nanoseconds
         assert event["args"]["bytes"] == seen.bytes
+
+
+def frames(found: Profile) -> flame.Frame:
+    return flame.frames(found.run, found.kinds, found.layers)
 
 
 def simple() -> Profile:
@@ -147,7 +152,7 @@ def test_where_nothing_can_be_written(write: Any, tmp_path: Path) -> None:
 
 
 def test_frames_merge_calls_and_stand_on_their_callers() -> None:
-    root = flame.frames(simple())
+    root = frames(simple())
     assert root.nanoseconds == 4000
     assert {name: frame.nanoseconds for name, frame in root.inside.items()} == {
         "Contraction": 2000,
@@ -177,7 +182,7 @@ def widths(frame: flame.Frame) -> None:
 @settings(max_examples=30, deadline=None)
 @given(runs())
 def test_a_flame_graph_is_a_picture_without_scripts(run: list[Event]) -> None:
-    root = flame.frames(profile(ROWS, run))
+    root = frames(profile(ROWS, run))
     widths(root)
     picture = ElementTree.fromstring(flame.svg(root, "a < b"))
     assert picture.tag == f"{SVG}svg"
@@ -194,7 +199,7 @@ def test_a_flame_graph_is_a_picture_without_scripts(run: list[Event]) -> None:
 
 
 def test_a_flame_graph_says_what_it_shows() -> None:
-    picture = ElementTree.fromstring(flame.svg(flame.frames(simple()), "one run"))
+    picture = ElementTree.fromstring(flame.svg(frames(simple()), "one run"))
     assert picture.attrib["role"] == "img"
     described = picture.attrib["aria-labelledby"].split()
     texts = {part.get("id"): part.text or "" for part in picture if part.get("id")}
@@ -210,7 +215,7 @@ def test_a_flame_graph_says_what_it_shows() -> None:
 
 def test_a_frame_that_is_there_is_never_nothing() -> None:
     run = [Event("main", 0, 0, 10**9, 0), Event("conv2d", 1, 1, 1001, 0)]
-    text = flame.svg(flame.frames(profile(ROWS, run)))
+    text = flame.svg(frames(profile(ROWS, run)))
     assert "Contraction &lt;0.1%" in text
     assert " 0%" not in text
     ElementTree.fromstring(text)

@@ -10,8 +10,7 @@ import pytest
 from tests.runtime.limits import BANDWIDTH, PEAK
 from tvmlab.measure.bench import Measurement
 from tvmlab.runtime import profiling
-from tvmlab.runtime.profiling import Event
-from tvmlab.runtime.profiling.recorder import Recording
+from tvmlab.runtime.profiling import Event, Recording
 from tvmlab.schedule import Work
 
 pytestmark = pytest.mark.usefixtures("known_limits")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import tempfile
@@ -11,12 +12,15 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import astuple
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 import tvm
 import tvm_ffi
+from tvm import relax
 
 from ..errors import PackageError, TargetError
+from ..ir import dialect as _dialect  # noqa: F401  It registers the errors that compiled code raises.
 from ..ir.signature import Signature
 from ..schedule import Summary, Work
 from ..support.host import host_target, missing_features, other_processor
@@ -24,11 +28,9 @@ from ..support.target import as_target, spelled
 from ..support.toolchain import find_tool
 from ..support.wording import telling
 from . import library, package
-from .running import Running, give_memory_back
+from .profiling import Profile
+from .profiling import profile as profiled
 from .timing import Measurement, measure
-
-if TYPE_CHECKING:
-    from .profiling import Profile
 
 __all__ = ["Executable", "load_executable"]
 
@@ -63,7 +65,7 @@ class Executable:
         self.vm_executable = built
         self.target = target
         self.signature = signature
-        self._running: Running | None = None
+        self._running: _VMSession | None = None
         # Upstream's virtual machine keeps its frames in itself: two threads in it at once end
         # the process.
         self._one_at_a_time = threading.Lock()
@@ -189,14 +191,12 @@ class Executable:
         tvmlab.profiling.Profile
             Print it.
         """
-        from .profiling import profile
-
-        return profile(self, *inputs, repeats=repeats, **named)
+        return profiled(self, *inputs, repeats=repeats, **named)
 
     @contextlib.contextmanager
     def _ready(
         self, inputs: tuple[Any, ...], named: dict[str, Any]
-    ) -> Iterator[tuple[Running, list[Any]]]:
+    ) -> Iterator[tuple[_VMSession, list[Any]]]:
         """Give a block the virtual machine to itself, and the inputs on its device."""
         arrays = self.signature.bind(inputs, named)
         with self._one_at_a_time:
@@ -274,7 +274,7 @@ class Executable:
         library.write(self.vm_executable, path, description, compiler, cross_compiler_options)
         return path
 
-    def _start(self) -> Running:
+    def _start(self) -> _VMSession:
         """Start the virtual machine on the target's device."""
         device = tvm.device("cpu" if self.target.kind.name == "llvm" else self.target.kind.name)
         absent = missing_features(self.target)
@@ -287,8 +287,8 @@ class Executable:
                 fix="compile for this machine by leaving the target out, or save the module "
                 "and run it where the target is",
             )
-        self._running = Running(self.vm_executable, device, self.signature)
-        give_memory_back()
+        self._running = _VMSession(self.vm_executable, device, self.signature)
+        _trim_heap()
         return self._running
 
 
@@ -356,3 +356,70 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
 def _series(version: str) -> list[str]:
     """Take the part of a version within which nothing that is called changes."""
     return version.split(".")[:2]
+
+
+class _VMSession:
+    """A virtual machine that has started: `main`, its device, and a buffer for each input."""
+
+    def __init__(self, built: Any, device: Any, signature: Signature) -> None:
+        self.device = device
+        self.machine = relax.VirtualMachine(built, device)
+        # Looked up once: a look-up costs more than the rest of a small network's call in Python.
+        self.main = self.machine["main"]
+        self._on_cpu = device.dlpack_device_type() == tvm.cpu().dlpack_device_type()
+        self._dtypes = [value.dtype for value in signature.inputs]
+        self._buffers: list[tuple[Any, np.ndarray | None] | None] = [None] * len(self._dtypes)
+
+    def __call__(self, arrays: list[np.ndarray]) -> Any:
+        """Run ``main``: arrays in, arrays out."""
+        return self._copied(self.main(*self.place(arrays)))
+
+    def place(self, arrays: list[np.ndarray]) -> list[Any]:
+        """Copy arrays to where ``main`` reads them: tensors that the next call overwrites.
+
+        Compiled code reads data that begin at a multiple of 64 bytes, which NumPy does not promise.
+        A tensor that stays costs a small network less than a new one for each call.
+        """
+        tensors = []
+        for number, array in enumerate(arrays):
+            buffer = self._buffers[number]
+            if buffer is None or buffer[0].shape != array.shape:
+                tensor = tvm.runtime.empty(array.shape, self._dtypes[number], self.device)
+                buffer = tensor, _as_numpy(tensor) if self._on_cpu else None
+                self._buffers[number] = buffer
+            tensor, seen = buffer
+            if seen is None:
+                tensor.copyfrom(array)
+            else:
+                np.copyto(seen, array)
+            tensors.append(tensor)
+        return tensors
+
+    def _copied(self, value: Any) -> Any:
+        """Copy what ``main`` returned to NumPy; tuples stay tuples, numbers numbers."""
+        if isinstance(value, tvm.runtime.Tensor):
+            # A copy even on the CPU: it may be an input, a constant, or in a tuple twice.
+            seen = _as_numpy(value) if self._on_cpu else None
+            return value.numpy() if seen is None else seen.copy()
+        if isinstance(value, (int, float)):
+            return value
+        return tuple(self._copied(item) for item in value)
+
+
+def _as_numpy(tensor: Any) -> np.ndarray | None:
+    """View a tensor on the CPU as an array; None where NumPy cannot, as at bfloat16."""
+    try:
+        array = np.from_dlpack(tensor)
+    except (RuntimeError, BufferError):
+        return None
+    return array if array.flags.writeable else None  # NumPy 2.0 gives arrays to read only
+
+
+def _trim_heap() -> None:
+    """Return to the system the memory that compiling and loading freed.
+
+    For ResNet-50 that is four times its weights. Only glibc has the function, and needs it.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

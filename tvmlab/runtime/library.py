@@ -39,28 +39,7 @@ _STDERR_LOCK = threading.Lock()
 def write(
     built: Any, path: Path, description: Description, compiler: str | None, options: str
 ) -> None:
-    """Link an executable and write it as a package; the file appears whole or not at all.
-
-    Parameters
-    ----------
-    built : tvm.relax.VMExecutable
-        The compiled module.
-    path : pathlib.Path
-        The file.
-    description : Description
-        The description at the end of the file.
-    compiler : str or None
-        The path of the C++ compiler to link with; None for the system's.
-    options : str
-        More options for it, quoted as for a shell.
-
-    Raises
-    ------
-    PackageError
-        The file cannot be written.
-    ToolchainError
-        Linking fails.
-    """
+    """Link an executable and write it as a package; the file appears whole or not at all."""
     try:
         words = shlex.split(options)
     except ValueError as error:
@@ -118,21 +97,7 @@ def _not_linked(
 
 
 def load(path: str | os.PathLike[str]) -> tvm.runtime.Module:
-    """Load the library of a package that `tvmlab.package.describe` has checked.
-
-    The system's loader returns the library that it already has when a file of the same name or the
-    same contents on disk is loaded again, so the library is loaded from a copy.
-
-    Parameters
-    ----------
-    path : path
-        The package; it can be replaced or removed afterwards.
-
-    Returns
-    -------
-    tvm.runtime.Module
-        The module for a `tvm.relax.VirtualMachine`.
-    """
+    """Load the library of a package that `tvmlab.package.describe` has checked."""
     with tempfile.TemporaryDirectory() as folder, _without_scope_lines():
         copy = shutil.copyfile(path, Path(folder) / "package.so")
         module = tvm_ffi.load_module(str(copy), keep_module_alive=False)
@@ -151,18 +116,7 @@ def _page_out(library: Path) -> None:
 
 
 def runtimes(built: Any) -> list[str]:
-    """List the kinds of an executable's modules that need a library of their own to be loaded.
-
-    Parameters
-    ----------
-    built : tvm.relax.VMExecutable or tvm.runtime.Module
-        The compiled or loaded module.
-
-    Returns
-    -------
-    list of str
-        The kinds, sorted.
-    """
+    """List the kinds of an executable's modules that need a library of their own to be loaded."""
     kinds, left = set(), list(getattr(built, "mod", built).imports)
     while left:
         module = left.pop()
@@ -172,22 +126,7 @@ def runtimes(built: Any) -> list[str]:
 
 
 def load_runtimes(path: Path, kinds: Iterable[str]) -> None:
-    """Load the libraries that an executable's modules need.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-        The executable's file, for errors.
-    kinds : iterable of str
-        The kinds that `runtimes` returned.
-
-    Raises
-    ------
-    PackageError
-        A kind is unknown.
-    ToolchainError
-        A library has to be built first, and building fails.
-    """
+    """Load the libraries that an executable's modules need."""
     for kind in kinds:
         if kind not in _RUNTIMES:
             raise PackageError(
@@ -200,11 +139,7 @@ def load_runtimes(path: Path, kinds: Iterable[str]) -> None:
 
 @contextlib.contextmanager
 def _without_scope_lines() -> Iterator[None]:
-    """Drop two lines that TVM writes to standard error for every executable with constants.
-
-    Its executable.cc logs "Warning: Scope Saving:" and "Scope Loaded:". All other lines pass when
-    the block ends.
-    """
+    """Drop two lines that TVM writes to standard error for every executable with constants."""
     with _STDERR_LOCK, tempfile.TemporaryFile() as caught:
         sys.stderr.flush()
         kept = os.dup(2)

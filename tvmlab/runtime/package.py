@@ -82,18 +82,7 @@ class Description:
 
 
 def check_name(path: Path) -> None:
-    """Refuse a name that does not end in ``.so``, because TVM finds a file's format by its name.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-        The file to write.
-
-    Raises
-    ------
-    PackageError
-        The name has another ending.
-    """
+    """Refuse a name that does not end in ``.so``, because TVM finds a file's format by its name."""
     if path.suffix != ".so":
         raise PackageError(
             "a package is a shared library, and its name ends in .so",
@@ -103,15 +92,7 @@ def check_name(path: Path) -> None:
 
 
 def append(path: Path, description: Description) -> None:
-    """Append a description to a library.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-        The library, which becomes a package.
-    description : Description
-        The contents; its size and checksum are computed here.
-    """
+    """Append a description to a library."""
     fields = asdict(description)
     del fields["bytes"], fields["crc32"]
     text = json.dumps(fields).encode()

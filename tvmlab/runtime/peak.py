@@ -106,10 +106,7 @@ def _halved(vector: Any) -> Any:
 
 
 def _dot_product(dot: Dot, sums: Any) -> Any:
-    """Add dot products of the sums themselves.
-
-    The compiler would move products that stay the same out of the loop.
-    """
+    """Add dot products of the sums themselves."""
     number, lanes = T.llvm_lookup_intrinsic_id(dot.llvm), dot.lanes * dot.depth
     weights = T.broadcast(tirx.const(_WEIGHT, dot.weight), lanes)
     given = (T.reinterpret(sums, dtype=f"{dot.data}x{lanes}"), weights)
@@ -148,12 +145,6 @@ class StreamTriad:
 
     It computes ``c = a + 2 b``, the triad of the STREAM benchmark (McCalpin, 1995), on float32 with
     all threads of TVM's pool.
-
-    Attributes
-    ----------
-    bytes : int
-        Bytes that a call reads and writes. Processors that read a cache line before they write to
-        it move a third more, which is not counted.
     """
 
     def __init__(self) -> None:
@@ -186,12 +177,6 @@ class StreamTriad:
 
 
 def peak_bandwidth() -> float:
-    """Measure the memory bandwidth with all of TVM's threads.
-
-    Returns
-    -------
-    float
-        Bytes per second, of the fastest of 20 calls.
-    """
+    """Measure the memory bandwidth with all of TVM's threads."""
     loop = StreamTriad()
     return loop.bytes / min(measure(loop, warmup=2, repeats=20, number=1).samples)

@@ -244,10 +244,7 @@ class RemoteExecutable:
             return self._answer(send_and_run)
 
     def _answer(self, ask: Callable[[], _Result], seconds: float | None = None) -> _Result:
-        """Ask the server for something, and wait no longer than the session lasts.
-
-        TVM's client waits forever. It does so in a thread, which stays behind without an answer.
-        """
+        """Ask the server for something, and wait no longer than the session lasts."""
         if seconds is None:
             seconds = self._session_seconds + _GRACE_SECONDS
         answer: Future[_Result] = Future()
@@ -307,10 +304,7 @@ def _words(error: BaseException) -> str:
 
 
 def _fetch(machine: Any, *place: int) -> Any:
-    """Copy the result of ``main``, or the field of a tuple at ``place``, to this machine.
-
-    Upstream's `get_outputs` leaves a reference cycle, which would keep the session after `close`.
-    """
+    """Copy the result of ``main``, or the field of a tuple at ``place``, to this machine."""
     count = machine["get_output_arity"]("main", *place)
     if count == -1:
         return machine["get_output"]("main", *place).numpy()

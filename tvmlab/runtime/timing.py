@@ -224,21 +224,7 @@ def compare(
 def interleave(
     turns: Mapping[str, Callable[[], float]], rounds: int, settle: Callable[[], object]
 ) -> Comparison:
-    """Take one sample of each candidate per round, each round beginning with the next candidate.
-
-    Parameters
-    ----------
-    turns : mapping of str to callable
-        Each measures its candidate and returns the seconds per call.
-    rounds : int
-        How many samples of each.
-    settle : callable
-        Called before each sample, to wait until the machine is idle.
-
-    Returns
-    -------
-    Comparison
-    """
+    """Take one sample of each candidate per round, each round beginning with the next candidate."""
     names = list(turns)
     samples: dict[str, list[float]] = {name: [] for name in names}
     for number in range(rounds):
@@ -250,13 +236,7 @@ def interleave(
 
 
 def expect_counts(*, repeats: int, number: int | None = None, warmup: int = 0) -> None:
-    """Refuse numbers of calls and samples that nothing can be measured with.
-
-    Raises
-    ------
-    InputError
-        `warmup` is below 0, or another number below 1.
-    """
+    """Refuse numbers of calls and samples that nothing can be measured with."""
     counts = {"warmup": (warmup, 0), "repeats": (repeats, 1), "number": (number, 1)}
     for name, (value, least) in counts.items():
         if value is not None and value < least:

@@ -42,13 +42,7 @@ TALK_SECONDS = 15.0
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Split ``host:port`` into the host and the port.
-
-    Raises
-    ------
-    RemoteError
-        The text is not an address.
-    """
+    """Split ``host:port`` into the host and the port."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise RemoteError(
@@ -60,15 +54,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Listen at one address of this machine, or at all of them for ``0.0.0.0``.
-
-    Port 0 is any free port.
-
-    Raises
-    ------
-    RemoteError
-        The address belongs to another machine, or the port is in use.
-    """
+    """Listen at one address of this machine, or at all of them for ``0.0.0.0``."""
     try:
         return socket.create_server((host, port))
     except (OSError, OverflowError) as error:
@@ -80,15 +66,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def serve(host: str, port: int) -> None:
-    """Run TVM's tracker in this process until Ctrl-C or SIGTERM.
-
-    Raises
-    ------
-    RemoteError
-        The address cannot be listened at.
-    ToolchainError
-        Tornado is not installed.
-    """
+    """Run TVM's tracker in this process until Ctrl-C or SIGTERM."""
     need("tornado", extra="tune")
     from tvm.rpc import tracker
 
@@ -102,13 +80,7 @@ def serve(host: str, port: int) -> None:
 
 @contextlib.contextmanager
 def connected(address: tuple[str, int]) -> Iterator[socket.socket]:
-    """Connect to a tracker for the length of a block.
-
-    Raises
-    ------
-    RemoteError
-        The tracker does not answer, or something else in the block fails.
-    """
+    """Connect to a tracker for the length of a block."""
     host, port = address
     try:
         with socket.create_connection(address, timeout=TALK_SECONDS) as connection:
