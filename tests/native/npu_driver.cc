@@ -17,7 +17,6 @@
 #include "machine.h"
 #include "program.h"
 #include "refused.h"
-#include "verify.h"
 
 using namespace tvmlab::npu;
 

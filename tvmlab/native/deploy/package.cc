@@ -1,5 +1,3 @@
-#include "package.h"
-
 #include <tvm/ffi/extra/json.h>
 
 #include <algorithm>
@@ -10,7 +8,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "refused.h"
+#include "deploy.h"
 
 namespace tvmlab::deploy {
 namespace {
@@ -126,8 +124,6 @@ std::string Joined(const std::vector<std::string>& words) {
   for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
   return text;
 }
-
-std::string Input::Text() const { return name + ": " + dtype + "[" + Joined(shape) + "]"; }
 
 Package Open(const std::string& path) {
   const json::Object description = Description(path);

@@ -1,6 +1,6 @@
 #include "machine.h"
 
-#include "verify.h"
+#include "program.h"
 
 namespace tvmlab::npu {
 

@@ -7,7 +7,6 @@
 #include <memory>
 #include <vector>
 
-#include "clones.h"
 #include "program.h"
 #include "shapes.h"
 

@@ -9,7 +9,6 @@
 #include <cstring>
 #include <type_traits>
 
-#include "clones.h"
 #include "isa.h"
 
 namespace tvmlab::npu {
