@@ -13,9 +13,8 @@ from tvm.ir import IRModule
 import tvmlab
 from tests.records.records import result
 from tvmlab.errors import CompileError, RecordError
-from tvmlab.records.result import target_data
+from tvmlab.records.result import Verdict, target_data
 from tvmlab.records.traces import as_data
-from tvmlab.records.verdict import Verdict
 from tvmlab.support.host import host_target
 from tvmlab.tuning import Records, tasks
 from tvmlab.tuning.task import Task, Variant

@@ -5,7 +5,7 @@ import pytest
 from tests.records.records import verdict
 from tests.tuning.searches import TARGET, FakeMeasurer, loops, matmul, run, variant
 from tvmlab.records.records import Records
-from tvmlab.records.workloads import workload_id
+from tvmlab.records.traces import workload_id
 from tvmlab.tuning.measure import Measure
 from tvmlab.tuning.task import Task
 

@@ -23,7 +23,7 @@ from tests.tuning.searches import (
 )
 from tvmlab.errors import RecordError, TuningError
 from tvmlab.records.records import Records
-from tvmlab.records.workloads import workload_id
+from tvmlab.records.traces import workload_id
 from tvmlab.tuning.measure import Measure, Outcome
 from tvmlab.tuning.search.answers import FLIPS, ROUNDING, same_answer, tolerances
 from tvmlab.tuning.search.context import identity

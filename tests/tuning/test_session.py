@@ -8,7 +8,7 @@ import pytest
 from tests.tuning.searches import TARGET, FakeMeasurer, default_time, loops, run, task
 from tvmlab.errors import TuningError
 from tvmlab.records.records import Records
-from tvmlab.records.workloads import workload_id
+from tvmlab.records.traces import workload_id
 from tvmlab.tuning.report import Report, TaskReport
 from tvmlab.tuning.session import Limits
 

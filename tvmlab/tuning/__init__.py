@@ -9,10 +9,8 @@
 
 from ..records.database import best_of, export_database, import_database, merge
 from ..records.records import Records
-from ..records.result import Result
-from ..records.traces import replay
-from ..records.verdict import Verdict
-from ..records.workloads import workload_id
+from ..records.result import Result, Verdict
+from ..records.traces import replay, workload_id
 from .api import tune, tune_tasks
 from .extract import tasks
 from .measure import Measure, Measurer, Outcome

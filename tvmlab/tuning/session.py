@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from ..errors import TuningError
 from ..records.records import Records
-from ..records.verdict import Verdict
+from ..records.result import Verdict
 from ..support.wording import several
 from .gain import expected_gain, kind_of
 from .measure import Measurer

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from statistics import median
 
-from ..records.verdict import Verdict
+from ..records.result import Verdict
 from .measure import Measurer
 from .search.known import Known, Met, Tried, met
 from .search.search import TaskSearch

@@ -12,9 +12,8 @@ from tvm import s_tir
 from tvm.ir import IRModule
 
 from ...errors import RecordError
-from ...records.result import MOST_SECONDS, Result
+from ...records.result import MOST_SECONDS, Result, Verdict
 from ...records.traces import as_data, replay
-from ...records.verdict import Verdict
 from ...schedule import finish
 from ...support.wording import telling
 from ..measure import Measurer, Outcome

@@ -7,11 +7,10 @@ from typing import Any
 
 from tvm import s_tir
 
-from ...records.choosing import fits
 from ...records.records import Records
-from ...records.result import Result, now, target_data
+from ...records.result import Result, Verdict, after, now, target_data
+from ...records.result import mismatch as fits
 from ...records.traces import as_data
-from ...records.verdict import Verdict, after
 from ...support.host import physical_cores, processor_name
 from ...support.wording import several
 from ..measure import Measurer, Outcome, how
