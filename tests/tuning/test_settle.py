@@ -23,7 +23,7 @@ from tests.tuning.searches import (
 from tvmlab.errors import RecordError, TuningError
 from tvmlab.records.traces import as_data
 from tvmlab.tuning import Measure, Outcome, Records, tasks
-from tvmlab.tuning.measuring.kernels import fingerprint
+from tvmlab.tuning.kernels import fingerprint
 from tvmlab.tuning.session import Limits
 from tvmlab.tuning.task import Variant
 

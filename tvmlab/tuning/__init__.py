@@ -14,8 +14,7 @@ from ..records.traces import replay, workload_id
 from .api import tune, tune_tasks
 from .extract import tasks
 from .measure import Measure, Measurer, Outcome
-from .measuring.local import LocalMeasurer
-from .measuring.remote import RemoteMeasurer
+from .measurers import LocalMeasurer, RemoteMeasurer
 from .report import Report, TaskReport
 from .search.tuners import TUNERS
 from .task import Task, Variant

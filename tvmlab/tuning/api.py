@@ -14,8 +14,7 @@ from ..errors import TuningError
 from ..records.records import Records
 from .extract import tasks as tasks_of
 from .measure import Measure, Measurer
-from .measuring.local import LocalMeasurer
-from .measuring.remote import RemoteMeasurer
+from .measurers import LocalMeasurer, RemoteMeasurer
 from .progress import Progress
 from .report import Report
 from .search.context import check_seed

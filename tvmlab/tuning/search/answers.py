@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tvm.ir import IRModule
 
-from ..measuring.kernels import written
+from ..kernels import written
 
 __all__ = ["same_answer", "tolerances"]
 
