@@ -10,7 +10,7 @@ from tvm import relax
 
 from tvmlab import relay
 from tvmlab.errors import RelayError
-from tvmlab.ir import depth, graph
+from tvmlab.ir import graph
 
 X = relay.var("x", shape=(2,))
 C = relay.var("c", shape=(), dtype="bool")
@@ -25,8 +25,8 @@ def repeated(times: int, step: Callable[[Any], Any], first: Any = X) -> Any:
 
 
 STEPS: dict[str, tuple[Callable[[Any], Any], int]] = {
-    "tuples": (lambda inner: relay.Tuple([inner]), depth.MAX_TYPE_DEPTH - 1),
-    "tuples of Relax": (lambda inner: relax.Tuple([inner]), depth.MAX_TYPE_DEPTH - 1),
+    "tuples": (lambda inner: relay.Tuple([inner]), graph.MAX_TYPE_DEPTH - 1),
+    "tuples of Relax": (lambda inner: relax.Tuple([inner]), graph.MAX_TYPE_DEPTH - 1),
     "pairs of the same": (lambda inner: relay.Tuple([inner, inner]), 12),
     "branches": (lambda inner: relay.If(C, inner, X), graph.MAX_SCOPES),
     "branches that use no condition": (lambda inner: relay.If(C, X, inner), graph.MAX_SCOPES),

@@ -23,7 +23,7 @@ from tvmlab import models
 from tvmlab.errors import InputError, ModelError
 from tvmlab.models import __main__ as command
 from tvmlab.models import torch_form, zoo
-from tvmlab.models.resnet import DIGITS
+from tvmlab.models.networks import DIGITS
 
 ASSETS = resources.files("tvmlab") / "assets"
 

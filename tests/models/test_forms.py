@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from bench import layer_costs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
@@ -22,10 +23,15 @@ from tests.oracles.networks import (
 from tvmlab import models
 from tvmlab.errors import ModelError
 from tvmlab.models import onnx_form, torch_form
-from tvmlab.models.architecture import Architecture
-from tvmlab.models.cost import ARCHITECTURES, layer_costs
-from tvmlab.models.mobilenet import MOBILENET, MobileNetV2
-from tvmlab.models.resnet import RESNET18, RESNET50, ResNetV2
+from tvmlab.models.networks import (
+    ARCHITECTURES,
+    MOBILENET,
+    RESNET18,
+    RESNET50,
+    Architecture,
+    inverted_residuals,
+    resnet_v2,
+)
 from tvmlab.models.weights import seeded_parameters, uniform
 from tvmlab.support import data
 
@@ -46,18 +52,18 @@ def test_the_networks_are_the_papers(
 ) -> None:
     shapes = spec.parameters().items()
     assert sum(math.prod(shape) for name, shape in shapes if "running" not in name) == trained
-    kinds = [layer.op for layer in spec.layers()]
+    kinds = [layer.op for layer in spec.layers]
     assert {kind: kinds.count(kind) for kind in counts} == counts
     # A ResNet v2 of bottlenecks halves pictures in the 3x3 convolution, not in the first.
-    halving = [layer for layer in spec.layers() if layer.stride == 2]
+    halving = [layer for layer in spec.layers if layer.stride == 2]
     assert len(halving) == strided
     assert all(layer.kernel > 1 or "shortcut" in layer.name for layer in halving)
-    depthwise = [layer for layer in spec.layers() if layer.groups > 1]
+    depthwise = [layer for layer in spec.layers if layer.groups > 1]
     assert len(depthwise) == 17 * (spec is MOBILENET)
     assert all((it.groups, it.groups, 3) == (*it.channels, it.kernel) for it in depthwise)
     # A bottleneck of MobileNet is linear: nothing but the norm follows its projection.
     assert not any(
-        "norm_project" in name for it in spec.layers() if it.op == "relu6" for name in it.inputs
+        "norm_project" in name for it in spec.layers if it.op == "relu6" for name in it.inputs
     )
 
 
@@ -75,13 +81,12 @@ def networks(draw: st.DrawFn) -> Architecture:
     if draw(st.booleans()):
         unit = (st.sampled_from([1, 2, 6]), st.sampled_from([4, 6, 8]), *[st.integers(1, 2)] * 2)
         stages = draw(st.lists(st.tuples(*unit), min_size=1, max_size=3))
-        return MobileNetV2("any", image, 5, 4, tuple(stages), 16)
+        return inverted_residuals("any", image, 5, stem=4, stages=tuple(stages), features=16)
     units = draw(st.lists(st.integers(1, 2), min_size=1, max_size=3))
     count = len(units) + 1
     widths = draw(st.lists(st.sampled_from([4, 8, 12]), min_size=count, max_size=count))
-    block = draw(st.sampled_from(["basic", "bottleneck"]))
-    stem = draw(st.sampled_from(["imagenet", "cifar"]))
-    return ResNetV2("any", image, 5, block, tuple(units), tuple(widths), stem)
+    kinds = {"bottleneck": draw(st.booleans()), "small": draw(st.booleans())}
+    return resnet_v2("any", image, 5, units=tuple(units), channels=tuple(widths), **kinds)
 
 
 @settings(max_examples=24, deadline=None)

@@ -12,7 +12,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from .architecture import Architecture, Layer, Parameters
+from .networks import Architecture, Layer, Parameters
 
 __all__ = ["normal", "permutation", "seeded_parameters", "uniform"]
 
@@ -43,7 +43,7 @@ def seeded_parameters(spec: Architecture, seed: int, *, identity_norms: bool = F
     way to the logits, and one rounding more or less in a quantized form made another result.
     """
     values: Parameters = {}
-    layers = spec.layers()
+    layers = spec.layers
     clipped = {layer.inputs[0] for layer in layers if layer.op == "relu6"}
     ends = set() if identity_norms else {layer.inputs[0] for layer in layers if layer.op == "add"}
     spread = {"data": 1.0}  # the variance expected at each layer's output

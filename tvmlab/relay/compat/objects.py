@@ -20,7 +20,7 @@ from tvm import ir, relax
 
 from ...errors import RelayError
 from ...ir import graph, table
-from ...ir.attributes import Attributes
+from ...ir.dialect import Attributes
 from ...ir.graph import inline_bindings
 from ...ir.text.literals import write_type
 from ...ir.text.printer import astext
@@ -157,7 +157,7 @@ def _name(_: Any, today: str) -> str:
 
 def _attributes(call: Any, today: Any) -> Any:
     found = _written(call)
-    return Attributes(found[0], found[2], today) if found else today
+    return Attributes(found[0].name, found[2], today) if found else today
 
 
 def _arguments(call: Any, today: Any) -> Any:

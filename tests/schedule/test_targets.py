@@ -1,4 +1,4 @@
-"""The dot products of other processors: results where the code can run, else its assembly."""
+"""Register tiles, dot products and prefetches for fixed processors: results, and assembly."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from tvm import relax
 
 import tvmlab
 from tests.schedule.assembly import assembly, inner_loops
+from tests.schedule.convolutions import Conv
 from tests.schedule.dot import Quantized, QuantizedConv, QuantizedDense, constant, full
 from tests.schedule.kernels import module, wrong
 from tvmlab import qnn
+from tvmlab.errors import TargetError
 from tvmlab.qnn import arithmetic
-from tvmlab.schedule import Machine
+from tvmlab.schedule import Machine, Tile
 from tvmlab.schedule.dot_intrinsics import Dot
 from tvmlab.support.host import missing_features
 
@@ -109,13 +111,6 @@ def test_an_instruction_computes_what_its_description_says(feature: str) -> None
         np.testing.assert_array_equal(result, whole.astype("int32"))
 
 
-@pytest.mark.parametrize("cpu", TARGETS)
-def test_the_sums_of_a_tile_fit_the_registers(cpu: str) -> None:
-    machine = Machine.of(target(cpu))
-    for dot in (machine.dot8, machine.dot16):
-        assert dot is None or dot.lanes == machine.lanes("int32")
-
-
 def test_what_follows_the_sums_is_vectors_of_32_bits() -> None:
     """The requantization is in the tile; no 64-bit product, which takes three instructions each."""
     mod, _ = module([Requantized(**vars(replace(CONV, inputs=64, outputs=64)))])
@@ -157,3 +152,85 @@ def test_requantized_sums_are_exact(cpu: str) -> None:
         replace(CONV, groups=40, inputs=1, outputs=1),
     ]
     assert not wrong([Requantized(**vars(case)) for case in cases], target=target(cpu))
+
+
+#: Target: vector bytes, registers (one less where the product needs it), and how a multiply-add and
+#: its register read.
+FLOAT_TARGETS = {
+    "x86-64-v2": (X86, 16, 15, r"mulps\s.*%xmm"),
+    "x86-64-v3": (X86, 32, 16, r"vfmadd\d+ps\s.*%ymm"),
+    "skylake-avx512": (X86, 64, 32, r"vfmadd\d+ps\s.*%zmm"),
+    "cortex-a72": (ARM, 16, 32, r"fmla\s+v\d+\.4s"),
+}
+
+
+def float_target(cpu: str) -> tvm.target.Target:
+    return tvm.target.Target({"kind": "llvm", "mtriple": FLOAT_TARGETS[cpu][0], "mcpu": cpu})
+
+
+@pytest.mark.parametrize("cpu", FLOAT_TARGETS)
+def test_vectors_and_registers_follow_from_the_target(cpu: str) -> None:
+    machine = Machine.of(float_target(cpu))
+    assert (machine.vector_bytes, machine.registers) == FLOAT_TARGETS[cpu][1:3]
+    assert machine.lanes("float32") == machine.vector_bytes // 4
+    assert machine.lanes("float64") * 2 == machine.lanes("float32")
+    assert machine.lanes("int8") == machine.vector_bytes
+
+
+def test_a_name_is_no_target() -> None:
+    with pytest.raises(TargetError, match="'x86-64-v3' is no target"):
+        Machine.of("x86-64-v3")  # type: ignore[arg-type]
+
+
+FLOAT = Conv(1, (28, 28), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1, 128, 128, ("bias", "relu"))
+
+
+@pytest.mark.parametrize("cpu", FLOAT_TARGETS)
+def test_the_inner_loop_is_multiply_adds_in_registers(cpu: str) -> None:
+    # Before the last step: the products of squares are the same loops, but of another size.
+    run = tvmlab.compile(module([FLOAT])[0], float_target(cpu), schedule="epilogue")
+    assert run.summary().unscheduled == ()
+    pattern = re.compile(FLOAT_TARGETS[cpu][3])
+    body = max(inner_loops(assembly(run)), key=lambda b: sum(bool(pattern.search(x)) for x in b))
+    found = sum(bool(pattern.search(line)) for line in body)
+    machine = Machine.of(float_target(cpu))
+    tile = Tile.ranked(28, 28, 128, 9 * 128, 4 * 128, "float32", machine)[0]
+    sums = tile.rows * tile.columns * tile.channels // machine.lanes("float32")
+    assert sums >= machine.registers // 2
+    assert found >= sums
+    assert found % sums == 0  # the loop over the inputs is unrolled a whole number of times
+    vectors = [line for line in body if re.search(r"%[xyz]mm|\bv\d+\.|\bq\d+", line)]
+    spills = [line for line in vectors if re.search(r"\(%r[sb]p\)|\[sp\b|\[x29\b", line)]
+    assert not spills
+
+
+def test_other_kinds_of_target_are_upstreams() -> None:
+    run = tvmlab.compile(module([FLOAT])[0], {"kind": "cuda", "arch": "sm_80"})
+    assert run.summary().kernels == ()  # no rule of ours saw a function
+
+
+INT8 = replace(CONV, dtypes=("uint8", "int8"), zeros=(3, 0), size=(7, 7), inputs=256, outputs=256)
+
+
+def test_weights_are_fetched_while_sums_run() -> None:
+    run = tvmlab.compile(module([INT8])[0], target("cascadelake"))
+    assert not run.summary().unscheduled
+    bodies = inner_loops(assembly(run))
+    fetching = [body for body in bodies if any("prefetch" in line for line in body)]
+    assert fetching
+    # The instruction does not keep the sums from staying in registers.
+    for body in fetching:
+        assert sum("vpdpbusd" in line for line in body) >= 14
+        assert not [line for line in body if "(%rsp)" in line and "mm" in line]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        replace(INT8, inputs=32, outputs=32),  # weights that stay in the cache
+        replace(INT8, batch=2),  # another picture reads them again
+        replace(INT8, groups=2),
+    ],
+)
+def test_others_do_not_fetch(case: QuantizedConv) -> None:
+    assert "prefetch" not in assembly(tvmlab.compile(module([case])[0], target("cascadelake")))
