@@ -68,16 +68,6 @@ def test_code_is_dumped(program: Program) -> None:
     assert len(list(Path().glob("a.so*"))) == 6
 
 
-def test_a_layout_keeps_the_numbers(program: Program, package: str) -> None:
-    assert program("compile conv.onnx -o l.so --desired-layout NHWC").code == 0
-    np.testing.assert_allclose(
-        tvmlab.load_executable("l.so")(INPUT),
-        tvmlab.load_executable(package)(INPUT),
-        rtol=1e-4,
-        atol=1e-5,
-    )
-
-
 def test_open_shapes(program: Program) -> None:
     Path("open.onnx").write_bytes(dense(batch="batch").SerializeToString())
     done = program("compile open.onnx --input-shapes x:[n,4] --json")
@@ -156,12 +146,6 @@ def test_partition(program: Program) -> None:
     assert program("run cut.so -i in.npz -o out.npz").code == 0
     with np.load("out.npz") as out:
         np.testing.assert_array_equal(out[out.files[0]], run(data))
-
-
-def test_the_accelerator_computes_no_floats(program: Program) -> None:
-    assert program("partition conv.onnx --json").data["regions"] == 0
-    said = program("compile conv.onnx --target npu -o none.so").out
-    assert "npu computes no part; `tvmlab partition` lists the reasons" in said
 
 
 def test_a_package_runs_on_a_server(program: Program, package: str) -> None:
@@ -244,13 +228,3 @@ def test_a_package_keeps_its_shapes(program: Program, package: str) -> None:
         assert "has the input shapes that it was compiled for" in done.said
     np.save("wide.npy", np.ones((1, 3, 8, 9), np.float32))
     assert "(1, 3, 8, 9)" in program(f"run {package} -i wide.npy").said
-
-
-def test_a_tracker_or_a_server(program: Program, package: str) -> None:
-    there = "--rpc-tracker 127.0.0.1:1 --rpc-server 127.0.0.1:2"
-    assert "not both" in program(f"run {package} --fill ones {there}").said
-
-
-def test_a_file_takes_precedence_over_a_network_of_its_name(program: Program) -> None:
-    Path("resnet8").write_text("nothing")
-    assert "resnet8" in program("show resnet8").said

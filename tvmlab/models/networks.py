@@ -209,8 +209,7 @@ def inverted_residuals(
             unit, read = f"stage{stage}.unit{number}", table.channels[x]
             stride, middle = first if number == 1 else 1, read * expansion
             y = x if expansion == 1 else table.conv_norm(unit, "_expand", x, out=middle)
-            sizes = {"kernel": 3, "stride": stride, "groups": middle}
-            y = table.conv_norm(unit, "_depthwise", y, **sizes)
+            y = table.conv_norm(unit, "_depthwise", y, kernel=3, stride=stride, groups=middle)
             y = table.conv_norm(unit, "_project", y, linear=True, out=out)
             x = y if stride != 1 or read != out else table.add("add", f"{unit}.sum", y, x)
     x = table.conv_norm("head", "", x, out=features)
