@@ -50,15 +50,6 @@ def test_show_publishes_a_picture_with_its_text(published: list[Any]) -> None:
     assert all(ALT in more["text/plain"] for more, _ in published)
 
 
-def test_a_drawing_is_published_as_a_figure_is(published: list[Any]) -> None:
-    plot.drawing("<svg/>", ALT)
-    plot.show(plot.bars({"a": 1}, unit="ms"), ALT)
-    (data, metadata), caption, (_, others), other_caption = published
-    assert data == {"image/svg+xml": "<svg/>", "text/plain": ALT}
-    assert metadata["image/svg+xml"] == others["image/png"] == {"alt": ALT}
-    assert caption == other_caption
-
-
 def test_bars_are_labelled_from_top_to_bottom() -> None:
     fig = plot.bars({"slow": 12.345, "fast": 0.5}, unit="GFLOP/s", title="speed", log=True)
     (axes,) = fig.axes

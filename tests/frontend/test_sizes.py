@@ -81,7 +81,6 @@ def sized(*nodes: Any) -> Pair:
 EXACT: dict[str, list[Any]] = {
     "x[:m]": [slices("zero", "m", "axes")],
     "x[m:]": [slices("m", "far", "axes")],
-    "x[m:end]": [slices("m", "end", "axes")],
     "x[3:m]": [slices("three", "m", "axes")],
     "x[:m:2]": [slices("zero", "m", "axes", "two")],
     "x[:m:-1]": [slices("far", "m", "axes", "back")],

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import tvmlab
 from tests.oracles.models import array, convolutional, dense, said
-from tvmlab.errors import InputError, ModelError, TvmlabError
+from tvmlab.errors import InputError, ModelError
 from tvmlab.measure import bench
 from tvmlab.runtime import timing
 
@@ -112,15 +112,6 @@ def test_the_table() -> None:
     ]
 
 
-def test_counts_that_make_no_sense() -> None:
-    for arguments in ({"repeats": 0}, {"warmup": -1}, {"number": 0}):
-        ((name, count),) = arguments.items()
-        with pytest.raises(TvmlabError, match=f"{name} is {count}(.|\n)*give at least"):
-            bench.measure(lambda: None, **arguments)
-    with pytest.raises(TvmlabError, match="there is nothing to compare"):
-        bench.compare({})
-
-
 # Peers.
 
 
@@ -202,17 +193,3 @@ def test_threads_are_equal_on_all_sides() -> None:
     assert options.inter_op_num_threads == defaults.inter_op_num_threads
     with pytest.raises(RuntimeError):  # no entry: idle threads spin, as is the default
         options.get_session_config_entry("session.intra_op.allow_spinning")
-
-
-def test_onnx_runtime_keeps_its_default_threads_where_they_are_as_many(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(bench, "peer_threads", lambda: 1000)
-    assert bench.onnxruntime_threads() == 1000
-    started = set(os.listdir("/proc/self/task"))
-    session = onnxruntime.InferenceSession(dense().SerializeToString())  # its defaults
-    default = 1 + len(set(os.listdir("/proc/self/task")) - started)
-    monkeypatch.setattr(bench, "peer_threads", lambda: default)
-    assert bench.onnxruntime_threads() == 0
-    options = bench.OnnxRuntime(dense())._session.get_session_options()
-    assert options.intra_op_num_threads == session.get_session_options().intra_op_num_threads == 0

@@ -113,17 +113,6 @@ def test_preprocessing_takes_16_bits_for_what_they_are(tmp_path: Path) -> None:
             models.preprocess(Image.fromarray(grey.astype(dtype)))
 
 
-def test_preprocessing_turns_a_photograph_as_its_camera_said(tmp_path: Path) -> None:
-    picture = np.zeros((20, 40, 3), np.uint8)
-    picture[:10] = 255
-    sideways = Image.fromarray(np.rot90(picture).copy())  # a camera held on its side
-    said = Image.Exif()
-    said[0x0112] = 6  # turn it by a quarter, clockwise
-    sideways.save(tmp_path / "photograph.png", exif=said)
-    with Image.open(tmp_path / "photograph.png") as image:
-        np.testing.assert_array_equal(models.preprocess(image), models.preprocess(picture))
-
-
 def test_labels_are_in_the_models_order() -> None:
     labels = models.imagenet_labels()
     assert len(labels) == 1000

@@ -64,8 +64,8 @@ def test_weights_use_all_of_int8_and_one_scale_or_one_a_channel() -> None:
     [
         ({"format": "QLinear"}, "There is no 'QLinear' here"),
         ({"calibration": np.zeros((4, 1, 8, 9), "float32")}, r"float32\[4, 1, 8, 9\], the input"),
-        ({"calibration": np.zeros((0, 1, 8, 8), "float32")}, "data are empty"),
-        ({"calibration": np.full((2, 1, 8, 8), np.nan, "float32")}, "not finite"),
+        ({"calibration": np.zeros((0, 1, 8, 8), "float32")}, "empty or not finite"),
+        ({"calibration": np.full((2, 1, 8, 8), np.nan, "float32")}, "empty or not finite"),
     ],
 )
 def test_wrong_arguments(arguments: dict[str, Any], match: str) -> None:

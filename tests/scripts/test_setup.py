@@ -210,17 +210,6 @@ def test_pip_is_offered_the_cpu_build_where_its_index_answers(
     assert ("cannot reach" in done.stdout) == (closed and torch != "cuda")
 
 
-def test_torch_is_kept_until_another_build_is_named(checkout: Checkout) -> None:
-    checkout.python("python3", "3.12")
-    checkout.setup(TORCH="cuda")
-    checkout.log()
-    assert checkout.setup().returncode == 0
-    assert checkout.log() == []
-    assert checkout.setup(TORCH="cpu").returncode == 0
-    assert checkout.log()[0] == "venv 3.12"  # pip alone would leave the CUDA build in place.
-    assert "TORCH=rocm is unknown" in one_line(checkout.setup(TORCH="rocm"))
-
-
 DF = """echo 'Filesystem 1024-blocks Used Available Capacity Mounted on'
 echo '/dev/a disk  100000000 90000000 {free} 90% /media/my disk 1'"""
 
