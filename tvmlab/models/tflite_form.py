@@ -6,7 +6,6 @@ puts them together: tensors first, then the operators that join them.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -179,11 +178,7 @@ def _named(place: Any, prefix: str, name: str, what: str) -> Any:
     """Look a name of the schema up."""
     found = getattr(place, f"{prefix}{name}", None)
     if found is None:
-        known = [n.removeprefix(prefix) for n in dir(place) if n.startswith(prefix) and n[0] != "_"]
-        near = difflib.get_close_matches(name, known, 3) or known[:5]
         raise InputError(
-            f"the schema has no {what} {name!r}",
-            where="write",
-            fix=f"its names are like {', '.join(near)}",
+            f"the schema has no {what} {name!r}", where="write", fix="use a name of `tflite`"
         )
     return found
