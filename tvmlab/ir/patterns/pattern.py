@@ -22,19 +22,16 @@ from .fusion import fusion_kind
 from .view import DominatorTree, OperatorName, names_of
 
 __all__ = [
-    *("AltPattern", "AttrPattern", "CallPattern", "ConstantPattern", "DFPattern"),
-    *("DataTypePattern", "DominatorPattern", "ExprPattern", "FunctionPattern", "IfPattern"),
-    *("LetPattern", "ShapePattern", "TupleGetItemPattern", "TuplePattern", "TypePattern"),
-    *("VarPattern", "WildcardPattern", "dominates", "has_attr", "has_dtype", "has_shape"),
-    *("has_type", "is_constant", "is_expr", "is_if", "is_let", "is_op", "is_tuple"),
-    *("is_tuple_get_item", "is_var", "match", "wildcard"),
-]
+    "AltPattern", "AttrPattern", "CallPattern", "ConstantPattern", "DFPattern", "DataTypePattern",
+    "DominatorPattern", "ExprPattern", "FunctionPattern", "IfPattern", "LetPattern",
+    "ShapePattern", "TupleGetItemPattern", "TuplePattern", "TypePattern", "VarPattern",
+    "WildcardPattern", "dominates", "has_attr", "has_dtype", "has_shape", "has_type",
+    "is_constant", "is_expr", "is_if", "is_let", "is_op", "is_tuple", "is_tuple_get_item",
+    "is_var", "match", "wildcard",
+]  # fmt: skip
 
 Node = Any
 """What a pattern is matched against: an expression of Relax, or the `OperatorName` of a call."""
-
-# As many of Python's frames as the deepest graph needs; since Python 3.11 they lie on the heap.
-_FRAMES = 1_000_000
 
 
 class Matcher:
@@ -54,7 +51,7 @@ class Matcher:
         """Return whether an expression of the graph matches."""
         self.found, self._matched, self.once = {}, [], True
         limit = sys.getrecursionlimit()
-        sys.setrecursionlimit(max(limit, _FRAMES))
+        sys.setrecursionlimit(max(limit, 1_000_000))  # since Python 3.11 frames lie on the heap
         try:
             return self.visit(pattern, expr)
         finally:
@@ -75,7 +72,7 @@ class Matcher:
             same = isinstance(expr, OperatorName) or isinstance(before[0], OperatorName)
             return bool(before[0] == expr if same else before[0].same_as(expr))
         mark = self.mark()
-        if not pattern.matches(expr, self):
+        if not pattern._matches(expr, self):
             self.forget(mark)
             return False
         self.found.setdefault(pattern, []).append(expr)
@@ -112,10 +109,9 @@ class Matcher:
 class DFPattern:
     """The base of all patterns; its operators build larger ones."""
 
-    #: The function `partition` of the package, as a method.
-    partition: Callable[..., Any]
+    partition: Callable[..., Any]  #: the function `partition` of the package, as a method
 
-    def matches(self, expr: Node, matcher: Matcher) -> bool:
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
         """Return whether an expression matches, asking `matcher` about the parts."""
         raise NotImplementedError
 
@@ -198,7 +194,7 @@ class ExprPattern(DFPattern):
     def __post_init__(self) -> None:
         self.names = names_of(self.expr) if isinstance(self.expr, ir.Op) else frozenset()
 
-    def matches(self, expr: Node, matcher: Matcher) -> bool:
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
         if isinstance(expr, OperatorName) or self.names:
             return isinstance(expr, OperatorName) and bool(self.names & expr.names)
         return bool(tvm_ffi.structural_equal(self.expr, expr))
@@ -210,7 +206,7 @@ class VarPattern(DFPattern):
 
     name: str = ""
 
-    def matches(self, expr: Node, matcher: Matcher) -> bool:
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
         return isinstance(expr, relax.Var) and self.name in ("", str(expr.name))
 
 
@@ -218,7 +214,7 @@ class VarPattern(DFPattern):
 class ConstantPattern(DFPattern):
     """Matches a constant."""
 
-    def matches(self, expr: Node, matcher: Matcher) -> bool:
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
         return isinstance(expr, ir.GenericConst)
 
 
@@ -232,7 +228,7 @@ class WildcardPattern(DFPattern):
         """Let another pattern stand here, even one that this is part of: recursion."""
         self.pattern = pattern
 
-    def matches(self, expr: Node, matcher: Matcher) -> bool:
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
         return self.pattern is None or matcher.visit(self.pattern, expr)
 
 
@@ -250,7 +246,7 @@ class CallPattern(DFPattern):
         """Return whether the pattern is for calls of an operator with one of these names."""
         return isinstance(self.op, ExprPattern) and not self.op.names.isdisjoint(names)
 
-    def matches(self, expr: Node, matcher: Matcher) -> bool:
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
         if not isinstance(expr, relax.Call):
             return False
         call, mark = matcher.view.call(expr), matcher.mark()
@@ -302,7 +298,7 @@ class FunctionPattern(DFPattern):
     def __post_init__(self) -> None:
         self.params, self.body = _checked_list(self.params), _checked(self.body)
 
-    def matches(self, expr: Node, matcher: Matcher) -> bool:
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
         return (
             isinstance(expr, relax.Function)
             and matcher.visit_all(self.params, expr.params)
@@ -318,7 +314,7 @@ class IfPattern(DFPattern):
     true_branch: DFPattern
     false_branch: DFPattern
 
-    def matches(self, expr: Node, matcher: Matcher) -> bool:
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
         parts = matcher.view.parts(expr) if isinstance(expr, relax.If) else []
         return matcher.visit_all(self.parts(), parts)
 
@@ -331,7 +327,7 @@ class LetPattern(DFPattern):
     value: DFPattern
     body: DFPattern
 
-    def matches(self, expr: Node, matcher: Matcher) -> bool:
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
         if not isinstance(expr, relax.SeqExpr):
             return False
         value, var, body = matcher.view.parts(expr)
@@ -347,7 +343,7 @@ class TuplePattern(DFPattern):
     def __post_init__(self) -> None:
         self.fields = _checked_list(self.fields)
 
-    def matches(self, expr: Node, matcher: Matcher) -> bool:
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
         return isinstance(expr, relax.Tuple) and matcher.visit_all(self.fields, expr.fields)
 
     def __getitem__(self, index: int) -> DFPattern:
@@ -367,7 +363,7 @@ class TupleGetItemPattern(DFPattern):
     def __post_init__(self) -> None:
         self.index = -1 if self.index is None else self.index
 
-    def matches(self, expr: Node, matcher: Matcher) -> bool:
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
         if not isinstance(expr, relax.TupleGetItem) or self.index not in (-1, expr.index):
             return False
         return matcher.visit(self.tuple, expr.tuple_value)
@@ -383,7 +379,7 @@ class AltPattern(DFPattern):
     def __post_init__(self) -> None:
         self.left, self.right = _checked(self.left), _checked(self.right)
 
-    def matches(self, expr: Node, matcher: Matcher) -> bool:
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
         return matcher.visit(self.left, expr) or matcher.visit(self.right, expr)
 
 
@@ -394,7 +390,7 @@ class TypePattern(DFPattern):
     pattern: DFPattern
     type: ir.Type
 
-    def matches(self, expr: Node, matcher: Matcher) -> bool:
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
         return matcher.visit(self.pattern, expr) and _alike(self.type, _type_of(expr))
 
 
@@ -405,7 +401,7 @@ class DataTypePattern(DFPattern):
     pattern: DFPattern
     dtype: str
 
-    def matches(self, expr: Node, matcher: Matcher) -> bool:
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
         found = _type_of(expr) if matcher.visit(self.pattern, expr) else None
         return isinstance(found, relax.TensorType) and str(found.dtype) == self.dtype
 
@@ -417,7 +413,7 @@ class ShapePattern(DFPattern):
     pattern: DFPattern
     shape: Sequence[Any]
 
-    def matches(self, expr: Node, matcher: Matcher) -> bool:
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
         found = _type_of(expr) if matcher.visit(self.pattern, expr) else None
         shape = found.shape if isinstance(found, relax.TensorType) else None
         wanted = relax.ShapeExpr(list(self.shape))
@@ -434,7 +430,7 @@ class AttrPattern(DFPattern):
     def __post_init__(self) -> None:
         self.attrs = dict(self.attrs.items())
 
-    def matches(self, expr: Node, matcher: Matcher) -> bool:
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
         if not matcher.visit(self.pattern, expr):
             return False
         if isinstance(expr, OperatorName):
@@ -457,7 +453,7 @@ class DominatorPattern(DFPattern):
     path: DFPattern
     child: DFPattern
 
-    def matches(self, expr: Node, matcher: Matcher) -> bool:
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
         if not matcher.visit(self.child, expr):
             return False
         followed = self._follow(expr, matcher, set())
@@ -573,8 +569,8 @@ def has_shape(shape: Sequence[Any], pattern: DFPattern | None = None) -> ShapePa
 def has_attr(attrs: dict[str, Any], pattern: DFPattern | None = None) -> AttrPattern:
     """Match what the pattern does if these attributes have these values.
 
-    For a call they are Relay's attributes, by Relay's names, with defaults filled in; for a
-    function its own; for an operator ``"TOpPattern"``, which says how it can be fused.
+    A call has Relay's attributes, with defaults filled in, a function its own, and an operator
+    ``"TOpPattern"``, which says how it can be fused.
     """
     return AttrPattern(pattern or wildcard(), attrs)
 
