@@ -12,8 +12,7 @@ from tvm.s_tir import meta_schedule as ms
 
 from tests.tuning.searches import TARGET, loops, matmul
 from tvmlab.errors import TuningError
-from tvmlab.tuning.search.context import identity, make_context
-from tvmlab.tuning.search.spaces import metaschedule_spaces
+from tvmlab.tuning.search.context import identity, make_context, metaschedule_spaces
 
 
 def proposed(seed: int, count: int = 8) -> list[int]:

@@ -6,8 +6,8 @@ from tests.records.records import verdict
 from tests.tuning.searches import TARGET, FakeMeasurer, loops, matmul, run, variant
 from tvmlab.records.records import Records
 from tvmlab.records.traces import workload_id
+from tvmlab.tuning.extract import Task
 from tvmlab.tuning.measure import Measure
-from tvmlab.tuning.task import Task
 
 
 def packed(n: int = 16, layout: str = "x4", calls: int = 1, operator: str = "conv:1") -> Task:

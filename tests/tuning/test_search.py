@@ -24,10 +24,10 @@ from tests.tuning.searches import (
 from tvmlab.errors import RecordError, TuningError
 from tvmlab.records.records import Records
 from tvmlab.records.traces import workload_id
+from tvmlab.tuning.extract import Variant
 from tvmlab.tuning.measure import Measure, Outcome
-from tvmlab.tuning.search.answers import FLIPS, ROUNDING, same_answer, tolerances
 from tvmlab.tuning.search.context import identity
-from tvmlab.tuning.task import Variant
+from tvmlab.tuning.search.search import FLIPS, ROUNDING, same_answer, tolerances
 
 
 def test_the_three_stages(tmp_path):

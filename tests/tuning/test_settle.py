@@ -23,9 +23,9 @@ from tests.tuning.searches import (
 from tvmlab.errors import RecordError, TuningError
 from tvmlab.records.traces import as_data
 from tvmlab.tuning import Measure, Outcome, Records, tasks
+from tvmlab.tuning.extract import Variant
 from tvmlab.tuning.kernels import fingerprint
 from tvmlab.tuning.session import Limits
-from tvmlab.tuning.task import Variant
 
 
 def test_what_was_decided_meets_the_rule_again(tmp_path):

@@ -18,10 +18,9 @@ from tests.tuning.searches import (
 )
 from tvmlab.errors import ToolchainError, TuningError
 from tvmlab.records.records import Records
-from tvmlab.tuning.api import tune_tasks
 from tvmlab.tuning.search.context import identity, make_context
-from tvmlab.tuning.search.model import Learned
-from tvmlab.tuning.search.tuners import TUNERS, find_tuner
+from tvmlab.tuning.search.model import TUNERS, Learned, find_tuner
+from tvmlab.tuning.session import tune_tasks
 
 
 def rounds(tuner: str, seed: int, count: int = 2, time=default_time) -> list[list]:

@@ -1,34 +1,236 @@
-"""One task: its rules measured, and its space searched batch by batch."""
+"""One task: its rules measured, and its space searched batch by batch with MetaSchedule's parts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from tvm import s_tir
+from tvm.ir import IRModule
+from tvm.s_tir import meta_schedule as ms
 
+from ...errors import RecordError
 from ...records.records import Records
-from ...records.result import Result, Verdict, after, now, target_data
-from ...records.result import mismatch as fits
-from ...records.traces import as_data
+from ...records.result import MOST_SECONDS, Result, Verdict, after, mismatch, now, target_data
+from ...records.traces import as_data, replay
+from ...schedule import finish
 from ...support.host import physical_cores, processor_name
-from ...support.wording import several
+from ...support.wording import several, telling
+from ..extract import Task, Variant
+from ..kernels import written
 from ..measure import Measurer, Outcome, how
-from ..task import Task, Variant
-from .answers import same_answer, tolerances
-from .driver import Driver
-from .known import Known, Tried, measured, whole
-from .tuners import Tuner
+from .context import candidates, identity, make_context
+from .grid import GridSearch, estimate
+from .model import Tuner
 
-__all__ = ["TaskSearch", "measure_rules"]
+__all__ = ["Known", "TaskSearch", "Tried", "measure_rules", "same_answer", "tolerances"]
 
 WRONG = "It gives another answer than the rule's schedule."
 BATCH = 16
-"""Candidates a batch: the model may be trained anew after each."""
+"""Candidates per batch: the model can be trained anew after each."""
 SMALL = 64
 """Below this many trials batches are half as large, so that the model sees several."""
 HOPELESS = 24
-"""Candidates that may fail before a task without any that ran is given up."""
+"""Candidates that can fail before a task without any that ran is given up."""
+BARREN = 10
+"""Batches in a row without a new candidate after which a space counts as exhausted."""
+FEW = 64
+"""Points of a space that is gone through in order, whatever the tuner: drawing and evolving from a
+few points, at seconds per draw where the function is large, finds the same ones again."""
+ENDLESS = 2**30
+"""Trials as the strategy counts them: the search has its own count."""
+ROUNDING = 1e-3
+"""How far sums of floating-point outputs can differ, relative to the sum of their magnitudes."""
+FLIPS = 1e-5
+"""The same of outputs rounded to eight bits: sums in another order flip a few roundings."""
+_LONGEST_ERROR = 2000  # characters of a compiler's message
+
+
+def tolerances(module: IRModule) -> list[float]:
+    """Return for each output of a function how far two schedules of it can differ."""
+    function = module["main"]
+    rounds = any("float" in str(parameter.dtype) for parameter in function.params)
+    found = []
+    for place in written(function):
+        dtype = str(function.params[place].dtype)
+        eight = dtype in ("int8", "uint8") and rounds
+        found.append(ROUNDING if "float" in dtype else FLIPS if eight else 0.0)
+    return found
+
+
+def same_answer(
+    answer: Sequence[float], expected: Sequence[float], allowed: Sequence[float]
+) -> bool:
+    """Compare two fingerprints, of two numbers per output, within `tolerances`."""
+    if len(answer) != len(expected) or len(answer) != 2 * len(allowed):
+        return False
+    for index, share in enumerate(allowed):
+        most = share * abs(expected[2 * index])
+        for place in (2 * index, 2 * index + 1):
+            # Written so that a NaN, which compares with nothing, is no agreement.
+            if not abs(answer[place] - expected[place]) <= most:
+                return False
+    return True
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A candidate of a function.
+
+    Attributes
+    ----------
+    module : tvm.ir.IRModule
+        The function.
+    record : Result or Verdict
+        Its line in the records.
+    time : float
+        The median time in seconds; infinity for one that failed.
+    answer : tuple of float
+        The fingerprint that is expected of it.
+    made : tvm.s_tir.Schedule or None
+        Its schedule if this run made it.
+    """
+
+    module: IRModule
+    record: Result | Verdict
+    time: float
+    answer: tuple[float, ...]
+    made: s_tir.Schedule | None = None
+
+    @cached_property
+    def schedule(self) -> s_tir.Schedule | None:
+        """Its schedule; None where it no longer applies."""
+        if self.made is not None or self.record.trace is None:
+            return self.made
+        try:
+            return replay(self.module, self.record.trace)
+        except RecordError:
+            return None
+
+    @property
+    def is_rule(self) -> bool:
+        """Whether a rule made its schedule."""
+        return isinstance(self.record, Result) and self.record.origin == "rule"
+
+
+@dataclass
+class Known:
+    """What is known of one variant of a task.
+
+    Attributes
+    ----------
+    variant : Variant
+        The variant.
+    workload : str
+        Its name in the records.
+    rule : tvm.s_tir.Schedule
+        What is compiled without tuning: the rule's schedule, or the function as it is.
+    allowed : list of float
+        How far each of its outputs can differ: see `tolerances`.
+    measured_rule : Tried or None
+        The measurement of `rule`.
+    tried : list of Tried
+        The candidates of the search.
+    last : str
+        When the last of them was measured, as a record's date; empty where none was.
+    """
+
+    variant: Variant
+    workload: str
+    rule: s_tir.Schedule
+    allowed: list[float]
+    measured_rule: Tried | None = None
+    tried: list[Tried] = field(default_factory=list)
+    last: str = ""
+
+    @property
+    def rule_time(self) -> float:
+        """The rule's median time in seconds; infinity where it failed or is not known."""
+        return float("inf") if self.measured_rule is None else self.measured_rule.time
+
+    def found(self) -> list[Tried]:
+        """Return the candidates that ran, the fastest first."""
+        good = [one for one in self.tried if one.time < float("inf")]
+        return sorted(good, key=lambda one: one.time)
+
+
+class _Driver:
+    """MetaSchedule at work on one variant: strategy, database and cost model."""
+
+    def __init__(self, search: TaskSearch, batch: int) -> None:
+        known, tuner = search.current, search.tuner
+        self.waiting: list[Any] = []
+        self.model = tuner.model(search.seed) if tuner.model else None
+        self.trouble, spaces = "", []
+        module = known.variant.module
+        try:
+            spaces = known.variant.spaces()
+        except Exception as error:  # a primitive that refuses raises several classes
+            self.trouble = f"its space cannot be made: {telling(error)}"
+        small = 0 < sum(estimate(module, space) for space in spaces) <= FEW
+        self.strategy = GridSearch() if small else tuner.strategy()
+        self.repeats = tuner.repeats and not small
+        # A run that goes on from records must not draw the same candidates again.
+        seed = (search.seed + len(known.tried)) % (2**31 - 2)
+        self.context = make_context(module, search.task.target, strategy=self.strategy, seed=seed)
+        self.database = ms.database.MemoryDatabase()
+        self.workload = self.database.commit_workload(module)
+        self.ended = not spaces
+        if spaces:
+            self.context.pre_tuning(ENDLESS, batch, spaces, self.database, self.model)
+        old = [(one, one.schedule) for one in known.tried]
+        old = [(one, schedule) for one, schedule in old if schedule is not None]
+        self.seen = {identity(sch.mod) for sch in (known.rule, *(sch for _, sch in old))}
+        proposed = candidates([schedule for _, schedule in old])
+        self.learn([(new, one.record) for new, (one, _) in zip(proposed, old, strict=True)])
+
+    def propose(self, limit: int) -> list[Any]:
+        """Find candidates that were not measured; none where the space seems to have no more."""
+        barren = 0
+        while not self.waiting and not self.ended and barren < BARREN:
+            proposed = self.strategy.generate_measure_candidates()
+            if proposed is None:
+                self.ended = True
+                break
+            for candidate in proposed:
+                name = identity(candidate.sch.mod)
+                if name not in self.seen:
+                    self.seen.add(name)
+                    self.waiting.append(candidate)
+            # A strategy that goes through a space in order can pass by much that is known.
+            if not self.waiting and (self.repeats or not proposed):
+                barren += 1
+        batch, self.waiting = self.waiting[:limit], self.waiting[limit:]
+        return batch
+
+    def learn(self, pairs: Sequence[tuple[Any, Any]]) -> None:
+        """Tell strategy, database and model the results of candidates."""
+        if not pairs:
+            return
+        results = []
+        for candidate, result in pairs:
+            times = list(result.times) or None
+            results.append(ms.runner.RunnerResult(times, result.error or None))
+            if times:
+                trace, about = candidate.sch.trace, candidate.args_info
+                self.database.commit_tuning_record(
+                    ms.database.TuningRecord(
+                        trace, self.workload, times, self.context.target, about
+                    )
+                )
+        proposed = [candidate for candidate, _ in pairs]
+        if self.model is not None:
+            self.model.update(self.context, proposed, results)
+        if not self.ended:
+            self.strategy.notify_runner_results(proposed, results)
+
+    def predict(self, batch: Sequence[Any]) -> list[float] | list[None]:
+        """Ask the model for the throughput of candidates; None where it knows nothing."""
+        if self.model is None or getattr(self.model, "booster", None) is None:
+            return [None] * len(batch)
+        return [float(one) for one in self.model.predict(self.context, batch)]
 
 
 class TaskSearch:
@@ -39,7 +241,7 @@ class TaskSearch:
     task : Task
         What is tuned.
     measurer : Measurer
-        Who builds and measures.
+        Builds and measures.
     records : Records
         Where each outcome goes as it is known.
     tuner : Tuner
@@ -50,8 +252,21 @@ class TaskSearch:
         Trials without a better one after which the search ends.
     seed : int
         Where random decisions start.
-    watch : callable, optional
+    watch : callable
         Called with this object after each candidate.
+
+    Attributes
+    ----------
+    times : list of float
+        The time of each candidate in the order of their trials; infinity where one failed.
+    predicted : list of float or None
+        The model's prediction of each before it was measured; None where there was none.
+    errors : list of str
+        Why candidates failed.
+    ended : str
+        Why the search is over; empty while it is not.
+    batches : list of float
+        The fastest known after each batch, in seconds per call.
     """
 
     def __init__(
@@ -62,41 +277,35 @@ class TaskSearch:
         *,
         tuner: Tuner,
         trials: int,
-        early_stopping: int | None = None,
-        seed: int = 0,
-        watch: Callable[[TaskSearch], None] | None = None,
+        early_stopping: int | None,
+        seed: int,
+        watch: Callable[[TaskSearch], None],
     ) -> None:
         self.task, self.measurer, self.records = task, measurer, records
         self.tuner, self.trials, self.early_stopping = tuner, trials, early_stopping
-        self.seed, self.watch = seed, watch or (lambda search: None)
+        self.seed, self.watch = seed, watch
         self._how = how(measurer.options)
         self.times: list[float] = []
-        """The time of each candidate in the order of their trials; infinity where one failed."""
         self.predicted: list[float | None] = []
-        """What the model said of each before it was measured; None where it said nothing."""
         self.errors: list[str] = []
         self.ended = ""
-        """Why the search is over; empty while it is not."""
         self.batches: list[float] = []
-        """The fastest known after each batch, in seconds a call."""
         self._idle = 0
         self._undecided = False
-        # A layout can only be taken where the graph can be told of it, by the operator.
+        # A layout can only be taken where the graph can choose it, by the operator.
         variants = task.variants if task.operator else task.variants[:1]
         self.known = [self._recall(variant) for variant in variants]
         self.chosen = 0
-        self._driver: Driver | None = None
-
-    # What was measured.
+        self._driver: _Driver | None = None
 
     @property
     def rule_time(self) -> float:
-        """What is taken without tuning, in seconds a call; infinity where it failed."""
+        """What is taken without tuning, in seconds per call; infinity where it failed."""
         return self.known[0].rule_time
 
     @property
     def best_time(self) -> float:
-        """The fastest known, in seconds a call; infinity where nothing ran."""
+        """The fastest known, in seconds per call; infinity where nothing ran."""
         return min(self.times, default=float("inf"))
 
     @property
@@ -110,7 +319,7 @@ class TaskSearch:
         return self.known[self.chosen]
 
     def gflops(self, time: float) -> float:
-        """Say a time as billions of operations a second."""
+        """Return billions of operations per second at a time."""
         return 0.0 if time == float("inf") else self.task.flops / time / 1e9
 
     def _recall(self, variant: Variant) -> Known:
@@ -120,33 +329,35 @@ class TaskSearch:
         workload = self.records.workload(variant.module, self.task.name)
         known = Known(variant, workload, rule, tolerances(variant.module))
         for result in self.records.results(workload):
-            # What failed is tried again: it may have been the machine's fault, or a limit's.
-            if result.error or result.how != self._how or fits(result, self.task.target):
+            # What failed is tried again: the machine or a limit can have been the reason.
+            if result.error or result.how != self._how or mismatch(result, self.task.target):
                 continue
             if self.measurer.processor not in ("", result.cpu):
                 continue  # a file that was merged: times of another machine do not compare
-            outcome = Outcome(tuple(result.times), "", tuple(result.answer), result.cpu)
             if result.origin != "rule":
-                self._remember(known, Tried((variant.module, result), "search", outcome))
+                self._remember(known, result)
             elif known.measured_rule is None and result.trace == as_data(rule.trace):
-                self._remember(known, Tried(rule, "rule", outcome))
-            else:
-                continue
-            known.last = max(known.last, result.date)
+                self._remember(known, result, rule)
         return known
 
-    def _remember(self, known: Known, tried: Tried, predicted: float | None = None) -> None:
-        if tried.origin == "rule":
+    def _remember(
+        self,
+        known: Known,
+        result: Result,
+        made: s_tir.Schedule | None = None,
+        predicted: float | None = None,
+    ) -> None:
+        tried = Tried(known.variant.module, result, result.seconds, result.answer, made)
+        known.last = max(known.last, result.date)
+        if tried.is_rule:
             known.measured_rule = tried
         else:
             known.tried.append(tried)
             self._idle = 0 if tried.time < self.best_time else self._idle + 1
         self.times.append(tried.time)
         self.predicted.append(predicted)
-        if tried.outcome.error:
-            self.errors.append(tried.outcome.error)
-
-    # What is measured next.
+        if result.error:
+            self.errors.append(result.error)
 
     def begin(self) -> None:
         """Choose the variant that promises most, once the rules are measured."""
@@ -154,7 +365,7 @@ class TaskSearch:
         self.batches.append(self.best_time)
 
     def promise(self, known: Known) -> float:
-        """Say what is known of a variant: the fastest of it, in seconds a call."""
+        """Return the fastest known time of a variant, in seconds per call."""
         times = [known.rule_time, *(one.time for one in known.tried)]
         found = self.records.best(known.workload, self.task.target)
         if isinstance(found, Verdict):
@@ -167,87 +378,94 @@ class TaskSearch:
         It was decided on in another run, or was imported.
         """
         rule = known.measured_rule
-        if rule is None or not rule.outcome.times:
+        if rule is None or rule.time == float("inf"):
             return []
         found = self.records.best(known.workload, self.task.target)
         if found is None or found.trace is None:
             return []
-        # How fast it is is to be seen; what it computes is what the rule does.
-        tried = Tried((known.variant.module, found), "search", rule.outcome)
-        new = tried.schedule is not None and all(tried.trace != one.trace for one in others)
-        return [tried] if new else []
+        # Its time is taken to be the rule's, and it must compute what the rule does.
+        tried = Tried(known.variant.module, found, rule.time, rule.answer)
+        new = all(found.trace != one.record.trace for one in others)
+        return [tried] if new and tried.schedule is not None else []
 
     def choose(self, layout: str) -> None:
         """Search the variant of this layout, and no longer the fastest one's."""
         layouts = [known.variant.layout for known in self.known]
         self.chosen = layouts.index(layout)
 
-    def step(self, limit: int | None = None) -> int:
-        """Propose a batch, measure it, learn from it.
-
-        Parameters
-        ----------
-        limit : int, optional
-            Candidates at most.
-
-        Returns
-        -------
-        int
-            How many were measured; 0 where the search is over, see `ended`.
-        """
+    def step(self, limit: int) -> None:
+        """Propose a batch of at most `limit` candidates, measure it, learn from it."""
         if not self._goes_on():
-            return 0
+            return
         if self._driver is None:
-            size = BATCH if self.trials >= SMALL else BATCH // 2
-            self._driver = Driver(self.current, self.task.target, self.tuner, self.seed, size)
-        most = self.left if limit is None else min(limit, self.left)
-        batch = self._driver.propose(most)
+            self._driver = _Driver(self, BATCH if self.trials >= SMALL else BATCH // 2)
+        batch = self._driver.propose(min(limit, self.left))
         if not batch:
             self.ended = self._driver.trouble or "no candidates are left in the space"
-            return 0
+            return
         said = self._driver.predict(batch)
         told = []
-        schedules = [candidate.sch for candidate in batch]
-        for place, outcome in measured(self.measurer, schedules):
-            tried = Tried(batch[place].sch, "search", self._judge(self.current, outcome))
-            self.take(self.current, tried, said[place])
-            told.append((batch[place], tried))
+        for place, outcome in measured(self.measurer, [candidate.sch for candidate in batch]):
+            result = self.take(self.current, batch[place].sch, "search", outcome, said[place])
+            told.append((batch[place], result))
         self._driver.learn(told)
         self.batches.append(self.best_time)
         self._goes_on()
-        return len(batch)
 
-    def take(self, known: Known, tried: Tried, predicted: float | None = None) -> None:
+    def take(
+        self,
+        known: Known,
+        schedule: s_tir.Schedule,
+        origin: str,
+        outcome: Outcome,
+        predicted: float | None = None,
+    ) -> Result:
         """Record a candidate's outcome, and count it."""
-        assert tried.schedule is not None
+        outcome = self._checked(known, outcome, origin)
         result = Result(
             workload=known.workload,
             task=self.task.name,
             operator=self.task.operator,
             layout=known.variant.layout,
-            origin=tried.origin,
-            trace=as_data(tried.schedule.trace),
-            times=tuple(map(float, tried.outcome.times)),
-            error=tried.outcome.error,
+            origin=origin,
+            trace=as_data(schedule.trace),
+            times=() if outcome.error else tuple(map(float, outcome.times)),
+            error=outcome.error[:_LONGEST_ERROR].encode(errors="replace").decode(),
             how=self._how,
-            answer=tuple(map(float, tried.outcome.answer)),
+            answer=tuple(map(float, outcome.answer)),
             tuner=self.tuner.name,
             seed=self.seed,
-            **self._where(tried.outcome.cpu),
+            **self._where(outcome.cpu),
         )
         self.records.append(result)
-        known.last, self._undecided = result.date, True
-        self._remember(known, tried, predicted)
+        self._undecided = True
+        self._remember(known, result, schedule, predicted)
         self.watch(self)
+        return result
+
+    def _checked(self, known: Known, outcome: Outcome, origin: str) -> Outcome:
+        """Turn down a candidate without sound times, or that computes something else."""
+        error = outcome.error
+        if not error and not outcome.times:
+            error = "It was run and not timed."
+        elif not error and not all(0 < time < MOST_SECONDS for time in outcome.times):
+            error = f"Its times cannot be seconds: {outcome.times}"
+        if not error and origin != "rule":
+            expected = known.measured_rule.answer if known.measured_rule else ()
+            if not expected:  # the rule did not run: compare with the first candidate that did
+                expected = next((one.answer for one in known.tried if one.answer), outcome.answer)
+            if not same_answer(outcome.answer, expected, known.allowed):
+                error = WRONG
+        return Outcome(outcome.times, error, () if error else outcome.answer, outcome.cpu)
 
     def _where(self, cpu: str) -> dict[str, Any]:
-        """Say where something was measured, in the fields of a record."""
+        """Return the fields of a record for where something was measured."""
         target = self.task.target
         threads = int(target.attrs.get("num-cores", physical_cores()))
         return {"target": target_data(target), "threads": threads, "cpu": cpu or processor_name()}
 
     def verdict(self) -> Verdict | None:
-        """Give what was decided in the records since the last candidate was measured."""
+        """Return the verdict in the records if it came after the last measurement."""
         if self._undecided:
             return None
         found = self.older()
@@ -255,26 +473,26 @@ class TaskSearch:
         return found if found is not None and found.date >= last else None
 
     def older(self) -> Verdict | None:
-        """Give what was decided whenever: what compilation takes until there is another word."""
+        """Return the last verdict, which compilation takes until there is another one."""
         return self.records.verdict(self.known[0].workload, self.task.target)
 
-    def judge(self, **fields: Any) -> Verdict:
-        """Record what was decided about the task."""
+    def judge(self, **fields: Any) -> None:
+        """Record the decision about the task."""
         own = self.known[0]
         older = self.older()
-        # The last word has the last date, whatever clocks say.
+        # The last verdict has the last date, whatever clocks say.
         dates = [known.last for known in self.known] + [older.date if older else ""]
+        cpu = own.measured_rule.record.cpu if own.measured_rule else ""
         verdict = Verdict(
             function=own.workload,
             task=self.task.name,
             operator=self.task.operator,
             date=max(now(), *(after(date) for date in dates if date)),
             **fields,
-            **self._where(own.measured_rule.outcome.cpu if own.measured_rule else ""),
+            **self._where(cpu),
         )
         self.records.append(verdict)
         self._undecided = False
-        return verdict
 
     def _goes_on(self) -> bool:
         if self.ended:
@@ -288,38 +506,32 @@ class TaskSearch:
         return not self.ended
 
     def hopeless(self, least: int) -> bool:
-        """Tell whether as many candidates were tried as `least`, and all of them failed."""
+        """Return whether at least `least` candidates were tried, and all of them failed."""
         return len(self.current.tried) >= least and not self.current.found()
 
-    def _judge(self, known: Known, outcome: Outcome) -> Outcome:
-        """Turn down a candidate that computes something else than its rule."""
-        outcome = whole(outcome)
-        if outcome.error:
-            return outcome
-        expected = known.measured_rule.outcome.answer if known.measured_rule else ()
-        if not expected:  # the rule did not run: the first candidate that did is what we have
-            ran = [one.outcome for one in known.tried if not one.outcome.error]
-            expected = ran[0].answer if ran else outcome.answer
-        if same_answer(outcome.answer, expected, known.allowed):
-            return outcome
-        return Outcome(error=WRONG, answer=outcome.answer, cpu=outcome.cpu)
+
+def measured(
+    measurer: Measurer, schedules: Sequence[s_tir.Schedule]
+) -> Iterator[tuple[int, Outcome]]:
+    """Measure schedules; yield each one's place and outcome as it is known."""
+    kernels: dict[int, IRModule] = {}
+    for place, schedule in enumerate(schedules):
+        try:
+            kernels[place] = finish(schedule)
+        except Exception as error:  # TVM raises what the step that fails raises
+            yield place, Outcome(error=f"It cannot be finished: {telling(error)}")
+    places = list(kernels)
+    for index, outcome in measurer.measure(list(kernels.values())) if kernels else ():
+        yield places[index], outcome
 
 
 def measure_rules(
     searches: Sequence[TaskSearch], measurer: Measurer, limit: int, *, others: bool
 ) -> None:
-    """Measure what the rules make of some tasks, where the records do not tell.
+    """Measure the rules' schedules of some tasks that are not in the records, at most `limit`.
 
-    Parameters
-    ----------
-    searches : sequence of TaskSearch
-        The tasks.
-    measurer : Measurer
-        Who measures: all of them at once, since they are compiled side by side.
-    limit : int
-        Kernels at most.
-    others : bool
-        Whether in every layout, or in the rules' own alone.
+    `others` adds the schedules in every other layout. All are measured at once, because they are
+    compiled side by side.
     """
     missing = [
         (search, known)
@@ -333,4 +545,4 @@ def measure_rules(
     ][:limit]
     for place, outcome in measured(measurer, [known.rule for _, known in missing]):
         search, known = missing[place]
-        search.take(known, Tried(known.rule, "rule", whole(outcome)))
+        search.take(known, known.rule, "rule", outcome)
