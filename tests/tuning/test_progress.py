@@ -3,7 +3,6 @@
 import contextlib
 import fcntl
 import gc
-import io
 import os
 import struct
 import subprocess
@@ -12,11 +11,10 @@ import termios
 from pathlib import Path
 
 import pytest
-from tqdm import tqdm
 
 from tests.tuning.searches import FakeMeasurer, task
 from tvmlab.records.records import Records
-from tvmlab.tuning.progress import Bar, Lines, Progress, make_progress
+from tvmlab.tuning.progress import Lines, Progress
 from tvmlab.tuning.session import tune_tasks
 
 
@@ -66,34 +64,6 @@ def test_the_time_left():
     assert shown.left() == "1:10"
     clock.now = 160.0
     assert shown.left() == "0:00"
-
-
-def test_a_bar_ends_full():
-    """It starts where the earlier run was and ends full."""
-    stream, clock = io.StringIO(), Clock()
-
-    def bar(**how):
-        return tqdm(file=stream, ncols=200, mininterval=0, **how)
-
-    trials(Bar(bar), clock)
-    text = stream.getvalue()
-    assert "1 task:  50%" in text
-    assert "1 task: 100%" in text
-    assert "left 0:00: " in text
-    assert "40/40" in text
-    assert "best 41.0 GFLOP/s, rule 1.5" in text
-
-
-def test_which_is_chosen(monkeypatch):
-    """Nothing when told so; lines where no terminal is; a bar on one."""
-    assert type(make_progress(False)) is Progress
-    assert type(make_progress("auto")) is Lines
-    with monkeypatch.context() as patch:
-        patch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-        patch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-        assert type(make_progress("auto")) is Bar
-        patch.setitem(sys.modules, "tqdm", None)
-        assert type(make_progress(True)) is Lines
 
 
 @pytest.mark.parametrize("how", [False, "auto"])

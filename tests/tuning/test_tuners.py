@@ -103,14 +103,6 @@ def test_the_model_learns():
     assert np.all(said > 0)
 
 
-def test_random_numbers_of_others_are_left_alone():
-    """NumPy's global generator is neither drawn from nor seeded."""
-    np.random.seed(1)  # noqa: NPY002
-    before = np.random.get_state()[1].copy()  # noqa: NPY002
-    rounds("xgb", 3, count=2)
-    assert np.array_equal(before, np.random.get_state()[1])  # noqa: NPY002
-
-
 @pytest.mark.parametrize("tuner", ["xgb", "ga"])
 def test_guided_tuners_beat_the_first_draw(tuner, tmp_path):
     """On a smooth problem the last candidates are better than the first, on average."""

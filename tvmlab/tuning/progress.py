@@ -16,13 +16,7 @@ LINE_SECONDS = 5.0
 
 
 class Progress:
-    """Counts trials and shows nothing.
-
-    Parameters
-    ----------
-    clock : callable
-        Returns seconds.
-    """
+    """Counts trials and shows nothing; `clock` returns seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock

@@ -24,8 +24,8 @@ from .progress import Progress, make_progress
 from .report import Report, TaskReport
 from .search.context import check_seed
 from .search.model import Tuner, find_tuner
-from .search.search import TaskSearch, measure_rules
 from .settle import FINAL_SECONDS, FINALS, HEAT_SECONDS, settle
+from .tasksearch import TaskSearch, measure_rules
 
 __all__ = ["Limits", "Session", "tune", "tune_tasks"]
 

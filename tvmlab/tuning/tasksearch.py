@@ -11,19 +11,19 @@ from tvm import s_tir
 from tvm.ir import IRModule
 from tvm.s_tir import meta_schedule as ms
 
-from ...errors import RecordError
-from ...records.records import Records
-from ...records.result import MOST_SECONDS, Result, Verdict, after, mismatch, now, target_data
-from ...records.traces import as_data, replay
-from ...schedule import finish
-from ...support.host import physical_cores, processor_name
-from ...support.wording import several, telling
-from ..extract import Task, Variant
-from ..kernels import written
-from ..measure import Measurer, Outcome, how
-from .context import candidates, identity, make_context
-from .grid import GridSearch, estimate
-from .model import Tuner
+from ..errors import RecordError
+from ..records.records import Records
+from ..records.result import MOST_SECONDS, Result, Verdict, after, mismatch, now, target_data
+from ..records.traces import as_data, replay
+from ..schedule import finish
+from ..support.host import physical_cores, processor_name
+from ..support.wording import several, telling
+from .extract import Task, Variant
+from .kernels import written
+from .measure import Measurer, Outcome, how
+from .search.context import candidates, identity, make_context
+from .search.grid import GridSearch, estimate
+from .search.model import Tuner
 
 __all__ = ["Known", "TaskSearch", "Tried", "measure_rules", "same_answer", "tolerances"]
 
@@ -77,21 +77,7 @@ def same_answer(
 
 @dataclass(frozen=True)
 class Tried:
-    """A candidate of a function.
-
-    Attributes
-    ----------
-    module : tvm.ir.IRModule
-        The function.
-    record : Result or Verdict
-        Its line in the records.
-    time : float
-        The median time in seconds; infinity for one that failed.
-    answer : tuple of float
-        The fingerprint that is expected of it.
-    made : tvm.s_tir.Schedule or None
-        Its schedule if this run made it.
-    """
+    """A candidate of a function: its record, time, expected answer, and schedule if made here."""
 
     module: IRModule
     record: Result | Verdict
@@ -117,25 +103,7 @@ class Tried:
 
 @dataclass
 class Known:
-    """What is known of one variant of a task.
-
-    Attributes
-    ----------
-    variant : Variant
-        The variant.
-    workload : str
-        Its name in the records.
-    rule : tvm.s_tir.Schedule
-        What is compiled without tuning: the rule's schedule, or the function as it is.
-    allowed : list of float
-        How far each of its outputs can differ: see `tolerances`.
-    measured_rule : Tried or None
-        The measurement of `rule`.
-    tried : list of Tried
-        The candidates of the search.
-    last : str
-        When the last of them was measured, as a record's date; empty where none was.
-    """
+    """What is known of one variant of a task: `last` is the date of its last measurement."""
 
     variant: Variant
     workload: str
@@ -236,37 +204,10 @@ class _Driver:
 class TaskSearch:
     """The search of one task, a batch at a time; what was recorded before counts.
 
-    Parameters
-    ----------
-    task : Task
-        What is tuned.
-    measurer : Measurer
-        Builds and measures.
-    records : Records
-        Where each outcome goes as it is known.
-    tuner : Tuner
-        From `find_tuner`.
-    trials : int
-        Candidates to measure at most, the rules' among them and those in the records.
-    early_stopping : int or None
-        Trials without a better one after which the search ends.
-    seed : int
-        Where random decisions start.
-    watch : callable
-        Called with this object after each candidate.
-
-    Attributes
-    ----------
-    times : list of float
-        The time of each candidate in the order of their trials; infinity where one failed.
-    predicted : list of float or None
-        The model's prediction of each before it was measured; None where there was none.
-    errors : list of str
-        Why candidates failed.
-    ended : str
-        Why the search is over; empty while it is not.
-    batches : list of float
-        The fastest known after each batch, in seconds per call.
+    `times`, `predicted` and `errors` are in the order of the trials: seconds (infinity for a
+    failure), the model's prediction or None, and why candidates failed. `batches` has the fastest
+    time known after each batch. `ended` says why the search is over; it is empty before. `watch` is
+    called with this object after each candidate.
     """
 
     def __init__(
