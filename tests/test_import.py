@@ -55,7 +55,7 @@ def test_the_package_alone_imports_nothing_of_others() -> None:
         "[]",
         "tvmlab.compiler True True",
         # While TVM is imported no garbage is looked for; afterwards it is again.
-        "tvmlab.tuning.api tvmlab.support.target True",
+        "tvmlab.tuning.session tvmlab.support.target True",
     ]
 
 

@@ -142,15 +142,6 @@ def test_a_whole_last_line_without_its_end_is_kept(path, lines):
         assert len(records.verdicts) == 1
 
 
-def test_what_somebody_else_wrote_at_the_end_stays_and_is_not_glued_to(path, lines):
-    path.write_bytes(b"".join(lines) + b"a note")
-    with pytest.warns(RuntimeWarning, match=f"line {len(lines) + 1} "):
-        Records(path).append(result(seed=7))
-    assert b"\na note\n" in path.read_bytes()
-    with pytest.warns(RuntimeWarning, match="1 damaged line"):
-        assert Records(path).results()[-1].seed == 7
-
-
 def test_a_full_disk_leaves_the_file_as_it_was(path, lines, monkeypatch):
     path.write_bytes(b"".join(lines))
     records = Records(path)

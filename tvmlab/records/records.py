@@ -373,7 +373,8 @@ class Records:
         key = f"{target} {len(self)} {len(self._verdicts)}"
         if self.mixed or {str(target), key} & self._told:
             return
-        reasons = [mismatch(entry, target) for entry in [*self.results(), *self._verdicts]]
+        entries: list[Result | Verdict] = [*self.results(), *self._verdicts]
+        reasons = [mismatch(entry, target) for entry in entries]
         count = sum(map(bool, reasons))
         said = "; ".join(list(dict.fromkeys(filter(None, reasons)))[:_SHOWN])
         if count and count == len(reasons):
