@@ -134,13 +134,10 @@ def _instruction(unit: Unit, names: str = "") -> Callable[[type], Any]:
     """Make the next instruction of a class: a frozen dataclass with these fields."""
 
     def wrap(cls: type) -> Any:
-        body: dict[str, Any] = {
-            "unit": unit,
-            "opcode": len(INSTRUCTIONS) + 1,
-            "__doc__": cls.__doc__,
-        }
-        body |= {"names": ("layer", *names.split()), "__module__": __name__}
-        typed = [(name, int) for name in ("layer", *names.split())]
+        found = ("layer", *names.split())
+        body: dict[str, Any] = {"unit": unit, "opcode": len(INSTRUCTIONS) + 1, "names": found}
+        body |= {"__doc__": cls.__doc__, "__module__": __name__}
+        typed = [(name, int) for name in found]
         made = make_dataclass(
             cls.__name__, typed, bases=(Instruction,), namespace=body, frozen=True, slots=True
         )

@@ -34,9 +34,9 @@ Ints = npt.NDArray[np.int64]
 ALIGNMENT = 8
 #: Bytes of SRAM that a copy within DRAM needs.
 COPY = 64
-#: How much longer a tiling may take if the next layer can follow it; measured on the digits network.
+#: How much longer a tiling may take if the next layer can follow it; measured on the digits.
 FOLLOWED = 0.02
-#: Tiles' worth of time before and after the overlap; measured on the digits network.
+#: Tiles' worth of time before and after the overlap; measured on the digits.
 ENDS = 1.15
 
 
