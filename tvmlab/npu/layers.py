@@ -7,6 +7,7 @@ multipliers. What a layer means is the formula of its instruction (`tvmlab.npu.i
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -149,8 +150,7 @@ class Convolution(Layer):
         return self.weights.ndim == 3
 
 
-@dataclass(frozen=True)
-class Side:
+class Side(NamedTuple):
     """One side of an addition: `zero`, `rounding`, `multiplier`, `shift` of `isa.Add`."""
 
     zero: int
