@@ -222,7 +222,11 @@ class Executable:
             inputs=self.signature.inputs,
             outputs=self.signature.outputs,
             target=json.loads(str(self.target)),
-            versions=dict(tvmlab=__version__, tvm=tvm.__version__, tvm_ffi=tvm_ffi.__version__),
+            versions={
+                "tvmlab": __version__,
+                "tvm": tvm.__version__,
+                "tvm_ffi": tvm_ffi.__version__,
+            },
             runtimes=tuple(library.runtimes(self.vm_executable)),
             work={name: astuple(work) for name, work in self.work.items()},
         )

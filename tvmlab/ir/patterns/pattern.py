@@ -17,7 +17,7 @@ from tvm import ir, relax
 from ...errors import RelayError
 from .. import dialect, graph, table
 from ..graph import body_of, inline_bindings, key
-from ..inference import infer_type
+from ..module import infer_type
 from .fusion import fusion_kind
 from .view import DominatorTree, OperatorName, names_of
 

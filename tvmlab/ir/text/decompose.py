@@ -49,6 +49,7 @@ def _gelu_tanh(call: relax.Call) -> relax.Expr:
 def _position(call: relax.Call) -> relax.Expr:
     """Find a position in int32, as Relay does, and make it an int64, as Relax has it."""
     row, axis = table.find(call.op.name.removeprefix("relax.")), call.attrs.axis
+    assert row is not None  # argmax and argmin have rows
     given = {"axis": None if axis is None else [int(axis)], "keepdims": call.attrs.keepdims}
     found = row.to_relax(list(call.args), table.complete_attributes(row, given))
     return op.astype(found, "int64")
@@ -80,8 +81,9 @@ def _matmul(call: relax.Call) -> relax.Expr | None:
 def _sizes(x: relax.Expr) -> Any:
     """Return the extents of a tensor, None where one of them is unknown."""
     extents = getattr(x.ty.shape, "values", None)
-    known = extents is not None and all(hasattr(extent, "value") for extent in extents)
-    return [int(extent) for extent in extents] if known else None
+    if extents is None or not all(hasattr(extent, "value") for extent in extents):
+        return None
+    return [int(extent) for extent in extents]
 
 
 _DECOMPOSITIONS: dict[str, Callable[[relax.Call], relax.Expr | None]] = {
