@@ -111,11 +111,11 @@ if ! bud inspect --type image tvmlab-base >/dev/null 2>&1; then
     rm -rf "$root" "$root.log"
 fi
 
-# The local folders that the host's pip reads wheels from, mounted where they are.
+# The local folders and constraint files that the host's pip reads, mounted at the same paths.
 set --
-for folder in $(python3 -m pip config list 2>/dev/null | grep -E 'find-links|index-url' |
+for place in $(python3 -m pip config list 2>/dev/null | grep -E 'find-links|index-url|constraint' |
     grep -oE "(file://|[=' ])/[^' ]+" | sed -E "s,^(file://|[=' ]),,; s,/simple/*\$,," | sort -u); do
-    [ ! -d "$folder" ] || set -- "$@" --volume "$folder:$folder:ro"
+    [ ! -e "$place" ] || set -- "$@" --volume "$place:$place:ro"
 done
 
 step "building the Dockerfile"

@@ -12,9 +12,9 @@ from tvm.ir import IRModule
 from tvm.relax.backend.cpu_generic import pipeline as cpu_generic
 
 from .errors import CompileError, TargetError, TvmlabError
-from .ir import dialect
 from .ir.batch_norm import FoldBatchNorm
 from .ir.entry import with_main
+from .ir.expand import ExpandRelayOperators
 from .ir.indices import CheckIndices
 from .ir.signature import Signature
 from .runtime.executable import Executable
@@ -123,26 +123,14 @@ def compile(
 def cut(
     mod: IRModule, target: tvm.target.Target | Mapping[str, Any] | str | None
 ) -> tuple[IRModule, tvm.target.Target]:
-    """Hand what the accelerator of a target takes to its code generator; name the rest's target.
-
-    Parameters
-    ----------
-    mod : tvm.ir.IRModule
-        A module with a Relax function ``main``.
-    target : tvm.target.Target, mapping or str, optional
-        As of `compile`.
-
-    Returns
-    -------
-    (tvm.ir.IRModule, tvm.target.Target)
-        A module whose ``main`` can be called by its name, regions for other compilers lowered to
-        calls of what those made; and what the rest is compiled for.
-    """
+    """Hand what the accelerator of a target takes to its code generator; name the rest's target."""
     partitioner, rest = split_target(target)
     made = as_target(rest)
     with made:
         if partitioner:
-            mod = _partitioned(mod)
+            from .npu import partition  # here: most modules need no accelerator
+
+            mod = partition(mod)
         mod = with_public_main(mod)
         if _has_regions(mod):
             from .ir.partition import LowerRegions
@@ -153,18 +141,7 @@ def cut(
 
 
 def with_public_main(mod: IRModule) -> IRModule:
-    """Give ``main`` the name that it is called by, so that passes do not drop it as unused.
-
-    Parameters
-    ----------
-    mod : tvm.ir.IRModule
-        A module with a Relax function ``main``.
-
-    Returns
-    -------
-    tvm.ir.IRModule
-        The same, whose ``main`` has a ``global_symbol``.
-    """
+    """Give ``main`` the name that it is called by, so that passes do not drop it as unused."""
     if mod["main"].attrs and "global_symbol" in mod["main"].attrs:
         return mod
     main = mod["main"].with_attr("global_symbol", "main")
@@ -173,20 +150,10 @@ def with_public_main(mod: IRModule) -> IRModule:
     return mod
 
 
-def _partitioned(mod: IRModule) -> IRModule:
-    """Cut a module for the accelerator; that package is imported only by who uses it."""
-    from .npu import partition
-
-    return partition(mod)
-
-
 def _passes(
     target: tvm.target.Target, schedule: bool | str, tuned: Tuned | None
 ) -> tuple[list[Any], list[Any]]:
-    """List the passes from operators to scheduled loops, and from there to TVM's code generators.
-
-    Where upstream schedules the loops, it does so in the second list.
-    """
+    """List the passes from operators to scheduled loops, and from there to code."""
     if not schedule:
         return _checks(), [relax.pipeline.default_build_pipeline()]
     if target.kind.name != "llvm":
@@ -198,10 +165,6 @@ def _passes(
 
 def _checks() -> list[Any]:
     """List the passes that make Relax of Relay's operators, and check indices at run time."""
-    if not dialect.any_expansion():  # no module can hold one, and Relay's layer stays unloaded
-        return [CheckIndices()]
-    from .ir.expand import ExpandRelayOperators
-
     return [ExpandRelayOperators(), CheckIndices()]
 
 
@@ -216,37 +179,17 @@ def _simplifications() -> list[Any]:
 
 
 def upstream(target: tvm.target.Target) -> tvm.transform.Pass:
-    """Give TVM's own way from a model to code for a device that is no CPU.
-
-    Parameters
-    ----------
-    target : tvm.target.Target
-        Of any kind but ``llvm``.
-
-    Returns
-    -------
-    tvm.transform.Pass
-        It schedules loops, too: the rules of `tvmlab.schedule` are for CPUs.
-
-    Raises
-    ------
-    TargetError
-        This TVM has no such way, or no code generator for that kind.
-    """
+    """Give TVM's own way from a model to code for a device that is no CPU."""
     kind = target.kind.name
+    why = f"this TVM was built without its code generator for {kind!r}"
     try:
         found: tvm.transform.Pass = relax.get_default_pipeline(target)
-    except ValueError as error:
-        raise _no_code(target, f"TVM takes no whole model to targets of kind {kind!r}") from error
-    if tvm.get_global_func(f"target.build.{kind}", allow_missing=True) is None:
-        raise _no_code(target, f"this TVM was built without its code generator for {kind!r}")
-    return found
-
-
-def _no_code(target: tvm.target.Target, why: str) -> TargetError:
-    return TargetError(
-        why, where=spelled(target), fix="compile for llvm, or leave the target out for this machine"
-    )
+        if tvm.get_global_func(f"target.build.{kind}", allow_missing=True) is not None:
+            return found
+    except ValueError:
+        why = f"TVM takes no whole model to targets of kind {kind!r}"
+    fix = "compile for llvm, or leave the target out for this machine"
+    raise TargetError(why, where=spelled(target), fix=fix)
 
 
 def _recorded(
@@ -267,30 +210,23 @@ def _recorded(
 
 
 def _has_regions(mod: IRModule) -> bool:
-    """Say whether functions are for another compiler, or stand inside of functions."""
-    for function in mod.functions.values():
-        if not isinstance(function, relax.Function):
-            continue
-        if function.attrs and "Codegen" in function.attrs:
-            return True
-        for block in function.body.blocks:
-            if any(isinstance(binding.value, relax.Function) for binding in block.bindings):
-                return True
-    return False
+    """Return whether functions are for another compiler, or are nested in functions."""
+    return any(
+        (function.attrs and "Codegen" in function.attrs)
+        or any(
+            isinstance(binding.value, relax.Function)
+            for block in function.body.blocks
+            for binding in block.bindings
+        )
+        for function in mod.functions.values()
+        if isinstance(function, relax.Function)
+    )
 
 
 def simplify(mod: IRModule) -> IRModule:
     """Rewrite a module for inference, for any target: Relax in, smaller Relax out.
 
-    Parameters
-    ----------
-    mod : tvm.ir.IRModule
-        Any module.
-
-    Returns
-    -------
-    tvm.ir.IRModule
-        Relay's operators expanded into Relax's, indices checked, batch normalization folded,
-        constant expressions computed, dead bindings removed.
+    It expands Relay's operators, checks indices, folds batch normalization and constants, and
+    removes dead bindings.
     """
     return tvm.transform.Sequential(_simplifications())(mod)

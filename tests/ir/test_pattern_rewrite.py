@@ -30,8 +30,8 @@ from tvmlab.ir.patterns import (
     rewrite_functions,
     wildcard,
 )
-from tvmlab.ir.patterns.matcher import Matcher
-from tvmlab.ir.patterns.relay_call import View
+from tvmlab.ir.patterns.pattern import Matcher
+from tvmlab.ir.patterns.view import View
 
 
 def rule(pattern, change, **options):

@@ -15,7 +15,7 @@ from tvm.relax import op
 from tests.npu import reference
 from tests.qnn.graphs import Network, scale, zero
 from tests.qnn.run import _value
-from tvmlab import qnn
+from tvmlab import npu, qnn
 from tvmlab.npu import reading
 
 SHAPE = (1, 4, 3, 3)
@@ -107,6 +107,13 @@ def _items(call: relax.Call) -> list[Any]:
     if isinstance(call.attrs, ir.DictAttrs):
         return list(call.attrs.items())
     return [str(call.attrs)]
+
+
+def upstream(mod: ir.IRModule) -> ir.IRModule:
+    """Partition a module with Relax's two passes instead of Relay's four."""
+    patterns = npu.relax_patterns(npu.pattern_table())
+    fused = relax.transform.FuseOpsByPattern(patterns, bind_constants=True)(mod)
+    return relax.transform.MergeCompositeFunctions()(fused)
 
 
 def execute(mod: ir.IRModule, *inputs: Any) -> Any:

@@ -1,9 +1,6 @@
-"""A program in which every instruction of the accelerator has its part, and ways to damage it."""
+"""A program in which every instruction of the accelerator has its part."""
 
 from __future__ import annotations
-
-import struct
-import zlib
 
 import numpy as np
 
@@ -23,13 +20,11 @@ from tvmlab.npu.isa import (
     Sum,
     Sync,
 )
-from tvmlab.npu.program import MAGIC, Dram, Kind, Program
+from tvmlab.npu.program import Dram, Kind, Program
 
 #: The input: 6 by 6 pixels of 4 channels. In SRAM from 0; what is made of it from 4096.
 INPUT = (6, 6, 4)
 TABLES, MADE = 1024, 4096
-#: Numbers that sizes, addresses and shifts are least prepared for.
-NASTY = (0, 1, -1, 31, 32, 255, 256, 1 << 16, 1 << 24, 1 << 30, 2**31 - 1, -(2**31))
 
 
 def small_network():
@@ -96,19 +91,3 @@ def small_network():
     layers = ("convolution", "depthwise", "add", "pool", "mean")
     config = Config(sram_bytes=8192, accumulators=512)
     return Program(config, tensors, layers, instructions, constants)
-
-
-def damaged(data, rng):
-    """Damage a program's bytes in one of three ways, and give it the checksum that it should have.
-
-    Its signature stays, so that what is refused is refused for its contents.
-    """
-    found, head = bytearray(data), len(MAGIC) + 4
-    way, at = rng.integers(3), int(rng.integers(head, len(data) - 4))
-    if way == 0:  # a bit
-        found[at] ^= 1 << rng.integers(8)
-    elif way == 1:  # a number
-        struct.pack_into("<i", found, at, int(rng.choice(NASTY)))
-    else:  # bytes are missing
-        del found[at : at + int(rng.integers(1, 9))]
-    return MAGIC + struct.pack("<I", zlib.crc32(found[head:])) + bytes(found[head:])

@@ -11,7 +11,7 @@ from tvm import relax
 from tvm.relax import op
 
 import tvmlab
-from tests.npu.machine_code import Bytes, cut, regions_of
+from tests.npu.machine_code import Bytes, cut, regions_of, upstream
 from tests.oracles.models import real_model
 from tests.qnn.graphs import Network, scale, zero
 from tests.short import long
@@ -24,7 +24,7 @@ from tvmlab.qnn.transform import FakeQuantizationToInteger
 def check(mod, left):
     """Both ways make one region with all multiply-accumulates; some operators stay."""
     mod = FakeQuantizationToInteger()(mod)
-    ways = [npu.partition(mod), npu.relay_passes()(mod)]
+    ways = [npu.partition(mod), upstream(mod)]
     assert cut(ways[0]) == cut(ways[1])
     for parts in ways:
         found = npu.coverage(parts)

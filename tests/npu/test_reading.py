@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tvm import relax
 from tvm.relax import op
 
-from tests.npu.machine_code import execute, regions_of
+from tests.npu.machine_code import execute, regions_of, upstream
 from tests.qnn.graphs import Network, scale, zero
 from tests.qnn.run import run
 from tests.short import examples
@@ -31,9 +31,9 @@ WAYS = [
 
 
 def check(mod: Any, *inputs: Any, macs: float = 1.0) -> Any:
-    """Cut a module both ways: all of its products are taken, and nothing changes."""
+    """Partition by Relay's passes and by Relax's; all products are taken, results are equal."""
     want = run(mod, *inputs)[0]
-    for parts in (npu.partition(mod), npu.relay_passes()(mod)):
+    for parts in (npu.partition(mod), upstream(mod)):
         assert npu.coverage(parts).macs_share >= macs, str(npu.coverage(parts))
         assert regions_of(parts)
         np.testing.assert_array_equal(execute(parts, *inputs), want)
@@ -128,7 +128,7 @@ def test_a_value_added_to_itself():
     mod = net.module(net.emit(q.add(net.inputs[0], net.inputs[0], *points)))
     parts = check(mod, np.arange(-2, 2, dtype="int8")[None], macs=0)
     (region,) = regions_of(parts)
-    assert reading.region(region).layers[0].inputs == ("x0", "x0")
+    assert reading.region(region).layers[0].inputs == ("tvmlab_npu_0_i0",) * 2
 
 
 @pytest.mark.parametrize("rounding", ["UPWARD", "TONEAREST", "TFLITE"])
@@ -220,7 +220,7 @@ def test_names_and_values():
     region = reading.region(function)
     (layer,) = region.layers
     assert layer.name == "conv2d 3x3 3->4 /2"
-    assert region.inputs == layer.inputs == ("x0",)
+    assert region.inputs == layer.inputs == ("tvmlab_npu_0_i0",)
     assert region.outputs == (layer.output,)
-    assert region.values["x0"].nhwc == (1, 8, 8, 3)
+    assert region.values["tvmlab_npu_0_i0"].nhwc == (1, 8, 8, 3)
     assert region.values[layer.output].layout == "NHWC"

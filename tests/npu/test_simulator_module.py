@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 import sys
 import threading
-import zlib
 
 import numpy as np
 import pytest
@@ -98,14 +97,13 @@ def test_many_threads_at_once():
 
 def test_saved_bytes():
     load = tvm.get_global_func("ffi.Module.load_from_bytes.tvmlab_npu")
-    # The symbol's length and checksum, the symbol, the program.
+    # The symbol's length, the symbol, the program.
     symbol = "région".encode()
-    saved = struct.pack("<2I", len(symbol), zlib.crc32(symbol)) + symbol + DATA
+    saved = struct.pack("<I", len(symbol)) + symbol + DATA
     given = tensors()
     load(saved)["région"](*given)
     np.testing.assert_array_equal(given[1], simulator.simulate(DATA, given[:1])[0])
-    flipped = bytes([*saved[:9], saved[9] ^ 4, *saved[10:]])
-    for spoilt in (flipped, saved[:-1]):
+    for spoilt in (saved[:2], saved[:8], saved[:-1]):
         with pytest.raises(SimulationError):
             load(spoilt)
 

@@ -12,7 +12,6 @@ import pytest
 
 from tests.npu import cases
 from tests.npu import program as programs
-from tests.short import examples, fresh
 from tvmlab.errors import SimulationError
 from tvmlab.npu import simulator
 from tvmlab.npu.config import Config
@@ -88,47 +87,26 @@ def test_the_whole_ones_are_taken(one):
     simulator.count(program(*BEFORE, one))
 
 
-#: One field of each kind that an instruction may hold wrongly: instruction, field, value.
-FIELDS = [
-    (LOAD, "layer", 1),
-    (LOAD, "tensor", 3),
-    (LOAD, "count1", 0),
-    (MATMUL, "kernel_h", 0),
-    (MATMUL, "bias", -2),
-    (DEPTHWISE, "weight_dtype", 1),
-    (REQUANTIZE, "rounding", 6),
-    (REQUANTIZE, "low", 256),
-    (replace(REQUANTIZE, sum_high=4), "sum_low", 5),
-    (ADD, "lhs_rounding", 4),
-    (ADD, "out_shift", 31),
-    (POOL, "kind", 5),
-    (replace(POOL, kind=3, shift=4), "shift", 42),
-    (SUM, "accumulate", 2),
+@pytest.mark.parametrize(("name", "value"), [("layer", 1), ("tensor", 3)])
+def test_names_of_nothing(name, value):
+    refused(*BEFORE, replace(LOAD, **{name: value}), number=4, match=f"{name} is {value}")
+
+
+OUTSIDE = [
+    *((LOAD, name, value) for name in ("offset", "address") for value in (-1, 1)),
+    *((MATMUL, name, S - 3) for name in ("address", "weights", "bias")),
+    (MATMUL, "sums", 49),
+    (MATMUL, "row_stride", 2**31 - 1),
+    *((REQUANTIZE, name, S - 15) for name in ("multipliers", "shifts", "address")),
+    *((ADD, name, S - 15) for name in ("lhs_address", "rhs_address", "out_address")),
+    (POOL, "out_address", S - 3),
+    (SUM, "sums", 61),
 ]
 
 
-@pytest.mark.parametrize(
-    ("one", "name", "value"), FIELDS, ids=[f"{type(o).__name__}-{n}" for o, n, _ in FIELDS]
-)
-def test_fields(one, name, value):
-    refused(*BEFORE, replace(one, **{name: value}), number=4, match=".")
-
-
-@pytest.mark.parametrize(
-    ("one", "name", "value"),
-    [
-        *((LOAD, name, value) for name in ("offset", "address") for value in (-1, 1)),
-        *((MATMUL, name, S - 3) for name in ("address", "weights", "bias")),
-        (MATMUL, "sums", 49),
-        (MATMUL, "row_stride", 2**31 - 1),
-        *((REQUANTIZE, name, S - 15) for name in ("multipliers", "shifts", "address")),
-        *((ADD, name, S - 15) for name in ("lhs_address", "rhs_address", "out_address")),
-        (POOL, "out_address", S - 3),
-        (SUM, "sums", 61),
-    ],
-)
+@pytest.mark.parametrize(("one", "name", "value"), OUTSIDE)
 def test_out_of_bounds(one, name, value):
-    refused(*BEFORE, replace(one, **{name: value}), number=4, match=".")
+    refused(*BEFORE, replace(one, **{name: value}), number=4, match="reads|writes")
 
 
 # ---- memory that holds nothing ----
@@ -218,13 +196,7 @@ DATA = programs.small_network().to_bytes()
 
 
 @pytest.mark.parametrize(
-    ("data", "what"),
-    [
-        (b"", "no program"),
-        (DATA[:-1], "checksum"),
-        (bytes([*DATA[:40], DATA[40] ^ 1, *DATA[41:]]), "checksum"),
-    ],
-    ids=["empty", "truncated", "flipped"],
+    ("data", "what"), [(b"", "no program"), (DATA[:-1], "end too early")], ids=["empty", "cut"]
 )
 def test_bytes(data, what):
     for use in (simulator.count, lambda data: simulator.module("f", data)):
@@ -232,8 +204,8 @@ def test_bytes(data, what):
             use(data)
 
 
-def test_no_sanitizer_finds_anything_in_damaged_programs(tmp_path):
-    """Built with AddressSanitizer and UndefinedBehaviorSanitizer; a third still runs to its end."""
+def test_no_sanitizer_finds_an_access_out_of_bounds(tmp_path):
+    """Built with AddressSanitizer and UndefinedBehaviorSanitizer."""
     cmake, ninja = toolchain.find_tool("cmake"), toolchain.find_tool("ninja")
     tools = [
         f"-DCMAKE_CXX_COMPILER={toolchain.compiler().path}",
@@ -243,18 +215,15 @@ def test_no_sanitizer_finds_anything_in_damaged_programs(tmp_path):
     source = Path(__file__).parents[1] / "native"
     toolchain.run([cmake.path, "-S", source, "-B", tmp_path, "-G", "Ninja", *tools])
     toolchain.run([cmake.path, "--build", tmp_path])
-    driver, file, rng = (
-        tmp_path / "npu_driver",
-        tmp_path / "programs",
-        np.random.default_rng(fresh(2)),
-    )
+    driver, file = tmp_path / "npu_driver", tmp_path / "programs"
     assert b"__asan_report_load" in driver.read_bytes()
-    datas = [DATA, *(programs.damaged(DATA, rng) for _ in range(examples(1000)))]
-    file.write_bytes(b"".join(struct.pack("<I", len(data)) + data for data in datas))
+    # Not REQUANTIZE: the driver's data hold no table of shifts.
+    wholes = [LOAD, MATMUL, DEPTHWISE, ADD, POOL, SUM]
+    datas = [DATA, *(program(*BEFORE, one) for one in wholes)]
+    outside = [program(*BEFORE, replace(one, **{name: at})) for one, name, at in OUTSIDE]
+    content = b"".join(struct.pack("<I", len(data)) + data for data in [*datas, *outside])
+    file.write_bytes(content)
     done = subprocess.run([driver, file], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]
-    lines = done.stdout.splitlines()
-    assert len(lines) == len(datas)
-    assert lines[0].startswith("done ")
-    assert sum(line.startswith("done ") for line in lines) > len(datas) / 20
-    assert sum(line.startswith("refused ") for line in lines) > len(datas) / 4
+    found = [line.split()[0] for line in done.stdout.splitlines()]
+    assert found == ["done"] * len(datas) + ["refused"] * len(outside)

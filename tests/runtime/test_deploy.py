@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import re
 import shlex
 import subprocess
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,13 +19,12 @@ from hypothesis.extra import numpy as arrays
 from onnx import helper
 
 import tvmlab
-from tests.oracles.models import array, dense, model, node, value, weight
+from tests.oracles.models import array, dense, model, node, value
 from tests.runtime.deployed import outputs, refused, run
 from tvmlab import models
 from tvmlab.errors import ToolchainError
 from tvmlab.runtime import deploy
 from tvmlab.runtime.package import append, describe
-from tvmlab.support.host import physical_cores
 
 
 @pytest.fixture(scope="module")
@@ -66,20 +63,6 @@ def test_the_smallest_has_the_same_bits(digits: Any, tmp_path: Path) -> None:
     printed = subprocess.run(line, capture_output=True, text=True, check=True).stdout.splitlines()
     numbers = np.float32([float.fromhex(text) for text in printed])
     assert numbers.tobytes() == executable(image).tobytes()
-
-
-def test_the_smallest_refuses_in_a_line(digits: Any, tmp_path: Path) -> None:
-    np.save(tmp_path / "short.npy", array(3))
-    missing, short = tmp_path / "missing.so", tmp_path / "short.npy"
-    for words, message in (
-        ([], "usage: smallest"),
-        ([missing, short], "missing.so"),
-        ([digits[1], short], "short.npy"),
-    ):
-        line = [deploy.program("smallest"), *words]
-        done = subprocess.run(line, capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stdout) == (1, "")
-        assert message in done.stderr.splitlines()[-1]
 
 
 def test_the_smallest_is_small() -> None:
@@ -125,23 +108,6 @@ def test_any_rows_of_any_numbers(data: Any, rows: int, small: Any, tmp_path_fact
     rows_of_numbers = data.draw(arrays.arrays("float32", (rows, 4), elements=st.floats(width=32)))
     (found,) = outputs(tmp_path_factory.mktemp("rows"), package, rows_of_numbers)
     assert found.tobytes() == executable(rows_of_numbers).tobytes()
-
-
-def test_a_seeded_network_of_several_inputs_and_outputs(tmp_path: Path) -> None:
-    nodes = [
-        node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
-        node("Relu", ["c"], ["r"]),
-        node("Add", ["r", "y"], ["sum"]),
-        node("GlobalAveragePool", ["r"], ["mean"]),
-    ]
-    shapes = {"x": (1, 3, 9, 9), "y": (1, 5, 9, 9)}
-    proto = model(nodes, shapes, ["sum", "mean"], [weight("w", array(5, 3, 3, 3))])
-    executable = tvmlab.compile(tvmlab.load(proto))
-    package = executable.save(tmp_path / "several.so")
-    values = [array(*shape, seed=seed) for seed, shape in enumerate(shapes.values())]
-    for found, wanted in zip(outputs(tmp_path, package, *values), executable(*values), strict=True):
-        assert found.shape == wanted.shape
-        assert found.tobytes() == wanted.tobytes()
 
 
 def test_the_largest_are_printed(digits: Any, tmp_path: Path) -> None:
@@ -197,25 +163,6 @@ def test_every_dtype(dtype: str, tmp_path: Path) -> None:
     np.testing.assert_allclose([float(row[1]) for row in rows], numbers[order], rtol=1e-5)
 
 
-@pytest.mark.skipif(physical_cores() < 2, reason="this machine has one processor")
-def test_a_target_without_a_number_of_cores_has_all(tmp_path: Path) -> None:
-    """TVM's own choice is half of the processors. The program is ended when it has its threads."""
-    proto = model([node("Exp", ["x"], ["y"])], {"x": (1 << 20,)}, ["y"])
-    target = f"llvm -mcpu={tvmlab.host_target().attrs['mcpu']}"
-    package = tvmlab.compile(tvmlab.load(proto), target).save(tmp_path / "exp.so")
-    np.save(tmp_path / "x.npy", array(1 << 20))
-    given = {"TVM_NUM_THREADS", "OMP_NUM_THREADS"}
-    free = {name: text for name, text in os.environ.items() if name not in given}
-    line = [deploy.program(), package, tmp_path / "x.npy", "--repeats", "999999"]
-    with subprocess.Popen(line, stdout=subprocess.PIPE, env=free) as running:
-        threads, end = 0, time.monotonic() + 60
-        while threads < physical_cores() and time.monotonic() < end and running.poll() is None:
-            threads = len(list(Path(f"/proc/{running.pid}/task").iterdir()))
-            time.sleep(0.05)
-        running.kill()
-    assert threads == physical_cores()
-
-
 def test_a_command_line_that_is_not_understood() -> None:
     for words, wrong in (
         ([], "no package is named"),
@@ -248,16 +195,6 @@ def test_inputs_that_do_not_fit(small: Any, x: Path, tmp_path: Path) -> None:
             f"input x {what}\n  where: {tmp_path / name}\n"
             "  to do: let the inputs be x: float32[n, 4]\n"
         )
-
-
-def test_a_size_with_a_name_is_the_same_everywhere(tmp_path: Path) -> None:
-    proto = model([node("Add", ["x", "y"], ["z"])], {"x": ("N", 2), "y": ("N", 2)}, ["z"])
-    executable = tvmlab.compile(tvmlab.load(proto, shapes={"x": ("n", 2), "y": ("n", 2)}))
-    package = executable.save(tmp_path / "named.so")
-    np.save(tmp_path / "x.npy", array(3, 2))
-    np.save(tmp_path / "y.npy", array(4, 2))
-    said = refused(package, tmp_path / "x.npy", tmp_path / "y.npy")
-    assert f"input y has the shape [4, 2]\n  where: {tmp_path / 'y.npy'}\n" in said
 
 
 @pytest.mark.parametrize(
@@ -307,13 +244,6 @@ def test_an_answer_that_is_lost_is_told(small: Any, x: Path) -> None:
         done = subprocess.run(["sh", "-c", f"{line} {to}"], capture_output=True, text=True)
         assert done.returncode == 1
         assert "the answer cannot be printed" in done.stderr
-
-
-def test_the_program_is_built_once(tmp_path: Path) -> None:
-    first = deploy.program("smallest", folder=tmp_path)
-    stamp = first.stat().st_mtime_ns
-    assert deploy.program("smallest", folder=tmp_path) == first
-    assert first.stat().st_mtime_ns == stamp
 
 
 def test_a_cross_compiler_that_is_missing(tmp_path: Path) -> None:

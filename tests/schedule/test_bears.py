@@ -1,19 +1,25 @@
-"""What compiling must bear: rare dtypes and shapes, others' TIR, upstream's limits."""
+"""What compiling with schedules bears: rare shapes and operators, layouts, and outlines."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import tvm
-from tvm import relax
+from tvm import relax, s_tir, te
 from tvm.relax import op
 
 import tvmlab
 from tests.oracles.models import array
+from tvmlab import relay
+from tvmlab.compiler import simplify
 from tvmlab.schedule import legalize
+from tvmlab.schedule.carried import convolves
+from tvmlab.schedule.layout import channels_last
+from tvmlab.schedule.outline import outline
 
 
 def build(make: Callable[..., Any], *types: tuple[Sequence[Any], str]) -> tvm.IRModule:
@@ -40,26 +46,6 @@ def same(mod: tvm.IRModule, *cases: Sequence[np.ndarray]) -> tvmlab.Executable:
 
 def rules(run: tvmlab.Executable) -> set[str]:
     return {kernel.rule for kernel in run.summary().kernels}
-
-
-@pytest.mark.parametrize("signs", ["int8", "uint8"])
-def test_a_depthwise_convolution_sums_in_its_out_dtype(signs: str) -> None:
-    weight = np.random.default_rng(1).integers(-128, 128, (16, 3, 3, 1), "int8")
-    layouts = {"data_layout": "NHWC", "kernel_layout": "OHWI", "out_dtype": "int32"}
-    mod = build(
-        lambda x: op.nn.conv2d(x, relax.const(weight), padding=1, groups=16, **layouts),
-        ((1, 9, 9, 16), signs),
-    )
-    x = np.random.default_rng(0).integers(np.iinfo(signs).min, 128, (1, 9, 9, 16), signs)
-    run = tvmlab.compile(mod)
-    assert rules(run) == {"Depthwise"}
-    padded = np.pad(x.astype("int32"), [(0, 0), (1, 1), (1, 1), (0, 0)])
-    taps = [
-        padded[:, y : y + 9, z : z + 9] * weight[:, y, z, 0].astype("int32")
-        for y in range(3)
-        for z in range(3)
-    ]
-    np.testing.assert_array_equal(run(x), sum(taps))
 
 
 @pytest.mark.parametrize(
@@ -98,14 +84,6 @@ def test_what_a_sum_is_broadcast_to_is_not_computed_in_its_tile() -> None:
     assert not same(mod, [array(1, 32, 40, 40)]).summary().unscheduled
 
 
-def test_an_epilogue_of_more_dimensions() -> None:
-    weight = relax.const(array(64, 64, 3, 3, seed=1))
-    shapes = (((1, 64, 28, 28), "float32"), ((3, 1, 64, 28, 28), "float32"))
-    mod = build(lambda x, y: op.add(op.nn.conv2d(x, weight, padding=1), y), *shapes)
-    run = same(mod, [array(*shapes[0][0]), array(*shapes[1][0], seed=2)])
-    assert not run.summary().unscheduled
-
-
 def test_a_legalization_that_raises_is_named_and_the_model_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -119,32 +97,77 @@ def test_a_legalization_that_raises_is_named_and_the_model_runs(
         same(mod, [array(1, 8, 9, 9)])
 
 
-def test_a_graph_whose_layout_upstream_cannot_convert(monkeypatch: pytest.MonkeyPatch) -> None:
-    weight = relax.const(array(16, 8, 3, 3, seed=1))
-    mod = build(lambda x: op.nn.conv2d(x, weight), ((1, 8, 9, 9), "float32"))
-
-    def refuse(_: object) -> None:
-        raise tvm.error.InternalError("Check failed: no layout for this")
-
-    monkeypatch.setattr(relax.transform, "ConvertLayout", refuse)
-    with pytest.warns(UserWarning, match=r"convolutions stay in their layout.*no layout for this"):
-        same(mod, [array(1, 8, 9, 9)])
-
-
-def test_a_transposed_convolution_is_no_transpose() -> None:
-    weight = relax.const(array(8, 16, 3, 3, seed=1))
-    mod = build(lambda x: op.nn.conv2d_transpose(x, weight), ((1, 8, 5, 5), "float32"))
-    assert same(mod, [array(1, 8, 5, 5)]).summary().transposes == 0
+HEAD = """def @main(%x: Tensor[(1, 4, 8, 8), float32], %w: Tensor[(4, 4, 3, 3), float32]) {
+  %0 = nn.conv2d(%x, %w, padding=[1, 1]);
+  """
+ENDS = [
+    "stack((%0, %0), axis=1)",
+    "stack((%0, %x), axis=-1)",
+    "nn.relu(nn.conv2d_transpose(nn.relu(%0), %w, strides=[2, 2], output_padding=[1, 1])) + 1f",
+    "nn.conv2d_transpose(%0, reshape(%w, newshape=[4, 4, 3, 3]), padding=[1, 0, 1, 0], groups=1)",
+    "transpose(%0, axes=[0, -1, 1, 2])",
+    "squeeze(mean(%0, axis=[-1], keepdims=True), axis=[-1])",
+    "squeeze(mean(%0, axis=[3], keepdims=True), axis=[0, -1])",
+]
+DROPPED = ["nn.dropout(%0).0", "nn.dropout(nn.dropout(%0).0).0 + %0"]
 
 
-def test_winograd_spreads_what_is_infinite_and_the_step_before_does_not() -> None:
-    weight = relax.const(array(64, 64, 3, 3, seed=1))
-    mod = build(lambda x: op.nn.conv2d(x, weight, padding=1), ((1, 64, 28, 28), "float32"))
-    x = array(1, 64, 28, 28)
-    x[0, 0, 14, 14] = np.inf
-    finite = {
-        step: np.isfinite(tvmlab.compile(mod, schedule=step)(x)).all(axis=1).mean()
-        for step in (False, "epilogue", "winograd")
-    }
-    assert finite[False] == finite["epilogue"] == 1 - 9 / 28**2
-    assert finite["winograd"] < finite["epilogue"]
+def compared(ends: list[str], plain: list[str]) -> None:
+    """Compile the ends of a convolution without a warning; compare with upstream's of `plain`."""
+    mod, other = (relay.fromtext(f"{HEAD}({', '.join(each)}) }}") for each in (ends, plain))
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal(s).astype("float32") for s in ((1, 4, 8, 8), (4, 4, 3, 3))]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        made = channels_last()(simplify(mod))
+        results = tvmlab.compile(mod)(*inputs)
+    assert "NHWC" in str(made)
+    expected = tvmlab.compile(other, schedule=False)(*inputs)
+    for result, wanted in zip(results, expected, strict=True):
+        np.testing.assert_allclose(result, wanted, atol=1e-4)
+
+
+def test_layouts_are_converted_around_operators() -> None:
+    compared(ENDS, ENDS)
+
+
+def test_layouts_are_converted_around_dropout() -> None:
+    compared(DROPPED, ["%0", "%0 + %0"])  # upstream has no loops for dropout
+
+
+def test_a_module_without_convolutions_is_left_alone() -> None:
+    mod = relay.fromtext(
+        "def @main(%x: Tensor[(2), float32]) { (stack((%x, %x), axis=0), nn.dropout(%x)) }"
+    )
+    assert not convolves(mod)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tvm.ir.assert_structural_equal(channels_last()(mod), mod)
+
+
+def matmul(n: int) -> s_tir.Schedule:
+    a, b = (te.placeholder((n, n), name=name) for name in "ab")
+    k = te.reduce_axis((0, n), name="k")
+    c = te.compute((n, n), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="c")
+    d = te.compute((n, n), lambda i, j: c[i, j] + 1, name="d")
+    return s_tir.Schedule(te.create_prim_func([a, b, d]))
+
+
+def test_kinds_of_loops_and_what_is_shared() -> None:
+    sch = matmul(8)
+    c, d = sch.get_sblock("c"), sch.get_sblock("d")
+    i, j = sch.get_loops(d)
+    tile, lane = sch.split(j, [None, 4])
+    sch.compute_at(c, tile)
+    sch.parallel(i)
+    sch.vectorize(lane)
+    column, k = sch.get_loops(c)[-2:]
+    sch.reorder(k, column)
+    sch.unroll(k)
+    sch.decompose_reduction(c, k)
+    assert outline(sch.mod["main"]).splitlines() == [
+        "parallel 8, for 2",
+        "  for 4: c = 0",
+        "  unroll 8, for 4: c += a * b",
+        "  vector 4: d = c + 1",
+    ]

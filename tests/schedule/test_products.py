@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import relax
@@ -16,7 +15,7 @@ import tvmlab
 from tests.oracles.models import array
 from tests.schedule.convolutions import Conv, convolutions
 from tests.schedule.dot import QuantizedConv, QuantizedDense, quantized_convs, quantized_denses
-from tests.schedule.kernels import Case, Op, module, wrong
+from tests.schedule.kernels import Case, wrong
 from tests.short import ALL, examples
 
 
@@ -95,16 +94,6 @@ def test_quantized_matrix_products_are_exact(denses: list[QuantizedDense]) -> No
 @given(cases=st.lists(products(), min_size=EACH, max_size=EACH))
 def test_products_equal_numpys(cases: list[Product]) -> None:
     assert not wrong(cases)
-
-
-def test_products_of_vectors() -> None:
-    shapes = [((5,), (5, 7)), ((3, 5), (5,)), ((5,), (5,))]
-    mod, inputs = module(
-        [Op("matmul", pair, relax.op.matmul, torch.matmul, "Contraction") for pair in shapes]
-    )
-    results = tvmlab.compile(mod)(*inputs)
-    for i, result in enumerate(results):
-        np.testing.assert_allclose(result, inputs[2 * i] @ inputs[2 * i + 1], rtol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "float64", "float16"])

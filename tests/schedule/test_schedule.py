@@ -150,15 +150,6 @@ def test_functions_of_ones_own() -> None:
     }
 
 
-def test_a_function_that_is_scheduled_already_is_left_alone() -> None:
-    scheduled = Own["double"].with_attr("tirx.is_scheduled", True)
-    mod = tvm.IRModule({"double": scheduled, "total": Own["total"]})
-    with tvmlab.host_target():
-        after = schedule.ApplyRules([schedule.Reduction(), schedule.ElementWise()])(mod)
-    tvm.ir.assert_structural_equal(after["double"], scheduled)
-    assert after["total"].attrs["tvmlab.rule"] == "Reduction"
-
-
 def test_any_batch_runs_with_one_compilation() -> None:
     n = tvm.tirx.Var("n", "int64")
     builder = relax.BlockBuilder()

@@ -119,9 +119,3 @@ def test_a_norm_becomes_a_product_and_a_shift() -> None:
     found = names(Norm(32, layout="NHWC"))
     assert "right_shift" in found
     assert "requantize" not in found
-
-
-def test_what_is_too_steep_for_short_factors_stays_exact() -> None:
-    steep = Norm(32, step=1e-10, layout="NHWC")
-    assert "right_shift" not in names(steep)
-    assert not wrong([steep])

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import tvm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import relax
@@ -18,36 +17,9 @@ from tests.oracles.models import array
 from tests.schedule.convolutions import Conv
 from tests.schedule.kernels import module, wrong
 from tests.short import examples
-from tvmlab.schedule import Machine, Squares
-from tvmlab.schedule.compute import Window
+from tvmlab.schedule import Squares
 
-MACHINE = Machine(vector_bytes=64, registers=32, threads=2)
-WINDOW = Window([3, 3], [1, 1], [1, 1, 1, 1], [1, 1])
 CONV = Conv(1, (28, 28), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1, 128, 128, ("bias", "relu"))
-
-
-def chosen(
-    height: int, channels: int, window: Window = WINDOW, groups: int = 1, dtype: str = "float32"
-) -> int:
-    shape = (1, height, height, channels)
-    squares = Squares.choose(window, shape, channels, groups, dtype, MACHINE)
-    return squares.size if squares else 0
-
-
-def test_it_is_taken_where_it_is_less_work() -> None:
-    assert chosen(56, 64) == chosen(28, 128) == 4
-    assert chosen(14, 256) == 2  # larger squares would read more weights than they save products
-    assert chosen(7, 512) == 0
-    assert chosen(5, 16) == 0
-
-
-def test_it_is_taken_for_what_it_is_made_for_only() -> None:
-    assert chosen(56, 64, Window([3, 3], [2, 1], [1, 1, 1, 1], [1, 1])) == 0
-    assert chosen(56, 64, Window([3, 3], [1, 1], [1, 1, 1, 1], [1, 2])) == 0
-    assert chosen(56, 64, Window([3, 1], [1, 1], [1, 0, 1, 0], [1, 1])) == 0
-    assert chosen(56, 64, groups=2) == 0
-    assert chosen(56, 64, dtype="float16") == 0
-    assert chosen(56, 65) == 0
 
 
 def rules(run: tvmlab.Executable) -> set[str]:
@@ -62,12 +34,6 @@ def test_only_the_last_step_takes_it() -> None:
     names = [kernel.name for kernel in after.summary().kernels]
     assert [name.partition("winograd_")[2][:6] for name in names] == ["input", "produc", "output"]
     np.testing.assert_allclose(after(*inputs), before(*inputs), rtol=1e-3, atol=1e-3)
-
-
-def test_weights_that_are_not_constant_are_left_alone() -> None:
-    assert "WinogradTransform" not in rules(
-        tvmlab.compile(module([replace(CONV, constant=False)])[0])
-    )
 
 
 @st.composite
@@ -128,25 +94,6 @@ def test_the_error_is_within_what_compile_states(
     exact = torch.nn.functional.conv2d(*wide, padding=1).permute(0, 2, 3, 1).numpy()
     error, largest = (np.abs(a).max(axis=(1, 2, 3)) for a in (run(x) - exact, exact))
     assert (error / largest).max() <= BOUNDS[size]
-
-
-def test_what_comes_before_and_a_batch_that_is_open() -> None:
-    weight = array(64, 64, 3, 3, seed=1)
-    batch = tvm.tirx.Var("n", "int64")
-    x = relax.Var("x", relax.TensorType((batch, 64, 21, 22), "float32"))
-    builder = relax.BlockBuilder()
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            y = builder.emit(relax.op.nn.relu(x))
-            y = builder.emit(relax.op.nn.conv2d(y, relax.const(weight), padding=1))
-            y = builder.emit_output(relax.op.add(y, relax.const(np.float32(0.5))))
-        builder.emit_func_output(y)
-    runs = [tvmlab.compile(builder.get(), schedule=step) for step in ("epilogue", True)]
-    assert "WinogradTransform" in rules(runs[1])
-    for size in (1, 3):
-        data = array(size, 64, 21, 22)
-        expected, result = (run(data) for run in runs)
-        np.testing.assert_allclose(result, expected, atol=1e-4 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize(

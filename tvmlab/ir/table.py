@@ -22,7 +22,7 @@ from tvm import ir, relax, tirx
 from tvm.relax import Call, Expr, ShapeExpr, TensorType, Tuple, TupleType, Var, op
 
 from ..errors import RelayError
-from . import dialect, graph, script
+from . import dialect, graph
 
 Operands = Sequence[Expr]
 Values = dict[str, Any]
@@ -329,7 +329,7 @@ def in_script(row: Operator, whole: str) -> None:
     def make(*given: Expr, **values: Any) -> Call:
         return dialect.typed_call(whole, given, complete_attributes(row, values, python=True))
 
-    script.add(whole, make)
+    dialect.name_in_script(whole, make)
 
 
 def find(name: str) -> Operator | None:

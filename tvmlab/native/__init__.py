@@ -10,14 +10,14 @@ its border to Python and TVM in `module.cc`.
 `pass.cc`, one call's arithmetic in `fold.cc`, by the quantizer's `quantize.cc`.
 
 `npu` is the simulator of the accelerator, which `tvmlab.npu.simulator` builds with CMake: the bytes
-of a program are read (`program.cc`), verified (`fields.cc`, `accesses.cc`), counted (`timing.cc`)
-and executed (`machine.h`, and a file for each kind of instruction); `module.cc` is the border.
+of a program are read (`program.cc`), verified (`verify.cc`), counted (`timing.cc`) and executed
+(`machine.h`, and a file for each kind of instruction); `module.cc` is the border.
 
 `recorder` is the clock beside TVM's virtual machine that `tvmlab.profiling` reads.
 
-`deploy` is a program that runs packages without Python, which `tvmlab.deploy` builds: the archive
-is read (`archive.cc`, `sha256.cc`), understood (`package.cc`) and loaded (`network.cc`); arrays
-are files (`npy.cc`); `main.cc` is the command. `smallest.cc` is the least of it.
+`deploy` is a program that runs packages without Python, which `tvmlab.deploy` builds: the package
+is read (`package.cc`) and loaded (`network.cc`); arrays are files (`npy.cc`); `main.cc` is the
+command. `smallest.cc` is the least of it.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ what it touches, what it computes and how long it takes.
 Using it
 ========
 
-`partition` cuts a module (`relay_passes` does so in Relay's way), `coverage` says what was taken
+`partition` cuts a module by Relay's four passes, `coverage` says what was taken
 and why the rest was not, `report` what it costs, and ``tvmlab.compile(mod, "npu, llvm")`` does all
 at once for the default machine; for another one, `partition` with its `Config` first.
 """
@@ -74,7 +74,7 @@ from .checks import Check
 from .config import Config
 from .coverage import Coverage, coverage
 from .disassembly import disassemble
-from .partition import partition, relax_patterns, relay_passes
+from .partition import partition, relax_patterns
 from .patterns import pattern_table
 from .report import Report, report
 
@@ -89,6 +89,5 @@ __all__ = [
     "partition",
     "pattern_table",
     "relax_patterns",
-    "relay_passes",
     "report",
 ]

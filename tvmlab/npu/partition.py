@@ -1,4 +1,4 @@
-"""Cutting a module: what the machine takes goes into functions of its own."""
+"""Partition a module: what the accelerator takes goes into functions of its own."""
 
 from __future__ import annotations
 
@@ -10,32 +10,26 @@ from tvm import ir, relax
 
 from ..errors import InputError
 from ..ir import dialect
-from ..ir.partition import (
-    AnnotateTarget,
-    MergeCompilerRegions,
-    MergeComposite,
-    PartitionGraph,
-)
-from ..ir.partition.functions import attribute
+from ..ir.graph import key
+from ..ir.partition import AnnotateTarget, MergeCompilerRegions, MergeComposite, PartitionGraph
 from ..ir.patterns import to_dpl
 from .config import COMPILER, Config, machine
 from .patterns import Entry, pattern_table
-from .reading import config_of, regions
-from .regions import merge_composites
+from .reading import config_of, kind, regions
 
-__all__ = ["layout_of", "partition", "relax_patterns", "relay_passes"]
+__all__ = ["layout_of", "partition", "relax_patterns"]
 
 
 def partition(
     mod: ir.IRModule, config: Config | None = None, *, patterns: Sequence[Entry] | None = None
 ) -> ir.IRModule:
-    """Put what the accelerator takes into functions of its own.
+    """Put what the accelerator takes into functions of its own, by Relay's four passes.
 
     Parameters
     ----------
     mod : tvm.ir.IRModule
-        Relax, its network in integers (`tvmlab.qnn.transform.FakeQuantizationToInteger`). It is
-        left as it is.
+        Relax, its network in integers (`tvmlab.qnn.transform.FakeQuantizationToInteger`). The
+        module is not changed.
     config : Config, optional
         The machine; the default one where it is left out.
     patterns : sequence of tuple, optional
@@ -45,21 +39,17 @@ def partition(
     Returns
     -------
     tvm.ir.IRModule
-        The module itself where it has regions already, or there is nothing to take; else one
-        whose functions call regions: functions with the attributes ``Codegen``,
-        ``npu.config`` and ``global_symbol``, which hold composite functions, constants inside.
-        Regions are as large as they can be without needing their own results by way of others.
+        The module itself if it has regions already, or if the machine takes nothing of it; else a
+        module whose functions call regions: functions with the attributes ``Codegen``,
+        ``npu.config`` and ``global_symbol``, which hold composite functions. Layers keep the order
+        of the module's bindings.
 
     Raises
     ------
     tvmlab.errors.InputError
         `mod` is no module, or has regions for another machine; `config` is no `Config`.
     tvmlab.errors.RelayError
-        An entry of `patterns` is none.
-
-    Notes
-    -----
-    Matching is Relax's own `FuseOpsByPattern`; joining is `tvmlab.npu.merge`.
+        An entry of `patterns` has another form.
     """
     if not isinstance(mod, ir.IRModule):
         raise InputError(
@@ -75,21 +65,48 @@ def partition(
     if cut:
         return mod
     config = machine(config, "npu.partition")
-    table = pattern_table(config, layout_of(mod)) if patterns is None else list(patterns)
-    # With constants bound, the pass compares all functions that it made with each other.
-    fuse = relax.transform.FuseOpsByPattern(
-        relax_patterns(table), bind_constants=False, annotate_codegen=False
-    )
-    return merge_composites(fuse(_live(mod)), mod, config)
-
-
-def _live(mod: ir.IRModule) -> ir.IRModule:
-    """Leave out unused bindings: they belong to no region."""
-    made = mod.clone()
-    for var, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            made[var] = relax.analysis.remove_all_unused(function)
+    calls = [call for function in _functions(mod) for call in _calls(function.body)]
+    if patterns is None:
+        # Each pattern costs a walk over the module, so those without an operator here are left out.
+        present = {f"{COMPILER}.{kind(call)}" for call in calls}
+        patterns = [row for row in pattern_table(config, layout_of(mod)) if row[0] in present]
+    passes = [
+        MergeComposite(patterns),
+        AnnotateTarget(COMPILER, include_non_call_ops=False),
+        MergeCompilerRegions(),
+        PartitionGraph(),
+    ]
+    made = tvm.transform.Sequential(passes)(mod)
+    found = {made.get_global_var(name): function for name, function in regions(made).items()}
+    if not found:
+        return mod
+    made = made.clone()
+    places = {key(call.attrs): place for place, call in enumerate(calls) if call.attrs}
+    for var, function in found.items():
+        made[var] = _in_order(function, places).with_attr("npu.config", config.to_json())
     return made
+
+
+def _in_order(function: relax.Function, places: dict[int, int]) -> relax.Function:
+    """Sort a region's bindings by where the module has the first operator of each.
+
+    Relay's passes work on graphs, which have no order. An operator is known by its attributes, the
+    same object before and after; one without attributes follows its operands.
+    """
+    ranks: dict[int, int] = {}
+    bindings = [binding for block in function.body.blocks for binding in block.bindings]
+    for binding in bindings:
+        value = binding.value
+        inside = [value]
+        if isinstance(value, relax.Function):
+            inside = list(_calls(value.body))
+        used = [ranks.get(key(var), -1) for var in relax.analysis.free_vars(value)]
+        known = [places.get(key(call.attrs), -1) for call in inside if getattr(call, "attrs", None)]
+        ranks[key(binding.var)] = max([-1, *used, min(known, default=-1)])
+    bindings.sort(key=lambda binding: ranks[key(binding.var)])
+    body = relax.SeqExpr([relax.BindingBlock(bindings)], function.body.body)
+    relax.expr._update_type(body, function.body.ty)
+    return relax.Function(function.params, body, function.ret_ty, True, function.attrs)
 
 
 def relax_patterns(table: Sequence[Entry]) -> list[tuple[Any, ...]]:
@@ -106,84 +123,44 @@ def relax_patterns(table: Sequence[Entry]) -> list[tuple[Any, ...]]:
         ``(name, pattern of relax.dpl, annotations, check)``. The check refuses what Relay would
         not cut out either: a match whose inner values are used outside of it.
     """
-    made: list[tuple[Any, ...]] = []
-    for name, pattern, check in MergeComposite(table).table:
-        made.append((name, to_dpl(pattern), {}, _Adapted(check)))
-    return made
+    return [
+        (name, to_dpl(pattern), {}, _Adapted(check))
+        for name, pattern, check in MergeComposite(table).table
+    ]
 
 
 class _Adapted:
-    """A check on graphs, as one on what FuseOpsByPattern found."""
+    """A check of graphs as a check of what FuseOpsByPattern found."""
 
     def __init__(self, check: Any) -> None:
         self.check = check
 
     def __call__(self, context: relax.transform.PatternCheckContext) -> bool:
         values = dict(context.matched_bindings.items())
-        inside = set(values)
         for var, value in values.items():
             if not value.same_as(context.matched_expr):
                 users = context.var_usages.get(var, [])
-                if not isinstance(var, relax.DataflowVar) or any(u not in inside for u in users):
+                if not isinstance(var, relax.DataflowVar) or any(u not in values for u in users):
                     return False
         return bool(self.check(_graph(context.matched_expr, values)))
 
 
 def _graph(expr: relax.Expr, values: dict[relax.Var, relax.Expr]) -> relax.Expr:
-    """Put values where variables stand for them; matches are a few calls deep."""
+    """Put values in the place of variables; matches are a few calls deep."""
     if isinstance(expr, relax.Var):
         return _graph(values[expr], values) if expr in values else expr
     if not isinstance(expr, relax.Call):
         return expr
-    args = [_graph(arg, values) for arg in expr.args]
-    if all(a.same_as(b) for a, b in zip(args, expr.args, strict=True)):
-        return expr
-    made = relax.Call(expr.op, args, expr.attrs, expr.ty_args)
+    made = relax.Call(expr.op, [_graph(arg, values) for arg in expr.args], expr.attrs, expr.ty_args)
     relax.expr._update_type(made, expr.ty)
     return made
 
 
-def relay_passes(config: Config | None = None) -> tvm.transform.Pass:
-    """Give Relay's four passes that cut a module as `partition` does.
-
-    Parameters
-    ----------
-    config : Config, optional
-        The machine.
-
-    Returns
-    -------
-    tvm.transform.Pass
-        ``MergeComposite(pattern_table(config))``, ``AnnotateTarget("tvmlab_npu")``,
-        ``MergeCompilerRegions()`` and ``PartitionGraph()``; then the regions get their attribute
-        ``npu.config``.
-    """
-    sizes = config or Config()
-
-    def run(mod: ir.IRModule, _: tvm.transform.PassContext) -> ir.IRModule:
-        passes = [
-            MergeComposite(pattern_table(sizes, layout_of(mod))),
-            AnnotateTarget(COMPILER, include_non_call_ops=False),
-            MergeCompilerRegions(),
-            PartitionGraph(),
-        ]
-        made = tvm.transform.Sequential(passes)(mod).clone()
-        for var, function in made.functions_items():
-            if var.name_hint not in mod and attribute(function, "Codegen") == COMPILER:
-                made[var] = function.with_attr("npu.config", sizes.to_json())
-        return made
-
-    return tvm.transform.module_pass(run, opt_level=0, name="PartitionForNpu")
-
-
 def layout_of(mod: ir.IRModule) -> str | None:
-    """Give the layout of most of a module's convolutions and poolings; None if there are none."""
-    counts = {"NCHW": 0, "NHWC": 0}
-    for function in _functions(mod):
-        for call in _calls(function.body):
-            counts[_layout(call)] = counts.get(_layout(call), 0) + 1
-    best = max(("NCHW", "NHWC"), key=lambda layout: counts[layout])
-    return best if counts[best] else None
+    """Return the layout of most of a module's convolutions and poolings; None if it has none."""
+    layouts = [_layout(call) for function in _functions(mod) for call in _calls(function.body)]
+    best = max(("NCHW", "NHWC"), key=layouts.count)
+    return best if best in layouts else None
 
 
 def _functions(mod: ir.IRModule) -> list[relax.Function]:
@@ -199,14 +176,15 @@ def _layout(call: relax.Call) -> str:
 
 
 def _calls(body: relax.Expr) -> Iterator[relax.Call]:
-    """List the calls bound in a body, in functions and branches inside too."""
+    """List the calls bound in a body in their order, in functions and branches inside too."""
     stack = [body]
     while stack:
         expr = stack.pop()
         if isinstance(expr, relax.Call):
             yield expr
         elif isinstance(expr, relax.SeqExpr):
-            stack += [binding.value for block in expr.blocks for binding in block.bindings]
+            values = [binding.value for block in expr.blocks for binding in block.bindings]
+            stack += reversed(values)
         elif isinstance(expr, relax.Function):
             stack.append(expr.body)
         elif isinstance(expr, relax.If):

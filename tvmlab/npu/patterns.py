@@ -49,14 +49,14 @@ def pattern_table(config: Config | None = None, layout: str | None = None) -> li
 
     Notes
     -----
-    Regions that passes make of the table by hand run on the default machine; `partition` and
-    `relay_passes` write another one's sizes into them, as the attribute ``npu.config``.
+    Regions that passes make of the table by hand run on the default machine; `partition`
+    writes the sizes of another machine into them, as the attribute ``npu.config``.
     """
     if layout not in (None, "NCHW", "NHWC"):
         raise InputError(
             f"layout is {layout!r}; it is NCHW, NHWC or left out", where="npu.pattern_table"
         )
-    check = Check(machine(config, "npu.pattern_table"), layout)
+    sizes = machine(config, "npu.pattern_table")
     rows: Sequence[tuple[str, DFPattern]] = (
         ("depthwise_conv2d", requantized(convolution())),
         ("conv2d", requantized(convolution())),
@@ -73,7 +73,7 @@ def pattern_table(config: Config | None = None, layout: str | None = None) -> li
         ("mean", total()),
         ("add", clipped(is_op("add")(side(), side()))),
     )
-    return [(f"{COMPILER}.{name}", pattern, check.of(name)) for name, pattern in rows]
+    return [(f"{COMPILER}.{name}", pattern, Check(sizes, layout, name)) for name, pattern in rows]
 
 
 def constants(count: int) -> list[DFPattern]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import tempfile
@@ -11,12 +12,15 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import astuple
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
+import numpy as np
 import tvm
 import tvm_ffi
+from tvm import relax
 
 from ..errors import PackageError, TargetError
+from ..ir import dialect as _dialect  # noqa: F401  It registers the errors that compiled code raises.
 from ..ir.signature import Signature
 from ..schedule import Summary, Work
 from ..support.host import host_target, missing_features, other_processor
@@ -24,13 +28,13 @@ from ..support.target import as_target, spelled
 from ..support.toolchain import find_tool
 from ..support.wording import telling
 from . import library, package
-from .running import Running, give_memory_back
+from .profiling import Profile
+from .profiling import profile as profiled
 from .timing import Measurement, measure
 
-if TYPE_CHECKING:
-    from .profiling import Profile
-
 __all__ = ["Executable", "load_executable"]
+
+_Value = TypeVar("_Value")
 
 
 class Executable:
@@ -63,13 +67,13 @@ class Executable:
         self.vm_executable = built
         self.target = target
         self.signature = signature
-        self._running: Running | None = None
+        self._running: _VMSession | None = None
         # Upstream's virtual machine keeps its frames in itself: two threads in it at once end
         # the process.
         self._one_at_a_time = threading.Lock()
 
     def __repr__(self) -> str:
-        """Say the inputs, who else takes part, and the target."""
+        """Return the inputs, the accelerators and the target."""
         inputs = ", ".join(map(str, self.signature.inputs))
         others = [kind.removeprefix("tvmlab_") for kind in library.runtimes(self.vm_executable)]
         return f"Executable(main({inputs}) for {', '.join([*others, self.target.kind.name])})"
@@ -107,65 +111,41 @@ class Executable:
             return (self._running or self._start())(arrays)
 
     def summary(self) -> Summary:
-        """Say which rule scheduled which function.
+        """Return which rule scheduled which function; print it for a table.
 
-        Returns
-        -------
-        tvmlab.schedule.Summary
-            Print it: functions, how often each is called, the rule that took it or why none did,
-            and the changes of layout that are left. For other targets than CPUs, and for
-            ``schedule=False``, it lists TIR functions that the module came with, which no rule saw.
+        For other targets than CPUs, and for ``schedule=False``, it lists TIR functions that the
+        module came with, which no rule saw.
 
         Raises
         ------
         PackageError
             The executable was loaded from a file, which holds machine code only.
         """
-        if self._summary is None:
-            raise self._forgotten()
-        return self._summary
+        return self._known(self._summary)
 
     def tir(self) -> tvm.ir.IRModule:
-        """Give the loop nests that machine code was made from.
-
-        Returns
-        -------
-        tvm.ir.IRModule
-            The TIR functions, scheduled, by the names that `summary` has; nothing else. What an
-            accelerator took is not among them.
+        """Return the scheduled TIR functions of the CPU, by the names that `summary` has.
 
         Raises
         ------
         PackageError
             The executable was loaded from a file, which holds machine code only.
         """
-        if self._tir is None:
-            raise self._forgotten()
-        return self._tir
+        return self._known(self._tir)
 
-    def _forgotten(self) -> PackageError:
-        return PackageError(
-            "a saved executable does not tell how it was scheduled",
-            where=repr(self),
-            fix="ask the executable that compile returned",
-        )
+    def _known(self, value: _Value | None) -> _Value:
+        if value is None:
+            raise PackageError(
+                "a saved executable does not tell how it was scheduled",
+                where=repr(self),
+                fix="ask the executable that compile returned",
+            )
+        return value
 
     def time(
         self, /, *inputs: Any, repeats: int = 10, number: int | None = None, **named: Any
     ) -> Measurement:
-        """Time ``main``, with its inputs already on the device.
-
-        Parameters
-        ----------
-        *inputs, **named : array
-            As in a call.
-        repeats, number : int
-            Samples, and calls in a sample; see `tvmlab.bench.measure`.
-
-        Returns
-        -------
-        tvmlab.bench.Measurement
-        """
+        """Time ``main`` with `tvmlab.bench.measure`, with its inputs already on the device."""
         with self._ready(inputs, named) as (running, tensors):
 
             def once() -> None:
@@ -175,28 +155,13 @@ class Executable:
             return measure(once, repeats=repeats, number=number)
 
     def profile(self, /, *inputs: Any, repeats: int = 10, **named: Any) -> Profile:
-        """Say where the time of ``main`` goes: `tvmlab.profiling.profile` of this executable.
-
-        Parameters
-        ----------
-        *inputs, **named : array
-            As in a call.
-        repeats : int
-            Samples; see `tvmlab.profiling.profile`, also for what is raised.
-
-        Returns
-        -------
-        tvmlab.profiling.Profile
-            Print it.
-        """
-        from .profiling import profile
-
-        return profile(self, *inputs, repeats=repeats, **named)
+        """Measure where the time of ``main`` goes; see `tvmlab.profiling.profile`."""
+        return profiled(self, *inputs, repeats=repeats, **named)
 
     @contextlib.contextmanager
     def _ready(
         self, inputs: tuple[Any, ...], named: dict[str, Any]
-    ) -> Iterator[tuple[Running, list[Any]]]:
+    ) -> Iterator[tuple[_VMSession, list[Any]]]:
         """Give a block the virtual machine to itself, and the inputs on its device."""
         arrays = self.signature.bind(inputs, named)
         with self._one_at_a_time:
@@ -221,15 +186,10 @@ class Executable:
         path : path
             The file, whose name ends in ``.so``. It appears whole or not at all.
         cross_compiler : str, optional
-            The C++ compiler to link with, where the target is another kind of processor than this
-            machine's: ``"aarch64-linux-gnu-g++"``, say. This machine's own if it is left out.
+            The C++ compiler that links for another kind of processor than this machine's, such as
+            ``"aarch64-linux-gnu-g++"``.
         cross_compiler_options : str
             More options for it, quoted as for a shell.
-
-        Returns
-        -------
-        pathlib.Path
-            The file.
 
         Raises
         ------
@@ -274,7 +234,7 @@ class Executable:
         library.write(self.vm_executable, path, description, compiler, cross_compiler_options)
         return path
 
-    def _start(self) -> Running:
+    def _start(self) -> _VMSession:
         """Start the virtual machine on the target's device."""
         device = tvm.device("cpu" if self.target.kind.name == "llvm" else self.target.kind.name)
         absent = missing_features(self.target)
@@ -287,8 +247,8 @@ class Executable:
                 fix="compile for this machine by leaving the target out, or save the module "
                 "and run it where the target is",
             )
-        self._running = Running(self.vm_executable, device, self.signature)
-        give_memory_back()
+        self._running = _VMSession(self.vm_executable, device, self.signature)
+        _trim_heap()
         return self._running
 
 
@@ -296,15 +256,6 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
     """Read what `Executable.save` wrote.
 
     A saved package is code: load only packages whose source you trust.
-
-    Parameters
-    ----------
-    path : path
-        The file.
-
-    Returns
-    -------
-    Executable
 
     Raises
     ------
@@ -325,7 +276,7 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
             where=f"{path}, made for {made}",
             fix="load it on a machine of that kind, or compile the model again for this one",
         )
-    if _series(found.versions["tvm"]) != _series(tvm.__version__):
+    if found.versions["tvm"].split(".")[:2] != tvm.__version__.split(".")[:2]:
         warnings.warn(
             f"{path} was compiled with TVM {found.versions['tvm']}, and this is "
             f"{tvm.__version__}: if it does not run, compile the model again",
@@ -353,6 +304,64 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
     return Executable(module, made, Signature(found.inputs, found.outputs), work=work)
 
 
-def _series(version: str) -> list[str]:
-    """Take the part of a version within which nothing that is called changes."""
-    return version.split(".")[:2]
+class _VMSession:
+    """A virtual machine that has started: `main`, its device, and a buffer for each input."""
+
+    def __init__(self, built: Any, device: Any, signature: Signature) -> None:
+        self.device = device
+        self.machine = relax.VirtualMachine(built, device)
+        # Looked up once: a look-up costs more than the rest of a small network's call in Python.
+        self.main = self.machine["main"]
+        self._on_cpu = device.dlpack_device_type() == tvm.cpu().dlpack_device_type()
+        self._dtypes = [value.dtype for value in signature.inputs]
+        self._buffers: list[tuple[Any, np.ndarray | None] | None] = [None] * len(self._dtypes)
+
+    def __call__(self, arrays: list[np.ndarray]) -> Any:
+        """Run ``main``: arrays in, arrays out."""
+        return self._copied(self.main(*self.place(arrays)))
+
+    def place(self, arrays: list[np.ndarray]) -> list[Any]:
+        """Copy arrays to where ``main`` reads them: tensors that the next call overwrites.
+
+        Compiled code reads data that begin at a multiple of 64 bytes, which NumPy does not promise.
+        A tensor that stays costs a small network less than a new one for each call.
+        """
+        tensors = []
+        for number, array in enumerate(arrays):
+            buffer = self._buffers[number]
+            if buffer is None or buffer[0].shape != array.shape:
+                tensor = tvm.runtime.empty(array.shape, self._dtypes[number], self.device)
+                buffer = tensor, _as_numpy(tensor) if self._on_cpu else None
+                self._buffers[number] = buffer
+            tensor, seen = buffer
+            if seen is None:
+                tensor.copyfrom(array)
+            else:
+                np.copyto(seen, array)
+            tensors.append(tensor)
+        return tensors
+
+    def _copied(self, value: Any) -> Any:
+        """Copy what ``main`` returned to NumPy; tuples stay tuples, numbers numbers."""
+        if isinstance(value, tvm.runtime.Tensor):
+            # A copy even on the CPU: it may be an input, a constant, or in a tuple twice.
+            seen = _as_numpy(value) if self._on_cpu else None
+            return value.numpy() if seen is None else seen.copy()
+        if isinstance(value, (int, float)):
+            return value
+        return tuple(self._copied(item) for item in value)
+
+
+def _as_numpy(tensor: Any) -> np.ndarray | None:
+    """View a tensor on the CPU as an array; None where NumPy cannot, as at bfloat16."""
+    try:
+        array = np.from_dlpack(tensor)
+    except (RuntimeError, BufferError):
+        return None
+    return array if array.flags.writeable else None  # NumPy 2.0 gives arrays to read only
+
+
+def _trim_heap() -> None:
+    """Return to the system what compiling and loading freed: four times ResNet-50's weights."""
+    with contextlib.suppress(AttributeError):  # only glibc has the function, and needs it
+        ctypes.CDLL(None).malloc_trim(0)

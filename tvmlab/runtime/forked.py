@@ -17,25 +17,14 @@ _PR_SET_PDEATHSIG = 1
 
 
 def end_with(parent: int) -> bool:
-    """Have Linux kill this process when its parent ends; return whether the parent still runs.
-
-    The thread that forked counts as the parent.
-    """
+    """Have Linux kill this process when its parent ends; return whether the parent still runs."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     return os.getppid() == parent
 
 
 def doomed(parent: int, seconds: float) -> None:
-    """Make sure that this process, which was just forked, ends whatever runs in it.
-
-    Parameters
-    ----------
-    parent : int
-        The process that forked.
-    seconds : float
-        The time after which the system ends this process, 0 for no limit.
-    """
+    """Make sure that this process, which was just forked, ends whatever runs in it."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     if not end_with(parent):

@@ -101,15 +101,11 @@ def _loop(shape: tuple[int, int, int], dtype: str, step: Callable[[Any], Any]) -
 
 
 def _halved(vector: Any) -> Any:
-    """Halve numbers and add a half."""
     return vector * 0.5 + 0.5
 
 
 def _dot_product(dot: Dot, sums: Any) -> Any:
-    """Add dot products of the sums themselves.
-
-    The compiler would move products that stay the same out of the loop.
-    """
+    """Add dot products of the sums themselves."""
     number, lanes = T.llvm_lookup_intrinsic_id(dot.llvm), dot.lanes * dot.depth
     weights = T.broadcast(tirx.const(_WEIGHT, dot.weight), lanes)
     given = (T.reinterpret(sums, dtype=f"{dot.data}x{lanes}"), weights)
@@ -120,12 +116,7 @@ def _dot_product(dot: Dot, sums: Any) -> Any:
 
 
 def peak_flops(dtype: str = "float32") -> float:
-    """Measure the machine's peak, with all of TVM's threads.
-
-    Parameters
-    ----------
-    dtype : {"float32", "float64", "int8", "int16"}, optional
-        The type of the factors.
+    """Measure the machine's peak with `PeakLoop` on all of TVM's threads.
 
     Returns
     -------
@@ -133,28 +124,13 @@ def peak_flops(dtype: str = "float32") -> float:
         Operations per second, of the fastest of 50 calls of about a millisecond, because other
         programs only make calls longer. The clock of a machine drifts: for a share of the peak,
         interleave calls of `PeakLoop` with the calls of the function to compare.
-
-    Raises
-    ------
-    InputError
-        The dtype is another one, or the processor has no instruction for it.
     """
     loop = PeakLoop(dtype)
     return loop.flops / min(measure(loop, warmup=5, repeats=50, number=1).samples)
 
 
 class StreamTriad:
-    """A compiled loop that reads two long arrays and writes a third; a call runs the loop once.
-
-    It computes ``c = a + 2 b``, the triad of the STREAM benchmark (McCalpin, 1995), on float32 with
-    all threads of TVM's pool.
-
-    Attributes
-    ----------
-    bytes : int
-        Bytes that a call reads and writes. Processors that read a cache line before they write to
-        it move a third more, which is not counted.
-    """
+    """The triad ``c = a + 2 b`` of the STREAM benchmark (McCalpin, 1995), on float32."""
 
     def __init__(self) -> None:
         target = host_target()
@@ -186,12 +162,6 @@ class StreamTriad:
 
 
 def peak_bandwidth() -> float:
-    """Measure the memory bandwidth with all of TVM's threads.
-
-    Returns
-    -------
-    float
-        Bytes per second, of the fastest of 20 calls.
-    """
+    """Measure the memory bandwidth with all of TVM's threads."""
     loop = StreamTriad()
     return loop.bytes / min(measure(loop, warmup=2, repeats=20, number=1).samples)

@@ -54,27 +54,7 @@ _say = partial(print, flush=True)
 def serve(
     host: str, port: int, key: str, tracker: tuple[str, int] | None, device_seconds: float = 0.0
 ) -> None:
-    """Run a server in this process until Ctrl-C or SIGTERM.
-
-    Parameters
-    ----------
-    host : str
-        The address of this machine to listen at, or ``0.0.0.0`` for all.
-    port : int
-        The port, or 0 for any free port.
-    key : str
-        The kind of this device: clients ask the tracker for a server of a key.
-    tracker : (str, int) or None
-        The tracker to register with, which can start later. Without one, clients connect to the
-        server's address and send the key.
-    device_seconds : float
-        A simulated slow device: each module takes this many seconds longer to load.
-
-    Raises
-    ------
-    RemoteError
-        The address cannot be listened at.
-    """
+    """Run a server in this process until Ctrl-C or SIGTERM."""
     listener = listen(host, port)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     abilities()  # asked once, before the first fork

@@ -25,30 +25,14 @@ from ..errors import RemoteError
 from ..support.extras import need
 from ..support.host import ABILITIES, Abilities
 
-__all__ = [
-    "TALK_SECONDS",
-    "Tracker",
-    "abilities_of",
-    "ask",
-    "connected",
-    "listen",
-    "parse_address",
-    "serve",
-    "server_message",
-]
+__all__ = ["Tracker", "abilities_of", "parse_address", "serve", "server_message"]
 
 #: How long the other end of a connection has for each step of a handshake.
 TALK_SECONDS = 15.0
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Split ``host:port`` into the host and the port.
-
-    Raises
-    ------
-    RemoteError
-        The text is not an address.
-    """
+    """Split ``host:port`` into the host and the port."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise RemoteError(
@@ -60,15 +44,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Listen at one address of this machine, or at all of them for ``0.0.0.0``.
-
-    Port 0 is any free port.
-
-    Raises
-    ------
-    RemoteError
-        The address belongs to another machine, or the port is in use.
-    """
+    """Listen at one address of this machine, or at all of them for ``0.0.0.0``."""
     try:
         return socket.create_server((host, port))
     except (OSError, OverflowError) as error:
@@ -80,15 +56,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def serve(host: str, port: int) -> None:
-    """Run TVM's tracker in this process until Ctrl-C or SIGTERM.
-
-    Raises
-    ------
-    RemoteError
-        The address cannot be listened at.
-    ToolchainError
-        Tornado is not installed.
-    """
+    """Run TVM's tracker in this process until Ctrl-C or SIGTERM."""
     need("tornado", extra="tune")
     from tvm.rpc import tracker
 
@@ -102,13 +70,7 @@ def serve(host: str, port: int) -> None:
 
 @contextlib.contextmanager
 def connected(address: tuple[str, int]) -> Iterator[socket.socket]:
-    """Connect to a tracker for the length of a block.
-
-    Raises
-    ------
-    RemoteError
-        The tracker does not answer, or something else in the block fails.
-    """
+    """Connect to a tracker for the length of a block."""
     host, port = address
     try:
         with socket.create_connection(address, timeout=TALK_SECONDS) as connection:
@@ -143,40 +105,22 @@ class Tracker:
     Raises
     ------
     RemoteError
-        The address is malformed.
+        The address is malformed; or, by every method, the tracker does not answer.
     """
 
     def __init__(self, address: str, key: str) -> None:
         self._address, self._key = parse_address(address), key
 
     def addresses(self) -> list[tuple[str, int]]:
-        """List the hosts and ports of the servers of the key, free and busy.
-
-        Raises
-        ------
-        RemoteError
-            The tracker does not answer.
-        """
+        """List the hosts and ports of the servers of the key, free and busy."""
         return self._known()[self._key]
 
     def servers(self) -> int:
-        """Count the servers of the key, free and busy.
-
-        Raises
-        ------
-        RemoteError
-            The tracker does not answer.
-        """
+        """Count the servers of the key, free and busy."""
         return len(self.addresses())
 
     def expect(self) -> None:
-        """Check that there is a server.
-
-        Raises
-        ------
-        RemoteError
-            The tracker has no server of the key, or does not answer.
-        """
+        """Raise `RemoteError` unless the tracker has a server of the key."""
         known = self._known()
         if not known[self._key]:
             others = ", ".join(sorted(repr(kind) for kind in known if known[kind]))
@@ -190,23 +134,7 @@ class Tracker:
             )
 
     def request(self, seconds: float) -> tuple[str, int, str] | None:
-        """Reserve a server.
-
-        Parameters
-        ----------
-        seconds : float
-            How long to wait for a server that is free.
-
-        Returns
-        -------
-        (str, int, str) or None
-            The server's host and port and the key to connect with, or None if no server was free.
-
-        Raises
-        ------
-        RemoteError
-            The tracker does not answer.
-        """
+        """Reserve a server: host, port and the key to connect with; None if none was free."""
         with connected(self._address) as connection:
             sendjson(connection, [TrackerCode.REQUEST, self._key, "", 1])
             if not select.select([connection], [], [], seconds)[0]:

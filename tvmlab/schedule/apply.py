@@ -26,11 +26,6 @@ class ApplyRules:
 
     It differs from dlight's `ApplyDefaultSchedule` in that a rule that raises does not end the
     compilation: the function stays as it was, and its attribute `REASON` names the rule.
-
-    Parameters
-    ----------
-    rules : sequence of ScheduleRule
-        The first that does not return None schedules a function.
     """
 
     def __init__(self, rules: Sequence[ScheduleRule]) -> None:

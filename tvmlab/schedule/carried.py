@@ -17,13 +17,7 @@ __all__ = ["CarryLayouts", "convolves"]
 
 
 def convolves(mod: tvm.ir.IRModule) -> bool:
-    """Say whether a module has a two-dimensional convolution, whose layout could be converted.
-
-    Parameters
-    ----------
-    mod : tvm.ir.IRModule
-        The module; functions that are not Relax are passed over.
-    """
+    """Say whether a module has a two-dimensional convolution, whose layout could be converted."""
     found = []
 
     def look(expr: Any) -> None:

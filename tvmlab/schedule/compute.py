@@ -60,11 +60,7 @@ def by(shape: Sequence[Any]) -> str:
 def broadcast_index(
     index: Sequence[Any], shape: Sequence[Any], whole: Sequence[Any] | None = None
 ) -> list[Any]:
-    """Index a tensor of this shape at a place of one that it is broadcast to.
-
-    Where it has the size of that one, `whole`, the index stays, even if it can only be 0: what is
-    indexed alike is element-wise to `FuseOps`.
-    """
+    """Index a tensor of this shape at a place of one that it is broadcast to."""
     start = len(index) - len(shape)
     alike = [None] * len(shape) if whole is None else whole[start:]
     return [
@@ -148,15 +144,7 @@ def padded(
 
 
 def packed_shape(weight: Sequence[int], groups: int, tile: int) -> tuple[int, ...]:
-    """Give the shape of packed weights.
-
-    Parameters
-    ----------
-    weight : sequence of int
-        ``[outputs, *taps, inputs of a group]``.
-    groups, tile : int
-        Groups, and output channels of a tile.
-    """
+    """Give the shape of packed weights."""
     outputs, *taps, inputs = weight
     return (groups, -(-outputs // groups // tile), *taps, inputs, tile)
 
@@ -175,35 +163,7 @@ def contraction(
     operator: str,
     dot: Dot | None = None,
 ) -> te.Tensor:
-    """Sum over taps and inputs, padded to whole tiles.
-
-    Parameters
-    ----------
-    data : te.Tensor
-        What is read.
-    weight : callable
-        ``(outer, o, *taps, i)`` to a weight; `outer` is the list of the outer indices.
-    read : callable
-        ``(outer, y, x, *taps, i)`` to the indices of a number of `data`.
-    pixels : sequence
-        Outer sizes, then height and width.
-    taps, inputs, channels : int
-        Sizes of the sum, and output channels.
-    tile : Tile
-        The register tile.
-    dtype : str
-        Of the sums.
-    operator : str
-        What is computed, with its shapes: the name of its choice among `Layouts`.
-    dot : Dot, optional
-        The instruction that sums. The inputs are then counted in two indices: in whole steps of the
-        instruction, the last one padded, and in its depth; `weight` takes both in place of ``i``.
-
-    Returns
-    -------
-    te.Tensor
-        ``[*outer, height, width, channels]``, each of the last three a multiple of its tile.
-    """
+    """Sum over taps and inputs, padded to whole tiles."""
     *outer, height, width = pixels
     shape = [*outer, round_up(height, tile.rows), round_up(width, tile.columns)]
     k = [te.reduce_axis((0, tap), f"k{n}") for n, tap in enumerate(taps)]
@@ -242,23 +202,7 @@ def depthwise(
     step: int,
     dtype: str,
 ) -> te.Tensor:
-    """Convolve each channel with a filter of its own.
-
-    Parameters
-    ----------
-    data : te.Tensor
-        NHWC.
-    weight : te.Tensor
-        ``[kh, kw, channels]``, the channels a multiple of `step`.
-    window : Window
-        Strides, padding, dilation.
-    shape : sequence
-        Of the output, NHWC.
-    columns, step : int
-        Pixels and channels of a register tile.
-    dtype : str
-        Of the sums.
-    """
+    """Convolve each channel with a filter of its own."""
     n, height, width, channels = shape
     wide, deep = round_up(width, columns), round_up(channels, step)
     source = window.pad(data, height, wide, deep)

@@ -49,11 +49,7 @@ class Contraction(CPUScheduleRule):
     def apply(
         self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool
     ) -> s_tir.Schedule | list[s_tir.Schedule] | None:
-        """Schedule a function, or return None where it holds no contraction.
-
-        Where it is `tunable`, a list is returned: the same schedule, and others that nest its loops
-        in other ways, all with the sizes of the loops as decisions to sample.
-        """
+        """Schedule a function, or return None where it holds no contraction."""
         found = self._schedule(func, target, lambda plan: plan)
         if found is None or not tunable:
             return found[0] if found else None
@@ -165,10 +161,7 @@ class _Plan:
         return list(dict.fromkeys([first, *others]))
 
     def cut(self, sch: s_tir.Schedule, loop: Any, size: int, most: int) -> tuple[Any, Any, Any]:
-        """Split a loop in two, the inner one of this size, or of one at most `most` to sample.
-
-        Returns the inner size and both loops.
-        """
+        """Split a loop in two, the inner one of this size, or of one at most `most` to sample."""
         whole = loops.extent(sch, loop)
         if not self.sample or not isinstance(whole, int):
             return size, *sch.split(loop, [None, size])

@@ -45,21 +45,7 @@ _NARROW = ("int8", "uint8")
 
 
 def dot_legalizations(machine: Machine, layouts: Layouts) -> dict[str, Legalization]:
-    """Make the legalizations of the quantized operators that the rules for sums serve.
-
-    Parameters
-    ----------
-    machine : Machine
-        What to tile for.
-    layouts : Layouts
-        Who chooses the tiles.
-
-    Returns
-    -------
-    dict
-        From the operator's name to its legalization, which gives None where a call is of another
-        form than it serves: weights or zero points that are no constants, other dtypes or layouts.
-    """
+    """Make the legalizations of the quantized operators that the rules for sums serve."""
     return {
         "relax.qnn.conv2d": lambda builder, call: _conv2d(builder, call, machine, layouts),
         "relax.qnn.dense": lambda builder, call: _dense(builder, call, machine, layouts),
@@ -280,11 +266,7 @@ def _scale(
 
 
 def _sum(a: Any, b: Any) -> Any:
-    """Add two int32, without letting the compiler conclude that the sum stays in int32.
-
-    TVM tells LLVM so of every addition, which then adds in 64 bits where the sum is to be
-    multiplied in 64 bits next. LLVM turns this form into the addition that wraps.
-    """
+    """Add two int32, without letting the compiler conclude that the sum stays in int32."""
     return tirx.bitwise_not(tirx.bitwise_not(a) - b)
 
 

@@ -27,23 +27,7 @@ __all__ = ["Factors"]
 
 @dataclass(frozen=True)
 class Factors:
-    """How the data and the weights are multiplied.
-
-    Attributes
-    ----------
-    dot : Dot or None
-        The instruction; None multiplies int16 one by one.
-    dtype : str
-        Of the data as they are multiplied.
-    move : int
-        What is added to the data before.
-    fill : int
-        What the padding is then.
-    weight : numpy.ndarray
-        The weights less their zero points, ``[outputs, *taps, inputs of a group]``.
-    extra : numpy.ndarray
-        int32, shape (outputs,): what is added to each sum.
-    """
+    """How the data and the weights are multiplied."""
 
     dot: Dot | None
     dtype: str
@@ -63,27 +47,7 @@ class Factors:
         *,
         alone: bool = False,
     ) -> Factors | None:
-        """Choose.
-
-        Parameters
-        ----------
-        dtype : str
-            Of the data: int8 or uint8.
-        zero, weight_zero : numpy.ndarray
-            Zero points: one number; one number or one for each output channel.
-        weight : numpy.ndarray
-            int8 or uint8, ``[outputs, *taps, inputs of a group]``.
-        machine : Machine
-            Its instructions.
-        alone : bool
-            Whether each output channel reads one input channel, so that nothing is to be summed in
-            a lane but the taps.
-
-        Returns
-        -------
-        Factors or None
-            None where a difference does not fit into int16: zero points that no value can have.
-        """
+        """Choose."""
         point = int(zero.ravel()[0])
         whole = weight.astype(np.int64) - weight_zero.reshape(-1, *[1] * (weight.ndim - 1))
         low, none = int(np.iinfo(dtype).min), np.zeros(len(weight), np.int32)
@@ -125,10 +89,7 @@ class Factors:
         return te.compute(data.shape, value, name="move")
 
     def packed(self, groups: int, tile: int) -> NDArray[Any]:
-        """Pack the weights as ``[group, blocks, *taps, steps, tile, depth]``.
-
-        Without an instruction the depth is left out: it is 1.
-        """
+        """Pack the weights as ``[group, blocks, *taps, steps, tile, depth]``."""
         outputs, *taps, inputs = self.weight.shape
         each, depth = outputs // groups, self.depth
         blocks, steps = -(-each // tile), -(-inputs // depth)

@@ -16,17 +16,7 @@ __all__ = ["Pixels", "Rows", "source"]
 
 @dataclass(frozen=True)
 class Pixels:
-    """Each tap is a pixel, whose inputs are multiplied a few at once.
-
-    Attributes
-    ----------
-    factors : Factors
-        Weights ``[outputs, kh, kw, inputs of a group]``.
-    window : Window
-        Strides, padding, dilation.
-    groups : int
-        Into how many parts the channels are split.
-    """
+    """Each tap is a pixel, whose inputs are multiplied a few at once."""
 
     factors: Factors
     window: Window
@@ -69,15 +59,7 @@ class Pixels:
         return copy(data, height, width, self._channels, fill)
 
     def at(self, outer: Any, y: Any, x: Any, ky: Any, kx: Any, k: Any) -> tuple[Any, ...]:
-        """Say which number of the prepared data the output at a place reads.
-
-        Parameters
-        ----------
-        outer : tuple
-            Picture and group.
-        y, x, ky, kx, k : tvm.tirx.PrimExpr
-            The output's pixel, the tap, and the place among the inputs.
-        """
+        """Say which number of the prepared data the output at a place reads."""
         pixel = (y, x) if self._gathers else self.window.at(y, x, ky, kx)
         return (outer[0], *pixel, outer[1] * self.inputs + k)
 
@@ -128,17 +110,7 @@ class Rows(Pixels):
 
 
 def source(factors: Factors, window: Window, groups: int) -> Pixels:
-    """Choose how a convolution reads its data: in the way that takes fewer steps.
-
-    Parameters
-    ----------
-    factors : Factors
-        Weights ``[outputs, kh, kw, inputs of a group]``.
-    window : Window
-        Strides, padding, dilation.
-    groups : int
-        Into how many parts the channels are split.
-    """
+    """Choose how a convolution reads its data: in the way that takes fewer steps."""
     pixels = Pixels(factors, window, groups)
     if groups > 1 or window.dilation[1] > 1:
         return pixels

@@ -11,16 +11,5 @@ __all__ = ["finish"]
 
 
 def finish(sch: s_tir.Schedule) -> IRModule:
-    """Carry out the marks that a schedule left on its loops.
-
-    Parameters
-    ----------
-    sch : tvm.s_tir.Schedule
-        Of a module with one function ``main``; by a rule, or replayed from a trace.
-
-    Returns
-    -------
-    tvm.ir.IRModule
-        One function ``main``, ready to be compiled.
-    """
+    """Carry out the marks that a schedule left on its loops."""
     return IRModule({"main": fetch_ahead(sch.mod["main"])})

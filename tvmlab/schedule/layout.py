@@ -201,11 +201,7 @@ class _TransposedFirst(relax.PyExprMutator):
 
 
 def channels_last() -> tvm.transform.Pass:
-    """Make the pass: two-dimensional convolutions in NHWC with OHWI weights.
-
-    `ConvertLayout` carries the layout through the operators between them; transposes of
-    activations remain at the network's borders and around operators that fix another layout.
-    """
+    """Make the pass: two-dimensional convolutions in NHWC with OHWI weights."""
     return tvm.transform.Sequential(
         [
             RaiseLimits(),

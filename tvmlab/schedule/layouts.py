@@ -21,22 +21,7 @@ OPERATOR = "tvmlab.operator"
 
 
 class Layouts:
-    """A choice of register tiles.
-
-    Parameters
-    ----------
-    chosen : mapping of str to str, optional
-        From an operator, as the annotation `OPERATOR` names it, to a tile, as `str` writes it. An
-        operator that is not in it, or whose tile is none of those that could be, keeps the tile
-        that needs the fewest cycles by the rules' estimate.
-
-    Attributes
-    ----------
-    ranked : dict of str to tuple of Tile
-        What could be chosen for each operator that was asked about, the best by estimate first.
-    taken : dict of str to str
-        Of `chosen`, what was one of the tiles that could be.
-    """
+    """A choice of register tiles."""
 
     def __init__(self, chosen: Mapping[str, str] | None = None) -> None:
         self._chosen = dict(chosen or {})
@@ -55,18 +40,7 @@ class Layouts:
 
 
 def operators(func: tirx.PrimFunc) -> list[str]:
-    """List the operators of a function whose weights' layout can be chosen, as `OPERATOR` has them.
-
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        A function without a schedule.
-
-    Returns
-    -------
-    list of str
-        Their names, in the order of the blocks.
-    """
+    """List the operators (`OPERATOR`) of a function whose weights' layout can be chosen."""
     named: list[str] = []
 
     def visit(block: s_tir.SBlock) -> None:

@@ -89,22 +89,7 @@ def inline_all(sch: s_tir.Schedule, after: Sequence[Any]) -> Any:
 
 
 def epilogue(sch: s_tir.Schedule, after: Sequence[Any]) -> tuple[Any, Any]:
-    """Join what follows a sum: what has a number for each sum, and what has another shape.
-
-    Parameters
-    ----------
-    sch : s_tir.Schedule
-        Of the function.
-    after : sequence of SBlockRV
-        Element-wise blocks in order; the first has a number for each sum.
-
-    Returns
-    -------
-    SBlockRV, SBlockRV or None
-        The last block that can be computed beside the sums; the last of all, where there are blocks
-        of another shape. Computed in a tile of a few sums, what these are broadcast to would be a
-        long serial loop, and a transpose would write numbers one by one.
-    """
+    """Join what follows a sum: what has a number for each sum, and what has another shape."""
     shape = [sch.get(loop).extent for loop in spatial(sch, after[0])]
     near = 1
     for follower in after[1:]:
@@ -137,12 +122,7 @@ def inline_producers(sch: s_tir.Schedule, before: Sequence[Any], block: Any) -> 
 
 
 def whole_groups(sch: s_tir.Schedule, block: Any, store: Any, channels: int) -> bool:
-    """Tell whether the tiles of a contraction divide the channels of a group.
-
-    Where they do not, the range of channels that a tile fills cannot be told from ``o // each`` and
-    ``o % each``, by which the result reads the sums: computed at the tile, it would reach into the
-    next group, whose sums another thread may not have done yet.
-    """
+    """Tell whether the tiles of a contraction divide the channels of a group."""
     if len(reduction(sch, block)) == 1:
         return True  # a matrix product
     groups = extent(sch, spatial(sch, block)[1])
@@ -183,11 +163,7 @@ def elementwise(sch: s_tir.Schedule, block: Any, machine: Machine) -> None:
 
 
 def prepare(sch: s_tir.Schedule, block: Any, machine: Machine, *, parallel: bool) -> None:
-    """Schedule a block that pads or copies NHWC pixels for a sum that reads them.
-
-    The pixels are stored a line of the cache further apart than they need be, where they would
-    compete for the same few lines of the L1 cache otherwise.
-    """
+    """Schedule a block that pads or copies NHWC pixels for a sum that reads them."""
     dtype = str(sch.get(block).writes[0].source.dtype)
     lanes = machine.lanes(dtype)
     sch.storage_align(block, 0, -2, 2 * lanes, lanes)

@@ -25,17 +25,7 @@ _READ, _LEVEL, _DATA = 0, 2, 1
 
 @dataclass(frozen=True)
 class Ahead:
-    """In which order a scheduled contraction reads its packed weights.
-
-    Attributes
-    ----------
-    rows, columns : int
-        Pixels of a tile.
-    down, across : int
-        Tiles of a picture: all of them read the same weights before the next ones are read.
-    step, many : int
-        Weights of one step of a sum, and of a block: all that a tile reads, one after the other.
-    """
+    """In which order a scheduled contraction reads its packed weights."""
 
     rows: int
     columns: int
@@ -45,17 +35,7 @@ class Ahead:
     many: int
 
     def annotate(self, sch: s_tir.Schedule, loop: Any, blocks: Any) -> None:
-        """Mark the loop over the steps of a sum, for `fetch_ahead`.
-
-        Parameters
-        ----------
-        sch : tvm.s_tir.Schedule
-            Of the contraction.
-        loop : LoopRV
-            The loop.
-        blocks : int or ExprRV
-            How many blocks of weights a tile reads one after the other; `many` is of one.
-        """
+        """Mark the loop over the steps of a sum, for `fetch_ahead`."""
         said = [self.rows, self.columns, self.down, self.across, self.step, self.many]
         sch.annotate(loop, AHEAD, [*said, blocks])
 
@@ -92,21 +72,7 @@ class Ahead:
 
 
 def fetch_ahead(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Let every loop that `Ahead.annotate` marked fetch what comes next.
-
-    It is a step of its own after the schedule, since a schedule has no primitive for it: a trace
-    holds the mark.
-
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        A scheduled contraction, or anything else.
-
-    Returns
-    -------
-    tvm.tirx.PrimFunc
-        It computes the same.
-    """
+    """Let every loop that `Ahead.annotate` marked fetch what comes next."""
 
     def rewrite(loop: tirx.For) -> tirx.For:
         if AHEAD not in loop.annotations:

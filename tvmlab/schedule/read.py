@@ -16,22 +16,7 @@ _Box = list[tuple[int, int]]
 
 
 def read_shares(func: tirx.PrimFunc) -> Mapping[Any, Fraction]:
-    """Find the buffers that are filled up, and how much of them is of use.
-
-    Sizes that the tiles do not divide are rounded up (`compute`), and the block after the sums
-    reads those that were asked for.
-
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        Before it is scheduled.
-
-    Returns
-    -------
-    dict of tvm.ir.Var to fractions.Fraction
-        The share of the smallest box around what other blocks read. Buffers that are read whole,
-        or whose sizes are not known, are left out.
-    """
+    """Find the buffers that are filled up, and how much of them is of use."""
     boxes: dict[Any, _Box] = {}
     analyzer = sym.Analyzer()
 

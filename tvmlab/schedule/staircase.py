@@ -106,25 +106,7 @@ def _staircase(
 def _fit(
     x: Int64, slope: NDArray[np.float64], wanted: Int64, dtype: str
 ) -> tuple[Int64, Int64, int] | None:
-    """Find factors and halves, one for each channel, and a shift for all of them.
-
-    Parameters
-    ----------
-    x : numpy.ndarray
-        Shape (n,).
-    slope : numpy.ndarray
-        Shape (channels,): what the factors are about, for a shift of 0.
-    wanted : numpy.ndarray
-        Shape (channels, n), numbers of `dtype`: what ``(x * factor + half) >> shift`` has to be,
-        saturated.
-    dtype : str
-        int8 or uint8.
-
-    Returns
-    -------
-    tuple of (numpy.ndarray, numpy.ndarray, int), or None
-        None where no such factors give the numbers.
-    """
+    """Find factors and halves, one for each channel, and a shift for all of them."""
     ends, far = np.iinfo(dtype), 1 << 40
     largest = int(np.floor(np.log2((1 << _BITS) / max(np.abs(slope).max(), 2.0**-8))))
     for shift in range(min(largest, 30), max(0, largest - _SHIFTS), -1):

@@ -126,16 +126,6 @@ class Tile:
 
 
 def pixels_of_a_vector(width: int, taps: int, machine: Machine) -> int:
-    """Choose the pixels across of a tile with one vector of channels, each with its own filter.
-
-    Parameters
-    ----------
-    width : int
-        Pixels of a row of the output.
-    taps : int
-        Numbers of a filter, which share the registers with the sums.
-    machine : Machine
-        Its registers.
-    """
+    """Choose the pixels across of a tile with one vector of channels, each with its own filter."""
     most = max(1, machine.registers - taps - 3)
     return min(range(1, min(width, most, 8) + 1), key=lambda n: -(-width // n) * (n + 1))

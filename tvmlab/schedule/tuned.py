@@ -20,11 +20,7 @@ class Tuned(Protocol):
     """What was found for one target."""
 
     def layout(self, func: tirx.PrimFunc) -> str | None:
-        """Name the tile that the weights of a function's operator were found best packed for.
-
-        The function is laid out as the rules have it. An empty text is the rules' own tile; None
-        where nothing is known of the function.
-        """
+        """Name the tile that the weights of a function's operator were found best packed for."""
         ...
 
     def schedule(self, func: tirx.PrimFunc) -> s_tir.Schedule | None:
@@ -37,21 +33,7 @@ class Tuned(Protocol):
 
 
 def found_layouts(mod: tvm.ir.IRModule, tuned: Tuned) -> dict[str, str]:
-    """Ask for the layouts of a module's operators.
-
-    Parameters
-    ----------
-    mod : tvm.ir.IRModule
-        Fused TIR functions without a schedule, laid out by the rules.
-    tuned : Tuned
-        What was found.
-
-    Returns
-    -------
-    dict of str to str
-        From operators to tiles other than the rules'. Weights are packed once for all functions
-        that hold an operator: it is in here where all of them were measured with that tile.
-    """
+    """Ask for the layouts of a module's operators."""
     named: dict[str, set[str | None]] = {}
     for func in mod.functions.values():
         if isinstance(func, tirx.PrimFunc):
@@ -73,13 +55,7 @@ def found_layouts(mod: tvm.ir.IRModule, tuned: Tuned) -> dict[str, str]:
 
 @tvm.transform.module_pass(opt_level=0)
 class ApplyTuned:
-    """The pass: unscheduled TIR in, scheduled TIR out where something was found.
-
-    Parameters
-    ----------
-    tuned : Tuned
-        What was found.
-    """
+    """The pass: unscheduled TIR in, scheduled TIR out where something was found."""
 
     def __init__(self, tuned: Tuned) -> None:
         self.tuned = tuned

@@ -73,33 +73,14 @@ class _Unknown(Exception):
 
 
 def counted(func: tirx.PrimFunc) -> dict[str, Any]:
-    """Give the attributes that keep a function's work through scheduling.
-
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        Before it is scheduled.
-
-    Returns
-    -------
-    dict
-        For ``with_attr`` of what becomes of it.
-    """
+    """Give the attributes that keep a function's work through scheduling."""
     operations, dtype = _count(func)
     return {_WORK: [-1 if operations is None else operations, dtype]}
 
 
 @tvm.transform.module_pass(opt_level=0)
 class Tally:
-    """The pass that changes nothing and notes every TIR function, and its work.
-
-    Attributes
-    ----------
-    work : dict of str to Work
-        By the function's name.
-    tir : tvm.ir.IRModule
-        The functions.
-    """
+    """The pass that changes nothing and notes every TIR function, and its work."""
 
     def __init__(self) -> None:
         self.work: dict[str, Work] = {}
@@ -151,11 +132,7 @@ def _statement(stmt: Any, shares: Mapping[Any, Fraction]) -> _Counts:
 
 
 def _expression(expr: Any) -> _Counts | None:
-    """Count in an expression; None where no element is in it, but indices and constants alone.
-
-    Such are a pool's borders, by which an average is divided. The indices of what is loaded are
-    left out, too.
-    """
+    """Count in an expression; None where no element is in it, but indices and constants alone."""
     if isinstance(expr, _ARITHMETIC):
         return _with(expr, [_expression(expr.a), _expression(expr.b)])
     if isinstance(expr, tirx.BitwiseNot):

@@ -6,15 +6,13 @@ what a compiler supports, `MergeCompilerRegions` joins what it marked into regio
 functions on to code.
 
 Upstream's counterparts are `FuseOpsByPattern` and `MergeCompositeFunctions`; they leave other
-regions than Relay did in the cases that `tvmlab.ir.partition.composite` names.
+regions than Relay did in the cases that `tvmlab.ir.partition.passes` names.
 """
 
-from .annotate import AnnotateTarget
-from .annotation import compiler_begin, compiler_end
-from .composite import MergeComposite
-from .lower import InlineRegions, LowerRegions
-from .merge import MergeCompilerRegions
+from .annotate import AnnotateTarget, compiler_begin, compiler_end
 from .partition_graph import PartitionGraph
+from .passes import InlineRegions, LowerRegions, MergeComposite
+from .regions import MergeCompilerRegions
 
 __all__ = [
     "AnnotateTarget",

@@ -1,36 +1,84 @@
-"""Mark each operator with the compiler that takes it."""
+"""Mark each operator with the compiler that takes it: the marks, and the pass that sets them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import tvm
-from tvm import ir, relax
+from tvm import ir, relax, tirx
 
-from .. import graph, operators, table
-from .annotation import (
-    DEFAULT,
-    compiler_begin,
-    compiler_end,
-    compiler_of,
-    is_begin,
-    is_data,
-    is_end,
-    operands,
-)
+from .. import dialect, graph, operators, table
+from ..operators.annotation import BEGIN, END
 from .functions import attribute, change_bodies
 
 assert operators.__all__, "the table of operators is filled by importing its rows"
+
+DEFAULT = "default"
+"""The compiler that stands for TVM itself: what no other compiler takes."""
+
+
+def compiler_begin(data: relax.Expr, compiler: str) -> relax.Call:
+    """Mark an expression as an input of a compiler's part of the graph.
+
+    Parameters
+    ----------
+    data : tvm.relax.Expr
+        A tensor or a tuple.
+    compiler : str
+        The compiler's name.
+
+    Returns
+    -------
+    tvm.relax.Call
+        The same value, marked; of the same type.
+    """
+    return graph.typed(dialect.call(BEGIN, [data], {"compiler": str(compiler)}))
+
+
+def compiler_end(data: relax.Expr, compiler: str) -> relax.Call:
+    """Mark an expression as an output of a compiler's part of the graph; see `compiler_begin`."""
+    return graph.typed(dialect.call(END, [data], {"compiler": str(compiler)}))
+
+
+def is_begin(expr: relax.Expr) -> bool:
+    """Return whether an expression is a `compiler_begin`."""
+    return graph.is_call(expr, BEGIN)
+
+
+def is_end(expr: relax.Expr) -> bool:
+    """Return whether an expression is a `compiler_end`."""
+    return graph.is_call(expr, END)
+
+
+def compiler_of(mark: relax.Call) -> str:
+    """Return the compiler that a mark names."""
+    return str(mark.attrs["compiler"])
+
+
+def is_data(expr: relax.Expr) -> bool:
+    """Return whether an operand was an operand in Relay too, and no shape, number or dtype."""
+    if isinstance(expr, relax.Tuple):
+        return any(map(is_data, expr.fields))
+    if isinstance(expr, (tirx.Var, relax.Var)):
+        return not isinstance(expr.ty, (ir.PrimType, relax.ShapeType))
+    return isinstance(expr, (relax.Call, relax.TupleGetItem, relax.If, ir.GenericConst))
+
+
+def operands(expr: relax.Expr) -> list[relax.Expr]:
+    """List what bears marks: a call's operands, a tuple's fields, the parts of an `if`."""
+    if isinstance(expr, relax.Call):
+        return [arg for arg in expr.args if is_data(arg)]
+    return graph.children(expr) if not isinstance(expr, relax.Tuple) or is_data(expr) else []
 
 
 @tvm.transform.module_pass(opt_level=0)
 class AnnotateTarget:
     """The pass: marks around whatever one of the compilers supports.
 
-    A compiler supports an operator whose attribute ``target.COMPILER`` (from
-    `tvm.ir.register_op_attr`, under Relay's name or Relax's) says yes to the call; and a composite
-    function whose name starts with ``COMPILER.``. Of several the first takes it. What no compiler
-    takes is marked ``"default"``.
+    A compiler supports an operator whose attribute ``target.COMPILER`` (`tvm.ir.register_op_attr`,
+    under Relay's name or Relax's) returns true for the call, and a composite function whose name
+    starts with ``COMPILER.``. The first of several compilers takes what both support. What no
+    compiler takes is marked ``"default"``.
 
     Parameters
     ----------
@@ -52,12 +100,12 @@ class AnnotateTarget:
 
     def transform_module(self, mod: ir.IRModule, ctx: tvm.transform.PassContext) -> ir.IRModule:
         """Rewrite a module, called by TVM's pass infrastructure."""
-        return change_bodies(mod, self.annotate)
 
-    def annotate(self, body: relax.Expr) -> relax.Expr:
-        """Mark a graph."""
-        work = _Annotator(self.targets, self.include_non_call_ops)
-        return work.end(graph.transform(body, work.change))
+        def annotate(body: relax.Expr) -> relax.Expr:
+            work = _Annotator(self.targets, self.include_non_call_ops)
+            return work.end(graph.transform(body, work.change))
+
+        return change_bodies(mod, annotate)
 
 
 class _Annotator:
@@ -70,7 +118,7 @@ class _Annotator:
         self.compilers: dict[int, tuple[relax.Expr, str]] = {}
 
     def change(self, before: relax.Expr, after: relax.Expr) -> relax.Expr:
-        """Mark the operands of one node, whose operands' own operands bear their marks."""
+        """Mark the operands of one node, whose own operands bear their marks already."""
         if is_begin(after):
             return after
         if is_end(after):
@@ -116,10 +164,7 @@ class _Annotator:
         return made
 
     def end(self, expr: relax.Expr) -> relax.Expr:
-        """Close the part of the compiler that computes an expression, if it has one.
-
-        What has no operands (zeros, the empty tuple) begins nowhere, so it does not end.
-        """
+        """Close the part that computes an expression; what has no operands begins nowhere."""
         if is_end(expr) and compiler_of(expr) == DEFAULT:
             expr = expr.args[0]
         known = self.compilers.get(graph.key(expr))
@@ -131,33 +176,30 @@ class _Annotator:
 
 
 def _with(expr: relax.Expr, new: Sequence[relax.Expr]) -> relax.Expr:
-    """Make an expression again with other operands, those that bear no marks kept."""
+    """Make an expression again with other operands; shapes and numbers are kept."""
     fresh = iter(new)
     if isinstance(expr, relax.Call):
         head = [] if isinstance(expr.op, ir.Op) else [expr.op]
-        rest = [next(fresh) if is_data(arg) else arg for arg in expr.args]
-        return graph.rebuild(expr, [*head, *rest])
+        return graph.rebuild(
+            expr, [*head, *(next(fresh) if is_data(arg) else arg for arg in expr.args)]
+        )
     return graph.rebuild(expr, list(new))
 
 
 def _supports(compiler: str, call: relax.Call) -> bool:
-    """Ask whether a compiler takes a call."""
+    """Return whether a compiler takes a call: a composite function of its own, or an operator."""
     if isinstance(call.op, relax.Function):
         owner, dot, _ = attribute(call.op, "Composite").partition(".")
         return bool(dot) and owner == compiler
     if not isinstance(call.op, ir.Op):
         return False
-    row = table.written(call)
-    relay_name = row[0].name if row else call.op.name.removeprefix("relax.")
-    names = [call.op.name, relay_name]
-    return any(_asked(name, f"target.{compiler}", call) for name in names)
-
-
-def _asked(name: str, key: str, call: relax.Call) -> bool:
-    """Put a call to the predicate that somebody registered for an operator's name, if any did."""
-    try:
-        op = ir.Op.get(name)
-    except AttributeError:  # TVM's way to say that there is no such operator
-        return False
-    predicate = op.get_attr(key) if op.has_attr(key) else None
-    return predicate is not None and bool(predicate(call))
+    row, key = table.written(call), f"target.{compiler}"
+    for name in (call.op.name, row[0].name if row else call.op.name.removeprefix("relax.")):
+        try:
+            op = ir.Op.get(name)
+        except AttributeError:  # TVM's way to say that there is no such operator
+            continue
+        predicate = op.get_attr(key) if op.has_attr(key) else None
+        if predicate is not None and predicate(call):
+            return True
+    return False

@@ -7,18 +7,13 @@ from collections.abc import Callable
 from tvm import ir, relax
 
 from .. import graph
-from ..collector import no_collection
+from ..graph import no_collection
 from ..module import normalize
 
 
 def attribute(function: relax.Function, name: str) -> str:
-    """Give a function's attribute as a string, the empty one where it has none."""
+    """Return a function's attribute as a string, the empty one where it has none."""
     return str(function.attrs[name]) if function.attrs and name in function.attrs else ""
-
-
-def _compiled(function: relax.Function) -> bool:
-    """Say whether a function is for another compiler: a region of Relay's passes or of Relax's."""
-    return bool(attribute(function, "Compiler") or attribute(function, "Codegen"))
 
 
 def change_bodies(mod: ir.IRModule, change: Callable[[relax.Expr], relax.Expr]) -> ir.IRModule:
@@ -31,7 +26,9 @@ def change_bodies(mod: ir.IRModule, change: Callable[[relax.Expr], relax.Expr]) 
         mod = normalize(mod)
         made = mod.clone()
         for var, function in mod.functions_items():
-            if isinstance(function, relax.Function) and not _compiled(function):
+            if not isinstance(function, relax.Function):
+                continue
+            if not (attribute(function, "Compiler") or attribute(function, "Codegen")):
                 before = graph.inline_bindings(function.body)
                 after = change(before)
                 if not after.same_as(before):

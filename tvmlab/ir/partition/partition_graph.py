@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import tvm
@@ -10,8 +11,8 @@ from tvm import ir, relax
 
 from ...errors import RelayError
 from .. import graph
-from ..collector import no_collection
-from .annotation import DEFAULT, compiler_end, compiler_of, is_begin, is_end
+from ..graph import no_collection
+from .annotate import DEFAULT, compiler_end, compiler_of, is_begin, is_end
 from .functions import attribute, change_bodies
 from .regions import Region, Regions
 
@@ -20,13 +21,12 @@ from .regions import Region, Regions
 class PartitionGraph:
     """The pass: a global function for each region, and a call of it in the region's place.
 
-    The function's name is ``tvmgen_MODULE_COMPILER_FUNCTION_NUMBER`` and its parameters'
+    The function's name is ``tvmgen_MODULE_COMPILER_FUNCTION_NUMBER`` and its parameters are named
     ``COMPILER_NUMBER_iINDEX``. It bears Relay's attributes ``Compiler``, ``Primitive``, ``Inline``
-    and ``global_symbol``, and ``Codegen``, which says to `relax.transform.RunCodegen` what
-    ``Compiler`` said to Relay. Marks of the compiler ``"default"`` go. Where a region has several
-    outputs, the function's result is a tuple. A registered global function
-    ``relay.ext.COMPILER.optimize`` gets each of the compiler's functions as ``main`` of a module,
-    to give back a better one.
+    and ``global_symbol``, and ``Codegen`` for `relax.transform.RunCodegen`. Several outputs come
+    as a tuple. Marks of the compiler ``"default"`` go. A global function
+    ``relay.ext.COMPILER.optimize`` gets each function as ``main`` of a module and returns a better
+    one.
 
     Parameters
     ----------
@@ -44,8 +44,7 @@ class PartitionGraph:
 
     Notes
     -----
-    The source is Relay's `src/relay/transforms/partition_graph.cc`. A function that an earlier run
-    lifted keeps its name; Relay put MODULE before it once more.
+    The source is Relay's `src/relay/transforms/partition_graph.cc`.
     """
 
     def __init__(self, mod_name: str | None = "default", bind_constants: bool = True) -> None:
@@ -86,25 +85,25 @@ class _Lift:
     """The work on one function."""
 
     def __init__(self, mod: ir.IRModule, body: relax.Expr, name: str, bind_constants: bool) -> None:
-        self.mod = mod
-        self.body = body
-        self.name = name
-        self.bind_constants = bind_constants
-        self.regions = Regions(body)
+        self.mod, self.body, self.name, self.bind_constants = mod, body, name, bind_constants
+        regions = Regions(body)
+        marks = (node for node in graph.post_order(body) if is_begin(node) or is_end(node))
+        self.regions = {graph.key(node): regions.of(node) for node in marks}
         self.done: dict[int, relax.Expr] = {}
-        self.indices: dict[Region, dict[int, int]] = {}
         self.params: dict[Region, list[tuple[relax.Var, relax.Expr]]] = {}
         # Within a region, one parameter for each expression outside, however often it comes in.
         self.inputs: dict[tuple[Region, int], relax.Expr] = {}
         self.outputs: dict[Region, dict[int, relax.Expr]] = {}
 
     def run(self) -> relax.Expr:
-        """Return the new graph; the lifted functions are in the module then.
+        """Lift the functions into the module; return the new graph."""
 
-        Nodes are visited in post-order. An end comes after all outputs of its region, because the
-        whole region becomes a function at the first of its ends.
-        """
-        for node in graph.post_order(self.body, self._needed):
+        # An end comes after all outputs of its region, which becomes a function at its first end.
+        def needed(node: relax.Expr) -> list[relax.Expr]:
+            outputs = self._region(node).outputs if is_end(node) else []
+            return [*graph.children(node), *(end.args[0] for end in outputs)]
+
+        for node in graph.post_order(self.body, needed):
             self.done[graph.key(node)] = self._change(node)
         result = self.done[graph.key(self.body)]
         inside = {graph.key(var) for pairs in self.params.values() for var, _ in pairs}
@@ -117,26 +116,20 @@ class _Lift:
                 )
         return result
 
-    def _needed(self, node: relax.Expr) -> list[relax.Expr]:
-        """List the nodes that come before a node."""
-        outputs = self._region(node).outputs if is_end(node) else []
-        return [*graph.children(node), *(end.args[0] for end in outputs)]
-
     def _region(self, node: relax.Expr) -> Region:
-        region = self.regions.of(node)
+        region = self.regions[graph.key(node)]
         assert region is not None, "each mark is in a region"
         return region
 
     def _new(self, node: relax.Expr) -> relax.Expr:
         """Return what a node has become."""
-        found = self.done.get(graph.key(node))
-        if found is None:
+        if graph.key(node) not in self.done:
             raise RelayError(
                 "a compiler's part of the graph needs its own result",
                 where=self.name.format("COMPILER"),
                 fix="put compiler_begin and compiler_end so that no way leads out and in again",
             )
-        return found
+        return self.done[graph.key(node)]
 
     def _change(self, node: relax.Expr) -> relax.Expr:
         if is_begin(node):
@@ -153,44 +146,36 @@ class _Lift:
         region, source = self._region(begin), begin.args[0]
         while is_begin(source) or is_end(source):
             source = source.args[0]
-        if (region, graph.key(source)) in self.inputs:
-            return self.inputs[region, graph.key(source)]
-        value = self._new(begin.args[0])
-        if self.bind_constants and _constant(value):
-            made = value
-        else:
-            indices = self.indices.get(region)
-            if indices is None:
-                indices = {graph.key(one): i for i, one in enumerate(region.inputs)}
-                self.indices[region] = indices
-            index = indices[graph.key(begin)]
-            made = relax.Var(f"{region.compiler}_{region.number}_i{index}", begin.ty)
-            self.params.setdefault(region, []).append((made, value))
-        self.inputs[region, graph.key(source)] = made
-        return made
+        place = region, graph.key(source)
+        if place not in self.inputs:
+            self.inputs[place] = value = self._new(begin.args[0])
+            parts = value.fields if isinstance(value, relax.Tuple) else [value]
+            constant = all(isinstance(part, ir.GenericConst) for part in parts)
+            if not (self.bind_constants and constant):
+                index = next(i for i, one in enumerate(region.inputs) if one.same_as(begin))
+                var = relax.Var(f"{region.compiler}_{region.number}_i{index}", begin.ty)
+                self.params.setdefault(region, []).append((var, value))
+                self.inputs[place] = var
+        return self.inputs[place]
 
     def _function(self, region: Region) -> dict[int, relax.Expr]:
         """Make a region's function, and say what stands for each of its outputs."""
         outputs = {graph.key(end.args[0]): end.args[0] for end in region.outputs}
         fields = [self._new(output) for output in outputs.values()]
         pairs = self.params.get(region, [])
-        function = graph.to_anf(
-            [var for var, _ in pairs], fields[0] if len(fields) == 1 else relax.Tuple(fields)
-        )
+        body = fields[0] if len(fields) == 1 else relax.Tuple(fields)
+        function = graph.to_anf([var for var, _ in pairs], body)
         better = tvm_ffi.get_global_func(f"relay.ext.{region.compiler}.optimize", True)
         if better is not None:
             function = better(ir.IRModule({"main": function}))["main"]
-        name = f"{self.name.format(region.compiler)}_{region.number}"
-        name = self._unused(re.sub(r"[^0-9A-Za-z_]", "_", name))
-        function = function.with_attrs(
-            {
-                "Compiler": region.compiler,
-                "Codegen": region.compiler,
-                "Primitive": 1,
-                "Inline": 1,
-                "global_symbol": name,
-            }
-        )
+        plain = f"{self.name.format(region.compiler)}_{region.number}"
+        plain = name = re.sub(r"[^0-9A-Za-z_]", "_", plain)
+        numbers = itertools.count(1)
+        while name in self.mod:
+            name = f"{plain}_{next(numbers)}"
+        attributes = {"Compiler": region.compiler, "Codegen": region.compiler}
+        marks = {"Primitive": 1, "Inline": 1, "global_symbol": name}
+        function = function.with_attrs({**attributes, **marks})
         var = ir.GlobalVar(name)
         relax.expr._update_type(var, function.ty)
         self.mod[var] = function
@@ -198,17 +183,3 @@ class _Lift:
         if len(fields) == 1:
             return dict.fromkeys(outputs, call)
         return {key: relax.TupleGetItem(call, i) for i, key in enumerate(outputs)}
-
-    def _unused(self, name: str) -> str:
-        """Find a name that no function of the module has."""
-        made, count = name, 0
-        while made in self.mod:
-            count += 1
-            made = f"{name}_{count}"
-        return made
-
-
-def _constant(expr: relax.Expr) -> bool:
-    """Say whether an expression is a constant or a tuple of constants."""
-    parts = expr.fields if isinstance(expr, relax.Tuple) else [expr]
-    return all(isinstance(part, ir.GenericConst) for part in parts)

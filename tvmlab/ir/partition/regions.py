@@ -1,23 +1,25 @@
-"""The parts of a graph between marks: which node is in which, and what goes in and out."""
+"""The parts of a graph between marks, and the pass that joins them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tvm import relax
+import tvm
+from tvm import ir, relax
 
 from ...errors import RelayError
 from .. import graph
-from .annotation import compiler_of, is_begin, is_end, operands
+from .annotate import compiler_of, is_begin, is_end, operands
+from .functions import change_bodies
 
 
 @dataclass(eq=False)
 class Region:
-    """A connected part of a graph that one compiler takes.
+    """A connected part of a graph that one compiler takes, numbered by the first mark in it.
 
-    Its number is that of the first mark in it, counted through the function. `inputs` and `outputs`
-    are the `compiler_begin` and `compiler_end` calls at its border, in Relay's order; `members` are
-    the numbers of the regions that have become part of it, as bits.
+    `inputs` and `outputs` are the `compiler_begin` and `compiler_end` calls at its border, in
+    Relay's order; `members` are the numbers of the regions that it has taken in, as bits.
     """
 
     number: int
@@ -33,12 +35,9 @@ class Region:
 class Regions:
     """The regions of one graph, which has to stay alive as long as they are asked about it.
 
-    A `compiler_begin` opens a region; a node joins the regions of its operands, up to a
-    `compiler_end`, into one. `RelayError` where marks do not fit together.
-
-    Notes
-    -----
-    The source is Relay's `src/relay/analysis/annotated_region_set.cc`.
+    The source is Relay's `src/relay/analysis/annotated_region_set.cc`. A `compiler_begin` opens a
+    region; a node joins the regions of its operands, up to a `compiler_end`, into one. Marks that
+    do not fit together raise `RelayError`.
     """
 
     def __init__(self, body: relax.Expr) -> None:
@@ -108,6 +107,85 @@ class Regions:
 
 def _said(node: relax.Expr) -> str:
     """Name a node in a message."""
-    if isinstance(node, relax.Call):
-        return str(getattr(node.op, "name", None) or getattr(node.op, "name_hint", "a function"))
-    return str(node.name) if isinstance(node, relax.Var) else type(node).__name__
+    named = node.op if isinstance(node, relax.Call) else node
+    return str(getattr(named, "name", None) or type(named).__name__)
+
+
+@tvm.transform.module_pass(opt_level=0)
+class MergeCompilerRegions:
+    """The pass: fewer marks, and between them larger regions.
+
+    A region is joined with the regions of the same compiler that its inputs come from, unless a
+    path from one to the other leads through a third, because then neither could run first.
+
+    Notes
+    -----
+    The source is Relay's `src/relay/transforms/merge_compiler_regions.cc`. Relay followed paths
+    through unmarked nodes for `if` only, and made regions that need their own results elsewhere.
+    """
+
+    def transform_module(self, mod: ir.IRModule, ctx: tvm.transform.PassContext) -> ir.IRModule:
+        """Rewrite a module, called by TVM's pass infrastructure."""
+        return change_bodies(mod, _merge_regions)
+
+
+def _merge_regions(body: relax.Expr) -> relax.Expr:
+    regions = Regions(body)
+    _merge(body, regions)
+
+    def change(before: relax.Expr, after: relax.Expr) -> relax.Expr:
+        """Drop the two marks on an edge inside of a region."""
+        if is_begin(before) and is_end(before.args[0]):
+            region = regions.of(before)
+            if region is not None and region is regions.of(before.args[0]):
+                return after.args[0].args[0]
+        return after
+
+    return graph.transform(body, change)
+
+
+def _merge(body: relax.Expr, regions: Regions) -> None:
+    """Visit regions in the order of their dependences, each joined with its parents."""
+    # Sets of regions are bits of one number (`Region.members`), so that long chains stay cheap.
+    barred: dict[Region, int] = {}
+    for region in _in_order(body, regions):
+        # The regions from which a way leads here through another region, or nodes in none.
+        before = 0
+        parents: list[Region] = []
+        for begin in region.inputs:
+            direct = regions.of(begin.args[0])
+            joins = direct is not None and direct.compiler == region.compiler
+            for parent in _behind(begin.args[0], regions):
+                before |= barred.get(parent, 0) | (0 if joins else parent.members)
+            if direct is not None and joins and direct not in parents:
+                parents.append(direct)
+        for parent in parents:
+            if parent is not region and not parent.members & before:
+                regions.merge(parent, region)
+        barred[region] = before
+
+
+def _in_order(body: relax.Expr, regions: Regions) -> Iterator[Region]:
+    """List the regions that have an output, each after those that its inputs come from."""
+
+    def parts(node: relax.Expr) -> list[relax.Expr]:
+        region = regions.of(node) if is_end(node) else None
+        inputs = [] if region is None else [begin.args[0] for begin in region.inputs]
+        return [*graph.children(node), *inputs]
+
+    done: set[Region] = set()
+    for node in graph.post_order(body, parts):
+        region = regions.of(node) if is_end(node) else None
+        if region is not None and region not in done:
+            done.add(region)
+            yield region
+
+
+def _behind(node: relax.Expr, regions: Regions) -> list[Region]:
+    """List the nearest regions behind a node, or the node's own."""
+
+    def parts(node: relax.Expr) -> list[relax.Expr]:
+        return graph.children(node) if regions.of(node) is None else []
+
+    found = map(regions.of, graph.post_order(node, parts))
+    return [region for region in found if region is not None]

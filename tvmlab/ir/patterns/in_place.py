@@ -10,14 +10,10 @@ from __future__ import annotations
 from tvm import ir, relax
 
 from .. import graph
-from ..collector import no_collection
-from ..graph import key
-from ..liveness import Block, live
-from .dominators import DominatorTree
-from .matcher import Matcher
-from .pattern import root_names
-from .relay_call import View, names_of
+from ..graph import Block, key, live, no_collection
+from .pattern import Matcher
 from .rewriter import DFPatternCallback, apply_callback
+from .view import DominatorTree, View
 
 __all__ = ["rewrite_functions"]
 
@@ -48,7 +44,6 @@ class _Bindings:
 
     def __init__(self, rule: DFPatternCallback) -> None:
         self.rule = rule
-        self.roots = None if rule.pattern is None else root_names(rule.pattern)
         self.view = View()
         self.changed = False
         self.graphs: dict[int, relax.Expr] = {}  # by variable: the graph that it is bound to
@@ -56,9 +51,6 @@ class _Bindings:
         self.replaced: dict[int, relax.Expr] = {}  # by variable: what takes its place
 
     def function(self, function: relax.Function) -> relax.Function:
-        values = (one.value for block in function.body.blocks for one in block.bindings)
-        if not self.graphs and not any(map(self.can_match, values)):
-            return function
         body = self.body(function.body)
         if body.same_as(function.body):
             return function
@@ -127,7 +119,7 @@ class _Bindings:
 
     def rewritten(self, expr: relax.Expr) -> relax.Expr:
         """Apply the rule to an expression until it does not change the expression."""
-        while isinstance(expr, relax.Call) and self.can_match(expr):
+        while isinstance(expr, relax.Call):
             matcher = Matcher(DominatorTree(expr, self.view))
             if self.rule.pattern is None or not matcher.match(self.rule.pattern, expr):
                 break
@@ -135,13 +127,6 @@ class _Bindings:
             if expr.same_as(before):
                 break
         return expr
-
-    def can_match(self, expr: relax.Expr) -> bool:
-        """Return whether the pattern can match an expression, or one within it."""
-        if self.roots is None or isinstance(expr, (relax.Function, relax.If)):
-            return True
-        called = isinstance(expr, relax.Call) and isinstance(expr.op, ir.Op)
-        return called and not self.roots.isdisjoint(names_of(expr.op))
 
 
 def _typed_as(made: relax.Expr, expr: relax.Expr) -> relax.Expr:

@@ -6,6 +6,7 @@ same expression again". The source of every rule is TVM's ``src/relay/ir/dataflo
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -15,53 +16,100 @@ from tvm import ir, relax
 
 from ...errors import RelayError
 from .. import dialect, graph, table
-from ..graph import body_of, key
-from ..inference import infer_type
+from ..graph import body_of, inline_bindings, key
+from ..module import infer_type
 from .fusion import fusion_kind
-from .matcher import Matcher, Node, match
-from .relay_call import OperatorName, names_of
+from .view import DominatorTree, OperatorName, names_of
 
 __all__ = [
-    "AltPattern",
-    "AttrPattern",
-    "CallPattern",
-    "ConstantPattern",
-    "DFPattern",
-    "DataTypePattern",
-    "DominatorPattern",
-    "ExprPattern",
-    "FunctionPattern",
-    "IfPattern",
-    "LetPattern",
-    "ShapePattern",
-    "TupleGetItemPattern",
-    "TuplePattern",
-    "TypePattern",
-    "VarPattern",
-    "WildcardPattern",
-    "dominates",
-    "has_attr",
-    "has_dtype",
-    "has_shape",
-    "has_type",
-    "is_constant",
-    "is_expr",
-    "is_if",
-    "is_let",
-    "is_op",
-    "is_tuple",
-    "is_tuple_get_item",
-    "is_var",
-    "match",
-    "wildcard",
-]
+    "AltPattern", "AttrPattern", "CallPattern", "ConstantPattern", "DFPattern", "DataTypePattern",
+    "DominatorPattern", "ExprPattern", "FunctionPattern", "IfPattern", "LetPattern",
+    "ShapePattern", "TupleGetItemPattern", "TuplePattern", "TypePattern", "VarPattern",
+    "WildcardPattern", "dominates", "has_attr", "has_dtype", "has_shape", "has_type",
+    "is_constant", "is_expr", "is_if", "is_let", "is_op", "is_tuple", "is_tuple_get_item",
+    "is_var", "match", "wildcard",
+]  # fmt: skip
+
+Node = Any
+"""What a pattern is matched against: an expression of Relax, or the `OperatorName` of a call."""
+
+
+class Matcher:
+    """The state of matching patterns against expressions of one graph.
+
+    As in Relay, an alternative that matched is not taken back when the pattern around it fails.
+    After a match, `found` has the expressions that each part of the pattern matched.
+    """
+
+    def __init__(self, tree: DominatorTree) -> None:
+        self.tree, self.view = tree, tree.view
+        self.found: dict[DFPattern, list[Node]] = {}
+        self.once = True  # whether a pattern that has matched matches the same expression only
+        self._matched: list[DFPattern] = []
+
+    def match(self, pattern: DFPattern, expr: relax.Expr) -> bool:
+        """Return whether an expression of the graph matches."""
+        self.found, self._matched, self.once = {}, [], True
+        limit = sys.getrecursionlimit()
+        sys.setrecursionlimit(max(limit, 1_000_000))  # since Python 3.11 frames lie on the heap
+        try:
+            return self.visit(pattern, expr)
+        finally:
+            sys.setrecursionlimit(limit)
+
+    def visit(self, pattern: DFPattern, expr: Node) -> bool:
+        """Return whether a part of the pattern matches a part of the graph."""
+        if isinstance(expr, ir.Op):
+            expr = OperatorName(expr, names_of(expr))
+        before = self.found.get(pattern) if self.once else None
+        if before:
+            if len(before) > 1:
+                raise RelayError(
+                    "A pattern that matched several expressions is used for a single one.",
+                    where=type(pattern).__name__,
+                    fix="Use another pattern object there, made in the same way.",
+                )
+            same = isinstance(expr, OperatorName) or isinstance(before[0], OperatorName)
+            return bool(before[0] == expr if same else before[0].same_as(expr))
+        mark = self.mark()
+        if not pattern._matches(expr, self):
+            self.forget(mark)
+            return False
+        self.found.setdefault(pattern, []).append(expr)
+        self._matched.append(pattern)
+        return True
+
+    def visit_all(self, patterns: Sequence[DFPattern] | None, exprs: Sequence[Node]) -> bool:
+        """Return whether each pattern matches its expression; None stands for any expressions."""
+        if patterns is None:
+            return True
+        if len(patterns) != len(exprs):
+            return False
+        for pattern, expr in zip(patterns, exprs, strict=True):  # noqa: SIM110 (`all` recurses in C)
+            if not self.visit(pattern, expr):
+                return False
+        return True
+
+    def mark(self) -> int:
+        """Return the place to which `forget` can go back."""
+        return len(self._matched)
+
+    def forget(self, mark: int) -> None:
+        """Forget all matches since a mark."""
+        for pattern in self._matched[mark:]:
+            self.found.pop(pattern, None)
+        del self._matched[mark:]
+
+    def calls(self, expr: Node, name: str) -> bool:
+        """Return whether an expression calls the operator of this name."""
+        head = self.view.call(expr).head if isinstance(expr, relax.Call) else None
+        return isinstance(head, OperatorName) and name in head.names
 
 
 class DFPattern:
     """The base of all patterns; its operators build larger ones."""
 
-    #: The function `partition` of the package, as a method.
-    partition: Callable[..., Any]
+    partition: Callable[..., Any]  #: the function `partition` of the package, as a method
 
     def _matches(self, expr: Node, matcher: Matcher) -> bool:
         """Return whether an expression matches, asking `matcher` about the parts."""
@@ -139,13 +187,7 @@ def _checked_list(parts: Sequence[Any] | None) -> list[DFPattern] | None:
 
 @dataclass(eq=False)
 class ExprPattern(DFPattern):
-    """Matches one expression by its structure, or an operator that Relay knows.
-
-    Attributes
-    ----------
-    names : frozenset of str
-        Relay's names of the operator; empty for any other expression.
-    """
+    """Matches one expression by its structure, or an operator by Relay's `names` of it."""
 
     expr: relax.Expr
 
@@ -237,8 +279,7 @@ class CallPattern(DFPattern):
         if self.is_call("divide") and len(args) == 2:
             inner, divisor = args
             if is_inner(inner, "multiply") and made_of("multiply", "divide"):
-                factors = inner.args
-                pairs = (factors, factors[::-1])
+                pairs = (inner.args, inner.args[::-1])
                 return [inner.op(b, self.op(a, divisor)) for a, b in pairs]
         if self.is_call("multiply"):
             for inner, factor in zip(args, args[::-1], strict=True):
@@ -274,9 +315,8 @@ class IfPattern(DFPattern):
     false_branch: DFPattern
 
     def _matches(self, expr: Node, matcher: Matcher) -> bool:
-        return isinstance(expr, relax.If) and matcher.visit_all(
-            self.parts(), matcher.view.parts(expr)
-        )
+        parts = matcher.view.parts(expr) if isinstance(expr, relax.If) else []
+        return matcher.visit_all(self.parts(), parts)
 
 
 @dataclass(eq=False)
@@ -307,9 +347,7 @@ class TuplePattern(DFPattern):
         return isinstance(expr, relax.Tuple) and matcher.visit_all(self.fields, expr.fields)
 
     def __getitem__(self, index: int) -> DFPattern:
-        if self.fields is None or index >= len(self.fields):
-            raise IndexError("TuplePattern index out of range")
-        return self.fields[index]
+        return (self.fields or [])[index]
 
     def __len__(self) -> int:
         return len(self.fields or [])
@@ -346,71 +384,62 @@ class AltPattern(DFPattern):
 
 
 @dataclass(eq=False)
-class _Constraint(DFPattern):
-    """A pattern, and a condition on what it matches."""
-
-    pattern: DFPattern
-
-    def _matches(self, expr: Node, matcher: Matcher) -> bool:
-        return matcher.visit(self.pattern, expr) and self._holds(expr, matcher)
-
-    def _holds(self, expr: Node, matcher: Matcher) -> bool:
-        """Return whether the condition holds."""
-        raise NotImplementedError
-
-
-@dataclass(eq=False)
-class TypePattern(_Constraint):
+class TypePattern(DFPattern):
     """Matches by the whole type."""
 
+    pattern: DFPattern
     type: ir.Type
 
-    def _holds(self, expr: Node, matcher: Matcher) -> bool:
-        return bool(tvm_ffi.structural_equal(self.type, _type_of(expr), map_free_vars=True))
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
+        return matcher.visit(self.pattern, expr) and _alike(self.type, _type_of(expr))
 
 
 @dataclass(eq=False)
-class DataTypePattern(_Constraint):
+class DataTypePattern(DFPattern):
     """Matches by the dtype of a tensor."""
 
+    pattern: DFPattern
     dtype: str
 
-    def _holds(self, expr: Node, matcher: Matcher) -> bool:
-        found = _type_of(expr)
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
+        found = _type_of(expr) if matcher.visit(self.pattern, expr) else None
         return isinstance(found, relax.TensorType) and str(found.dtype) == self.dtype
 
 
 @dataclass(eq=False)
-class ShapePattern(_Constraint):
+class ShapePattern(DFPattern):
     """Matches by the shape of a tensor."""
 
+    pattern: DFPattern
     shape: Sequence[Any]
 
-    def _holds(self, expr: Node, matcher: Matcher) -> bool:
-        found = _type_of(expr)
-        if not isinstance(found, relax.TensorType) or not isinstance(found.shape, relax.ShapeExpr):
-            return False
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
+        found = _type_of(expr) if matcher.visit(self.pattern, expr) else None
+        shape = found.shape if isinstance(found, relax.TensorType) else None
         wanted = relax.ShapeExpr(list(self.shape))
-        return bool(tvm_ffi.structural_equal(wanted, found.shape, map_free_vars=True))
+        return isinstance(shape, relax.ShapeExpr) and _alike(wanted, shape)
 
 
 @dataclass(eq=False)
-class AttrPattern(_Constraint):
+class AttrPattern(DFPattern):
     """Matches by attributes of an operator, a call or a function."""
 
+    pattern: DFPattern
     attrs: dict[str, Any]
 
     def __post_init__(self) -> None:
         self.attrs = dict(self.attrs.items())
 
-    def _holds(self, expr: Node, matcher: Matcher) -> bool:
+    def _matches(self, expr: Node, matcher: Matcher) -> bool:
+        if not matcher.visit(self.pattern, expr):
+            return False
         if isinstance(expr, OperatorName):
             return all(fusion_kind(expr.names, name) == value for name, value in self.attrs.items())
-        if isinstance(expr, relax.Call):
-            has = matcher.view.call(expr).attributes
-        else:
-            has = dict(expr.attrs.items()) if isinstance(expr, relax.Function) else {}
-        return isinstance(expr, (relax.Call, relax.Function)) and all(
+        if not isinstance(expr, (relax.Call, relax.Function)):
+            return False
+        called = isinstance(expr, relax.Call)
+        has = matcher.view.call(expr).attributes if called else dict(expr.attrs.items())
+        return all(
             name in has and _equal(dialect.plain(value), dialect.plain(has[name]))
             for name, value in self.attrs.items()
         )
@@ -450,12 +479,30 @@ class DominatorPattern(DFPattern):
             matcher.once = True
             if not matcher.visit(self.parent, node):
                 matcher.once = False
-                if not matcher.visit(self.path, node):
-                    return False
-                if not self._follow(node, matcher, followed):
+                if not matcher.visit(self.path, node) or not self._follow(node, matcher, followed):
                     return False
             followed.add(key(node))
         return bool(inputs)
+
+
+def match(pattern: DFPattern, expr: relax.Expr) -> bool:
+    """Return whether an expression matches a pattern.
+
+    Parameters
+    ----------
+    pattern : DFPattern
+        The pattern.
+    expr : tvm.relax.Expr
+        A graph, a body of bindings (its result is matched), a function or an operator.
+
+    Raises
+    ------
+    RelayError
+        If the answer depends on the type of an expression without one, or on an attribute of
+        operators that is not known here.
+    """
+    root = inline_bindings(expr, functions=True)
+    return Matcher(DominatorTree(root)).match(pattern, root)
 
 
 def _type_of(expr: Node) -> ir.Type:
@@ -468,6 +515,10 @@ def _type_of(expr: Node) -> ir.Type:
             fix="Give the variables types: relay.var(name, shape=..., dtype=...).",
         )
     return expr.ty
+
+
+def _alike(wanted: Any, has: Any) -> bool:
+    return bool(tvm_ffi.structural_equal(wanted, has, map_free_vars=True))
 
 
 def _equal(wanted: Any, has: Any) -> bool:
@@ -518,8 +569,8 @@ def has_shape(shape: Sequence[Any], pattern: DFPattern | None = None) -> ShapePa
 def has_attr(attrs: dict[str, Any], pattern: DFPattern | None = None) -> AttrPattern:
     """Match what the pattern does if these attributes have these values.
 
-    For a call they are Relay's attributes, by Relay's names, with defaults filled in; for a
-    function its own; for an operator ``"TOpPattern"``, which says how it can be fused.
+    A call has Relay's attributes, with defaults filled in, a function its own, and an operator
+    ``"TOpPattern"``, which says how it can be fused.
     """
     return AttrPattern(pattern or wildcard(), attrs)
 
@@ -538,9 +589,8 @@ dominates = DominatorPattern
 
 def patterns(root: DFPattern) -> list[DFPattern]:
     """List all patterns that a pattern is made of, each once, parts before the whole."""
-    seen: set[DFPattern] = set()
     order: list[DFPattern] = []
-    stack: list[tuple[DFPattern, bool]] = [(root, False)]
+    stack, seen = [(root, False)], set[DFPattern]()
     while stack:
         pattern, ready = stack.pop()
         if ready:
@@ -550,22 +600,3 @@ def patterns(root: DFPattern) -> list[DFPattern]:
             stack.append((pattern, True))
             stack.extend((part, False) for part in reversed(pattern.parts()))
     return order
-
-
-def root_names(pattern: DFPattern) -> frozenset[str] | None:
-    """Return Relay's names of the operators whose calls can match, None where others can too."""
-    names: frozenset[str] = frozenset()
-    stack = [pattern]
-    while stack:
-        part = stack.pop()
-        if isinstance(part, AltPattern):
-            stack += part.parts()
-        elif isinstance(part, _Constraint):
-            stack.append(part.pattern)
-        elif isinstance(part, CallPattern) and isinstance(part.op, ExprPattern) and part.op.names:
-            names |= part.op.names
-            if part.is_call("multiply", "divide"):  # each can match a call of the other
-                names |= {"multiply", "divide"}
-        else:
-            return None
-    return names

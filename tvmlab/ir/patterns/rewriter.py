@@ -1,8 +1,13 @@
-"""Rewriting and partitioning: what takes the place of the expressions that a pattern matches."""
+"""Rewriting and partitioning: what takes the place of the expressions that a pattern matches.
+
+Matches are looked for from the result backwards, so that the largest comes first. A match that
+overlaps an earlier one, or whose inner expressions are used outside of it, does not count.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -12,11 +17,20 @@ from tvm import ir, relax
 from ...errors import RelayError
 from .. import graph
 from ..graph import inline_bindings, key
-from ..inference import infer_type
-from .find_matches import Match, find_matches
-from .matcher import Node
-from .pattern import DFPattern, FunctionPattern
-from .relay_call import OperatorName, in_form_of
+from ..module import infer_type
+from .pattern import (
+    CallPattern,
+    ConstantPattern,
+    DFPattern,
+    DominatorPattern,
+    ExprPattern,
+    FunctionPattern,
+    Matcher,
+    Node,
+    TuplePattern,
+    patterns,
+)
+from .view import DominatorTree, OperatorName, in_form_of
 
 __all__ = ["DFPatternCallback", "partition", "rewrite"]
 
@@ -89,9 +103,6 @@ def rewrite(
         If a hundred rounds were not enough, a rule has no pattern, a callback returns no
         expression, or a rule that requires types meets an expression without.
 
-    Notes
-    -----
-    The source is PatternRewriter in TVM's ``src/relay/ir/dataflow_matcher.cc``.
     """
     rules = [callbacks] if isinstance(callbacks, DFPatternCallback) else list(callbacks)
     names = ", ".join(type(rule).__name__ for rule in rules)
@@ -136,10 +147,6 @@ def partition(
         The graph with calls of the functions; a function with bindings comes back with bindings.
         Parameters are named ``FunctionVar_i_j``; constants become arguments unless the pattern
         asked for a constant.
-
-    Notes
-    -----
-    The source is PatternPartitioner in TVM's ``src/relay/ir/dataflow_matcher.cc``.
     """
     root = inline_bindings(expr, functions=True)
     if isinstance(pattern, FunctionPattern):
@@ -188,8 +195,13 @@ def _rewrite_matches(rule: DFPatternCallback, root: relax.Expr) -> relax.Expr:
             where=type(rule).__name__,
             fix="Set self.pattern in its constructor.",
         )
-    if rule.require_type:
-        _require_types(root)
+    for node in graph.post_order(root) if rule.require_type else ():
+        if isinstance(node, relax.Var) and (node.ty is None or type(node.ty) is ir.Type):
+            raise RelayError(
+                f"The variable {node.name} has no type, and a callback requires types.",
+                where="rewrite",
+                fix="Give it one: relay.var(name, shape=..., dtype=...).",
+            )
 
     def change(pre: relax.Expr, post: relax.Expr, match: Match, done: _Done) -> relax.Expr:
         found = {
@@ -211,13 +223,8 @@ def apply_callback(
         part: [one.op if isinstance(one, OperatorName) else one for one in matched]
         for part, matched in found.items()
     }
-    made = infer_type(_expression(rule.callback(pre, post, node_map), rule))
-    return post if same_graph(made, post) else made
-
-
-def _expression(made: Any, rule: DFPatternCallback) -> relax.Expr:
-    """Return a callback's result as an expression, or raise `RelayError`."""
-    # Relay's operators with several results give a wrapper around the tuple.
+    made: Any = rule.callback(pre, post, node_map)
+    # Relay's operators with several results return a wrapper around the tuple.
     if not isinstance(made, ir.Expr) and hasattr(made, "__tvm_ffi_object__"):
         made = made.__tvm_ffi_object__()
     if not isinstance(made, ir.Expr):
@@ -226,17 +233,7 @@ def _expression(made: Any, rule: DFPatternCallback) -> relax.Expr:
             where=f"{type(rule).__name__}.callback",
             fix="Return what takes the match's place; return post to change nothing.",
         )
-    return made
-
-
-def _require_types(root: relax.Expr) -> None:
-    for node in graph.post_order(root):
-        if isinstance(node, relax.Var) and (node.ty is None or type(node.ty) is ir.Type):
-            raise RelayError(
-                f"The variable {node.name} has no type, and a callback requires types.",
-                where="rewrite",
-                fix="Give it one: relay.var(name, shape=..., dtype=...).",
-            )
+    return post if same_graph(infer_type(made), post) else made
 
 
 def same_graph(a: relax.Expr, b: relax.Expr) -> bool:
@@ -273,3 +270,139 @@ def _taken_apart(expr: relax.Expr) -> tuple[Any, list[relax.Expr]]:
     if (let := graph.let_binding(expr)) is not None:
         return let.var, [let.value, expr.body]
     return expr, []
+
+
+@dataclass(frozen=True)
+class Match:
+    """One match: what each part of the pattern matched, and the match as a function."""
+
+    found: dict[DFPattern, list[Node]]
+    name: str
+    params: list[relax.Var]
+    inputs: list[relax.Expr]
+    body: relax.Expr
+
+
+def find_matches(pattern: DFPattern, root: relax.Expr) -> tuple[DominatorTree, dict[int, Match]]:
+    """Find all matches in a graph, by the identity of the expression that the pattern matches.
+
+    As PatternGrouper in TVM's ``dataflow_matcher.cc`` does, this leaves the bodies of functions
+    that a partition made alone.
+    """
+    tree = DominatorTree(root)
+    finder = _Finder(pattern, tree)
+    partitioned: set[int] = set()
+    for expr in reversed(tree.order):
+        if key(expr) in finder.taken:
+            continue
+        if isinstance(expr, relax.Function) and "PartitionedFromPattern" in expr.attrs:
+            partitioned.update(key(inner) for inner in tree.view.order(expr))
+        if key(expr) not in partitioned and finder.matcher.match(pattern, expr):
+            finder.add(expr)
+    return tree, finder.matches
+
+
+class _Finder:
+    def __init__(self, pattern: DFPattern, tree: DominatorTree) -> None:
+        self.parts = patterns(pattern)
+        self.tree, self.view = tree, tree.view
+        self.matcher = Matcher(tree)
+        self.matches: dict[int, Match] = {}
+        self.taken: set[int] = set()
+        self.tried = 0
+
+    def add(self, root: relax.Expr) -> None:
+        """Add the match that the matcher has just found, unless it has to be left alone."""
+        found = self.matcher.found
+        inputs = self._inputs(found)
+        prefix = f"FunctionVar_{self.tried}_"
+        params = [relax.Var(f"{prefix}{i}", _annotation(expr)) for i, expr in enumerate(inputs)]
+        self.tried += 1
+        ends = frozenset(key(expr) for expr in inputs)
+        inside = [expr for expr in self.view.order(root, ends) if key(expr) not in ends]
+        # A root that is an input itself leaves nothing inside: Relay rewrites no such match.
+        if not inside or not self._is_separable(root, inside):
+            return
+        self.taken.update(key(expr) for expr in inside)
+        new: dict[int, relax.Expr] = dict(zip(map(key, inputs), params, strict=True))
+        for expr in inside:
+            parts = [new[key(part)] for part in self.view.parts(expr)]
+            new[key(expr)] = self.view.rebuild(expr, parts)
+        for param in params:
+            # Only now: Relay types nothing inside by a parameter that has no annotation.
+            if not graph.has_type(param):
+                relax.expr._update_type(param, graph.UNKNOWN)
+        name = "".join(self._name(expr) for expr in inside)
+        self.matches[key(root)] = Match(found, name, params, inputs, new[key(root)])
+
+    def _inputs(self, found: dict[DFPattern, list[Node]]) -> list[relax.Expr]:
+        """List what the smallest parts of the pattern matched, in the pattern's order."""
+        inner = self._inner(found)
+        inputs: dict[int, relax.Expr] = {}
+        for pattern in self.parts:
+            # A constant stays inside where the pattern asks for a constant.
+            embeds = isinstance(pattern, (ConstantPattern, ExprPattern))
+            for match in found.get(pattern, ()):
+                for expr in self._leaves(pattern, match):
+                    if isinstance(expr, (OperatorName, ir.Op, relax.Function)):
+                        continue
+                    if key(expr) not in inner and not (
+                        embeds and isinstance(expr, ir.GenericConst)
+                    ):
+                        inputs.setdefault(key(expr), expr)
+        return list(inputs.values())
+
+    def _leaves(self, pattern: DFPattern, match: Node) -> list[Node]:
+        if isinstance(pattern, TuplePattern) and pattern.fields is None:
+            return list(match.fields)
+        if isinstance(pattern, CallPattern) and pattern.args is None:
+            return list(self.view.call(match).operands)
+        return [] if pattern.parts() else [match]
+
+    def _inner(self, found: dict[DFPattern, list[Node]]) -> set[int]:
+        """Collect the expressions on a dominator's path and in a matched function: no inputs."""
+        inner: set[int] = set()
+        for pattern in self.parts:
+            if isinstance(pattern, DominatorPattern):
+                for part in (pattern.parent, pattern.path):
+                    inner.update(key(expr) for expr in found.get(part, ()))
+            if isinstance(pattern, FunctionPattern):
+                for match in found.get(pattern, ()):
+                    inner.update(key(expr) for expr in [*self.view.order(match), *match.params])
+        return inner
+
+    def _is_separable(self, root: relax.Expr, inside: list[relax.Expr]) -> bool:
+        """Return whether no other match and no expression outside uses the inner expressions."""
+        keys = {key(expr) for expr in inside}
+        for expr in inside:
+            if isinstance(expr, (relax.Function, ir.GenericConst)):
+                continue
+            if key(expr) in self.taken:
+                return False
+            if not expr.same_as(root) and any(
+                key(user) not in keys and not self.tree.dominates(root, user)
+                for user in self.tree.users(expr)
+            ):
+                return False
+        return True
+
+    def _name(self, expr: relax.Expr) -> str:
+        if isinstance(expr, relax.Call):
+            head = self.view.call(expr).head
+            return f"{min(head.names)}_" if isinstance(head, OperatorName) else "Call_"
+        if isinstance(expr, relax.TupleGetItem):
+            return f"TupleGetItem{expr.index}_"
+        return next((name for kind, name in _NAMES.items() if isinstance(expr, kind)), "")
+
+
+_NAMES = {relax.Tuple: "Tuple_", relax.Function: "Function", relax.SeqExpr: "Let_",
+          relax.If: "If_"}  # fmt: skip
+
+
+def _annotation(expr: relax.Expr) -> ir.Type | None:
+    """Return an input's type for its parameter, or None where a part of the type is unknown."""
+    found = expr.ty
+    if isinstance(found, relax.TensorType):
+        whole = isinstance(found.shape, relax.ShapeExpr) and found.dtype is not None
+        return found if whole else None
+    return found if graph.has_type(expr) else None

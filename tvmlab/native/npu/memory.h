@@ -66,6 +66,7 @@ class Marks {
   }
 
   void Read(int64_t at, int64_t count, Unit unit) {
+    ExpectInside(at, count, "reads");
     const uint8_t mask = kHolds | Others(kWritten, unit), mine = Bit(kRead, unit);
     uint8_t* marks = marks_.get() + at;
     uint8_t wrong = 0;
@@ -78,6 +79,7 @@ class Marks {
   }
 
   void Write(int64_t at, int64_t count, Unit unit) {
+    ExpectInside(at, count, "writes");
     const uint8_t mask = Others(kWritten, unit) | Others(kRead, unit);
     const uint8_t mine = kHolds | Bit(kWritten, unit);
     uint8_t* marks = marks_.get() + at;
@@ -116,6 +118,11 @@ class Marks {
   }
   static uint8_t Others(uint8_t first, Unit unit) {
     return static_cast<uint8_t>(7 * first & ~Bit(first, unit));
+  }
+
+  void ExpectInside(int64_t at, int64_t count, const char* does) const {
+    Require(at >= 0 && count <= places_ - at, "it ", does, " ", name_, " from ", at, " to ",
+            at + count, ", which ends at ", places_);
   }
 
   void Touch(int64_t at, int64_t count) {

@@ -7,6 +7,8 @@
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/reflection/registry.h>
 
+#include <algorithm>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -98,9 +100,6 @@ struct Loaded {
   }
 };
 
-// Saved: the symbol's length and checksum, the symbol, the program.
-constexpr size_t kHead = 8;
-
 class NpuModule : public ffi::ModuleObj {
  public:
   explicit NpuModule(std::shared_ptr<const Loaded> loaded) : loaded_(std::move(loaded)) {}
@@ -117,10 +116,10 @@ class NpuModule : public ffi::ModuleObj {
   }
 
   ffi::Bytes SaveToBytes() const final {
-    const auto& symbol = loaded_->symbol;
-    const uint32_t head[] = {static_cast<uint32_t>(symbol.size()), Crc32(symbol)};
-    std::string text(reinterpret_cast<const char*>(head), kHead);
-    return ffi::Bytes(text + symbol + loaded_->bytes);
+    // The symbol's length, the symbol, the program.
+    const auto length = static_cast<uint32_t>(loaded_->symbol.size());
+    const std::string head(reinterpret_cast<const char*>(&length), sizeof length);
+    return ffi::Bytes(head + loaded_->symbol + loaded_->bytes);
   }
 
   const Loaded& loaded() const { return *loaded_; }
@@ -139,17 +138,13 @@ class NpuModule : public ffi::ModuleObj {
 std::string_view View(const ffi::Bytes& bytes) { return {bytes.data(), bytes.size()}; }
 
 ffi::Module LoadFromBytes(const ffi::Bytes& saved) {
-  std::string_view bytes = View(saved);
-  const auto [symbol, program] = Translated([&] {
-    uint32_t head[2];
-    Require(bytes.size() >= kHead, "the saved module's bytes end too early");
-    std::memcpy(head, bytes.data(), kHead);
-    bytes.remove_prefix(kHead);
-    Require(head[0] <= bytes.size() && Crc32(bytes.substr(0, head[0])) == head[1],
-            "the saved module is damaged: its symbol's checksum is wrong");
-    return std::make_pair(bytes.substr(0, head[0]), bytes.substr(head[0]));
+  const std::string_view bytes = View(saved);
+  uint32_t length = 0;
+  std::memcpy(&length, bytes.data(), std::min(bytes.size(), sizeof length));
+  Translated([&] {
+    Require(length + sizeof length <= bytes.size(), "the saved module's bytes end too early");
   });
-  return NpuModule::Make(symbol, program);
+  return NpuModule::Make(bytes.substr(sizeof length, length), bytes.substr(sizeof length + length));
 }
 
 // All counters of a layer, then those of the next, in the order of CounterNames.

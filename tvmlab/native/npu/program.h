@@ -1,4 +1,4 @@
-// A program: the bytes that tvmlab/npu/program.py describes, read with every bound checked.
+// A program: the bytes that tvmlab/npu/program.py describes, read.
 #ifndef TVMLAB_NPU_PROGRAM_H_
 #define TVMLAB_NPU_PROGRAM_H_
 
@@ -36,9 +36,6 @@ struct Program {
 
 // Throws Refused.
 Program Read(std::string_view bytes);
-
-// zlib's CRC-32.
-uint32_t Crc32(std::string_view bytes);
 
 }  // namespace tvmlab::npu
 

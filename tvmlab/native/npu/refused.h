@@ -34,22 +34,6 @@ inline void Between(const char* name, int64_t value, int64_t low, int64_t high) 
           high);
 }
 
-// The most that a program may ask for, in steps (verify.cc): what takes some minutes.
-constexpr int64_t kMostWork = int64_t{1} << 40;
-
-// A product of sizes, refused where it is more than any program may ask for.
-template <typename... Sizes>
-int64_t Product(Sizes... sizes) {
-  int64_t all = 1;
-  for (const int64_t size : {static_cast<int64_t>(sizes)...}) {
-    int64_t more = 0;
-    Require(!__builtin_mul_overflow(all, size, &more) && more >= 0 && more <= kMostWork,
-            "it asks for more than ", kMostWork, " steps");
-    all = more;
-  }
-  return all;
-}
-
 constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace tvmlab::npu

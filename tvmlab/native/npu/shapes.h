@@ -22,73 +22,40 @@ struct View {
   int64_t bytes() const { return rows * cols * channels * Bytes(dtype); }
 };
 
+inline View Image(int64_t address, int64_t row_stride, int64_t pixel_stride, int64_t rows,
+                  int64_t cols, int64_t channels, int32_t dtype) {
+  return {address, row_stride, pixel_stride, rows, cols, channels, static_cast<Dtype>(dtype)};
+}
+
 template <typename Window>  // Matmul, Depthwise
 View Input(const Window& w) {
-  return {w.address,
-          w.row_stride,
-          w.pixel_stride,
-          w.in_rows,
-          w.in_cols,
-          w.channels,
-          static_cast<Dtype>(w.in_dtype)};
+  return Image(w.address, w.row_stride, w.pixel_stride, w.in_rows, w.in_cols, w.channels,
+               w.in_dtype);
 }
 inline View Input(const Pool& p) {
-  return {p.address,
-          p.row_stride,
-          p.pixel_stride,
-          p.in_rows,
-          p.in_cols,
-          p.channels,
-          static_cast<Dtype>(p.dtype)};
+  return Image(p.address, p.row_stride, p.pixel_stride, p.in_rows, p.in_cols, p.channels, p.dtype);
 }
 inline View Input(const Sum& s) {
-  return {s.address,
-          s.row_stride,
-          s.pixel_stride,
-          s.rows,
-          s.cols,
-          s.channels,
-          static_cast<Dtype>(s.dtype)};
+  return Image(s.address, s.row_stride, s.pixel_stride, s.rows, s.cols, s.channels, s.dtype);
 }
 inline View Left(const Add& a) {
-  return {a.lhs_address,
-          a.lhs_row_stride,
-          a.lhs_pixel_stride,
-          a.rows,
-          a.cols,
-          a.channels,
-          static_cast<Dtype>(a.lhs_dtype)};
+  return Image(a.lhs_address, a.lhs_row_stride, a.lhs_pixel_stride, a.rows, a.cols, a.channels,
+               a.lhs_dtype);
 }
 inline View Right(const Add& a) {
-  return {a.rhs_address,
-          a.rhs_row_stride,
-          a.rhs_pixel_stride,
-          a.rows,
-          a.cols,
-          a.channels,
-          static_cast<Dtype>(a.rhs_dtype)};
+  return Image(a.rhs_address, a.rhs_row_stride, a.rhs_pixel_stride, a.rows, a.cols, a.channels,
+               a.rhs_dtype);
 }
 inline View Output(const Add& a) {
-  return {a.out_address,
-          a.out_row_stride,
-          a.out_pixel_stride,
-          a.rows,
-          a.cols,
-          a.channels,
-          static_cast<Dtype>(a.out_dtype)};
+  return Image(a.out_address, a.out_row_stride, a.out_pixel_stride, a.rows, a.cols, a.channels,
+               a.out_dtype);
 }
 inline View Output(const Pool& p) {
-  return {p.out_address, p.out_row_stride, p.out_pixel_stride,         p.out_rows,
-          p.out_cols,    p.channels,       static_cast<Dtype>(p.dtype)};
+  return Image(p.out_address, p.out_row_stride, p.out_pixel_stride, p.out_rows, p.out_cols,
+               p.channels, p.dtype);
 }
 inline View Output(const Requantize& r) {
-  return {r.address,
-          r.row_stride,
-          r.pixel_stride,
-          r.rows,
-          r.cols,
-          r.channels,
-          static_cast<Dtype>(r.out_dtype)};
+  return Image(r.address, r.row_stride, r.pixel_stride, r.rows, r.cols, r.channels, r.out_dtype);
 }
 
 template <typename T>  // Load, Store

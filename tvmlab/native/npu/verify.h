@@ -44,18 +44,11 @@ void At(const Program& program, size_t number, const Use& use) {
       program.instructions[number]);
 }
 
-// Refuses an instruction whose fields make no sense or lead out of a memory. After it, sizes can be
-// multiplied without thought.
-void CheckFields(const Program& program, const Instruction& instruction);
-
-// Refuses a program that reads what was not written, whose units get in each other's way, or that
-// leaves a part of an output unwritten. All fields have been checked.
-void CheckAccesses(const Program& program);
-
-// Counts, for each layer. All fields have been checked.
+// Counts, for each layer, what a verified program costs.
 std::vector<Counters> Count(const Program& program);
 
-// All of these. Afterwards executing can fail for the contents of tables alone.
+// Refuses a program that leads out of a memory, reads what was not written, whose units get in each
+// other's way, or that leaves a part of an output unwritten; then counts.
 std::vector<Counters> Verify(const Program& program);
 
 }  // namespace tvmlab::npu

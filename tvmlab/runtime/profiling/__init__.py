@@ -1,33 +1,49 @@
 """Where the time of a compiled network goes, function by function.
 
-`profile` runs an executable with and without a clock beside the virtual machine (`recorder`), and
-compares the time of each function with its operations, its bytes and the limits of this machine.
+`profile` runs an executable with and without a clock beside the virtual machine, and compares the
+time of each function with its operations, its bytes and the limits of this machine.
+
+TVM 0.27's virtual machine has no profiler any more, but calls an *instrument*, a function, before
+and after each of its calls. The instrument is in C++ (`tvmlab/native/recorder`), because one in
+Python converts all arguments within the time that is measured. Timing the functions one by one is
+no alternative: each would find its inputs in the caches, and the sum would be too small.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ...errors import InputError, TargetError
 from ...schedule import Work
+from ...support import toolchain
 from ..peak import peak_bandwidth, peak_flops
 from ..timing import Measurement, expect_counts
-from .recorder import Event, Recording, Run, record
-from .result import Layer, Profile, Row
+from .result import Event, Layer, Profile, Row, Run
 
 if TYPE_CHECKING:
     from ...npu.report import Table
     from ..executable import Executable
 
-__all__ = ["MACHINE", "Event", "Layer", "Profile", "Row", "profile"]
+__all__ = ["MACHINE", "SOURCE", "Event", "Layer", "Profile", "Row", "profile"]
 
 #: The row of the virtual machine itself: checking inputs, allocating, dispatching.
 MACHINE = "virtual machine"
 
 _BUILTIN = "vm.builtin."
+#: The recorder's source.
+SOURCE = Path(__file__).resolve().parents[2] / "native" / "recorder" / "recorder.cc"
+
+# A sample takes at least this long where the runs are short, so that there are many to take the
+# median of; but no more than so many runs.
+_SAMPLE_NANOSECONDS = 2_000_000
+_MOST_RUNS = 100
 
 
 def profile(executable: Executable, /, *inputs: Any, repeats: int = 10, **named: Any) -> Profile:
@@ -136,34 +152,23 @@ def _rows(
     recording: Recording, work: Mapping[str, Work], regions: Mapping[str, Table]
 ) -> tuple[Row, ...]:
     """Add up each function's calls in each run, and take the medians."""
-    times: dict[str, list[int]] = {}
-    calls: dict[str, list[int]] = {}
-    sizes: dict[str, list[int]] = {}
+    sums: dict[str, list[tuple[int, int, int]]] = {}  # a run's calls, nanoseconds and bytes
     for run in recording.watched:
         alone: dict[str, list[Event]] = {}
         for event in _functions(run):
             alone.setdefault(event.name, []).append(event)
         for name, events in alone.items():
-            times.setdefault(name, []).append(sum(event.nanoseconds for event in events))
-            calls.setdefault(name, []).append(len(events))
-            sizes.setdefault(name, []).append(sum(event.bytes for event in events))
+            sums.setdefault(name, []).append(
+                (len(events), sum(e.nanoseconds for e in events), sum(e.bytes for e in events))
+            )
     whole = statistics.median(recording.plain) / 1e9
     rows = []
-    for name in times:
-        number = round(statistics.median(calls[name]))
-        rows.append(
-            _row(
-                name,
-                number,
-                # A clock that stood still has seen less than its step.
-                max(statistics.median(times[name]), 1) / 1e9,
-                whole,
-                round(statistics.median(sizes[name])),
-                recording.tensors.get(name, ()),
-                work.get(name),
-                regions.get(name),
-            )
-        )
+    for name, runs in sums.items():
+        calls, time, size = map(statistics.median, zip(*runs, strict=True))
+        # A clock that stood still has seen less than its step.
+        seconds = max(time, 1) / 1e9
+        about = recording.tensors.get(name, ()), work.get(name), regions.get(name)
+        rows.append(_row(name, round(calls), seconds, whole, round(size), *about))
     left = _left(recording) / 1e9
     own = sum(event.name.startswith(_BUILTIN) for event in _middle(recording.watched))
     rows.append(Row(MACHINE, MACHINE, own, left, left / whole, None, "", 0, None, None))
@@ -171,11 +176,7 @@ def _rows(
 
 
 def _left(recording: Recording) -> float:
-    """Return the nanoseconds of the virtual machine itself: a run without its functions.
-
-    The clock's own time would be counted here. It is the difference of the shortest runs, because
-    other programs make runs longer, never shorter.
-    """
+    """Return the nanoseconds of the virtual machine itself: a run without its functions."""
     watched = min(run[0].nanoseconds for run in recording.watched) - min(recording.plain)
     left = statistics.median(
         run[0].nanoseconds - sum(event.nanoseconds for event in _functions(run))
@@ -216,17 +217,72 @@ def _row(
         cycles = calls * region.total.cycles
     # A simulator's speed is no share of what its processor does.
     most = peak(dtype) if operations and region is None else None
+    of_peak = operations / seconds / most if operations and most else None
+    of_bandwidth = size / seconds / bandwidth()
+    share = seconds / whole
     return Row(
-        name,
-        kind,
-        calls,
-        seconds,
-        seconds / whole,
-        operations,
-        dtype,
-        size,
-        operations / seconds / most if operations and most else None,
-        size / seconds / bandwidth(),
+        *(name, kind, calls, seconds, share, operations, dtype, size, of_peak, of_bandwidth),
         tensors,
         cycles,
     )
+
+
+@dataclass(frozen=True)
+class Recording:
+    """The times and the events of several runs."""
+
+    plain: tuple[int, ...]
+    watched: tuple[Run, ...]
+    tensors: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@cache
+def _library() -> Any:
+    """Build (once) and load the recorder."""
+    return toolchain.load_extension(toolchain.build_extension([SOURCE], name="recorder"))
+
+
+def record(machine: Any, main: Any, tensors: Sequence[Any], *, repeats: int) -> Recording:
+    """Run a function of a virtual machine, alternately with and without the clock."""
+    tell, run, take = _library().make()
+    shapes: dict[str, tuple[str, ...]] = {}
+
+    def runs(instrument: Any, number: int) -> list[Run]:
+        machine.set_instrument(instrument)
+        for _ in range(number):
+            run(main, *tensors)
+        names, given, data = take()
+        texts = [str(name) for name in names]
+        shapes.update(zip(texts, (tuple(map(str, each)) for each in given), strict=True))
+        return _runs(texts, data)
+
+    try:
+        # The first run of each kind does more than the others: it allocates.
+        runs(tell, 1)
+        number, taken = 1, runs(None, 1)
+        while number < _MOST_RUNS and _length(taken) < _SAMPLE_NANOSECONDS:
+            number = min(2 * number, _MOST_RUNS)
+            taken = runs(None, number)
+        plain: list[Run] = []
+        watched: list[Run] = []
+        for _ in range(repeats):
+            plain += runs(None, number)
+            watched += runs(tell, number)
+    finally:
+        machine.set_instrument(None)
+        take()  # of a run that failed: its events would stay in memory
+    return Recording(tuple(one[0].nanoseconds for one in plain), tuple(watched), shapes)
+
+
+def _length(runs: Sequence[Run]) -> int:
+    return sum(one[0].nanoseconds for one in runs)
+
+
+def _runs(names: Sequence[str], data: bytes) -> list[Run]:
+    """Read the recorder's events, five numbers each, the first of them that of a name."""
+    found: list[list[Event]] = []
+    for name, depth, start, end, size in np.frombuffer(data, np.int64).reshape(-1, 5).tolist():
+        if depth == 0:
+            found.append([])
+        found[-1].append(Event(names[name], depth, start, end, size))
+    return [tuple(one) for one in found]

@@ -8,19 +8,14 @@ virtual machine.
 
 from __future__ import annotations
 
-import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 from xml.sax.saxutils import escape
 
 from ...plot import COLOURS
-from .views import caption, save
 
-if TYPE_CHECKING:
-    from .result import Profile
-
-__all__ = ["Frame", "frames", "svg", "write"]
+__all__ = ["Frame", "frames", "svg"]
 
 _WIDTH, _HEIGHT, _MARGIN, _LETTER = 1200, 22, 10, 7.0
 _LEAST = 0.4  # narrower than this nothing is to be seen
@@ -30,17 +25,7 @@ _FILLS = ("#D9D9D9", COLOURS[1], COLOURS[4], COLOURS[5], COLOURS[6], "#8FD3BC", 
 
 @dataclass
 class Frame:
-    """A frame of the graph.
-
-    Attributes
-    ----------
-    name, kind : str
-        The label, and what the colour depends on.
-    nanoseconds : float
-        The time of the frame and of everything above it.
-    inside : dict of str to Frame
-        The frames on top of it by name.
-    """
+    """A frame of the graph: its label, its time, and the frames on top of it by name."""
 
     name: str
     kind: str
@@ -48,7 +33,7 @@ class Frame:
     inside: dict[str, Frame] = field(default_factory=dict)
 
     def child(self, name: str, kind: str) -> Frame:
-        """Return the frame of that name on top of this one, and make it at the first call."""
+        """Return the frame of that name on top of this one; add it if it is missing."""
         return self.inside.setdefault(name, Frame(name, kind))
 
     @property
@@ -57,9 +42,10 @@ class Frame:
         return 1 + max((frame.levels for frame in self.inside.values()), default=0)
 
 
-def frames(profile: Profile) -> Frame:
-    """Merge the calls of the median run; return the frame of the run."""
-    run = profile.run
+def frames(
+    run: Sequence[Any], kinds: Mapping[str, str], layers: Mapping[str, Sequence[Any]]
+) -> Frame:
+    """Merge the calls of a run (events of `result`); return the frame of the run."""
     root = Frame(run[0].name, "run", run[0].nanoseconds)
     stack = [root]
     for event, after in zip(run[1:], [*run[2:], None], strict=False):
@@ -68,13 +54,13 @@ def frames(profile: Profile) -> Frame:
         if after is not None and after.depth > event.depth:  # a function of Relax, which calls
             made = under.child(event.name, "caller")
         else:
-            kind = profile.kinds.get(event.name, "virtual machine")
+            kind = kinds.get(event.name, "virtual machine")
             group = under.child(kind, kind)
             group.nanoseconds += event.nanoseconds
             made = group.child(event.name, kind)
-            layers = profile.layers.get(event.name, ())
-            cycles = sum(layer.cycles for layer in layers)
-            for layer in layers:
+            parts = layers.get(event.name, ())
+            cycles = sum(layer.cycles for layer in parts)
+            for layer in parts:
                 part = made.child(layer.name, kind)
                 part.nanoseconds += event.nanoseconds * layer.cycles / cycles
         made.nanoseconds += event.nanoseconds
@@ -82,27 +68,9 @@ def frames(profile: Profile) -> Frame:
     return root
 
 
-def write(profile: Profile, path: str | os.PathLike[str]) -> Path:
-    """Write a profile's flame graph; see `Profile.flame`."""
-    return save(path, svg(frames(profile), caption(profile)))
-
-
 def svg(root: Frame, above: str = "") -> str:
-    """Draw frames as the text of an SVG file, which contains a description of the picture.
-
-    Parameters
-    ----------
-    root : Frame
-        The lowest frame.
-    above : str
-        A line of text above the frames.
-
-    Returns
-    -------
-    str
-    """
-    levels = root.levels
-    height = (levels + bool(above)) * _HEIGHT + 2 * _MARGIN
+    """Draw frames as the text of an SVG file, with a line of text above them."""
+    height = (root.levels + bool(above)) * _HEIGHT + 2 * _MARGIN
     colours: dict[str, str] = {}
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" '

@@ -1,24 +1,58 @@
-"""A profile: its rows, the whole run, and one run in detail."""
+"""A profile: its rows, the whole run, and one run in detail; as text, figures and a trace file.
+
+The trace has Chrome's Trace Event Format (Duca, Sinclair, 2016), which Perfetto opens, too: a JSON
+object with *complete* events (``"ph": "X"``), which have a begin and a duration in microseconds,
+and *metadata* events (``"M"``), which name the tracks.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ... import plot
+from ...errors import InputError, TvmlabError
+from ...support.files import whole
+from ...support.wording import table
 from ..timing import Measurement
-from . import flame, views
-from .recorder import Event
+from . import flame
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Layer", "Profile", "Row"]
+__all__ = ["Event", "Layer", "Profile", "Row", "Run", "events"]
 
 # How far off a share can be on a quiet machine, and three times the seconds to watch a call.
 _SLACK, _WATCHED = 0.05, 1e-6
+# Units, the largest first.
+_TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
+_SIZES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+_WIDTH = 40
+_PROCESSOR, _ACCELERATOR = 1, 2
+
+
+@dataclass(frozen=True)
+class Event:
+    """One call of the virtual machine, or the run itself."""
+
+    name: str
+    depth: int
+    start: int
+    end: int
+    bytes: int
+
+    @property
+    def nanoseconds(self) -> int:
+        """The duration."""
+        return self.end - self.start
+
+
+Run = tuple[Event, ...]
 
 
 @dataclass(frozen=True)
@@ -34,7 +68,7 @@ class Row:
     calls : int
         Calls per run.
     seconds : float
-        The median over the runs. The virtual machine's is what the functions leave; it can be 0.
+        The median over the runs; for the virtual machine what the functions leave, which can be 0.
     share : float
         Of the whole run's time, 0 to 1.
     operations : int or None
@@ -89,15 +123,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer of an accelerator's region.
-
-    Attributes
-    ----------
-    name : str
-        Such as ``"conv2d 3x3 64->128 /2"``.
-    cycles : int
-        Its cycles, which add up to those of the region.
-    """
+    """A layer of an accelerator's region, such as ``"conv2d 3x3 64->128 /2"``, and its cycles."""
 
     name: str
     cycles: int
@@ -121,7 +147,7 @@ class Profile:
         The most operations per second of this machine by dtype.
     bandwidth : float
         The most bytes per second of its memory.
-    run : tuple of tvmlab.profiling.recorder.Event
+    run : tuple of tvmlab.profiling.Event
         The watched run with the median time: itself, then its calls in order.
     layers : dict of str to tuple of Layer
         Of the accelerator's regions, by the name of the row.
@@ -157,11 +183,7 @@ class Profile:
 
     @property
     def note(self) -> str | None:
-        """A sentence that says that the machine was busy, or None.
-
-        The signs are numbers that contradict each other: a row above the measured peak, rows that
-        do not add up to the whole, or an overhead that watching does not explain.
-        """
+        """A sentence that says that the machine was busy, or None."""
         signs = []
         most = max((row.of_peak for row in self.rows if row.of_peak is not None), default=0.0)
         if most > 1 + _SLACK:
@@ -178,6 +200,15 @@ class Profile:
             "it is quiet, in Python in a new process, which measures the limits again"
         )
 
+    def _caption(self) -> str:
+        """Describe the run that a picture shows, which is longer because it was watched."""
+        factor, unit = _unit(self.seconds, _TIMES)
+        shown = self.run[0].nanoseconds / 1e9
+        return (
+            f"one watched run, {shown / factor:,.3f} {unit}; "
+            f"the median without watching is {self.seconds / factor:,.3f} {unit}"
+        )
+
     @property
     def kinds(self) -> dict[str, str]:
         """The kind of each row by its name."""
@@ -185,101 +216,224 @@ class Profile:
 
     def __str__(self) -> str:
         """Format the rows as a table."""
-        return views.text(self)
+        cycles = any(row.cycles is not None for row in self.rows)
+        time = _unit(self.seconds, _TIMES)
+        size = _unit(max(row.bytes for row in self.rows), _SIZES)
+        speeds = ["GFLOP/s", "of peak", size[1], "GB/s", "of mem."]
+        head = ["function", "output", "calls", time[1], "share", *speeds, *["cycles"] * cycles]
+        rows = [_cells(row, time[0], size[0])[: len(head)] for row in self.rows]
+        return "\n".join([table(head, rows), *_below(self)])
 
     def data(self) -> dict[str, Any]:
-        """Return everything as plain values for JSON.
-
-        Returns
-        -------
-        dict
-            The attributes and properties by name (operations and bytes per second), and ``rows``:
-            a dict each, with the fields of `Row`, ``gflops`` and ``gigabytes``.
-        """
-        rows = [
-            {**asdict(row), "gflops": row.gflops, "gigabytes": row.gigabytes} for row in self.rows
-        ]
+        """Return everything but the run as plain values for JSON, by the names of attributes."""
+        names = ("target", "seconds", "overhead", "covered", "note", "peaks", "bandwidth")
         return {
-            "target": self.target,
-            "seconds": self.seconds,
+            **{name: getattr(self, name) for name in (*names, "clock_mhz")},
             "samples": list(self.whole.samples),
-            "overhead": self.overhead,
-            "covered": self.covered,
-            "note": self.note,
-            "peaks": dict(self.peaks),
-            "bandwidth": self.bandwidth,
-            "rows": rows,
-            "clock_mhz": self.clock_mhz,
+            "rows": [
+                asdict(row) | {"gflops": row.gflops, "gigabytes": row.gigabytes}
+                for row in self.rows
+            ],
             "layers": {
                 name: [asdict(layer) for layer in layers] for name, layers in self.layers.items()
             },
         }
 
     def trace(self, path: str | os.PathLike[str]) -> Path:
-        """Write the median run as a file that Perfetto (ui.perfetto.dev) and Chrome open.
-
-        Parameters
-        ----------
-        path : path
-            Where to write; the usual ending is ``.json``. The file appears whole or not at all.
-
-        Returns
-        -------
-        pathlib.Path
-            The file, in Chrome's Trace Event Format.
+        """Write the median run as JSON that Perfetto (ui.perfetto.dev) and Chrome open.
 
         Raises
         ------
         TvmlabError
-            The file cannot be written.
+            The file, which appears whole or not at all, cannot be written.
         """
-        return views.trace(self, path)
+        about = {"target": self.target, "seconds": self.seconds, "shown": self._caption()}
+        content = {"traceEvents": events(self), "displayTimeUnit": "ms", "otherData": about}
+        return _save(path, json.dumps(content, indent=1, allow_nan=False))
 
     def flame(self, path: str | os.PathLike[str]) -> Path:
-        """Draw the median run as a flame graph: calls on their callers, as wide as their times.
-
-        Parameters
-        ----------
-        path : path
-            Where to write; the usual ending is ``.svg``. The file appears whole or not at all.
-
-        Returns
-        -------
-        pathlib.Path
-            The file, an SVG picture without scripts, with a tooltip for each frame.
+        """Draw the median run as a flame graph in SVG, with calls as wide as their time.
 
         Raises
         ------
         TvmlabError
-            The file cannot be written.
+            The file, which appears whole or not at all, cannot be written.
         """
-        return flame.write(self, path)
+        root = flame.frames(self.run, self.kinds, self.layers)
+        return _save(path, flame.svg(root, self._caption()))
 
     def bars(self, most: int = 12) -> Figure:
-        """Draw the longest rows as bars, and the others as one bar.
-
-        Parameters
-        ----------
-        most : int
-            The number of rows with a bar of their own.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-        """
-        return views.bars(self, most)
+        """Draw the longest `most` rows as bars, and the others as one bar."""
+        if most < 1:
+            raise InputError(
+                f"{most} bars cannot be drawn", where="Profile.bars", fix="give at least 1"
+            )
+        shown = self.rows[:most]
+        factor, unit = _unit(self.seconds, _TIMES)
+        values: dict[str, float] = {}
+        for place, row in enumerate(shown, 1):
+            name = row.name
+            if len(name) > _WIDTH or name in values:
+                # Its place keeps it apart from others that begin alike.
+                name = f"{place}. {name[: _WIDTH - 7]}..."
+            values[name] = row.seconds / factor
+        rest = self.rows[most:]
+        if rest:
+            values[f"{len(rest)} more"] = sum(row.seconds for row in rest) / factor
+        return plot.bars(values, unit=unit, title="Where the time goes")
 
     def roofline(self) -> Figure:
-        """Draw the rows below the limits of this machine, with a marker for each kind.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            The rows of the dtype with the most operations.
+        """Draw the rows of the dtype with the most operations below the limits of this machine.
 
         Raises
         ------
         InputError
             No row computes in a dtype whose peak is measured.
         """
-        return views.roofline(self)
+        done: Counter[str] = Counter()
+        for row in self.rows:
+            if row.of_peak is not None:
+                done[row.dtype] += row.operations or 0
+        dtype = max(done, key=done.__getitem__, default="")
+        groups: dict[str, list[tuple[float, float]]] = {}
+        for row in self.rows:
+            if row.dtype == dtype and row.of_peak is not None and row.intensity and row.gflops:
+                groups.setdefault(row.kind, []).append((row.intensity, row.gflops))
+        if not groups:
+            raise InputError(
+                "no function computes in a dtype whose peak is measured",
+                where="Profile.roofline",
+                fix="profile a network whose sums are float32, float64 or products of int8",
+            )
+        return plot.roofline(
+            groups,
+            peak=self.peaks[dtype] / 1e9,
+            bandwidth=self.bandwidth / 1e9,
+            title=f"The functions that compute in {dtype}",
+        )
+
+
+def _save(path: str | os.PathLike[str], text: str) -> Path:
+    """Write a text file, whole or not at all."""
+    path = Path(path)
+    try:
+        with whole(path) as part:
+            part.write_text(text, encoding="utf-8")
+    except (OSError, ValueError) as error:  # ValueError: the path has a null character
+        raise TvmlabError(
+            f"the file cannot be written: {getattr(error, 'strerror', error)}",
+            where=str(path),
+            fix="choose an existing folder that you may write to and that has space",
+        ) from error
+    return path
+
+
+def _unit(value: float, units: tuple[tuple[float, str], ...]) -> tuple[float, str]:
+    """Return the largest unit that is not larger than the value, or the smallest one."""
+    return next((unit for unit in units if unit[0] <= value), units[-1])
+
+
+def _cells(row: Row, time: float, size: float) -> list[str]:
+    return [
+        row.name if len(row.name) <= _WIDTH else f"{row.name[: _WIDTH - 3]}...",
+        row.tensors[-1].rpartition(" ")[2] if row.tensors else "",
+        f"{row.calls:,}",
+        f"{row.seconds / time:,.3f}",
+        f"{row.share:.1%}",
+        _number(row.gflops) if row.operations else "",
+        _share(row.of_peak),
+        f"{row.bytes / size:,.2f}" if row.of_bandwidth is not None else "",
+        _number(row.gigabytes) if row.of_bandwidth is not None else "",
+        _share(row.of_bandwidth),
+        "" if row.cycles is None else f"{row.cycles:,}",
+    ]
+
+
+def _below(profile: Profile) -> list[str]:
+    """Return the lines below the table."""
+    peaks = [f"{value / 1e9:,.0f} GFLOP/s {dtype}" for dtype, value in profile.peaks.items()]
+    limits = ", ".join([*peaks, f"{profile.bandwidth / 1e9:,.0f} GB/s"])
+    factor, unit = _unit(profile.seconds, _TIMES)
+    lines = [
+        f"whole run {profile.seconds / factor:,.3f} {unit}; rows add up to {profile.covered:.1%} "
+        f"of it; watching added {profile.overhead:+.1%}",
+        f"limits of this machine: {limits}",
+    ]
+    here = [row for row in profile.rows if row.cycles is None and row.of_bandwidth is not None]
+    without = [row for row in here if row.operations and row.of_peak is None]
+    if without:
+        lines.append(
+            f"without a share of the peak {len(without)} of {len(profile.rows)} rows: no loop "
+            f"measures that of {', '.join(sorted({row.dtype for row in without}))}"
+        )
+    if any((row.of_bandwidth or 0) > 1 for row in here):
+        lines.append(
+            "above 100% of mem.: what such a row reads was still in a cache, which is faster"
+        )
+    unknown = [row for row in here if row.operations is None]
+    if unknown:
+        lines.append(
+            f"operations are not known of {len(unknown)} of {len(profile.rows)} rows: their sizes "
+            "show only when they run, they call other code, or the file does not say"
+        )
+    cycles = sum(row.cycles or 0 for row in profile.rows)
+    if cycles and profile.clock_mhz:
+        lines.append(
+            f"accelerator: {cycles:,} cycles, {cycles / profile.clock_mhz / 1e3:.3f} ms at "
+            f"{profile.clock_mhz} MHz; the times of its rows are its simulator's on this processor"
+        )
+    if profile.note:
+        lines.append(f"note: {profile.note}")
+    return lines
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:,.1f}"
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.0%}"
+
+
+def events(profile: Profile) -> list[dict[str, Any]]:
+    """List the events of the median run."""
+    rows = {row.name: row for row in profile.rows}
+    first = profile.run[0].start
+    # Viewers show the names of tracks, but hide `otherData`.
+    found = [*_track(_PROCESSOR, f"this processor: {profile._caption()}", "virtual machine")]
+    if profile.layers:
+        found += _track(_ACCELERATOR, f"accelerator at {profile.clock_mhz} MHz", "layers")
+    free = 0.0
+    for event in profile.run:
+        start = (event.start - first) / 1e3
+        row = rows.get(event.name)
+        kind = "run" if event.depth == 0 else row.kind if row else "virtual machine"
+        args = {"bytes": event.bytes, **(_details(row) if row else {})}
+        found.append(_slice(_PROCESSOR, event.name, kind, start, event.nanoseconds / 1e3, args))
+        at = max(start, free)
+        for layer in profile.layers.get(event.name, ()):
+            length = layer.cycles / (profile.clock_mhz or 1)  # a MHz is a cycle a microsecond
+            args = {"cycles": layer.cycles}
+            found.append(_slice(_ACCELERATOR, layer.name, event.name, at, length, args))
+            at = free = at + length
+    return found
+
+
+def _track(pid: int, process: str, thread: str) -> list[dict[str, Any]]:
+    return [
+        {"name": what, "ph": "M", "ts": 0, "pid": pid, "tid": 1, "args": {"name": name}}
+        for what, name in (("process_name", process), ("thread_name", thread))
+    ]
+
+
+def _slice(
+    pid: int, name: str, kind: str, start: float, length: float, args: dict[str, Any]
+) -> dict[str, Any]:
+    times = {"ts": round(start, 3), "dur": round(length, 3)}
+    return {"name": name, "cat": kind, "ph": "X", "pid": pid, "tid": 1, **times, "args": args}
+
+
+def _details(row: Row) -> dict[str, Any]:
+    each = {"operations": row.operations, "cycles": row.cycles}
+    known = {name: value // row.calls for name, value in each.items() if value is not None}
+    return {"tensors": list(row.tensors), **known}

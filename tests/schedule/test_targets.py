@@ -1,0 +1,236 @@
+"""Register tiles, dot products and prefetches for fixed processors: results, and assembly."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+import tvmlab
+from tests.schedule.assembly import assembly, inner_loops
+from tests.schedule.convolutions import Conv
+from tests.schedule.dot import Quantized, QuantizedConv, QuantizedDense, constant, full
+from tests.schedule.kernels import module, wrong
+from tvmlab import qnn
+from tvmlab.errors import TargetError
+from tvmlab.qnn import arithmetic
+from tvmlab.schedule import Machine, Tile
+from tvmlab.schedule.dot_intrinsics import Dot
+from tvmlab.support.host import missing_features
+
+X86, ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
+CONV = QuantizedConv(
+    dtypes=("int8", "int8"),
+    zeros=(-128, 0),
+    batch=1,
+    size=(9, 9),
+    kernel=(3, 3),
+    strides=(1, 1),
+    pads=(1, 1, 1, 1),
+    dilation=(1, 1),
+    groups=1,
+    inputs=10,
+    outputs=40,
+)
+WIDE = replace(CONV, zeros=(127, 5), dtypes=("int8", "uint8"))
+CASES: list[Quantized] = [
+    CONV,
+    WIDE,
+    replace(CONV, dtypes=("uint8", "int8"), zeros=(255, 0), strides=(2, 1), inputs=3),
+    replace(CONV, dtypes=("uint8", "uint8"), zeros=(0, 128), kernel=(1, 1), pads=(0, 0, 0, 0)),
+    replace(CONV, groups=40, inputs=1, outputs=1),
+    replace(CONV, groups=3, inputs=5, outputs=20),
+    QuantizedDense(dtypes=("int8", "int8"), zeros=(3, 0), left=(5, 33), units=21),
+    QuantizedDense(dtypes=("uint8", "uint8"), zeros=(3, 250), left=(5, 33), units=21),
+]
+#: Target: its instructions for int8 weights, and for what needs int16.
+TARGETS = {
+    "cascadelake": (X86, r"vpdpbusd\s.*%zmm", r"vpmaddwd|vpdpwssd\s.*%zmm"),
+    "alderlake": (X86, r"\{vex\}\s+vpdpbusd\s.*%ymm", r"vpmaddwd|vpdpwssd\s.*%ymm"),
+    "x86-64-v3": (X86, r"vpmaddwd\s.*%ymm", r"vpmaddwd\s.*%ymm"),
+    "x86-64": (X86, r"pmaddwd\s.*%xmm", r"pmaddwd\s.*%xmm"),
+    "neoverse-n1": (ARM, r"sdot\s+v\d+\.4s, v\d+\.16b", r"smlal2?\s+v\d+\.4s"),
+    "cortex-a72": (ARM, r"smlal2?\s+v\d+\.4s", r"smlal2?\s+v\d+\.4s"),
+}
+
+
+def target(cpu: str) -> tvm.target.Target:
+    return tvm.target.Target({"kind": "llvm", "mtriple": TARGETS[cpu][0], "mcpu": cpu})
+
+
+@pytest.mark.parametrize("cpu", [cpu for cpu, (triple, *_) in TARGETS.items() if triple == X86])
+def test_every_kernel_is_exact(cpu: str) -> None:
+    if missing := missing_features(target(cpu)):
+        pytest.skip(f"this processor lacks {missing}")
+    assert not wrong(CASES, target=target(cpu))
+
+
+@pytest.mark.parametrize("cpu", TARGETS)
+@pytest.mark.parametrize("wide", [False, True])
+def test_the_processors_instruction_is_used(cpu: str, wide: bool) -> None:
+    mod, _ = module([replace(WIDE if wide else CONV, size=(28, 28), inputs=64, outputs=64)])
+    run = tvmlab.compile(mod, target(cpu))
+    assert not run.summary().unscheduled
+    pattern = re.compile(TARGETS[cpu][1 + wide])
+    body = max(inner_loops(assembly(run)), key=lambda b: sum(bool(pattern.search(x)) for x in b))
+    assert sum(bool(pattern.search(line)) for line in body) >= 8
+    spills = [line for line in body if re.search(r"mm\d+, \d*\(%r[sb]p\)|\bq\d+, \[sp\b", line)]
+    assert not spills
+
+
+# The instructions of 256 bits exist in two encodings, of which this processor may have the other.
+DOTS = {
+    "avx512vnni": Dot("llvm.x86.avx512.vpdpbusd.512", 16, 4, "uint8", "int8"),
+    "avx512vl": Dot("llvm.x86.avx512.vpdpbusd.256", 8, 4, "uint8", "int8"),
+    "avx512bw": Dot("llvm.x86.avx512.pmaddw.d.512", 16, 2, "int16", "int16", adds=False),
+    "avx2": Dot("llvm.x86.avx2.pmadd.wd", 8, 2, "int16", "int16", adds=False),
+}
+
+
+@pytest.mark.parametrize("feature", DOTS)
+def test_an_instruction_computes_what_its_description_says(feature: str) -> None:
+    host = tvmlab.host_target()
+    if feature not in {str(f) for f in tvm.get_global_func("target.llvm_get_cpu_features")(host)}:
+        pytest.skip(f"this processor lacks {feature}")
+    dot = DOTS[feature]
+    few, many = full(dot.data, dot.depth), full(dot.weight, dot.lanes, dot.depth, seed=1)
+    sums = full("int32", dot.lanes, seed=2)
+    results = []
+    for function in (dot.description(), dot.implementation()):
+        found = tvm.runtime.tensor(sums)
+        run = tvm.compile(function.with_attr("global_symbol", "dot"), host)["dot"]
+        run(tvm.runtime.tensor(few), tvm.runtime.tensor(many), found)
+        results.append(found.numpy())
+    whole = sums.astype("int64") + many.astype("int64") @ few.astype("int64")
+    for result in results:
+        np.testing.assert_array_equal(result, whole.astype("int32"))
+
+
+def test_what_follows_the_sums_is_vectors_of_32_bits() -> None:
+    """The requantization is in the tile; no 64-bit product, which takes three instructions each."""
+    mod, _ = module([Requantized(**vars(replace(CONV, inputs=64, outputs=64)))])
+    run = tvmlab.compile(mod, target("cascadelake"))
+    assert [kernel.rule for kernel in run.summary().kernels] == ["Contraction"]
+    text = assembly(run)
+    assert re.search(r"vpmuldq\s.*%zmm", text)
+    assert re.search(r"vpmovsdb\s+%zmm", text)
+    assert "vpmullq" not in text
+
+
+class Requantized(QuantizedConv):
+    """A convolution with a bias, requantized by channel."""
+
+    @property
+    def channels(self) -> int:
+        return self.groups * self.outputs
+
+    def relax(self, builder: relax.BlockBuilder, values: dict[str, Any]) -> relax.Expr:
+        call = builder.emit(super().relax(builder, values))
+        bias = relax.const(np.arange(self.channels, dtype="int32").reshape(1, 1, 1, -1))
+        scales = relax.const(np.linspace(1e-4, 1e-3, self.channels, dtype="float32"))
+        points = [constant(0, "int32"), constant(0.5, "float32"), constant(3, "int32")]
+        return qnn.op.requantize(builder.emit(relax.op.add(call, bias)), scales, *points, axis=3)
+
+    def reference(self) -> np.ndarray:
+        sums = super().reference() + np.arange(self.channels, dtype="int32")
+        scales = np.linspace(1e-4, 1e-3, self.channels, dtype="float32")
+        return arithmetic.requantize(sums, scales, 0, 0.5, 3, axis=3, out_dtype="int8")
+
+
+@pytest.mark.parametrize("cpu", [cpu for cpu, (triple, *_) in TARGETS.items() if triple == X86])
+def test_requantized_sums_are_exact(cpu: str) -> None:
+    if missing := missing_features(target(cpu)):
+        pytest.skip(f"this processor lacks {missing}")
+    cases = [
+        replace(CONV, kernel=(1, 1), pads=(0, 0, 0, 0)),
+        replace(CONV, outputs=64),
+        replace(CONV, groups=40, inputs=1, outputs=1),
+    ]
+    assert not wrong([Requantized(**vars(case)) for case in cases], target=target(cpu))
+
+
+#: Target: vector bytes, registers (one less where the product needs it), and how a multiply-add and
+#: its register read.
+FLOAT_TARGETS = {
+    "x86-64-v2": (X86, 16, 15, r"mulps\s.*%xmm"),
+    "x86-64-v3": (X86, 32, 16, r"vfmadd\d+ps\s.*%ymm"),
+    "skylake-avx512": (X86, 64, 32, r"vfmadd\d+ps\s.*%zmm"),
+    "cortex-a72": (ARM, 16, 32, r"fmla\s+v\d+\.4s"),
+}
+
+
+def float_target(cpu: str) -> tvm.target.Target:
+    return tvm.target.Target({"kind": "llvm", "mtriple": FLOAT_TARGETS[cpu][0], "mcpu": cpu})
+
+
+@pytest.mark.parametrize("cpu", FLOAT_TARGETS)
+def test_vectors_and_registers_follow_from_the_target(cpu: str) -> None:
+    machine = Machine.of(float_target(cpu))
+    assert (machine.vector_bytes, machine.registers) == FLOAT_TARGETS[cpu][1:3]
+    assert machine.lanes("float32") == machine.vector_bytes // 4
+    assert machine.lanes("float64") * 2 == machine.lanes("float32")
+    assert machine.lanes("int8") == machine.vector_bytes
+
+
+def test_a_name_is_no_target() -> None:
+    with pytest.raises(TargetError, match="'x86-64-v3' is no target"):
+        Machine.of("x86-64-v3")  # type: ignore[arg-type]
+
+
+FLOAT = Conv(1, (28, 28), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1, 128, 128, ("bias", "relu"))
+
+
+@pytest.mark.parametrize("cpu", FLOAT_TARGETS)
+def test_the_inner_loop_is_multiply_adds_in_registers(cpu: str) -> None:
+    # Before the last step: the products of squares are the same loops, but of another size.
+    run = tvmlab.compile(module([FLOAT])[0], float_target(cpu), schedule="epilogue")
+    assert run.summary().unscheduled == ()
+    pattern = re.compile(FLOAT_TARGETS[cpu][3])
+    body = max(inner_loops(assembly(run)), key=lambda b: sum(bool(pattern.search(x)) for x in b))
+    found = sum(bool(pattern.search(line)) for line in body)
+    machine = Machine.of(float_target(cpu))
+    tile = Tile.ranked(28, 28, 128, 9 * 128, 4 * 128, "float32", machine)[0]
+    sums = tile.rows * tile.columns * tile.channels // machine.lanes("float32")
+    assert sums >= machine.registers // 2
+    assert found >= sums
+    assert found % sums == 0  # the loop over the inputs is unrolled a whole number of times
+    vectors = [line for line in body if re.search(r"%[xyz]mm|\bv\d+\.|\bq\d+", line)]
+    spills = [line for line in vectors if re.search(r"\(%r[sb]p\)|\[sp\b|\[x29\b", line)]
+    assert not spills
+
+
+def test_other_kinds_of_target_are_upstreams() -> None:
+    run = tvmlab.compile(module([FLOAT])[0], {"kind": "cuda", "arch": "sm_80"})
+    assert run.summary().kernels == ()  # no rule of ours saw a function
+
+
+INT8 = replace(CONV, dtypes=("uint8", "int8"), zeros=(3, 0), size=(7, 7), inputs=256, outputs=256)
+
+
+def test_weights_are_fetched_while_sums_run() -> None:
+    run = tvmlab.compile(module([INT8])[0], target("cascadelake"))
+    assert not run.summary().unscheduled
+    bodies = inner_loops(assembly(run))
+    fetching = [body for body in bodies if any("prefetch" in line for line in body)]
+    assert fetching
+    # The instruction does not keep the sums from staying in registers.
+    for body in fetching:
+        assert sum("vpdpbusd" in line for line in body) >= 14
+        assert not [line for line in body if "(%rsp)" in line and "mm" in line]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        replace(INT8, inputs=32, outputs=32),  # weights that stay in the cache
+        replace(INT8, batch=2),  # another picture reads them again
+        replace(INT8, groups=2),
+    ],
+)
+def test_others_do_not_fetch(case: QuantizedConv) -> None:
+    assert "prefetch" not in assembly(tvmlab.compile(module([case])[0], target("cascadelake")))

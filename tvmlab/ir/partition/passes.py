@@ -1,0 +1,125 @@
+"""The first pass, which cuts by patterns, and the last ones, which take regions to code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import ir, relax
+
+from ...errors import RelayError
+from .. import graph
+from ..patterns import DFPattern, partition
+from .functions import attribute, change_bodies
+
+Entry = tuple[str, DFPattern] | tuple[str, DFPattern, Callable[[relax.Expr], Any]] | Sequence[Any]
+
+# Upstream's `FuseOpsByPattern` and `MergeCompositeFunctions` leave other regions than Relay. The
+# former prefers the match nearer to the inputs, cuts out matches whose inner value is used outside,
+# and looks into dataflow blocks only; the latter joins composite functions only.
+
+
+@tvm.transform.module_pass(opt_level=0)
+class MergeComposite:
+    """The pass: each match of a pattern becomes a function, and a call of it.
+
+    The functions stand where they are called, with the attributes ``Composite``, the pattern's name
+    in the table, and ``PartitionedFromPattern``, the operators inside.
+
+    Parameters
+    ----------
+    pattern_table : sequence of tuple
+        ``(name, pattern)`` or ``(name, pattern, check)``, tried in this order; ``check`` gets the
+        expression that matched and says whether to take it. A name for `AnnotateTarget` starts
+        with the compiler's: ``"npu.conv2d"``.
+
+    Raises
+    ------
+    RelayError
+        An entry of the table is something else.
+
+    Notes
+    -----
+    The source is Relay's `src/relay/transforms/merge_composite.cc`.
+    """
+
+    def __init__(self, pattern_table: Sequence[Entry]) -> None:
+        self.table = [_entry(entry) for entry in pattern_table]
+
+    def transform_module(self, mod: ir.IRModule, ctx: tvm.transform.PassContext) -> ir.IRModule:
+        """Rewrite a module, called by TVM's pass infrastructure."""
+
+        def merge(body: relax.Expr) -> relax.Expr:
+            for name, pattern, check in self.table:
+                body = partition(pattern, body, {"Composite": name}, check)
+            return body
+
+        return change_bodies(mod, merge)
+
+
+def _entry(entry: Any) -> tuple[str, DFPattern, Callable[[relax.Expr], Any]]:
+    """Take an entry of a pattern table apart."""
+    parts = list(entry) if isinstance(entry, (tuple, list)) else []
+    if len(parts) == 2:
+        parts.append(lambda extracted: True)
+    if len(parts) == 3 and isinstance(parts[1], DFPattern) and callable(parts[2]):
+        return str(parts[0]), parts[1], parts[2]
+    raise RelayError(
+        "a pattern table holds (name, pattern) and (name, pattern, check)",
+        where=f"MergeComposite: {entry!r}"[:200],
+        fix="make patterns with tvmlab.relay.dataflow_pattern",
+    )
+
+
+@tvm.transform.module_pass(opt_level=0)
+class InlineRegions:
+    """The pass: what no code generator takes goes back to where it was cut out.
+
+    A region is inlined where no global function ``relax.ext.COMPILER`` is registered, and so is
+    each nested function outside of the other regions. Relay refused to build such a module; here
+    TVM's own code computes the same results.
+    """
+
+    def transform_module(self, mod: ir.IRModule, ctx: tvm.transform.PassContext) -> ir.IRModule:
+        """Rewrite a module, called by TVM's pass infrastructure."""
+        gone = {
+            var.name_hint: function
+            for var, function in mod.functions_items()
+            if isinstance(function, relax.Function) and not _generated(function)
+        }
+
+        def change(_: relax.Expr, after: relax.Expr) -> relax.Expr:
+            if isinstance(after, relax.TupleGetItem):
+                whole = after.tuple_value
+                return whole.fields[after.index] if isinstance(whole, relax.Tuple) else after
+            callee = after.op if isinstance(after, relax.Call) else None
+            if isinstance(callee, ir.GlobalVar):
+                callee = gone.get(callee.name_hint)
+            return inlined(callee, after.args) if isinstance(callee, relax.Function) else after
+
+        def inlined(function: relax.Function, args: Sequence[relax.Expr]) -> relax.Expr:
+            values = {graph.key(p): a for p, a in zip(function.params, args, strict=True)}
+
+            def bind(before: relax.Expr, after: relax.Expr) -> relax.Expr:
+                return change(before, values.get(graph.key(after), after))
+
+            return graph.transform(graph.inline_bindings(function.body), bind)
+
+        made = change_bodies(mod, lambda body: graph.transform(body, change))
+        for var in mod.get_global_vars():
+            if var.name_hint in gone:
+                del made[var]
+        return made
+
+
+def _generated(function: relax.Function) -> bool:
+    """Say whether a function is TVM's own, or some registered code generator takes it."""
+    compiler = attribute(function, "Codegen") or attribute(function, "Compiler")
+    return not compiler or tvm_ffi.get_global_func(f"relax.ext.{compiler}", True) is not None
+
+
+def LowerRegions() -> tvm.transform.Pass:
+    """Give each region to its compiler, and those without one to TVM."""
+    return tvm.transform.Sequential([InlineRegions(), relax.transform.RunCodegen()])

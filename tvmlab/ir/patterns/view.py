@@ -1,0 +1,221 @@
+"""How Relay sees a Relax graph: calls by Relay's names, bodies and branches as parts of a node.
+
+One Relay call is one Relax call, but not always with the same operands: the value that `nn.pad`
+pads with is an attribute in Relax, and the shape of a `reshape` is an operand. Patterns are written
+for Relay's side, so they are matched against the call that `table` reads from Relax's call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from tvm import ir, relax
+
+from .. import dialect, graph, table
+from ..graph import body_of, key, let_binding
+from ..module import infer_type
+
+
+@dataclass(frozen=True)
+class OperatorName:
+    """The operator of a call, with the name that Relay has for the operator in that call."""
+
+    op: ir.Op
+    names: frozenset[str]
+
+
+@dataclass(frozen=True)
+class RelayCall:
+    """A call as Relay sees it: its operator or function, and Relay's operands and attributes."""
+
+    head: OperatorName | relax.Expr
+    operands: list[relax.Expr]
+    attributes: dict[str, Any]
+    row: table.Operator | None = None
+
+    @classmethod
+    def of(cls, call: relax.Call) -> RelayCall:
+        """Read a Relax call."""
+        if not isinstance(call.op, ir.Op):
+            values = dialect.attributes(call) if isinstance(call.attrs, ir.DictAttrs) else {}
+            return cls(call.op, list(call.args), values)
+        found = table.written(call)
+        if found is None:
+            return cls(OperatorName(call.op, _own_names(call.op)), list(call.args), {})
+        row, operands, values = found
+        return cls(OperatorName(call.op, frozenset([row.name])), list(operands), values, row)
+
+
+def names_of(op: ir.Op) -> frozenset[str]:
+    """Return Relay's names of a Relax operator; an operator that Relay lacks keeps its own name."""
+    return table.relay_names(op.name) or _own_names(op)
+
+
+def _own_names(op: ir.Op) -> frozenset[str]:
+    return frozenset([str(op.name).removeprefix("relax.").removeprefix("relay.")])
+
+
+class View:
+    """The parts of each expression of a graph, as Relay has them; each call is read once."""
+
+    def __init__(self) -> None:
+        self._calls: dict[int, tuple[relax.Call, RelayCall]] = {}
+
+    def call(self, call: relax.Call) -> RelayCall:
+        """Read a call; the same call gives the same `RelayCall` each time."""
+        if key(call) not in self._calls:
+            self._calls[key(call)] = call, RelayCall.of(call)
+        return self._calls[key(call)][1]
+
+    def parts(self, expr: relax.Expr) -> list[relax.Expr]:
+        """List the parts of an expression, in the order in which Relay visits them."""
+        # By the exact class: `isinstance` of Relax's abstract classes would take most of the time.
+        kind = type(expr)
+        if kind is relax.Call:
+            call = self.call(expr)
+            if type(call.head) is OperatorName:
+                return call.operands
+            return [call.head, *call.operands]
+        if kind is relax.If:
+            return [expr.cond, body_of(expr.true_branch), body_of(expr.false_branch)]
+        if kind is relax.Function:
+            return [body_of(expr.body)]
+        if kind is relax.SeqExpr:
+            let = let_binding(expr)
+            return [body_of(expr)] if let is None else [let.value, let.var, body_of(expr.body)]
+        return graph.children(expr)
+
+    def order(self, root: relax.Expr, leaves: frozenset[int] = frozenset()) -> list[relax.Expr]:
+        """List a graph's expressions, parts before the whole, without the parts of `leaves`."""
+        return list(
+            graph.post_order(root, lambda expr: [] if key(expr) in leaves else self.parts(expr))
+        )
+
+    def rebuild(self, expr: relax.Expr, new: Sequence[relax.Expr]) -> relax.Expr:
+        """Make an expression again from other parts; the same object where no part differs."""
+        old = self.parts(expr)
+        if graph.same_nodes(old, new):
+            return expr
+        if isinstance(expr, relax.Function):
+            return graph.function(expr.params, new[0], expr.attrs, pure=bool(expr.is_pure))
+        if isinstance(expr, relax.If):
+            return relax.If(*new)
+        if isinstance(expr, relax.SeqExpr):
+            return graph.let(new[1], new[0], new[2])
+        call = self.call(expr) if isinstance(expr, relax.Call) else None
+        if call is None or call.row is None:
+            return graph.rebuild(expr, new)
+        changed = {key(a): b for a, b in zip(old, new, strict=True) if not a.same_as(b)}
+        if changed.keys() <= {key(arg) for arg in expr.args}:
+            return graph.rebuild(expr, [changed.get(key(arg), arg) for arg in expr.args])
+        return infer_type(call.row.to_relax(list(new), call.attributes))
+
+
+def in_form_of(given: relax.Expr, root: relax.Expr, result: relax.Expr) -> Any:
+    """Return a result in the form of the input: bindings for a function with bindings.
+
+    `root` is the graph of `given`; where `result` is that graph, `given` itself is returned.
+    """
+    if result.same_as(root):
+        return given
+    functions = isinstance(given, relax.Function) and isinstance(result, relax.Function)
+    if functions and given.body.blocks and let_binding(given.body) is None:
+        return graph.to_anf(result.params, body_of(result.body), result.attrs)
+    return result
+
+
+class DominatorTree:
+    """The users of each expression of a graph, and the one user that all its uses lead to.
+
+    The source is TVM's ``src/relay/ir/indexed_graph.{h,cc}``. Operators are no nodes here.
+
+    Most patterns need no dominators, so everything is computed at its first use.
+    """
+
+    def __init__(self, root: relax.Expr, view: View | None = None) -> None:
+        self.root = root
+        self.view = view or View()
+
+    @cached_property
+    def order(self) -> list[relax.Expr]:
+        """The graph's expressions, parts before the whole."""
+        return self.view.order(self.root)
+
+    @cached_property
+    def _place(self) -> dict[int, int]:
+        return {key(expr): place for place, expr in enumerate(self.order)}
+
+    def inputs(self, expr: relax.Expr) -> list[relax.Expr]:
+        """List the expressions whose values an expression computes from: not the function called.
+
+        The value of a `let` flows into the variable, and only the rest into the `let`.
+        """
+        if isinstance(expr, relax.Call):
+            return self.view.call(expr).operands
+        parts = self.view.parts(expr)
+        return parts[2:] if isinstance(expr, relax.SeqExpr) else parts
+
+    def users(self, expr: relax.Expr) -> list[relax.Expr]:
+        """List the expressions that an expression is a part of."""
+        return [self.order[place] for place in self._users[self._place[key(expr)]]]
+
+    def dominates(self, expr: relax.Expr, other: relax.Expr) -> bool:
+        """Return whether all uses of another expression lead to this one."""
+        parents, depths = self._parents
+        goal, place = self._place[key(expr)], self._place[key(other)]
+        while place != goal and depths[place] > depths[goal]:
+            place = parents[place]
+        return place == goal and not expr.same_as(other)
+
+    def dominated(self, expr: relax.Expr) -> list[relax.Expr]:
+        """List the expressions whose nearest dominator this one is, the last in order first."""
+        return [self.order[place] for place in self._children[self._place[key(expr)]]]
+
+    @cached_property
+    def _users(self) -> list[list[int]]:
+        users: list[list[int]] = [[] for _ in self.order]
+        for place, expr in enumerate(self.order):
+            parts = self.view.parts(expr)
+            if isinstance(expr, relax.SeqExpr) and len(parts) == 3:
+                value, var, body = parts
+                users[self._place[key(value)]].append(self._place[key(var)])
+                parts = [body]
+            for part in parts:
+                users[self._place[key(part)]].append(place)
+        return users
+
+    @cached_property
+    def _parents(self) -> tuple[list[int], list[int]]:
+        """Return each expression's nearest dominator (-1 for none), and its depth in the tree."""
+        parents, depths = [-1] * len(self.order), [1] * len(self.order)
+        for place in reversed(range(len(self.order))):
+            if users := self._users[place]:
+                common = users[0]
+                for user in users[1:]:
+                    common = _common(common, user, parents, depths)
+                if common >= 0:
+                    parents[place], depths[place] = common, depths[common] + 1
+        return parents, depths
+
+    @cached_property
+    def _children(self) -> list[list[int]]:
+        children: list[list[int]] = [[] for _ in self.order]
+        for place in reversed(range(len(self.order))):
+            if (parent := self._parents[0][place]) >= 0:
+                children[parent].append(place)
+        return children
+
+
+def _common(a: int, b: int, parents: list[int], depths: list[int]) -> int:
+    """Return the nearest common ancestor of two places, -1 if there is none."""
+    while a != b and a >= 0 and b >= 0:
+        if depths[a] == depths[b]:
+            a, b = parents[a], parents[b]
+        elif depths[a] > depths[b]:
+            a = parents[a]
+        else:
+            b = parents[b]
+    return a if a == b else -1
