@@ -84,8 +84,9 @@ def _convolution(spatial: str) -> None:
             weight, a["kernel_layout"] = op.reshape(plain, shape), "OI" + spatial
         return make(data, weight, **arguments(a, _IMPLIED))
 
-    def to_relax(*given: relax.Expr, **a: Any) -> relax.Expr | None:
-        return None if needs_ours(*given, a) else make(*given, **arguments(a, _IMPLIED))
+    def to_relax(data: relax.Expr, weight: relax.Expr, **a: Any) -> relax.Expr | None:
+        ours = needs_ours(data, weight, a)
+        return None if ours else make(data, weight, **arguments(a, _IMPLIED))
 
     native(
         name,

@@ -16,8 +16,8 @@ from tvm.relax import op
 from ...errors import RelayError
 from ..table import native, stands_for
 from ..types import result
-from .common import axes as counted
 from .common import Values, Written, ints, need_dims, need_dtype, need_rank, rank
+from .common import axes as counted
 
 native("collapse_sum_like", "data collapse_type")
 
@@ -75,10 +75,10 @@ def _slice_known(call: relax.Call) -> Values | None:
 
 def _numbers(given: relax.Expr) -> list[int] | None:
     """Take a Relax tuple of 64-bit integers apart; None where it is anything else."""
-    fields = list(given.fields) if isinstance(given, relax.Tuple) else [None]
+    fields: list[Any] = list(given.fields) if isinstance(given, relax.Tuple) else [None]
     if not all(isinstance(f, tirx.IntImm) and str(f.ty) == "int64" for f in fields):
         return None
-    return [int(field) for field in fields]
+    return [int(field.value) for field in fields]
 
 
 native(

@@ -14,7 +14,7 @@ from tvm import ir, relax
 from tvm.relax import op
 
 from ...errors import RelayError
-from .. import dialect
+from .. import dialect, graph
 from ..products import batch_matmul_shape, dense_shape
 from ..table import native, stands_for
 from ..types import Tensor, differ, result, view
@@ -169,7 +169,8 @@ def _pad(data: relax.Expr, value: relax.Expr, **a: Any) -> relax.Expr:
     if a["pad_mode"] != "constant":
         return padded
     # A value known at run time only: take it where a mask, padded alike, is zero.
-    inside = op.astype(_native_pad(op.ones_like(data, "uint8"), 0.0, **a), "bool")
+    ones = graph.typed(op.ones_like(data, "uint8"))
+    inside = op.astype(_native_pad(ones, 0.0, **a), "bool")
     return op.where(inside, padded, op.astype(value, need_dtype(data.ty, "nn.pad data")))
 
 

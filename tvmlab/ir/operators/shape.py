@@ -252,9 +252,7 @@ native(
     "broadcast_to",
     "data",
     "shape:ints dtype:str=",
-    to_relax=lambda data, shape, **_: op.broadcast_to(
-        data, _given("broadcast_to", "shape", shape)
-    ),
+    to_relax=lambda data, shape, **_: op.broadcast_to(data, _given("broadcast_to", "shape", shape)),
     known=_shape_known,
 )
 
