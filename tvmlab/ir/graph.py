@@ -142,7 +142,7 @@ def typed(expr: relax.Expr) -> relax.Expr:
 
     Where the type of a part is unknown (a `relay.var` with a name alone), so is the result's.
     """
-    if has_type(expr):
+    if expr.ty is not None and type(expr.ty) is not ir.Type:  # TVM sets a type only once
         return expr
     parts = branches(expr) if isinstance(expr, relax.If) else children(expr)
     if isinstance(expr, relax.Call) and isinstance(expr.op, ir.Op):

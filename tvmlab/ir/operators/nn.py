@@ -14,7 +14,7 @@ from tvm import ir, relax
 from tvm.relax import op
 
 from ...errors import RelayError
-from .. import dialect, graph
+from .. import dialect
 from ..products import batch_matmul_shape, dense_shape
 from ..table import native, stands_for
 from ..types import Tensor, differ, result, view
@@ -134,21 +134,35 @@ stands_for("nn.fast_softmax", "data", "axis:int=-1", infer=like)(op.nn.softmax)
 _MODES = {"constant": "constant", "edge": "replicate", "reflect": "reflect"}
 
 
-def _native_pad(
-    data: relax.Expr, value: float, pad_width: list[Any], pad_mode: str = "constant"
-) -> relax.Expr:
-    ndim = need_rank(data.ty, "nn.pad data")
-    pairs = all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in pad_width)
-    if not pairs or len(pad_width) != ndim:
+def _check_pad(data: Tensor, pad_width: list[Any], pad_mode: str = "constant") -> None:
+    where = "nn.pad, attribute pad_width"
+    if not all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in pad_width):
+        raise RelayError(f"pad_width {pad_width} is not a list of pairs", where=where)
+    if data.ndim >= 0 and len(pad_width) != data.ndim:
         raise RelayError(
-            f"pad_width {pad_width} is not a list of {ndim} pairs, one for each dimension",
-            where="nn.pad, attribute pad_width",
+            f"pad_width has {len(pad_width)} pairs; the data has {data.ndim} dimensions",
+            where=where,
         )
     if pad_mode not in _MODES:
         raise RelayError(
             f'pad_mode is "{pad_mode}"; nn.pad takes {", ".join(_MODES)}.',
             where="nn.pad, attribute pad_mode",
         )
+
+
+def _pad_type(types: Sequence[ir.Type], a: Values) -> ir.Type:
+    data = view("nn.pad", "data", types[0])
+    view("nn.pad", "pad_value", types[1]).rank(0)
+    _check_pad(data, **a)
+    if data.shape is None:
+        return result(None, data.dtype, len(a["pad_width"]))
+    pairs = zip(data.shape, a["pad_width"], strict=True)
+    return result([size + sum(pair) for size, pair in pairs], data.dtype)
+
+
+def _native_pad(
+    data: relax.Expr, value: float, pad_width: list[Any], pad_mode: str = "constant"
+) -> relax.Expr:
     flat = [size for pair in pad_width for size in pair]
     return op.nn.pad(data, flat, _MODES[pad_mode], value)
 
@@ -161,7 +175,6 @@ def _constant(value: relax.Expr) -> Any:
 
 
 def _pad(data: relax.Expr, value: relax.Expr, **a: Any) -> relax.Expr:
-    view("nn.pad", "pad_value", value.ty).rank(0)
     number = _constant(value)
     if number is not None and float(number) == number:
         return _native_pad(data, float(number), **a)
@@ -169,15 +182,16 @@ def _pad(data: relax.Expr, value: relax.Expr, **a: Any) -> relax.Expr:
     if a["pad_mode"] != "constant":
         return padded
     # A value known at run time only: take it where a mask, padded alike, is zero.
-    ones = graph.typed(op.ones_like(data, "uint8"))
-    inside = op.astype(_native_pad(ones, 0.0, **a), "bool")
+    inside = op.astype(_native_pad(op.ones_like(data, "uint8"), 0.0, **a), "bool")
     return op.where(inside, padded, op.astype(value, need_dtype(data.ty, "nn.pad data")))
 
 
 def _to_relax_pad(data: relax.Expr, value: relax.Expr, **a: Any) -> relax.Expr | None:
     number = _constant(value)
-    own = isinstance(number, np.float32) and rank(data.ty) is not None
-    return _native_pad(data, float(number), **a) if own else None
+    if not isinstance(number, np.float32) or rank(data.ty) is None:
+        return None
+    _check_pad(view("nn.pad", "data", data.ty), **a)
+    return _native_pad(data, float(number), **a)
 
 
 def _from_relax_pad(call: relax.Call) -> Written | None:
@@ -203,6 +217,7 @@ native(
     to_relax=_to_relax_pad,
     from_relax=_from_relax_pad,
     expand=_pad,
+    infer=_pad_type,
     signature="data pad_width pad_value pad_mode",
     defaults={"pad_value": 0},
 )
