@@ -127,7 +127,7 @@ def test_a_torn_last_line_is_left_out_and_ended(path, lines):
 
 def test_a_first_line_that_is_torn_is_no_reason_to_refuse(path, lines):
     path.write_bytes(lines[0][:100])
-    with pytest.warns(RuntimeWarning, match=r"line 1 \(it is no JSON\)"):
+    with pytest.warns(RuntimeWarning, match=r"line 1 \(it is not JSON\)"):
         Records(path).append(result())
     assert path.read_bytes().count(b"\n") == 2
 

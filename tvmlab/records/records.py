@@ -66,7 +66,7 @@ def _decode(line: bytes) -> tuple[str, dict[str, Any]]:
     try:
         fields = json.loads(line)
     except ValueError:
-        raise ValueError("it is no JSON") from None
+        raise ValueError("it is not JSON") from None
     if not isinstance(fields, dict) or "check" not in fields:
         raise ValueError("it has no checksum")
     check = fields.pop("check")
