@@ -23,7 +23,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -38,7 +38,7 @@ import tvmlab
 from tvmlab import models
 from tvmlab.errors import ToolchainError
 from tvmlab.measure import bench
-from tvmlab.models.cost import ARCHITECTURES, LayerCost, layer_costs
+from tvmlab.models.networks import ARCHITECTURES, Architecture, Layer
 from tvmlab.qnn.transform import FakeQuantizationToInteger
 from tvmlab.runtime import deploy
 from tvmlab.support.extras import need
@@ -313,6 +313,37 @@ def deployment(name: str, rounds: int) -> Found:
 # Single convolutions, matrix products, Relay text, and candidates of the tuner.
 
 
+@dataclass(frozen=True)
+class LayerCost:
+    """A layer, the sizes of the pictures that it reads and writes, and its FLOP per picture."""
+
+    layer: Layer
+    in_size: tuple[int, int]
+    out_size: tuple[int, int]
+    flops: int
+
+
+def layer_costs(spec: Architecture) -> tuple[LayerCost, ...]:
+    """List the cost of every layer: twice the multiplications, those with padding included."""
+    sizes = {"data": spec.image[1:]}
+    costs = []
+    for layer in spec.layers:
+        before = height, width = sizes[layer.inputs[0]]
+        if layer.op in ("conv", "max_pool"):
+            reach = 2 * layer.padding - layer.kernel
+            height, width = ((size + reach) // layer.stride + 1 for size in before)
+        elif layer.op in ("global_pool", "flatten", "dense"):
+            height = width = 1
+        sizes[layer.name] = (height, width)
+        work = 0
+        if layer.op in ("conv", "dense"):
+            in_channels, out_channels = layer.channels
+            taps = layer.kernel**2 * in_channels // layer.groups
+            work = 2 * height * width * out_channels * taps
+        costs.append(LayerCost(layer, before, (height, width), work))
+    return tuple(costs)
+
+
 def convolutions(name: str, rounds: int) -> Found:
     """Measure each convolution of a network on its own, beside the machine's peak.
 
@@ -498,7 +529,7 @@ def candidates(runtime: str, count: int) -> tuple[int, float]:
     from tvm.s_tir.meta_schedule import arg_info, builder, runner
 
     from tvmlab.tuning.measure import Measure
-    from tvmlab.tuning.measuring.local import LocalMeasurer
+    from tvmlab.tuning.measurers import LocalMeasurer
 
     kernels, how, target = scheduled(count), Measure(), tvmlab.host_target()
     start = time.perf_counter()

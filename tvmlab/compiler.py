@@ -12,9 +12,9 @@ from tvm.ir import IRModule
 from tvm.relax.backend.cpu_generic import pipeline as cpu_generic
 
 from .errors import CompileError, TargetError, TvmlabError
-from .ir import dialect
 from .ir.batch_norm import FoldBatchNorm
 from .ir.entry import with_main
+from .ir.expand import ExpandRelayOperators
 from .ir.indices import CheckIndices
 from .ir.signature import Signature
 from .runtime.executable import Executable
@@ -165,10 +165,6 @@ def _passes(
 
 def _checks() -> list[Any]:
     """List the passes that make Relax of Relay's operators, and check indices at run time."""
-    if not dialect.any_expansion():  # no module can hold one, and Relay's layer stays unloaded
-        return [CheckIndices()]
-    from .ir.expand import ExpandRelayOperators
-
     return [ExpandRelayOperators(), CheckIndices()]
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from bench import layer_costs
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import helper
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.oracles.networks import (
@@ -19,15 +19,18 @@ from tests.oracles.networks import (
     by_torch,
     relative_error,
 )
-from tvmlab import models
 from tvmlab.errors import ModelError
 from tvmlab.models import onnx_form, torch_form
-from tvmlab.models.architecture import Architecture
-from tvmlab.models.cost import ARCHITECTURES, layer_costs
-from tvmlab.models.mobilenet import MOBILENET, MobileNetV2
-from tvmlab.models.resnet import RESNET18, RESNET50, ResNetV2
+from tvmlab.models.networks import (
+    ARCHITECTURES,
+    MOBILENET,
+    RESNET18,
+    RESNET50,
+    Architecture,
+    inverted_residuals,
+    resnet_v2,
+)
 from tvmlab.models.weights import seeded_parameters, uniform
-from tvmlab.support import data
 
 
 @pytest.mark.parametrize(
@@ -46,26 +49,19 @@ def test_the_networks_are_the_papers(
 ) -> None:
     shapes = spec.parameters().items()
     assert sum(math.prod(shape) for name, shape in shapes if "running" not in name) == trained
-    kinds = [layer.op for layer in spec.layers()]
+    kinds = [layer.op for layer in spec.layers]
     assert {kind: kinds.count(kind) for kind in counts} == counts
     # A ResNet v2 of bottlenecks halves pictures in the 3x3 convolution, not in the first.
-    halving = [layer for layer in spec.layers() if layer.stride == 2]
+    halving = [layer for layer in spec.layers if layer.stride == 2]
     assert len(halving) == strided
     assert all(layer.kernel > 1 or "shortcut" in layer.name for layer in halving)
-    depthwise = [layer for layer in spec.layers() if layer.groups > 1]
+    depthwise = [layer for layer in spec.layers if layer.groups > 1]
     assert len(depthwise) == 17 * (spec is MOBILENET)
     assert all((it.groups, it.groups, 3) == (*it.channels, it.kernel) for it in depthwise)
     # A bottleneck of MobileNet is linear: nothing but the norm follows its projection.
     assert not any(
-        "norm_project" in name for it in spec.layers() if it.op == "relu6" for name in it.inputs
+        "norm_project" in name for it in spec.layers if it.op == "relu6" for name in it.inputs
     )
-
-
-def test_resnet50_is_the_zoos() -> None:
-    parameters = RESNET50.parameters()
-    # The rest of the zoo's file is names and nodes: some hundred bytes for each of 259 weights.
-    rest = data.REGISTRY["resnet50-v2-7.onnx"].size - 4 * sum(map(math.prod, parameters.values()))
-    assert 0 < rest < 400 * len(parameters)
 
 
 @st.composite
@@ -75,13 +71,12 @@ def networks(draw: st.DrawFn) -> Architecture:
     if draw(st.booleans()):
         unit = (st.sampled_from([1, 2, 6]), st.sampled_from([4, 6, 8]), *[st.integers(1, 2)] * 2)
         stages = draw(st.lists(st.tuples(*unit), min_size=1, max_size=3))
-        return MobileNetV2("any", image, 5, 4, tuple(stages), 16)
+        return inverted_residuals("any", image, 5, stem=4, stages=tuple(stages), features=16)
     units = draw(st.lists(st.integers(1, 2), min_size=1, max_size=3))
     count = len(units) + 1
     widths = draw(st.lists(st.sampled_from([4, 8, 12]), min_size=count, max_size=count))
-    block = draw(st.sampled_from(["basic", "bottleneck"]))
-    stem = draw(st.sampled_from(["imagenet", "cifar"]))
-    return ResNetV2("any", image, 5, block, tuple(units), tuple(widths), stem)
+    kinds = {"bottleneck": draw(st.booleans()), "small": draw(st.booleans())}
+    return resnet_v2("any", image, 5, units=tuple(units), channels=tuple(widths), **kinds)
 
 
 @settings(max_examples=24, deadline=None)
@@ -97,13 +92,6 @@ def test_both_forms_agree(spec: Architecture, seed: int) -> None:
     found = torch_form.parameters_of(network)
     assert list(found) == list(parameters)
     assert all(np.array_equal(found[name], parameters[name]) for name in parameters)
-
-
-def test_two_inputs_are_refused() -> None:
-    proto = onnx_form.to_onnx(TINY, seeded_parameters(TINY, 0))
-    proto.graph.input.append(helper.make_tensor_value_info("more", 1, [1]))
-    with pytest.raises(ModelError, match="2 inputs"):
-        models.Model.of(proto, "tiny", "seeded", "")
 
 
 def test_parameters_that_do_not_fit_are_named() -> None:

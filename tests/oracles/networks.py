@@ -11,10 +11,9 @@ import torch
 from onnx import numpy_helper
 
 from tvmlab.models import onnx_form, torch_form
-from tvmlab.models.architecture import Parameters
-from tvmlab.models.resnet import ResNetV2
+from tvmlab.models.networks import Parameters, resnet_v2
 
-TINY = ResNetV2("tiny", (3, 32, 32), 7, "bottleneck", (1, 2), (8, 16, 32))
+TINY = resnet_v2("tiny", (3, 32, 32), 7, bottleneck=True, units=(1, 2), channels=(8, 16, 32))
 
 
 def session(proto: onnx.ModelProto) -> onnxruntime.InferenceSession:

@@ -13,12 +13,11 @@ from tvm.ir import IRModule
 import tvmlab
 from tests.records.records import result
 from tvmlab.errors import CompileError, RecordError
-from tvmlab.records.result import target_data
+from tvmlab.records.result import Verdict, target_data
 from tvmlab.records.traces import as_data
-from tvmlab.records.verdict import Verdict
 from tvmlab.support.host import host_target
 from tvmlab.tuning import Records, tasks
-from tvmlab.tuning.task import Task, Variant
+from tvmlab.tuning.extract import Task, Variant
 
 
 def network(*, relu: bool = True, second: bool = False) -> IRModule:

@@ -9,14 +9,14 @@ import warnings
 
 import pytest
 import tvm
+import tvm_ffi
 
 from tests.records import records as helpers
 from tests.records.records import MODULE, OTHER, TARGET, result, verdict
 from tvmlab.errors import RecordError
-from tvmlab.records.choosing import fits
 from tvmlab.records.records import Records
-from tvmlab.records.result import target_data
-from tvmlab.records.workloads import workload_id
+from tvmlab.records.result import Workload, mismatch, target_data
+from tvmlab.records.traces import normalized, workload_id
 
 
 @pytest.fixture
@@ -46,15 +46,6 @@ def test_a_line_is_json_with_its_fields(path):
     assert all(len(line["check"]) == 16 for line in lines)
     assert lines[1]["trace"] == helpers.traces()[0]
     assert lines[1]["tvm"] == tvm.__version__
-
-
-def test_a_line_that_another_tool_wrote_anew_holds(path):
-    helpers.fill(path)
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    other = path.with_name("other.jsonl")
-    other.write_text("".join(json.dumps(line, indent=None) + "\r\n" for line in lines))
-    assert Records(other).results() == Records(path).results()
-    assert Records(other).verdicts == Records(path).verdicts
 
 
 def test_a_missing_file_is_empty_and_made_by_the_first_line(path):
@@ -133,7 +124,7 @@ def test_a_verdict_on_another_layout(path):
     [
         ({"ratios": (0.0,)}, "ratios cannot be seconds"),
         ({"rule": -1.0}, "rule cannot be seconds"),
-        ({"trace": "none"}, "trace is no list"),
+        ({"trace": "none"}, "trace is missing or of a wrong type"),
         ({"function": ""}, "names no function"),
         ({"workload": "packed"}, "two functions of one layout"),
     ],
@@ -175,14 +166,16 @@ def test_without_a_verdict_only_what_was_imported_is_taken(path):
 def test_what_fits_a_target(target, why):
     triple = {"mtriple": "x86_64-linux-gnu"}
     made = result(target={**target_data(TARGET), **triple})
-    said = fits(made, tvm.target.Target({**triple, **target}))
+    said = mismatch(made, tvm.target.Target({**triple, **target}))
     assert said == why or (why and said == f"made for {why}")
 
 
 def test_another_version_of_tvm_does_not_fit():
-    assert "made with TVM 0.1" in fits(result(tvm="0.1"), TARGET)
-    assert fits(result(tvmlab="0.0"), TARGET) == ""
-    assert "made with tvmlab 0.0" in fits(verdict(tvmlab="0.0"), TARGET)  # the rules have changed
+    assert "made with TVM 0.1" in mismatch(result(tvm="0.1"), TARGET)
+    assert mismatch(result(tvmlab="0.0"), TARGET) == ""
+    assert "made with tvmlab 0.0" in mismatch(
+        verdict(tvmlab="0.0"), TARGET
+    )  # the rules have changed
 
 
 def test_what_does_not_fit_is_ignored_and_said_once(path):
@@ -249,3 +242,20 @@ def test_a_file_that_is_no_record_file_is_refused_and_stays(tmp_path, content):
     with pytest.raises(RecordError, match="this is no file of tuning records"):
         Records(path)
     assert path.read_bytes() == content
+
+
+def test_the_text_of_a_function_is_read_or_refused(path):
+    name = Records(path).workload(MODULE)
+    found = Records(path)
+    assert tvm_ffi.structural_equal(found.module(name), normalized(MODULE))
+    text, other = tvm.ir.save_json(MODULE), tvm.ir.save_json(tvm.IRModule())
+    found.add(Workload(f"{i}", "", one) for i, one in enumerate([text, other, "[" * 10**5, "{}"]))
+    for name, why in [
+        ("0", "that of another function"),
+        ("1", "the module has 0 functions"),
+        ("2", "TVM cannot read a workload's text"),
+        ("3", "TVM cannot read a workload's text"),
+        ("4", "the records hold no such workload"),
+    ]:
+        with pytest.raises(RecordError, match=why):
+            found.module(name)

@@ -11,11 +11,12 @@ import tvm
 
 from tests.tuning import kernels
 from tvmlab import host_target
-from tvmlab.tuning.measuring.kernels import Plan, build, fingerprint, in_turn, inputs, measure
-from tvmlab.tuning.search.answers import same_answer
+from tvmlab.tuning import Measure
+from tvmlab.tuning.kernels import Kernel, build, fingerprint, inputs, measure
+from tvmlab.tuning.tasksearch import same_answer
 
 TARGET = json.loads(str(host_target()))
-PLAN = {"number": 1, "repeat": 3, "min_repeat_ms": 0, "cache_flush": True}
+HOW = Measure(repeat=3)
 
 
 def test_inputs_have_the_range_of_their_type() -> None:
@@ -52,7 +53,7 @@ def test_a_kernel_that_leaves_half_of_its_output() -> None:
         build(tvm.ir.save_json(kernel), TARGET) for kernel in (kernels.Counts, kernels.CountsHalf)
     )
     for other, same in ((half, False), (whole, True)):
-        answers = measure([whole, other], Plan(**PLAN), 0)["answers"]
+        answers = measure([whole, other], HOW, 0)["answers"]
         assert same_answer(*answers, [0.0]) is same
 
 
@@ -70,7 +71,7 @@ def test_the_answer_is_that_of_what_is_written() -> None:
     kernel = build(tvm.ir.save_json(kernels.adds(1.0)), TARGET)
     x, y = inputs(kernel.arguments, kernel.outputs)
     assert not np.array_equal(x, y)  # each has its own numbers
-    (answer,) = measure([kernel], Plan(**PLAN), 0)["answers"]
+    (answer,) = measure([kernel], HOW, 0)["answers"]
     assert answer == pytest.approx(fingerprint([x + np.float32(1)]))
 
 
@@ -79,6 +80,9 @@ class Timed:
 
     def __init__(self, name: str, asked: list[tuple[str, dict[str, object]]]) -> None:
         self.name, self.asked = name, asked
+
+    def __getitem__(self, _function: str) -> Any:
+        return lambda *_: None
 
     def time_evaluator(self, _function: str, _device: object, **how: object) -> Any:
         def call(*_: object) -> object:
@@ -90,8 +94,8 @@ class Timed:
 
 def test_kernels_in_turn_change_their_order() -> None:
     asked: list[tuple[str, dict[str, object]]] = []
-    timed = [(Timed(name, asked), None, []) for name in "abc"]
-    times = in_turn(timed, Plan(2, 5, 7, True), rounds=3)
+    timed = [Kernel(Timed(name, asked), (), ()) for name in "abc"]
+    times = measure(timed, Measure(2, 5, 7), rounds=3)["times"]
     assert "".join(name for name, _ in asked) == "abccbaabc"
     assert times == [[1.0] * 3] * 3
     assert asked[0][1]["f_preproc"] == "cache_flush_cpu_non_first_arg"

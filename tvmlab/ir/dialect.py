@@ -1,21 +1,24 @@
-"""Operators of ours in Relax, through the doors that TVM leaves open.
+"""Operators of ours in Relax, through the ways that TVM leaves open.
 
 A new operator needs a name, its operands, how types follow from types, and what it stands for. Its
 attributes are a plain dictionary (`ir.DictAttrs`), so it prints, matches and saves like any other.
-`tvmlab.ir.script` gives it the name by which TVMScript reads what it printed.
+
+TVMScript reads ``R.qnn.conv2d(...)`` as TVM prints it: its reader looks for ``R.NAME`` in the
+module `tvm.relax.script.parser`, where `name_in_script` adds namespaces beside TVM's operators.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
 from typing import Any
 
-import tvm
+import tvm.relax.script
 import tvm_ffi
 from tvm import ir, relax
 
 from .. import errors
-from . import script
 
 Infer = Callable[[Sequence[ir.Type], dict[str, Any]], ir.Type]
 Expand = Callable[[Sequence[relax.Expr], dict[str, Any]], relax.Expr]
@@ -29,25 +32,20 @@ def register(
     Parameters
     ----------
     name : str
-        The whole name, such as ``"relax.qnn.requantize"``.
+        The full name, such as ``"relax.qnn.requantize"``.
     operands : sequence of str
         The names of its operands, in order.
     infer : callable
-        ``infer(types, attributes)`` gives the type of the result from the operands' types, or
-        raises a `tvmlab.errors` class that names the operand at fault. Types may be unknown in
-        part (no shape, no dtype): then so is the result's.
+        ``infer(types, attributes)`` returns the type of the result from the operands' types, or
+        raises a `tvmlab.errors` class that names the operand at fault. Types can be unknown in
+        part (no shape, no dtype), and then so is the result's.
     expand : callable, optional
-        ``expand(operands, attributes)`` gives an expression of other Relax operators (nested calls
-        are welcome) that computes the same. It also serves as the operator's legalization.
-
-    Returns
-    -------
-    tvm.ir.Op
-        The operator.
+        ``expand(operands, attributes)`` returns an expression of other Relax operators that
+        computes the same. It also serves as the operator's legalization.
 
     Notes
     -----
-    The sources are TVM's own: `src/relax/op/op_common.h` for what an operator has to carry.
+    `src/relax/op/op_common.h` of TVM says what an operator has to carry.
     """
     if name in _INFERENCES:
         return ir.Op.get(name)
@@ -75,17 +73,14 @@ def register(
 
 
 def call(name: str, operands: Sequence[relax.Expr], attributes: dict[str, Any]) -> relax.Call:
-    """Make a call of an operator that `register` made, without its type."""
+    """Make a call of an operator of ours, without its type."""
     return relax.Call(
         ir.Op.get(name), list(operands), tvm.ir.make_node("ir.DictAttrs", **attributes)
     )
 
 
 def typed_call(name: str, operands: Sequence[relax.Expr], attributes: dict[str, Any]) -> relax.Call:
-    """Make a call of an operator that `register` made, with its type.
-
-    Where an operand has no type at all yet, the call has none either.
-    """
+    """Make a call of an operator of ours, with its type if all operands have one."""
     made = call(name, operands, attributes)
     types = [operand.ty for operand in operands]
     if all(ty is not None and type(ty) is not ir.Type for ty in types):
@@ -116,11 +111,6 @@ def expansion(name: str) -> Expand | None:
     return _EXPANSIONS.get(name)
 
 
-def any_expansion() -> bool:
-    """Return whether any operator of ours has an expansion."""
-    return bool(_EXPANSIONS)
-
-
 def _from_words(kind: type[errors.TvmlabError]) -> type:
     """Make a type whose call makes an error again from its words: all that crosses TVM."""
 
@@ -132,9 +122,102 @@ def _from_words(kind: type[errors.TvmlabError]) -> type:
     return type(kind.__name__, (), {"__new__": again})
 
 
-# Those of the table of Relay's operators, which is large: it is imported when a script names one.
-script.namespace("qnn", "tvmlab.qnn.rows")
-script.namespace("relay", "tvmlab.ir.operators")
+class Attributes:
+    """The attributes of a call as Relay had them; TVM gets the attributes of the call itself.
+
+    The `row` is that of the operator in `tvmlab.ir.table`.
+    """
+
+    def __init__(self, row: Any, values: dict[str, Any], today: ir.Attrs | None) -> None:
+        self.row, self.values, self.today = row, values, today
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("row", "values", "today") or name not in self.values:
+            raise AttributeError(f"{self.row.name} has no attribute {name!r}")
+        return self.values[name]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.values)
+
+    def keys(self) -> list[str]:
+        """List the names."""
+        return list(self.values)
+
+    def get_int(self, name: str) -> int:
+        """Return an integer."""
+        return int(self.values[name])
+
+    def get_str(self, name: str) -> str:
+        """Return a string."""
+        return str(self.values[name])
+
+    def get_int_tuple(self, name: str) -> tuple[int, ...]:
+        """Return integers."""
+        return tuple(int(size) for size in self.values[name])
+
+    def __tvm_ffi_object__(self) -> Any:
+        """Return the call's own attributes where TVM takes some."""
+        return self.today
+
+
+class _Namespace(ModuleType):
+    """A part of a name in TVMScript, such as ``R.qnn``.
+
+    The module `filled_by` adds its operators; it is imported when a script names one.
+    """
+
+    def __init__(self, name: str, filled_by: str = "") -> None:
+        super().__init__(name, f"Operators of tvmlab in TVMScript: {name}.")
+        self._filled_by = filled_by
+
+    def __getattr__(self, name: str) -> Any:
+        if self._filled_by and not name.startswith("__"):
+            importlib.import_module(self._filled_by)
+            if name in vars(self):
+                return vars(self)[name]
+        raise AttributeError(f"TVMScript has no {self.__name__}.{name}")
+
+
+def name_in_script(name: str, make: Callable[..., relax.Expr]) -> None:
+    """Let TVMScript write ``R.NAME`` for an operator, such as ``"relax.qnn.requantize"``.
+
+    ``make(*operands, **attributes)`` makes the call.
+    """
+    _, first, *middle, last = name.split(".")
+    space = _SPACES[first]
+    for part in middle:
+        space = vars(space).setdefault(part, _Namespace(f"{space.__name__}.{part}"))
+
+    def call(*operands: Any, **attributes: Any) -> relax.Expr:
+        return make(*map(_operand, operands), **attributes)
+
+    call.__name__ = call.__qualname__ = last
+    call.__doc__ = f"Call {name}: its operands in order, its attributes by their names."
+    setattr(space, last, call)
+
+
+def _operand(operand: Any) -> Any:
+    """Make a tuple of operands that a script writes in parentheses."""
+    if isinstance(operand, (tuple, list)):
+        return relax.Tuple([_operand(field) for field in operand])
+    return operand
+
+
+_SPACES = {
+    "qnn": _Namespace("R.qnn", "tvmlab.qnn.rows"),
+    "relay": _Namespace("R.relay", "tvmlab.ir.operators"),
+}
+# What a script calls R: what its reader uses by default, and `tvm.script.relax`.
+for _script in (tvm.relax.script.parser, tvm.relax.script):
+    for _name, _space in _SPACES.items():
+        if not hasattr(_script, _name):
+            setattr(_script, _name, _space)
 
 _INFERENCES: dict[str, Infer] = {}
 _EXPANSIONS: dict[str, Expand] = {}

@@ -1,7 +1,7 @@
-"""Take operators of ours for what they stand for, before anything looks at the graph.
+"""Expand operators of ours before anything looks at the graph.
 
-Layout and fusion know Relax's operators. An operator of ours becomes some of those by its
-legalization at the latest; by this pass it does so first of all, so that it costs nothing.
+Layout and fusion know Relax's operators. Legalization would expand an operator of ours too late for
+them, so this pass runs first.
 """
 
 from __future__ import annotations
@@ -15,54 +15,50 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from . import dialect, graph
 
-__all__ = ["ExpandRelayOperators", "has_relay_operators", "replace_calls"]
+__all__ = ["ExpandRelayOperators", "replace_calls"]
 
-
-def has_relay_operators(mod: ir.IRModule) -> bool:
-    """Return whether a module calls any operator of ours that stands for others."""
-    found = []
-
-    def look(expr: Any) -> None:
-        if isinstance(expr, relax.Call) and isinstance(expr.op, ir.Op):
-            found.append(dialect.expansion(expr.op.name) is not None)
-
-    for function in mod.functions.values():
-        if isinstance(function, relax.Function):
-            relax.analysis.post_order_visit(function, look)
-    return any(found)
+Replacement = Callable[[relax.Call], relax.Expr | None]
 
 
 @tvm.transform.module_pass(opt_level=0, name="ExpandRelayOperators")
 class ExpandRelayOperators:
     """The pass: calls of operators that `tvmlab.ir.dialect` registered with an expansion expanded.
 
-    What has no expansion (the quantized operators, so far) stays as it is. An expansion may use
-    other operators of ours; they are expanded in turn.
+    Operators without an expansion (the quantized ones) stay as they are. An expansion can use other
+    operators of ours, which are expanded too.
     """
 
     def transform_module(self, mod: ir.IRModule, ctx: tvm.transform.PassContext) -> ir.IRModule:
         """Rewrite a module, called by TVM's pass infrastructure."""
-        return replace_calls(mod, _expansion) if has_relay_operators(mod) else mod
+        return replace_calls(mod, _expansion)
 
 
-def replace_calls(
-    mod: ir.IRModule, replacement: Callable[[relax.Call], relax.Expr | None]
-) -> ir.IRModule:
-    """Replace calls by what `replacement` returns unless it is None, and again in the results."""
+def replace_calls(mod: ir.IRModule, replacement: Replacement) -> ir.IRModule:
+    """Replace calls of operators by what `replacement` returns unless it is None.
+
+    Calls in a replacement are replaced too. A module without such calls is returned as it is.
+    """
+    functions = [item for item in mod.functions_items() if isinstance(item[1], relax.Function)]
+    found = False
+
+    def look(expr: Any) -> None:
+        nonlocal found
+        if not found and isinstance(expr, relax.Call) and isinstance(expr.op, ir.Op):
+            found = replacement(expr) is not None
+
+    for _, function in functions:
+        relax.analysis.post_order_visit(function, look)
+    if not found:
+        return mod
     replacer = _Replacer(mod, replacement)
-    for name, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            replacer.builder_.update_func(name, replacer.visit_expr(function))
+    for name, function in functions:
+        replacer.builder_.update_func(name, replacer.visit_expr(function))
     return replacer.builder_.get()
 
 
 @mutator
 class _Replacer(PyExprMutator):  # type: ignore[misc]
-    """Puts expressions in the places of calls."""
-
-    def __init__(
-        self, mod: ir.IRModule, replacement: Callable[[relax.Call], relax.Expr | None]
-    ) -> None:
+    def __init__(self, mod: ir.IRModule, replacement: Replacement) -> None:
         super().__init__(mod)
         self.replacement = replacement
 
@@ -75,7 +71,7 @@ class _Replacer(PyExprMutator):  # type: ignore[misc]
         return self.builder_.normalize(self.replaced(call, made))
 
     def replaced(self, _: relax.Expr, expr: relax.Expr) -> relax.Expr:
-        """Replace a call over operands that are replaced already, and in what replaces it."""
+        """Replace a call whose operands are replaced already, and calls in its replacement."""
         expr = graph.typed(expr)
         if isinstance(expr, relax.Call) and isinstance(expr.op, ir.Op):
             new = self.replacement(expr)

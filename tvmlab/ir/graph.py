@@ -3,13 +3,16 @@
 In Relay a body is one expression, whose calls have calls as arguments, and sharing is the same
 object used twice. In Relax each call is bound to a variable. Code written for Relay looks at
 `call.args[0]` and expects the producer there, so `tvmlab.relay`'s functions work on graphs: plain
-Relax expressions, nested, typed and shared. Both ways are loops, not recursion, so depth is free.
+Relax expressions, nested, typed and shared. Graphs are walked by loops, so they can be deep; TVM
+walks types and scopes by recursion, and ends the process after some thousand levels, so these have
+limits.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import gc
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tvm_ffi
@@ -19,7 +22,7 @@ from ..errors import RelayError
 
 
 def key(expr: relax.Expr | ir.Type) -> int:
-    """Give an object's identity: equal for two Python names of the same node."""
+    """Return an object's identity: equal for two Python names of the same node."""
     return int(expr.__chandle__())
 
 
@@ -125,7 +128,7 @@ def transform(
     """Rebuild a graph from its leaves up.
 
     ``change(before, after)`` gets each node as it was and with its children changed already, and
-    gives what takes its place. Without `infer`, what is made anew has no types.
+    returns the replacement. Without `infer`, new nodes have no types.
     """
     done: dict[int, relax.Expr] = {}
     for expr in post_order(root):
@@ -139,7 +142,7 @@ def typed(expr: relax.Expr) -> relax.Expr:
 
     Where the type of a part is unknown (a `relay.var` with a name alone), so is the result's.
     """
-    if has_type(expr):
+    if expr.ty is not None and type(expr.ty) is not ir.Type:  # TVM sets a type only once
         return expr
     parts = branches(expr) if isinstance(expr, relax.If) else children(expr)
     if isinstance(expr, relax.Call) and isinstance(expr.op, ir.Op):
@@ -169,12 +172,12 @@ def is_call(expr: object, *names: str) -> bool:
 
 
 def has_type(expr: relax.Expr) -> bool:
-    """Say whether an expression has a type that says something."""
+    """Return whether an expression has a type that is known in part or whole."""
     return tells(expr.ty)
 
 
 def tells(kind: ir.Type | None) -> bool:
-    """Say whether a type says something: `UNKNOWN` and Relax's type of any value do not."""
+    """Return whether a type is known in part or whole; `UNKNOWN` and Relax's ``Any`` are not."""
     if isinstance(kind, relax.TensorType):
         return kind.ndim >= 0 or kind.dtype is not None
     return kind is not None and type(kind) not in (ir.Type, relax.AnyType)
@@ -360,10 +363,15 @@ def to_anf(
 
 UNKNOWN = relax.TensorType(None, None)
 """The type of a parameter that Relay was given without one: a tensor, no more is known."""
-
-
 MAX_SCOPES = 50
-"""How deep functions and branches may nest in one another."""
+"""How deep functions and branches can nest in one another."""
+MAX_TYPE_DEPTH = 64
+"""How deep tuple and function types can nest in one another."""
+MAX_TYPE_PARTS = 10_000
+"""How many parts a type can have, counting a part that it has twice twice."""
+
+Sizes = dict[int, tuple[int, int, Any]]
+"""By key of an expression or type: its depth, its number of parts, and the object itself."""
 
 
 def check_scopes(depth: int) -> None:
@@ -376,8 +384,46 @@ def check_scopes(depth: int) -> None:
         )
 
 
+def check_size(expr: relax.Expr, known: Sizes) -> None:
+    """Refuse a tuple or function whose type would be too large; its parts are checked before it."""
+    if isinstance(expr, relax.Tuple):
+        fields = [known.get(key(one)) or _type_size(one.ty, known) for one in expr.fields]
+        depth, parts = _whole(fields)
+    elif isinstance(expr.ty, (ir.TupleType, relax.FuncType)):
+        depth, parts, _ = _type_size(expr.ty, known)
+    else:
+        return
+    if depth > MAX_TYPE_DEPTH or parts > MAX_TYPE_PARTS:
+        what = f"A type has more than {MAX_TYPE_PARTS} parts or nests deeper than {MAX_TYPE_DEPTH}"
+        raise RelayError(f"{what} levels", where="a tuple or function", fix="use flat tuples")
+    known[key(expr)] = (depth, parts, expr)
+
+
+def _type_size(root: ir.Type, known: Sizes) -> tuple[int, int, Any]:
+    stack = [(root, False)]
+    while stack:
+        type_, ready = stack.pop()
+        parts: list[ir.Type] = []
+        if isinstance(type_, ir.TupleType):
+            parts = list(type_.fields)
+        elif isinstance(type_, relax.FuncType):
+            parts = [*(type_.params or ()), type_.ret]
+        if ready:
+            known[key(type_)] = (*_whole(known[key(part)] for part in parts), type_)
+        elif key(type_) not in known:
+            stack.append((type_, True))
+            stack.extend((part, False) for part in parts)
+    return known[key(root)]
+
+
+def _whole(parts: Iterable[tuple[int, int, Any]]) -> tuple[int, int]:
+    """Return the depth and the number of parts of a type from those of its parts."""
+    found = list(parts)
+    return 1 + max((one[0] for one in found), default=0), 1 + sum(one[1] for one in found)
+
+
 Branch = tuple[tuple[int, int], ...]
-"""Where a node is computed: the branches around it, from the outermost; each an `if` and a side."""
+"""The branches around a node, from the outermost; each an `if` and a side."""
 
 
 def _homes(nodes: Sequence[relax.Expr]) -> dict[int, Branch]:
@@ -396,6 +442,49 @@ def _homes(nodes: Sequence[relax.Expr]) -> dict[int, Branch]:
                 shared += 1
             homes[key(child)] = use[:shared]
     return homes
+
+
+Block = tuple[bool, list[relax.Binding]]
+"""Whether a block is a dataflow block, and its bindings."""
+
+
+def live(blocks: list[Block], body: relax.Expr) -> list[Block]:
+    """Drop bindings that nothing reads and that have no effect."""
+    needed = set(relax.analysis.free_vars(body))
+    kept: list[Block] = []
+    for dataflow, bindings in reversed(blocks):
+        mine = []
+        for binding in reversed(bindings):
+            if binding.var in needed or not _pure(binding):
+                mine.append(binding)
+                needed.update(relax.analysis.free_vars(binding.value))
+        if mine:
+            kept.append((dataflow, mine[::-1]))
+    return kept[::-1]
+
+
+def _pure(binding: relax.Binding) -> bool:
+    """Return whether a binding can go if nothing reads it."""
+    value = binding.value
+    if not isinstance(binding, relax.VarBinding):
+        return False  # a match_cast checks
+    if isinstance(value, relax.Call):
+        return isinstance(value.op, ir.Op) and bool(value.op.get_attr("FPurity"))
+    return isinstance(
+        value, (relax.Var, relax.Tuple, relax.TupleGetItem, relax.ShapeExpr, ir.GenericConst)
+    )
+
+
+@contextlib.contextmanager
+def no_collection() -> Iterator[None]:
+    """Pause Python's collector, which walks growing graphs again and again and frees nothing."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 _BUILDER = relax.BlockBuilder()

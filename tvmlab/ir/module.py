@@ -2,47 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from tvm import ir, relax, tirx
 
 from ..errors import RelayError
 from ..support.wording import telling
-from . import depth, graph, table
-from .graph import inline_bindings, substitute
-from .inference import infer_type, result_type
+from . import graph, table
+from .graph import function, inline_bindings, substitute
 
-__all__ = ["function", "is_normal", "normal", "normalize", "specialize"]
+__all__ = ["explain", "infer_type", "is_normal", "normal", "normalize", "specialize"]
+
+_OPERATOR = re.compile(r'ir\.Op\(.*?name="([\w.]+)".*?support_level=\d+\)', re.DOTALL)
+_NUMBER = re.compile(r"T\.int64\((-?\d+)\)")
 
 
-def function(params: Sequence[relax.Var], body: relax.Expr, attrs: Any = None) -> relax.Function:
-    """Make a function of a graph, with the type of its result where that is known."""
-    made = infer_type(body)
-    return relax.Function(list(params), made, result_type(made), attrs=attrs)
+def infer_type(expr: relax.Expr) -> relax.Expr:
+    """Infer the types of calls that Python's operators (``x + y``) made without, in place.
+
+    A variable without a type ends the walk: nothing above the variable can be inferred.
+    """
+    seen: set[int] = set()
+    stack = [(expr, False)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            _infer_node(node)
+        elif isinstance(node, ir.Op) or graph.has_type(node) or graph.key(node) in seen:
+            continue
+        elif isinstance(node, relax.Var):
+            break
+        else:
+            seen.add(graph.key(node))
+            stack.append((node, True))
+            stack.extend((child, False) for child in graph.children(node))
+    return expr
+
+
+def _infer_node(expr: relax.Expr) -> None:
+    """Infer the type of one node; an error of Relax's names the call."""
+    try:
+        graph.typed(expr)
+    except RelayError:
+        raise
+    except Exception as error:  # upstream's inference raises many classes
+        raise RelayError(
+            f"the operands do not fit the operator: {explain(error)}",
+            where=f"{_operator_name(expr.op)} of {', '.join(str(arg.ty) for arg in expr.args)}",
+            fix="look at the operands' shapes and dtypes",
+        ) from error
+
+
+def explain(problem: Exception) -> str:
+    """Return the line of TVM's message that says what is wrong, with operators by their names."""
+    return _NUMBER.sub(r"\1", _OPERATOR.sub(r"\1", telling(problem)))[:300]
+
+
+def _operator_name(op: Any) -> str:
+    """Return Relay's name of an operator or function, or Relax's where Relay has none."""
+    if not isinstance(op, ir.Op):
+        return getattr(op, "name_hint", None) or "a function"
+    row = next((row for row in table.rows() if op.name in (row.relax, *row.also)), None)
+    return row.name if row else str(op.name)
 
 
 def normalize(mod: ir.IRModule) -> ir.IRModule:
     """Turn the graphs in a module's functions into bindings, with all types inferred.
 
-    ``main`` gets the symbol by which TVM knows what may be called from outside; Relay's attribute
+    ``main`` gets the symbol by which TVM knows what can be called from outside; Relay's attribute
     ``Compiler`` of a function gets Relax's ``Codegen`` beside it, and numbers in attributes become
-    plain, as the reader of the text form has them.
-
-    Parameters
-    ----------
-    mod : tvm.ir.IRModule
-        It is left unchanged.
-
-    Returns
-    -------
-    tvm.ir.IRModule
-        The same module, where every Relax function in it is so already.
-
-    Raises
-    ------
-    RelayError
-        A type cannot be inferred, or a variable is free.
+    plain, as the reader of the text form has them. A module that is normal already is returned as
+    it is. `RelayError` where a type cannot be inferred, or a variable is free.
     """
     todo = {
         var: func
@@ -81,7 +113,7 @@ def _missing(var: ir.GlobalVar, func: relax.Function) -> dict[str, Any]:
 
 
 def is_normal(func: relax.Function) -> bool:
-    """Say whether a function's calls take variables only, and have types."""
+    """Return whether a function's calls take variables only, and have types."""
     result = func.body.body
     if not isinstance(result, relax.Var) and not (
         isinstance(result, relax.Tuple) and all(isinstance(one, relax.Var) for one in result)
@@ -104,25 +136,11 @@ def is_normal(func: relax.Function) -> bool:
 def normal(
     func: relax.Function, callees: Mapping[str, tuple[Any, Any]] | None = None, scopes: int = 1
 ) -> Any:
-    """Turn a function's graph into bindings, and the functions' in it.
+    """Turn a function's graph into bindings, and the graphs of the functions in it.
 
-    Parameters
-    ----------
-    func : tvm.relax.Function
-        A function of a graph or of bindings.
-    callees : mapping of str to (tvm.ir.GlobalVar, function), optional
-        The module's functions, for the types of calls of them.
-    scopes : int
-        How many functions nest here, this one and those around it.
-
-    Returns
-    -------
-    tvm.relax.Function
-
-    Raises
-    ------
-    RelayError
-        A type cannot be inferred, or tuples, functions or branches nest too deep (`depth`).
+    The `callees` are the module's functions, for the types of calls of them; `scopes` counts this
+    function and those around it. `RelayError` where a type cannot be inferred, or tuples, functions
+    or branches nest too deep.
     """
     graph.check_scopes(scopes)
 
@@ -146,9 +164,10 @@ def normal(
 
     attrs = func.attrs
     try:
-        func = _with_callee_types(func, callees) if callees and _has_untyped_params(func) else func
         body = inline_bindings(func.body)
-        depth.check(graph.post_order(body))
+        sizes: graph.Sizes = {}
+        for node in graph.post_order(body):
+            graph.check_size(node, sizes)
         body = graph.transform(infer_type(body), change)
         made = graph.to_anf(list(func.params), body, attrs)
     except RelayError:
@@ -162,27 +181,6 @@ def normal(
     return made
 
 
-def _with_callee_types(
-    func: relax.Function, callees: Mapping[str, tuple[Any, Any]]
-) -> relax.Function:
-    """Give parameters without a type that of the callee's parameter which they are passed for."""
-    wanted: dict[int, ir.Type] = {}
-    for node in graph.post_order(inline_bindings(func.body)):
-        if isinstance(node, relax.Call) and isinstance(node.op, ir.GlobalVar):
-            _, callee = callees.get(node.op.name_hint, (None, None))
-            params = callee.params if isinstance(callee, relax.Function) else []
-            wanted |= {
-                graph.key(arg): param.ty
-                for arg, param in zip(node.args, params, strict=False)
-                if not graph.has_type(arg) and graph.has_type(param)
-            }
-    if not any(graph.key(param) in wanted for param in func.params):
-        return func
-    params = [relax.Var(one.name, wanted.get(graph.key(one), one.ty)) for one in func.params]
-    body = substitute(func.body, dict(zip(func.params, params, strict=True)))
-    return function(params, body, func.attrs)
-
-
 def _has_untyped_params(func: relax.Function) -> bool:
     return any(not graph.has_type(param) for param in func.params)
 
@@ -191,7 +189,7 @@ def _specialized(func: relax.Function, args: Any) -> relax.Function:
     """Give a function's parameters the types of the arguments that it is called with."""
     params = [relax.Var(param.name, arg.ty) for param, arg in zip(func.params, args, strict=True)]
     body = substitute(func.body, dict(zip(func.params, params, strict=True)))
-    return function(params, graph.transform(body, _reread), func.attrs)
+    return function(params, infer_type(graph.transform(body, _reread)), func.attrs)
 
 
 def _reread(_: relax.Expr, after: relax.Expr) -> relax.Expr:

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from ..support.extras import need
 from ..support.files import whole
+from .networks import DIGITS
 from .onnx_form import to_onnx
-from .resnet import DIGITS
 from .samples import Digits, digits
 from .weights import seeded_parameters
 

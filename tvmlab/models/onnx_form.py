@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ..errors import ModelError
 from ..support.extras import need
-from .architecture import EPSILON, Architecture, Layer
+from .networks import EPSILON, Architecture, Layer
 
 if TYPE_CHECKING:
     import onnx
@@ -102,7 +102,7 @@ def to_onnx(
     need("onnx", extra="models")
     from onnx import TensorProto, helper
 
-    layers = spec.layers()
+    layers = spec.layers
     nodes = [_node(layer) for layer in layers]
     if any(layer.op == "relu6" for layer in layers):
         # Nodes and not initializers, because limits are no weights.

@@ -12,8 +12,7 @@ import torch
 from torch import nn
 
 from ..errors import ModelError
-from .architecture import EPSILON, Architecture, Layer, Parameters
-from .cost import ARCHITECTURES
+from .networks import ARCHITECTURES, EPSILON, Architecture, Layer, Parameters
 from .onnx_form import Model
 
 __all__ = ["Network", "load_parameters", "norms_as_convolutions", "of", "parameters_of"]
@@ -41,7 +40,7 @@ class Network(nn.Module):  # type: ignore[misc]
         super().__init__()
         self.note = note
         self.spec = spec
-        self.layers = spec.layers()
+        self.layers = spec.layers
         for layer in self.layers:
             parent: nn.Module = self
             *path, leaf = layer.name.split(".")

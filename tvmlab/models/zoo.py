@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Literal
 from ..errors import ChecksumError, DataError, InputError, ModelError
 from ..support import data
 from ..support.extras import need
-from .architecture import Architecture
-from .mobilenet import MOBILENET
+from .networks import DIGITS, MOBILENET, RESNET18, RESNET50, Architecture
 from .onnx_form import Model, graph_input, set_batch, to_onnx
-from .resnet import DIGITS, RESNET18, RESNET50
 from .weights import seeded_parameters
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from tvm import ir, relax
 
-from ..ir.collector import no_collection
+from ..ir.graph import no_collection
 from .transform.context import describe, leaves, operator
 from .transform.fake_quantization import one_scope, rounding_of
 from .transform.reading import DEQUANTIZES, QUANTIZES, bindings, nested

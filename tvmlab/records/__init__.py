@@ -1,1 +1,1 @@
-"""The file of records: written whole, read with care, replayed in words."""
+"""Tuning records: their file, their schedules as data, and what a compilation takes from them."""

@@ -1,10 +1,9 @@
-"""From records to schedules: what `tvmlab.compile` asks when it is given some."""
+"""From records to schedules: what `tvmlab.compile` takes from a file of records."""
 
 from __future__ import annotations
 
 import os
 import warnings
-from pathlib import Path
 
 import tvm
 from tvm import s_tir, tirx
@@ -12,30 +11,21 @@ from tvm.ir import IRModule
 
 from ..errors import RecordError
 from ..support.wording import several
-from .records import Records
-from .traces import replay
-from .workloads import workload_id
+from .records import Records, existing
+from .traces import replay, workload_id
 
 __all__ = ["Recorded", "recorded"]
 
 
 class Recorded:
-    """What a file of records holds for one target: a `tvmlab.schedule.Tuned`.
-
-    Parameters
-    ----------
-    records : Records
-        The records.
-    target : tvm.target.Target
-        Whose results are taken.
-    """
+    """A file of records for one target: a `tvmlab.schedule.Tuned`."""
 
     def __init__(self, records: Records, target: tvm.target.Target) -> None:
         self._records, self._target = records, target
         self._knew = False
 
     def layout(self, func: tirx.PrimFunc) -> str | None:
-        """Give the layout that was decided on for a function's operator; None where none was."""
+        """Return the layout that was decided on for a function's operator, or None."""
         verdict = self._records.verdict(workload_id(func), self._target)
         return None if verdict is None else verdict.layout
 
@@ -58,7 +48,7 @@ class Recorded:
             return None
 
     def done(self) -> None:
-        """Warn where the records knew none of the functions."""
+        """Warn if the records knew none of the functions."""
         records = self._records
         if records.mixed or self._knew:
             return
@@ -73,30 +63,5 @@ class Recorded:
 
 
 def recorded(records: Records | str | os.PathLike[str], target: tvm.target.Target) -> Recorded:
-    """Find the records for a compilation.
-
-    Parameters
-    ----------
-    records : Records or path
-        A file of the user's.
-    target : tvm.target.Target
-        What is compiled for.
-
-    Returns
-    -------
-    Recorded
-
-    Raises
-    ------
-    RecordError
-        The file is missing, cannot be read, or holds nothing for this target.
-    """
-    if not isinstance(records, Records):
-        if isinstance(records, str | os.PathLike) and not Path(records).exists():
-            raise RecordError(
-                "there is no such file of tuning records",
-                where=os.fspath(records),
-                fix="tvmlab.tune(..., records=...) makes it",
-            )
-        records = Records(records)
-    return Recorded(records, target)
+    """Open the records for a compilation; raise RecordError if the file is missing or wrong."""
+    return Recorded(records if isinstance(records, Records) else existing(records), target)

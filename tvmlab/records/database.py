@@ -19,14 +19,9 @@ from ..errors import RecordError
 from ..support.files import whole
 from ..support.target import as_target
 from ..support.wording import telling
-from .choosing import fastest, fits, newest
-from .lines import encode
-from .reading import read_modules
-from .records import Records
-from .result import Result, Workload, target_data
-from .traces import as_data, replay
-from .verdict import Verdict
-from .workloads import workload_id
+from .records import Records, encode, existing, fastest, newest, read_module
+from .result import Result, Verdict, Workload, mismatch, target_data
+from .traces import as_data, replay, workload_id
 
 __all__ = ["best_of", "export_database", "import_database", "merge"]
 
@@ -59,28 +54,12 @@ def merge(
         A file is missing or no file of records, or `into` cannot be written.
     """
     target = Records(into, mixed=True)
-    count = 0
-    for path in [paths] if isinstance(paths, str | os.PathLike) else paths:
-        entries = _existing(path).entries
-        sound = [entry for entry in entries if _is_sound(entry)]
-        _tell(str(path), len(entries), ["the trace is damaged"] * (len(entries) - len(sound)))
-        count += target.add(sound)
-    return count
+    sources = [paths] if isinstance(paths, str | os.PathLike) else paths
+    return sum(target.add(existing(path, mixed=True).entries) for path in sources)
 
 
-def _is_sound(entry: Workload | Result | Verdict) -> bool:
-    """Tell whether an entry can be written again: a trace is read no earlier than now."""
-    try:
-        encode(entry.line())
-    except (RecordError, ValueError, RecursionError):
-        return False
-    return True
-
-
-def best_of(
-    path: str | os.PathLike[str], into: str | os.PathLike[str], *, texts: bool = True
-) -> int:
-    """Keep what decides: what a compilation applies.
+def best_of(path: str | os.PathLike[str], into: str | os.PathLike[str]) -> int:
+    """Keep what a compilation applies, its functions, and the measurements of what was chosen.
 
     Parameters
     ----------
@@ -88,9 +67,6 @@ def best_of(
         A file of records.
     into : path
         The file to make; a file of records that is there is replaced.
-    texts : bool
-        Whether the functions, and the measurements of what was chosen, are kept as well. To
-        compile, they are not needed; to export, `export_database` does.
 
     Returns
     -------
@@ -103,7 +79,7 @@ def best_of(
     RecordError
         A file is missing or no file of records, or `into` cannot be written.
     """
-    source = _existing(path)
+    source = existing(path, mixed=True)
     if Path(into).exists() and Path(into).samefile(path):
         raise RecordError(
             "a file of records cannot be thinned out in place: who writes to it would lose lines",
@@ -122,22 +98,22 @@ def best_of(
         *(newest(some) for some in verdicts.values()),
         *(fastest(some) for name, some in results.items() if name not in judged),
     ]
-    kept = [one for one in found if one is not None and _is_sound(one)]
-    chosen: list[Workload | Result | Verdict] = [*kept]
-    if texts:
-        named = {one.workload for one in kept}
-        chosen += [one for one in source.entries if isinstance(one, Workload) and one.id in named]
-        chosen += [
+    kept = [one for one in found if one is not None]
+    named = {one.workload for one in kept}
+    chosen: list[Workload | Result | Verdict] = [
+        *kept,
+        *(one for one in source.entries if isinstance(one, Workload) and one.id in named),
+        *(
             result
             for one in kept
             if isinstance(one, Verdict) and one.trace is not None
             for result in source.results(one.workload)
             if _made_for(result)[:2] == _made_for(one)[:2] and result.trace == one.trace
-        ]
-    lines = [encode(one.line()) for one in chosen]
+        ),
+    ]
     try:
         with whole(into) as part:
-            part.write_bytes(b"".join(lines))
+            part.write_bytes(b"".join(map(encode, chosen)))
     except OSError as error:
         raise RecordError(
             f"the file of tuning records cannot be written: {error.strerror}", where=str(into)
@@ -148,14 +124,6 @@ def best_of(
 def _made_for(one: Result | Verdict) -> tuple[str, ...]:
     rules = one.tvmlab if isinstance(one, Verdict) else ""
     return json.dumps(one.target, sort_keys=True), one.tvm, rules
-
-
-def _existing(path: str | os.PathLike[str]) -> Records:
-    if not Path(path).exists():
-        raise RecordError(
-            "there is no such file of tuning records", where=str(path), fix="check the path"
-        )
-    return Records(path, mixed=True)
 
 
 def export_database(
@@ -196,16 +164,12 @@ def export_database(
         raise RecordError(
             f"MetaSchedule's database cannot be written: {telling(error)}", where=str(folder)
         ) from error
-    records = records if isinstance(records, Records) else _existing(records)
+    records = records if isinstance(records, Records) else existing(records, mixed=True)
     results = [result for result in records.results() if result.times]
-    modules = records.modules(dict.fromkeys(result.workload for result in results))
     count, left_out = 0, []
     for result in results:
-        module = modules[result.workload]
-        if isinstance(module, str):
-            left_out.append(module)
-            continue
         try:
+            module = records.module(result.workload)
             trace = replay(module, result.trace).trace
             target = tvm.target.Target(result.target)
             arguments = meta_schedule.arg_info.ArgInfo.from_prim_func(module["main"])
@@ -252,14 +216,12 @@ def import_database(
     """
     folder, made_for = Path(folder), as_target(target)
     left_out: list[str] = []
-    lines = list(_json_lines(folder / _WORKLOADS))
-    texts = [_module_text(line) for line in lines]
-    modules = read_modules(texts)
+    texts = [_module_text(line) for line in _json_lines(folder / _WORKLOADS)]
     measured = list(_json_lines(folder / _RECORDS))
     made: list[tuple[IRModule, Result]] = []
     for line in measured:
         try:
-            made.append(_imported(line, modules, texts, made_for))
+            made.append(_imported(line, texts, made_for))
         except (ValueError, RecordError) as error:
             left_out.append(telling(error))
     if measured and not made:
@@ -282,20 +244,16 @@ def _measured(result: Result) -> str:
     return json.dumps([result.workload, result.trace, result.times, result.target], sort_keys=True)
 
 
-def _imported(
-    line: Any, modules: list[IRModule | str], texts: list[str], target: tvm.target.Target
-) -> tuple[IRModule, Result]:
+def _imported(line: Any, texts: list[str], target: tvm.target.Target) -> tuple[IRModule, Result]:
     """Read a line of MetaSchedule's results."""
     match line:
         case [int(place), [trace, list(seconds), dict() | None as said, *_]] if (
-            0 <= place < len(modules)
+            0 <= place < len(texts)
         ):
             pass
         case _:
             raise ValueError("a line is no result of MetaSchedule's")
-    module = modules[place]
-    if isinstance(module, str):
-        raise ValueError(module)
+    module = read_module(texts[place])
     if not seconds or not all(type(s) in (int, float) and 0 < s < _FAILED for s in seconds):
         raise ValueError("the candidate failed")
     about = target_data(target) if said is None else said
@@ -311,7 +269,7 @@ def _imported(
         cpu="",
         tvm=_version(texts[place]),
     )
-    if trouble := fits(result, target):
+    if trouble := mismatch(result, target):
         raise ValueError(trouble)
     return module, result
 

@@ -1,48 +1,119 @@
-"""Schedules as data: a trace written as JSON, and carried out again after it was read from a file.
+"""Functions and their schedules as data: names of functions, and traces that are replayed.
 
-TVM's own reader of traces trusts what it reads: a tile of size zero ends the process, an
-instruction may change what the function computes. Here every instruction is looked at first, and
-carried out by one call of the schedule's.
+TVM replays a trace from JSON. It trusts what it reads, so `replay` checks a trace first: an
+annotation or an unknown instruction could run code of another person or change what is computed,
+and a tile of size zero ends the process.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
+import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import IRModule
 
 from ..errors import RecordError
+from ..schedule.machine import DOTS
 from ..support.wording import telling
-from .instructions import INSTRUCTIONS, MOST_COPIES, refuse
 
-__all__ = ["as_data", "plain", "replay"]
+__all__ = ["as_data", "normalized", "plain", "replay", "workload_id"]
 
-# A hundred instructions make a schedule of the largest functions. Each loop nests the function
-# deeper, and TVM follows the nesting by recursion.
-_MOST_INSTRUCTIONS, _MOST_LOOPS, _MOST_VALUES = 2000, 500, 256
-_SPREAD = (tirx.ForKind.PARALLEL, tirx.ForKind.VECTORIZED)
-_MAKES_LOOPS = ("Split", "AddUnitLoop", "ComputeAt", "ReverseComputeAt", "CacheRead", "CacheWrite")
+# What a schedule depends on; other attributes tell which pass has seen the function.
+_KEPT = ("s_tir", "tirx.noalias", "layout_free_buffers")
+
+# Instructions of `tvmlab.schedule` and of MetaSchedule's rules for CPUs. TVM checks for each of
+# them that the function's meaning stays, except for the attributes that `_check` looks at.
+_INSTRUCTIONS = frozenset(
+    [
+        "AddUnitLoop",
+        "Annotate",
+        "Blockize",
+        "CacheRead",
+        "CacheWrite",
+        "ComputeAt",
+        "ComputeInline",
+        "DecomposeReduction",
+        "EnterPostproc",
+        "Fuse",
+        "GetChildBlocks",
+        "GetConsumers",
+        "GetLoops",
+        "GetOutputBlocks",
+        "GetProducers",
+        "GetSBlock",
+        "Parallel",
+        "RFactor",
+        "Reorder",
+        "ReverseComputeAt",
+        "ReverseComputeInline",
+        "SampleCategorical",
+        "SampleComputeLocation",
+        "SamplePerfectTile",
+        "Split",
+        "StorageAlign",
+        "Tensorize",
+        "TransformBlockLayout",
+        "Unannotate",
+        "Unroll",
+        "Vectorize",
+    ]
+)
+# Other pragmas import C or LLVM code into the kernel.
+_ANNOTATIONS = ("meta_schedule.", "pragma_auto_unroll_max_step", "pragma_unroll_", "tvmlab.ahead")
+# TVM follows nested loops by recursion; the largest functions take a few hundred instructions.
+_MOST_INSTRUCTIONS, _MOST = 1000, 2**31
 
 
-def as_data(trace: s_tir.schedule.Trace) -> list[Any]:
-    """Write a trace as plain lists, numbers and strings.
+def normalized(given: tirx.PrimFunc | IRModule) -> IRModule:
+    """Return a module of one function named ``main``, without the attributes that passes left."""
+    if isinstance(given, IRModule):
+        functions = list(given.functions.values())
+        if len(functions) != 1 or not isinstance(functions[0], tirx.PrimFunc):
+            raise RecordError(
+                f"a workload is one TIR function; the module has {len(functions)} functions",
+                where=", ".join(var.name_hint for var in given.get_global_vars()) or None,
+                fix="take the functions of the module one by one",
+            )
+        given = functions[0]
+    func: tirx.PrimFunc = given
+    for name in [] if func.attrs is None else list(func.attrs.keys()):
+        if name not in _KEPT:
+            func = func.without_attr(name)
+    return IRModule({"main": func.with_attr("global_symbol", "main")})
+
+
+def workload_id(given: tirx.PrimFunc | IRModule) -> str:
+    """Name a function by what it computes.
 
     Parameters
     ----------
-    trace : tvm.s_tir.schedule.Trace
-        Of any schedule.
+    given : tvm.tirx.PrimFunc or tvm.ir.IRModule
+        A function without a schedule, or a module of one.
 
     Returns
     -------
-    list
-        MetaSchedule's form: the instructions, each one its kind, inputs, attributes and outputs;
-        and the decisions of those that sample, each with the instruction's place.
+    str
+        32 hexadecimal digits: TVM's structural hash, which leaves out the names of variables and
+        buffers and is the same in every process, and a hash of the names of the blocks, by which a
+        trace finds them. Neither the function's name nor its attributes matter.
+
+    Raises
+    ------
+    RecordError
+        The module has no function, or several.
     """
-    data: list[Any] = plain(trace.as_json())
-    return data
+    module = normalized(given)
+    names: list[str] = []
+    kinds = ((s_tir.SBlock, lambda block: names.append(str(block.name_hint))),)
+    tvm_ffi.structural_walk(module["main"].body, kinds)
+    blocks = hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]
+    return f"{tvm_ffi.structural_hash(module):016x}{blocks}"
 
 
 def plain(value: Any) -> Any:
@@ -60,6 +131,12 @@ def plain(value: Any) -> Any:
     return value
 
 
+def as_data(trace: s_tir.schedule.Trace) -> list[Any]:
+    """Write a trace as TVM's JSON: instructions, and the decisions of those that sample."""
+    data: list[Any] = plain(trace.as_json())
+    return data
+
+
 def replay(module: IRModule, trace: Any) -> s_tir.Schedule:
     """Schedule a function as a trace says.
 
@@ -68,7 +145,7 @@ def replay(module: IRModule, trace: Any) -> s_tir.Schedule:
     module : tvm.ir.IRModule
         One TIR function ``main`` without a schedule.
     trace : list
-        What `as_data` wrote; it may be damaged, or made to do harm.
+        The ``trace`` of a record, which can be damaged, or from a file of another person.
 
     Returns
     -------
@@ -78,126 +155,78 @@ def replay(module: IRModule, trace: Any) -> s_tir.Schedule:
     Raises
     ------
     RecordError
-        The trace is no trace, has an instruction that is not known to keep the function's meaning,
-        or does not fit the function; the error says which instruction it is.
+        The trace is malformed, has an instruction that is not known to keep the function's
+        meaning, or does not fit the function.
     """
-    place = "the whole"
+    sch = s_tir.Schedule(module, debug_mask="none", error_render_level="none")
     try:
-        instructions, decisions = _parts(trace)
-        sch = s_tir.Schedule(module, debug_mask="none", error_render_level="none")
-        named: dict[str, Any] = {}
-        loops = 0
-        for i, (kind, inputs, attrs, outputs) in enumerate(instructions):
-            place = f"instruction {i} ({kind})"
-            given = [_input(value, named) for value in inputs]
-            if i in decisions and not kind.startswith("Sample"):
-                refuse("it has a decision and takes none")
-            made = INSTRUCTIONS[kind](sch, given, [_attribute(a) for a in attrs], decisions.get(i))
-            loops += len(made) if kind in _MAKES_LOOPS else 0
-            if loops > _MOST_LOOPS:
-                refuse(f"more than {_MOST_LOOPS} loops are made")
-            if len(made) != len(outputs) or not named.keys().isdisjoint(outputs):
-                refuse(f"it makes {len(made)} things, and has names for {len(outputs)}")
-            named.update(zip(outputs, made, strict=True))
-        place = "the result"
-        _check(module["main"], sch.mod["main"])
+        s_tir.schedule.Trace.apply_json_to_schedule(_checked(trace), sch)
     except Exception as error:  # TVM raises several classes, by what is wrong
         raise RecordError(
             f"a trace cannot be applied: {telling(error)}",
-            where=place,
             fix="the record is damaged, or made for another function: tune the function again",
         ) from error
     return sch
 
 
-def _parts(trace: Any) -> tuple[list[tuple[str, list[Any], list[Any], list[str]]], dict[int, Any]]:
-    """Take a trace apart, and make sure of its form."""
-    match trace:
-        case [list(instructions), list(decisions)] if len(instructions) <= _MOST_INSTRUCTIONS:
-            pass
-        case _:
-            refuse("it is no pair of a list of instructions and a list of decisions")
-    taken: list[tuple[str, list[Any], list[Any], list[str]]] = []
-    for instruction in instructions:
-        match instruction:
-            case [str(kind), list(inputs), list(attrs), list(outputs)] if kind in INSTRUCTIONS:
-                pass
-            case [str(kind), *_] if kind not in INSTRUCTIONS:
-                refuse(f"the instruction {kind[:60]!r} is not one that is known to be harmless")
-            case _:
-                refuse(f"instruction {len(taken)} is no list of four")
-        if max(len(inputs), len(attrs), len(outputs)) > _MOST_VALUES:
-            refuse(f"instruction {len(taken)} is too long")
-        if not all(isinstance(name, str) and name for name in outputs):
-            refuse(f"instruction {len(taken)} has an output without a name")
-        if len(set(outputs)) < len(outputs):
-            refuse(f"instruction {len(taken)} has a name for two outputs")
-        taken.append((kind, inputs, attrs, outputs))
-    chosen: dict[int, Any] = {}
-    for decision in decisions:
-        match decision:
-            case [int(place), value] if 0 <= place < len(taken) and place not in chosen:
-                chosen[place] = value
-            case _:
-                refuse("a decision is no pair of an instruction's place and a value")
-    return taken, chosen
+def _checked(trace: Any) -> Any:
+    """Return a trace that TVM can replay; raise an exception of any class if it must not."""
+    instructions, decisions = trace[0].copy(), trace[1]
+    chosen = dict(decisions)
+    _require(len(instructions) <= _MOST_INSTRUCTIONS, "it has too many instructions")
+    sampled = [i for i, one in enumerate(instructions) if str(one[0]).startswith("Sample")]
+    # Without a decision TVM samples, which may never end.
+    _require(sorted(chosen) == sampled, "its decisions are not those of its instructions")
+    for place, (kind, inputs, attrs, outputs) in enumerate(instructions):
+        what = f"instruction {place} ({str(kind)[:60]})"
+        _require(kind in _INSTRUCTIONS, f"{what} is not one that is known to be harmless")
+        # A location outside of all loops and an axis that is counted from the last are negative.
+        numbers = [one for one in _leaves([inputs, attrs]) if not isinstance(one, str | None)]
+        _require(all(-16 <= one < _MOST for one in numbers), f"{what} has a number out of range")
+        if kind == "SamplePerfectTile":
+            sizes = chosen[place]
+            fine = len(sizes) == attrs[0] and all(type(size) is int and size > 0 for size in sizes)
+            _require(fine, f"{what} has other tiles than it should")
+            _require(math.prod(sizes) < _MOST, f"{what} has tiles that are too large")
+        elif kind == "SampleCategorical":
+            _require(0 <= chosen[place] < len(attrs[0]), f"{what} chooses what is not there")
+        elif kind == "Split":
+            _require(not attrs[1], f"{what} splits without predicates")
+            sizes = [size for size in inputs[1:] if isinstance(size, int)]
+            fine = all(size > 0 for size in sizes) and math.prod(sizes) < _MOST
+            _require(fine, f"{what} has factors out of range")
+        elif kind == "Annotate":
+            _require(attrs[0].startswith(_ANNOTATIONS), f"{what} adds {attrs[0][:60]!r}")
+        elif kind == "Tensorize":
+            # `Dot.name` registers the intrinsic.
+            known = [dot.name for dot in DOTS if f"tvmlab.{dot.llvm}" == attrs[0]]
+            _require(bool(known), f"{what} takes the unknown intrinsic {attrs[0][:60]!r}")
+        elif kind in ("CacheRead", "CacheWrite"):
+            _require(attrs[1] == "global", f"{what} caches elsewhere than in memory")
+        elif kind == "TransformBlockLayout":
+            instructions[place] = [kind, inputs, [_index_map(attrs[0])], outputs]
+    return [instructions, decisions]
 
 
-def _input(value: Any, named: Mapping[str, Any], depth: int = 0) -> Any:
-    """Give what an input stands for: a name, a text in quotes, a number, or a list of these."""
-    if isinstance(value, list) and depth == 0 and len(value) <= _MOST_VALUES:
-        return [_input(one, named, 1) for one in value]
-    if isinstance(value, str):
-        if value == "None":
-            return None
-        if len(value) >= 2 and value[0] == value[-1] == '"':
-            return value[1:-1]
-        if value not in named:
-            refuse(f"the name {value[:40]!r} stands for nothing")
-        return named[value]
-    if value is None or isinstance(value, int | float):
-        return value
-    return refuse("an input is no name, text or number")
+def _index_map(text: str) -> str:
+    """Write a map that leaves axes out or reorders them anew, because TVM trusts such a text."""
+    graph = json.loads(text)
+    nodes = graph["nodes"]
+    data = nodes[graph["root_index"]]["data"]
+    first, last = (nodes[data[name]]["data"] for name in ("initial_indices", "final_indices"))
+    dtype = nodes[nodes[first[0]]["data"]["ty"]]["data"]["dtype"]
+    _require({*last} <= {*first} and dtype in ("int32", "int64"), "an index map computes")
+    made = tirx.IndexMap.from_func(
+        lambda *axes: [axes[first.index(one)] for one in last], len(first), index_dtype=dtype
+    )
+    return str(tvm.ir.save_json(made))
 
 
-def _attribute(value: Any) -> Any:
-    """Let numbers, texts and lists of numbers through."""
-    if isinstance(value, list) and len(value) <= _MOST_VALUES:
-        return value
-    return value if isinstance(value, int | float | str) else refuse("an attribute is no number")
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise ValueError(what)
 
 
-def _check(before: tirx.PrimFunc, after: tirx.PrimFunc) -> None:
-    """Make sure that a function takes what it took, and can be compiled in reasonable time."""
-    for old, new in zip(before.params, after.params, strict=True):
-        if not tvm_ffi.structural_equal(_type(old), _type(new)):
-            refuse(f"the parameter {old.name} is not what it was")
-    copies = _copies(after.body)
-    if copies > MOST_COPIES:
-        refuse(f"a statement would be written out {copies} times")
-
-
-def _type(param: Any) -> Any:
-    return param.ty
-
-
-def _copies(stmt: Any, times: int = 1, outer: tuple[Any, ...] = ()) -> int:
-    """Count how often loops that are unrolled or vectorized write a statement out, at most."""
-    if isinstance(stmt, tirx.For):
-        kind = stmt.kind
-        if kind in _SPREAD:
-            # TVM refuses these no earlier than when it compiles, or ignores the inner one.
-            if tirx.ForKind.VECTORIZED in outer or kind in outer:
-                refuse("a loop is parallel or vectorized within another one")
-            outer = (*outer, kind)
-        if kind in (tirx.ForKind.UNROLLED, tirx.ForKind.VECTORIZED):
-            times *= int(stmt.extent)
-        return _copies(stmt.body, times, outer)
-    if isinstance(stmt, s_tir.SBlockRealize):
-        return _copies(stmt.block.body, times, outer)
-    if isinstance(stmt, tirx.SeqStmt):
-        return max(_copies(one, times, outer) for one in stmt.seq)
-    if isinstance(stmt, tirx.IfThenElse):
-        branches = [stmt.then_case, *([] if stmt.else_case is None else [stmt.else_case])]
-        return max(_copies(one, times, outer) for one in branches)
-    return times
+def _leaves(value: Any) -> list[Any]:
+    """List the numbers and texts in nested lists."""
+    return [leaf for one in value for leaf in _leaves(one)] if isinstance(value, list) else [value]

@@ -16,9 +16,10 @@ import tvm
 from tvm import ir, relax
 
 from ..errors import RelayError
-from ..ir import depth, dialect, graph, table
-from ..ir.attributes import Attributes
-from ..ir.inference import infer_type, result_type
+from ..ir import dialect, graph, table
+from ..ir.dialect import Attributes
+from ..ir.graph import result_type
+from ..ir.module import infer_type
 from .kinds import kind, refuse
 from .ty import TensorType
 
@@ -45,7 +46,7 @@ def Constant(data: Any) -> ir.GenericConst:
 def Tuple(fields: Iterable[Any], span: Any = None) -> relax.Tuple:
     """Make a tuple; fields may be tuples of Relay's or of Python's."""
     made = relax.Tuple([as_expr(field) for field in fields])
-    depth.check_type(made.ty)
+    graph.check_size(made, {})
     return made
 
 

@@ -18,8 +18,7 @@ from tvm import ir, relax, tirx
 
 from ..errors import RelayError, TvmlabError
 from ..ir import gone, operators, table
-from ..ir.inference import infer_type
-from ..ir.refusals import explain
+from ..ir.module import explain, infer_type
 from ..qnn.config import requantize_config
 from . import pattern_table, weights
 from .expr import TupleWrapper, as_expr, const

@@ -18,8 +18,7 @@ from ..errors import RelayError
 from ..ir import dialect, gone, graph, table
 from ..ir.batch_norm import FoldBatchNorm
 from ..ir.graph import inline_bindings, is_call
-from ..ir.inference import infer_type
-from ..ir.module import normalize
+from ..ir.module import infer_type, normalize
 from ..ir.partition import AnnotateTarget, MergeCompilerRegions, MergeComposite, PartitionGraph
 from ..qnn import transform as quantized
 from .function_passes import each, function_pass

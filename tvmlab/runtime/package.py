@@ -145,7 +145,7 @@ def _read(content: memoryview, where: str) -> Description:
         tail = bytes(content[-ends:]).rjust(ends, b"\0")
         length, (checksum, magic, number) = _LENGTH.unpack_from(tail)[0], _END.unpack(tail[8:])
         if magic != _MAGIC:
-            cut = content[:4] == b"\x7fELF"
+            cut = bytes(content[:4]) == b"\x7fELF"
             raise PackageError(
                 "the library has no description at its end: the file was cut off, or "
                 "Executable.save did not write it"

@@ -10,9 +10,9 @@ import hashlib
 import os
 import sys
 import warnings
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 from ..errors import ChecksumError, DataError, ToolchainError
 
@@ -22,22 +22,10 @@ _TINY = (
 )
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A file that `fetch` can download.
+class Entry(NamedTuple):
+    """A file that `fetch` can download: its name in the cache folder, and what it must be.
 
-    Parameters
-    ----------
-    name : str
-        The name of the file in the cache folder.
-    url : str
-        The address.
-    size : int
-        The length in bytes.
-    sha256 : str
-        The SHA-256, 64 hexadecimal digits.
-    licence : str
-        The licence, as an SPDX identifier.
+    `size` is in bytes, `sha256` has 64 hexadecimal digits, and `licence` is an SPDX identifier.
     """
 
     name: str
@@ -79,13 +67,9 @@ REGISTRY: dict[str, Entry] = {
 
 
 def cache_dir() -> Path:
-    """Return the folder of the downloads.
+    """Return the folder of the downloads, which may not exist yet.
 
-    Returns
-    -------
-    Path
-        TVMLAB_CACHE if it is set, else `tvmlab` in XDG_CACHE_HOME or `~/.cache`. The folder may
-        not exist yet.
+    It is TVMLAB_CACHE if that is set, else `tvmlab` in XDG_CACHE_HOME or `~/.cache`.
     """
     if own := os.environ.get("TVMLAB_CACHE"):
         return Path(own).expanduser()
@@ -93,23 +77,7 @@ def cache_dir() -> Path:
 
 
 def cached(name: str) -> Path | None:
-    """Return the path of a file if the cache folder holds it with the right content.
-
-    Parameters
-    ----------
-    name : str
-        A name in `REGISTRY`.
-
-    Returns
-    -------
-    Path or None
-        The path, whose SHA-256 was compared by this call, or None.
-
-    Raises
-    ------
-    DataError
-        If the name is unknown.
-    """
+    """Return the path of a file in `REGISTRY` if the cache holds it with the right SHA-256."""
     path = cache_dir() / name
     return path if _holds(path, _entry(name).sha256) else None
 
@@ -163,26 +131,9 @@ def fetch(name: str) -> Path:
 
 
 def fetched(name: str, sha256: str, fix: str) -> Path:
-    """Return the path of a file that `make` fetched beforehand.
+    """Return the path of a file in ``share/tvmlab`` beside the running Python, put there by `make`.
 
-    Parameters
-    ----------
-    name : str
-        The name of the file in ``share/tvmlab`` beside the running Python.
-    sha256 : str
-        The SHA-256, 64 hexadecimal digits.
-    fix : str
-        A sentence that says how to get the file.
-
-    Returns
-    -------
-    pathlib.Path
-        The path, whose SHA-256 was compared by this call.
-
-    Raises
-    ------
-    ToolchainError
-        If the file is missing or has another SHA-256.
+    Raises `ToolchainError` with the advice `fix` if the file is missing or has another SHA-256.
     """
     path = Path(sys.prefix) / "share" / "tvmlab" / name
     if not _holds(path, sha256):
@@ -201,7 +152,6 @@ def _entry(name: str) -> Entry:
 
 
 def _holds(path: Path, sha256: str) -> bool:
-    """Return whether a file is there and has a SHA-256."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest() == sha256

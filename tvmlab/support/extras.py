@@ -9,23 +9,9 @@ from ..errors import ToolchainError
 
 
 def need(module: str, *, extra: str) -> Any:
-    """Import a module that belongs to one of the package's extras.
+    """Import a module such as ``"onnx"`` that the package's extra `extra` installs.
 
-    Parameters
-    ----------
-    module : str
-        The module, for example ``"onnx"``.
-    extra : str
-        The extra that installs it.
-
-    Returns
-    -------
-    module
-
-    Raises
-    ------
-    ToolchainError
-        It is not installed; the error says how to get it.
+    Raises `ToolchainError`, which says how to install it, if it is missing.
     """
     try:
         return importlib.import_module(module)

@@ -1,4 +1,4 @@
-"""Writing files that appear whole or not at all, and who else can write them."""
+"""Writing files that appear whole or not at all."""
 
 from __future__ import annotations
 
@@ -9,40 +9,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 
-def only_own(path: Path) -> bool:
-    """Return whether a file is there that no user but this one and root can write or replace."""
-    if not path.is_file():
-        return False
-    found = (path.stat(), path.parent.stat())
-    return all(one.st_uid in (os.geteuid(), 0) and not one.st_mode & 0o022 for one in found)
-
-
 @contextlib.contextmanager
 def whole(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a block another file to write, and put it in the place of `path` when the block ends.
 
     A reader sees the old file or the new one, never a part; of several writers at once the last
-    one wins. Where the block fails, `path` stays as it was and the other file is removed.
+    one wins. If the block fails, `path` stays as it was and the other file is removed. A symbolic
+    link is itself replaced. The block fills the other file, or removes and makes it anew; the file
+    gets the permissions of the file that it replaces, or else those of any new file.
 
-    Parameters
-    ----------
-    path : path
-        The file to make or to replace. A symbolic link is itself replaced.
-
-    Yields
-    ------
-    Path
-        An empty file in the same folder, which the block fills, or removes and makes anew. It gets
-        the permissions of the file that it replaces; where there is none, those that any new file
-        gets.
-
-    Raises
-    ------
-    OSError
-        The folder is missing or cannot be written, or `path` is a folder, a device or a pipe: a
-        file in the place of ``/dev/null`` would break more than one program.
-    ValueError
-        No path can be like this: there is a null character in it.
+    Raises OSError if the folder cannot be written, or if `path` is a folder, a device or a pipe,
+    because a file in the place of ``/dev/null`` would break more than one program.
     """
     path = Path(path)
     if path.exists() and not (path.is_file() or path.is_dir()):

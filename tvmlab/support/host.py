@@ -31,15 +31,10 @@ ABILITIES = "tvmlab.abilities"
 
 
 def physical_cores() -> int:
-    """Return the number of physical cores that this process may use.
+    """Return the number of physical cores that this process may use, at least 1.
 
     Hyperthreads of one core count once. The CPU affinity mask and the CPU quota of a container
     (cgroup v2, ``cpu.max``) limit the number.
-
-    Returns
-    -------
-    int
-        At least 1.
     """
     cores = {core_of(cpu) for cpu in PROCESSORS}
     try:
@@ -157,53 +152,27 @@ _INSTRUCTIONS = (
 def other_processor(target: tvm.target.Target, triple: str = "") -> str:
     """Name the processor of an LLVM target if its architecture is not that of a triple.
 
-    Parameters
-    ----------
-    target : tvm.target.Target
-        Of kind ``llvm``.
-    triple : str, optional
-        The triple to compare with; that of this machine if not given.
-
-    Returns
-    -------
-    str
-        Empty if the architecture is the same.
+    The triple is that of this machine if it is left out; the result is empty for the same
+    architecture.
     """
     wanted, here = triple_of(target), triple or codegen.llvm_get_system_triple()
     return "" if wanted.split("-")[0] == here.split("-")[0] else f"a processor of {wanted}"
 
 
 def missing_features(target: tvm.target.Target) -> str:
-    """Name what a CPU target uses and this machine lacks.
+    """Name the architecture or instruction sets that a target uses and this machine lacks.
 
-    Parameters
-    ----------
-    target : tvm.target.Target
-        Any target.
-
-    Returns
-    -------
-    str
-        Another architecture, or instruction sets by LLVM's names; empty if the code can run here.
-        Other code would end the process with an illegal instruction.
+    The result is empty if the code can run here. Other code would end the process with an illegal
+    instruction.
     """
     return abilities().missing(target) if target.kind.name == "llvm" else ""
 
 
 @dataclass(frozen=True)
 class Abilities:
-    """What a machine can run.
+    """What a machine can run: its processor's name, its triple, and LLVM's names of its features.
 
-    Attributes
-    ----------
-    cpu : str
-        The maker's name of the processor.
-    triple : str
-        LLVM's triple, with the architecture first.
-    features : sequence of str
-        The instruction sets, by LLVM's names.
-    processors : int
-        The number of logical processors that may be used.
+    `processors` is the number of logical processors that may be used.
     """
 
     cpu: str
@@ -230,18 +199,7 @@ class Abilities:
         return ", ".join(sorted(name for name in absent if name.startswith(_INSTRUCTIONS)))
 
     def why_unsupported(self, target: tvm.target.Target) -> str:
-        """Return the reason why the machine cannot run code for a target.
-
-        Parameters
-        ----------
-        target : tvm.target.Target
-            Of kind ``llvm``.
-
-        Returns
-        -------
-        str
-            A clause about the machine; empty if it can run the code.
-        """
+        """Return why the machine cannot run code for an LLVM target, as a clause, or ""."""
         if missing := self.missing(target):
             return f"it lacks {missing}"
         threads = int(target.attrs.get("num-cores", 1))

@@ -146,24 +146,11 @@ def split_target(
 
 
 def parse(text: str) -> dict[str, Any]:
-    """Read a target string as TVM took it until 2025.
+    """Read a target string of TVM before 2025, such as ``"llvm -mcpu=x86-64-v3 -num-cores=4"``.
 
-    Parameters
-    ----------
-    text : str
-        A kind and options: ``"llvm -mcpu=x86-64-v3 -num-cores=4"``. ``--`` is as good as ``-``, a
-        space as good as ``=``, and an option without a value is true.
-
-    Returns
-    -------
-    dict
-        The argument of today's `tvm.target.Target`. The option ``-libs`` of ``llvm`` is left out
-        with a warning, because a partitioner selects libraries today.
-
-    Raises
-    ------
-    TargetError
-        The kind is unknown, a word is not an option of it, or a value does not fit its option.
+    ``--`` is as good as ``-``, a space as good as ``=``, and an option without a value is true. The
+    option ``-libs`` of ``llvm`` is left out with a warning, because a partitioner selects libraries
+    today. Raises `TargetError` if the kind, an option or a value is wrong.
     """
     try:
         kind, *words = shlex.split(text) or [""]
@@ -217,13 +204,7 @@ def _value(name: str, kind: str, value: str, text: str) -> Any:
 
 
 def spelled(target: tvm.target.Target) -> str:
-    """Return a target as a short string, such as ``"llvm -mcpu=cortex-a72 -mattr=+neon"``.
-
-    Parameters
-    ----------
-    target : tvm.target.Target
-        The string has its kind and the options that select a processor.
-    """
+    """Return a target as a short string, such as ``"llvm -mcpu=cortex-a72 -mattr=+neon"``."""
     words = [str(target.kind.name)]
     for name in ("mtriple", "mcpu", "mattr"):
         if value := target.attrs.get(name):
@@ -232,13 +213,7 @@ def spelled(target: tvm.target.Target) -> str:
 
 
 def expect_processor(target: tvm.target.Target) -> None:
-    """Check that kernels for a target can be measured.
-
-    Raises
-    ------
-    TargetError
-        The target is not a processor.
-    """
+    """Refuse a target that is not a processor, because its kernels cannot be measured."""
     if target.kind.name != "llvm":
         raise TargetError(
             f"Kernels are measured on processors, not on {target.kind.name}.",

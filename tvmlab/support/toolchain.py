@@ -21,14 +21,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import ToolchainError
 from .data import cache_dir, fetched
-from .files import only_own, whole
+from .files import whole
 from .wording import several, table, telling
 
 #: Flags of every extension.
@@ -45,58 +44,31 @@ _DEVICES = ("cuda", "rocm", "opencl", "metal", "vulkan")
 
 _INSTALL = {
     "g++": "Install a C++ compiler (Debian, Ubuntu: apt install g++).",
-    "aarch64-linux-gnu-g++": "Install it (Debian, Ubuntu: apt install g++-aarch64-linux-gnu).",
     "cmake": "Install it: pip install 'cmake>=3.26'.",
     "ninja": "Install it: pip install ninja.",
 }
 
 
-@dataclass(frozen=True)
-class Tool:
-    """A program that was found.
-
-    Attributes
-    ----------
-    path : Path
-        Where it is.
-    version : str
-        The first dotted number that it prints about itself; empty where it prints none.
-    """
+class Tool(NamedTuple):
+    """A program, and the first dotted number that its ``--version`` prints, or an empty string."""
 
     path: Path
     version: str
 
 
-@dataclass(frozen=True)
-class Completed:
-    """A command that ended well.
-
-    Attributes
-    ----------
-    output : str
-        Everything that it wrote, standard output and errors in their order.
-    seconds : float
-        How long it took.
-    """
+class Completed(NamedTuple):
+    """What a command wrote, standard output and errors in their order, and how long it took."""
 
     output: str
     seconds: float
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment that build commands run in.
+    """Return the variables that build commands run with: those of this process, and `extra`.
 
-    Parameters
-    ----------
-    extra : mapping of str to str, optional
-        Variables to set besides.
-
-    Returns
-    -------
-    dict of str to str
-        This process's variables, with the folder of the running Python in front of PATH as if its
-        virtual environment were activated, English messages, no colour codes, and nothing of a
-        make that runs above us (`make lab`, `make test`): each make below it would obey its flags.
+    The folder of the running Python is first on PATH, as if its virtual environment were
+    activated. Messages are in English and without colours. The variables of a make that runs
+    above this process (`make lab`, `make test`) are left out, because each make would obey them.
     """
     # Not resolved: the interpreter of a virtual environment is a link out of it.
     own_folder = str(Path(sys.executable).parent)
@@ -117,21 +89,24 @@ def find_tool(name: str) -> Tool:
     Parameters
     ----------
     name : str
-        What one would type: `g++`, `make`, `cmake`, `ninja`.
+        The command, such as `g++`, `make`, `cmake` or `ninja`.
 
     Returns
     -------
     Tool
-        The first on the way: the folder of the running Python, then PATH.
+        The first one in the folder of the running Python, then on PATH.
 
     Raises
     ------
     ToolchainError
-        If there is none; it says how to install one.
+        If there is none; the error says how to install one.
     """
     path = shutil.which(name, path=environment()["PATH"])
     if path is None:
         fix = _INSTALL.get(name, f"Install {name}, or put its folder on PATH.")
+        if name.endswith("-linux-gnu-g++"):
+            package = f"g++-{name.removesuffix('-g++').replace('_', '-')}"
+            fix = f"Install the cross compiler (Debian, Ubuntu: apt install {package})."
         raise ToolchainError(f"{name} is not installed.", where="PATH", fix=fix)
     try:
         found = re.search(r"\d+(\.\d+)+", run([path, "--version"], timeout=30).output)
@@ -141,52 +116,15 @@ def find_tool(name: str) -> Tool:
 
 
 def compiler() -> Tool:
-    """The C++ compiler: `CXX` where it is set, else g++, else clang++.
-
-    Returns
-    -------
-    Tool
-        The compiler.
-
-    Raises
-    ------
-    ToolchainError
-        If there is none.
-    """
+    """Find the C++ compiler: `CXX` if it is set, else g++, else clang++."""
     known = [one for one in ("g++", "clang++") if shutil.which(one, path=environment()["PATH"])]
     return find_tool(os.environ.get("CXX") or (known or ["g++"])[0])
 
 
 def linker(triple: str) -> Path:
-    """Find the C++ compiler that links libraries for a triple.
-
-    Parameters
-    ----------
-    triple : str
-        What the libraries are compiled for, such as ``aarch64-none-linux-gnu``.
-
-    Returns
-    -------
-    Path
-        This machine's compiler, or for another architecture the cross compiler.
-
-    Raises
-    ------
-    ToolchainError
-        If there is none.
-    """
-    if triple.partition("-")[0] == platform.machine():
-        return compiler().path
-    name = cross_linker(triple)
-    try:
-        return find_tool(name).path
-    except ToolchainError as error:
-        package = f"g++-{name.removesuffix('-g++').replace('_', '-')}"
-        raise ToolchainError(
-            f"{name} is not installed.",
-            where=f"PATH, to link for {triple}",
-            fix=f"Install the cross compiler (Debian, Ubuntu: apt install {package}).",
-        ) from error
+    """Find the C++ compiler that links for a triple, such as ``aarch64-none-linux-gnu``."""
+    own = triple.partition("-")[0] == platform.machine()
+    return compiler().path if own else find_tool(cross_linker(triple)).path
 
 
 def cross_linker(triple: str) -> str:
@@ -202,7 +140,7 @@ def run(
     env: Mapping[str, str] | None = None,
     timeout: float = 600,
 ) -> Completed:
-    """Run a build command and keep what it says.
+    """Run a build command and return its output.
 
     Parameters
     ----------
@@ -213,18 +151,18 @@ def run(
     env : mapping of str to str, optional
         Variables to set besides `environment()`.
     timeout : float
-        Seconds until it is stopped, with everything that it started.
+        Seconds until the command is killed, with everything that it started.
 
     Returns
     -------
     Completed
-        Its output and its time.
+        The output and the time.
 
     Raises
     ------
     ToolchainError
-        If it cannot start, exits with something else than 0, or takes too long. The error has the
-        command, the exit code and the last lines.
+        If the command cannot start, exits with another code than 0, or takes too long. The error
+        has the command, the exit code and the last lines.
     """
     line = command if isinstance(command, str) else shlex.join(map(str, command))
     start = time.perf_counter()
@@ -265,14 +203,7 @@ def run(
 
 
 def ffi_flags() -> tuple[list[str], list[str]]:
-    """What a compiler must be told to build against the installed tvm-ffi.
-
-    Returns
-    -------
-    compile, link : list of str
-        The include folders and the language standard; the library's folder and its name. The same
-        as `tvm-ffi-config --cxxflags` and `tvm-ffi-config --ldflags --libs` print.
-    """
+    """Return the flags to compile and to link with, as `tvm-ffi-config` prints them."""
     from tvm_ffi import libinfo  # Here, because importing it can import PyTorch.
 
     folder = Path(libinfo.find_libtvm_ffi()).parent
@@ -283,24 +214,24 @@ def ffi_flags() -> tuple[list[str], list[str]]:
 def build_extension(
     sources: Iterable[Path | str], *, name: str = "extension", folder: Path | str | None = None
 ) -> Path:
-    """Compile and link C++ sources against tvm-ffi, in one command; reuse what was built before.
+    """Compile and link C++ sources against tvm-ffi in one command, or reuse an earlier build.
 
     Parameters
     ----------
     sources : iterable of path
-        C++ files. A header that lies beside one of them counts as a source, too: change it, and
-        the library is built anew.
+        C++ files. Headers beside them count as sources, too: a change builds the library again.
     name : str
         The library's name, without `lib` and ending.
     folder : path, optional
-        Where libraries are kept; `native` in the cache folder (`tvmlab.data.cache_dir`) if not
-        given.
+        Where libraries are kept; by default `native` in the cache folder
+        (`tvmlab.data.cache_dir`).
 
     Returns
     -------
     Path
-        The shared library. Its folder is named after everything it was made from: contents, flags,
-        compiler, tvm-ffi. Of processes that ask for it at once, one builds and the others wait.
+        The shared library. The name of its folder depends on everything that the library is made
+        from: contents, flags, compiler, tvm-ffi. If several processes ask for a library at once,
+        one builds it and the others wait.
 
     Raises
     ------
@@ -329,32 +260,11 @@ def build_with_cmake(
     folder: Path | str | None = None,
     program: bool = False,
 ) -> Path:
-    """Configure and build a CMake project against tvm-ffi; reuse what was built before.
+    """Build a CMake project against tvm-ffi, or reuse an earlier build as `build_extension` does.
 
-    Parameters
-    ----------
-    source : path
-        The folder of the project's CMakeLists.txt. All files in it count as sources; there are no
-        folders below it.
-    name : str
-        The target to build, a library of the same name without `lib`, or a program.
-    options : sequence of str
-        More of CMake's options, such as ``"-DCMAKE_CXX_FLAGS_RELEASE=-O1"``.
-    folder : path, optional
-        As in `build_extension`.
-    program : bool
-        Whether the target is a program.
-
-    Returns
-    -------
-    Path
-        The shared library or the program, kept as `build_extension` keeps it; its folder is named
-        after CMake's version and the flags that CMake reads from the environment, too.
-
-    Raises
-    ------
-    ToolchainError
-        If a compiler, CMake or Ninja is missing, the folder cannot be written, or building fails.
+    `name` is the target in the CMakeLists.txt of the folder `source`: a library without `lib`, or
+    a `program`. All files in the folder count as sources. `options` are more of CMake's, such as
+    ``"-DCMAKE_CXX_FLAGS_RELEASE=-O1"``. Raises `ToolchainError` as `build_extension` does.
     """
     cxx, cmake, ninja = compiler(), find_tool("cmake"), find_tool("ninja")
     file = name if program else f"{name}.so"
@@ -386,18 +296,15 @@ def _reused(
         content = source.read_bytes()
         digest.update(f"{source.name} {len(content)} ".encode() + content)
     made = Path(folder or cache_dir() / "native") / digest.hexdigest()[:24] / name
-    if only_own(made):
+    if made.is_file():
         return made
     try:
         made.parent.mkdir(parents=True, exist_ok=True)
         with _locked(made.parent):
-            if only_own(made):  # another process built it meanwhile
-                return made
-            made.parent.chmod(0o755)  # a new folder can be one that the group may write
-            made.unlink(missing_ok=True)  # `whole` would keep its permissions
-            with whole(made) as part:
-                build(part)
-                part.chmod(0o755)
+            if not made.is_file():  # else another process built it meanwhile
+                with whole(made) as part:
+                    build(part)
+                    part.chmod(0o755)
     except OSError as error:
         raise ToolchainError(
             f"The folder for built libraries cannot be written: {error.strerror}.",
@@ -424,8 +331,8 @@ def load_extension(path: Path | str) -> Any:
     Parameters
     ----------
     path : path
-        The library. One that this process has loaded from the same path is not read again, even
-        if the file has changed since: that is how `dlopen` works. Load a copy, or start anew.
+        The library. If this process has loaded the same path before, the file is not read again,
+        even if it has changed, because `dlopen` works like that. Load a copy, or start anew.
 
     Returns
     -------
@@ -441,7 +348,7 @@ def load_extension(path: Path | str) -> Any:
 
     try:
         return tvm_ffi.load_module(Path(path).resolve())
-    except Exception as error:  # whatever dlopen has to say, through tvm-ffi's error classes
+    except Exception as error:  # dlopen's error, in one of tvm-ffi's classes
         raise ToolchainError(
             f"The library cannot be loaded: {telling(error)}",
             where=str(path),
@@ -455,12 +362,12 @@ def tvm_ffi_source() -> Path:
     Returns
     -------
     Path
-        The archive, its SHA-256 checked just now.
+        The archive, whose SHA-256 was checked by this call.
 
     Raises
     ------
     ToolchainError
-        If it is missing or is another file; it says how to get it.
+        If the archive is missing or another file; the error says how to get it.
     """
     return fetched(FFI_SOURCE, FFI_SHA256, fix="Run `make setup`, which fetches it.")
 

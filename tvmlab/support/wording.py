@@ -13,21 +13,9 @@ def several(number: int, noun: str) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], left: Sequence[int] = (0,)) -> str:
-    """Format rows as a table.
+    """Format rows as a table; the columns `left` are aligned to the left, the others to the right.
 
-    Parameters
-    ----------
-    head : sequence of str
-        The heading of each column.
-    rows : iterable of sequence
-        The cells of each row, which are formatted by `str`.
-    left : sequence of int
-        The columns that are aligned to the left; the others are aligned to the right.
-
-    Returns
-    -------
-    str
-        One line for the heading and one for each row.
+    There is one line for the heading and one for each row; cells are formatted by `str`.
     """
     lines = [list(head), *([str(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -41,19 +29,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], left: Sequence[
 
 
 def telling(error: BaseException) -> str:
-    """Give the line of another library's error that says what went wrong.
+    """Return the one line of another library's error that says what went wrong.
 
-    Parameters
-    ----------
-    error : BaseException
-        What was raised. TVM says first what is wrong, then may print the call, the module, or that
-        it left metadata out; of a schedule it prints the module before it says so; where there is a
-        traceback in the text, the last line says it.
-
-    Returns
-    -------
-    str
-        One line, with the operator that TVM calls offending; the error's class if it says nothing.
+    TVM says first what is wrong, then may print the call, the module, or that it left metadata out;
+    of a schedule it prints the module first. In a traceback the last line says it. The line names
+    the operator that TVM calls offending; it is the error's class if the error has no text.
     """
     lines = [line.strip() for line in str(error).splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]

@@ -9,18 +9,14 @@
 
 from ..records.database import best_of, export_database, import_database, merge
 from ..records.records import Records
-from ..records.result import Result
-from ..records.traces import replay
-from ..records.verdict import Verdict
-from ..records.workloads import workload_id
-from .api import tune, tune_tasks
-from .extract import tasks
+from ..records.result import Result, Verdict
+from ..records.traces import replay, workload_id
+from .extract import Task, Variant, tasks
 from .measure import Measure, Measurer, Outcome
-from .measuring.local import LocalMeasurer
-from .measuring.remote import RemoteMeasurer
+from .measurers import LocalMeasurer, RemoteMeasurer
 from .report import Report, TaskReport
-from .search.tuners import TUNERS
-from .task import Task, Variant
+from .search.model import TUNERS
+from .session import tune, tune_tasks
 
 __all__ = [
     "TUNERS",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tvm import ir, relax
 
 from .. import graph
-from ..collector import no_collection
+from ..graph import no_collection
 from ..module import normalize
 
 

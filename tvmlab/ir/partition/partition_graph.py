@@ -11,7 +11,7 @@ from tvm import ir, relax
 
 from ...errors import RelayError
 from .. import graph
-from ..collector import no_collection
+from ..graph import no_collection
 from .annotate import DEFAULT, compiler_end, compiler_of, is_begin, is_end
 from .functions import attribute, change_bodies
 from .regions import Region, Regions

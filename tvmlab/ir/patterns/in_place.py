@@ -10,9 +10,7 @@ from __future__ import annotations
 from tvm import ir, relax
 
 from .. import graph
-from ..collector import no_collection
-from ..graph import key
-from ..liveness import Block, live
+from ..graph import Block, key, live, no_collection
 from .pattern import Matcher
 from .rewriter import DFPatternCallback, apply_callback
 from .view import DominatorTree, View

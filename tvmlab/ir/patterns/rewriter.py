@@ -17,7 +17,7 @@ from tvm import ir, relax
 from ...errors import RelayError
 from .. import graph
 from ..graph import inline_bindings, key
-from ..inference import infer_type
+from ..module import infer_type
 from .pattern import (
     CallPattern,
     ConstantPattern,

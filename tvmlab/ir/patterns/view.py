@@ -16,7 +16,7 @@ from tvm import ir, relax
 
 from .. import dialect, graph, table
 from ..graph import body_of, key, let_binding
-from ..inference import infer_type
+from ..module import infer_type
 
 
 @dataclass(frozen=True)

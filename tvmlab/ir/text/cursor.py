@@ -1,26 +1,20 @@
-"""The tokens of Relay text one by one: errors with their place, types and attributes."""
+"""The tokens of Relay text one by one: errors with their place, attributes and types."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable
-from typing import Any, NoReturn
+from typing import Any
 
-import tvm
 from tvm import ir, relax
 
 from ...errors import RelayError, TvmlabError
-from ..refusals import explain
+from ..module import explain
 from . import lexer, literals
 from .lexer import Token
-from .metadata import DROPPED, MetadataTable
+from .metadata import MetadataTable
 
-MAX_DEPTH = 100
-"""How deep expressions, lists and types can nest; Relay's own printer nests a handful.
-
-The parser recurses, so that without a limit a deep text would end in a RecursionError.
-"""
-
+MAX_DEPTH = 100  # Relay's printer nests a handful; the parser recurses, and Python ends at 1,000.
 _TYPES = "write a dtype such as float32, Tensor[(1, 3), float32], a tuple (...) or fn (...) -> ..."
 
 
@@ -31,10 +25,10 @@ class Cursor:
         self.text = text
         self.tokens = list(lexer.tokens(text))
         self.at = 0
-        mark = self.tokens[-2] if len(self.tokens) > 1 else self.tokens[-1]
+        self.depth = 0
+        mark = self.tokens[-2:][0]
         has_metadata = mark.kind == "METADATA"
         self.metadata = MetadataTable(text, mark.start + len(mark.value) if has_metadata else None)
-        self.depth = 0
 
     @property
     def token(self) -> Token:
@@ -43,13 +37,10 @@ class Cursor:
 
     def next_is(self, *kinds: str) -> bool:
         """Return whether these tokens come next."""
-        return all(
-            token.kind == kind
-            for token, kind in zip(self.tokens[self.at : self.at + len(kinds)], kinds, strict=False)
-        )
+        return [token.kind for token in self.tokens[self.at : self.at + len(kinds)]] == list(kinds)
 
     def take(self, *kinds: str) -> Token:
-        """Read a token, which has to be of one of some kinds."""
+        """Read a token, which must be of one of some kinds."""
         token = self.tokens[self.at]
         if token.kind not in kinds:
             raise self.unexpected(" or ".join(kinds))
@@ -58,10 +49,9 @@ class Cursor:
 
     def accept(self, kind: str) -> bool:
         """Read a token if it is of a kind."""
-        if self.tokens[self.at].kind != kind:
-            return False
-        self.at += 1
-        return True
+        found = self.tokens[self.at].kind == kind
+        self.at += found
+        return found
 
     def items(self, end: str) -> Iterable[None]:
         """Go through items with commas between them, up to a closing mark."""
@@ -74,51 +64,41 @@ class Cursor:
         """Count a level of nesting."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise self.error(
-                self.token,
-                f"The text nests deeper than {MAX_DEPTH} levels here",
-                "bind what is inside to variables: %0 = ...;",
-            )
+            what = f"The text nests deeper than {MAX_DEPTH} levels here"
+            raise self.error(self.token, what, "bind inner expressions to variables: %0 = ...;")
 
     def error(self, token: Token, what: str, fix: str | None = None) -> RelayError:
         """Make an error that points at a token."""
         return lexer.error(self.text, token.start, what, fix)
 
     def unexpected(self, wanted: str) -> RelayError:
-        """Make the error for a token that cannot stand where it does."""
+        """Make the error for a token that cannot come next."""
         token = self.token
         if token.kind == "END":
             return self.error(token, "The text ends too early", "is it cut off?")
         if token.kind == "GONE":
-            return self.error(
-                token,
-                f"{token.value!r}: algebraic data types have no counterpart in Relax",
-                "write the program without them",
-            )
+            what = f"{token.value!r}: algebraic data types have no counterpart in Relax"
+            return self.error(token, what, "write the program without them")
         what = f"Relay text cannot go on with {token.value!r} here"
         return self.error(token, what, f"write {wanted}")
 
     def unknown(self, token: Token, kind: str, names: Iterable[str]) -> RelayError:
-        """Make the error for a name that is not there, with the nearest that is."""
-        near = difflib.get_close_matches(token.value, list(names), n=1)
+        """Make the error for an unknown name, with the nearest known one."""
+        near = difflib.get_close_matches(token.value, names, n=1)
         fix = f"did you mean {near[0]}?" if near else "bind it before it is used"
         return self.error(token, f"There is no {kind} {token.value} here", fix)
 
-    def refuse(self, token: Token, problem: Exception) -> NoReturn:
-        """Raise what is wrong with an operator or a literal, with its place in the text."""
-        if isinstance(problem, RelayError) and problem.line is not None:
-            raise problem
-        if isinstance(problem, TvmlabError):
-            raise self.error(token, problem.what, problem.fix) from problem
-        what = f"Relax refuses this: {explain(problem)}"
-        raise self.error(token, what, "check shapes and dtypes of the operands") from problem
-
     def placed(self, token: Token, read: Callable[..., Any], *args: Any) -> Any:
-        """Call what raises errors without a place."""
+        """Call a function whose errors get the place of a token."""
         try:
             return read(*args)
         except Exception as problem:
-            self.refuse(token, problem)
+            if isinstance(problem, RelayError) and problem.line is not None:
+                raise
+            if isinstance(problem, TvmlabError):
+                raise self.error(token, problem.what, problem.fix) from problem
+            what = f"Relax refuses this: {explain(problem)}"
+            raise self.error(token, what, "check shapes and dtypes of the operands") from problem
 
     def attribute(self, found: dict[str, Any]) -> None:
         """Read ``name=value`` of a call or a function."""
@@ -126,44 +106,30 @@ class Cursor:
         self.take("=")
         if token.value in found:
             raise self.error(token, f"{token.value} is given twice", "give it once")
-        value = self.setting()
-        if value is not DROPPED:
-            found[token.value] = value
+        found[token.value] = self.setting()
 
     def setting(self) -> Any:
         """Read an attribute's value."""
-        token = self.token
-        if token.kind in ("[", "("):
-            self.at += 1
-            self.deeper()
-            values = [self.setting() for _ in self.items("]" if token.kind == "[" else ")")]
-            self.depth -= 1
-            if len(values) > literals.MAX_NUMBERS:
-                what = f"An attribute has {literals.MAX_NUMBERS} values at most"
-                raise self.error(token, what, "give fewer")
-            return values
-        if self.accept("-"):
-            number = self.take("NUMBER")
-            return self.placed(number, literals.read_number, number.value, True)
-        self.take("NUMBER", "BOOL", "STRING", "NONE", "INTS", "META", "NAME")
+        token = self.take("[", "(", "-", *_SETTINGS, "INTS", "META", "NAME")
         match token.kind:
-            case "BOOL" | "NONE":
-                return {"True": True, "False": False, "None": None}[token.value]
-            case "NUMBER":
-                return self.placed(token, literals.read_number, token.value)
+            case "[" | "(":
+                self.deeper()
+                values = [self.setting() for _ in self.items("]" if token.kind == "[" else ")")]
+                self.depth -= 1
+                if len(values) > literals.MAX_NUMBERS:
+                    what = f"An attribute has {literals.MAX_NUMBERS} values at most"
+                    raise self.error(token, what, "give fewer")
+                return values
+            case "-":
+                number = self.take("NUMBER")
+                return self.placed(number, literals.read_number, number.value, True)
             case "INTS":
                 return self.placed(token, literals.read_integers, token.value)
-            case "STRING":
-                return literals.read_string(token.value)
             case "META":
                 return self.placed(token, self.metadata.attribute, token.value)
-        if self.accept("("):  # an object of TVM's, of which nothing is kept
-            self.deeper()
-            for _ in self.items(")"):
-                self.attribute({})
-            self.depth -= 1
-            return DROPPED
-        return token.value
+            case "NAME":
+                return token.value
+        return self.placed(token, _SETTINGS[token.kind], token.value)
 
     def declared_type(self, mark: str) -> ir.Type | None:
         """Read a type behind a mark, if there is one."""
@@ -192,29 +158,17 @@ class Cursor:
         return made
 
 
+_SETTINGS: dict[str, Callable[[str], Any]] = {
+    "NUMBER": literals.read_number,
+    "STRING": literals.read_string,
+    **dict.fromkeys(("BOOL", "NONE"), {"True": True, "False": False, "None": None}.__getitem__),
+}
+
+
 def compatible(declared: ir.Type, found: ir.Type) -> bool:
-    """Return whether a value can have a declared type; the unknown is compatible with all."""
-    if isinstance(declared, relax.TupleType) and isinstance(found, relax.TupleType):
-        return len(declared.fields) == len(found.fields) and all(
-            compatible(a, b) for a, b in zip(declared.fields, found.fields, strict=True)
-        )
-    if isinstance(declared, relax.FuncType) or isinstance(found, relax.FuncType):
-        return isinstance(declared, relax.FuncType) and isinstance(found, relax.FuncType)
-    if isinstance(declared, relax.TensorType) and isinstance(found, relax.TensorType):
-        dtypes = {str(type_.dtype) for type_ in (declared, found) if type_.dtype is not None}
-        if len(dtypes) > 1:
-            return False
-        if -1 not in (declared.ndim, found.ndim) and declared.ndim != found.ndim:
-            return False
-        if not all(isinstance(type_.shape, relax.ShapeExpr) for type_ in (declared, found)):
-            return True
-        return all(
-            not (isinstance(a, tvm.tirx.IntImm) and isinstance(b, tvm.tirx.IntImm))
-            or int(a) == int(b)
-            for a, b in zip(declared.shape, found.shape, strict=True)
-        )
-    kinds = (relax.TupleType, relax.TensorType)
-    return not (isinstance(declared, kinds) and isinstance(found, kinds))
+    """Return whether a value can have a declared type; an unknown type is compatible with all."""
+    result = relax.analysis.type_base_check(declared, found)
+    return bool(result != relax.analysis.BaseCheckResult.FAIL_L0)
 
 
 def type_text(type_: ir.Type) -> str:

@@ -1,6 +1,6 @@
-"""Numbers, strings, lists and types as Relay's text has them, written and read.
+"""Numbers, strings, lists, types and names as Relay's text has them, written and read.
 
-A function that reads raises an error without a place: the parser knows the token, and adds it.
+A function that reads raises an error without a place; the parser adds the place of the token.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,12 +36,8 @@ _FLOATS = {"float16": ("f16", "<e", 5), "float32": ("f", "<f", 9), "float64": ("
 def write_scalar(value: np.ndarray[Any, Any]) -> str | None:
     """Write a constant without dimensions in its inline form, which reads back as the same bits.
 
-    Returns
-    -------
-    str or None
-        None for what belongs into the metadata section: a dtype for which Relay has no literal
-        (int8 is one), an integer that Relay's reader takes for an overflow, and the unusual
-        not-a-numbers.
+    The result is None for what belongs into the metadata section: a dtype for which Relay has no
+    literal (int8 is one), an integer that Relay's reader takes for an overflow, and unusual NaNs.
 
     Notes
     -----
@@ -51,16 +47,14 @@ def write_scalar(value: np.ndarray[Any, Any]) -> str | None:
     dtype = str(value.dtype)
     if dtype == "bool":
         return str(bool(value))
-    if dtype in _INTEGERS:
-        number = int(value)
-        return None if number == -(2**63) else f"{number}{_INTEGERS[dtype]}"
+    if dtype in _INTEGERS and int(value) != -(2**63):
+        return f"{int(value)}{_INTEGERS[dtype]}"
     if dtype not in _FLOATS:
         return None
     suffix, code, most = _FLOATS[dtype]
-    written = _shortest(float(value), code, most)
-    if written == "nan" and value.tobytes() != struct.pack(code, math.nan):
+    if np.isnan(value) and value.tobytes() != struct.pack(code, math.nan):
         return None
-    return written + suffix
+    return _shortest(float(value), code, most) + suffix
 
 
 def write_float(value: float) -> str:
@@ -70,23 +64,21 @@ def write_float(value: float) -> str:
 
 def write_attribute(value: Any) -> str | None:
     """Write the value of an attribute; return None if Relay's text has no form for it."""
-    if value is None or isinstance(value, bool):
+    if value is None or isinstance(value, (bool, int)):
         return str(value)
-    if isinstance(value, str):
-        return _write_string(value)
-    if isinstance(value, int):
-        return str(int(value))
+    if isinstance(value, str):  # as UTF-8, where what is not printable is escaped
+        return '"' + "".join(_ESCAPED.get(byte, chr(byte)) for byte in value.encode()) + '"'
     if isinstance(value, float):
         return write_float(value)
-    if isinstance(value, list | tuple):
-        items = [write_attribute(item) for item in value]
-        return None if None in items else f"[{', '.join(str(item) for item in items)}]"
+    if isinstance(value, (list, tuple)):
+        items = _all(map(write_attribute, value))
+        return None if items is None else f"[{', '.join(items)}]"
     return None
 
 
-def _write_string(value: str) -> str:
-    r"""Write a string in quotes: what is not printable ASCII as the bytes of UTF-8, ``\xC3``."""
-    return '"' + "".join(_ESCAPED.get(byte, chr(byte)) for byte in value.encode()) + '"'
+def _all(texts: Iterable[str | None]) -> list[str] | None:
+    found = list(texts)
+    return None if None in found else [text for text in found if text is not None]
 
 
 def _shortest(value: float, code: str, most: int) -> str:
@@ -102,38 +94,25 @@ def _shortest(value: float, code: str, most: int) -> str:
 
 
 def write_type(ty: ir.Type | None) -> str | None:
-    """Write a type as Relay does.
+    """Write a type as Relay does, such as ``(Tensor[(3), float32], fn (int8) -> int8)``.
 
-    Returns
-    -------
-    str or None
-        ``Tensor[(3), float32]``, ``(int8, int8)`` or ``fn (int8) -> int8``; a dimension that is no
-        number is ``?``. None where the dtype or the number of dimensions is unknown, and for
-        Relax's other types.
+    A dimension that is no number is ``?``. The result is None where the dtype or the number of
+    dimensions is unknown, and for Relax's other types.
     """
     if isinstance(ty, relax.TensorType):
         if ty.dtype is None or str(ty.dtype) in ("", "void") or (ty.shape is None and ty.ndim < 0):
             return None
-        sizes = ["?"] * ty.ndim
-        if isinstance(ty.shape, relax.ShapeExpr):
-            sizes = [
-                str(size.value) if isinstance(size, tirx.IntImm) else "?"
-                for size in ty.shape.values
-            ]
+        extents = ty.shape.values if isinstance(ty.shape, relax.ShapeExpr) else [None] * ty.ndim
+        sizes = [str(one.value) if isinstance(one, tirx.IntImm) else "?" for one in extents]
         return f"Tensor[({', '.join(sizes)}), {ty.dtype}]" if sizes else str(ty.dtype)
     if isinstance(ty, ir.TupleType):
-        fields = _write_types(ty.fields)
+        fields = _all(map(write_type, ty.fields))
         return None if fields is None else write_tuple(fields)
     if isinstance(ty, relax.FuncType) and ty.params is not None:
-        params, result = _write_types(ty.params), write_type(ty.ret)
+        params, result = _all(map(write_type, ty.params)), write_type(ty.ret)
         if params is not None and result is not None:
             return f"fn ({', '.join(params)}) -> {result}"
     return None
-
-
-def _write_types(types: Sequence[ir.Type]) -> list[str] | None:
-    written = [write_type(ty) for ty in types]
-    return None if None in written else [text for text in written if text is not None]
 
 
 def write_tuple(parts: Sequence[str]) -> str:
@@ -158,9 +137,7 @@ def read_literal(text: str, negative: bool = False) -> ir.GenericConst:
         if np.isinf(value) and "inf" not in digits:
             raise RelayError(f"{text} does not fit {dtype}", fix=_FITS)
         return relax.const(value, dtype)
-    if not digits.isdigit() or len(digits) > 40:
-        raise RelayError(f"{_short(text)} is no integer", fix=_FITS)
-    number = int(signed)
+    number = read_integer(signed)
     small = -(2**31) <= number < 2**31
     dtype = f"int{suffix[1:]}" if suffix[1:] else "int32" if small or suffix else "int64"
     limits = np.iinfo(dtype)
@@ -230,9 +207,7 @@ def _read_extent(extent: str) -> Any:
     if extent == "?":
         return tirx.Var("n", "int64")
     if extent.isidentifier():
-        raise RelayError(
-            f"The extent {extent} is no integer", fix="a size that is not known is written ?"
-        )
+        raise RelayError(f"The extent {extent} is no integer", fix="write ? for an unknown size")
     size = read_integer(extent)
     if size < 0:
         raise RelayError(f"A tensor has no extent {size}", fix="write 0 or more")
@@ -251,6 +226,57 @@ def _short(text: str) -> str:
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
+class Names:
+    """Gives out names as Relay's printer does: the hint itself, then with a number behind it."""
+
+    def __init__(self) -> None:
+        self._given: set[str] = set()
+        self._heads: set[str] = set()
+        self._numbers: dict[str, int] = {}
+
+    def local(self, hint: str) -> str:
+        """Name a variable by the name that it has in Relax.
+
+        The result has letters, digits, underscores, dots and slashes; other characters become
+        underscores, and a name that does not start with a letter gets a ``v`` in front. No two
+        names are alike, and none is another one with a field behind it: ``x`` and ``x.0``.
+        """
+        name = _UNWRITTEN.sub("_", hint)
+        if not name[:1].isalpha():
+            name = f"v{name}"
+        if self._clashes(name) and _FIELDS.search(name):
+            name = name.replace(".", "_")
+        return self._unique(name)
+
+    def function(self, hint: str) -> str:
+        """Name a function of the module: letters, digits, underscores and dots."""
+        name = _UNWRITTEN.sub("_", hint).replace("/", "_")
+        return self._unique(name if _WORD.match(name) else f"v{name}")
+
+    def _unique(self, name: str) -> str:
+        unique = name
+        while self._clashes(unique):
+            self._numbers[name] = self._numbers.get(name, 0) + 1
+            unique = f"{name}{self._numbers[name]}"
+        self._given.add(unique)
+        self._heads.update(_heads(unique))
+        return unique
+
+    def _clashes(self, name: str) -> bool:
+        return (
+            name in self._given
+            or name in self._heads
+            or any(head in self._given for head in _heads(name))
+        )
+
+
+def _heads(name: str) -> Iterator[str]:
+    """Return what is left of a name without the fields that it seems to end in."""
+    while found := _FIELDS.search(name):
+        name = name[: found.start()]
+        yield name
+
+
 _ESCAPED = {byte: f"\\x{byte:02X}" for byte in range(256) if not 32 <= byte < 127}
 _ESCAPED |= {
     ord(a): f"\\{b}" for a, b in {'"': '"', "\\": "\\", "\t": "t", "\r": "r", "\n": "n"}.items()
@@ -261,3 +287,7 @@ _NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|inf|nan)(f|f16|f32|f64|i|
 _INTEGER = re.compile(r"[+-]?\d{1,40}")
 _FITS = "write a number that fits"
 _SUFFIXES = "Relay's suffixes are f, f16, f32, f64 and i, i8, i16, i32, i64"
+# A dot or slash stands between the parts of a name, not at its ends nor beside another.
+_UNWRITTEN = re.compile(r"[^A-Za-z0-9_./]|[./](?![A-Za-z0-9_])|^[./]")
+_FIELDS = re.compile(r"\.[0-9]+$")
+_WORD = re.compile(r"[A-Za-z_]")

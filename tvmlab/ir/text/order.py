@@ -1,11 +1,12 @@
-"""The order in which Relay prints a body: what gets a line, and when.
+"""The order in which Relay prints a body: which values get a line, and when.
 
 Relay's printer walks the graph from its result. Arguments come before calls, and a value gets its
-line, and with it its number, just before the first one that uses it does: so a tuple stands where
+line, and with it its number, just before the line of its first user. Therefore a tuple comes where
 it is used first, and the temporaries of a nested function have lower numbers than the function.
 
-A Relax body has an order already, and what is read again must have the same. So Relay's order is
-taken where the bindings stand in it, as they do in all that Relay printed once; else theirs is.
+A Relax body has an order already, which must not change when the text is read again. Relay's order
+is used where the bindings have that order, as they have in all text that Relay printed; otherwise
+the order of the bindings is used.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from .. import graph, table
 class Node:
     """A value in a body.
 
-    `kind` is ``"call"``, ``"tuple"``, ``"field"``, ``"function"`` or ``"if"`` for what gets a line
-    with a number; ``"let"`` (a binding of what is no computation) and ``"free"`` (a variable that
-    nothing binds) for what gets a line with a name; and ``"constant"`` for what stands inline.
+    A ``"call"``, ``"tuple"``, ``"field"``, ``"function"`` or ``"if"`` gets a line with a number;
+    a ``"let"`` (a binding of what is no computation) and a ``"free"`` variable a line with a name;
+    a ``"constant"`` is printed inline.
     """
 
     kind: str
@@ -49,47 +50,25 @@ Events: TypeAlias = list[tuple[Node, bool]]
 class Scope:
     """A body: its values in the order in which they are printed.
 
-    Parameters
-    ----------
-    body : tvm.relax.Expr
-        A sequence of bindings, or a graph.
-    known : container of int
-        The keys of the variables that are bound around it.
-    fragment : bool
-        Whether the last binding gets a line too.
-
-    Attributes
-    ----------
-    events : list of tuple of Node, bool
-        Nodes twice: when their text can be made (False), and when they get a line (True).
-    result : tvm.relax.Expr or None
-        What stands last; None where that is the last line already.
-
-    Raises
-    ------
-    RelayError
-        Relay has no form for a value.
+    The `body` is a sequence of bindings, or a graph; `known` has the keys of the variables that are
+    bound around it. In a `fragment` the last binding gets a line too. The `events` have nodes
+    twice: when their text can be made (False), and when they get a line (True). The `result` is the
+    last line; None where that is the last binding already.
     """
 
     def __init__(self, body: relax.Expr, known: Container[int], fragment: bool = False) -> None:
         self._known = known
         self._bound: dict[int, Node] = {}
         self._inline: dict[int, Node] = {}
-        bindings = [
-            binding
-            for block in (body.blocks if isinstance(body, relax.SeqExpr) else ())
-            for binding in block.bindings
-        ]
+        blocks = body.blocks if isinstance(body, relax.SeqExpr) else []
         result = body.body if isinstance(body, relax.SeqExpr) else body
         lines: list[Node] = []
-        for binding in bindings:
-            if isinstance(binding, relax.MatchCast):
-                raise RelayError(
-                    "Relay cannot match a value with a type",
-                    where=f"binding {binding.var.name}",
-                    fix="bind the shapes first, so that no R.match_cast is needed",
-                )
-            node = _node(binding.value, binding.var)
+        for one in (one for block in blocks for one in block.bindings):
+            if isinstance(one, relax.MatchCast):
+                fix = "bind the shapes first, so that no R.match_cast is needed"
+                what, where = "Relay cannot match a value with a type", binding(one.var)
+                raise RelayError(what, where=where, fix=fix)
+            node = _node(one.value, one.var)
             self._bound[node.key] = node
             lines.append(node)
         last = lines[-1] if lines else None
@@ -97,11 +76,7 @@ class Scope:
         final = last is not None and (
             graph.key(result) == last.key or (_is_empty(result) and _is_empty(last.expr))
         )
-        if (
-            last is not None
-            and final
-            and (_is_output(lines) if last.kind == "let" else not fragment)
-        ):
+        if last and final and (_is_output(lines) if last.kind == "let" else not fragment):
             lines.pop()
             if last.kind == "let":
                 result, final = last.expr, False
@@ -162,7 +137,7 @@ class Scope:
         return [part for part in found if part is not None]
 
     def _find(self, expr: relax.Expr) -> Node | None:
-        """Give an expression's node; None for what is known by name."""
+        """Return an expression's node; None for what is known by name."""
         if isinstance(expr, ir.GlobalVar):
             return None
         key = graph.key(expr)
@@ -177,11 +152,11 @@ def _is_empty(expr: relax.Expr) -> bool:
 
 
 def _is_output(lines: list[Node]) -> bool:
-    """Say whether the last line is left out, which only gives another name to the result.
+    """Return whether the last line is left out, which only gives another name to the result.
 
     A result that is no computation is bound when the text is read again, as outputs of dataflow
-    blocks are; but not where there is no block, nor a variable that is in a block of another kind,
-    nor the one that the line before binds by `let`, which is taken for the output itself.
+    blocks are; but not where there is no block, nor a variable in a block of another kind, nor the
+    variable that the line before binds by `let`, which is read as the output itself.
     """
     *others, last = lines
     if isinstance(last.expr, relax.Tuple):
@@ -199,49 +174,40 @@ def _node(expr: relax.Expr, var: relax.Var | None = None) -> Node:
     if isinstance(expr, relax.Call):
         return _call(expr, var)
     if isinstance(expr, relax.TupleGetItem):
-        node = Node("field", expr, var)
-        node.inputs = [expr.tuple_value]
-    elif isinstance(expr, relax.Function | relax.If):
-        node = Node("if" if isinstance(expr, relax.If) else "function", expr, var)
-        node.inputs = [expr.cond] if isinstance(expr, relax.If) else []
-        node.captured = list(relax.analysis.free_vars(expr))
-        if any(graph.key(captured) == node.key for captured in node.captured):
-            raise RelayError(
-                "A nested function calls itself, which Relay has for functions of a module only",
-                where=None if var is None else f"binding {var.name}",
-                fix="make it a function of the module, with LambdaLift",
-            )
-    elif not isinstance(expr, relax.Tuple | relax.Var | ir.GenericConst | ir.GlobalVar):
-        where = None if var is None else f"binding {var.name}"
-        raise RelayError(
-            f"Relay has no form for a {type(expr).__name__}: {str(expr)[:80]}",
-            where=where,
-            fix="leave tensors, tuples of them and functions only",
-        )
-    elif var is not None:
-        node = Node("let", expr, var)
-        node.inputs = [expr]
-    elif isinstance(expr, relax.Tuple):
-        node = Node("tuple", expr)
-        node.inputs = list(expr.fields)
-    else:
-        node = Node("free" if isinstance(expr, relax.Var) else "constant", expr)
-    return node
+        return Node("field", expr, var, [expr.tuple_value])
+    if isinstance(expr, relax.If):
+        return Node("if", expr, var, [expr.cond], list(relax.analysis.free_vars(expr)))
+    if isinstance(expr, relax.Function):
+        captured = list(relax.analysis.free_vars(expr))
+        if var is not None and any(var.same_as(one) for one in captured):
+            what = "A nested function calls itself, which Relay has for functions of a module only"
+            fix = "make it a function of the module, with LambdaLift"
+            raise RelayError(what, where=binding(var), fix=fix)
+        return Node("function", expr, var, [], captured)
+    if not isinstance(expr, relax.Tuple | relax.Var | ir.GenericConst | ir.GlobalVar):
+        what = f"Relay has no form for a {type(expr).__name__}: {str(expr)[:80]}"
+        fix = "use only tensors, tuples of them and functions"
+        raise RelayError(what, where=binding(var), fix=fix)
+    if var is not None:
+        return Node("let", expr, var, [expr])
+    if isinstance(expr, relax.Tuple):
+        return Node("tuple", expr, None, list(expr.fields))
+    return Node("free" if isinstance(expr, relax.Var) else "constant", expr)
 
 
 def _call(call: relax.Call, var: relax.Var | None) -> Node:
-    node = Node("call", call, var)
-    if isinstance(call.op, ir.Op):
-        written = table.written(call)
-        if written is None:
-            raise _unknown(call, var)
-        node.row, inputs, node.attributes = written
-        node.inputs = list(inputs)
-    elif isinstance(call.op, relax.Var | relax.Function | ir.GlobalVar):
-        node.callee, node.inputs = call.op, list(call.args)
-    else:
+    if isinstance(call.op, relax.Var | relax.Function | ir.GlobalVar):
+        return Node("call", call, var, list(call.args), callee=call.op)
+    written = table.written(call) if isinstance(call.op, ir.Op) else None
+    if written is None:
         raise _unknown(call, var)
-    return node
+    row, inputs, attributes = written
+    return Node("call", call, var, list(inputs), row=row, attributes=attributes)
+
+
+def binding(var: relax.Var | None) -> str | None:
+    """Return the place of a value for an error: the variable that it is bound to, if any."""
+    return None if var is None else f"binding {var.name}"
 
 
 def _unknown(call: relax.Call, var: relax.Var | None) -> RelayError:
@@ -250,17 +216,14 @@ def _unknown(call: relax.Call, var: relax.Var | None) -> RelayError:
     if not isinstance(call.op, ir.Op) or name.startswith(_LOWERED):
         fix = "print the module before it is lowered: it calls generated functions"
     elif name in ("relax.quantize", "relax.dequantize"):
-        fix = (
-            "run tvmlab.qnn.transform.FakeQuantizationToInteger first: Relay's operators are qnn's"
-        )
+        fix = "run tvmlab.qnn.transform.FakeQuantizationToInteger: Relay's operators are qnn's"
     elif any(row.relax == name for row in table.rows()):
         what = f"Relay has {name}, but not with these operands and attributes: {str(call)[:200]}"
-        fix = "say it with Relay's operators, or with others of their attributes"
+        fix = "use Relay's operators, or others of their attributes"
     else:
         near = table.closest(name.removeprefix("relax."))
-        fix = "say it with operators that Relay has" + (f", such as {near}" if near else "")
-    where = "a call that no variable is bound to" if var is None else f"binding {var.name}"
-    return RelayError(what, where=where, fix=fix)
+        fix = "use operators that Relay has" + (f", such as {near}" if near else "")
+    return RelayError(what, where=binding(var) or "a call that no variable is bound to", fix=fix)
 
 
 _UNPLACED = {"constant", "let"}

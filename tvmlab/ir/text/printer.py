@@ -1,8 +1,8 @@
 """Relax printed as Relay text, in Relay's own style.
 
-Relay writes a graph: what has a line of its own is numbered, a result stands last in its scope, and
-numbers go on through nested functions. A Relax binding is such a line. The order of the lines is
-the order of the bindings, so that nothing is lost; see order.py for the numbers.
+Relay writes a graph: each line of a body has a number, the result comes last, and numbers go on
+through nested functions. A Relax binding is such a line. The lines have the order of the bindings,
+so that nothing is lost; see order.py for the numbers.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from tvm import ir, relax
 
 from ...errors import RelayError
 from .. import dialect, graph, operators, table
-from ..collector import no_collection
+from ..graph import no_collection
 from . import literals
+from .decompose import decompose
+from .literals import Names
 from .metadata import BOXED, CONSTANT, MetadataWriter
-from .names import Names
-from .order import Node, Scope
-from .spelling import spell_out
+from .order import Node, Scope, binding
 
 __all__ = ["FRAGMENT", "astext"]
 assert operators  # importing it fills the table
@@ -31,7 +31,7 @@ FRAGMENT = "relay.fragment"
 fragment declares its free variables, which are the function's parameters, and 1 where not."""
 
 _DECLARED = 2
-_SAID = (relax.TensorType, ir.TupleType, relax.FuncType)
+_PRINTED_TYPES = (relax.TensorType, ir.TupleType, relax.FuncType)
 _HEADER = '#[version = "0.0.5"]\n'
 _OMITTED = """/* For debugging purposes the metadata section has been omitted.
  * If you would like to see the full metadata section you can set the 
@@ -56,7 +56,7 @@ def astext(mod: Printable, show_meta_data: bool = True, types: bool = True) -> s
     -------
     str
         Text of version 0.0.5. `tvmlab.relay.fromtext` makes the same module of it, but for calls
-        that take several of Relay's (see `tvmlab.ir.text.spelling`). A module that was read from a
+        that take several of Relay's (see `tvmlab.ir.text.decompose`). A module that was read from a
         bare fragment is printed as one.
 
     Raises
@@ -71,32 +71,18 @@ def astext(mod: Printable, show_meta_data: bool = True, types: bool = True) -> s
     So the text that Relay printed of a quantized network holds rounded scales, from which other
     integers can follow than Relay computed (see `tvmlab.relay.fromtext`); this text does not.
     """
-    with no_collection():
-        return _text(mod, show_meta_data, types)
-
-
-def _text(mod: Printable, show_meta_data: bool, typed: bool) -> str:
-    printer = _Printer(typed)
+    printer = _Printer(types)
     try:
-        if not isinstance(mod, tvm.IRModule):
-            text = _HEADER + printer.alone(mod)
-        elif len(mod.functions) == 1 and "main" in mod and _fragment(mod["main"]):
-            text = printer.fragment(mod["main"])
-        else:
-            text = _HEADER + printer.module(spell_out(mod))
+        with no_collection():
+            text = printer.text(mod)
     except RecursionError:
-        raise RelayError(
-            "Functions or branches nest too deep to be printed", fix="take some of them out"
-        ) from None
+        what = "Functions or branches nest too deep to be printed"
+        raise RelayError(what, fix="take some of them out") from None
     if not printer.section:
         return text
     if not show_meta_data:
         return f"{text}\n{_OMITTED}"
-    return "".join([text, "\n#[metadata]\n", *printer.section.text()])
-
-
-def _fragment(function: ir.BaseFunc) -> bool:
-    return isinstance(function, relax.Function) and FRAGMENT in (function.attrs or {})
+    return f"{text}\n#[metadata]\n{printer.section.text()}"
 
 
 class _Printer:
@@ -112,16 +98,22 @@ class _Printer:
         self._scopes: list[Scope] = []
         self._free = False  # whether variables may be unbound
 
+    def text(self, mod: Printable) -> str:
+        """Print all but the metadata section."""
+        if not isinstance(mod, tvm.IRModule):
+            return _HEADER + self.alone(mod)
+        main = mod["main"] if len(mod.functions) == 1 and "main" in mod else None
+        if isinstance(main, relax.Function) and FRAGMENT in (main.attrs or {}):
+            return self.fragment(main)
+        return _HEADER + self.module(decompose(mod))
+
     def module(self, mod: tvm.IRModule) -> str:
         """Print the functions, in the order of their names as Relay does."""
         functions = sorted(mod.functions.items(), key=lambda item: str(item[0].name_hint))
         for name, function in functions:
             if not isinstance(function, relax.Function):
-                raise RelayError(
-                    f"@{name.name_hint} is a {type(function).__name__}: Relay's text holds "
-                    "functions of operators only",
-                    fix="print the module before it is lowered",
-                )
+                what = f"@{name.name_hint} is a {type(function).__name__}, not a Relax function"
+                raise RelayError(what, fix="print the module before it is lowered")
             self._function_name(name)
         for name, function in functions:
             if name.name_hint == "main":  # whose parameters users know by name
@@ -163,10 +155,8 @@ class _Printer:
                 self._memo[graph.key(param)] = "%" + self._names.local(param.name)
         lines += self._scope(function.body, "  ", fragment=True)
         if self.section and len(plain) < len(function.params):
-            raise RelayError(
-                "A fragment has parameters named like constants, meta[...], and constants",
-                fix="bind the parameters to their values first, with BindParams",
-            )
+            what = "A fragment has parameters named like constants, meta[...], and constants"
+            raise RelayError(what, fix="bind the parameters to their values with BindParams")
         return "\n".join(lines) + "\n"
 
     def _function(self, function: relax.Function, indent: str) -> str:
@@ -184,12 +174,10 @@ class _Printer:
         if key not in self._memo:
             self._memo[key] = "%" + self._names.local(var.name)
         text = self._type(var.ty)
-        if not isinstance(var.ty, _SAID) and graph.has_type(var):
-            raise RelayError(
-                f"Relay has no type like {var.ty}",
-                where=f"variable {var.name}",
-                fix="give it the type of a tensor, or of a tuple of them",
-            )
+        if not isinstance(var.ty, _PRINTED_TYPES) and graph.has_type(var):
+            fix = "give it the type of a tensor, or of a tuple of them"
+            where = f"variable {var.name}"
+            raise RelayError(f"Relay has no type like {var.ty}", where=where, fix=fix)
         return self._memo[key] + (f": {text}{self._comment(var.ty)}" if text else "")
 
     def _attributes(self, function: relax.Function) -> list[str]:
@@ -197,17 +185,17 @@ class _Printer:
         found = {str(key): dialect.plain(value) for key, value in (function.attrs or {}).items()}
         if "Compiler" in found and found.get("Codegen") == found["Compiler"]:
             del found["Codegen"]
-        if found.get("global_symbol") == "main":  # Relax says of every main what Relay says of none
+        if found.get("global_symbol") == "main":  # which Relax has for every main, and Relay not
             del found["global_symbol"]
         return [f"{key}={self._value(value, key)}" for key, value in found.items()]
 
     def _value(self, value: Any, name: str, node: Node | None = None) -> str:
         text = literals.write_attribute(value)
         if text is None:
-            what = "a function" if node is None or node.row is None else node.row.name
+            owner = "a function" if node is None or node.row is None else node.row.name
             raise RelayError(
-                f"Relay's text cannot say the attribute {name} of {what}: {str(value)[:80]}",
-                where=None if node is None or node.var is None else f"binding {node.var.name}",
+                f"Relay's text cannot hold the attribute {name} of {owner}: {str(value)[:80]}",
+                where=None if node is None else binding(node.var),
                 fix="give it numbers, strings or lists of them, or leave it out",
             )
         return text
@@ -225,7 +213,7 @@ class _Printer:
                     if node.kind == "constant":  # written once, and known everywhere
                         continue
                     around[node.key] = self._memo[node.key]
-                self._memo[node.key] = self._text(node, indent)
+                self._memo[node.key] = self._value_text(node, indent)
             elif node.key in self._statements:
                 lines.append(f"{indent}{self._statements[node.key]};")
             else:
@@ -237,7 +225,7 @@ class _Printer:
         self._memo.update(around)
         return lines
 
-    def _text(self, node: Node, indent: str) -> str:
+    def _value_text(self, node: Node, indent: str) -> str:
         """Print a value, in terms of what has been printed before."""
         expr, kind = node.expr, node.kind
         if kind == "constant":
@@ -248,10 +236,8 @@ class _Printer:
             return self._memo[node.key]
         if kind == "free":
             if not self._free:
-                raise RelayError(
-                    f"Variable {expr.name} is used where nothing binds it",
-                    fix="make it a parameter, or bind it before",
-                )
+                what = f"Variable {expr.name} is used where nothing binds it"
+                raise RelayError(what, fix="make it a parameter, or bind it before")
             self._statements[node.key] = f"free_var {self._declared(expr)}"
             return self._memo[node.key]
         inputs = [self._use(part) for part in node.inputs]
@@ -297,14 +283,12 @@ class _Printer:
     def _constant(self, constant: relax.Expr) -> str:
         value = constant.value
         if not isinstance(value, tvm.runtime.Tensor):
-            raise RelayError(
-                f"Relay has no constants like {value}", fix="leave tensors only as constants"
-            )
+            raise RelayError(f"Relay has no constants like {value}", fix="use tensors only")
         text = None if value.shape else literals.write_scalar(value.numpy())
         return (text or self.section.add(CONSTANT, value)) + self._comment(constant.ty)
 
     def _use(self, expr: relax.Expr) -> str:
-        """Give what stands for a value that has been printed."""
+        """Return the text that refers to a value that has been printed."""
         if isinstance(expr, ir.GlobalVar):
             return "@" + self._function_name(expr)
         return self._memo[graph.key(expr)]
@@ -320,7 +304,7 @@ class _Printer:
         return "" if text is None else f" /* ty={text} */"
 
     def _type(self, ty: ir.Type) -> str | None:
-        """Give a type's text; many calls have the same one."""
+        """Return a type's text; many calls have the same one."""
         key = graph.key(ty)
         if key not in self._types:
             self._types[key] = literals.write_type(ty)

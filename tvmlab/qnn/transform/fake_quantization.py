@@ -6,7 +6,7 @@ import tvm
 from tvm import ir, relax
 
 from ...errors import InputError
-from ...ir.collector import no_collection
+from ...ir.graph import no_collection
 from ..config import ROUNDINGS
 from .reading import any_quantize, nested
 from .rewrite import Rewriter

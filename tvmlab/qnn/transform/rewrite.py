@@ -12,7 +12,7 @@ import tvm
 from tvm import relax
 
 from ...ir import dialect
-from ...ir.liveness import live
+from ...ir.graph import live
 from .. import arithmetic
 from . import batch_norm, clip, data_movement, pooling, products, sums, unary
 from .context import Context, Rule, leaves

@@ -20,7 +20,7 @@ from tvm import ir, relax
 
 from ...errors import RelayError
 from ...ir import graph, table
-from ...ir.attributes import Attributes
+from ...ir.dialect import Attributes
 from ...ir.graph import inline_bindings
 from ...ir.text.literals import write_type
 from ...ir.text.printer import astext

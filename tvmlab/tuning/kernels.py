@@ -1,13 +1,11 @@
-"""Kernels as a worker holds them: compiled in memory, run on seeded inputs, timed.
-
-Only tvm and numpy are imported here, so that a worker starts without the rest of the package.
-"""
+"""Kernels: compiled in memory, run on seeded inputs, and timed, here or on a server."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,17 +14,9 @@ import tvm_ffi
 from numpy.typing import NDArray
 from tvm import s_tir
 
-__all__ = [
-    "Kernel",
-    "Plan",
-    "Shapes",
-    "build",
-    "fingerprint",
-    "in_turn",
-    "inputs",
-    "measure",
-    "written",
-]
+from .measure import Measure
+
+__all__ = ["Kernel", "build", "fingerprint", "inputs", "measure", "written"]
 
 Shapes = tuple[tuple[tuple[int, ...], str], ...]
 """What a kernel is called with: the shape and the dtype of each tensor."""
@@ -38,39 +28,8 @@ _UNWRITTEN = b"\x5a"
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How to time: see `tvmlab.tuning.measure.Measure`."""
-
-    number: int
-    repeat: int
-    min_repeat_ms: int
-    cache_flush: bool
-
-    def evaluator(self, module: Any, device: Any, repeat: int) -> Any:
-        """Give TVM's timer of the function ``main``, here or on a server."""
-        return module.time_evaluator(
-            "main",
-            device,
-            number=self.number,
-            repeat=repeat,
-            min_repeat_ms=self.min_repeat_ms,
-            f_preproc="cache_flush_cpu_non_first_arg" if self.cache_flush else "",
-        )
-
-
-@dataclass(frozen=True)
 class Kernel:
-    """A compiled kernel.
-
-    Attributes
-    ----------
-    module : tvm.runtime.Module
-        The code.
-    arguments : tuple of (shape, dtype)
-        What it is called with.
-    outputs : tuple of int
-        The places of those that it writes.
-    """
+    """A compiled kernel, what it is called with, and the places of what it writes."""
 
     module: Any
     arguments: Shapes
@@ -78,27 +37,7 @@ class Kernel:
 
 
 def build(text: str, target: dict[str, Any]) -> Kernel:
-    """Compile a kernel.
-
-    Parameters
-    ----------
-    text : str
-        A module of one TIR function ``main``, as ``tvm.ir.save_json`` writes it.
-    target : dict
-        What to compile for, as TVM spells targets in JSON.
-
-    Returns
-    -------
-    Kernel
-        LLVM's module; machine code is made when its function is first asked for.
-
-    Raises
-    ------
-    ValueError
-        The function's parameters are not tensors of known shapes.
-    Exception
-        Whatever TVM and LLVM find wrong.
-    """
+    """Compile a module of one TIR function ``main``, as ``tvm.ir.save_json`` writes it."""
     module = tvm.ir.load_json(text)
     function = module["main"]
     arguments = []
@@ -111,6 +50,7 @@ def build(text: str, target: dict[str, Any]) -> Kernel:
         arguments.append((shape, str(parameter.dtype)))
     outputs = written(function)
     compiled = tvm.tirx.build(module, target=tvm.target.Target(target))
+    compiled.get_function("main")  # LLVM makes the machine code here
     return Kernel(compiled, tuple(arguments), outputs)
 
 
@@ -134,19 +74,9 @@ def written(function: Any) -> tuple[int, ...]:
 def inputs(arguments: Shapes, outputs: tuple[int, ...]) -> list[NDArray[Any]]:
     """Make what a kernel is called with; the same for the same arguments, outputs too.
 
-    Parameters
-    ----------
-    arguments : tuple of (shape, dtype)
-        From `Kernel`.
-    outputs : tuple of int
-        From `Kernel`.
-
-    Returns
-    -------
-    list of array
-        Floating-point numbers between -1 and 1, all that int8 and uint8 have, zeros in other types:
-        those are places and counts, and a wrong one would reach outside of a tensor. Outputs of
-        other types have a pattern, for what a kernel leaves unwritten is no zero then.
+    Floating-point numbers are between -1 and 1, int8 and uint8 take all of their values, and other
+    inputs are zeros: those are places and counts, and a wrong one would reach outside of a tensor.
+    Outputs of other types have a pattern, so that what a kernel leaves unwritten is no zero.
     """
     made: list[NDArray[Any]] = []
     for place, (shape, dtype) in enumerate(arguments):
@@ -180,19 +110,10 @@ def _signs(size: int) -> NDArray[np.float64]:
 
 
 def fingerprint(outputs: Sequence[NDArray[Any]]) -> list[float]:
-    """Give two numbers an output that tell whether two kernels computed the same.
+    """Return two numbers per output by which kernels that compute the same agree.
 
-    Parameters
-    ----------
-    outputs : sequence of array
-        What a kernel wrote.
-
-    Returns
-    -------
-    list of float
-        For each, the sum of its magnitudes and a sum weighted by seeded signs, in float64. What is
-        not a number, or infinite, counts as several times all the others together, so that it has
-        to stand in the same places.
+    They are the sum of the magnitudes and a sum weighted by seeded signs, in float64. A NaN or an
+    infinity counts as several times all the others together, so that its place matters.
     """
     numbers: list[float] = []
     for output in outputs:
@@ -204,60 +125,45 @@ def fingerprint(outputs: Sequence[NDArray[Any]]) -> list[float]:
     return numbers
 
 
-def measure(kernels: Sequence[Kernel], plan: Plan, rounds: int) -> dict[str, Any]:
-    """Run kernels and time them.
+def measure(
+    kernels: Sequence[Kernel], how: Measure, rounds: int, session: Any = None
+) -> dict[str, Any]:
+    """Run kernels and time them, here or in a session with an RPC server.
 
-    Parameters
-    ----------
-    kernels : sequence of Kernel
-        From `build`.
-    plan : Plan
-        How.
-    rounds : int
-        As in `in_turn`.
-
-    Returns
-    -------
-    dict
-        ``times``, the seconds of a call in each sample, and ``answers``, the fingerprints; one
-        entry a kernel.
+    With a session, the kernels' modules are paths of libraries. Without `rounds`, kernels are timed
+    one after the other, `Measure.repeat` samples each; else each round takes a sample of each
+    kernel, and every other round goes from the last kernel to the first. The result has ``times``,
+    the seconds per call of each sample, and ``answers``, the fingerprints; one entry per kernel.
     """
+    device = tvm.cpu() if session is None else session.cpu(0)
     timed, answers = [], []
     for kernel in kernels:
+        module = kernel.module if session is None else _uploaded(session, kernel.module)
         arrays = inputs(kernel.arguments, kernel.outputs)
-        tensors = [tvm.runtime.tensor(array) for array in arrays]
-        kernel.module["main"](*tensors)
+        tensors = [tvm.runtime.tensor(array, device) for array in arrays]
+        module["main"](*tensors)
         answers.append(fingerprint([tensors[place].numpy() for place in kernel.outputs]))
-        timed.append((kernel.module, tvm.cpu(), tensors))
-    return {"times": in_turn(timed, plan, rounds), "answers": answers}
-
-
-def in_turn(
-    timed: Sequence[tuple[Any, Any, Sequence[Any]]], plan: Plan, rounds: int
-) -> list[list[float]]:
-    """Time kernels, here or on a server.
-
-    Parameters
-    ----------
-    timed : sequence of (module, device, tensors)
-        The kernels and what they are called with.
-    plan : Plan
-        How.
-    rounds : int
-        0 to time one after the other, `Plan.repeat` samples each; else so many rounds with a sample
-        of each kernel, every other round from the last on.
-
-    Returns
-    -------
-    list of list of float
-        Seconds a call, by kernel.
-    """
-    repeat = 1 if rounds else plan.repeat
-    timers = [plan.evaluator(module, device, repeat) for module, device, _ in timed]
+        timer = module.time_evaluator(
+            "main",
+            device,
+            number=how.number,
+            repeat=1 if rounds else how.repeat,
+            min_repeat_ms=how.min_repeat_ms,
+            f_preproc="cache_flush_cpu_non_first_arg" if how.cache_flush else "",
+        )
+        timed.append((timer, tensors))
     times: list[list[float]] = [[] for _ in timed]
     for turn in range(max(1, rounds)):
         order = range(len(timed))
         for place in order if turn % 2 == 0 else reversed(order):
-            found = timers[place](*timed[place][2])
-            times[place] += [float(seconds) for seconds in found.results]
-    return times
+            timer, tensors = timed[place]
+            times[place] += [float(seconds) for seconds in timer(*tensors).results]
+    return {"times": times, "answers": answers}
+
+
+def _uploaded(session: Any, path: str) -> Any:
+    name = Path(path).name
+    session.upload(path, name)
+    module = session.load_module(name)
+    session.remove(name)  # the system keeps what is loaded; the folder goes with the session
+    return module

@@ -1,0 +1,249 @@
+"""Networks as tables of layers: ResNet v2 in three sizes, and MobileNetV2.
+
+`onnx_form` and `torch_form` each turn an `Architecture` into a model with one entry per operator.
+A parameter has the same name in the table, in the ONNX file and in the torch `state_dict`.
+
+ResNet v2 (He et al., "Identity Mappings in Deep Residual Networks", 2016) normalises and rectifies
+*before* each convolution, so that the residual path consists of additions only. MobileNetV2
+(Sandler et al., "MobileNetV2: Inverted Residuals and Linear Bottlenecks", 2018) turns a residual
+unit inside out: its ends are narrow and its middle is wide, and only a depthwise convolution, nine
+numbers per channel, works in the middle. The narrow ends have no ReLU, because that would discard
+half of the little they carry.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+#: Added to a variance before its root is taken; Gluon's, ONNX's and PyTorch's default.
+EPSILON = 1e-5
+
+Operator = Literal[
+    "batch_norm", "conv", "relu", "relu6", "max_pool", "add", "global_pool", "flatten", "dense"
+]
+Parameters = dict[str, npt.NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One operator of a network.
+
+    Its name is also its output's name and the prefix of its parameters' names. The inputs are
+    layers, or "data" for the network's own input; `channels` are those read and those written. As
+    many `groups` as channels make a convolution depthwise.
+    """
+
+    op: Operator
+    name: str
+    inputs: tuple[str, ...]
+    channels: tuple[int, int]
+    kernel: int = 1
+    stride: int = 1
+    groups: int = 1
+
+    @property
+    def padding(self) -> int:
+        """Zeros on each side, so that a stride of one keeps the size."""
+        return self.kernel // 2
+
+    def parameters(self) -> dict[str, tuple[int, ...]]:
+        """Return the names and shapes of the parameters, in PyTorch's order."""
+        read, written = self.channels
+        norm = ("weight", "bias", "running_mean", "running_var")
+        shapes: dict[str, dict[str, tuple[int, ...]]] = {
+            "batch_norm": dict.fromkeys(norm, (written,)),
+            "conv": {"weight": (written, read // self.groups, self.kernel, self.kernel)},
+            "dense": {"weight": (written, read), "bias": (written,)},
+        }
+        return {f"{self.name}.{name}": shape for name, shape in shapes.get(self.op, {}).items()}
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A network that classifies pictures, without its weights.
+
+    `image` is channels, height and width of one picture, and `classes` the length of the output.
+    The layers are in an order in which they can run; the last one is "logits".
+    """
+
+    name: str
+    image: tuple[int, int, int]
+    classes: int
+    layers: tuple[Layer, ...]
+
+    def parameters(self) -> dict[str, tuple[int, ...]]:
+        """Return the names and shapes of every parameter, in the order of the layers."""
+        return {name: shape for layer in self.layers for name, shape in layer.parameters().items()}
+
+
+class _Table:
+    """Rows of layers, added one by one; `colours` are the channels of the network's input."""
+
+    def __init__(self, colours: int) -> None:
+        self.rows: list[Layer] = []
+        self.channels = {"data": colours}
+
+    def add(
+        self, op: Operator, name: str, *inputs: str, out: int | None = None, **sizes: Any
+    ) -> str:
+        """Add a layer that writes `out` channels, by default as many as it reads; its name."""
+        read = self.channels[inputs[0]]
+        self.channels[name] = read if out is None else out
+        self.rows.append(Layer(op, name, inputs, (read, self.channels[name]), **sizes))
+        return name
+
+    def norm_relu(self, prefix: str, number: str, x: str) -> str:
+        x = self.add("batch_norm", f"{prefix}.norm{number}", x)
+        return self.add("relu", f"{prefix}.relu{number}", x)
+
+    def conv_norm(
+        self, prefix: str, suffix: str, x: str, *, linear: bool = False, **sizes: Any
+    ) -> str:
+        """Add a convolution, its batch norm and, unless it is linear, a ReLU that stops at six."""
+        x = self.add("conv", f"{prefix}.conv{suffix}", x, **sizes)
+        x = self.add("batch_norm", f"{prefix}.norm{suffix}", x)
+        return x if linear else self.add("relu6", f"{prefix}.relu{suffix}", x)
+
+    def classify(self, x: str, classes: int) -> tuple[Layer, ...]:
+        """Add the mean over the picture and a dense layer, and return all rows."""
+        x = self.add("global_pool", "head.pool", x)
+        x = self.add("flatten", "head.flatten", x)
+        self.add("dense", "logits", x, out=classes)
+        return tuple(self.rows)
+
+
+def resnet_v2(
+    name: str,
+    image: tuple[int, int, int],
+    classes: int,
+    *,
+    bottleneck: bool,
+    units: tuple[int, ...],
+    channels: tuple[int, ...],
+    small: bool = False,
+) -> Architecture:
+    """Make a pre-activation residual network.
+
+    A unit has two 3x3 convolutions, or with `bottleneck` 1x1, 3x3, 1x1 with a quarter of the
+    channels inside. `units` are the residual units of each stage; each stage but the first halves
+    height and width. `channels` are those after the stem, then after each stage. The stem is a 7x7
+    convolution with stride 2 and a 3x3 pooling with stride 2, or one 3x3 convolution for `small`
+    pictures.
+    """
+    table = _Table(image[0])
+    x = table.add("batch_norm", "data_norm", "data")
+    if small:
+        x = table.add("conv", "stem.conv", x, out=channels[0], kernel=3)
+    else:
+        x = table.add("conv", "stem.conv", x, out=channels[0], kernel=7, stride=2)
+        x = table.norm_relu("stem", "", x)
+        x = table.add("max_pool", "stem.pool", x, kernel=3, stride=2)
+    for stage, (count, out) in enumerate(zip(units, channels[1:], strict=True), start=1):
+        for unit in range(1, count + 1):
+            stride = 2 if unit == 1 and stage > 1 else 1
+            x = _residual_unit(table, f"stage{stage}.unit{unit}", x, out, stride, bottleneck)
+    x = table.norm_relu("head", "", x)
+    return Architecture(name, image, classes, table.classify(x, classes))
+
+
+def _residual_unit(
+    table: _Table, name: str, x: str, out: int, stride: int, bottleneck: bool
+) -> str:
+    plan = [(out, 3, stride), (out, 3, 1)]
+    if bottleneck:
+        plan = [(out // 4, 1, 1), (out // 4, 3, stride), (out, 1, 1)]
+    y = active = table.norm_relu(name, "1", x)
+    for number, (width, kernel, step) in enumerate(plan, start=1):
+        if number > 1:
+            y = table.norm_relu(name, str(number), y)
+        y = table.add("conv", f"{name}.conv{number}", y, out=width, kernel=kernel, stride=step)
+    # If the shape changes, the shortcut must change it too; it starts behind the first ReLU.
+    if table.channels[x] != out or stride != 1:
+        x = table.add("conv", f"{name}.shortcut", active, out=out, stride=stride)
+    return table.add("add", f"{name}.sum", y, x)
+
+
+def inverted_residuals(
+    name: str,
+    image: tuple[int, int, int],
+    classes: int,
+    *,
+    stem: int,
+    stages: tuple[tuple[int, int, int, int], ...],
+    features: int,
+) -> Architecture:
+    """Make a network of inverted residual units.
+
+    `stem` are the channels after the first convolution, which is 3x3 and halves height and width,
+    and `features` those after the last. `stages` has for each stage, as in the paper's table 2, how
+    many times wider a unit's middle is than its input, the channels after the stage, its units, and
+    the stride of the first of them.
+    """
+    table = _Table(image[0])
+    x = table.conv_norm("stem", "", "data", out=stem, kernel=3, stride=2)
+    for stage, (expansion, out, units, first) in enumerate(stages, start=1):
+        for number in range(1, units + 1):
+            unit, read = f"stage{stage}.unit{number}", table.channels[x]
+            stride, middle = first if number == 1 else 1, read * expansion
+            y = x if expansion == 1 else table.conv_norm(unit, "_expand", x, out=middle)
+            y = table.conv_norm(unit, "_depthwise", y, kernel=3, stride=stride, groups=middle)
+            y = table.conv_norm(unit, "_project", y, linear=True, out=out)
+            x = y if stride != 1 or read != out else table.add("add", f"{unit}.sum", y, x)
+    x = table.conv_norm("head", "", x, out=features)
+    return Architecture(name, image, classes, table.classify(x, classes))
+
+
+_IMAGENET: tuple[tuple[int, int, int], int] = (3, 224, 224), 1000
+
+#: The architecture of the ONNX model zoo's resnet50-v2-7.onnx (MXNet Gluon's resnet50_v2).
+RESNET50 = resnet_v2(
+    "resnet50_v2",
+    *_IMAGENET,
+    bottleneck=True,
+    units=(3, 4, 6, 3),
+    channels=(64, 256, 512, 1024, 2048),
+)
+
+#: The smallest that is usual, with two 3x3 convolutions a unit (MXNet Gluon's resnet18_v2).
+RESNET18 = resnet_v2(
+    "resnet18_v2",
+    *_IMAGENET,
+    bottleneck=False,
+    units=(2, 2, 2, 2),
+    channels=(64, 64, 128, 256, 512),
+)
+
+#: A small network for 8x8 pictures of digits. Widths are multiples of 16 for vector units.
+DIGITS = resnet_v2(
+    "digits_resnet",
+    (1, 8, 8),
+    10,
+    bottleneck=False,
+    units=(1, 1, 1),
+    channels=(16, 16, 32, 64),
+    small=True,
+)
+
+#: MobileNetV2 of width 1.0, as in the paper's table 2 and in torchvision's mobilenet_v2.
+MOBILENET = inverted_residuals(
+    "mobilenet_v2",
+    *_IMAGENET,
+    stem=32,
+    stages=(
+        (1, 16, 1, 1),
+        (6, 24, 2, 2),
+        (6, 32, 3, 2),
+        (6, 64, 4, 2),
+        (6, 96, 3, 1),
+        (6, 160, 3, 2),
+        (6, 320, 1, 1),
+    ),
+    features=1280,
+)
+
+#: The networks of the workbook by their names.
+ARCHITECTURES = {spec.name: spec for spec in (RESNET50, RESNET18, MOBILENET, DIGITS)}

@@ -1,1 +1,0 @@
-"""Kernels compiled and measured: by processes of this machine, or by servers."""
