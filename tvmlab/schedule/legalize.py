@@ -8,7 +8,7 @@ attaches. `dot_operands` says what is multiplied, and where it is read.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -335,7 +335,7 @@ class _Legalizer:
 
     def _tile(
         self,
-        pixels: Any,
+        pixels: Sequence[int],
         channels: int,
         steps: int,
         apart: int,
@@ -347,7 +347,8 @@ class _Legalizer:
         spare = factors.dot.spare if factors.dot else 0
         free = replace(self.machine, registers=self.machine.registers - spare)
         weights = factors.weight.nbytes if factors.quantized else 0
-        ranked = Tile.ranked(*pixels, channels, steps, apart, dtype, free, weights)
+        height, width = pixels
+        ranked = Tile.ranked(height, width, channels, steps, apart, dtype, free, weights)
         return self.layouts.pick(operator, ranked)
 
 

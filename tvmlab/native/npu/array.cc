@@ -5,55 +5,17 @@
 // numbers of 8 bits has 16, so that float32, with 24, sums kChunk of them exactly, and processors
 // multiply floats faster than integers. What comes out is added up in int32, which wraps.
 #include <algorithm>
-#include <cstring>
 
 #include "machine.h"
+#include "products.h"
 #include "refused.h"
 
 namespace tvmlab::npu {
 namespace {
 
-constexpr int64_t kTile = 6;    // rows whose sums are in registers at once
-constexpr int64_t kBlock = 16;  // columns
 constexpr int64_t kChunk = 512;
 static_assert(kChunk * 255 * 128 < 1 << 24);
 constexpr int64_t kGathered = 1 << 16;  // numbers of the left matrix at a time: they stay in cache
-
-// sums[r][c] = sum over k < count of rows[r * stride + k] * columns[k * kBlock + c], for kTile rows
-// and kBlock columns. The way to compute that is chosen by the processor at hand.
-using Multiply = void (*)(const float* rows, int64_t stride, const float* columns, int64_t count,
-                          float* sums);
-
-// The same loop for vectors of several lengths: one that is longer than a processor's would be kept
-// in memory. The compiler sees kTile * kBlock sums and keeps them in registers.
-#define TVMLAB_NPU_MULTIPLY(Name, kBytes, ...)                                                  \
-  typedef float Name##Vector __attribute__((vector_size(kBytes)));                              \
-  __VA_ARGS__ void Name(const float* rows, int64_t stride, const float* columns, int64_t count, \
-                        float* sums) {                                                          \
-    constexpr int64_t kVectors = kBlock * sizeof(float) / kBytes;                               \
-    Name##Vector sum[kTile][kVectors] = {}, column[kVectors];                                   \
-    for (int64_t k = 0; k < count; ++k) {                                                       \
-      std::memcpy(column, columns + k * kBlock, sizeof column);                                 \
-      for (int64_t r = 0; r < kTile; ++r) {                                                     \
-        for (int64_t v = 0; v < kVectors; ++v) sum[r][v] += rows[r * stride + k] * column[v];   \
-      }                                                                                         \
-    }                                                                                           \
-    std::memcpy(sums, sum, sizeof sum);                                                         \
-  }
-
-TVMLAB_NPU_MULTIPLY(Multiply16, 16)  // SSE2, NEON
-#if defined(__x86_64__)
-TVMLAB_NPU_MULTIPLY(Multiply32, 32, __attribute__((target("avx2,fma"))))
-TVMLAB_NPU_MULTIPLY(Multiply64, 64, __attribute__((target("avx512f"))))
-#endif
-
-Multiply FastestMultiply() {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) return Multiply64;
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return Multiply32;
-#endif
-  return Multiply16;
-}
 
 // The rows of some output pixels, [pixels][kernel_h][kernel_w][channels].
 class Gather {

@@ -1,6 +1,6 @@
 #include "machine.h"
 
-#include "program.h"
+#include "verify.h"
 
 namespace tvmlab::npu {
 

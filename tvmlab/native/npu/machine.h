@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "clones.h"
 #include "program.h"
 #include "shapes.h"
 

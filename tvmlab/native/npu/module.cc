@@ -17,6 +17,7 @@
 #include "machine.h"
 #include "program.h"
 #include "refused.h"
+#include "verify.h"
 
 namespace {
 

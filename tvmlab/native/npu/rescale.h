@@ -9,6 +9,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "clones.h"
 #include "isa.h"
 
 namespace tvmlab::npu {

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <array>
 
-#include "program.h"
 #include "refused.h"
 #include "shapes.h"
+#include "verify.h"
 
 namespace tvmlab::npu {
 namespace {

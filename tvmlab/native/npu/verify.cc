@@ -1,9 +1,10 @@
 // Plays a program through without its data: who reads and writes which bytes, in which phase, and
 // whether they lie in their memory.
+#include "verify.h"
+
 #include <optional>
 
 #include "memory.h"
-#include "program.h"
 #include "shapes.h"
 
 namespace tvmlab::npu {
