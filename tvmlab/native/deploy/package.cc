@@ -70,7 +70,7 @@ json::Object Description(const std::string& path) {
     throw Refused("it has no description at its end: it was cut off, or tvmlab did not save it",
                   path, "copy the file again, or save the executable again");
   }
-  if (const int format = magic[kName.size()]; format != kFormat) {
+  if (const int format = static_cast<unsigned char>(magic[kName.size()]); format != kFormat) {
     throw Refused("the package's format is " + std::to_string(format) + ", this program reads " +
                       std::to_string(kFormat),
                   path, "save the executable again, or build this program again");
