@@ -15,24 +15,18 @@ from tvm.ir import IRModule
 from ..errors import ModelError, ShapeError
 from ..ir.entry import with_main
 from ..models import Model
-from ..models.quantized import QuantizedTorch
 from .shapes import Shapes
 
 __all__ = ["Shapes", "load"]
 
 # How Relay text begins: its version, or a function where comments may stand before.
 _RELAY = re.compile(rb"\s*(?:#\[\s*version|v0\.0\.\d\s|def\s+@)")
-_GIVE = (
-    "give an ONNX or TensorFlow Lite model; a picture is what a compiled model is called with, see "
-    "tvmlab.models.preprocess"
-)
 # Files passed by mistake, by their first bytes: what the file is, and what to do.
 _OTHERS = {
-    rb"\xff\xd8\xff|\x89PNG": ("this is a picture, not a model", _GIVE),
-    rb"PK\x03\x04|\x1f\x8b": ("this is an archive, not a model", _GIVE),
-    rb"<!DOCTYPE|<html|version https://git-lfs": (
-        "this is a web page or a Git LFS pointer, in place of the model",
-        _GIVE,
+    rb"\xff\xd8\xff|\x89PNG|PK\x03\x04|\x1f\x8b|<!DOCTYPE|<html|version https://git-lfs": (
+        "this is a picture, an archive, a web page or a Git LFS pointer, not a model",
+        "give an ONNX or TensorFlow Lite model; a picture is the input of a compiled model, see "
+        "tvmlab.models.preprocess",
     ),
     rb"metadata = tvm\.|\s*# from tvm\.script import|\s*@I\.ir_module": (
         "this is TVMScript, which is a program in Python: reading it could run anything",
@@ -53,7 +47,7 @@ def load(model: Any, *, shapes: Mapping[str, Sequence[int | str]] | None = None)
     Parameters
     ----------
     model : path, bytes, onnx.ModelProto, torch.export.ExportedProgram, tvmlab.models.Model, \
-            tvmlab.models.quantized.QuantizedTorch, tvm.ir.IRModule or tvm.tirx.PrimFunc
+            tvm.ir.IRModule or tvm.tirx.PrimFunc
         A path or bytes of an ONNX (``.onnx``) or TensorFlow Lite (``.tflite``) model or of Relay
         text, or the model as an object. PyTorch models are given as the object that
         ``torch.export.export`` returns. A TIR function, or a module of one, gets a ``main`` that
@@ -84,8 +78,6 @@ def load(model: Any, *, shapes: Mapping[str, Sequence[int | str]] | None = None)
         return with_main(model)
     if isinstance(model, Model):
         model = model.proto
-    elif isinstance(model, QuantizedTorch):
-        model = model.program
     if isinstance(model, (str, os.PathLike)):
         return _load_file(Path(model), shapes)
     if isinstance(model, (bytes, bytearray, memoryview)):
@@ -124,13 +116,9 @@ def _load_file(path: Path, shapes: Shapes | None) -> IRModule:
     try:
         data = path.read_bytes()
     except (OSError, ValueError) as error:  # ValueError: no path has a null character
-        known: dict[type[Exception], str] = {
-            FileNotFoundError: "there is no such file",
-            IsADirectoryError: "this is a folder, not a model file",
-        }
+        missing = isinstance(error, FileNotFoundError)
         raise ModelError(
-            known.get(type(error))
-            or f"the file cannot be read: {getattr(error, 'strerror', error)}",
+            "there is no such file" if missing else f"the file cannot be read: {error}",
             where=str(path),
             fix="check the path and its permissions",
         ) from error

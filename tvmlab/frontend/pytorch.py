@@ -74,7 +74,7 @@ def import_program(program: Any, *, keep_params: bool = False) -> IRModule:
                 run_ep_decomposition=False,
             )
             normalize: Any = NormalizeIndices()
-            mod = normalize(_bounded(mod))
+            mod = normalize(mod)
             if all(isinstance(name, str) for name in names):  # else some are constants, or None
                 mod["main"] = mod["main"].with_attr(OUTPUT_NAMES, list(names))
             return mod
@@ -83,36 +83,17 @@ def import_program(program: Any, *, keep_params: bool = False) -> IRModule:
     except Exception as error:  # upstream asserts, and raises many classes
         message = telling(error)
         if "Unsupported function type" in message:
-            raise _unknown_operators(program, message) from error
+            raise UnsupportedOperatorError(
+                f"TVM cannot import a PyTorch operator: {message}",
+                where="the exported program",
+                fix="express it in other operators, or decompose it with run_decompositions; "
+                f"supported quantized operators are {_SUPPORTED}",
+            ) from error
         raise ModelError(
             f"TVM's importer failed: {message}",
             where="the exported program",
             fix="export the module in evaluation mode, and check that it runs in PyTorch",
         ) from error
-
-
-def _bounded(mod: IRModule) -> IRModule:
-    """Drop least sizes of 1: every size is as large, and there is nothing to know by them."""
-    main, name = mod["main"], "tir_var_lower_bound"
-    if main.attrs is not None and name in main.attrs:
-        kept = {str(size): least for size, least in main.attrs[name].items() if least > 1}
-        mod["main"] = main.with_attr(name, kept) if kept else main.without_attr(name)
-    return mod
-
-
-def _unknown_operators(program: Any, message: str) -> UnsupportedOperatorError:
-    """Name the operators that the importer does not know, and their nodes."""
-    nodes = [node for node in program.graph.nodes if node.op == "call_function"]
-    unknown = [node for node in nodes if f"'{node.target.__name__}'" in message]
-    places = ", ".join(f"node {node.name!r} ({node.target})" for node in unknown[:5])
-    fix = "express it in other operators, or decompose it with run_decompositions"
-    if any(str(node.target).startswith(_LIBRARY) for node in unknown):
-        fix = f"quantize the network statically; supported are {_SUPPORTED}"
-    return UnsupportedOperatorError(
-        f"TVM cannot import a PyTorch operator: {message}",
-        where=f"the exported program: {places}" if places else "the exported program",
-        fix=fix,
-    )
 
 
 def _refuse_state(program: Any) -> None:

@@ -44,31 +44,22 @@ def resolve(
     resolved: dict[str, list[Any]] = {}
     for name, shape in declared.items():
         if name in given:
-            _check_rank(name, shape, given[name], where)
-            resolved[name] = [_dimension(value, symbols, name, where) for value in given[name]]
+            sizes = given[name]
+            ranked = hasattr(sizes, "__len__") and not isinstance(sizes, str)
+            if not ranked or (shape is not None and len(sizes) != len(shape)):
+                raise ShapeError(
+                    f"`shapes` gives {sizes!r} for input {name!r}, and the model declares "
+                    + (_text(shape) if shape is not None else "a tensor of any rank"),
+                    where=where,
+                    fix="give a tuple of as many sizes and names as the input has dimensions",
+                )
+            resolved[name] = [_dimension(value, symbols, name, where) for value in sizes]
         elif shape is not None and all(isinstance(size, int) for size in shape):
             resolved[name] = list(shape)
     if len(resolved) < len(declared):
         asked = {n: s for n, s in declared.items() if n in given or n not in resolved}
         raise _still_open(asked, given, where)
     return resolved
-
-
-def _check_rank(
-    name: str, shape: Sequence[int | str | None] | None, given: Sequence[int | str], where: str
-) -> None:
-    if isinstance(given, str) or not hasattr(given, "__len__"):
-        raise ShapeError(
-            f"the shape given for input {name!r} is {given!r}",
-            where=where,
-            fix="give a tuple of sizes and names",
-        )
-    if shape is not None and len(given) != len(shape):
-        raise ShapeError(
-            f"input {name!r} has {len(shape)} dimensions, the shape given has {len(given)}",
-            where=where,
-            fix=f"the model declares {_text(shape)}",
-        )
 
 
 def _dimension(value: Any, symbols: dict[str, tirx.Var], name: str, where: str) -> Any:
@@ -96,25 +87,22 @@ def _still_open(
     problems: list[str] = []
     named: dict[str, tuple[int | str, ...]] = {}
     fixed: dict[str, tuple[int | str, ...]] = {}
-    unranked: list[str] = []
     for name, shape in declared.items():
         if name in kept:
             named[name] = fixed[name] = kept[name]
         elif shape is None:
             problems.append(f"the rank of input {name!r} is not known")
-            unranked.append(f"{name!r}: (...)")
         else:
             problems.append(f"input {name!r} has open dimensions: {_text(shape)}")
             fixed[name] = tuple(size if isinstance(size, int) else 1 for size in shape)
             named[name] = tuple(
                 size if isinstance(size, int) or _is_name(size) else next(fresh) for size in shape
             )
-    written = ", ".join([f"{name!r}: {shape}" for name, shape in fixed.items()] + unranked)
     fix = f"fix them with shapes={fixed}, or keep them open by naming them: shapes={named}"
-    if unranked:
-        fix = f"give what is open: shapes={{{written}}}"
+    if len(named) < len(declared):
+        fix = "give the shape of every open input: shapes={'NAME': (...)}"
     error = ShapeError("; ".join(problems), where=where, fix=fix)
-    error.shapes = None if unranked else named
+    error.shapes = named if len(named) == len(declared) else None
     return error
 
 
