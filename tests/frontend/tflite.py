@@ -28,12 +28,6 @@ class Parts:
         return write(self.tensors, self.steps, inputs=self.inputs, outputs=self.outputs)
 
 
-def code(name: str) -> int:
-    import tflite
-
-    return int(getattr(tflite.BuiltinOperator, name))
-
-
 def one(kind: str, y: Content, *operands: Content, table: str = "", **options: Any) -> Parts:
     """Write one operator of x0, x1, ...; those without values are inputs.
 
@@ -51,7 +45,8 @@ def one(kind: str, y: Content, *operands: Content, table: str = "", **options: A
     tensors = {f"x{i}": operand for i, operand in enumerate(operands)}
     free = [i for i, x in enumerate(operands) if isinstance(getattr(x, "content", x), tuple)]
     table = table or (own if hasattr(tflite, own) else "")
-    step = Step(code(kind), [*range(count)], [count], table, numbers)
+    code = int(getattr(tflite.BuiltinOperator, kind))
+    step = Step(code, [*range(count)], [count], table, numbers)
     return Parts({**tensors, "y": y}, [step], inputs=free)
 
 
@@ -145,59 +140,41 @@ def dense(dtype: str, fused: str = "NONE", each: bool = False, biased: bool = Tr
     return one("FULLY_CONNECTED", y, x, weight, *more, FusedActivationFunction=fused)
 
 
-def binary(kind: str, dtype: str, fused: str = "NONE", other: Any = None, out: Any = None) -> Parts:
+def binary(kind: str, dtype: str, fused: str = "NONE", other: Any = None) -> Parts:
     shape = (1, 5, 5, 3)
     other = other or value(shape, dtype, 0.011, 0 if dtype == "int8" else 120)
-    out = out or value(shape, dtype, 0.02 if kind == "MUL" else 0.06)
-    options = {"FusedActivationFunction": fused} if kind in ("ADD", "SUB", "MUL", "DIV") else {}
-    table = "MaximumMinimumOptions" if kind in ("MAXIMUM", "MINIMUM") else ""
-    return one(kind, out, value(shape, dtype), other, table=table, **options)
+    out = value(shape, dtype, 0.02 if kind == "MUL" else 0.06)
+    return one(kind, out, value(shape, dtype), other, FusedActivationFunction=fused)
 
 
 def pool(
     kind: str, dtype: str, fused: str = "NONE", pad: str = "VALID", same: bool = True
 ) -> Parts:
     shape = (1, 3, 3, 3) if pad == "VALID" else (1, 4, 4, 3)
-    return one(
-        *(f"{kind}_POOL_2D", value(shape, dtype) if same else value(shape, dtype, 0.04, 3)),
-        value((1, 7, 7, 3), dtype),
-        **{"table": "Pool2DOptions", "Padding": pad, "StrideH": 2, "StrideW": 2},
-        **{"FilterHeight": 3, "FilterWidth": 3, "FusedActivationFunction": fused},
-    )
+    y = value(shape, dtype) if same else value(shape, dtype, 0.04, 3)
+    return window(kind, value((1, 7, 7, 3), dtype), y, (3, 3), 2, pad, fused)
 
 
-def window(x: Quantized, y: Quantized, kind: str, width: int, fused: str = "NONE") -> bytes:
-    """Pool a line by windows of one row."""
+def window(
+    kind: str, x: Quantized, y: Quantized, size: Any, by: int, pad: str, fused: str
+) -> Parts:
     return one(
         *(f"{kind}_POOL_2D", y, x),
-        **{"table": "Pool2DOptions", "Padding": "VALID", "StrideH": 1, "StrideW": 1},
-        **{"FilterHeight": 1, "FilterWidth": width, "FusedActivationFunction": fused},
-    ).content
+        **{"table": "Pool2DOptions", "Padding": pad, "StrideH": by, "StrideW": by},
+        **{"FilterHeight": size[0], "FilterWidth": size[1], "FusedActivationFunction": fused},
+    )
 
 
-def convolutional(pooling: int | None = None) -> bytes:
+def convolutional(pooling: str = "AVERAGE_POOL_2D") -> bytes:
     """A convolution with bias and ReLU, then average pooling: [1, 8, 8, 2] to [1, 4, 4, 3].
 
-    `pooling` is another operator's code to put in the place of the pooling's.
+    `pooling` is the name of another operator to put in the place of the pooling's.
     """
-    import tflite
-
-    operator = tflite.BuiltinOperator
-    strides = {"Padding": tflite.Padding.SAME, "StrideH": 1, "StrideW": 1}
-    relu = {"FusedActivationFunction": tflite.ActivationFunctionType.RELU}
-    size = {"FilterHeight": 2, "FilterWidth": 2, "StrideH": 2, "StrideW": 2}
-    tensors: dict[str, np.ndarray | tuple[int, ...]] = {
-        "x": (1, 8, 8, 2),
-        "weight": array(3, 3, 3, 2),
-        "bias": array(3),
-        "convolved": (1, 8, 8, 3),
-        "y": (1, 4, 4, 3),
-    }
-    kind = operator.AVERAGE_POOL_2D if pooling is None else pooling
-    return write(
-        tensors,
-        [
-            Step(operator.CONV_2D, [0, 1, 2], [3], "Conv2DOptions", {**strides, **relu}),
-            Step(kind, [3], [4], "Pool2DOptions", {"Padding": tflite.Padding.VALID, **size}),
-        ],
-    )
+    strides = {"Padding": "SAME", "StrideH": 1, "StrideW": 1, "FusedActivationFunction": "RELU"}
+    size = {"Padding": "VALID", "FilterHeight": 2, "FilterWidth": 2, "StrideH": 2, "StrideW": 2}
+    operands = ((1, 8, 8, 2), array(3, 3, 3, 2), array(3))
+    first = one("CONV_2D", (1, 8, 8, 3), *operands, table="Conv2DOptions", **strides)
+    second = one(pooling, (1, 4, 4, 3), (1, 8, 8, 3), table="Pool2DOptions", **size)
+    joined = together({"convolved": first, "pooled": second})
+    joined.steps[1].inputs, joined.inputs, joined.outputs = [3], [0], [5]
+    return joined.content
