@@ -14,7 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import tvmlab
-from tests.frontend import tflite
+from tests.oracles import litert
 from tests.oracles.models import convolutional, dense, relu, said
 from tvmlab.errors import ModelError, RelayError, ShapeError
 from tvmlab.frontend import shapes
@@ -92,7 +92,7 @@ def formats() -> dict[str, tuple[bytes, bytes, int]]:
     """A model in each format, what its random bytes begin with, and where damage begins."""
     found = {"ONNX": (convolutional().SerializeToString(), b"", 0)}
     if importlib.util.find_spec("tflite"):
-        small = tflite.convolutional()
+        small = litert.convolutional()
         found["TensorFlow Lite"] = (small, small[:8], 8)
     return found
 
