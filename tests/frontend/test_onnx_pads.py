@@ -9,7 +9,6 @@ import pytest
 from onnx import TensorProto
 
 import tvmlab
-from tests.frontend.test_quantized_onnx import close, parameters
 from tests.oracles.models import (
     agree_with_onnx_runtime,
     array,
@@ -20,6 +19,7 @@ from tests.oracles.models import (
     value,
     weight,
 )
+from tests.oracles.onnx_qnn import close, parameters
 from tvmlab.qnn.analysis import float_operators
 from tvmlab.qnn.transform import FakeQuantizationToInteger
 

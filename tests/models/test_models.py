@@ -121,14 +121,13 @@ def test_the_shipped_network_is_small_and_good() -> None:
     assert model.parameter_count == sum(map(math.prod, DIGITS.parameters().values()))
 
 
-def test_training_learns_and_repeats_itself(capsys: pytest.CaptureFixture[str]) -> None:
+def test_training_learns_and_repeats_itself() -> None:
     split = models.digits()
     small = models.Digits(split.x_train[:320], split.y_train[:320], *split[2:])
     first, second = (command.train(small, epochs=3, seed=1) for _ in range(2))
     assert not first.training
     assert digest(torch_form.parameters_of(first)) == digest(torch_form.parameters_of(second))
     assert command.accuracy(first, small.x_train, small.y_train) > 0.4
-    assert capsys.readouterr().out.startswith("epoch   3 of 3: loss")
 
 
 # Photographs and names

@@ -25,8 +25,9 @@ _RELAY = re.compile(rb"\s*(?:#\[\s*version|v0\.0\.\d\s|def\s+@)")
 _OTHERS = {
     rb"\xff\xd8\xff|\x89PNG|PK\x03\x04|\x1f\x8b|<!DOCTYPE|<html|version https://git-lfs": (
         "this is a picture, an archive, a web page or a Git LFS pointer, not a model",
-        "give an ONNX or TensorFlow Lite model; a picture is the input of a compiled model, see "
-        "tvmlab.models.preprocess",
+        "give an ONNX or TensorFlow Lite model, or the object that torch.export.export returns "
+        "(PyTorch's files are archives that can run code); a picture is the input of a compiled "
+        "model, see tvmlab.models.preprocess",
     ),
     rb"metadata = tvm\.|\s*# from tvm\.script import|\s*@I\.ir_module": (
         "this is TVMScript, which is a program in Python: reading it could run anything",
@@ -122,13 +123,6 @@ def _load_file(path: Path, shapes: Shapes | None) -> IRModule:
             where=str(path),
             fix="check the path and its permissions",
         ) from error
-    if path.suffix in {".pt", ".pth", ".pt2"}:
-        raise ModelError(
-            "PyTorch files are not read: loading them can run code",
-            where=str(path),
-            fix="load it in PyTorch, call torch.export.export(module, (example_input,)), "
-            "and give that to tvmlab.load",
-        )
     return _load_bytes(data, shapes, where=str(path), folder=path.resolve().parent)
 
 
@@ -144,28 +138,16 @@ def _load_bytes(
         return import_bytes(data, where=where)
     if _RELAY.match(data):
         _no_shapes("Relay text", shapes, where)
-        return _relay_text(data, where)
+        from ..ir.text.reader import fromtext
+        from ..qnn import rows  # noqa: F401 (fills the table with the quantized operators)
+
+        return fromtext(data.decode(errors="backslashreplace"))  # the reader refuses a backslash
     for start, (what, fix) in _OTHERS.items():
         if re.match(start, data):
             raise ModelError(what, where=where, fix=fix)
     from .onnx import import_proto, parse
 
     return import_proto(parse(data, where=where), shapes, folder=folder, where=where)
-
-
-def _relay_text(data: bytes, where: str) -> IRModule:
-    from ..ir.text.reader import fromtext
-    from ..qnn import rows  # noqa: F401 (fills the table with the quantized operators)
-
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ModelError(
-            f"this starts like Relay text, but byte {error.start} is not UTF-8",
-            where=where,
-            fix="compare its size and checksum with its source",
-        ) from error
-    return fromtext(text)
 
 
 def _no_shapes(

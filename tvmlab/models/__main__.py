@@ -59,8 +59,7 @@ def train(digits: Digits, *, epochs: int = 40, seed: int = 8) -> Network:
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, max_lr=_PEAK_RATE, total_steps=max(epochs * batches, 2)
     )
-    for epoch in range(epochs):
-        losses = []
+    for _ in range(epochs):
         order = torch.randperm(len(x), generator=random)
         for step in range(batches):
             chosen = order[step * _BATCH : (step + 1) * _BATCH]
@@ -70,9 +69,6 @@ def train(digits: Digits, *, epochs: int = 40, seed: int = 8) -> Network:
             loss.backward()
             optimizer.step()
             schedule.step()
-            losses.append(loss.item())
-        if epoch % 10 == 9 or epoch == epochs - 1:
-            print(f"epoch {epoch + 1:3d} of {epochs}: loss {np.mean(losses):.3f}")
     return network.eval()  # type: ignore[no-any-return]
 
 
