@@ -59,14 +59,15 @@ def import_proto(
 ) -> IRModule:
     """Import a parsed ONNX model; see `tvmlab.load`.
 
-    External weights are read from `folder` into the model; it is None for a model that did not come
-    from a file. `where` names the model in errors. With `keep_params` weights are parameters of
+    External weights are read from `folder` into the model, except where it is None, as for a model
+    in memory. `where` names the model in errors. With `keep_params` weights are parameters of
     ``main``, after the inputs, and its attribute ``params`` holds their values.
     """
     onnx = need("onnx", extra="onnx")
     from .onnx_converters import Importer
 
-    _read_external_data(model, folder, where)
+    if folder is not None:
+        _read_external_data(model, folder, where)
     importer: Any = None
     try:
         # Upstream prints the operator that it fails on, and warns about what is checked here.
@@ -151,24 +152,16 @@ def _check(onnx: Any, model: Any, where: str) -> None:
         ) from error
 
 
-def _read_external_data(model: Any, folder: Path | None, where: str) -> None:
+def _read_external_data(model: Any, folder: Path, where: str) -> None:
     """Read weights that lie in files of their own, from the model's folder and nowhere else.
 
     onnx's own loader refuses absolute paths, links, ``..`` and lengths beyond the file's end.
     """
     onnx = need("onnx", extra="onnx")
-    from onnx import external_data_helper as helper
+    from onnx.external_data_helper import load_external_data_for_model
 
-    if not any(map(helper.uses_external_data, helper._get_all_tensors(model))):
-        return
-    if folder is None:
-        raise ModelError(
-            "the model's weights lie in other files, and a model in memory does not say where",
-            where=where,
-            fix="load the model by its path, or call onnx.load on it first",
-        )
     try:
-        helper.load_external_data_for_model(model, str(folder))
+        load_external_data_for_model(model, str(folder))
     except (onnx.checker.ValidationError, ValueError, OSError) as error:
         raise ModelError(
             f"the model's weights cannot be read: {telling(error)}",

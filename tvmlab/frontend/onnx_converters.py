@@ -317,13 +317,11 @@ def _pad(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Ex
 
     No pass can tell the layout of a loop, or whether it has an integer form.
     """
+    if importer.opset < 11:  # widths and value are attributes
+        return importer.by_upstream("Pad", inputs, attributes)
     x, widths, by, axes = inputs[0:4]
-    if importer.opset < 11:
-        widths = relax.const(np.array(attributes["pads"], "int64"))
-        by = relax.const(attributes.get("value", 0.0), "float32")
-    elif by is not None:
-        number = _folded(importer, by)
-        by = by if number is None else relax.const(number)
+    number = None if by is None else _folded(importer, by)
+    by = by if number is None else relax.const(number)
     mode = attributes.get("mode", b"constant").decode()
     known = [importer._nodes, importer._params]
     given = upstream.onnx_input([x, widths, by, axes])

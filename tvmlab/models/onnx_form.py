@@ -61,7 +61,7 @@ class Model:
     @property
     def input_name(self) -> str:
         """The input's name."""
-        return graph_input(self.proto).name
+        return str(graph_input(self.proto).name)
 
     @property
     def input_shape(self) -> tuple[int | str, ...]:

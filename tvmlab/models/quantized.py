@@ -12,6 +12,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -121,13 +122,7 @@ def quantized_onnx(
         )
     starts = range(0, len(calibration) - step + 1, step)
     feed = iter([{model.input_name: calibration[i : i + step]} for i in starts])
-
-    class Reader(quantization.CalibrationDataReader):  # type: ignore[misc]
-        """Returns the batches one by one."""
-
-        def get_next(self) -> dict[str, Pictures] | None:
-            return next(feed, None)
-
+    reader = SimpleNamespace(get_next=lambda: next(feed, None))
     with tempfile.TemporaryDirectory(prefix="tvmlab-") as folder, _quiet():
         # Batch norms go into the convolutions before them, which quantization would else part.
         # From a file: of a model in memory it would take the weights out.
@@ -137,7 +132,7 @@ def quantized_onnx(
         quantization.quantize_static(
             ready,
             done,
-            Reader(),
+            reader,
             quant_format=quantization.QuantFormat[format],
             per_channel=per_channel,
             activation_type=types[activations],
