@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import subprocess
-import sys
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
@@ -18,7 +16,6 @@ from hypothesis import strategies as st
 from onnx import helper
 from PIL import Image
 
-import tvmlab
 from tests.oracles.networks import TINY, by_onnxruntime, by_torch, digest
 from tvmlab import models
 from tvmlab.errors import DataError, InputError, ModelError
@@ -73,20 +70,6 @@ def test_auto_is_seeded_offline_and_says_so(cache: Path) -> None:
         models.resnet50_v2("best")  # type: ignore[arg-type]
     with pytest.raises(ModelError, match="A batch of 0 pictures"):
         models.digits_resnet(batch=0)
-
-
-def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
-    # The package without its root module, which imports TVM, which imports torch where it can.
-    code = (
-        "import sys, types; package = types.ModuleType('tvmlab');"
-        f"package.__path__ = [{str(Path(tvmlab.__file__).parent)!r}];"
-        "sys.modules['tvmlab'] = package;"
-        "import tvmlab.models, tvmlab.support.data;"
-        "heavy = {'torch', 'onnx', 'sklearn', 'scipy', 'PIL', 'tqdm', 'tvm', 'matplotlib'};"
-        "print(sorted(heavy & set(sys.modules)))"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == "[]"
 
 
 # The digits

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import onnx
 import pytest
@@ -22,40 +20,9 @@ from tests.oracles.networks import by_onnxruntime, by_torch, digest, relative_er
 from tvmlab import models
 from tvmlab.errors import ModelError
 from tvmlab.models import onnx_form, torch_form
-from tvmlab.models.networks import (
-    ARCHITECTURES,
-    MOBILENET,
-    RESNET18,
-    RESNET50,
-    Architecture,
-    inverted_residuals,
-    resnet_v2,
-)
+from tvmlab.models.networks import ARCHITECTURES, Architecture, inverted_residuals, resnet_v2
 from tvmlab.models.resnet8 import resnet8_tflite
 from tvmlab.models.weights import seeded_parameters, uniform
-
-
-@pytest.mark.parametrize(
-    ("spec", "trained", "counts"),
-    [
-        # The usual 11,689,512 of ResNet-18 v1, with the norms where v2 has them.
-        (RESNET18, 11_687_854, {"conv": 20, "batch_norm": 19, "add": 8}),
-        (RESNET50, 25_549_486, {"conv": 53, "batch_norm": 51, "add": 16}),
-        # The number of parameters of every MobileNetV2 of width 1.0.
-        (MOBILENET, 3_504_872, {"conv": 52, "batch_norm": 52, "relu6": 35, "add": 10}),
-    ],
-    ids=lambda one: getattr(one, "name", ""),
-)
-def test_the_networks_are_the_papers(
-    spec: Architecture, trained: int, counts: dict[str, int]
-) -> None:
-    shapes = spec.parameters().items()
-    assert sum(math.prod(shape) for name, shape in shapes if "running" not in name) == trained
-    kinds = [layer.op for layer in spec.layers]
-    assert {kind: kinds.count(kind) for kind in counts} == counts
-    # A ResNet v2 of bottlenecks halves pictures in the 3x3 convolution, not in the first.
-    halving = [layer for layer in spec.layers if layer.stride == 2]
-    assert all(layer.kernel > 1 or "shortcut" in layer.name for layer in halving)
 
 
 @st.composite
@@ -115,19 +82,22 @@ def photographs() -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
+    ("name", "trained", "expected"),
     [
-        ("resnet50_v2", "26a2335c8c26adff"),
-        ("resnet18_v2", "3df7bd7ca48f67fe"),
-        ("mobilenet_v2", "7c4ee09d435d60c5"),
+        ("resnet50_v2", 25_549_486, "26a2335c8c26adff"),
+        # The usual 11,689,512 of ResNet-18 v1, with the norms where v2 has them.
+        ("resnet18_v2", 11_687_854, "3df7bd7ca48f67fe"),
+        # The number of parameters of every MobileNetV2 of width 1.0.
+        ("mobilenet_v2", 3_504_872, "7c4ee09d435d60c5"),
     ],
 )
-def test_seeded_networks(name: str, expected: str, photographs: np.ndarray) -> None:
+def test_seeded_networks(name: str, trained: int, expected: str, photographs: np.ndarray) -> None:
     """The weights are the same everywhere, values neither grow nor vanish, both forms agree."""
     arguments = ("seeded",) * (name == "resnet50_v2")
     model = getattr(models, name)(*arguments, batch=None)
     parameters = {it.name: numpy_helper.to_array(it) for it in model.proto.graph.initializer}
     assert list(parameters) == list(ARCHITECTURES[name].parameters())
+    assert sum(it.size for key, it in parameters.items() if "running" not in key) == trained
     assert digest(parameters) == expected
     layers = [layer for layer in ARCHITECTURES[name].layers if layer.op in ("conv", "add", "relu6")]
     watched = onnx.ModelProto()
