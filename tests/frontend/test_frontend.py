@@ -17,7 +17,7 @@ import tvmlab
 from tests.oracles import litert
 from tests.oracles.models import convolutional, dense, relu, said
 from tvmlab.errors import ModelError, RelayError, ShapeError
-from tvmlab.frontend import shapes
+from tvmlab.frontend import checks
 from tvmlab.ir.text.reader import fromtext
 
 DENSE = dense().SerializeToString()
@@ -158,7 +158,7 @@ def test_shapes_that_do_not_fit(given_shapes: Any, what: str) -> None:
 def test_the_advice_has_every_input_that_is_open() -> None:
     declared = {"x": [None, 3, None], "y": [2], "z": ["for", "n"], "w": ["k"]}
     with pytest.raises(ShapeError) as caught:
-        shapes.resolve(declared, {"w": np.array([5])}, where="here")  # type: ignore[dict-item]
+        checks.resolve(declared, {"w": np.array([5])}, where="here")  # type: ignore[dict-item]
     error = caught.value
     opened = "input 'x' has open dimensions: (?, 3, ?); input 'z' has open dimensions: (for, n)"
     assert error.what == opened
@@ -168,4 +168,4 @@ def test_the_advice_has_every_input_that_is_open() -> None:
     fixed = {"x": (1, 3, 1), "z": (1, 1), "w": (5,)}
     advice = f"fix them with shapes={fixed}, or keep them open by naming them: shapes={named}"
     assert error.fix == advice
-    assert shapes.resolve(declared, error.shapes, where="here")["y"] == [2]
+    assert checks.resolve(declared, error.shapes, where="here")["y"] == [2]

@@ -278,17 +278,15 @@ KINDS: dict[str, Parts] = {
 def results(dtype: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """What we give and what LiteRT gives, by case: all cases are one model."""
     parts = KINDS if dtype == "kinds" else {name: make(dtype) for name, make in CASES.items()}
-    content = together(parts).content
-    graph, inputs = tflite.Model.GetRootAsModel(content, 0).Subgraphs(0), []
-    for i in range(graph.InputsLength()):
-        tensor = graph.Tensors(graph.Inputs(i))
-        shape = tuple(int(size) for size in tensor.ShapeAsNumpy())
-        if tensor.Type() == tflite.TensorType.FLOAT32:
-            inputs.append(np.random.default_rng(i).uniform(-9, 9, shape).astype("float32"))
-        elif dtype == "kinds":
-            inputs.append(np.maximum(integers(shape, "int8", i), -127))
+    model, inputs = together(parts), []
+    content, tensors = model.content, list(model.tensors.values())
+    for i, place in enumerate(model.inputs):
+        given = tensors[place]
+        if isinstance(given, Quantized):
+            made = integers(given.content, given.dtype, i)
+            inputs.append(np.maximum(made, -127) if dtype == "kinds" else made)
         else:
-            inputs.append(integers(shape, dtype, i))
+            inputs.append(np.random.default_rng(i).uniform(-9, 9, given).astype("float32"))
     ours = quickly(tvmlab.load(content), *inputs)
     return dict(zip(parts, zip(ours, Litert(content).results(*inputs), strict=True), strict=True))
 
@@ -322,25 +320,30 @@ def test_the_rounding_and_the_constants_of_an_import() -> None:
     assert "qnn.rounding" not in tvmlab.load(content)["main"].attrs
 
 
-def test_an_average_is_taken_between_dequantize_and_quantize() -> None:
-    """Upstream divides int32 and cuts off: -1.5 becomes -1, and LiteRT says -2."""
-    tensors = [value((1, 1, width, 1), "int8", 1.0, 0) for width in (2, 1)]
-    content = window("AVERAGE", *tensors, (1, 2), 1, "VALID", "NONE").content
-    for pair, average in (((-1, -2), -2), ((-7, -8), -8), ((1, 2), 2), ((-3, -3), -3)):
-        x = np.array(pair, "int8").reshape(1, 1, 2, 1)
-        assert Litert(content).run(x).item() == average
-        assert quickly(tvmlab.load(content), x)[0].item() == average
-
-
-def test_the_limits_of_an_activation_are_rounded_away_from_zero() -> None:
+#: A pool of a line of int8: its kind and activation, the scale, the window, and its results.
+ROUNDED: list[tuple[str, str, float, int, dict[tuple[int, ...], tuple[int, ...]]]] = [
+    # Upstream divides int32 and cuts off: -1.5 becomes -1, and LiteRT says -2.
+    (
+        *("AVERAGE", "NONE", 1.0, 2),
+        {(-1, -2): (-2,), (-7, -8): (-8,), (1, 2): (2,), (-3, -3): (-3,)},
+    ),
     # 6 / 12 and 1 / 2 are halves: ties to even would cut everything off.
-    for fused, scale, limit in (("RELU6", 12.0, 1), ("RELU_N1_TO_1", 2.0, 1), ("RELU6", 2.4, 3)):
-        tensors = [value((1, 1, 5, 1), "int8", scale, 0) for _ in "xy"]
-        content = window("MAX", *tensors, (1, 1), 1, "VALID", fused).content
-        x = np.array([-9, -1, 0, 1, 9], "int8").reshape(1, 1, 5, 1)
-        expected = Litert(content).run(x)
-        assert expected.max() == limit
-        np.testing.assert_array_equal(quickly(tvmlab.load(content), x)[0], expected)
+    ("MAX", "RELU6", 12.0, 1, {(-9, -1, 0, 1, 9): (0, 0, 0, 1, 1)}),
+    ("MAX", "RELU_N1_TO_1", 2.0, 1, {(-9, -1, 0, 1, 9): (-1, -1, 0, 1, 1)}),
+    ("MAX", "RELU6", 2.4, 1, {(-9, -1, 0, 1, 9): (0, 0, 0, 1, 3)}),
+]
+
+
+@pytest.mark.parametrize(("kind", "fused", "scale", "width", "results"), ROUNDED)
+def test_averages_and_limits_are_rounded_as_litert_rounds_them(
+    kind: str, fused: str, scale: float, width: int, results: dict[Any, Any]
+) -> None:
+    for given, expected in results.items():
+        x, y = (value((1, 1, len(row), 1), "int8", scale, 0) for row in (given, expected))
+        content = window(kind, x, y, (1, width), 1, "VALID", fused).content
+        data = np.array(given, "int8").reshape(1, 1, -1, 1)
+        for found in (Litert(content).run(data), quickly(tvmlab.load(content), data)[0]):
+            assert tuple(found.ravel()) == expected
 
 
 # What is refused

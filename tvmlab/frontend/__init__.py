@@ -15,7 +15,7 @@ from tvm.ir import IRModule
 from ..errors import ModelError, ShapeError
 from ..ir.entry import with_main
 from ..models import Model
-from .shapes import Shapes
+from .checks import Shapes
 
 __all__ = ["Shapes", "load"]
 

@@ -23,7 +23,7 @@ from ..ir.limits import RaiseLimits
 from ..ir.signature import OUTPUT_NAMES
 from ..support.extras import need
 from ..support.wording import telling
-from .shapes import Shapes, resolve
+from .checks import Shapes, resolve
 
 __all__ = ["import_proto", "parse"]
 

@@ -25,7 +25,7 @@ from tvm.relax.frontend.onnx import onnx_frontend as upstream
 
 from ..errors import UnsupportedOperatorError
 from ..ir.indices.loops import static
-from .quantization import check
+from .checks import check_scales
 
 __all__ = ["Importer", "importable", "nodes", "place"]
 
@@ -182,7 +182,7 @@ def _linear(kind: str) -> Converter:
             values.append(np.full(count or 1, name == "scale") if value is None else value)
         shape = _sizes(x)
         axis = attributes.get("axis", 0 if shape is not None and len(shape) < 2 else 1)
-        check(values[0], values[1], dtype, shape, axis, where=importer.place())
+        check_scales(values[0], values[1], dtype, shape, axis, where=importer.place())
         return importer.by_upstream(kind, inputs, attributes)
 
     return convert

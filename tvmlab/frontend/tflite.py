@@ -45,7 +45,7 @@ from ..errors import ModelError, UnsupportedOperatorError
 from ..ir.indices import NormalizeIndices
 from ..ir.signature import OUTPUT_NAMES
 from ..support.extras import need
-from .quantization import check
+from .checks import check_scales
 
 __all__ = ["import_bytes"]
 
@@ -318,7 +318,7 @@ def _check_scales(model: Any, where: str) -> bool:
         scale, zero = np.asarray(found.ScaleAsNumpy()), np.asarray(found.ZeroPointAsNumpy())
         shape = np.atleast_1d(tensor.ShapeAsNumpy()).tolist()
         place = f"{where}: tensor {get_tensor_name(graph, i)!r}"
-        check(scale, zero.reshape(-1), dtype, shape, found.QuantizedDimension(), where=place)
+        check_scales(scale, zero.reshape(-1), dtype, shape, found.QuantizedDimension(), where=place)
         quantized |= dtype in ("int8", "uint8", "int16")
     return quantized
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -28,9 +27,8 @@ _PEAK_RATE = 0.1
 
 def main() -> None:
     """Train the digits network, and write it as ONNX if it is good enough."""
-    parser = argparse.ArgumentParser(prog="python -m tvmlab.models", description=__doc__)
-    parser.add_argument("command", choices=["train-digits"], help="train, and write the ONNX file")
-    parser.parse_args()
+    if sys.argv[1:] != ["train-digits"]:
+        sys.exit("usage: python -m tvmlab.models train-digits")
     split = digits()
     network = train(split)
     right = accuracy(network, split.x_test, split.y_test)

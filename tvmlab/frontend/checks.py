@@ -1,4 +1,4 @@
-"""Input shapes: checked against the model, names turned into symbolic sizes."""
+"""What all importers check: input shapes, and the scales and zero points of quantized models."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
+import numpy as np
 from tvm import tirx
 
-from ..errors import ShapeError
+from ..errors import ModelError, ShapeError
 
-__all__ = ["Shapes", "resolve"]
+__all__ = ["Shapes", "check_scales", "resolve"]
 
 Shapes = Mapping[str, Sequence[int | str]]
 
@@ -112,3 +113,41 @@ def _is_name(value: Any) -> TypeGuard[str]:
 
 def _text(shape: Sequence[int | str | None]) -> str:
     return "(" + ", ".join("?" if value is None else str(value) for value in shape) + ")"
+
+
+def check_scales(
+    scale: Any,
+    zero: Any,
+    dtype: str,
+    shape: Sequence[int | None] | None,
+    axis: int,
+    *,
+    where: str,
+) -> None:
+    """Refuse scales and zero points that no quantizer makes.
+
+    There is one of each, or one for each index of `axis`; a size or the rank of `shape` is None
+    where it is not known before the model runs. `where` names the tensor or the operator.
+    """
+    bad = ~np.isfinite(scale) | (scale <= 0)
+    if bad.any():
+        raise _wrong(f"a scale of {scale[bad].ravel()[0]}, not positive and finite", where)
+    info = np.iinfo(dtype)
+    bad = (zero < info.min) | (zero > info.max)
+    if bad.any():
+        raise _wrong(f"a zero point of {zero[bad].ravel()[0]}, out of {dtype}'s range", where)
+    for name, count in (("scale", scale.size), ("zero point", zero.size)):
+        if count == 1 or shape is None:
+            continue
+        if not -len(shape) <= axis < len(shape):
+            raise _wrong(f"axis {axis} of a tensor with {len(shape)} dimensions", where)
+        if shape[axis] not in (None, count):
+            raise _wrong(f"{count} {name}s for an axis of {shape[axis]}", where)
+    if zero.size not in (1, scale.size):
+        raise _wrong(f"{scale.size} scales and {zero.size} zero points", where)
+
+
+def _wrong(why: str, where: str) -> ModelError:
+    return ModelError(
+        f"the quantization is wrong: {why}", where=where, fix="quantize the model again"
+    )
