@@ -95,25 +95,19 @@ def test_old_and_new_opsets(attributes: dict[str, Any], opset: int) -> None:
     agree_with_onnx_runtime(proto, array(*shape))
 
 
-def test_weights_that_are_listed_as_inputs_too() -> None:
-    inputs = [value("x", FLOAT, (2, 4)), value("w", FLOAT, (4, 3))]
-    matmul, out = node("MatMul", ["x", "w"], ["y"]), value("y", FLOAT, (2, 3))
-    old = model([matmul], inputs, [out], [weight("w", array(4, 3))], opset=7, ir_version=3)
-    executable = tvmlab.compile(tvmlab.load(old))
-    assert [given.name for given in executable.signature.inputs] == ["x"]
-    np.testing.assert_allclose(executable(array(2, 4)), array(2, 4) @ array(4, 3), rtol=1e-5)
-
-
-def test_several_outputs_one_of_them_an_input_one_a_weight() -> None:
+def test_weights_and_inputs_in_several_roles() -> None:
+    """A weight that is listed as an input too, and outputs that are an input or a weight."""
     proto = model(
-        [node("Relu", ["x"], ["y"])],
-        {"x": (2, 3), "unused": (1,)},
-        ["y", value("x", FLOAT, (2, 3)), value("w", FLOAT, (3,))],
-        [weight("w", array(3))],
+        [node("MatMul", ["x", "w"], ["y"])],
+        [value("x", FLOAT, (2, 4)), value("w", FLOAT, (4, 3)), value("unused", FLOAT, (1,))],
+        [value("y", FLOAT, (2, 3)), value("x", FLOAT, (2, 4)), value("w", FLOAT, (4, 3))],
+        [weight("w", array(4, 3))],
+        **{"opset": 7, "ir_version": 3},
     )
-    agree_with_onnx_runtime(proto, array(2, 3), array(1))
     made = tvmlab.compile(tvmlab.load(proto)).signature
+    assert [one.name for one in made.inputs] == ["x", "unused"]
     assert [one.name for one in made.outputs] == ["y", "x", "w"]
+    agree_with_onnx_runtime(proto, array(2, 4), array(1))
 
 
 @pytest.mark.parametrize("names", [("ö.ü/✓ x:0", "a b"), ("a.b", "a_b"), ("0", "1"), ("x", "X")])
@@ -132,62 +126,66 @@ def test_a_dynamic_batch() -> None:
 # Operators that the importer does not know, and models that are no valid ONNX
 
 
-def refused(proto: onnx.ModelProto, kind: type[ModelError] = ModelError) -> ModelError:
-    with pytest.raises(kind) as caught:
-        tvmlab.load(proto)
-    assert type(caught.value) is kind
-    said(caught.value)
-    return caught.value
-
-
-@pytest.mark.parametrize(
-    ("operator", "domain", "named"),
-    [
-        ("Frobnicate", "", "Frobnicate"),
-        ("Relu", "com.acme", "com.acme.Relu"),  # ONNX's name, another meaning
-        ("Frobnicate", "com.microsoft", "com.microsoft.Frobnicate"),
-        ("Det", "", "Det"),  # ONNX's, and not known to the importer
-    ],
-)
-def test_an_unsupported_operator_is_named(operator: str, domain: str, named: str) -> None:
+def foreign(operator: str, domain: str = "") -> onnx.ModelProto:
     nodes = [node(operator, ["x"], ["y"], name="block/1", domain=domain)]
     domains = [domain] if domain else []
-    proto = model(nodes, {"x": (2, 2)}, [value("y", FLOAT, ())], domains=domains)
-    error = refused(proto, UnsupportedOperatorError)
-    assert error.what == f"TVM cannot import the ONNX operator {named}"
-    assert error.where == f"ModelProto: {operator} in node 'block/1'"
+    return model(nodes, {"x": (2, 2)}, [value("y", FLOAT, ())], domains=domains)
 
 
-def test_unsupported_operators_are_found_in_branches_and_without_a_name() -> None:
-    def branch(operator: str) -> Any:
-        out = value("b", FLOAT, (2,))
-        return helper.make_graph([node(operator, ["x"], ["b"], name=operator)], "b", [], [out])
-
-    chosen = node("If", ["c"], ["r"], then_branch=branch("Relu"), else_branch=branch("Frobnicate"))
+def branched() -> onnx.ModelProto:
+    """A model with an unknown operator in a branch, and one without a name."""
+    both = [
+        helper.make_graph([node(kind, ["x"], ["b"], name=kind)], "b", [], [value("b", FLOAT, (2,))])
+        for kind in ("Relu", "Frobnicate")
+    ]
+    chosen = node("If", ["c"], ["r"], then_branch=both[0], else_branch=both[1])
     inputs = [value("c", TensorProto.BOOL, ()), value("x", FLOAT, (2,))]
-    nodes = [chosen, node("Nonsense", ["r"], ["y"])]
-    error = refused(model(nodes, inputs, [value("y", FLOAT, (2,))]), UnsupportedOperatorError)
-    assert error.what == "TVM cannot import the ONNX operator Frobnicate, Nonsense"
-    place = "Frobnicate in node 'Frobnicate'; Nonsense giving ['y']"
-    assert error.where == f"ModelProto: {place}"
+    return model([chosen, node("Nonsense", ["r"], ["y"])], inputs, [value("y", FLOAT, (2,))])
+
+
+def broken(change: Callable[[onnx.ModelProto], Any]) -> onnx.ModelProto:
+    change(proto := dense())
+    return proto
 
 
 SEQUENCE = helper.make_tensor_sequence_value_info("x", FLOAT, [2, 4])
-WRONG_SIZE = value("x", FLOAT, (2, 5))
-#: What is done to a model that is right, and the error's words.
-BROKEN: list[tuple[Callable[[onnx.ModelProto], Any], str]] = [
-    (lambda proto: proto.graph.node[0].input.__setitem__(0, "nowhere"), "not valid ONNX"),
-    (lambda proto: setattr(proto.graph.initializer[0], "raw_data", bytes(4)), "not valid ONNX"),
-    (lambda proto: proto.graph.input[0].CopyFrom(WRONG_SIZE), "failed on operator MatMul"),
-    (lambda proto: proto.graph.input[0].CopyFrom(SEQUENCE), "'x' is a sequence_type, not a tensor"),
+WIDE = value("x", FLOAT, (2, 5))
+IN_BRANCHES = "Frobnicate in node 'Frobnicate'; Nonsense giving ['y']"
+#: A model, the error's words, and its place.
+UNSUPPORTED: list[tuple[onnx.ModelProto, str, str]] = [
+    (branched(), "ONNX operator Frobnicate, Nonsense", IN_BRANCHES),
+    *(
+        (foreign(operator, domain), f"ONNX operator {named}", f"{operator} in node 'block/1'")
+        for operator, domain, named in (
+            ("Frobnicate", "", "Frobnicate"),
+            ("Relu", "com.acme", "com.acme.Relu"),  # ONNX's name, another meaning
+            ("Frobnicate", "com.microsoft", "com.microsoft.Frobnicate"),
+            ("Det", "", "Det"),  # ONNX's, and not known to the importer
+        )
+    ),
+]
+WRONG: list[tuple[onnx.ModelProto, str, str]] = [
+    (broken(lambda p: p.graph.node[0].input.__setitem__(0, "?")), "not valid ONNX", ""),
+    (broken(lambda p: setattr(p.graph.initializer[0], "raw_data", b"1234")), "not valid ONNX", ""),
+    (broken(lambda p: p.graph.input[0].CopyFrom(WIDE)), "operator MatMul", "MatMul giving ['y']"),
+    (broken(lambda p: p.graph.input[0].CopyFrom(SEQUENCE)), "'x' is a sequence_type", "inputs"),
 ]
 
 
-@pytest.mark.parametrize(("change", "what"), BROKEN)
-def test_invalid_models(change: Callable[[onnx.ModelProto], Any], what: str) -> None:
-    proto = dense()
-    change(proto)
-    assert what in refused(proto).what
+@pytest.mark.parametrize(
+    ("kind", "proto", "what", "where"),
+    [(ModelError, *row) for row in WRONG]
+    + [(UnsupportedOperatorError, *row) for row in UNSUPPORTED],
+)
+def test_a_model_that_cannot_be_imported_is_refused(
+    kind: type[ModelError], proto: onnx.ModelProto, what: str, where: str
+) -> None:
+    with pytest.raises(kind) as caught:
+        tvmlab.load(proto)
+    assert type(caught.value) is kind
+    assert what in caught.value.what
+    assert where in str(caught.value.where)
+    said(caught.value)
 
 
 # Weights in files of their own

@@ -216,7 +216,7 @@ def _weighted(
         if a is not None and b is not None:
             scale = relax.const((a * b * factor).astype("float32"))
         else:
-            scale = op.multiply(op.multiply(x_scale, w_scale), relax.const(factor))
+            scale = op.multiply(op.multiply(x_scale, w_scale), relax.const(factor, "float32"))
         operands.append(importer.dequantized(bias, scale, None, 0))
     return importer.convert(kind, operands, attributes)
 
@@ -327,7 +327,7 @@ def _pad(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Ex
     given = upstream.onnx_input([x, widths, by, axes])
     before, after, value = upstream.Pad._parse_pads_and_axes(given, known)
     exact = float(value) == value or value != value  # the attribute of `nn.pad` is a float64
-    if mode not in _PAD_MODES or not exact:
+    if not exact:
         return importer.by_upstream("Pad", given, attributes)
     pairs = [width for pair in zip(before, after, strict=True) for width in pair]
     return op.nn.pad(x, pairs, _PAD_MODES[mode], float(value))
