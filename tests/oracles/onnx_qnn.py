@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper, shape_inference
+from onnx import helper
 
 import tvmlab
 from tests.oracles.models import by_onnx_runtime, model, node, quickly, value, weight
@@ -147,23 +147,17 @@ class DrawnOnnx:
         quantizes = [node for node in self.nodes if node.op_type == "QuantizeLinear"]
         maker = {node.output[0]: node.op_type for node in self.nodes}
         self.made_by = [maker.get(node.input[0], "") for node in quantizes]
-        dtype = getattr(TensorProto, self.kind.upper())
-        results = [helper.make_tensor_value_info(node.output[0], dtype, None) for node in quantizes]
-        image = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
-        graph = helper.make_graph(self.nodes, "drawn", [image], results, self.constants)
-        opset = [helper.make_opsetid("", 17)]
-        return shape_inference.infer_shapes(
-            helper.make_model(graph, opset_imports=opset, ir_version=8)
-        )
+        results = [value(node.output[0], kind_of(self.kind), None) for node in quantizes]
+        return model(self.nodes, {"x": shape}, results, self.constants)
 
     def constant_of(self, values):
         name = f"c{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(np.asarray(values), name))
+        self.constants.append(weight(name, values))
         return name
 
     def node(self, kind, inputs, **attributes):
         name = f"t{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, inputs, [name], **attributes))
+        self.nodes.append(node(kind, inputs, [name], **attributes))
         return name
 
     def quantized(self, x, reach, shape, positive=False, like=None):
