@@ -14,23 +14,23 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import tvmlab
-from tests.frontend import tflite
+from tests.oracles import litert
 from tests.oracles.models import convolutional, dense, relu, said
 from tvmlab.errors import ModelError, RelayError, ShapeError
-from tvmlab.frontend import shapes
+from tvmlab.frontend import checks
 from tvmlab.ir.text.reader import fromtext
 
 DENSE = dense().SerializeToString()
+MLP = Path(__file__).parents[1] / "data" / "relay" / "mlp.relay"
 
 
 def test_path_text_bytes_and_object_give_the_same_module(tmp_path: Path) -> None:
-    path = tmp_path / "dense.onnx"
-    path.write_bytes(DENSE)
-    other_name = tmp_path / "model.without.known.ending"
-    other_name.write_bytes(DENSE)
+    (path := tmp_path / "model.without.known.ending").write_bytes(DENSE)
     expected = tvmlab.load(dense())
-    given = (path, str(path), other_name, DENSE, bytearray(DENSE), memoryview(DENSE))
-    for model in given:
+    for model in (path, str(path), DENSE, bytearray(DENSE), memoryview(DENSE)):
+        tvm.ir.assert_structural_equal(tvmlab.load(model), expected)
+    expected = fromtext(MLP.read_text())
+    for model in (MLP, b"\n" + MLP.read_bytes()):
         tvm.ir.assert_structural_equal(tvmlab.load(model), expected)
 
 
@@ -38,13 +38,14 @@ def test_path_text_bytes_and_object_give_the_same_module(tmp_path: Path) -> None
     ("name", "content", "what"),
     [
         ("missing.onnx", None, "there is no such file"),
+        ("nul\0.onnx", None, "the file cannot be read"),
+        ("", None, "the file cannot be read"),  # the folder itself
         ("empty.onnx", b"", "the model file is empty"),
         ("text.onnx", b"hello, this is text", "this is not an ONNX model"),
-        ("picture.png", b"\x89PNG\r\n\x1a\n" + bytes(100), "this is a picture, not a model"),
-        ("page.onnx", b"<!DOCTYPE html><html></html>", "this is a web page or a Git LFS pointer"),
-        ("archive.onnx", b"PK\x03\x04" + bytes(100), "this is an archive, not a model"),
+        ("picture.png", b"\x89PNG\r\n\x1a\n" + bytes(100), "this is a picture, an archive"),
+        ("page.onnx", b"<!DOCTYPE html><html></html>", "a web page or a Git LFS pointer"),
         ("cut.onnx", DENSE[:-20], "this is not an ONNX model, or it is cut off"),
-        ("torch.pt", b"PK\x03\x04", "PyTorch files are not read"),
+        ("torch.pt", b"PK\x03\x04", "this is a picture, an archive"),
         ("short.tflite", b"\x1c\0\0\0TFL3", "the TensorFlow Lite model is damaged"),
     ],
 )
@@ -61,7 +62,7 @@ def test_files_that_are_no_models(
     said(caught.value)
 
 
-def test_what_tvmlab_wrote_itself_is_told_apart(tmp_path: Path) -> None:
+def test_files_of_tvmlab_that_are_no_models(tmp_path: Path) -> None:
     mod = tvmlab.load(DENSE)
     for show_meta in (False, True):
         with pytest.raises(ModelError, match="this is TVMScript") as caught:
@@ -70,22 +71,17 @@ def test_what_tvmlab_wrote_itself_is_told_apart(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="this is a package of compiled code") as caught:
         tvmlab.load(tvmlab.compile(mod).save(tmp_path / "dense.so"))
     assert "tvmlab run" in said(caught.value)
+    for text in (b"def @main() {", b'#[version = "0.0.5"]\xff'):
+        with pytest.raises(RelayError):
+            tvmlab.load(text)
 
 
-@pytest.mark.parametrize("path", ["nul\0.onnx", "x" * 5000, "no/such/folder/model.onnx", "/"])
-def test_paths_that_lead_nowhere(path: str) -> None:
-    with pytest.raises(ModelError) as caught:
-        tvmlab.load(path)
-    assert "permissions" in said(caught.value)
-
-
-@pytest.mark.parametrize("model", [None, [DENSE], dense().graph, np.zeros(3)], ids=type)
+@pytest.mark.parametrize("model", [None, [DENSE], dense().graph], ids=type)
 def test_objects_that_are_no_models(model: Any) -> None:
     with pytest.raises(ModelError, match="this is not a model that tvmlab can read") as caught:
         tvmlab.load(model)
-    kind = f"{type(model).__module__}.{type(model).__name__}"
-    assert caught.value.where == kind
-    assert "tvm.ir.IRModule or a tvm.tirx.PrimFunc" in said(caught.value)
+    assert caught.value.where == f"{type(model).__module__}.{type(model).__name__}"
+    said(caught.value)
 
 
 # Any damage is a ModelError, or does not matter.
@@ -96,7 +92,7 @@ def formats() -> dict[str, tuple[bytes, bytes, int]]:
     """A model in each format, what its random bytes begin with, and where damage begins."""
     found = {"ONNX": (convolutional().SerializeToString(), b"", 0)}
     if importlib.util.find_spec("tflite"):
-        small = tflite.convolutional()
+        small = litert.convolutional()
         found["TensorFlow Lite"] = (small, small[:8], 8)
     return found
 
@@ -140,13 +136,11 @@ def test_damage_is_refused_or_does_not_matter(
     ("given_shapes", "what"),
     [
         ({"z": (2, 3)}, "the model has no input named 'z'"),
-        ({"x": (2,)}, "input 'x' has 2 dimensions, the shape given has 1"),
+        ({"x": (2,)}, "`shapes` gives (2,) for input 'x', and the model declares (N, 3)"),
         ({"x": (0, 3)}, "input 'x' has a dimension of 0"),
         ({"x": (True, 3)}, "input 'x' has a dimension of True"),
-        ({"x": (2.0, 3)}, "input 'x' has a dimension of 2.0"),
         ({"x": ("for", 3)}, "input 'x' has a dimension of 'for'"),
-        ({"x": "n3"}, "the shape given for input 'x' is 'n3'"),
-        ({"x": 3}, "the shape given for input 'x' is 3"),
+        ({"x": "n3"}, "`shapes` gives 'n3' for input 'x'"),
         ((2, 3), "shapes is a tuple, not a mapping"),
         (None, "input 'x' has open dimensions: (N, 3)"),
     ],
@@ -157,46 +151,21 @@ def test_shapes_that_do_not_fit(given_shapes: Any, what: str) -> None:
     assert what in caught.value.what
     assert caught.value.where == "ModelProto"
     said(caught.value)
+    with pytest.raises(ShapeError, match="has its shapes fixed already"):
+        tvmlab.load(MLP, shapes={"data": (1, 1, 8, 8)})
 
 
 def test_the_advice_has_every_input_that_is_open() -> None:
-    declared = {"x": [None, 3, None], "y": [2], "z": ["for", "n"], "w": ["k"], "v": ["m"]}
-    given_shapes = {"w": np.array([5]), "v": None}
+    declared = {"x": [None, 3, None], "y": [2], "z": ["for", "n"], "w": ["k"]}
     with pytest.raises(ShapeError) as caught:
-        shapes.resolve(declared, given_shapes, where="here")  # type: ignore[arg-type]
+        checks.resolve(declared, {"w": np.array([5])}, where="here")  # type: ignore[dict-item]
     error = caught.value
-    assert error.what == (
-        "input 'x' has open dimensions: (?, 3, ?); input 'z' has open dimensions: (for, n); "
-        "input 'v' has open dimensions: (m)"
-    )
+    opened = "input 'x' has open dimensions: (?, 3, ?); input 'z' has open dimensions: (for, n)"
+    assert error.what == opened
     # Sizes without a name get one each: equal names would be equal sizes.
-    named = {"x": ("n_1", 3, "n_2"), "z": ("n_3", "n"), "w": (5,), "v": ("m",)}
+    named = {"x": ("n_1", 3, "n_2"), "z": ("n_3", "n"), "w": (5,)}
     assert error.shapes == named
-    fixed = {"x": (1, 3, 1), "z": (1, 1), "w": (5,), "v": (1,)}
-    assert error.fix == f"fix them with shapes={fixed}, or keep them open by naming them: " + (
-        f"shapes={named}"
-    )
-    assert shapes.resolve(declared, error.shapes, where="here")["y"] == [2]
-    with pytest.raises(ShapeError, match="input 'v' has a dimension of 0"):
-        shapes.resolve(declared, {"v": (0,)}, where="here")
-
-
-# Relay text
-
-DATA = Path(__file__).parents[1] / "data" / "relay"
-
-
-def test_a_file_of_relay_text_its_bytes_and_its_text_are_the_same_module() -> None:
-    path = DATA / "mlp.relay"
-    expected = fromtext(path.read_text())
-    for model in (path, path.read_bytes(), b"\n" + path.read_bytes()):
-        tvm.ir.assert_structural_equal(tvmlab.load(model), expected)
-
-
-def test_what_is_no_relay_text_is_refused() -> None:
-    with pytest.raises(RelayError, match="ends too early"):
-        tvmlab.load(b"def @main() {")
-    with pytest.raises(ModelError, match="not UTF-8"):
-        tvmlab.load(b'#[version = "0.0.5"]\xff')
-    with pytest.raises(ShapeError, match="has its shapes fixed already"):
-        tvmlab.load(DATA / "mlp.relay", shapes={"data": (1, 1, 8, 8)})
+    fixed = {"x": (1, 3, 1), "z": (1, 1), "w": (5,)}
+    advice = f"fix them with shapes={fixed}, or keep them open by naming them: shapes={named}"
+    assert error.fix == advice
+    assert checks.resolve(declared, error.shapes, where="here")["y"] == [2]

@@ -9,7 +9,6 @@ import pytest
 from onnx import TensorProto
 
 import tvmlab
-from tests.frontend.test_quantized_onnx import close, parameters
 from tests.oracles.models import (
     agree_with_onnx_runtime,
     array,
@@ -20,33 +19,33 @@ from tests.oracles.models import (
     value,
     weight,
 )
+from tests.oracles.onnx_qnn import close, parameters
 from tvmlab.qnn.analysis import float_operators
 from tvmlab.qnn.transform import FakeQuantizationToInteger
 
 to_integer: Any = FakeQuantizationToInteger()
+X = array(1, 3, 6, 6)
 WIDTHS = weight("widths", np.array([0, 0, 1, 2, 0, 0, 0, 1]))
 
 
-def padded(mode: str = "constant", by: Any = None, kind: int = TensorProto.FLOAT) -> Any:
-    operands = ["x", "widths"] if by is None else ["x", "widths", "by"]
-    parts = [WIDTHS] if by is None else [WIDTHS, weight("by", by)]
-    return model(
-        [node("Pad", operands, ["y"], mode=mode)],
-        [value("x", kind, (1, 3, 6, 6))],
-        [value("y", kind, None)],
-        parts,
-        opset=19,  # the first that knows "wrap"
-    )
-
-
-@pytest.mark.parametrize("by", [None, np.float32(0), np.float32(0.1), np.uint8(5)])
-def test_a_constant_pad_is_an_operator(by: Any) -> None:
+@pytest.mark.parametrize(
+    ("mode", "by"),
+    [
+        *(("constant", by) for by in (None, np.float32(0), np.float32(0.1), np.uint8(5))),
+        *((mode, None) for mode in ("reflect", "edge", "wrap")),
+    ],
+)
+def test_a_pad_is_an_operator(mode: str, by: Any) -> None:
     integer = isinstance(by, np.uint8)
     kind = TensorProto.UINT8 if integer else TensorProto.FLOAT
-    proto = padded(by=by, kind=kind)
+    parts = [WIDTHS] if by is None else [WIDTHS, weight("by", by)]
+    proto = model(
+        [node("Pad", ["x", *(part.name for part in parts)], ["y"], mode=mode)],
+        *([value("x", kind, X.shape)], [value("y", kind, None)], parts),
+        opset=19,  # the first that knows "wrap"
+    )
     assert tvmlab.load(proto).script().count("R.nn.pad(x, pad_width=[0, 0, 0, 0, 1, 0, 2, 1]") == 1
-    x = array(1, 3, 6, 6)
-    agree_with_onnx_runtime(proto, (x * 10 + 100).astype("uint8") if integer else x)
+    agree_with_onnx_runtime(proto, (X * 10 + 100).astype("uint8") if integer else X)
 
 
 def test_widths_that_cut_and_batches_of_any_size() -> None:
@@ -58,50 +57,59 @@ def test_widths_that_cut_and_batches_of_any_size() -> None:
     agree_with_onnx_runtime(proto, array(2, 3, 6, 6), shapes=shapes)
 
 
-@pytest.mark.parametrize("mode", ["reflect", "edge", "wrap"])
-def test_other_pads_are_operators(mode: str) -> None:
-    proto = padded(mode)
-    assert "R.nn.pad(" in tvmlab.load(proto).script()
-    agree_with_onnx_runtime(proto, array(1, 3, 6, 6))
+def quantized(middle: list[Any], parts: list[Any], kind: str, out: str = "a") -> Any:
+    """Operators from "d" to "p" between integers, of scale `a` before and `out` after them."""
+    nodes = [
+        node("QuantizeLinear", ["x", "a_s", "a_z"], ["q"]),
+        node("DequantizeLinear", ["q", "a_s", "a_z"], ["d"]),
+        *middle,
+        node("QuantizeLinear", ["p", f"{out}_s", f"{out}_z"], ["r"]),
+        node("DequantizeLinear", ["r", f"{out}_s", f"{out}_z"], ["y"]),
+    ]
+    parts = [WIDTHS, *parts, *parameters("a", 0.02, 3, kind)]
+    return model(nodes, {"x": X.shape}, ["y"], parts)
+
+
+def integral(proto: Any) -> np.ndarray:
+    """Run the integer form of a model that has one."""
+    before = proto.SerializeToString()
+    mod = to_integer(tvmlab.load(proto))
+    assert proto.SerializeToString() == before
+    assert float_operators(mod) == []
+    return quickly(mod, X)[0]
 
 
 @pytest.mark.parametrize("mode", ["reflect", "edge"])
 def test_a_quantized_mirror(mode: str) -> None:
-    nodes = [
-        node("QuantizeLinear", ["x", "a_s", "a_z"], ["q"]),
-        node("DequantizeLinear", ["q", "a_s", "a_z"], ["d"]),
-        node("Pad", ["d", "widths"], ["p"], mode=mode),
-        node("QuantizeLinear", ["p", "a_s", "a_z"], ["r"]),
-        node("DequantizeLinear", ["r", "a_s", "a_z"], ["y"]),
-    ]
-    parts = [WIDTHS, *parameters("a", 0.02, 3, "uint8")]
-    proto, x = model(nodes, {"x": (1, 3, 6, 6)}, ["y"], parts), array(1, 3, 6, 6)
-    mod = to_integer(tvmlab.load(proto))
-    np.testing.assert_array_equal(quickly(mod, x)[0], by_onnx_runtime(proto, x)[0])
+    proto = quantized([node("Pad", ["d", "widths"], ["p"], mode=mode)], [], "uint8")
+    np.testing.assert_array_equal(
+        quickly(to_integer(tvmlab.load(proto)), X)[0], by_onnx_runtime(proto, X)[0]
+    )
 
 
 @pytest.mark.parametrize("quantize", [False, True])
 @pytest.mark.parametrize("kind", ["uint8", "int8"])
 def test_a_quantized_value_to_pad_with_is_a_constant(kind: str, quantize: bool) -> None:
     """As ONNX Runtime's quantizer writes it, and with the quantize not yet computed."""
-    first = [node("QuantizeLinear", ["by", "a_s", "a_z"], ["by_q"])] if quantize else []
-    by = weight("by", np.float32(0.27)) if quantize else weight("by_q", np.array(27, kind))
-    nodes = [
-        node("QuantizeLinear", ["x", "a_s", "a_z"], ["q"]),
-        node("DequantizeLinear", ["q", "a_s", "a_z"], ["d"]),
-        *first,
+    middle = [
+        *([node("QuantizeLinear", ["by", "a_s", "a_z"], ["by_q"])] if quantize else []),
         node("DequantizeLinear", ["by_q", "a_s", "a_z"], ["by_d"]),
         node("Pad", ["d", "widths", "by_d"], ["p"]),
-        node("QuantizeLinear", ["p", "a_s", "a_z"], ["r"]),
-        node("DequantizeLinear", ["r", "a_s", "a_z"], ["y"]),
     ]
-    parts = [WIDTHS, by, *parameters("a", 0.02, 3, kind)]
-    proto, x = model(nodes, {"x": (1, 3, 6, 6)}, ["y"], parts), array(1, 3, 6, 6)
-    before = proto.SerializeToString()
-    mod = to_integer(tvmlab.load(proto))
-    assert proto.SerializeToString() == before
-    assert float_operators(mod) == []
-    np.testing.assert_array_equal(quickly(mod, x)[0], by_onnx_runtime(proto, x)[0])
+    by = weight("by", np.float32(0.27)) if quantize else weight("by_q", np.array(27, kind))
+    proto = quantized(middle, [by], kind)
+    np.testing.assert_array_equal(integral(proto), by_onnx_runtime(proto, X)[0])
+
+
+def test_a_quantized_convolution_with_same_is_in_integers() -> None:
+    middle = [
+        node("DequantizeLinear", ["w", "w_s", "w_z"], ["wd"]),
+        node("Conv", ["d", "wd"], ["p"], auto_pad="SAME_LOWER", strides=[2, 2]),
+    ]
+    parts = [*parameters("b", 0.05, 120, "uint8"), *parameters("w", 0.01, 0, "int8")]
+    parts.append(weight("w", (array(4, 3, 3, 3) * 40).astype("int8")))
+    proto = quantized(middle, parts, "uint8", "b")
+    close(integral(proto), by_onnx_runtime(proto, X)[0], steps=0.051, share=0.02)
 
 
 SAME: list[tuple[str, dict[str, Any]]] = [
@@ -141,24 +149,3 @@ def test_same_of_a_picture_of_any_size() -> None:
     nodes = [node("Conv", ["x", "w"], ["y"], auto_pad="SAME_UPPER")]
     proto = model(nodes, {"x": (1, 3, "h", 6)}, ["y"], [weight("w", array(4, 3, 3, 3))])
     agree_with_onnx_runtime(proto, array(1, 3, 7, 6), shapes={"x": (1, 3, "h", 6)})
-
-
-def test_a_quantized_convolution_with_same_is_in_integers() -> None:
-    nodes = [
-        node("QuantizeLinear", ["x", "a_s", "a_z"], ["q"]),
-        node("DequantizeLinear", ["q", "a_s", "a_z"], ["d"]),
-        node("DequantizeLinear", ["w", "w_s", "w_z"], ["wd"]),
-        node("Conv", ["d", "wd"], ["c"], auto_pad="SAME_LOWER", strides=[2, 2]),
-        node("QuantizeLinear", ["c", "b_s", "b_z"], ["r"]),
-        node("DequantizeLinear", ["r", "b_s", "b_z"], ["y"]),
-    ]
-    parts = [
-        *parameters("a", 0.02, 100, "uint8"),
-        *parameters("b", 0.05, 120, "uint8"),
-        *parameters("w", 0.01, 0, "int8"),
-        weight("w", (array(4, 3, 3, 3) * 40).astype("int8")),
-    ]
-    proto, x = model(nodes, {"x": (1, 3, 7, 6)}, ["y"], parts), array(1, 3, 7, 6)
-    mod = to_integer(tvmlab.load(proto))
-    assert float_operators(mod) == []
-    close(quickly(mod, x)[0], by_onnx_runtime(proto, x)[0], steps=0.051, share=0.02)

@@ -66,55 +66,33 @@ def test_a_dynamic_batch(batch: int) -> None:
     np.testing.assert_allclose(executable(x), module(x).detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
-def test_bounds_of_sizes_are_kept_where_they_say_something() -> None:
-    for least, lower in ((2, {"tir_var_lower_bound": [2]}), (1, {})):
-        dynamic = ({0: torch.export.Dim("n", min=least, max=8)},)
-        mod = tvmlab.load(export(nn.ReLU(), tensor(3, 4), dynamic_shapes=dynamic))
-        found = {name: values for name, values in mod["main"].attrs.items() if "bound" in name}
-        bounds = {name: [int(value) for value in found[name].values()] for name in found}
-        assert bounds == {"tir_var_upper_bound": [8], **lower}
-
-
 def test_several_inputs_and_outputs() -> None:
     agree_with_pytorch(Program(lambda a, b: (a + b, a * b, a)), tensor(3), tensor(3) + 1)
 
 
 def test_outputs_have_the_names_that_pytorch_gave_them() -> None:
     """Those of the graph's nodes, before operators are decomposed; where they serve."""
-
-    def names(function: Any) -> list[str]:
+    for function, expected in (
+        (torch.nn.functional.silu, ["silu"]),
+        (lambda a: (a + 1, a * 2), ["add", "mul"]),
+        (lambda a: (a + 1,) * 2, ["output_0", "output_1"]),  # two outputs cannot share a name
+    ):
         made = tvmlab.compile(tvmlab.load(export(Program(function), tensor(2, 3)))).signature
-        return [one.name for one in made.outputs]
-
-    assert names(lambda a: torch.nn.functional.silu(a)) == ["silu"]
-    assert names(lambda a: (a + 1, a * 2)) == ["add", "mul"]
-    both = names(lambda a: (a + 1,) * 2)  # two outputs cannot share a name
-    assert both == ["output_0", "output_1"]
+        assert [one.name for one in made.outputs] == expected
 
 
-def test_an_unsupported_operator_is_named() -> None:
+def test_what_cannot_be_imported_is_refused() -> None:
     program = export(Program(lambda x: torch.linalg.svd(x)[1]), tensor(3, 3))
     with pytest.raises(UnsupportedOperatorError, match="linalg_svd") as caught:
         tvmlab.load(program)
     said(caught.value)
-
-
-def test_shapes_are_refused() -> None:
-    with pytest.raises(ShapeError, match="has its shapes fixed already") as caught:
+    with pytest.raises(ShapeError, match="has its shapes fixed already") as wrong:
         tvmlab.load(export(nn.ReLU(), tensor(3)), shapes={"x": (3,)})
-    assert "dynamic_shapes" in said(caught.value)
-
-
-class OwnModule(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x
-
-
-@pytest.mark.parametrize("module", [nn.ReLU(), OwnModule(), torch.zeros(3)], ids=type)
-def test_what_is_not_exported_yet(module: Any) -> None:
-    with pytest.raises(ModelError, match="has to be exported") as caught:
-        tvmlab.load(module)
-    assert "torch.export.export" in said(caught.value)
+    assert "dynamic_shapes" in said(wrong.value)
+    for module in (nn.ReLU(), Program(lambda x: x), torch.zeros(3)):
+        with pytest.raises(ModelError, match="has to be exported") as unready:
+            tvmlab.load(module)
+        assert "torch.export.export" in said(unready.value)
 
 
 class Counter(nn.Module):

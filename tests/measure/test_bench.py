@@ -121,7 +121,7 @@ def test_onnx_runtime_and_the_executable_agree(tmp_path: Any) -> None:
     path.write_bytes(proto.SerializeToString())
     x = array(1, 3, 8, 8)
     expected = tvmlab.compile(tvmlab.load(proto))(x)
-    carried = tvmlab.models.Model.of(proto, "convolutional", "seeded")
+    carried = tvmlab.models.Model(proto, "convolutional", "seeded")
     for given_model in (proto, carried, proto.SerializeToString(), path, str(path)):
         peer = bench.OnnxRuntime(given_model)
         assert peer(x).shape == expected.shape

@@ -1,34 +1,42 @@
-"""Which weights a model gets, batches, and packages that are missing."""
+"""Which weights a model gets; the digits, their network and its training; photographs."""
 
 from __future__ import annotations
 
 import hashlib
-import subprocess
-import sys
+import math
+from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
 
+import numpy as np
+import onnx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from onnx import helper
+from PIL import Image
 
-import tvmlab
-from tests.oracles.networks import TINY
+from tests.oracles.networks import TINY, by_onnxruntime, by_torch, digest
 from tvmlab import models
-from tvmlab.errors import DataError, InputError
-from tvmlab.models import onnx_form, zoo
+from tvmlab.errors import DataError, InputError, ModelError
+from tvmlab.models import __main__ as command
+from tvmlab.models import onnx_form, torch_form, zoo
+from tvmlab.models.networks import DIGITS
 from tvmlab.models.weights import seeded_parameters
 from tvmlab.support import data
 
 
-@pytest.fixture(autouse=True)
-def _no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("TVMLAB_CACHE", str(tmp_path / "cache"))
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An empty cache folder, without a network."""
+    monkeypatch.setenv("TVMLAB_CACHE", str(tmp_path))
     monkeypatch.setenv("TVMLAB_OFFLINE", "1")
     monkeypatch.setattr(zoo, "_no_zoo", "")
+    return tmp_path
 
 
 def test_auto_takes_the_zoos_file_from_the_cache(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = onnx_form.to_onnx(TINY, seeded_parameters(TINY, 0), batch=None)
     # Files of 2018 list their weights among the inputs.
@@ -38,21 +46,17 @@ def test_auto_takes_the_zoos_file_from_the_cache(
     digest = hashlib.sha256(content).hexdigest()
     entry = data.Entry(zoo.ZOO_FILE, "http://127.0.0.1:9/file", len(content), digest, "Apache-2.0")
     monkeypatch.setattr(data, "REGISTRY", MappingProxyType({entry.name: entry}))
-    path = tmp_path / "cache" / zoo.ZOO_FILE
-    path.parent.mkdir()
-    path.write_bytes(content)
+    (cache / zoo.ZOO_FILE).write_bytes(content)
     model = models.resnet50_v2()
     assert (model.weights, model.input_name) == ("zoo", "data")
     assert model.input_shape == (1, 3, 32, 32)
     assert "trained on ImageNet" in str(model)
     assert models.resnet50_v2("zoo", batch=None).input_shape == ("N", 3, 32, 32)
-    path.write_bytes(b"damaged")
-    model = models.resnet50_v2("auto")
-    assert model.weights == "seeded"
-    assert "not downloaded: The network is closed by TVMLAB_OFFLINE." in model.note
+    (cache / zoo.ZOO_FILE).write_bytes(b"damaged")
+    assert models.resnet50_v2("auto").weights == "seeded"
 
 
-def test_auto_is_seeded_offline_and_says_so() -> None:
+def test_auto_is_seeded_offline_and_says_so(cache: Path) -> None:
     model = models.resnet50_v2()
     assert model.weights == "seeded"
     assert "classes mean nothing" in model.note
@@ -64,17 +68,79 @@ def test_auto_is_seeded_offline_and_says_so() -> None:
         models.resnet50_v2("zoo")
     with pytest.raises(InputError, match="'best' weights"):
         models.resnet50_v2("best")  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match="A batch of 0 pictures"):
+        models.digits_resnet(batch=0)
 
 
-def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
-    # The package without its root module, which imports TVM, which imports torch where it can.
-    code = (
-        "import sys, types; package = types.ModuleType('tvmlab');"
-        f"package.__path__ = [{str(Path(tvmlab.__file__).parent)!r}];"
-        "sys.modules['tvmlab'] = package;"
-        "import tvmlab.models, tvmlab.support.data;"
-        "heavy = {'torch', 'onnx', 'sklearn', 'scipy', 'PIL', 'tqdm', 'tvm', 'matplotlib'};"
-        "print(sorted(heavy & set(sys.modules)))"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == "[]"
+# The digits
+
+
+def test_the_digits_are_split_fairly() -> None:
+    split = models.digits()
+    assert (split.x_train.shape, split.x_test.shape) == ((1347, 1, 8, 8), (450, 1, 8, 8))
+    assert (split.x_test.dtype, split.y_test.dtype) == (np.float32, np.int64)
+    assert (split.x_train.min(), split.x_train.max()) == (0, 1)
+    for part in (split.y_train, split.y_test):
+        share = np.bincount(part, minlength=10) / len(part)
+        assert np.abs(share - 0.1).max() < 0.005
+    seen = {picture.tobytes() for picture in split.x_train}
+    assert not any(picture.tobytes() in seen for picture in split.x_test)
+    held_out = hashlib.sha256(split.x_test.astype("<f4").tobytes() + split.y_test.tobytes())
+    assert held_out.hexdigest()[:16] == "08a109a940497a0a"
+
+
+def test_the_shipped_network_is_small_and_good() -> None:
+    content = (resources.files("tvmlab") / "assets" / "digits_resnet.onnx").read_bytes()
+    assert len(content) < 500_000
+    split = models.digits()
+    model = models.digits_resnet(batch=None)
+    onnx.checker.check_model(model.proto, full_check=True)
+    network = models.torch_digits_resnet()
+    here, there = by_onnxruntime(model.proto, split.x_test), by_torch(network, split.x_test)
+    assert np.abs(here - there).max() < 1e-5
+    assert np.mean(here.argmax(1) == split.y_test) >= 0.98
+    assert command.accuracy(network, split.x_test, split.y_test) >= 0.98
+    assert model.weights == "trained"
+    assert model.parameter_count == sum(map(math.prod, DIGITS.parameters().values()))
+
+
+def test_training_learns_and_repeats_itself() -> None:
+    split = models.digits()
+    small = models.Digits(split.x_train[:320], split.y_train[:320], *split[2:])
+    first, second = (command.train(small, epochs=3, seed=1) for _ in range(2))
+    assert not first.training
+    assert digest(torch_form.parameters_of(first)) == digest(torch_form.parameters_of(second))
+    assert command.accuracy(first, small.x_train, small.y_train) > 0.4
+
+
+# Photographs and names
+
+
+@given(colour=st.tuples(*[st.integers(0, 255)] * 3), height=st.integers(1, 60))
+def test_preprocessing_a_plain_colour(colour: tuple[int, int, int], height: int) -> None:
+    picture = np.empty((height, 50, 3), np.uint8)
+    picture[:] = colour
+    expected = (np.array(colour) / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
+    for image in (picture, Image.fromarray(picture)):
+        x = models.preprocess(image)
+        assert (x.shape, x.dtype) == ((1, 3, 224, 224), np.float32)
+        assert x.flags.c_contiguous
+        np.testing.assert_allclose(x[0], np.broadcast_to(expected[:, None, None], x[0].shape), 1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.int32, np.float32])
+def test_pictures_that_are_refused(dtype: type) -> None:
+    with pytest.raises(InputError, match="more than 8 bits per channel"):
+        models.preprocess(Image.fromarray(np.zeros((5, 8), dtype)))
+    with pytest.raises(InputError, match="not uint8"):
+        models.preprocess(np.zeros((5, 8, 3), dtype))
+
+
+def test_labels_are_in_the_models_order() -> None:
+    labels = models.imagenet_labels()
+    assert len(labels) == 1000
+    assert all(label == label.strip() and label and "_" not in label for label in labels)
+    places = {0: "tench", 207: "golden retriever", 281: "tabby", 388: "giant panda", 517: "crane"}
+    places |= {607: "jack-o'-lantern", 698: "palace", 916: "web site", 999: "toilet tissue"}
+    assert {place: labels[place] for place in places} == places
+    assert {label for label in labels if labels.count(label) > 1} == {"crane", "maillot"}

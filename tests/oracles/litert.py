@@ -1,4 +1,4 @@
-"""Quantized TensorFlow Lite models of one operator, and LiteRT's reference kernels.
+"""TensorFlow Lite models, written and read, and LiteRT's reference kernels.
 
 LiteRT's optimized kernels differ from its reference kernels, and those from XNNPACK's: only the
 reference kernels define the arithmetic.
@@ -7,13 +7,14 @@ reference kernels define the arithmetic.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from tests.oracles.models import array
 from tvmlab.models import tflite_form
-from tvmlab.models.tflite_form import Quantized, Step
+from tvmlab.models.tflite_form import Content, Quantized, Step
 
 Array = np.ndarray
 
@@ -53,16 +54,80 @@ def constant(values: Array, scales: Sequence[float] = (), zeros: Sequence[int] =
     return Tensor(values.shape, values.dtype.name, scales, zeros, 0, values)
 
 
-def write(model: Model) -> bytes:
-    """Write a model whose last tensor comes out and whose tensors without values go in."""
+@dataclass
+class Parts:
+    """What a model is written of: tensors, steps, and the numbers of its inputs and outputs."""
+
+    tensors: dict[str, Content]
+    steps: list[Step]
+    inputs: list[int] = field(default_factory=lambda: [0])
+    outputs: list[int] = field(default_factory=list)
+
+    @property
+    def content(self) -> bytes:
+        return tflite_form.write(self.tensors, self.steps, inputs=self.inputs, outputs=self.outputs)
+
+
+def one(kind: str, y: Content, *operands: Content, table: str = "", **options: Any) -> Parts:
+    """Write one operator of x0, x1, ...; those without values are inputs.
+
+    The table of options is the operator's own if it has one, or the one that is named.
+    """
     import tflite
 
-    last = len(model.tensors) - 1
-    tensors = {f"t{number}": _described(tensor) for number, tensor in enumerate(model.tensors)}
-    code = getattr(tflite.BuiltinOperator, model.code)
-    step = Step(code, range(last), [last], model.options, model.values)
-    free = [i for i, tensor in enumerate(model.tensors[:last]) if tensor.values is None]
-    return tflite_form.write(tensors, [step], inputs=free)
+    named = {"FusedActivationFunction": tflite.ActivationFunctionType, "Padding": tflite.Padding}
+    numbers = {
+        name: int(getattr(named[name], content)) if isinstance(content, str) else content
+        for name, content in options.items()
+    }
+    own = "".join(map(str.capitalize, kind.split("_"))) + "Options"
+    count = len(operands)
+    tensors = {f"x{i}": operand for i, operand in enumerate(operands)}
+    free = [i for i, x in enumerate(operands) if isinstance(getattr(x, "content", x), tuple)]
+    table = table or (own if hasattr(tflite, own) else "")
+    code = int(getattr(tflite.BuiltinOperator, kind))
+    step = Step(code, [*range(count)], [count], table, numbers)
+    return Parts({**tensors, "y": y}, [step], inputs=free)
+
+
+def together(parts: dict[str, Parts]) -> Parts:
+    """One model of many, side by side: all that is compiled at once is compiled faster."""
+    made = Parts({}, [], [])
+    for name, part in parts.items():
+        first = len(made.tensors)
+        made.tensors |= {f"{name}.{key}": content for key, content in part.tensors.items()}
+        made.steps += [
+            replace(
+                step,
+                inputs=[first + i for i in step.inputs],
+                outputs=[first + i for i in step.outputs],
+            )
+            for step in part.steps
+        ]
+        made.inputs += [first + i for i in part.inputs]
+        made.outputs.append(len(made.tensors) - 1)
+    return made
+
+
+def convolutional(pooling: str = "AVERAGE_POOL_2D") -> bytes:
+    """A convolution with bias and ReLU, then average pooling: [1, 8, 8, 2] to [1, 4, 4, 3].
+
+    `pooling` is the name of another operator to put in the place of the pooling's.
+    """
+    strides = {"Padding": "SAME", "StrideH": 1, "StrideW": 1, "FusedActivationFunction": "RELU"}
+    size = {"Padding": "VALID", "FilterHeight": 2, "FilterWidth": 2, "StrideH": 2, "StrideW": 2}
+    operands = ((1, 8, 8, 2), array(3, 3, 3, 2), array(3))
+    first = one("CONV_2D", (1, 8, 8, 3), *operands, table="Conv2DOptions", **strides)
+    second = one(pooling, (1, 4, 4, 3), (1, 8, 8, 3), table="Pool2DOptions", **size)
+    joined = together({"convolved": first, "pooled": second})
+    joined.steps[1].inputs, joined.inputs, joined.outputs = [3], [0], [5]
+    return joined.content
+
+
+def write(model: Model) -> bytes:
+    """Write a model whose last tensor comes out and whose tensors without values go in."""
+    *operands, y = map(_described, model.tensors)
+    return one(model.code, y, *operands, table=model.options, **model.values).content
 
 
 def _described(tensor: Tensor) -> Quantized:
@@ -108,12 +173,11 @@ def run(model: Model, *inputs: Array) -> Array:
 
 @dataclass
 class Layer:
-    """An operator of a model that was read: its name, tensors by number, and its options."""
+    """An operator of a model that was read: its name, and tensors by number."""
 
     name: str
     inputs: list[int]
     output: int
-    options: Any
 
 
 def read(content: bytes) -> tuple[list[Tensor], list[Layer]]:
@@ -122,22 +186,14 @@ def read(content: bytes) -> tuple[list[Tensor], list[Layer]]:
 
     model = tflite.Model.GetRootAs(content, 0)
     graph = model.Subgraphs(0)
-    kinds = {
-        number: name.lower()
-        for name, number in vars(tflite.TensorType).items()
-        if isinstance(number, int)
-    }
-    names = {
-        number: name
-        for name, number in vars(tflite.BuiltinOperator).items()
-        if isinstance(number, int)
-    }
+    kinds, names = (
+        {number: name for name, number in vars(table).items() if isinstance(number, int)}
+        for table in (tflite.TensorType, tflite.BuiltinOperator)
+    )
     tensors = []
-    for i in range(graph.TensorsLength()):
-        tensor = graph.Tensors(i)
-        shape, dtype = list(_list(tensor, "Shape")), kinds[tensor.Type()]
-        data = model.Buffers(tensor.Buffer())
-        values = None
+    for tensor in _list(graph, "Tensors"):
+        shape, dtype = list(_list(tensor, "Shape")), kinds[tensor.Type()].lower()
+        data, values = model.Buffers(tensor.Buffer()), None
         if data.DataLength():
             values = np.frombuffer(data.DataAsNumpy().tobytes(), dtype).reshape(shape)
         quantization = tensor.Quantization()
@@ -146,33 +202,16 @@ def read(content: bytes) -> tuple[list[Tensor], list[Layer]]:
         axis = quantization.QuantizedDimension() if quantization else 0
         tensors.append(Tensor(shape, dtype, scales, zeros, axis, values))
     layers = []
-    for i in range(graph.OperatorsLength()):
-        operator = graph.Operators(i)
+    for operator in _list(graph, "Operators"):
         code = model.OperatorCodes(operator.OpcodeIndex())
         name = names[max(code.BuiltinCode(), code.DeprecatedBuiltinCode())]
-        layers.append(
-            Layer(name, list(_list(operator, "Inputs")), operator.Outputs(0), _options(operator))
-        )
+        layers.append(Layer(name, list(_list(operator, "Inputs")), operator.Outputs(0)))
     return tensors, layers
 
 
 def _list(table: Any, name: str) -> Iterator[Any]:
     for i in range(getattr(table, f"{name}Length")()):
         yield getattr(table, name)(i)
-
-
-def _options(operator: Any) -> Any:
-    """Give an operator's options as the table of the schema that they are; None without any."""
-    import tflite
-
-    number = operator.BuiltinOptionsType()
-    kinds = vars(tflite.BuiltinOptions)
-    name = next(name for name, value in kinds.items() if value == number and name[0] != "_")
-    if operator.BuiltinOptions() is None or name == "NONE":
-        return None
-    found = getattr(tflite, name)()
-    found.Init(operator.BuiltinOptions().Bytes, operator.BuiltinOptions().Pos)
-    return found
 
 
 def same_padding(

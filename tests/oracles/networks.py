@@ -6,27 +6,17 @@ import hashlib
 
 import numpy as np
 import onnx
-import onnxruntime
 import torch
-from onnx import numpy_helper
 
-from tvmlab.models import onnx_form, torch_form
+from tests.oracles.models import by_onnx_runtime
+from tvmlab.models import torch_form
 from tvmlab.models.networks import Parameters, resnet_v2
 
 TINY = resnet_v2("tiny", (3, 32, 32), 7, bottleneck=True, units=(1, 2), channels=(8, 16, 32))
 
 
-def session(proto: onnx.ModelProto) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 2
-    return onnxruntime.InferenceSession(
-        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-
-
 def by_onnxruntime(proto: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
-    [value] = session(proto).run(None, {onnx_form.graph_input(proto).name: x})
-    return value
+    return by_onnx_runtime(proto, x)[0]
 
 
 def by_torch(network: torch_form.Network, x: np.ndarray) -> np.ndarray:
@@ -43,7 +33,3 @@ def digest(parameters: Parameters) -> str:
     for name, value in parameters.items():
         total.update(name.encode() + value.astype("<f4").tobytes())
     return total.hexdigest()[:16]
-
-
-def weights_of(proto: onnx.ModelProto) -> Parameters:
-    return {tensor.name: numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}

@@ -1,4 +1,4 @@
-"""Quantized ONNX networks drawn at random, as ONNX Runtime's quantizer writes them (QDQ).
+"""Quantized ONNX models: of one operator, and networks drawn at random as ONNX Runtime has them.
 
 And the processors on which ONNX Runtime's own integers are a reference.
 """
@@ -7,10 +7,16 @@ from __future__ import annotations
 
 import platform
 import random
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper, shape_inference
+from onnx import helper
+
+import tvmlab
+from tests.oracles.models import by_onnx_runtime, model, node, quickly, value, weight
 
 x86 = pytest.mark.skipif(
     platform.machine() != "x86_64", reason="ONNX Runtime's kernels round otherwise here"
@@ -20,6 +26,91 @@ STEPS = (
     *("conv", "conv", "conv", "add", "sub", "mul", "concat", "max_pool"),
     *("avg_pool", "clip", "excite", "constant"),
 )
+
+
+def kind_of(dtype: str) -> int:
+    return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+
+
+class Value(NamedTuple):
+    """A tensor with its scale and zero point: an input by its shape, or a constant by its values.
+
+    Without a scale it is an operand by itself; with the zero point None that is left out.
+    """
+
+    content: Any
+    scale: Any = None
+    zero: Any = None
+    dtype: str = "uint8"
+
+
+def integers(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray:
+    """Numbers of all of a type's range."""
+    info = np.iinfo(dtype)
+    random = np.random.default_rng([seed, *shape])
+    return random.integers(info.min, info.max, shape, dtype, endpoint=True)
+
+
+def parameters(name: str, scale: Any, zero: Any, dtype: str) -> list[Any]:
+    """A scale and a zero point as initializers, ``NAME_s`` and ``NAME_z``."""
+    arrays = {"s": np.asarray(scale, "float32"), "z": np.asarray(zero, dtype)}
+    return [weight(f"{name}_{letter}", content) for letter, content in arrays.items()]
+
+
+def operator(
+    kind: str,
+    operands: dict[str, Value],
+    y: Value,
+    more: Sequence[Any] = (),
+    first: Sequence[Any] = (),
+    order: str = "",
+    **attributes: Any,
+) -> onnx.ModelProto:
+    """Write one operator of several values; its operands come in the order of their names.
+
+    `more` are initializers that other nodes, `first`, read; `order` is of names, ``"y"`` among
+    them, where the result's scale does not come last.
+    """
+    names, parts, inputs = [], [*more], []
+    known = {tensor.name for tensor in more} | {name for one in first for name in one.output}
+    for name in order or (*operands, "y"):
+        one = y if name == "y" else operands[name]
+        if name != "y":
+            names.append(name)
+            if isinstance(one.content, tuple):
+                inputs.append(value(name, kind_of(one.dtype), one.content))
+            else:
+                parts.append(weight(name, one.content))
+        if one.scale is None:
+            continue
+        names += [f"{name}_s", "" if one.zero is None else f"{name}_z"]
+        given = parameters(name, one.scale, 0 if one.zero is None else one.zero, one.dtype)
+        parts += [tensor for tensor in given if tensor.name not in known]
+    domain = "" if kind in ("QLinearConv", "QLinearMatMul") else "com.microsoft"
+    made = node(kind, names, ["y"], domain=domain, **attributes)
+    out = [value("y", kind_of(y.dtype), y.content)]
+    return model([*first, made], inputs, out, parts, domains=[domain] * bool(domain))
+
+
+def within(
+    proto: onnx.ModelProto, *inputs: np.ndarray, steps: float = 1, share: float = 0.02
+) -> Any:
+    """Compare with ONNX Runtime: integers differ by a step in few places at most."""
+    before = proto.SerializeToString()
+    mod = tvmlab.load(proto)
+    assert proto.SerializeToString() == before, "the user's model is changed"
+    results, expected = quickly(mod, *inputs), by_onnx_runtime(proto, *inputs)
+    for ours, theirs in zip(results, expected, strict=True):
+        close(ours, theirs, steps, share)
+    return mod
+
+
+def close(result: np.ndarray, expected: np.ndarray, steps: float, share: float) -> None:
+    assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+    assert len(np.unique(expected)) > 1 or expected.size == 1
+    difference = np.abs(result.astype("float64") - expected.astype("float64"))
+    assert difference.max() <= steps
+    assert (difference > 0).sum() <= max(2, share * difference.size) * bool(steps)
 
 
 class DrawnOnnx:
@@ -56,23 +147,17 @@ class DrawnOnnx:
         quantizes = [node for node in self.nodes if node.op_type == "QuantizeLinear"]
         maker = {node.output[0]: node.op_type for node in self.nodes}
         self.made_by = [maker.get(node.input[0], "") for node in quantizes]
-        dtype = getattr(TensorProto, self.kind.upper())
-        results = [helper.make_tensor_value_info(node.output[0], dtype, None) for node in quantizes]
-        image = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
-        graph = helper.make_graph(self.nodes, "drawn", [image], results, self.constants)
-        opset = [helper.make_opsetid("", 17)]
-        return shape_inference.infer_shapes(
-            helper.make_model(graph, opset_imports=opset, ir_version=8)
-        )
+        results = [value(node.output[0], kind_of(self.kind), None) for node in quantizes]
+        return model(self.nodes, {"x": shape}, results, self.constants)
 
     def constant_of(self, values):
         name = f"c{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(np.asarray(values), name))
+        self.constants.append(weight(name, values))
         return name
 
     def node(self, kind, inputs, **attributes):
         name = f"t{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, inputs, [name], **attributes))
+        self.nodes.append(node(kind, inputs, [name], **attributes))
         return name
 
     def quantized(self, x, reach, shape, positive=False, like=None):

@@ -9,7 +9,7 @@ import pytest
 import tvm
 
 import tvmlab
-from tests.frontend.tflite import convolutional
+from tests.oracles.litert import convolutional
 from tests.oracles.models import array, model, node, weight
 from tests.oracles.networks import by_onnxruntime, by_torch
 from tests.short import long

@@ -15,24 +15,19 @@ from tvm.ir import IRModule
 from ..errors import ModelError, ShapeError
 from ..ir.entry import with_main
 from ..models import Model
-from ..models.quantized import QuantizedTorch
-from .shapes import Shapes
+from .checks import Shapes
 
 __all__ = ["Shapes", "load"]
 
 # How Relay text begins: its version, or a function where comments may stand before.
 _RELAY = re.compile(rb"\s*(?:#\[\s*version|v0\.0\.\d\s|def\s+@)")
-_GIVE = (
-    "give an ONNX or TensorFlow Lite model; a picture is what a compiled model is called with, see "
-    "tvmlab.models.preprocess"
-)
 # Files passed by mistake, by their first bytes: what the file is, and what to do.
 _OTHERS = {
-    rb"\xff\xd8\xff|\x89PNG": ("this is a picture, not a model", _GIVE),
-    rb"PK\x03\x04|\x1f\x8b": ("this is an archive, not a model", _GIVE),
-    rb"<!DOCTYPE|<html|version https://git-lfs": (
-        "this is a web page or a Git LFS pointer, in place of the model",
-        _GIVE,
+    rb"\xff\xd8\xff|\x89PNG|PK\x03\x04|\x1f\x8b|<!DOCTYPE|<html|version https://git-lfs": (
+        "this is a picture, an archive, a web page or a Git LFS pointer, not a model",
+        "give an ONNX or TensorFlow Lite model, or the object that torch.export.export returns "
+        "(PyTorch's files are archives that can run code); a picture is the input of a compiled "
+        "model, see tvmlab.models.preprocess",
     ),
     rb"metadata = tvm\.|\s*# from tvm\.script import|\s*@I\.ir_module": (
         "this is TVMScript, which is a program in Python: reading it could run anything",
@@ -53,7 +48,7 @@ def load(model: Any, *, shapes: Mapping[str, Sequence[int | str]] | None = None)
     Parameters
     ----------
     model : path, bytes, onnx.ModelProto, torch.export.ExportedProgram, tvmlab.models.Model, \
-            tvmlab.models.quantized.QuantizedTorch, tvm.ir.IRModule or tvm.tirx.PrimFunc
+            tvm.ir.IRModule or tvm.tirx.PrimFunc
         A path or bytes of an ONNX (``.onnx``) or TensorFlow Lite (``.tflite``) model or of Relay
         text, or the model as an object. PyTorch models are given as the object that
         ``torch.export.export`` returns. A TIR function, or a module of one, gets a ``main`` that
@@ -84,8 +79,6 @@ def load(model: Any, *, shapes: Mapping[str, Sequence[int | str]] | None = None)
         return with_main(model)
     if isinstance(model, Model):
         model = model.proto
-    elif isinstance(model, QuantizedTorch):
-        model = model.program
     if isinstance(model, (str, os.PathLike)):
         return _load_file(Path(model), shapes)
     if isinstance(model, (bytes, bytearray, memoryview)):
@@ -124,23 +117,12 @@ def _load_file(path: Path, shapes: Shapes | None) -> IRModule:
     try:
         data = path.read_bytes()
     except (OSError, ValueError) as error:  # ValueError: no path has a null character
-        known: dict[type[Exception], str] = {
-            FileNotFoundError: "there is no such file",
-            IsADirectoryError: "this is a folder, not a model file",
-        }
+        missing = isinstance(error, FileNotFoundError)
         raise ModelError(
-            known.get(type(error))
-            or f"the file cannot be read: {getattr(error, 'strerror', error)}",
+            "there is no such file" if missing else f"the file cannot be read: {error}",
             where=str(path),
             fix="check the path and its permissions",
         ) from error
-    if path.suffix in {".pt", ".pth", ".pt2"}:
-        raise ModelError(
-            "PyTorch files are not read: loading them can run code",
-            where=str(path),
-            fix="load it in PyTorch, call torch.export.export(module, (example_input,)), "
-            "and give that to tvmlab.load",
-        )
     return _load_bytes(data, shapes, where=str(path), folder=path.resolve().parent)
 
 
@@ -156,28 +138,16 @@ def _load_bytes(
         return import_bytes(data, where=where)
     if _RELAY.match(data):
         _no_shapes("Relay text", shapes, where)
-        return _relay_text(data, where)
+        from ..ir.text.reader import fromtext
+        from ..qnn import rows  # noqa: F401 (fills the table with the quantized operators)
+
+        return fromtext(data.decode(errors="backslashreplace"))  # the reader refuses a backslash
     for start, (what, fix) in _OTHERS.items():
         if re.match(start, data):
             raise ModelError(what, where=where, fix=fix)
     from .onnx import import_proto, parse
 
     return import_proto(parse(data, where=where), shapes, folder=folder, where=where)
-
-
-def _relay_text(data: bytes, where: str) -> IRModule:
-    from ..ir.text.reader import fromtext
-    from ..qnn import rows  # noqa: F401 (fills the table with the quantized operators)
-
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ModelError(
-            f"this starts like Relay text, but byte {error.start} is not UTF-8",
-            where=where,
-            fix="compare its size and checksum with its source",
-        ) from error
-    return fromtext(text)
 
 
 def _no_shapes(

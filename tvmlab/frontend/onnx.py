@@ -23,7 +23,7 @@ from ..ir.limits import RaiseLimits
 from ..ir.signature import OUTPUT_NAMES
 from ..support.extras import need
 from ..support.wording import telling
-from .shapes import Shapes, resolve
+from .checks import Shapes, resolve
 
 __all__ = ["import_proto", "parse"]
 
@@ -57,16 +57,17 @@ def import_proto(
     where: str,
     keep_params: bool = False,
 ) -> IRModule:
-    """Import a parsed ONNX model, which is left unchanged; see `tvmlab.load`.
+    """Import a parsed ONNX model; see `tvmlab.load`.
 
-    External weights can lie in `folder`, which is None for a model that did not come from a file;
-    `where` names the model in errors. With `keep_params` weights are parameters of ``main``, after
-    the inputs, and its attribute ``params`` holds their values.
+    External weights are read from `folder` into the model, except where it is None, as for a model
+    in memory. `where` names the model in errors. With `keep_params` weights are parameters of
+    ``main``, after the inputs, and its attribute ``params`` holds their values.
     """
     onnx = need("onnx", extra="onnx")
     from .onnx_converters import Importer
 
-    model = _with_external_data(model, folder, where)
+    if folder is not None:
+        _read_external_data(model, folder, where)
     importer: Any = None
     try:
         # Upstream prints the operator that it fails on, and warns about what is checked here.
@@ -149,53 +150,22 @@ def _check(onnx: Any, model: Any, where: str) -> None:
             where=where,
             fix="export it again; onnx.checker.check_model says more",
         ) from error
-    except ValueError as error:
-        # Models over 2 GB cannot be checked in memory; every tensor in them has been read.
-        if "2GB" not in str(error).replace(" ", "") and "2GiB" not in str(error):
-            raise
 
 
-def _with_external_data(model: Any, folder: Path | None, where: str) -> Any:
+def _read_external_data(model: Any, folder: Path, where: str) -> None:
     """Read weights that lie in files of their own, from the model's folder and nowhere else.
 
     onnx's own loader refuses absolute paths, links, ``..`` and lengths beyond the file's end.
     """
     onnx = need("onnx", extra="onnx")
-    from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
+    from onnx.external_data_helper import load_external_data_for_model
 
-    outside = [tensor for tensor in _tensors(model) if uses_external_data(tensor)]
-    if not outside:
-        return model
-    if folder is None:
+    try:
+        load_external_data_for_model(model, str(folder))
+    except (onnx.checker.ValidationError, ValueError, OSError) as error:
         raise ModelError(
-            "the model's weights lie in other files, and a model in memory does not say where",
-            where=f"tensor {outside[0].name!r}",
-            fix="load the model by its path, or call onnx.load on it first",
-        )
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    for tensor in _tensors(copy):
-        if not uses_external_data(tensor):
-            continue
-        try:
-            load_external_data_for_tensor(tensor, str(folder))
-        except (onnx.checker.ValidationError, ValueError, OSError) as error:
-            raise ModelError(
-                f"the model's weights cannot be read: {telling(error)}",
-                where=f"{where}: tensor {tensor.name!r}",
-                fix=f"put the files with the weights into {folder}, whole and under the names "
-                "that the model gives; files outside this folder are never read",
-            ) from error
-    return copy
-
-
-def _tensors(message: Any) -> Iterator[Any]:
-    """Yield every tensor of a model: weights, operators' attributes, branches, functions."""
-    for field, value in message.ListFields():
-        if field.message_type is None:
-            continue
-        for item in [value] if hasattr(value, "ListFields") else value:
-            if field.message_type.name == "TensorProto":
-                yield item
-            else:
-                yield from _tensors(item)
+            f"the model's weights cannot be read: {telling(error)}",
+            where=where,
+            fix=f"put the files with the weights into {folder}, whole and under the names "
+            "that the model gives; files outside this folder are never read",
+        ) from error

@@ -25,7 +25,7 @@ from tvm.relax.frontend.onnx import onnx_frontend as upstream
 
 from ..errors import UnsupportedOperatorError
 from ..ir.indices.loops import static
-from .quantization import check
+from .checks import check_scales
 
 __all__ = ["Importer", "importable", "nodes", "place"]
 
@@ -182,7 +182,7 @@ def _linear(kind: str) -> Converter:
             values.append(np.full(count or 1, name == "scale") if value is None else value)
         shape = _sizes(x)
         axis = attributes.get("axis", 0 if shape is not None and len(shape) < 2 else 1)
-        check(values[0], values[1], dtype, shape, axis, where=importer.place())
+        check_scales(values[0], values[1], dtype, shape, axis, where=importer.place())
         return importer.by_upstream(kind, inputs, attributes)
 
     return convert
@@ -204,20 +204,26 @@ def _dynamic(importer: Importer, inputs: Inputs, attributes: Attributes) -> rela
 # Operators of the QOperator format
 
 
-def _bias_scale(importer: Importer, left: Any, right: Any, factor: float = 1.0) -> relax.Expr:
-    """Multiply the operands' scales: a bias of int32 counts in units of the product."""
-    a, b = importer.value(left), importer.value(right)
-    if a is not None and b is not None:
-        return relax.const((a * b * np.float32(factor)).astype("float32"))
-    return op.multiply(op.multiply(left, right), relax.const(factor, "float32"))
+def _weighted(
+    importer: Importer, kind: str, inputs: Inputs, axis: int, bias: Any, attributes: Attributes
+) -> relax.Expr:
+    """Multiply by weights; a bias of int32 counts in units of the product of both scales."""
+    x, x_scale, xz, w, w_scale, wz = inputs[0:6]
+    operands = [importer.dequantized(x, x_scale, xz), importer.dequantized(w, w_scale, wz, axis)]
+    if bias is not None:
+        a, b = importer.value(x_scale), importer.value(w_scale)
+        factor = np.float32(attributes.get("alpha", 1.0))
+        if a is not None and b is not None:
+            scale = relax.const((a * b * factor).astype("float32"))
+        else:
+            scale = op.multiply(op.multiply(x_scale, w_scale), relax.const(factor, "float32"))
+        operands.append(importer.dequantized(bias, scale, None, 0))
+    return importer.convert(kind, operands, attributes)
 
 
 def _qlinear_conv(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
-    x, xs, xz, w, ws, wz, ys, yz, bias = inputs[0:9]
-    operands = [importer.dequantized(x, xs, xz), importer.dequantized(w, ws, wz, 0)]
-    if bias is not None:
-        operands.append(importer.dequantized(bias, _bias_scale(importer, xs, ws), None, 0))
-    return importer.quantized_as(importer.convert("Conv", operands, attributes), ys, yz, x)
+    y = _weighted(importer, "Conv", inputs, 0, inputs[8], attributes)
+    return importer.quantized_as(y, inputs[6], inputs[7], inputs[0])
 
 
 def _qlinear_matmul(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
@@ -229,14 +235,9 @@ def _qlinear_matmul(importer: Importer, inputs: Inputs, attributes: Attributes) 
 
 
 def _qgemm(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
-    a, a_scale, az, b, b_scale, bz, bias, ys, yz = inputs[0:9]
     axis = 0 if attributes.get("transB", 0) else 1
-    operands = [importer.dequantized(a, a_scale, az), importer.dequantized(b, b_scale, bz, axis)]
-    if bias is not None:
-        scale = _bias_scale(importer, a_scale, b_scale, attributes.get("alpha", 1.0))
-        operands.append(importer.dequantized(bias, scale, None, -1))
-    y = importer.convert("Gemm", operands, attributes)
-    return y if ys is None else importer.quantized_as(y, ys, yz, a)
+    y = _weighted(importer, "Gemm", inputs, axis, inputs[6], attributes)
+    return y if inputs[7] is None else importer.quantized_as(y, inputs[7], inputs[8], inputs[0])
 
 
 def _qlinear(kind: str, count: int) -> Converter:
@@ -316,19 +317,17 @@ def _pad(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Ex
 
     No pass can tell the layout of a loop, or whether it has an integer form.
     """
+    if importer.opset < 11:  # widths and value are attributes
+        return importer.by_upstream("Pad", inputs, attributes)
     x, widths, by, axes = inputs[0:4]
-    if importer.opset < 11:
-        widths = relax.const(np.array(attributes["pads"], "int64"))
-        by = relax.const(attributes.get("value", 0.0), "float32")
-    elif by is not None:
-        number = _folded(importer, by)
-        by = by if number is None else relax.const(number)
+    number = None if by is None else _folded(importer, by)
+    by = by if number is None else relax.const(number)
     mode = attributes.get("mode", b"constant").decode()
     known = [importer._nodes, importer._params]
     given = upstream.onnx_input([x, widths, by, axes])
     before, after, value = upstream.Pad._parse_pads_and_axes(given, known)
     exact = float(value) == value or value != value  # the attribute of `nn.pad` is a float64
-    if mode not in _PAD_MODES or not exact:
+    if not exact:
         return importer.by_upstream("Pad", given, attributes)
     pairs = [width for pair in zip(before, after, strict=True) for width in pair]
     return op.nn.pad(x, pairs, _PAD_MODES[mode], float(value))

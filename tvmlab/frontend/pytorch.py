@@ -34,7 +34,7 @@ from ..ir.indices import NormalizeIndices, not_below_zero
 from ..ir.indices.loops import static
 from ..ir.signature import OUTPUT_NAMES
 from ..support.wording import telling
-from .quantization import check, wrong
+from .checks import check_scales
 
 __all__ = ["import_program"]
 
@@ -74,7 +74,7 @@ def import_program(program: Any, *, keep_params: bool = False) -> IRModule:
                 run_ep_decomposition=False,
             )
             normalize: Any = NormalizeIndices()
-            mod = normalize(_bounded(mod))
+            mod = normalize(mod)
             if all(isinstance(name, str) for name in names):  # else some are constants, or None
                 mod["main"] = mod["main"].with_attr(OUTPUT_NAMES, list(names))
             return mod
@@ -83,36 +83,17 @@ def import_program(program: Any, *, keep_params: bool = False) -> IRModule:
     except Exception as error:  # upstream asserts, and raises many classes
         message = telling(error)
         if "Unsupported function type" in message:
-            raise _unknown_operators(program, message) from error
+            raise UnsupportedOperatorError(
+                f"TVM cannot import a PyTorch operator: {message}",
+                where="the exported program",
+                fix="express it in other operators, or decompose it with run_decompositions; "
+                f"supported quantized operators are {_SUPPORTED}",
+            ) from error
         raise ModelError(
             f"TVM's importer failed: {message}",
             where="the exported program",
             fix="export the module in evaluation mode, and check that it runs in PyTorch",
         ) from error
-
-
-def _bounded(mod: IRModule) -> IRModule:
-    """Drop least sizes of 1: every size is as large, and there is nothing to know by them."""
-    main, name = mod["main"], "tir_var_lower_bound"
-    if main.attrs is not None and name in main.attrs:
-        kept = {str(size): least for size, least in main.attrs[name].items() if least > 1}
-        mod["main"] = main.with_attr(name, kept) if kept else main.without_attr(name)
-    return mod
-
-
-def _unknown_operators(program: Any, message: str) -> UnsupportedOperatorError:
-    """Name the operators that the importer does not know, and their nodes."""
-    nodes = [node for node in program.graph.nodes if node.op == "call_function"]
-    unknown = [node for node in nodes if f"'{node.target.__name__}'" in message]
-    places = ", ".join(f"node {node.name!r} ({node.target})" for node in unknown[:5])
-    fix = "express it in other operators, or decompose it with run_decompositions"
-    if any(str(node.target).startswith(_LIBRARY) for node in unknown):
-        fix = f"quantize the network statically; supported are {_SUPPORTED}"
-    return UnsupportedOperatorError(
-        f"TVM cannot import a PyTorch operator: {message}",
-        where=f"the exported program: {places}" if places else "the exported program",
-        fix=fix,
-    )
 
 
 def _refuse_state(program: Any) -> None:
@@ -167,30 +148,25 @@ class _Converter:
         zero = self.value(node, given, "zero_point")
         sizes = [size if isinstance(size, int) else None for size in source.meta["val"].shape]
         axis = given.get("axis", -1)
-        check(scale, zero, dtype, sizes, axis, where=_where(node))
+        check_scales(scale, zero, dtype, sizes, axis, where=_where(node))
         axis = axis % len(sizes) if "axis" in given else -1
         zero = np.broadcast_to(zero, scale.shape).astype("int32")
+        operands, emit = (relax.const(scale), relax.const(zero), axis), importer.block_builder.emit
         if node.target.__name__.startswith("dequantize"):
             out = given.get("out_dtype")
             if out is not None and str(out) != "torch.float32":
                 raise _unsupported(node, f"the result is {out}")
-            operands = importer.env[source], relax.const(scale), relax.const(zero)
-            return importer.block_builder.emit(relax.op.dequantize(*operands, axis))
+            return emit(op.dequantize(importer.env[source], *operands))
         if str(source.meta["val"].dtype) != "torch.float32":
             raise _unsupported(node, f"it reads {source.meta['val'].dtype}")
-        low, high = (int(self.value(node, given, name)) for name in ("quant_min", "quant_max"))
-        info = np.iinfo(dtype)
-        if not info.min <= low <= high <= info.max:
-            raise wrong(f"a range from {low} to {high}, not one of {dtype}", _where(node))
         if source.name in self.values:  # PyTorch quantizes stored data, also to int32
             stored = {n: self.values.get(getattr(v, "name", ""), v) for n, v in given.items()}
             return relax.const(node.target(**stored).detach().cpu().numpy())
         if dtype == "int32":
             raise _unsupported(node, "it quantizes a computed value to int32")
-        operands = importer.env[source], relax.const(scale), relax.const(zero)
-        emit = importer.block_builder.emit
-        made = emit(relax.op.quantize(*operands, axis, dtype))
-        return made if (low, high) == (info.min, info.max) else emit(relax.op.clip(made, low, high))
+        made, info = emit(op.quantize(importer.env[source], *operands, dtype)), np.iinfo(dtype)
+        low, high = (int(self.value(node, given, name)) for name in ("quant_min", "quant_max"))
+        return made if (low, high) == (info.min, info.max) else emit(op.clip(made, low, high))
 
     def value(self, node: Any, given: dict[str, Any], name: str) -> npt.NDArray[Any]:
         """Return the value of an argument, which is a number, a stored tensor, or left out."""

@@ -26,7 +26,6 @@ reference kernels:
 from __future__ import annotations
 
 import math
-import re
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -46,7 +45,7 @@ from ..errors import ModelError, UnsupportedOperatorError
 from ..ir.indices import NormalizeIndices
 from ..ir.signature import OUTPUT_NAMES
 from ..support.extras import need
-from .quantization import check
+from .checks import check_scales
 
 __all__ = ["import_bytes"]
 
@@ -89,23 +88,29 @@ def import_bytes(data: bytes, *, where: str) -> IRModule:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model = tflite.Model.GetRootAsModel(data, 0)
-            quantized = _check_scales(model)
+            quantized = _check_scales(model, where)
             mod = from_tflite(model, op_converter=_Converter)
             # Upstream lists the weights here, which are constants of the function already.
             main = mod["main"].without_attr("params").with_attr(OUTPUT_NAMES, _outputs(model))
             mod["main"] = main.with_attr("qnn.rounding", "TFLITE") if quantized else main
             normalize: Any = NormalizeIndices(from_end=False)
             return normalize(mod)
-    except ModelError as error:
-        place = f"{where}: {error.where}" if error.where else where
-        raise type(error)(error.what, where=place, fix=error.fix) from error.__cause__
-    except NotImplementedError as error:
-        raise _unsupported(error, where) from error
-    except Exception as error:  # a damaged FlatBuffer fails anywhere: struct, index, assertion
+    except ModelError:
+        raise
+    except Exception as error:
+        place = ": ".join([where, *getattr(error, "__notes__", [])])
+        if isinstance(error, NotImplementedError):
+            raise UnsupportedOperatorError(
+                f"TVM cannot import a TensorFlow Lite operator: {' '.join(str(error).split())}",
+                where=place,
+                fix="convert the model again without it, or quantize all of it to int8",
+            ) from error
+        # A damaged FlatBuffer fails anywhere: struct, index, assertion.
         raise ModelError(
             f"the TensorFlow Lite model is damaged, or TVM's importer failed on it: {error!r}",
-            where=where,
-            fix="compare its size and checksum with its source, and download it again",
+            where=place,
+            fix="compare its size and checksum with its source, or run it in LiteRT to see whether "
+            "the model itself is at fault",
         ) from error
 
 
@@ -201,38 +206,12 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
                 made = convert(op=op)
                 # Types are inferred here, where an error can still be given its place.
                 return made if made is None else self.bb.normalize(made)
-            except ModelError:
+            except Exception as error:
+                outputs = [get_tensor_name(self.subgraph, i) for i in op.OutputsAsNumpy()]
+                error.add_note(f"{kind} giving {', '.join(map(repr, outputs))}")
                 raise
-            except NotImplementedError as error:
-                raise _unsupported(error, self._place(kind, op)) from error
-            except Exception as error:  # asserts, and whatever damage leads to
-                raise ModelError(
-                    f"the TensorFlow Lite model is damaged, or TVM's importer failed on {kind}: "
-                    f"{error!r}",
-                    where=self._place(kind, op),
-                    fix="run it in LiteRT to see whether the model itself is at fault",
-                ) from error
 
         return named
-
-    def _place(self, kind: str, op: Any) -> str:
-        outputs = [get_tensor_name(self.subgraph, i) for i in op.OutputsAsNumpy()]
-        return f"{kind} giving {', '.join(map(repr, outputs))}"
-
-    def check_unsupported_ops(self) -> None:
-        """Refuse what has no converter, by name and with its places in the model."""
-        try:
-            super().check_unsupported_ops()
-        except tvm.error.OpNotImplemented as error:
-            kinds = set(re.findall(r"'([A-Z0-9_]+)'", str(error)))
-            operators = [self.subgraph.Operators(i) for i in range(self.subgraph.OperatorsLength())]
-            named = [(self.get_op_code_str(op), op) for op in operators]
-            places = [self._place(kind, op) for kind, op in named if kind in kinds]
-            fix = "convert the model again without it"
-            if "quantiz" in str(error):
-                names = ", ".join(sorted(self._SUPPORTED_QUANTIZED_OPS))
-                fix = f"quantize the model fully to int8; quantized operators supported: {names}"
-            raise _unsupported(error, "; ".join(places), fix) from error
 
     def _one_scale(self, op: Any, inputs: int = 1, outputs: int = 1) -> None:
         """Refuse an operator on integers whose first inputs and outputs differ in their scales."""
@@ -325,7 +304,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         return self.quantize(y, result) if result.qnn_params else y
 
 
-def _check_scales(model: Any) -> bool:
+def _check_scales(model: Any, where: str) -> bool:
     """Refuse scales and zero points of a `tflite.Model` that no quantizer makes.
 
     Returns whether values of its first graph are quantized to int8, uint8 or int16.
@@ -338,8 +317,8 @@ def _check_scales(model: Any) -> bool:
             continue
         scale, zero = np.asarray(found.ScaleAsNumpy()), np.asarray(found.ZeroPointAsNumpy())
         shape = np.atleast_1d(tensor.ShapeAsNumpy()).tolist()
-        where = f"tensor {get_tensor_name(graph, i)!r}"
-        check(scale, zero.reshape(-1), dtype, shape, found.QuantizedDimension(), where=where)
+        place = f"{where}: tensor {get_tensor_name(graph, i)!r}"
+        check_scales(scale, zero.reshape(-1), dtype, shape, found.QuantizedDimension(), where=place)
         quantized |= dtype in ("int8", "uint8", "int16")
     return quantized
 
@@ -357,13 +336,3 @@ def _steps(limit: float, scale: float) -> int:
     """Return a real number's distance from zero in steps of a scale, rounded as LiteRT does."""
     ratio = float(np.float32(limit) / np.float32(scale))
     return int(math.copysign(math.floor(abs(ratio) + 0.5), ratio))
-
-
-def _unsupported(
-    error: Exception, where: str, fix: str = "convert the model again without it"
-) -> UnsupportedOperatorError:
-    """Make the error that an operator, or one of its attributes, cannot be imported."""
-    line = " ".join(str(error).split())
-    return UnsupportedOperatorError(
-        f"TVM cannot import a TensorFlow Lite operator: {line}", where=where or None, fix=fix
-    )

@@ -7,13 +7,7 @@ torch.
 
 from .onnx_form import Model
 from .samples import Digits, digits, imagenet_labels, preprocess, sample_image
-from .zoo import (
-    digits_resnet,
-    mobilenet_v2,
-    resnet18_v2,
-    resnet50_v2,
-    torch_digits_resnet,
-)
+from .zoo import digits_resnet, mobilenet_v2, resnet18_v2, resnet50_v2, torch_digits_resnet
 
 __all__ = [
     "Digits",

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from ..support.extras import need
-from ..support.files import whole
 from .networks import DIGITS
 from .onnx_form import to_onnx
 from .samples import Digits, digits
@@ -28,32 +25,22 @@ _BATCH = 64
 _PEAK_RATE = 0.1
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns 1, and writes nothing, if the network is not good enough."""
-    parser = argparse.ArgumentParser(prog="python -m tvmlab.models", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    command = commands.add_parser(
-        "train-digits", help="train the digits network and write it as ONNX"
-    )
-    command.add_argument("--output", type=Path, default=_ASSET, help="default: the package's own")
-    command.add_argument("--epochs", type=int, default=40)
-    command.add_argument("--seed", type=int, default=8)
-    options = parser.parse_args(arguments)
+def main() -> None:
+    """Train the digits network, and write it as ONNX if it is good enough."""
+    if sys.argv[1:] != ["train-digits"]:
+        sys.exit("usage: python -m tvmlab.models train-digits")
     split = digits()
-    network = train(split, epochs=options.epochs, seed=options.seed)
+    network = train(split)
     right = accuracy(network, split.x_test, split.y_test)
     print(f"{right:.2%} of {len(split.y_test)} held-out digits are right")
     if right < _ENOUGH:
-        print(f"less than {_ENOUGH:.0%}: nothing is written", file=sys.stderr)
-        return 1
-    proto = to_onnx(network.spec, parameters_of(network), batch=1)
-    with whole(options.output) as part:
-        part.write_bytes(proto.SerializeToString(deterministic=True))
-    print(f"wrote {options.output} ({options.output.stat().st_size / 1000:.0f} kB)")
-    return 0
+        sys.exit(f"less than {_ENOUGH:.0%}: nothing is written")
+    proto = to_onnx(network.spec, parameters_of(network))
+    _ASSET.write_bytes(proto.SerializeToString(deterministic=True))
+    print(f"wrote {_ASSET}")
 
 
-def train(digits: Digits, *, epochs: int, seed: int) -> Network:
+def train(digits: Digits, *, epochs: int = 40, seed: int = 8) -> Network:
     """Train the digits network from scratch, on the training half of its data.
 
     Each picture is moved by up to one pixel in each direction, so that 75,000 weights do not learn
@@ -70,8 +57,7 @@ def train(digits: Digits, *, epochs: int, seed: int) -> Network:
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, max_lr=_PEAK_RATE, total_steps=max(epochs * batches, 2)
     )
-    for epoch in range(epochs):
-        losses = []
+    for _ in range(epochs):
         order = torch.randperm(len(x), generator=random)
         for step in range(batches):
             chosen = order[step * _BATCH : (step + 1) * _BATCH]
@@ -81,9 +67,6 @@ def train(digits: Digits, *, epochs: int, seed: int) -> Network:
             loss.backward()
             optimizer.step()
             schedule.step()
-            losses.append(loss.item())
-        if epoch % 10 == 9 or epoch == epochs - 1:
-            print(f"epoch {epoch + 1:3d} of {epochs}: loss {np.mean(losses):.3f}")
     return network.eval()  # type: ignore[no-any-return]
 
 
@@ -108,4 +91,4 @@ if __name__ == "__main__":
     # The same machine and packages give the same bytes; another CPU adds in another order.
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    sys.exit(main())
+    main()

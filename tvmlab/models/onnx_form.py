@@ -20,17 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["Model", "graph_input", "set_batch", "to_onnx"]
 
 _OPSET = 17
-_OPERATORS = {
-    "batch_norm": "BatchNormalization",
-    "conv": "Conv",
-    "relu": "Relu",
-    "relu6": "Clip",
-    "max_pool": "MaxPool",
-    "add": "Add",
-    "global_pool": "GlobalAveragePool",
-    "flatten": "Flatten",
-    "dense": "Gemm",
-}
 # Clip reads its limits as tensors. All the clips of a model share these two.
 _LIMITS = {"relu6.min": 0.0, "relu6.max": 6.0}
 
@@ -47,10 +36,6 @@ class Model:
         The network's name.
     weights : {"zoo", "seeded", "trained"}
         Where the weights come from.
-    input_name : str
-        The input's name.
-    input_shape : tuple
-        The input's shape: numbers, and a name where the model leaves one open.
     note : str
         A sentence on the weights; `print(model)` shows it.
     """
@@ -58,9 +43,7 @@ class Model:
     proto: onnx.ModelProto = field(repr=False)
     name: str
     weights: Literal["zoo", "seeded", "trained"]
-    input_name: str
-    input_shape: tuple[int | str, ...]
-    note: str
+    note: str = ""
 
     def __str__(self) -> str:
         shape = ", ".join(map(str, self.input_shape))
@@ -75,19 +58,16 @@ class Model:
         """The number of weights."""
         return sum(math.prod(tensor.dims) for tensor in self.proto.graph.initializer)
 
-    @classmethod
-    def of(
-        cls,
-        proto: onnx.ModelProto,
-        name: str,
-        weights: Literal["zoo", "seeded", "trained"],
-        note: str = "",
-    ) -> Model:
-        """Describe an ONNX model of one input besides its weights."""
-        value = graph_input(proto)
-        dims = value.type.tensor_type.shape.dim
-        shape = tuple(dim.dim_param if dim.HasField("dim_param") else dim.dim_value for dim in dims)
-        return cls(proto, name, weights, value.name, shape, note)
+    @property
+    def input_name(self) -> str:
+        """The input's name."""
+        return str(graph_input(self.proto).name)
+
+    @property
+    def input_shape(self) -> tuple[int | str, ...]:
+        """The input's shape: numbers, and a name where the model leaves one open."""
+        dims = graph_input(self.proto).type.tensor_type.shape.dim
+        return tuple(dim.dim_param if dim.HasField("dim_param") else dim.dim_value for dim in dims)
 
 
 def to_onnx(
@@ -96,8 +76,7 @@ def to_onnx(
     """Write a network as an ONNX model, from "data" to "logits".
 
     `parameters` are float32 arrays under the names of `spec.parameters()`; a `batch` of None leaves
-    the number of pictures open, as the symbolic dimension "N". Raises `ModelError` if a parameter
-    is missing or has another type or shape, or the batch is below one.
+    the number of pictures open, as the symbolic dimension "N".
     """
     need("onnx", extra="models")
     from onnx import TensorProto, helper
@@ -106,15 +85,12 @@ def to_onnx(
     nodes = [_node(layer) for layer in layers]
     if any(layer.op == "relu6" for layer in layers):
         # Nodes and not initializers, because limits are no weights.
+        tensors = [
+            helper.make_tensor(name, TensorProto.FLOAT, [], [x]) for name, x in _LIMITS.items()
+        ]
         nodes[:0] = [
-            helper.make_node(
-                "Constant",
-                [],
-                [name],
-                name=name,
-                value=helper.make_tensor(name, TensorProto.FLOAT, [], [limit]),
-            )
-            for name, limit in _LIMITS.items()
+            helper.make_node("Constant", [], [tensor.name], name=tensor.name, value=tensor)
+            for tensor in tensors
         ]
     graph = helper.make_graph(
         nodes,
@@ -127,12 +103,8 @@ def to_onnx(
     set_batch(model, batch)
     # Weights last and in place: the helpers would copy them, all hundred megabytes, three times.
     for name, shape in spec.parameters().items():
-        value = parameters.get(name)
-        if value is None or value.shape != shape or value.dtype != np.float32:
-            found = "missing" if value is None else f"{value.dtype}{list(value.shape)}"
-            raise ModelError(f"A parameter is {found} instead of float32{list(shape)}.", where=name)
         tensor = model.graph.initializer.add(name=name, data_type=TensorProto.FLOAT, dims=shape)
-        tensor.raw_data = np.ascontiguousarray(value, "<f4").tobytes()
+        tensor.raw_data = np.ascontiguousarray(parameters[name], "<f4").tobytes()
     return model
 
 
@@ -145,40 +117,30 @@ def _node(layer: Layer) -> onnx.NodeProto:
         "strides": [layer.stride] * 2,
         "pads": [layer.padding] * 4,
     }
-    attributes: dict[str, dict[str, Any]] = {
-        "batch_norm": {"epsilon": EPSILON},
-        "dense": {"transB": 1},
-        "conv": {**window, "group": layer.groups} if layer.groups > 1 else window,
-        "max_pool": window,
+    operators: dict[str, tuple[str, dict[str, Any]]] = {
+        "batch_norm": ("BatchNormalization", {"epsilon": EPSILON}),
+        "conv": ("Conv", {**window, "group": layer.groups} if layer.groups > 1 else window),
+        "relu": ("Relu", {}),
+        "relu6": ("Clip", {}),
+        "max_pool": ("MaxPool", window),
+        "add": ("Add", {}),
+        "global_pool": ("GlobalAveragePool", {}),
+        "flatten": ("Flatten", {}),
+        "dense": ("Gemm", {"transB": 1}),
     }
-    node: onnx.NodeProto = helper.make_node(
-        *(_OPERATORS[layer.op], inputs, [layer.name]),
-        **{"name": layer.name, **attributes.get(layer.op, {})},
-    )
-    return node
+    kind, attributes = operators[layer.op]
+    return helper.make_node(kind, inputs, [layer.name], name=layer.name, **attributes)
 
 
 def graph_input(model: onnx.ModelProto) -> onnx.ValueInfoProto:
-    """Return the model's one input that is not a weight.
-
-    Files of ONNX's first years list their weights among the inputs. Raises `ModelError` if the
-    model has no such input, or several.
-    """
+    """Return the model's only input; files of ONNX's first years list weights as inputs too."""
     weights = {tensor.name for tensor in model.graph.initializer}
-    inputs = [value for value in model.graph.input if value.name not in weights]
-    if len(inputs) != 1:
-        raise ModelError(
-            f"The model has {len(inputs)} inputs besides its weights instead of one.",
-            where=model.graph.name,
-        )
-    return inputs[0]
+    [found] = [value for value in model.graph.input if value.name not in weights]
+    return found
 
 
 def set_batch(model: onnx.ModelProto, batch: int | None) -> None:
-    """Change, in place, how many pictures a model takes in one call; None leaves it open as "N".
-
-    The model's first dimension is the batch, and its operators take any.
-    """
+    """Change, in place, how many pictures a model takes in one call; None leaves it open as "N"."""
     if batch is not None and batch < 1:
         raise ModelError(f"A batch of {batch} pictures.", fix="Give one or more, or None.")
     for value in (graph_input(model), *model.graph.output):

@@ -85,7 +85,7 @@ def preprocess(image: npt.NDArray[np.uint8] | Image.Image) -> npt.NDArray[np.flo
     Parameters
     ----------
     image : ndarray or PIL.Image.Image
-        uint8 [height, width, 3], or a Pillow image of 1, 8 or 16 bits a channel: it is turned
+        uint8 [height, width, 3], or a Pillow image with up to 8 bits per channel: it is turned
         upright as its camera said.
 
     Returns
@@ -96,8 +96,7 @@ def preprocess(image: npt.NDArray[np.uint8] | Image.Image) -> npt.NDArray[np.flo
     Raises
     ------
     InputError
-        If an array is not uint8 [height, width, 3], or an image's mode does not say what
-        white is.
+        If an array is not uint8 [height, width, 3], or an image has more than 8 bits per channel.
     """
     need("PIL", extra="models")
     from PIL import Image, ImageOps
@@ -111,13 +110,11 @@ def preprocess(image: npt.NDArray[np.uint8] | Image.Image) -> npt.NDArray[np.flo
             )
         image = Image.fromarray(image)
     image = ImageOps.exif_transpose(image)
-    if image.mode.startswith("I;16"):  # Pillow's conversion would cut them off at 255
-        image = Image.fromarray(np.rint(np.asarray(image) / 257).astype(np.uint8))
-    elif image.mode in ("I", "F"):
+    if image.mode.startswith(("I", "F")):  # Pillow's conversion would cut them off at 255
         raise InputError(
-            f"The picture's grey levels are of Pillow's mode {image.mode}, which has no white.",
+            f"The picture has more than 8 bits per channel (Pillow's mode {image.mode}).",
             where="preprocess",
-            fix="Scale them to 0 ... 255, and save it with 8 bits.",
+            fix="Scale it to 0 ... 255, and save it with 8 bits.",
         )
     small = image.convert("RGB").resize((224, 224), Image.Resampling.BILINEAR)
     picture = np.asarray(small, dtype=np.float32) / np.float32(255)

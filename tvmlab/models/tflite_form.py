@@ -134,11 +134,11 @@ def write(
         if step.options:
             kind = _named(schema.BuiltinOptions, step.options, "table of options")
             operator.builtinOptionsType = kind
-            operator.builtinOptions = getattr(schema, f"{step.options}T")()
+            operator.builtinOptions = options = getattr(schema, f"{step.options}T")()
             for name, value in step.values.items():
                 field = name[:1].lower() + name[1:]
-                _named(operator.builtinOptions, field, f"field of {step.options}")
-                setattr(operator.builtinOptions, field, value)
+                _named(options, field, f"field of {step.options}")
+                setattr(options, field, value)
         graph.operators.append(operator)
     builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
     return bytes(builder.Output())

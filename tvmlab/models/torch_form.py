@@ -32,16 +32,12 @@ class Network(nn.Module):  # type: ignore[misc]
         The network. Layer "stage1.unit1.conv1" becomes the submodule of that name, so
         `state_dict()` has the names of `spec.parameters()`, and beside them only the counters
         `num_batches_tracked` that PyTorch's batch norm keeps.
-    note : str, optional
-        Where the weights come from, kept as the attribute `note`.
     """
 
-    def __init__(self, spec: Architecture, note: str = "") -> None:
+    def __init__(self, spec: Architecture) -> None:
         super().__init__()
-        self.note = note
         self.spec = spec
-        self.layers = spec.layers
-        for layer in self.layers:
+        for layer in spec.layers:
             parent: nn.Module = self
             *path, leaf = layer.name.split(".")
             for part in path:
@@ -53,21 +49,18 @@ class Network(nn.Module):  # type: ignore[misc]
     def forward(self, data: torch.Tensor) -> torch.Tensor:
         """Compute the logits, float32 [n, classes], of pictures [n, channels, height, width]."""
         values = {"data": data}
-        for layer in self.layers:
+        for layer in self.spec.layers:
             inputs = [values[name] for name in layer.inputs]
             values[layer.name] = self.get_submodule(layer.name)(*inputs)
         return values["logits"]
 
 
-def _convolution(layer: Layer) -> nn.Conv2d:
-    sizes = (layer.kernel, layer.stride, layer.padding)
-    return nn.Conv2d(*layer.channels, *sizes, groups=layer.groups, bias=False)
-
-
 #: The module of each operator.
 _MODULES: dict[str, Callable[[Layer], nn.Module]] = {
     "batch_norm": lambda layer: nn.BatchNorm2d(layer.channels[1], eps=EPSILON),
-    "conv": _convolution,
+    "conv": lambda it: nn.Conv2d(
+        *it.channels, it.kernel, it.stride, it.padding, groups=it.groups, bias=False
+    ),
     "relu": lambda _: nn.ReLU(),
     "relu6": lambda _: nn.ReLU6(),
     "max_pool": lambda layer: nn.MaxPool2d(layer.kernel, layer.stride, layer.padding),
@@ -81,12 +74,18 @@ _MODULES: dict[str, Callable[[Layer], nn.Module]] = {
 def of(model: Model) -> Network:
     """Build the torch form of a model of `tvmlab.models`, in evaluation mode, with its weights.
 
-    It takes any batch, and its attribute `note` is the model's. Raises `ModelError` for the ONNX
-    model zoo's file, whose weights have other names.
+    It takes any batch. Raises `ModelError` for the ONNX model zoo's file, whose weights have other
+    names.
     """
     from onnx import numpy_helper
 
-    network = Network(ARCHITECTURES[model.name], model.note)
+    if model.weights == "zoo":
+        raise ModelError(
+            "The weights of the ONNX model zoo's file have other names than the network's layers.",
+            where=model.name,
+            fix='Use the "seeded" weights.',
+        )
+    network = Network(ARCHITECTURES[model.name])
     tensors = model.proto.graph.initializer
     parameters = {tensor.name: numpy_helper.to_array(tensor) for tensor in tensors}
     return load_parameters(network, parameters).eval()  # type: ignore[no-any-return]
@@ -95,14 +94,7 @@ def of(model: Model) -> Network:
 def load_parameters(network: Network, parameters: Mapping[str, npt.NDArray[np.float32]]) -> Network:
     """Copy parameters, under exactly the names of `spec.parameters()`, into a network."""
     tensors = {name: torch.from_numpy(value.copy()) for name, value in parameters.items()}
-    try:
-        network.load_state_dict(tensors, strict=True)
-    except RuntimeError as error:
-        raise ModelError(
-            "The parameters are not those of the network.",
-            where=network.spec.name,
-            fix="Give arrays with the names and shapes of spec.parameters().",
-        ) from error
+    network.load_state_dict(tensors, strict=True)
     return network
 
 
@@ -119,9 +111,10 @@ def norms_as_convolutions(network: Network) -> Network:
     other scales and shifts each channel, which a 1x1 convolution with a bias does as well.
     """
     network = copy.deepcopy(network)
-    kinds = {layer.name: layer.op for layer in network.layers}
-    readers = Counter(name for layer in network.layers for name in layer.inputs)
-    for layer in network.layers:
+    layers = network.spec.layers
+    kinds = {layer.name: layer.op for layer in layers}
+    readers = Counter(name for layer in layers for name in layer.inputs)
+    for layer in layers:
         source = layer.inputs[0]
         if layer.op != "batch_norm" or (kinds.get(source) == "conv" and readers[source] == 1):
             continue

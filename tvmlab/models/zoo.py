@@ -5,43 +5,22 @@ from __future__ import annotations
 from importlib import resources
 from typing import TYPE_CHECKING, Literal
 
-from ..errors import ChecksumError, DataError, InputError, ModelError
+from ..errors import ChecksumError, DataError, InputError
 from ..support import data
 from ..support.extras import need
 from .networks import DIGITS, MOBILENET, RESNET18, RESNET50, Architecture
-from .onnx_form import Model, graph_input, set_batch, to_onnx
+from .onnx_form import Model, set_batch, to_onnx
 from .weights import seeded_parameters
 
 if TYPE_CHECKING:
     from .torch_form import Network
 
-__all__ = [
-    "digits_resnet",
-    "mobilenet_v2",
-    "resnet18_v2",
-    "resnet50_v2",
-    "torch_digits_resnet",
-]
+__all__ = ["digits_resnet", "mobilenet_v2", "resnet18_v2", "resnet50_v2", "torch_digits_resnet"]
 
 ZOO_FILE = "resnet50-v2-7.onnx"
 _SEEDS = {RESNET50.name: 50, RESNET18.name: 18, MOBILENET.name: 2}
-_NOTES = {
-    "zoo": (
-        "Weights: the ONNX model zoo's resnet50-v2-7.onnx, trained on ImageNet; "
-        "its classes are real answers."
-    ),
-    "seeded": (
-        "Weights: seeded random numbers in the architecture of the ONNX model zoo's "
-        "resnet50-v2-7.onnx; speed and arithmetic are real, its classes mean nothing."
-    ),
-    "trained": (
-        "Weights: trained by `python -m tvmlab.models train-digits` on scikit-learn's "
-        "handwritten digits; its classes are real answers."
-    ),
-    "random": (
-        "Weights: seeded random numbers; speed and arithmetic are real, its classes mean nothing."
-    ),
-}
+_ZOO = "the ONNX model zoo's resnet50-v2-7.onnx"
+_SEEDED = "speed and arithmetic are real, its classes mean nothing."
 # Why this process could not get the zoo's file, so that it does not wait for the network twice.
 _no_zoo = ""
 
@@ -86,21 +65,20 @@ def resnet50_v2(
             fix='Use "auto", "zoo" or "seeded".',
         )
     if weights == "seeded":
-        return _seeded(RESNET50, batch, _NOTES["seeded"])
+        return _seeded(RESNET50, batch, f" in the architecture of {_ZOO}")
     try:
         path = data.cached(ZOO_FILE) if _no_zoo and weights == "auto" else data.fetch(ZOO_FILE)
-    except ChecksumError:
-        raise
     except DataError as error:
-        if weights == "zoo":
+        if weights == "zoo" or isinstance(error, ChecksumError):
             raise
         path, _no_zoo = None, error.what.splitlines()[0]
     if path is None:
-        note = f"{_NOTES['seeded']}\nThe zoo's file is not downloaded: {_no_zoo}"
-        return _seeded(RESNET50, batch, note)
+        why = f"\nThe zoo's file is not downloaded: {_no_zoo}"
+        return _seeded(RESNET50, batch, f" in the architecture of {_ZOO}", why)
     proto = onnx.load(path)
     set_batch(proto, batch)
-    return Model.of(proto, RESNET50.name, "zoo", _NOTES["zoo"])
+    note = f"Weights: {_ZOO}, trained on ImageNet; its classes are real answers."
+    return Model(proto, RESNET50.name, "zoo", note)
 
 
 def resnet18_v2(*, batch: int | None = 1) -> Model:
@@ -109,7 +87,7 @@ def resnet18_v2(*, batch: int | None = 1) -> Model:
     Input "data" float32 [batch, 3, 224, 224], output float32 [batch, 1000] without softmax; a
     `batch` of None leaves the number of pictures open.
     """
-    return _seeded(RESNET18, batch, _NOTES["random"])
+    return _seeded(RESNET18, batch)
 
 
 def mobilenet_v2(*, batch: int | None = 1) -> Model:
@@ -118,7 +96,7 @@ def mobilenet_v2(*, batch: int | None = 1) -> Model:
     Input "data" float32 [batch, 3, 224, 224], output float32 [batch, 1000] without softmax; a
     `batch` of None leaves the number of pictures open.
     """
-    return _seeded(MOBILENET, batch, _NOTES["random"])
+    return _seeded(MOBILENET, batch)
 
 
 def digits_resnet(*, batch: int | None = 1) -> Model:
@@ -131,17 +109,13 @@ def digits_resnet(*, batch: int | None = 1) -> Model:
     import onnx
 
     asset = resources.files("tvmlab").joinpath("assets/digits_resnet.onnx")
-    try:
-        proto = onnx.load_from_string(asset.read_bytes())
-        graph_input(proto)  # no bytes at all are a model too, as far as protobuf goes
-    except Exception as error:  # protobuf's own error class is not public
-        raise ModelError(
-            "The digits network that ships with the package cannot be read.",
-            where=str(asset),
-            fix="Install the package again, or run `python -m tvmlab.models train-digits`.",
-        ) from error
+    proto = onnx.load_from_string(asset.read_bytes())
     set_batch(proto, batch)
-    return Model.of(proto, DIGITS.name, "trained", _NOTES["trained"])
+    note = (
+        "Weights: trained by `python -m tvmlab.models train-digits` on scikit-learn's "
+        "handwritten digits; its classes are real answers."
+    )
+    return Model(proto, DIGITS.name, "trained", note)
 
 
 def torch_digits_resnet() -> Network:
@@ -152,6 +126,6 @@ def torch_digits_resnet() -> Network:
     return torch_form.of(digits_resnet())
 
 
-def _seeded(spec: Architecture, batch: int | None, note: str) -> Model:
+def _seeded(spec: Architecture, batch: int | None, of: str = "", why: str = "") -> Model:
     proto = to_onnx(spec, seeded_parameters(spec, _SEEDS[spec.name]), batch=batch)
-    return Model.of(proto, spec.name, "seeded", note)
+    return Model(proto, spec.name, "seeded", f"Weights: seeded random numbers{of}; {_SEEDED}{why}")

@@ -1,4 +1,4 @@
-"""Input shapes: checked against the model, names turned into symbolic sizes."""
+"""What all importers check: input shapes, and the scales and zero points of quantized models."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
+import numpy as np
 from tvm import tirx
 
-from ..errors import ShapeError
+from ..errors import ModelError, ShapeError
 
-__all__ = ["Shapes", "resolve"]
+__all__ = ["Shapes", "check_scales", "resolve"]
 
 Shapes = Mapping[str, Sequence[int | str]]
 
@@ -44,31 +45,22 @@ def resolve(
     resolved: dict[str, list[Any]] = {}
     for name, shape in declared.items():
         if name in given:
-            _check_rank(name, shape, given[name], where)
-            resolved[name] = [_dimension(value, symbols, name, where) for value in given[name]]
+            sizes = given[name]
+            ranked = hasattr(sizes, "__len__") and not isinstance(sizes, str)
+            if not ranked or (shape is not None and len(sizes) != len(shape)):
+                raise ShapeError(
+                    f"`shapes` gives {sizes!r} for input {name!r}, and the model declares "
+                    + (_text(shape) if shape is not None else "a tensor of any rank"),
+                    where=where,
+                    fix="give a tuple of as many sizes and names as the input has dimensions",
+                )
+            resolved[name] = [_dimension(value, symbols, name, where) for value in sizes]
         elif shape is not None and all(isinstance(size, int) for size in shape):
             resolved[name] = list(shape)
     if len(resolved) < len(declared):
         asked = {n: s for n, s in declared.items() if n in given or n not in resolved}
         raise _still_open(asked, given, where)
     return resolved
-
-
-def _check_rank(
-    name: str, shape: Sequence[int | str | None] | None, given: Sequence[int | str], where: str
-) -> None:
-    if isinstance(given, str) or not hasattr(given, "__len__"):
-        raise ShapeError(
-            f"the shape given for input {name!r} is {given!r}",
-            where=where,
-            fix="give a tuple of sizes and names",
-        )
-    if shape is not None and len(given) != len(shape):
-        raise ShapeError(
-            f"input {name!r} has {len(shape)} dimensions, the shape given has {len(given)}",
-            where=where,
-            fix=f"the model declares {_text(shape)}",
-        )
 
 
 def _dimension(value: Any, symbols: dict[str, tirx.Var], name: str, where: str) -> Any:
@@ -96,25 +88,22 @@ def _still_open(
     problems: list[str] = []
     named: dict[str, tuple[int | str, ...]] = {}
     fixed: dict[str, tuple[int | str, ...]] = {}
-    unranked: list[str] = []
     for name, shape in declared.items():
         if name in kept:
             named[name] = fixed[name] = kept[name]
         elif shape is None:
             problems.append(f"the rank of input {name!r} is not known")
-            unranked.append(f"{name!r}: (...)")
         else:
             problems.append(f"input {name!r} has open dimensions: {_text(shape)}")
             fixed[name] = tuple(size if isinstance(size, int) else 1 for size in shape)
             named[name] = tuple(
                 size if isinstance(size, int) or _is_name(size) else next(fresh) for size in shape
             )
-    written = ", ".join([f"{name!r}: {shape}" for name, shape in fixed.items()] + unranked)
     fix = f"fix them with shapes={fixed}, or keep them open by naming them: shapes={named}"
-    if unranked:
-        fix = f"give what is open: shapes={{{written}}}"
+    if len(named) < len(declared):
+        fix = "give the shape of every open input: shapes={'NAME': (...)}"
     error = ShapeError("; ".join(problems), where=where, fix=fix)
-    error.shapes = None if unranked else named
+    error.shapes = named if len(named) == len(declared) else None
     return error
 
 
@@ -124,3 +113,41 @@ def _is_name(value: Any) -> TypeGuard[str]:
 
 def _text(shape: Sequence[int | str | None]) -> str:
     return "(" + ", ".join("?" if value is None else str(value) for value in shape) + ")"
+
+
+def check_scales(
+    scale: Any,
+    zero: Any,
+    dtype: str,
+    shape: Sequence[int | None] | None,
+    axis: int,
+    *,
+    where: str,
+) -> None:
+    """Refuse scales and zero points that no quantizer makes.
+
+    There is one of each, or one for each index of `axis`; a size or the rank of `shape` is None
+    where it is not known before the model runs. `where` names the tensor or the operator.
+    """
+    bad = ~np.isfinite(scale) | (scale <= 0)
+    if bad.any():
+        raise _wrong(f"a scale of {scale[bad].ravel()[0]}, not positive and finite", where)
+    info = np.iinfo(dtype)
+    bad = (zero < info.min) | (zero > info.max)
+    if bad.any():
+        raise _wrong(f"a zero point of {zero[bad].ravel()[0]}, out of {dtype}'s range", where)
+    for name, count in (("scale", scale.size), ("zero point", zero.size)):
+        if count == 1 or shape is None:
+            continue
+        if not -len(shape) <= axis < len(shape):
+            raise _wrong(f"axis {axis} of a tensor with {len(shape)} dimensions", where)
+        if shape[axis] not in (None, count):
+            raise _wrong(f"{count} {name}s for an axis of {shape[axis]}", where)
+    if zero.size not in (1, scale.size):
+        raise _wrong(f"{scale.size} scales and {zero.size} zero points", where)
+
+
+def _wrong(why: str, where: str) -> ModelError:
+    return ModelError(
+        f"the quantization is wrong: {why}", where=where, fix="quantize the model again"
+    )
