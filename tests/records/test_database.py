@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+import tvm
 from tvm.s_tir import meta_schedule
 
 from tests.records import records as helpers
@@ -87,8 +88,6 @@ def test_the_best_of_a_file_decides_as_the_file_does(filled, tmp_path):
             assert after.best(workload, target) == before.best(workload, target)
             assert after.verdict(workload, target) == before.verdict(workload, target)
     assert list(after.workloads) == [name]
-    with pytest.warns(RuntimeWarning, match="2 of 3 results are left out: 2 times"):
-        assert export_database(after, tmp_path / "database") == 1  # what was measured of the best
     with pytest.raises(RecordError, match="cannot be thinned out in place"):
         best_of(into, into)
 
@@ -132,6 +131,7 @@ def test_what_was_exported_comes_back(filled, exported, tmp_path):
     assert list(after.workloads) == list(before.workloads)
     (name,) = after.workloads
     worked = [one for one in before.results() if one.times]
+    worked.sort(key=lambda one: one.seconds)  # as MetaSchedule lists them
     pairs = list(zip(worked, after.results(), strict=True))
     assert all(mine.trace == again.trace for mine, again in pairs)
     np.testing.assert_allclose(*zip(*((a.seconds, b.seconds) for a, b in pairs), strict=True))
@@ -140,35 +140,24 @@ def test_what_was_exported_comes_back(filled, exported, tmp_path):
     assert replay(after.module(name), best.trace).mod is not None
 
 
-def _tuned(path, change):
-    """Change the lines of a database of MetaSchedule's."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    change(lines)
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-
-
-def test_what_is_damaged_is_not_imported(exported, tmp_path):
+def test_what_cannot_be_used_is_not_imported(filled, exported, tmp_path):
     folder, count = exported
-
-    def damage(lines):
-        lines[0][0] = 99
-        lines[1][1][1] = [1e10]
-        lines[2][1][0][0][0][0] = "Explode"
-        lines[3][1][2]["mcpu"] = "x86-64-v4"
-        lines[4] = None
-
-    _tuned(folder / "database_tuning_record.json", damage)
-    with pytest.warns(RuntimeWarning, match=f"5 of {count} results are left out: 2 times: a line"):
-        assert import_database(folder, tmp_path / "into", TARGET) == count - 5
+    lines = (folder / "database_tuning_record.json").read_text().splitlines()
+    changed = [json.loads(line) for line in lines]
+    changed[0][1][1] = [1e10]
+    changed[1][1][2]["mcpu"] = "x86-64-v4"
+    text = "".join(json.dumps(line) + "\n" for line in changed)
+    (folder / "database_tuning_record.json").write_text(text)
+    with pytest.warns(RuntimeWarning, match=f"2 of {count} results are left out: 1 times: "):
+        assert import_database(folder, tmp_path / "into", TARGET) == count - 2
 
 
 def test_nothing_to_import_is_an_error(exported, tmp_path):
     folder, count = exported
     with pytest.raises(RecordError, match=f"none of {count} results of a database can be used"):
-        import_database(folder, tmp_path / "into", OTHER)
-    _tuned(folder / "database_workload.json", lambda lines: lines[0].__setitem__(1, "%%%"))
-    with pytest.raises(RecordError, match="TVM cannot read a workload's text"):
-        import_database(folder, tmp_path / "into", TARGET)
+        import_database(folder, tmp_path / "into", tvm.target.Target("nvidia/nvidia-a100"))
+    (folder / "database_workload.json").write_text("[1, 2\n")
+    for path in (folder, tmp_path / "missing"):
+        with pytest.raises(RecordError, match="a database of MetaSchedule's cannot be read"):
+            import_database(path, tmp_path / "into", TARGET)
     assert not (tmp_path / "into").exists()
-    with pytest.raises(RecordError, match="cannot be read: No such file"):
-        import_database(tmp_path / "missing", tmp_path / "into", TARGET)

@@ -1,4 +1,4 @@
-"""Entries of a record file: functions, measurements, and verdicts."""
+"""Entries of a file of records: functions, measurements, and verdicts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Self
 
 import tvm
@@ -18,27 +18,9 @@ import tvmlab
 from ..support.host import processor_name
 from .traces import plain
 
-__all__ = [
-    "MOST_SECONDS",
-    "Result",
-    "Verdict",
-    "Workload",
-    "after",
-    "mismatch",
-    "now",
-    "target_data",
-]
+__all__ = ["Result", "Verdict", "Workload", "mismatch", "now", "target_data"]
 
-MOST_SECONDS = 1e6
-_KINDS: dict[str, Any] = {
-    "str": str,
-    "int": int,
-    "float": (int, float),
-    "dict[str, Any]": dict,
-    "list[Any]": list,
-    "list[Any] | None": (list, type(None)),
-    "tuple[float, ...]": (list, tuple),
-}
+_NUMBERS = ("times", "answer", "ratios")
 # Traces of one task share most of their instructions, and ten thousand traces fill the memory.
 _SHARED: dict[str, Any] = {}
 
@@ -48,14 +30,6 @@ def now() -> str:
     return datetime.now(UTC).isoformat()
 
 
-def after(date: str) -> str:
-    """Return the next date after one, or the same where there is none."""
-    try:
-        return (datetime.fromisoformat(date) + timedelta(microseconds=1)).isoformat()
-    except OverflowError:
-        return date
-
-
 def target_data(target: tvm.target.Target) -> dict[str, Any]:
     """Return a target as plain data."""
     exported: dict[str, Any] = plain(target.export())
@@ -63,51 +37,25 @@ def target_data(target: tvm.target.Target) -> dict[str, Any]:
 
 
 class _Entry:
-    """A line of a record file."""
+    """A line of a file of records."""
 
     def line(self) -> dict[str, Any]:
         """Return the fields as JSON takes them."""
-        said = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
-        if "answer" in said:  # JSON has no infinity, which a kernel can compute
-            said["answer"] = [n if math.isfinite(n) else str(n) for n in said["answer"]]
-        return {"kind": type(self).__name__.lower(), **said}
+        found = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
+        if "answer" in found:  # JSON has no infinity, which a kernel can compute
+            found["answer"] = [n if math.isfinite(n) else str(n) for n in found["answer"]]
+        return {"kind": type(self).__name__.lower(), **found}
 
     @classmethod
     def of(cls, line: Mapping[str, Any]) -> Self:
-        """Read the fields of a line; raise ValueError if one is missing or wrong."""
-        said: dict[str, Any] = {}
-        for one in fields(cls):  # type: ignore[arg-type]
-            value = line.get(one.name)
-            kind = str(one.type)
-            if not isinstance(value, _KINDS[kind]) or isinstance(value, bool):
-                raise ValueError(f"its {one.name} is missing or of a wrong type")
-            if isinstance(value, str):
-                value.encode()  # half a character, which JSON can name, has no UTF-8
-            if kind == "tuple[float, ...]":
-                value = tuple(_number(n, one.name) for n in value)
-            said[one.name] = value
-        if said.get("trace"):
-            steps = said["trace"][0]
-            if not isinstance(steps, list):
-                raise ValueError("its trace is no list of instructions")
-            shared = [_SHARED.setdefault(json.dumps(step), step) for step in steps]
-            said["trace"] = [shared, *said["trace"][1:]]
-        made = cls(**said)
-        made._check()
-        return made
-
-    def _check(self) -> None:
-        """Raise ValueError if fields contradict each other."""
-
-
-def _number(value: Any, name: str) -> float:
-    odd = name == "answer" and value in ("nan", "inf", "-inf")
-    if not odd and type(value) not in (int, float):
-        raise ValueError(f"its {name} has no numbers")
-    number = float(value)
-    if name != "answer" and not 0 < number <= MOST_SECONDS:  # false for NaN
-        raise ValueError(f"its {name} cannot be seconds")
-    return number
+        """Read the fields of a line; raise KeyError, TypeError or ValueError if one is missing."""
+        found = {one.name: line[one.name] for one in fields(cls)}  # type: ignore[arg-type]
+        for name in found.keys() & _NUMBERS:
+            found[name] = tuple(map(float, found[name]))
+        if found.get("trace"):
+            steps, *rest = found["trace"]
+            found["trace"] = [[_SHARED.setdefault(json.dumps(one), one) for one in steps], *rest]
+        return cls(**found)
 
 
 @dataclass(frozen=True)
@@ -119,7 +67,7 @@ class Workload(_Entry):
     module: str
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Result(_Entry):
     """One measurement: a line of a record file.
 
@@ -185,19 +133,6 @@ class Result(_Entry):
         """The median time of a call; infinite where the candidate failed."""
         return statistics.median(self.times) if self.times else math.inf
 
-    def _check(self) -> None:
-        datetime.fromisoformat(self.date)
-        if self.origin not in ("rule", "search") or not self.workload:
-            raise ValueError("its origin is neither rule nor search, or it names no workload")
-        if bool(self.times) == bool(self.error):
-            raise ValueError("it has both times and an error, or neither")
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Result) and self.line() == other.line()
-
-    def __hash__(self) -> int:
-        return hash((self.workload, self.date))
-
 
 @dataclass(frozen=True)
 class Verdict(_Entry):
@@ -226,7 +161,7 @@ class Verdict(_Entry):
         The time of the best candidate over the rule's, one number per process: the median of the
         rounds in which both were measured alternately. Empty if no candidate met the rule.
     cpu, tvm, tvmlab, date : str
-        As of a `Result`.
+        As in a `Result`.
     """
 
     function: str
@@ -253,15 +188,6 @@ class Verdict(_Entry):
     def ratio(self) -> float:
         """The time of a call from now on over the time without tuning; 1 where the rule stays."""
         return 1.0 if self.stays or not self.ratios else statistics.median(self.ratios)
-
-    def _check(self) -> None:
-        datetime.fromisoformat(self.date)
-        if not 0 <= self.rule <= MOST_SECONDS:  # false for NaN
-            raise ValueError("its rule cannot be seconds")
-        if not self.function or not self.workload:
-            raise ValueError("it names no function")
-        if not self.layout and self.workload != self.function:
-            raise ValueError("it names two functions of one layout")
 
 
 def mismatch(entry: Result | Verdict, target: tvm.target.Target) -> str:

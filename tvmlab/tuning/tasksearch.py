@@ -13,7 +13,7 @@ from tvm.s_tir import meta_schedule as ms
 
 from ..errors import RecordError
 from ..records.records import Records
-from ..records.result import MOST_SECONDS, Result, Verdict, after, mismatch, now, target_data
+from ..records.result import Result, Verdict, mismatch, target_data
 from ..records.traces import as_data, replay
 from ..schedule import finish
 from ..support.host import physical_cores, processor_name
@@ -27,6 +27,7 @@ from .search.model import Tuner
 
 __all__ = ["Known", "TaskSearch", "Tried", "measure_rules", "same_answer", "tolerances"]
 
+MOST_SECONDS = 1e6
 WRONG = "It gives another answer than the rule's schedule."
 BATCH = 16
 """Candidates per batch: the model can be trained anew after each."""
@@ -420,15 +421,11 @@ class TaskSearch:
     def judge(self, **fields: Any) -> None:
         """Record the decision about the task."""
         own = self.known[0]
-        older = self.older()
-        # The last verdict has the last date, whatever clocks say.
-        dates = [known.last for known in self.known] + [older.date if older else ""]
         cpu = own.measured_rule.record.cpu if own.measured_rule else ""
         verdict = Verdict(
             function=own.workload,
             task=self.task.name,
             operator=self.task.operator,
-            date=max(now(), *(after(date) for date in dates if date)),
             **fields,
             **self._where(cpu),
         )
