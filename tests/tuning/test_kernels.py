@@ -53,8 +53,8 @@ def test_a_kernel_that_leaves_half_of_its_output() -> None:
         build(tvm.ir.save_json(kernel), TARGET) for kernel in (kernels.Counts, kernels.CountsHalf)
     )
     for other, same in ((half, False), (whole, True)):
-        answers = measure([whole, other], HOW, 0)["answers"]
-        assert same_answer(*answers, [0.0]) is same
+        one, two = measure([whole, other], HOW, 0)
+        assert same_answer(one.answer, two.answer, [0.0]) is same
 
 
 def test_a_fingerprint_tells_outputs_apart() -> None:
@@ -71,8 +71,8 @@ def test_the_answer_is_that_of_what_is_written() -> None:
     kernel = build(tvm.ir.save_json(kernels.adds(1.0)), TARGET)
     x, y = inputs(kernel.arguments, kernel.outputs)
     assert not np.array_equal(x, y)  # each has its own numbers
-    (answer,) = measure([kernel], HOW, 0)["answers"]
-    assert answer == pytest.approx(fingerprint([x + np.float32(1)]))
+    (outcome,) = measure([kernel], HOW, 0)
+    assert list(outcome.answer) == pytest.approx(fingerprint([x + np.float32(1)]))
 
 
 class Timed:
@@ -95,7 +95,7 @@ class Timed:
 def test_kernels_in_turn_change_their_order() -> None:
     asked: list[tuple[str, dict[str, object]]] = []
     timed = [Kernel(Timed(name, asked), (), ()) for name in "abc"]
-    times = measure(timed, Measure(2, 5, 7), rounds=3)["times"]
+    times = [one.times for one in measure(timed, Measure(2, 5, 7), rounds=3)]
     assert "".join(name for name, _ in asked) == "abccbaabc"
-    assert times == [[1.0] * 3] * 3
+    assert times == [(1.0,) * 3] * 3
     assert asked[0][1]["f_preproc"] == "cache_flush_cpu_non_first_arg"

@@ -14,7 +14,7 @@ import tvm_ffi
 from numpy.typing import NDArray
 from tvm import s_tir
 
-from .measure import Measure
+from .measure import Measure, Outcome
 
 __all__ = ["Kernel", "build", "fingerprint", "inputs", "measure", "written"]
 
@@ -127,13 +127,12 @@ def fingerprint(outputs: Sequence[NDArray[Any]]) -> list[float]:
 
 def measure(
     kernels: Sequence[Kernel], how: Measure, rounds: int, session: Any = None
-) -> dict[str, Any]:
+) -> list[Outcome]:
     """Run kernels and time them, here or in a session with an RPC server.
 
     With a session, the kernels' modules are paths of libraries. Without `rounds`, kernels are timed
     one after the other, `Measure.repeat` samples each; else each round takes a sample of each
-    kernel, and every other round goes from the last kernel to the first. The result has ``times``,
-    the seconds per call of each sample, and ``answers``, the fingerprints; one entry per kernel.
+    kernel, and every other round goes from the last kernel to the first.
     """
     device = tvm.cpu() if session is None else session.cpu(0)
     timed, answers = [], []
@@ -158,12 +157,13 @@ def measure(
         for place in order if turn % 2 == 0 else reversed(order):
             timer, tensors = timed[place]
             times[place] += [float(seconds) for seconds in timer(*tensors).results]
-    return {"times": times, "answers": answers}
+    return [Outcome(tuple(t), "", tuple(a)) for t, a in zip(times, answers, strict=True)]
 
 
 def _uploaded(session: Any, path: str) -> Any:
     name = Path(path).name
     session.upload(path, name)
+    Path(path).unlink()
     module = session.load_module(name)
     session.remove(name)  # the system keeps what is loaded; the folder goes with the session
     return module

@@ -18,8 +18,8 @@ from ..records.result import Verdict
 from ..support.wording import several
 from .extract import Task
 from .extract import tasks as tasks_of
-from .measure import Measure, Measurer
-from .measurers import LocalMeasurer, RemoteMeasurer
+from .measure import Measure
+from .measurers import LocalMeasurer, Measurer, RemoteMeasurer
 from .progress import Progress, make_progress
 from .report import Report, TaskReport
 from .search.context import check_seed

@@ -9,7 +9,7 @@ from statistics import median
 
 from ..records.result import Verdict
 from ..schedule import finish
-from .measure import Measurer
+from .measurers import Measurer
 from .tasksearch import Known, TaskSearch, Tried, same_answer
 
 __all__ = ["FINALS", "FINAL_SECONDS", "HARM", "HEAT_SECONDS", "WINS", "settle"]

@@ -20,7 +20,8 @@ from ..support.host import physical_cores, processor_name
 from ..support.wording import several, telling
 from .extract import Task, Variant
 from .kernels import written
-from .measure import Measurer, Outcome, how
+from .measure import Outcome, how
+from .measurers import Measurer
 from .search.context import candidates, identity, make_context
 from .search.grid import GridSearch, estimate
 from .search.model import Tuner
