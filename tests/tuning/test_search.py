@@ -14,7 +14,6 @@ from tests.tuning.searches import (
     default_time,
     loops,
     matmul,
-    metaschedule_task,
     run,
     task,
     variant,
@@ -73,17 +72,6 @@ def test_a_second_run_goes_on(tuner, tmp_path):
     assert (idle.kernels, idle.duels, third.measured) == ([], [], 0)
     assert third.tasks[0].tuned == second.tasks[0].tuned
     assert third.tasks[0].ratio == second.tasks[0].ratio
-
-
-def test_the_model_learns_from_records(tmp_path):
-    """A run that goes on has a trained model from its first candidate on."""
-    path = tmp_path / "r.jsonl"
-    first, _ = run([metaschedule_task()], path, trials=20, tuner="xgb")
-    assert first.tasks[0].predicted[:9] == (None,) * 9
-    assert None not in first.tasks[0].predicted[9:]
-    second, _ = run([metaschedule_task()], path, trials=28, tuner="xgb")
-    assert second.tasks[0].predicted[:20] == (None,) * 20
-    assert None not in second.tasks[0].predicted[20:]
 
 
 def test_results_for_another_target_do_not_count(tmp_path):

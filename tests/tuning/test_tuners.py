@@ -63,15 +63,15 @@ def test_the_names_and_the_old_classes():
     assert all(name in str(error.value) for name in TUNERS)
 
 
-@pytest.mark.parametrize("tuner", list(TUNERS))
+@pytest.mark.parametrize("tuner", ["xgb", "ga", "random"])
 def test_a_seed_decides_all_candidates(tuner):
-    """With times that the kernels decide, whole runs repeat; a seed matters unless it is a grid."""
+    """With times that the kernels decide, whole runs repeat."""
     first, again, other = (
         [[identity(one.sch.mod) for one in batch] for batch in rounds(tuner, seed)]
         for seed in (5, 5, 6)
     )
     assert first == again
-    assert (first == other) is (tuner == "gridsearch")
+    assert first != other
 
 
 def unrolled_time(kernel) -> float:
@@ -106,16 +106,21 @@ def test_the_model_learns():
 @pytest.mark.parametrize("tuner", ["xgb", "ga"])
 def test_guided_tuners_beat_the_first_draw(tuner, tmp_path):
     """On a smooth problem the last candidates are better than the first, on average."""
-    report = tune_tasks(
-        [metaschedule_task()],
-        FakeMeasurer(time=unrolled_time),
-        Records(tmp_path / "r.jsonl"),
-        trials=64,
-        tuner=tuner,
-        progress=False,
-    )
-    times = report.tasks[0].times[1:]
-    assert np.mean(times[-16:]) < 0.8 * np.mean(times[:16])
+    first, last = [], []
+    for seed in range(3):
+        report = tune_tasks(
+            [metaschedule_task()],
+            FakeMeasurer(time=unrolled_time),
+            Records(tmp_path / f"{seed}.jsonl"),
+            trials=64,
+            tuner=tuner,
+            seed=seed,
+            progress=False,
+        )
+        times = report.tasks[0].times[1:]
+        first += times[:16]
+        last += times[-16:]
+    assert np.mean(last) < 0.8 * np.mean(first)
 
 
 def test_a_thread_may_tune(tmp_path):
@@ -143,4 +148,4 @@ def test_xgboost_may_be_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "xgboost", None)
     with pytest.raises(ToolchainError, match=r"tvmlab\[tune\]"):
         find_tuner("xgb")
-    assert find_tuner("ga").name == "ga"
+    assert find_tuner("ga").was == "GATuner"
