@@ -28,7 +28,7 @@ QUICK = Measure(repeat=2, timeout=5.0)
 
 @pytest.fixture(scope="module")
 def measurer() -> Iterator[LocalMeasurer]:
-    with LocalMeasurer(host_target(), QUICK, workers=2) as made:
+    with LocalMeasurer(host_target(), QUICK) as made:
         yield made
 
 
@@ -78,7 +78,7 @@ def test_each_outcome_is_told_at_once(measurer: LocalMeasurer) -> None:
 
 def test_a_compiler_that_takes_too_long_takes_no_other_kernel_along() -> None:
     batch = [kernels.adds(1.0), kernels.adds(2.0), kernels.Long, kernels.adds(3.0)]
-    with LocalMeasurer(host_target(), Measure(repeat=2, build_timeout=5.0), workers=1) as measurer:
+    with LocalMeasurer(host_target(), Measure(repeat=2, build_timeout=5.0)) as measurer:
         found = dict(measurer.measure(batch))
     assert "compiled: it took longer than 5 s" in found[2].error
     assert [place for place in sorted(found) if good(found[place])] == [0, 1, 3]
@@ -86,7 +86,7 @@ def test_a_compiler_that_takes_too_long_takes_no_other_kernel_along() -> None:
 
 @pytest.mark.full
 def test_ctrl_c_and_then_again() -> None:
-    with LocalMeasurer(host_target(), Measure(repeat=2, timeout=60), workers=2) as measurer:
+    with LocalMeasurer(host_target(), Measure(repeat=2, timeout=60)) as measurer:
         for batch in ([kernels.Endless], [kernels.Long, kernels.Long, kernels.Long]):
             interrupt = threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT))
             interrupt.start()
@@ -138,7 +138,7 @@ def test_how_nothing_can_be_measured(name: str, value: object) -> None:
 
 def test_a_process_has_a_limit_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measurers, "main_memory", lambda: 2 << 30)
-    with LocalMeasurer(host_target(), QUICK, workers=1) as measurer:
+    with LocalMeasurer(host_target(), QUICK) as measurer:
         found = dict(measurer.measure([kernels.adds(1.0, size=1 << 29), kernels.adds(1.0)]))
         assert re.search(r"alloc|memory|Memory", found[0].error)
         assert good(found[1])
@@ -160,7 +160,7 @@ from tests.tuning import kernels
 from tvmlab import host_target
 from tvmlab.tuning import LocalMeasurer, Measure
 
-with LocalMeasurer(host_target(), Measure(timeout=300), workers=1) as measurer:
+with LocalMeasurer(host_target(), Measure(timeout=300)) as measurer:
     print(dict(measurer.measure([kernels.adds(1.0)])), flush=True)
     list(measurer.measure([kernels.Endless]))
 """

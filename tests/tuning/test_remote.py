@@ -35,7 +35,7 @@ def farm() -> Iterator[tuple[str, list[Running]]]:
 
 @pytest.fixture(scope="module")
 def measurer(farm: tuple[str, list[Running]]) -> Iterator[RemoteMeasurer]:
-    with RemoteMeasurer(host_target(), QUICK, tracker=farm[0], key=KEY, workers=2) as made:
+    with RemoteMeasurer(host_target(), QUICK, tracker=farm[0], key=KEY) as made:
         yield made
 
 
@@ -109,7 +109,7 @@ def test_servers_that_cannot_run_the_target(
     target: tvm.target.Target, why: str, farm: tuple[str, list[Running]]
 ) -> None:
     with (
-        RemoteMeasurer(target, QUICK, tracker=farm[0], key=KEY, workers=1) as measurer,
+        RemoteMeasurer(target, QUICK, tracker=farm[0], key=KEY) as measurer,
         pytest.raises(TargetError, match=f"cannot run what is (.|\n)*{why}(.|\n)*tune for"),
     ):
         list(measurer.measure(TWO))
@@ -120,7 +120,7 @@ def test_servers_that_cannot_run_the_target(
 def test_a_server_of_tvm_itself_is_taken_as_it_is() -> None:
     with farms.farm(0) as (address, _), farms.upstream(address):
         how = Measure(repeat=2, timeout=10.0)
-        with RemoteMeasurer(CROWD, how, tracker=address, key=KEY, workers=1) as measurer:
+        with RemoteMeasurer(CROWD, how, tracker=address, key=KEY) as measurer:
             found = [outcome for _, outcome in measurer.measure(TWO)]
         assert all(good(outcome) for outcome in found)
         assert {outcome.cpu for outcome in found} == {""}
@@ -142,7 +142,7 @@ def test_one_hangs_one_is_lost_one_comes_and_then_the_tracker_goes(
     late: list[Running] = []
     with (
         farms.farm(3) as (address, (hangs, lost, _stays, tracker)),
-        RemoteMeasurer(host_target(), QUICK, tracker=address, key=KEY, workers=2) as measurer,
+        RemoteMeasurer(host_target(), QUICK, tracker=address, key=KEY) as measurer,
     ):
         hangs.send(signal.SIGSTOP)
         batch = [kernels.adds(float(number)) for number in range(12)]

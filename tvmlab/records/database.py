@@ -17,13 +17,14 @@ from ..errors import RecordError
 from ..support.files import whole
 from ..support.target import as_target
 from ..support.wording import telling
-from .records import Records, encode, existing, fastest, newest
+from .records import Records, encode, existing
 from .result import Result, Verdict, Workload, mismatch, target_data
 from .traces import as_data, replay, workload_id
 
 __all__ = ["best_of", "export_database", "import_database", "merge"]
 
 _FAILED = 1e6  # MetaSchedule writes 1e10 seconds where a candidate failed
+_LONG_AGO = "1970-01-01T00:00:00+00:00"  # the same line if it is imported again
 _SHOWN = 3
 
 
@@ -84,19 +85,19 @@ def best_of(path: str | os.PathLike[str], into: str | os.PathLike[str]) -> int:
             fix="give another file",
         )
     Records(into, mixed=True)  # another file, given by mistake, stays as it is
-    verdicts: dict[tuple[str, ...], list[Verdict]] = {}
-    for verdict in source.verdicts:
-        made_for = *_made_for(verdict), verdict.tvmlab
-        verdicts.setdefault((verdict.function, *made_for), []).append(verdict)
+    # The newest verdict of each function is the last one here, and so is the fastest result.
+    verdicts = {
+        (one.function, *_made_for(one), one.tvmlab): one
+        for one in sorted(source.verdicts, key=lambda one: one.date)
+    }
+    imported = {
+        (one.workload, *_made_for(one)): one
+        for one in sorted(source.results(), key=lambda one: -one.seconds)
+        if one.imported
+    }
     judged = {name[:-1] for name in verdicts}
-    results: dict[tuple[str, ...], list[Result]] = {}
-    for result in source.results():
-        results.setdefault((result.workload, *_made_for(result)), []).append(result)
-    found = [
-        *(newest(some) for some in verdicts.values()),
-        *(fastest(some) for name, some in results.items() if name not in judged),
-    ]
-    kept = [one for one in found if one is not None]
+    kept: list[Result | Verdict] = [*verdicts.values()]
+    kept += [one for name, one in imported.items() if name not in judged]
     named = {one.workload for one in kept}
     functions = [one for one in source.entries if isinstance(one, Workload) and one.id in named]
     try:
@@ -122,7 +123,7 @@ def export_database(
     ----------
     records : Records or path
         Where they are. What failed is left out, and so are, with a warning, results whose function
-        or trace is damaged. Verdicts have no place there: upstream takes the fastest.
+        or trace this TVM cannot read. Verdicts are left out: upstream takes the fastest.
     folder : path
         A folder without such a database; it is made where it is missing.
         ``meta_schedule.database.JSONDatabase(work_dir=folder)`` reads it.
@@ -220,6 +221,7 @@ def import_database(
             times=tuple(seconds),
             tuner="metaschedule",
             cpu="",
+            date=_LONG_AGO,
         )
         why = mismatch(result, made_for)
         if not seconds or max(seconds) >= _FAILED:
@@ -237,13 +239,7 @@ def import_database(
     records = Records(into, mixed=True)
     for module in {result.workload: module for module, result in made}.values():
         records.workload(module)
-    known = {_measured(one) for one in records.results()}
-    return records.append(*(result for _, result in made if _measured(result) not in known))
-
-
-def _measured(result: Result) -> str:
-    """Tell results apart by what was measured, not by when it was imported."""
-    return json.dumps([result.workload, result.trace, result.times, result.target], sort_keys=True)
+    return records.append(*(result for _, result in made))
 
 
 def _summary(reasons: list[str]) -> str:

@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,7 +26,7 @@ from ..support.wording import several, telling
 from .result import Result, Verdict, Workload, mismatch
 from .traces import normalized, replay, workload_id
 
-__all__ = ["Recorded", "Records", "encode", "existing", "fastest", "newest", "recorded"]
+__all__ = ["Recorded", "Records", "encode", "existing", "recorded"]
 
 _START = b'{"check":"'
 _SHOWN = 3  # damaged lines that a warning names
@@ -74,21 +74,6 @@ def _decode(line: bytes) -> tuple[str, Workload | Result | Verdict]:
         raise ValueError("it is of no known kind") from None
 
 
-def newest(verdicts: Iterable[Verdict]) -> Verdict | None:
-    """Return the last verdict by date, because the lines of merged files are not in order."""
-    return max(reversed(list(verdicts)), key=lambda verdict: verdict.date, default=None)
-
-
-def fastest(results: Iterable[Result]) -> Result | None:
-    """Return the fastest imported result, which holds where there is no verdict.
-
-    Noise favoured the fastest of many results that were measured here, so that result has to be
-    compared with the rule first.
-    """
-    imported = [result for result in results if result.times and not result.how]
-    return min(imported, key=lambda result: result.seconds, default=None)
-
-
 class Records:
     """A file of tuning records.
 
@@ -131,13 +116,7 @@ class Records:
         return sum(map(len, self._results.values()))
 
     def refresh(self) -> None:
-        """Read what other processes have written since.
-
-        Raises
-        ------
-        RecordError
-            The file cannot be read, or is no file of tuning records.
-        """
+        """Read what other processes have written since; raise RecordError as `Records` does."""
         if not self.path.exists():
             return
         with self._opened("rb", "read", fcntl.LOCK_SH) as file:
@@ -194,17 +173,9 @@ class Records:
             ) from error
 
     def append(self, *entries: Workload | Result | Verdict) -> int:
-        """Write entries that are not in the file yet.
+        """Write entries that are not in the file yet, and return their number.
 
-        Parameters
-        ----------
-        *entries : Workload, Result or Verdict
-            They are on the disk when this method returns.
-
-        Returns
-        -------
-        int
-            Lines that were written.
+        They are on the disk when this method returns.
 
         Raises
         ------
@@ -238,17 +209,10 @@ class Records:
     def workload(self, module: IRModule | tirx.PrimFunc, name: str = "") -> str:
         """Return the `workload_id` of a function, and keep its text if the file does not have it.
 
-        Parameters
-        ----------
-        module : tvm.ir.IRModule or tvm.tirx.PrimFunc
-            One function without a schedule.
-        name : str
-            The function's name for readers.
-
         Raises
         ------
         RecordError
-            The file cannot be written, or the module is not one function.
+            The file cannot be written, or the module is not one function without a schedule.
         """
         module = normalized(module)
         found = workload_id(module)
@@ -274,7 +238,7 @@ class Records:
         return [result for results in self._results.values() for result in results]
 
     def module(self, workload: str) -> IRModule:
-        """Return a function by its `workload_id`, as a module of one function ``main``.
+        """Return a function as a module of one function ``main``, by its `workload_id`.
 
         Raises
         ------
@@ -292,13 +256,7 @@ class Records:
         return self._modules[workload]
 
     def check(self, target: tvm.target.Target) -> None:
-        """Warn of results that do not hold for a target.
-
-        Raises
-        ------
-        RecordError
-            There are results, and none is for this target, this TVM and this tvmlab.
-        """
+        """Warn of entries for other targets; raise RecordError if none is for this one."""
         state = str(target), len(self._seen)
         if self.mixed or self._checked == state:
             return
@@ -322,7 +280,7 @@ class Records:
             )
 
     def verdict(self, function: str, target: tvm.target.Target) -> Verdict | None:
-        """Return the last verdict on a function.
+        """Return the last verdict on a function, or None where nothing was decided.
 
         Parameters
         ----------
@@ -331,19 +289,13 @@ class Records:
         target : tvm.target.Target
             The target to compile for.
 
-        Returns
-        -------
-        Verdict or None
-            None where nothing was decided: tuning that was interrupted goes on to it.
-
         Raises
         ------
         RecordError
-            As of `check`.
+            There are records, and none is for this target, this TVM and this tvmlab.
         """
         self.check(target)
-        found = [one for one in self._verdicts if one.function == function]
-        return newest(one for one in found if not mismatch(one, target))
+        return self._newest(target, [one for one in self._verdicts if one.function == function])
 
     def best(self, workload: str, target: tvm.target.Target) -> Verdict | Result | None:
         """Return what to schedule a function with.
@@ -359,17 +311,25 @@ class Records:
         -------
         Verdict, Result or None
             The last verdict, whose trace is None where the rule stays. Without one, the fastest of
-            what was imported. Else None.
+            what was imported: noise favoured the fastest of what was measured here, so that has to
+            be compared with the rule first. Else None.
 
         Raises
         ------
         RecordError
-            As of `check`.
+            As of `verdict`.
         """
         self.check(target)
-        found = [one for one in self._verdicts if one.workload == workload]
-        decided = newest(one for one in found if not mismatch(one, target))
-        return decided or fastest(r for r in self.results(workload) if not mismatch(r, target))
+        decided = self._newest(target, [one for one in self._verdicts if one.workload == workload])
+        imported = [
+            one for one in self.results(workload) if one.imported and not mismatch(one, target)
+        ]
+        return decided or min(imported, key=lambda one: one.seconds, default=None)
+
+    def _newest(self, target: tvm.target.Target, verdicts: list[Verdict]) -> Verdict | None:
+        """Return the last verdict by date, because the lines of merged files are not in order."""
+        found = [one for one in reversed(verdicts) if not mismatch(one, target)]
+        return max(found, key=lambda one: one.date, default=None)
 
 
 def existing(path: str | os.PathLike[str], *, mixed: bool = False) -> Records:
@@ -418,13 +378,9 @@ class Recorded:
         records = self._records
         if records.mixed or self._knew:
             return
+        why = "knows none of the functions of this module: it was made for another one"
         if len(records) and not records.verdicts:
-            why = (
-                f"holds {several(len(records), 'measurement')}, and nothing was decided yet: "
-                "call tvmlab.tune again, with trials=1 to decide about what there is"
-            )
-        else:
-            why = "knows none of the functions of this module: it was made for another one"
+            why = "holds no decisions yet: call tvmlab.tune again, with trials=1 to make them"
         warnings.warn(f"{records.path} {why}", RuntimeWarning, stacklevel=2)
 
 

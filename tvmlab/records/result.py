@@ -80,8 +80,8 @@ class Result(_Entry):
     origin : str
         ``"rule"`` for a schedule of a rule of `tvmlab.schedule`, ``"search"`` for a found one.
     trace : list
-        The schedule in MetaSchedule's form, which `tvmlab.tuning.replay` takes: the instructions,
-        and the decisions of those that sample.
+        The schedule as `tvmlab.tuning.replay` takes it: the instructions, and the decisions of
+        those that sample.
     target : dict
         What it was compiled for, as `target_data` writes it.
     threads : int
@@ -93,20 +93,14 @@ class Result(_Entry):
     error : str
         Why it failed; else empty.
     how : str
-        How it was timed, as `tvmlab.tuning.measure.how` describes it: times that were taken in
-        other ways do not compare. Empty for imported results.
+        How it was timed: times that were taken in other ways do not compare. Empty for imported
+        results.
     answer : tuple of float
         The fingerprint of what it computed: see `Outcome`.
-    tuner : str
-        The tuner that proposed it.
-    seed : int
-        The seed of the search.
-    cpu : str
-        The processor that it ran on, by its maker's name.
-    tvm, tvmlab : str
-        Versions.
-    date : str
-        When, in ISO 8601, UTC.
+    tuner, seed : str, int
+        The tuner that proposed it, and its seed.
+    cpu, tvm, tvmlab, date : str
+        The processor that it ran on, the versions, and when, in ISO 8601, UTC.
     """
 
     workload: str
@@ -132,6 +126,11 @@ class Result(_Entry):
     def seconds(self) -> float:
         """The median time of a call; infinite where the candidate failed."""
         return statistics.median(self.times) if self.times else math.inf
+
+    @property
+    def imported(self) -> bool:
+        """Whether it ran and was imported, which leaves no note of how it was timed."""
+        return bool(self.times) and not self.how
 
 
 @dataclass(frozen=True)
@@ -193,11 +192,10 @@ class Verdict(_Entry):
 def mismatch(entry: Result | Verdict, target: tvm.target.Target) -> str:
     """Say why an entry does not hold for a target; empty where it does.
 
-    The kind, the architecture, the processor, its features or the number of cores can differ, or
-    the version of TVM; of a verdict the version of tvmlab too, since the rules that lost to it may
-    have changed. A number of cores that is missing on one side is no difference.
+    A verdict holds for one version of tvmlab, too, since the rules that lost to it may have
+    changed. A number of cores that is missing on one side is no difference.
     """
-    rules = entry.tvmlab if isinstance(entry, Verdict) else ""
+    rules = entry.tvmlab if isinstance(entry, Verdict) else tvmlab.__version__
     return _mismatch(entry.tvm, rules, json.dumps(entry.target), json.dumps(target_data(target)))
 
 
@@ -205,7 +203,7 @@ def mismatch(entry: Result | Verdict, target: tvm.target.Target) -> str:
 def _mismatch(version: str, rules: str, theirs: str, ours: str) -> str:
     if version != tvm.__version__:
         return f"made with TVM {version[:40]}, and this is {tvm.__version__}"
-    if rules and rules != tvmlab.__version__:
+    if rules != tvmlab.__version__:
         return f"made with tvmlab {rules[:40]}, and this is {tvmlab.__version__}"
     made, wanted = (_about(json.loads(text)) for text in (theirs, ours))
     for name, mine in wanted.items():

@@ -1,5 +1,7 @@
 """What a server of processes imports first: TVM without PyTorch, with LLVM ready to compile."""
 
+import os
+
 from .importing import leave_pytorch_out
 
 
@@ -13,5 +15,7 @@ def _compile_something() -> None:
     tvm.tirx.build(function, target=tvm.target.Target("llvm")).get_function("main")
 
 
+# A process that forks should have no threads, of which the fork has none.
+os.environ.update(dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 leave_pytorch_out()
 _compile_something()

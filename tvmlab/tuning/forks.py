@@ -31,13 +31,15 @@ from ..support.wording import telling
 from .kernels import Kernel, build, measure
 from .measure import Measure, Outcome
 
-__all__ = ["Job", "KernelProcess", "start_server"]
+__all__ = ["Job", "KernelProcess", "Server"]
+
+Server = tuple[str, int, str]
+"""Host, port and key of an RPC server."""
 
 RUN, COMPILED = "It cannot be run: ", "It cannot be compiled: "
 _CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["tvmlab.support.preload", __name__])
 _STARTING = threading.Lock()
-# A process that forks should have no threads, of which the fork has none.
-_THREADS = dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 @dataclass(frozen=True)
@@ -50,27 +52,8 @@ class Job:
     rounds: int
     threads: int
     memory: int
-    linker: str = ""
-    folder: str = ""
-
-    @property
-    def seconds(self) -> float:
-        """How long it can take to measure the kernels one after the other."""
-        return self.how.timeout * len(self.texts) * max(1.0, self.rounds / self.how.repeat)
-
-
-def start_server() -> None:
-    """Start the server of processes if it does not run."""
-    _CONTEXT.set_forkserver_preload(["tvmlab.support.preload", __name__])
-    wanted = {**_THREADS, "PYTHONPATH": os.pathsep.join(one or "." for one in sys.path)}
-    before = {name: os.environ[name] for name in wanted if name in os.environ}
-    os.environ.update(wanted)
-    try:
-        forkserver.ensure_running()
-    finally:
-        for name in wanted:
-            del os.environ[name]
-        os.environ.update(before)
+    linker: str
+    folder: str
 
 
 class KernelProcess:
@@ -100,17 +83,18 @@ class KernelProcess:
 
     def compiled(self) -> None:
         """Wait until the kernels are compiled."""
-        limit = self.job.how.build_timeout * len(self.job.texts)
         try:
-            self.errors = self._receive(limit)
+            self.errors = self._receive(self.job.how.build_timeout * len(self.errors))
         except (TimeoutError, ChildProcessError) as error:
             self.errors = [f"{COMPILED}{error}"] * len(self.errors)
 
-    def measured(self, server: tuple[str, int, str] | None, slack: float = 0.0) -> list[Outcome]:
-        """Measure the kernels; raise an error of the system if that is not possible."""
+    def measured(self, server: Server | None, slack: float = 0.0) -> list[Outcome]:
+        """Measure the kernels; raise an OSError if the process, or the server, is lost or late."""
+        how = self.job.how
+        seconds = how.timeout * len(self.errors) * max(1.0, self.job.rounds / how.repeat)
         with contextlib.suppress(OSError):  # the process was lost, which its answer shows
-            self._connection.send((server, self.job.seconds))
-        found: list[Outcome] = self._receive(self.job.seconds + slack)
+            self._connection.send((server, seconds))
+        found: list[Outcome] = self._receive(seconds + slack)
         return found
 
     def failed(self, why: object) -> list[Outcome]:
@@ -130,10 +114,9 @@ class KernelProcess:
         return answer
 
     def end(self) -> None:
-        """End the process, whatever it does."""
-        if self._process.pid is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+        """End the process and those that it started, whatever they do."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid or 0, signal.SIGKILL)
         self._process.kill()
         self._process.join()
 
@@ -174,7 +157,7 @@ def _measured(
     job: Job,
     built: Sequence[Kernel],
     errors: Sequence[str],
-    server: tuple[str, int, str] | None,
+    server: Server | None,
     seconds: float,
 ) -> list[Outcome] | Exception:
     """Measure what was compiled, here or on a server; return an error if the server is no use."""

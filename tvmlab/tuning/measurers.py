@@ -19,7 +19,7 @@ from ..runtime.tracker import Tracker
 from ..support.host import abilities, main_memory, physical_cores, processor_name, triple_of
 from ..support.target import expect_processor, spelled
 from ..support.toolchain import linker
-from .forks import Job, KernelProcess, start_server
+from .forks import Job, KernelProcess
 from .measure import Measure, Outcome
 
 __all__ = ["LocalMeasurer", "Measurer", "RemoteMeasurer"]
@@ -34,41 +34,25 @@ _TRIES = 3  # how often a kernel is measured anew where its server is lost
 class Measurer(ABC):
     """Compiles kernels on this machine, each in its process, and measures them somewhere.
 
-    Attributes
-    ----------
-    target : tvm.target.Target
-        What is compiled for.
-    options : Measure
-        How it measures.
-    processor : str
-        The processor it measures on, by its maker's name; empty where outcomes tell it.
+    `processor` is the one it measures on, by its maker's name; empty where outcomes tell it.
     """
 
     processor = ""
 
-    def __init__(
-        self, target: tvm.target.Target, measure: Measure | None, workers: int | None
-    ) -> None:
+    def __init__(self, target: tvm.target.Target, measure: Measure | None = None) -> None:
+        expect_processor(target)
         self.target, self.options = target, measure or Measure()
-        self._cores = physical_cores() if workers is None else max(1, workers)
-        # Four fifths of the memory are shared, but each process gets what tvm and a layer take.
-        self._memory = max(_LEAST_MEMORY, main_memory() * 4 // 5 // self._cores)
+        self._cores = physical_cores()
         self._linker = self._folder = ""
         self._alive: set[KernelProcess] = set()
-        start_server()
 
     def measure(self, kernels: Sequence[IRModule]) -> Iterator[tuple[int, Outcome]]:
-        """Build and measure some kernels.
+        """Build and measure some kernels; yield each one's place and outcome when it is known.
 
         Parameters
         ----------
         kernels : sequence of tvm.ir.IRModule
             One scheduled TIR function ``main`` each.
-
-        Yields
-        ------
-        (int, Outcome)
-            A kernel's place and what became of it, as each is known.
 
         Raises
         ------
@@ -85,25 +69,11 @@ class Measurer(ABC):
                 yield start + place, outcome
 
     def duel(self, kernels: Sequence[IRModule], rounds: int) -> list[Outcome]:
-        """Measure some kernels alternately, a sample of each per round, in one process.
+        """Measure some kernels alternately in one process, a sample of each per round.
 
-        Parameters
-        ----------
-        kernels : sequence of tvm.ir.IRModule
-            One scheduled TIR function ``main`` each.
-        rounds : int
-            Samples of each; every other round goes from the last kernel to the first.
-
-        Returns
-        -------
-        list of Outcome
-            One per kernel. Those that cannot be compiled are left out of the rounds; where one
-            fails to run, all that ran with it have its error.
-
-        Raises
-        ------
-        TuningError, TargetError, RemoteError
-            As of `measure`.
+        Every other round goes from the last kernel to the first. Kernels that cannot be compiled
+        are left out of the rounds; where one fails to run, all that ran with it have its error. The
+        parameters and errors are otherwise those of `measure`.
         """
         ((_, outcomes),) = self._outcomes([self._job(kernels, rounds)])
         return outcomes
@@ -115,7 +85,8 @@ class Measurer(ABC):
             self.options,
             rounds,
             int(self.target.attrs.get("num-cores", physical_cores())),
-            self._memory,
+            # Four fifths of the memory are shared, but each process gets what tvm and a layer take.
+            max(_LEAST_MEMORY, main_memory() * 4 // 5 // self._cores),
             self._linker,
             self._folder,
         )
@@ -160,34 +131,25 @@ class Measurer(ABC):
 class LocalMeasurer(Measurer):
     """Builds kernels and measures them on this machine.
 
+    As many processes as there are cores compile a batch; then its kernels run one after the other,
+    each in its process, while nothing else of this measurer runs. A kernel that crashes or does not
+    end is the only one lost.
+
     Parameters
     ----------
     target : tvm.target.Target
         What to compile for. Its ``num-cores`` is the number of threads that kernels run with.
     measure : Measure, optional
         How.
-    workers : int, optional
-        Processes that compile at once: as many as physical cores if not given.
 
     Raises
     ------
     TargetError
         This machine cannot run what is compiled for the target.
-
-    Notes
-    -----
-    A batch is compiled by several processes at once; then its kernels run one after the other,
-    each in its process, while nothing else of this measurer runs. A kernel that crashes or does not
-    end is the only one lost.
     """
 
-    def __init__(
-        self,
-        target: tvm.target.Target,
-        measure: Measure | None = None,
-        workers: int | None = None,
-    ) -> None:
-        expect_processor(target)
+    def __init__(self, target: tvm.target.Target, measure: Measure | None = None) -> None:
+        super().__init__(target, measure)
         if why := abilities().why_unsupported(target):
             raise TargetError(
                 f"This machine cannot run what is compiled for the target: {why}.",
@@ -195,7 +157,6 @@ class LocalMeasurer(Measurer):
                 fix="tune for tvmlab.host_target(), or on machines of that kind through an RPC "
                 "tracker (tracker=, key=)",
             )
-        super().__init__(target, measure, workers)
         self.processor = processor_name()
 
     def _outcomes(self, jobs: Sequence[Job]) -> Iterator[tuple[int, list[Outcome]]]:
@@ -212,18 +173,18 @@ class LocalMeasurer(Measurer):
 class RemoteMeasurer(Measurer):
     """Builds kernels here and measures them on other machines.
 
+    Each server measures one kernel at a time. Where a server is lost or hangs, its kernel is
+    compiled again and goes to another one.
+
     Parameters
     ----------
     target : tvm.target.Target
         What to compile for: the machines that measure.
     measure : Measure, optional
         How.
-    tracker : str
-        The ``host:port`` of an RPC tracker (``tvmlab rpc-tracker``).
-    key : str
-        The key of the servers at the tracker (``tvmlab rpc-server --key``).
-    workers : int, optional
-        Processes that compile at once: as many as physical cores if not given.
+    tracker, key : str
+        The ``host:port`` of an RPC tracker (``tvmlab rpc-tracker``), and the key of the servers
+        (``tvmlab rpc-server --key``).
 
     Raises
     ------
@@ -231,60 +192,46 @@ class RemoteMeasurer(Measurer):
         The tracker does not answer, or has no server of the key.
     ToolchainError
         There is no linker for the target.
-
-    Notes
-    -----
-    Each server measures one kernel at a time. Where a server is lost or hangs, its kernel is
-    compiled again and goes to another one.
     """
 
     def __init__(
-        self,
-        target: tvm.target.Target,
-        measure: Measure | None = None,
-        *,
-        tracker: str,
-        key: str,
-        workers: int | None = None,
+        self, target: tvm.target.Target, measure: Measure | None = None, *, tracker: str, key: str
     ) -> None:
-        expect_processor(target)
+        super().__init__(target, measure)
         self._tracker = Tracker(tracker, key)
         self._tracker.expect()
-        found = str(linker(triple_of(target)))
-        super().__init__(target, measure, workers)
         self._libraries = tempfile.TemporaryDirectory(prefix="tvmlab-tuning-")
-        self._linker, self._folder = found, self._libraries.name
-        self._compiling = threading.Semaphore(self._cores)
-        self._serving = threading.Semaphore(1)
+        self._linker, self._folder = str(linker(triple_of(target))), self._libraries.name
 
     def _outcomes(self, jobs: Sequence[Job]) -> Iterator[tuple[int, list[Outcome]]]:
         self._tracker.expect()
         servers = self._tracker.servers()
-        self._serving = threading.Semaphore(servers)
+        compiling, serving = threading.Semaphore(self._cores), threading.Semaphore(servers)
+
+        def measured(job: Job) -> list[Outcome]:
+            """Measure the kernels of a job on the first server that is free and does not fail."""
+            for _ in range(_TRIES):
+                with compiling:
+                    process = self._compiled(job)
+                try:
+                    if all(process.errors):
+                        return process.failed("")
+                    with serving:
+                        server = self._tracker.request(PATIENCE_SECONDS)
+                        if server is None:
+                            raise TuningError(
+                                f"No server was free for {PATIENCE_SECONDS:.0f} s.",
+                                fix="start more servers (tvmlab rpc-server), or those again that "
+                                "do not answer",
+                            )
+                        return process.measured(server, SLACK_SECONDS)
+                except OSError as error:
+                    found = process.failed(f"{_TRIES} servers failed with it; the last: {error}")
+                finally:
+                    self._end(process)
+            return found
+
         with self._threads(self._cores + servers) as pool:
-            places = {pool.submit(self._remotely, job): place for place, job in enumerate(jobs)}
+            places = {pool.submit(measured, job): place for place, job in enumerate(jobs)}
             for future in as_completed(places):
                 yield places[future], future.result()
-
-    def _remotely(self, job: Job) -> list[Outcome]:
-        """Measure the kernels of a job on the first server that is free and does not fail."""
-        for _ in range(_TRIES):
-            with self._compiling:
-                process = self._compiled(job)
-            try:
-                if all(process.errors):
-                    return process.failed("")
-                with self._serving:
-                    server = self._tracker.request(PATIENCE_SECONDS)
-                    if server is None:
-                        raise TuningError(
-                            f"No server was free for {PATIENCE_SECONDS:.0f} s.",
-                            fix="start more servers (tvmlab rpc-server), or those again that do "
-                            "not answer",
-                        )
-                    return process.measured(server, SLACK_SECONDS)
-            except OSError as error:
-                found = process.failed(f"{_TRIES} servers failed with it; the last: {error}")
-            finally:
-                self._end(process)
-        return found

@@ -24,7 +24,7 @@ from .progress import Progress
 from .report import Report, TaskReport
 from .search.model import find_tuner
 from .settle import FINAL_SECONDS, FINALS, HEAT_SECONDS, settle
-from .tasksearch import TaskSearch, measure_rules
+from .tasksearch import Layout, TaskSearch, measured
 
 __all__ = ["Limits", "Session", "tune", "tune_tasks"]
 
@@ -32,10 +32,6 @@ ALPHA, WINDOW = 0.2, 3
 """How much of the forecast is the past, and the batches of the past that count: MetaSchedule's."""
 SETTLE_SECONDS = HEAT_SECONDS + FINALS * FINAL_SECONDS
 """What it costs to decide about a task, about."""
-CHUNK = 8
-"""Tasks whose rules are measured together."""
-FULL = 8
-"""Candidates that have to fail before they count as all, where the rule's own ran."""
 SETTLE_SHARE = 0.3
 """How much of the seconds goes into decisions at most, so that a short run still searches."""
 _SEEDS = 2**31 - 2  # MetaSchedule's generator has no state for more
@@ -87,7 +83,7 @@ class Session:
     ) -> None:
         self.measurer, self.limits, self.again = measurer, limits, again
         self.progress = Progress(silent=not progress)
-        self.measured, self.settling = 0, 0.0
+        self.measured = 0
         self.verdicts: dict[TaskSearch, Verdict | None] = {}
         for target in {str(task.target): task.target for task in tasks}.values():
             records.check(target)  # rather now than when everything is measured
@@ -137,12 +133,18 @@ class Session:
 
     def run(self) -> None:
         """Measure the rules, search, and compare the best with the rules."""
-        self._rules(self._budget(), others=False)
+        self._rules([(search, search.layouts[0]) for search in self.searches], self._budget())
         # The heaviest first, so that an interrupted session has the largest gains.
         self.searches.sort(key=lambda search: -_weight(search))
         short = self.limits.total_trials is not None or self.limits.seconds is not None
-        # Layouts are not to use up what the search is to have.
-        self._rules(self._budget() // 3 if short else self._budget(), others=True)
+        if not self._late():
+            # Layouts are not to use up what the search is to have.
+            others = [
+                (search, layout)
+                for search in self.searches
+                for layout in search.layouts[1 : max(1, search.trials // 3)]
+            ]
+            self._rules(others, self._budget() // 3 if short else self._budget())
         for search in self.searches:
             if search.times:
                 search.begin()
@@ -162,16 +164,12 @@ class Session:
             self._close(search)
         self._complain()
 
-    def _rules(self, limit: int, *, others: bool) -> None:
-        """Measure what the rules make of the tasks."""
-        # A few tasks at a time: the seconds may be over before all of them are measured.
-        for start in range(0, len(self.searches), CHUNK):
-            if self._late() or limit <= 0:
-                break
-            before = self._done()
-            some = self.searches[start : start + CHUNK]
-            measure_rules(some, self.measurer, limit, others=others)
-            limit -= self._done() - before
+    def _rules(self, pairs: Sequence[tuple[TaskSearch, Layout]], limit: int) -> None:
+        """Measure what the rules make of tasks in some layouts, where that is not known."""
+        missing = [one for one in pairs if one[1].by_rule is None and one[0].left][:limit]
+        for place, outcome in measured(self.measurer, [layout.rule for _, layout in missing]):
+            search, layout = missing[place]
+            search.take(layout, layout.rule, "rule", outcome)
 
     def _close(self, search: TaskSearch) -> None:
         """Decide about a group whose searches are all over."""
@@ -179,21 +177,18 @@ class Session:
         if search in self.verdicts or not all(one.ended for one in group):
             return
         most = self.limits.seconds
-        # A batch may have taken too long; what is meant for decisions is there all the same.
-        if most is not None and self.limits.spent > most and self.settling > SETTLE_SHARE * most:
+        if most is not None and self.limits.spent > most and self.verdicts:
             return  # what was measured is in the records: the next run decides
-        began = self.limits.spent
         watch = lambda one: self.progress.decision(one.task.name)  # noqa: E731
         found = settle(group, self.measurer, again=self.again, watch=watch)
         self.verdicts.update(zip(group, found, strict=True))
-        self.settling += self.limits.spent - began
 
     def _complain(self) -> None:
         """Raise an error if no candidate of some task ran."""
         hopeless = [
             search
             for search in self.searches
-            if search.hopeless(FULL) or (search.times and search.best_time == float("inf"))
+            if search.failed(FULL) or (search.times and search.best_time == float("inf"))
         ]
         if not hopeless:
             return

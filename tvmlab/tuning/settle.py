@@ -134,24 +134,21 @@ def _compare(
         return _Compared(best is not None, 0.0, best and best.trace)
     # What compilation takes so far was measured in another run, or was imported.
     so_far = search.records.best(layout.workload, search.task.target)
-    advised: list[_Entrant] = []
+    everyone = list(entrants)
     if so_far and so_far.trace and so_far.trace not in [one.trace for one in entrants]:
         schedule = layout.schedule(so_far.trace)
-        if schedule is not None and layout.by_rule and layout.by_rule.times:
-            advised = [_Entrant(so_far.trace, schedule, layout.rule_time)]
-    if not entrants and not advised:
+        if schedule is not None and layout.rule_time < float("inf"):
+            everyone.append(_Entrant(so_far.trace, schedule, layout.rule_time))
+    if not everyone:
         return _Compared(layout is own, own.rule_time)
     watch(search)
-    heat: list[_Compared] = []
-    for everyone in ([*entrants, *advised], entrants):
-        if everyone and not heat:  # the second time without those that were never measured here
-            heat = _alternately(measurer, own, layout, everyone, HEAT_SECONDS)
+    heat = _alternately(measurer, own, layout, everyone, HEAT_SECONDS)
     if not heat:
         return _Compared(known=False)
     best_of_heat = min(heat, key=lambda one: one.ratio)
     if layout is own and best_of_heat.ratio >= WINS:
         return best_of_heat
-    chosen = [one for one in [*entrants, *advised] if one.trace == best_of_heat.trace]
+    chosen = [one for one in everyone if one.trace == best_of_heat.trace]
     finals = [
         final
         for _ in range(FINALS)

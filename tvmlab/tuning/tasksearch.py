@@ -25,7 +25,7 @@ from .search.context import candidates, identity, make_context
 from .search.grid import GridSearch, size
 from .search.model import TUNERS
 
-__all__ = ["Layout", "TaskSearch", "measure_rules", "same_answer", "tolerances"]
+__all__ = ["Layout", "TaskSearch", "measured", "same_answer", "tolerances"]
 
 WRONG = "It gives another answer than the rule's schedule."
 BATCH = 16
@@ -301,13 +301,11 @@ class TaskSearch:
                 error = WRONG
         result = Result(
             workload=layout.workload,
-            task=self.task.name,
-            operator=self.task.operator,
             layout=layout.variant.layout,
             origin=origin,
             trace=as_data(schedule.trace),
             times=() if error else outcome.times,
-            error=error[:_LONGEST_ERROR].encode(errors="replace").decode(),
+            error=error[:_LONGEST_ERROR],
             how=how(self.measurer.options),
             answer=() if error else outcome.answer,
             tuner=self.tuner,
@@ -320,10 +318,15 @@ class TaskSearch:
         return result
 
     def _where(self, cpu: str) -> dict[str, Any]:
-        """Return the fields of a record for where something was measured."""
+        """Return the fields of a record for where something was measured, and of what task."""
         target = self.task.target
-        threads = int(target.attrs.get("num-cores", physical_cores()))
-        return {"target": target_data(target), "threads": threads, "cpu": cpu or processor_name()}
+        return {
+            "task": self.task.name,
+            "operator": self.task.operator,
+            "target": target_data(target),
+            "threads": int(target.attrs.get("num-cores", physical_cores())),
+            "cpu": cpu or processor_name(),
+        }
 
     def verdict(self) -> Verdict | None:
         """Return the last verdict, which compilation takes until there is another one."""
@@ -338,14 +341,8 @@ class TaskSearch:
     def judge(self, **fields: Any) -> None:
         """Record the decision about the task."""
         own = self.layouts[0]
-        verdict = Verdict(
-            function=own.workload,
-            task=self.task.name,
-            operator=self.task.operator,
-            **fields,
-            **self._where(own.by_rule.cpu if own.by_rule else ""),
-        )
-        self.records.append(verdict)
+        where = self._where(own.by_rule.cpu if own.by_rule else "")
+        self.records.append(Verdict(function=own.workload, **fields, **where))
 
     def _goes_on(self) -> bool:
         if self.ended:
@@ -354,11 +351,11 @@ class TaskSearch:
             self.ended = "all trials are done"
         elif self.early_stopping is not None and self._idle >= self.early_stopping:
             self.ended = f"nothing better in {several(self._idle, 'trial')}"
-        elif self.hopeless(HOPELESS):
+        elif self.failed(HOPELESS):
             self.ended = "no candidate ran"
         return not self.ended
 
-    def hopeless(self, least: int) -> bool:
+    def failed(self, least: int) -> bool:
         """Return whether at least `least` candidates were tried, and all of them failed."""
         return len(self.chosen.found) >= least and not self.chosen.ran
 
@@ -376,26 +373,3 @@ def measured(
     places = list(kernels)
     for index, outcome in measurer.measure(list(kernels.values())) if kernels else ():
         yield places[index], outcome
-
-
-def measure_rules(
-    searches: Sequence[TaskSearch], measurer: Measurer, limit: int, *, others: bool
-) -> None:
-    """Measure the rules' schedules of some tasks that are not in the records, at most `limit`.
-
-    `others` adds the schedules in every other layout. All are measured at once, because they are
-    compiled side by side.
-    """
-    missing = [
-        (search, layout)
-        for search in searches
-        for layout in [
-            # At most a third of the trials: the others are for the search.
-            layout
-            for layout in search.layouts[: max(1, search.trials // 3) if others else 1]
-            if layout.by_rule is None
-        ][: search.left]
-    ][:limit]
-    for place, outcome in measured(measurer, [layout.rule for _, layout in missing]):
-        search, layout = missing[place]
-        search.take(layout, layout.rule, "rule", outcome)
