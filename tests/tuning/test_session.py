@@ -10,7 +10,7 @@ from tvmlab.errors import TuningError
 from tvmlab.records.records import Records
 from tvmlab.records.traces import workload_id
 from tvmlab.tuning.report import Report, TaskReport
-from tvmlab.tuning.session import Limits
+from tvmlab.tuning.tasksearch import Options
 
 
 def size_of(kernel) -> int:
@@ -44,7 +44,7 @@ def test_trials_over_all_go_where_they_bring_most(tmp_path):
 def test_seconds_end_the_search(tmp_path, monkeypatch):
     """When the time is up no batch starts, and duels are still fought."""
     slow = FakeMeasurer()
-    monkeypatch.setattr(Limits, "spent", property(lambda _: 0.05 * len(slow.kernels)))
+    monkeypatch.setattr(Options, "spent", property(lambda _: 0.05 * len(slow.kernels)))
     tasks = [task(64, "a"), task(128, "b")]
     report, _ = run(tasks, tmp_path / "r", slow, trials=10**6, seconds=5, tuner="random")
     assert report.seconds == 0.05 * len(slow.kernels)

@@ -24,7 +24,7 @@ from tvmlab.records.traces import as_data
 from tvmlab.tuning import Measure, Records, tasks
 from tvmlab.tuning.extract import Variant
 from tvmlab.tuning.kernels import fingerprint
-from tvmlab.tuning.session import Limits
+from tvmlab.tuning.tasksearch import Options
 
 
 def test_what_was_decided_meets_the_rule_again(tmp_path):
@@ -75,7 +75,7 @@ def test_what_was_decided_is_decided_again_when_asked(tmp_path):
 def test_seconds_end_the_decisions_too(tmp_path, monkeypatch):
     """What has had no turn stays undecided, and the next run decides."""
     slow = FakeMeasurer()
-    monkeypatch.setattr(Limits, "spent", property(lambda _: 0.7 * len(slow.duels)))
+    monkeypatch.setattr(Options, "spent", property(lambda _: 0.7 * len(slow.duels)))
     several = [task(8 * k, f"t{k}", calls=k) for k in (1, 2, 3, 4)]
     how = {"trials": 4, "tuner": "random"}
     report, _ = run(several, tmp_path / "r", slow, seconds=2.5, **how)

@@ -22,8 +22,7 @@ Shapes = tuple[tuple[tuple[int, ...], str], ...]
 """What a kernel is called with: the shape and the dtype of each tensor."""
 
 _FULL_RANGE = {"int8": (-128, 128), "uint8": (0, 256)}
-# What is in each byte of an output of places or counts before a kernel runs: no kernel writes it by
-# accident, as it may write zeros.
+# Each byte of an output of places or counts before a kernel runs: no kernel writes it by accident.
 _UNWRITTEN = b"\x5a"
 
 
@@ -75,8 +74,7 @@ def inputs(arguments: Shapes, outputs: tuple[int, ...]) -> list[NDArray[Any]]:
     """Make what a kernel is called with; the same for the same arguments, outputs too.
 
     Floating-point numbers are between -1 and 1, int8 and uint8 take all of their values, and other
-    inputs are zeros: those are places and counts, and a wrong one would reach outside of a tensor.
-    Outputs of other types have a pattern, so that what a kernel leaves unwritten is no zero.
+    inputs are zeros: places and counts, of which a wrong one would reach outside of a tensor.
     """
     made: list[NDArray[Any]] = []
     for place, (shape, dtype) in enumerate(arguments):

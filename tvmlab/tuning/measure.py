@@ -77,16 +77,16 @@ class Outcome:
     Attributes
     ----------
     times : tuple of float
-        Seconds a call, one number a sample; empty where the kernel failed.
+        Seconds per call, one number per sample; empty where the kernel failed.
     error : str
         Why it failed, in a line or a few; else empty.
     answer : tuple of float
-        A fingerprint of what the kernel computed from seeded inputs: two numbers an output, the sum
-        of its magnitudes and a sum weighted by seeded signs, in float64. Kernels of the same
-        function agree up to rounding. Empty where it was not computed.
+        A fingerprint of what the kernel computed from seeded inputs, by which kernels of the same
+        function agree up to rounding: two numbers per output, see
+        `tvmlab.tuning.kernels.fingerprint`. Empty where it was not computed.
     cpu : str
-        The processor that it ran on, by its maker's name, where that is another machine's; empty
-        where it is this one's, or an RPC server does not tell.
+        The processor that it ran on, by its maker's name; empty where that is this machine's, or
+        an RPC server does not tell.
     """
 
     times: tuple[float, ...] = ()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,11 +20,10 @@ from .measure import Measure
 from .measurers import LocalMeasurer, Measurer, RemoteMeasurer
 from .progress import Progress
 from .report import Report, TaskReport
-from .search.model import find_tuner
 from .settle import FINAL_SECONDS, FINALS, HEAT_SECONDS, settle
-from .tasksearch import Layout, TaskSearch, measured
+from .tasksearch import Layout, Options, TaskSearch, measured
 
-__all__ = ["Limits", "Session", "tune", "tune_tasks"]
+__all__ = ["Session", "tune", "tune_tasks"]
 
 ALPHA, WINDOW = 0.2, 3
 """How much of the forecast is the past, and the batches of the past that count: MetaSchedule's."""
@@ -34,37 +31,8 @@ SETTLE_SECONDS = HEAT_SECONDS + FINALS * FINAL_SECONDS
 """What it costs to decide about a task, about."""
 SETTLE_SHARE = 0.3
 """How much of the seconds goes into decisions at most, so that a short run still searches."""
-_SEEDS = 2**31 - 2  # MetaSchedule's generator has no state for more
-
-
-@dataclass(frozen=True)
-class Limits:
-    """When to stop: see `tune`. The clock starts here."""
-
-    trials: int
-    total_trials: int | None
-    early_stopping: int | None
-    seconds: float | None
-    began: float = field(default_factory=time.monotonic)
-
-    def __post_init__(self) -> None:
-        for name in ("trials", "total_trials", "early_stopping", "seconds"):
-            value = getattr(self, name)
-            if value is None and name != "trials":
-                continue
-            kinds = int | float if name == "seconds" else int
-            # What is not a number is not above zero either.
-            if isinstance(value, bool) or not isinstance(value, kinds) or not value > 0:
-                kind = "number" if name == "seconds" else "whole number"
-                raise TuningError(
-                    f"{name} is {value!r}, not a positive {kind}",
-                    fix=f"give one, or leave {name} out",
-                )
-
-    @property
-    def spent(self) -> float:
-        """Seconds since the start."""
-        return time.monotonic() - self.began
+FULL = 8
+"""Candidates that have to fail before they count as all, where the rule's own ran."""
 
 
 class Session:
@@ -75,74 +43,60 @@ class Session:
         tasks: Sequence[Task],
         measurer: Measurer,
         records: Records,
-        limits: Limits,
-        tuner: str,
-        seed: int,
-        again: bool,
-        progress: bool | Literal["auto"],
+        options: Options,
     ) -> None:
-        self.measurer, self.limits, self.again = measurer, limits, again
-        self.progress = Progress(silent=not progress)
+        self.measurer, self.options = measurer, options
+        self.progress = Progress(silent=not options.progress)
         self.measured = 0
         self.verdicts: dict[TaskSearch, Verdict | None] = {}
         for target in {str(task.target): task.target for task in tasks}.values():
             records.check(target)  # rather now than when everything is measured
         self.searches = [
-            TaskSearch(
-                task,
-                measurer,
-                records,
-                tuner=tuner,
-                trials=limits.trials,
-                early_stopping=limits.early_stopping,
-                seed=seed,
-                watch=self._watch,
-            )
-            for task in tasks
+            TaskSearch(task, measurer, records, options, self._watch) for task in tasks
         ]
         groups: dict[Any, list[TaskSearch]] = {}
         for search in self.searches:  # weights of one operator are packed in one layout
             groups.setdefault(search.task.operator or search, []).append(search)
         self.groups = list(groups.values())
-        planned = sum(search.trials for search in self.searches)
-        left = limits.seconds and limits.seconds - limits.spent
-        self.progress.begin(min(planned, limits.total_trials or planned), self._done(), left)
+        planned = len(tasks) * options.trials
+        left = options.seconds and options.seconds - options.spent
+        self.progress.begin(min(planned, options.total_trials or planned), self._done(), left)
 
     def _done(self) -> int:
         return sum(len(search.times) for search in self.searches)
 
     def _budget(self) -> int:
         """Trials that are left over all tasks."""
-        if self.limits.total_trials is None:
+        if self.options.total_trials is None:
             return sum(search.left for search in self.searches)
-        return max(0, self.limits.total_trials - self._done())
+        return max(0, self.options.total_trials - self._done())
 
     def _late(self) -> bool:
         """Tell whether what is left of the seconds is for decisions."""
-        if self.limits.seconds is None:
+        if self.options.seconds is None:
             return False
         waiting = len(self.searches) - len(self.verdicts)
-        reserve = min(SETTLE_SECONDS * waiting, SETTLE_SHARE * self.limits.seconds)
-        return self.limits.spent > self.limits.seconds - reserve
+        reserve = min(SETTLE_SECONDS * waiting, SETTLE_SHARE * self.options.seconds)
+        return self.options.spent > self.options.seconds - reserve
 
     def _watch(self, search: TaskSearch) -> None:
         self.measured += 1
         task = search.task
         speeds = [task.flops / seconds / 1e9 for seconds in (search.best_time, search.rule_time)]
-        self.progress.candidate(task.name, len(search.times), search.trials, *speeds)
+        self.progress.candidate(task.name, len(search.times), self.options.trials, *speeds)
 
     def run(self) -> None:
         """Measure the rules, search, and compare the best with the rules."""
         self._rules([(search, search.layouts[0]) for search in self.searches], self._budget())
         # The heaviest first, so that an interrupted session has the largest gains.
         self.searches.sort(key=lambda search: -_weight(search))
-        short = self.limits.total_trials is not None or self.limits.seconds is not None
+        short = self.options.total_trials is not None or self.options.seconds is not None
         if not self._late():
             # Layouts are not to use up what the search is to have.
             others = [
                 (search, layout)
                 for search in self.searches
-                for layout in search.layouts[1 : max(1, search.trials // 3)]
+                for layout in search.layouts[1 : max(1, self.options.trials // 3)]
             ]
             self._rules(others, self._budget() // 3 if short else self._budget())
         for search in self.searches:
@@ -176,11 +130,11 @@ class Session:
         group = next(group for group in self.groups if search in group)
         if search in self.verdicts or not all(one.ended for one in group):
             return
-        most = self.limits.seconds
-        if most is not None and self.limits.spent > most and self.verdicts:
+        most = self.options.seconds
+        if most is not None and self.options.spent > most and self.verdicts:
             return  # what was measured is in the records: the next run decides
         watch = lambda one: self.progress.decision(one.task.name)  # noqa: E731
-        found = settle(group, self.measurer, again=self.again, watch=watch)
+        found = settle(group, self.measurer, again=self.options.again, watch=watch)
         self.verdicts.update(zip(group, found, strict=True))
 
     def _complain(self) -> None:
@@ -227,7 +181,7 @@ class Session:
                     decided=verdict is not None,
                 )
             )
-        return Report(tuple(tasks), self.limits.spent, self.measured)
+        return Report(tuple(tasks), self.options.spent, self.measured)
 
 
 def _weight(search: TaskSearch) -> float:
@@ -265,18 +219,7 @@ def expected_gain(search: TaskSearch) -> float:
 
 
 def tune_tasks(
-    tasks: Sequence[Task],
-    measurer: Measurer,
-    records: Records,
-    *,
-    trials: int = 64,
-    total_trials: int | None = None,
-    tuner: str = "xgb",
-    early_stopping: int | None = None,
-    seconds: float | None = None,
-    seed: int = 0,
-    again: bool = False,
-    progress: bool | Literal["auto"] = "auto",
+    tasks: Sequence[Task], measurer: Measurer, records: Records, **options: Any
 ) -> Report:
     """Tune some tasks, with a measurer that is there and stays open.
 
@@ -288,8 +231,9 @@ def tune_tasks(
         What builds and measures.
     records : Records
         Where each outcome goes, and what earlier runs found.
-    trials, total_trials, tuner, early_stopping, seconds, seed, again, progress
-        As of `tune`. To decide again about one task, give it alone.
+    **options
+        ``trials``, ``total_trials``, ``tuner``, ``early_stopping``, ``seconds``, ``seed``,
+        ``again`` and ``progress`` as of `tune`. To decide again about one task, give it alone.
 
     Returns
     -------
@@ -303,35 +247,17 @@ def tune_tasks(
     ToolchainError
         The tuner needs a package that is not installed.
     """
-    limits = _checked(tuner, seed, trials, total_trials, early_stopping, seconds)
-    return _finished(Session(tasks, measurer, records, limits, tuner, seed, again, progress))
+    return _tune(tasks, measurer, records, Options(**options))
 
 
-def _finished(session: Session) -> Report:
-    """Run a session, and give an error the report of what came of it."""
+def _tune(tasks: Sequence[Task], measurer: Measurer, records: Records, options: Options) -> Report:
+    session = Session(tasks, measurer, records, options)
     try:
         session.run()
     except TuningError as error:
         error.report = session.report()
         raise
     return session.report()
-
-
-def _checked(
-    tuner: str,
-    seed: int,
-    trials: int,
-    total_trials: int | None,
-    early_stopping: int | None,
-    seconds: float | None,
-) -> Limits:
-    """Refuse what cannot be asked for, before anything is lowered or measured."""
-    find_tuner(tuner)
-    if type(seed) is not int or not 0 <= seed < _SEEDS:
-        raise TuningError(
-            f"the seed {seed!r} is not a whole number from 0 to 2**31 - 3", fix="give such a one"
-        )
-    return Limits(trials, total_trials, early_stopping, seconds)
 
 
 def tune(
@@ -416,7 +342,7 @@ def tune(
         once it has met the rules: call again, with the same limits to go on, or with ``trials=1``
         to decide about what there is.
     """
-    limits = _checked(tuner, seed, trials, total_trials, early_stopping, seconds)
+    options = Options(trials, total_trials, tuner, early_stopping, seconds, seed, again, progress)
     if not isinstance(measure, Measure | None):
         raise TuningError(
             f"measure is {measure!r}, which is not a `Measure`",
@@ -430,4 +356,4 @@ def tune(
         if tracker is None
         else RemoteMeasurer(made, measure, tracker=tracker, key=key)
     ) as measurer:
-        return _finished(Session(found, measurer, kept, limits, tuner, seed, again, progress))
+        return _tune(found, measurer, kept, options)

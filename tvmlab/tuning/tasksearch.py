@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from tvm import s_tir
 from tvm.ir import IRModule
 from tvm.s_tir import meta_schedule as ms
 
-from ..errors import RecordError
+from ..errors import RecordError, TuningError
 from ..records.records import Records
 from ..records.result import Result, Verdict, mismatch, target_data
 from ..records.traces import as_data, replay
@@ -23,9 +24,9 @@ from .measure import Outcome, how
 from .measurers import Measurer
 from .search.context import candidates, identity, make_context
 from .search.grid import GridSearch, size
-from .search.model import TUNERS
+from .search.model import TUNERS, find_tuner
 
-__all__ = ["Layout", "TaskSearch", "measured", "same_answer", "tolerances"]
+__all__ = ["Layout", "Options", "TaskSearch", "measured", "same_answer", "tolerances"]
 
 WRONG = "It gives another answer than the rule's schedule."
 BATCH = 16
@@ -46,6 +47,48 @@ ROUNDING = 1e-3
 FLIPS = 1e-5
 """The same of outputs rounded to eight bits: sums in another order flip a few roundings."""
 _LONGEST_ERROR = 2000  # characters of a compiler's message
+_SEEDS = 2**31 - 2  # MetaSchedule's generator has no state for more
+
+
+@dataclass(frozen=True)
+class Options:
+    """What can be asked of a search: see `tune`. The clock starts here."""
+
+    trials: int = 64
+    total_trials: int | None = None
+    tuner: str = "xgb"
+    early_stopping: int | None = None
+    seconds: float | None = None
+    seed: int = 0
+    again: bool = False
+    progress: bool | Literal["auto"] = "auto"
+    began: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be asked for, before anything is lowered or measured."""
+        find_tuner(self.tuner)
+        if type(self.seed) is not int or not 0 <= self.seed < _SEEDS:
+            raise TuningError(
+                f"the seed {self.seed!r} is not a whole number from 0 to 2**31 - 3",
+                fix="give such a one",
+            )
+        for name in ("trials", "total_trials", "early_stopping", "seconds"):
+            value = getattr(self, name)
+            if value is None and name != "trials":
+                continue
+            kinds = int | float if name == "seconds" else int
+            # What is not a number is not above zero either.
+            if isinstance(value, bool) or not isinstance(value, kinds) or not value > 0:
+                kind = "number" if name == "seconds" else "whole number"
+                raise TuningError(
+                    f"{name} is {value!r}, not a positive {kind}",
+                    fix=f"give one, or leave {name} out",
+                )
+
+    @property
+    def spent(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self.began
 
 
 def tolerances(module: IRModule) -> list[float]:
@@ -123,16 +166,11 @@ class TaskSearch:
         task: Task,
         measurer: Measurer,
         records: Records,
-        *,
-        tuner: str,
-        trials: int,
-        early_stopping: int | None,
-        seed: int,
+        options: Options,
         watch: Callable[[TaskSearch], None],
     ) -> None:
         self.task, self.measurer, self.records = task, measurer, records
-        self.tuner, self.trials, self.early_stopping = tuner, trials, early_stopping
-        self.seed, self.watch = seed, watch
+        self.options, self.watch = options, watch
         self.times: list[float] = []
         self.errors: list[str] = []
         self.batches: list[float] = []
@@ -158,7 +196,7 @@ class TaskSearch:
     @property
     def left(self) -> int:
         """Trials that are left."""
-        return max(0, self.trials - len(self.times))
+        return max(0, self.options.trials - len(self.times))
 
     def _recall(self, variant: Variant) -> Layout:
         """Find in the records what is known of a variant."""
@@ -223,19 +261,19 @@ class TaskSearch:
 
     def _start(self) -> None:
         """Make the strategy, its database and its cost model, and teach them what is known."""
-        layout, tuner = self.chosen, TUNERS[self.tuner]
+        layout, tuner = self.chosen, TUNERS[self.options.tuner]
         module = layout.variant.module
         try:
             spaces = layout.variant.spaces()
         except Exception as error:  # a primitive that refuses raises several classes
             self.ended = f"its space cannot be made: {telling(error)}"
             return
-        batch = BATCH if self.trials >= SMALL else BATCH // 2
+        batch = BATCH if self.options.trials >= SMALL else BATCH // 2
         # A run that goes on from records must not draw the same candidates again.
-        seed = (self.seed + len(layout.found)) % (2**31 - 2)
+        seed = (self.options.seed + len(layout.found)) % _SEEDS
         self._database = ms.database.MemoryDatabase()
         self._workload = self._database.commit_workload(module)
-        self._model = tuner.model(self.seed) if tuner.model else None
+        self._model = tuner.model(self.options.seed) if tuner.model else None
         pairs = [(layout.schedule(one.trace), one) for one in layout.found]
         old = [(schedule, one) for schedule, one in pairs if schedule is not None]
         self._seen = {identity(sch.mod) for sch in (layout.rule, *(sch for sch, _ in old))}
@@ -308,8 +346,8 @@ class TaskSearch:
             error=error[:_LONGEST_ERROR],
             how=how(self.measurer.options),
             answer=() if error else outcome.answer,
-            tuner=self.tuner,
-            seed=self.seed,
+            tuner=self.options.tuner,
+            seed=self.options.seed,
             **self._where(outcome.cpu),
         )
         self.records.append(result)
@@ -349,7 +387,7 @@ class TaskSearch:
             return False
         if self.left == 0:
             self.ended = "all trials are done"
-        elif self.early_stopping is not None and self._idle >= self.early_stopping:
+        elif self.options.early_stopping is not None and self._idle >= self.options.early_stopping:
             self.ended = f"nothing better in {several(self._idle, 'trial')}"
         elif self.failed(HOPELESS):
             self.ended = "no candidate ran"

@@ -46,11 +46,9 @@ def make_context(
         One TIR function ``main`` without a schedule.
     target : tvm.target.Target
         What is compiled for: a CPU.
-    strategy : tvm.s_tir.meta_schedule.SearchStrategy, optional
-        What proposes candidates.
-    space : tvm.s_tir.meta_schedule.SpaceGenerator, optional
-        What makes design spaces; by default none, and the spaces are given to
-        ``pre_tuning``.
+    strategy, space : optional
+        MetaSchedule's ``SearchStrategy`` and ``SpaceGenerator``. Without the latter, the spaces are
+        given to ``pre_tuning``.
     seed : int
         Where all random decisions start, 0 to 2**31 - 3.
 
@@ -58,14 +56,9 @@ def make_context(
     -------
     tvm.s_tir.meta_schedule.TuneContext
         Keep it as long as the strategy is used, which does not.
-
-    Notes
-    -----
-    It works with one thread. With more, MetaSchedule deals candidates to whichever thread is free,
-    each of which draws its own random numbers, so a seed does not decide what comes out.
-    ``RewriteLayout`` is not among the post-processing steps, because it would repack weights in
-    every call: `tvmlab.schedule` chooses layouts, and packs weights once.
     """
+    # One thread: with more, MetaSchedule deals candidates to whichever is free, each of which draws
+    # its own random numbers. No `RewriteLayout`, which would repack weights in every call.
     if space is None:
         postprocs = [
             ms.postproc.DisallowDynamicLoop(),
@@ -92,17 +85,7 @@ def identity(module: IRModule) -> int:
 
 
 def candidates(schedules: Sequence[s_tir.Schedule]) -> list[Any]:
-    """Wrap schedules of static functions as MetaSchedule's models take them.
-
-    Parameters
-    ----------
-    schedules : sequence of tvm.s_tir.Schedule
-        Schedules of static functions.
-
-    Returns
-    -------
-    list of tvm.s_tir.meta_schedule.MeasureCandidate
-    """
+    """Wrap schedules of static functions as candidates of MetaSchedule's models."""
     return [
         ms.search_strategy.MeasureCandidate(schedule, ArgInfo.from_entry_func(schedule.mod, True))
         for schedule in schedules
@@ -110,12 +93,7 @@ def candidates(schedules: Sequence[s_tir.Schedule]) -> list[Any]:
 
 
 def metaschedule_spaces(module: IRModule, target: tvm.target.Target) -> list[s_tir.Schedule]:
-    """Return the spaces of MetaSchedule's rules for CPUs: schedules with decisions to sample.
-
-    The rules are those of ``ScheduleRule.create("llvm")``. They tile a reduction in six levels
-    (``SSRSRS``), inline what is element-wise, split reductions (``rfactor``), and mark loops to run
-    in parallel, vectorized and unrolled. None of them uses tensor intrinsics.
-    """
+    """Return the spaces of MetaSchedule's rules for CPUs: schedules with decisions to sample."""
     rules = ScheduleRule.create("llvm")
     space = ms.space_generator.PostOrderApply(sch_rules=rules, postprocs=[], mutator_probs={})
     return list(make_context(module, target, space=space).generate_design_space())

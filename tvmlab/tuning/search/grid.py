@@ -101,7 +101,7 @@ def points(module: IRModule, space: s_tir.Schedule) -> Iterator[s_tir.Schedule |
 
 
 def size(module: IRModule, space: s_tir.Schedule) -> int:
-    """Count the combinations of decisions of a space by the choices at its first point.
+    """Count the combinations of decisions of a space, those that do not apply included.
 
     Parameters
     ----------
@@ -113,8 +113,8 @@ def size(module: IRModule, space: s_tir.Schedule) -> int:
     Returns
     -------
     int
-        At least 1; exact where no choice changes the number of another's. Combinations that turn
-        out not to apply are counted too.
+        At least 1: the product of the choices at the first point, which is exact where no choice
+        changes the number of another's.
     """
     trace = space.trace.simplified(remove_postproc=True)
     return math.prod(_replayed(module, trace, [])[1])

@@ -31,13 +31,7 @@ class Learned(XGBModel._cls):  # type: ignore[misc, name-defined]
     """MetaSchedule's XGBoost model, with a fixed number of trees and a seed.
 
     Upstream trains until fifty trees in a row bring nothing, up to ten thousand, and evaluates two
-    metrics in Python after each. The data of one task is small, so here the number of trees is
-    fixed.
-
-    Parameters
-    ----------
-    seed : int
-        Where scores come from until something was measured, and the trees' own random choices.
+    metrics in Python after each, which takes too long for the data of one task.
     """
 
     def __init__(self, seed: int = 0) -> None:
