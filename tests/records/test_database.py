@@ -88,8 +88,6 @@ def test_the_best_of_a_file_decides_as_the_file_does(filled, tmp_path):
             assert after.best(workload, target) == before.best(workload, target)
             assert after.verdict(workload, target) == before.verdict(workload, target)
     assert list(after.workloads) == [name]
-    with pytest.raises(RecordError, match="cannot be thinned out in place"):
-        best_of(into, into)
 
 
 def test_metaschedule_reads_what_is_exported(filled, exported):
@@ -118,7 +116,7 @@ def test_what_is_damaged_is_not_exported(filled, tmp_path):
     records.append(result(name, trace=[[["Explode", [], [], []]], []]))
     records.append(result(name, trace=helpers.traces()[0], target={"kind": "abacus"}))
     records.append(result("unknown"))
-    with pytest.warns(RuntimeWarning, match="3 of 9 results are left out: 1 times: "):
+    with pytest.warns(RuntimeWarning, match="3 of 9 results are left out: "):
         assert export_database(records, tmp_path / "database") == 6
 
 
@@ -148,7 +146,7 @@ def test_what_cannot_be_used_is_not_imported(filled, exported, tmp_path):
     changed[1][1][2]["mcpu"] = "x86-64-v4"
     text = "".join(json.dumps(line) + "\n" for line in changed)
     (folder / "database_tuning_record.json").write_text(text)
-    with pytest.warns(RuntimeWarning, match=f"2 of {count} results are left out: 1 times: "):
+    with pytest.warns(RuntimeWarning, match=f"2 of {count} results are left out: "):
         assert import_database(folder, tmp_path / "into", TARGET) == count - 2
 
 

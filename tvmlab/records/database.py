@@ -63,7 +63,8 @@ def best_of(path: str | os.PathLike[str], into: str | os.PathLike[str]) -> int:
     path : path
         A file of records.
     into : path
-        The file to make; a file of records that is there is replaced.
+        The file to make; a file of records that is there is replaced, and another process that
+        writes to it loses lines.
 
     Returns
     -------
@@ -77,13 +78,6 @@ def best_of(path: str | os.PathLike[str], into: str | os.PathLike[str]) -> int:
         A file is missing or no file of records, or `into` cannot be written.
     """
     source = existing(path, mixed=True)
-    if Path(into).exists() and Path(into).samefile(path):
-        raise RecordError(
-            "a file of records cannot be thinned out in place, because another process that "
-            "writes to it would lose lines",
-            where=str(into),
-            fix="give another file",
-        )
     Records(into, mixed=True)  # another file, given by mistake, stays as it is
     # The newest verdict of each function is the last one here, and so is the fastest result.
     verdicts = {
@@ -232,7 +226,7 @@ def import_database(
             made.append((record.workload.mod, result))
     if measured and not made:
         raise RecordError(
-            f"none of {len(measured)} results of a database can be used: {_summary(left_out)}",
+            f"none of {len(measured)} results of a database can be used: {left_out[0]}",
             where=str(folder),
         )
     _warn(str(folder), len(measured), left_out)
@@ -242,16 +236,11 @@ def import_database(
     return records.append(*(result for _, result in made))
 
 
-def _summary(reasons: list[str]) -> str:
-    counted = {reason: reasons.count(reason) for reason in dict.fromkeys(reasons)}
-    most = sorted(counted, key=lambda reason: -counted[reason])[:_SHOWN]
-    return "; ".join(f"{counted[reason]} times: {reason}" for reason in most)
-
-
 def _warn(where: str, count: int, left_out: list[str]) -> None:
     if left_out:
+        why = "; ".join(list(dict.fromkeys(left_out))[:_SHOWN])
         warnings.warn(
-            f"{where}: {len(left_out)} of {count} results are left out: {_summary(left_out)}",
+            f"{where}: {len(left_out)} of {count} results are left out: {why}",
             RuntimeWarning,
             stacklevel=3,
         )

@@ -39,18 +39,14 @@ def build(text: str, target: dict[str, Any]) -> Kernel:
     """Compile a module of one TIR function ``main``, as ``tvm.ir.save_json`` writes it."""
     module = tvm.ir.load_json(text)
     function = module["main"]
-    arguments = []
-    for parameter in function.params:
-        if not isinstance(parameter.ty, tvm.tirx.BufferType) or not all(
-            isinstance(extent, int | tvm.tirx.IntImm) for extent in parameter.shape
-        ):
-            raise ValueError(f"the parameter {parameter.name} is not a tensor of a known shape")
-        shape = tuple(int(extent) for extent in parameter.shape)
-        arguments.append((shape, str(parameter.dtype)))
+    arguments = tuple(
+        (tuple(int(extent) for extent in parameter.shape), str(parameter.dtype))
+        for parameter in function.params
+    )
     outputs = written(function)
     compiled = tvm.tirx.build(module, target=tvm.target.Target(target))
     compiled.get_function("main")  # LLVM makes the machine code here
-    return Kernel(compiled, tuple(arguments), outputs)
+    return Kernel(compiled, arguments, outputs)
 
 
 def written(function: Any) -> tuple[int, ...]:

@@ -23,10 +23,10 @@ def factorizations(extent: int, parts: int, innermost: int) -> tuple[tuple[int, 
     """
     if parts == 1:
         return ((extent,),) if innermost < 1 or extent <= innermost else ()
-    low = [one for one in range(1, math.isqrt(extent) + 1) if extent % one == 0]
     return tuple(
         (first, *rest)
-        for first in sorted({*low, *(extent // one for one in low)})
+        for first in range(1, extent + 1)
+        if extent % first == 0
         for rest in factorizations(extent // first, parts - 1, innermost)
     )
 
@@ -58,27 +58,19 @@ def _replayed(
     """
     schedule = s_tir.Schedule(module, debug_mask="none")
     sizes: list[int] = []
-    located: list[int] = []
 
     def decide(inst: Any, inputs: Sequence[Any], attrs: Any, decision: Any) -> Any:
         choices = _choices(schedule, inst, inputs, attrs)
         if not choices:
             return decision
-        chosen = choices[digits[len(sizes)] if len(sizes) < len(digits) else 0]
         sizes.append(len(choices))
-        if inst.kind.name == "SampleComputeLocation":
-            located.append(chosen)
-        return chosen
+        return choices[digits[len(sizes) - 1] if len(sizes) <= len(digits) else 0]
 
     try:
         trace.apply_to_schedule(schedule, True, decide)
     except Exception:  # a primitive can refuse with an error of any class
         return None, sizes
-    # TVM moves compute locations that do not fit.
-    trace = schedule.trace
-    insts = [inst for inst in trace.insts if inst.kind.name == "SampleComputeLocation"]
-    kept = [int(trace.get_decision(inst)) for inst in insts] == located
-    return schedule if kept else None, sizes
+    return schedule, sizes
 
 
 def points(module: IRModule, space: s_tir.Schedule) -> Iterator[s_tir.Schedule | None]:
