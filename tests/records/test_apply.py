@@ -100,16 +100,6 @@ def test_a_layout_only_where_all_functions_were_measured_with_it(path):
     assert compiled(both, path) == [("Contraction", packed.layout), ("tuned", packed.layout)]
 
 
-@pytest.mark.filterwarnings("ignore:.*knows none of the functions:RuntimeWarning")
-def test_a_layout_that_no_longer_is_one(path):
-    """A tile that the rules would not consider: theirs stays, and so does their schedule."""
-    mod = network()
-    (task,) = tasks(mod)
-    strange = Variant("7x99", task.variants[1].module, task.variants[1].rule, list)
-    Records(path).append(decide(task, strange, trace=True))
-    assert compiled(mod, path) == [("Contraction", "")]
-
-
 def test_a_trace_that_does_not_apply(path):
     """It is left out with a warning; the rule schedules the function."""
     mod = network()

@@ -47,15 +47,6 @@ def test_merging_takes_every_line_once(filled, tmp_path):
     assert len(Records(filled)) == len(merged)
 
 
-def test_what_is_newer_holds_in_whatever_order_files_are_merged(tmp_path):
-    old, new, into = (tmp_path / name for name in ("old", "new", "into"))
-    dates = "2026-01-01T00:00:00+00:00", "2026-01-02T00:00:00.5+00:00"
-    for path, date in zip((old, new), dates, strict=True):
-        Records(path).append(verdict(date=date))
-    merge([new, old], into)
-    assert Records(into).best("w", TARGET).date == dates[1]
-
-
 def test_merging_needs_files_of_records(filled, tmp_path):
     with pytest.raises(RecordError, match="there is no such file"):
         merge([filled, tmp_path / "missing"], tmp_path / "into")
@@ -108,16 +99,6 @@ def test_an_exported_database_is_not_overwritten(filled, exported):
     folder, _ = exported
     with pytest.raises(RecordError, match="holds a database of MetaSchedule's already"):
         export_database(Records(filled), folder)
-
-
-def test_what_is_damaged_is_not_exported(filled, tmp_path):
-    records = Records(filled)
-    name = records.workload(MODULE)
-    records.append(result(name, trace=[[["Explode", [], [], []]], []]))
-    records.append(result(name, trace=helpers.traces()[0], target={"kind": "abacus"}))
-    records.append(result("unknown"))
-    with pytest.warns(RuntimeWarning, match="3 of 9 results are left out: "):
-        assert export_database(records, tmp_path / "database") == 6
 
 
 def test_what_was_exported_comes_back(filled, exported, tmp_path):

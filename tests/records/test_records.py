@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import warnings
 
@@ -36,35 +35,6 @@ def test_what_is_written_is_read(path):
     assert answer[2] == math.inf
     assert after.verdicts == before.verdicts == [after.verdict(workload, TARGET)]
     assert after.verdicts[0].trace == helpers.traces()[2]
-
-
-def test_a_line_is_json_with_its_fields(path):
-    helpers.fill(path)
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [line["kind"] for line in lines] == ["workload", *["result"] * 7, "verdict"]
-    assert all(len(line["check"]) == 16 for line in lines)
-    assert lines[1]["trace"] == helpers.traces()[0]
-    assert lines[1]["tvm"] == tvm.__version__
-
-
-def test_a_missing_file_is_empty_and_made_by_the_first_line(path):
-    records = Records(path)
-    assert not path.exists()
-    assert len(records) == 0
-    assert records.verdict("w", TARGET) is records.best("w", TARGET) is None
-    records.append(result())
-    assert len(records) == len(Records(path)) == 1
-
-
-def test_a_workload_is_written_once_and_is_one_function(path):
-    records, other = Records(path), Records(path)
-    name = records.workload(MODULE, "product")
-    assert other.workload(MODULE) == records.workload(MODULE["main"]) == name
-    other.refresh()
-    other.workload(MODULE)
-    assert len(set(path.read_text().splitlines())) == len(Records(path).workloads) + 1
-    with pytest.raises(RecordError, match="the module has 2 functions"):
-        workload_id(tvm.IRModule({"f": MODULE["main"], "g": MODULE["main"]}))
 
 
 def test_names_and_attributes_do_not_make_a_function_another():
@@ -104,15 +74,6 @@ def test_the_last_verdict_decides(path):
     assert records.best("another", TARGET) is None
 
 
-def test_a_verdict_on_another_layout(path):
-    """Compilation asks for a function by the rules' layout, and schedules it in the chosen one."""
-    records = Records(path)
-    made = verdict("own", workload="packed", layout="4x16")
-    records.append(made)
-    assert records.verdict("own", TARGET) == records.best("packed", TARGET) == made
-    assert records.verdict("packed", TARGET) is records.best("own", TARGET) is None
-
-
 def test_without_a_verdict_only_what_was_imported_is_taken(path):
     """The fastest of what was measured here is the luckiest: it has to meet the rule first."""
     records = Records(path)
@@ -148,15 +109,8 @@ def test_what_fits_a_target(target, why):
     assert said == why or (why and said == f"made for {why}")
 
 
-def test_another_version_of_tvm_does_not_fit():
-    assert "made with TVM 0.1" in mismatch(result(tvm="0.1"), TARGET)
-    assert mismatch(result(tvmlab="0.0"), TARGET) == ""
-    assert "made with tvmlab 0.0" in mismatch(
-        verdict(tvmlab="0.0"), TARGET
-    )  # the rules have changed
-
-
 def test_what_does_not_fit_is_ignored_and_said_once(path):
+    assert "made with tvmlab 0.0" in mismatch(verdict(tvmlab="0.0"), TARGET)
     records = Records(path)
     records.append(result(times=(1.0,), seed=1))
     records.append(result(times=(0.1,), target=target_data(OTHER)))

@@ -112,33 +112,6 @@ def test_a_torn_last_line_is_left_out_and_ended(path, lines):
             assert Records(path).results()[-1].seed == cut
 
 
-def test_a_first_line_that_is_torn_is_no_reason_to_refuse(path, lines):
-    path.write_bytes(lines[0][:100])
-    with pytest.warns(RuntimeWarning, match=r"line 1 \(it is not JSON\)"):
-        Records(path).append(result())
-    assert path.read_bytes().count(b"\n") == 2
-
-
-def test_a_whole_last_line_without_its_end_is_kept(path, lines):
-    path.write_bytes(b"".join(lines).rstrip())
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        records = Records(path)
-        records.append(result())
-        assert len(records) == len(Records(path)) == len(lines) - 1
-        assert len(records.verdicts) == 1
-
-
-def test_many_damaged_lines_are_one_warning(path, lines):
-    path.write_bytes(b"".join([*lines, *[b"{}\n"] * 50]))
-    with pytest.warns(RuntimeWarning) as told:
-        Records(path)
-    (warning,) = told
-    first = len(lines) + 1
-    said = ", ".join(f"{first + i} (it has no checksum)" for i in range(3))
-    assert str(warning.message) == f"{path}: 50 damaged lines left out: line {said} and 47 more"
-
-
 def test_random_damage(path, lines):
     """A damaged file is read or refused; what is read of it is what was written."""
     chance = random.Random(fresh(SEED))

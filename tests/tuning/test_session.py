@@ -1,5 +1,6 @@
 """All tasks of a module: whose turn it is, layouts that tasks share, interrupts, the report."""
 
+import gc
 import math
 from collections import Counter
 
@@ -9,7 +10,9 @@ from tests.tuning.searches import TARGET, FakeMeasurer, default_time, loops, run
 from tvmlab.errors import TuningError
 from tvmlab.records.records import Records
 from tvmlab.records.traces import workload_id
+from tvmlab.tuning.progress import Progress
 from tvmlab.tuning.report import Report, TaskReport
+from tvmlab.tuning.session import tune_tasks
 from tvmlab.tuning.tasksearch import Options
 
 
@@ -51,15 +54,6 @@ def test_seconds_end_the_search(tmp_path, monkeypatch):
     assert 10 < len(slow.kernels) < 100
     assert slow.duels == [4, 2, 2, 2] * 2
     assert {one.ended for one in report.tasks} == {"no trials or seconds were left"}
-
-
-@pytest.mark.parametrize("name", ["trials", "total_trials", "early_stopping", "seconds"])
-@pytest.mark.parametrize("value", [-1, math.nan, True, "8"])
-def test_limits_are_positive(name, value, tmp_path):
-    """Nothing is measured for a limit of nothing, nor for what is none."""
-    with pytest.raises(TuningError, match=f"{name} is (.|\n)*to do: give one"):
-        run([task()], tmp_path / "r", **{name: value})
-    assert not (tmp_path / "r").exists()
 
 
 def test_other_tasks_are_tuned_when_one_fails(tmp_path):
@@ -115,3 +109,46 @@ def test_the_report_adds_up():
         "all calls: 7.000 ms before, 4.000 ms after (0.57); 4 candidates measured in 12 s",
     ]
     assert "; 1 candidate measured in 12 s" in str(Report((one,), 12.0, 1))
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        """Tell the time."""
+        return self.now
+
+
+def test_lines_are_few_and_whole(capsys):
+    """A line every five seconds and at the end, with the best, the rule and the time left."""
+    clock = Clock()
+    shown = Progress(silent=False, clock=clock)
+    shown.begin(40, 20, None)
+    for done in range(20, 40):
+        clock.now += 1.0
+        shown.candidate("fused_conv2d_add_relu", done + 1, 40, 2.0 + done, 1.5)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 5
+    assert lines[0] == ("21/40 left 0:19: fused_conv2d_add_relu 21/40, best 22.0 GFLOP/s, rule 1.5")
+    assert lines[-1].startswith("40/40 left 0:00: ")
+    assert [line.split("/")[0] for line in lines] == ["21", "26", "31", "36", "40"]
+
+
+@pytest.mark.parametrize("how", [False, "auto"])
+def test_a_whole_run(how, tmp_path, capfd):
+    """It prints a few plain lines, or none at all; the error stream stays empty."""
+    records = Records(tmp_path / "r")
+    gc.collect()  # else TVM may say something about what other tests have left
+    capfd.readouterr()
+    tune_tasks([task()], FakeMeasurer(), records, trials=12, tuner="xgb", progress=how)
+    out, err = capfd.readouterr()
+    assert err == ""
+    if how is False:
+        assert out == ""
+    else:
+        last, decision = out.splitlines()[-2:]
+        assert last.startswith("12/12 left 0:00: matmul 12/12, best ")
+        assert decision == "12/12 left 0:00: matmul: the best found meets the rule"
+        assert len(out.splitlines()) < 12
