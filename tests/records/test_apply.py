@@ -91,7 +91,7 @@ def test_a_layout_only_where_all_functions_were_measured_with_it(path):
     records = Records(path)
     records.append(decide(task, packed, trace=True))
     both = network(second=True)
-    with pytest.warns(RuntimeWarning, match="knows none of the functions of this module"):
+    with pytest.warns(RuntimeWarning, match="decides about none of the functions"):
         assert compiled(both, path) == [("Contraction", "")] * 2
     other = next(each for each in tasks(both) if each.name != task.name)
     assert other.operator == task.operator
@@ -131,11 +131,11 @@ def test_records_that_know_nothing_say_so(path):
     (task,) = tasks(mod)
     records = Records(path)
     records.workload(task.variants[0].module)
-    with pytest.warns(RuntimeWarning, match="knows none of the functions of this module"):
+    with pytest.warns(RuntimeWarning, match="decides about none of the functions"):
         assert compiled(mod, path) == [("Contraction", "")]
     target = target_data(host_target())
     records.append(result(task.name, target=target, how="warm"))
-    with pytest.warns(RuntimeWarning, match="holds no decisions yet"):
+    with pytest.warns(RuntimeWarning, match="decides about none of the functions"):
         assert compiled(mod, path) == [("Contraction", "")]
     records.append(decide(task, task.variants[0], trace=False))
     with warnings.catch_warnings():

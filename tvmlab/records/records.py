@@ -85,8 +85,8 @@ class Records:
     path : path
         The file; where it is missing, it is made by the first `append`.
     mixed : bool
-        Whether the file is meant to hold results for several targets. Then those for another one
-        are neither an error nor worth a warning.
+        Whether the file is meant to hold results for several targets. Then it is no error if all
+        are for another one.
 
     Raises
     ------
@@ -256,28 +256,20 @@ class Records:
         return self._modules[workload]
 
     def check(self, target: tvm.target.Target) -> None:
-        """Warn of entries for other targets; raise RecordError if none is for this one."""
+        """Raise RecordError if there are entries, and none is for this target."""
         state = str(target), len(self._seen)
         if self.mixed or self._checked == state:
             return
-        self._checked = state
         entries: list[Result | Verdict] = [*self.results(), *self._verdicts]
         reasons = list(filter(None, (mismatch(entry, target) for entry in entries)))
-        found = "; ".join(list(dict.fromkeys(reasons))[:_SHOWN])
         if reasons and len(reasons) == len(entries):
             raise RecordError(
-                f"none of {len(reasons)} tuning records is for this target: they are {found}",
+                f"none of {len(reasons)} tuning records is for this target: they are {reasons[0]}",
                 where=str(self.path),
                 fix="keep a file for each target; or say that this one is for several, with "
                 "tvmlab.tuning.Records(path, mixed=True)",
             )
-        if reasons:
-            warnings.warn(
-                f"{self.path}: {len(reasons)} of {len(entries)} tuning records are ignored: "
-                f"{found}",
-                RuntimeWarning,
-                stacklevel=3,
-            )
+        self._checked = state
 
     def verdict(self, function: str, target: tvm.target.Target) -> Verdict | None:
         """Return the last verdict on a function, or None where nothing was decided.
@@ -378,10 +370,12 @@ class Recorded:
         records = self._records
         if records.mixed or self._knew:
             return
-        why = "knows none of the functions of this module: it was made for another one"
-        if len(records) and not records.verdicts:
-            why = "holds no decisions yet: call tvmlab.tune again, with trials=1 to make them"
-        warnings.warn(f"{records.path} {why}", RuntimeWarning, stacklevel=2)
+        warnings.warn(
+            f"{records.path} decides about none of the functions of this module: it was made for "
+            "another one, or tuning was interrupted: call tvmlab.tune again",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
 
 def recorded(records: Records | str | os.PathLike[str], target: tvm.target.Target) -> Recorded:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 __all__ = ["Progress"]
 
@@ -12,41 +11,24 @@ LINE_SECONDS = 5.0
 
 
 class Progress:
-    """Counts trials, and prints lines unless it is silent; `clock` returns seconds."""
+    """Counts trials, and prints lines unless it is silent."""
 
-    def __init__(self, *, silent: bool, clock: Callable[[], float] = time.monotonic) -> None:
-        self.silent, self.clock = silent, clock
+    def __init__(self, done: int, total: int, *, silent: bool) -> None:
+        self.done, self.total, self.silent = done, total, silent
         self.shown = float("-inf")
-        self.begin(0, 0, None)
-
-    def begin(self, total: int, known: int, seconds: float | None) -> None:
-        """Start with the trials of all tasks, those of earlier runs, and the time limit."""
-        self.began, self.total, self.done, self.known = self.clock(), total, known, known
-        self.ends = float("inf") if seconds is None else self.began + seconds
 
     def candidate(self, task: str, done: int, trials: int, best: float, rule: float) -> None:
         """Count a candidate, and show the GFLOP/s of the best one and of the rule."""
         self.done += 1
-        text = f"{done}/{trials}, best {best:.1f} GFLOP/s, rule {rule:.1f}"
-        self._show(task, text, last=done >= trials)
+        text = f"{task} {done}/{trials}, best {best:.1f} GFLOP/s, rule {rule:.1f}"
+        self._show(text, last=done >= trials)
 
     def decision(self, task: str) -> None:
         """Show that the best candidate of a task is compared with the rule."""
-        self._show(task, ": the best found meets the rule", last=True)
+        self._show(f"{task}: the best found meets the rule", last=True)
 
-    def _show(self, task: str, text: str, *, last: bool) -> None:
-        if self.silent or not (last or self.clock() - self.shown >= LINE_SECONDS):
-            return
-        self.shown = self.clock()
-        name = task if len(task) <= 32 else task[:29] + "..."
-        between = "" if text.startswith(":") else " "
-        print(f"{self.done}/{self.total} left {self.left()}: {name}{between}{text}", flush=True)
-
-    def left(self) -> str:
-        """Estimate the time left by the trials of this run and the time limit."""
-        now, fresh = self.clock(), self.done - self.known
-        each = (now - self.began) / fresh if fresh else float("inf")
-        seconds = min(each * max(1e-9, self.total - self.done), max(0.0, self.ends - now))
-        if seconds == float("inf"):
-            return "?"
-        return "{}:{:02d}".format(*divmod(round(seconds), 60))
+    def _show(self, text: str, *, last: bool) -> None:
+        now = time.monotonic()
+        if not self.silent and (last or now - self.shown >= LINE_SECONDS):
+            self.shown = now
+            print(f"{self.done}/{self.total}: {text}", flush=True)

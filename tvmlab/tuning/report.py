@@ -16,17 +16,12 @@ class TaskReport:
     Attributes
     ----------
     name : str
-        The task's.
-    calls : int
-        How often the network calls it.
-    flops : float
-        Operations of one call.
-    rule : float
-        Seconds per call without tuning, from the verdict where there is one; infinity where what is
-        compiled without tuning did not run.
-    tuned : float
-        Seconds per call of what `tvmlab.compile` takes from now on: `rule` times the median ratio
-        of the finals, or `rule` where nothing won.
+        The task's name.
+    calls, flops : int, float
+        How often the network calls it, and operations of one call.
+    rule, tuned : float
+        Seconds per call without tuning, and of what `tvmlab.compile` takes from now on. `rule` is
+        infinite where what is compiled without tuning did not run.
     layout : str
         The layout that was chosen; empty for the rule's own.
     ended : str
@@ -34,11 +29,9 @@ class TaskReport:
     errors : tuple of str
         Why candidates failed, one entry each.
     times : tuple of float
-        Seconds per call of each candidate, those of earlier runs first; infinity for one that
-        failed.
+        Seconds per call of each candidate, those of earlier runs first; infinity for a failure.
     decided : bool
-        Whether there is a verdict. Without one, compilation does what it did before: nothing was
-        found that could meet the rule, or the time was over before it did.
+        Whether there is a verdict. Without one, compilation does what it did before.
     """
 
     name: str

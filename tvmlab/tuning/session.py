@@ -46,7 +46,6 @@ class Session:
         options: Options,
     ) -> None:
         self.measurer, self.options = measurer, options
-        self.progress = Progress(silent=not options.progress)
         self.measured = 0
         self.verdicts: dict[TaskSearch, Verdict | None] = {}
         for target in {str(task.target): task.target for task in tasks}.values():
@@ -59,8 +58,8 @@ class Session:
             groups.setdefault(search.task.operator or search, []).append(search)
         self.groups = list(groups.values())
         planned = len(tasks) * options.trials
-        left = options.seconds and options.seconds - options.spent
-        self.progress.begin(min(planned, options.total_trials or planned), self._done(), left)
+        total = min(planned, options.total_trials or planned)
+        self.progress = Progress(self._done(), total, silent=not options.progress)
 
     def _done(self) -> int:
         return sum(len(search.times) for search in self.searches)
@@ -206,9 +205,7 @@ def expected_gain(search: TaskSearch) -> float:
     """Estimate the seconds that the next batch of a task takes off the network's time.
 
     This is the gradient of MetaSchedule's task scheduler: the mean of the gain of the last batches
-    and of what the next one can gain. All that was gained so far in t batches is at most the time
-    itself, so that is a t-th of it. The estimate is infinite for the first batches, and where
-    nothing ran yet.
+    and of what the next one can gain, a share of the time. It is infinite for the first batches.
     """
     now, batches = search.batches[-1], len(search.batches) - 1
     if now == float("inf") or not batches:
