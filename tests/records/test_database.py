@@ -85,6 +85,8 @@ def test_metaschedule_reads_what_is_exported(filled, exported):
     folder, count = exported
     worked = [one for one in Records(filled).results() if one.times]
     assert count == len(worked)
+    with pytest.raises(RecordError, match="holds a database of MetaSchedule's already"):
+        export_database(Records(filled), folder)
     database = meta_schedule.database.JSONDatabase(work_dir=str(folder))
     found = database.get_all_tuning_records()
     assert len(found) == count
@@ -93,12 +95,6 @@ def test_metaschedule_reads_what_is_exported(filled, exported):
     best = database.query_schedule(found[0].workload.mod, TARGET, "main")
     expected = helpers.run(MODULE)
     np.testing.assert_allclose(helpers.run(best.mod), expected, rtol=1e-4, atol=1e-4)
-
-
-def test_an_exported_database_is_not_overwritten(filled, exported):
-    folder, _ = exported
-    with pytest.raises(RecordError, match="holds a database of MetaSchedule's already"):
-        export_database(Records(filled), folder)
 
 
 def test_what_was_exported_comes_back(filled, exported, tmp_path):

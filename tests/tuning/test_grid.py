@@ -3,8 +3,7 @@
 import itertools
 import math
 
-from tvm import s_tir, te
-from tvm.ir import IRModule
+from tvm import s_tir
 
 from tests.tuning.searches import TARGET, loops, matmul, tiled
 from tvmlab.tuning.search.context import make_context
@@ -65,25 +64,6 @@ def test_choices_may_depend_on_choices():
     }
     assert found == expected
     assert len(expected) == 18
-
-
-def two_stages() -> IRModule:
-    """An exponential, and what uses it twice."""
-    a = te.placeholder((4, 8), name="a")
-    b = te.compute((4, 8), lambda i, j: te.exp(a[i, j]), name="b")
-    c = te.compute((4, 8), lambda i, j: b[i, j] * b[i, j], name="c")
-    return IRModule({"main": te.create_prim_func([a, c]).with_attr("global_symbol", "main")})
-
-
-def test_compute_locations():
-    """Inlined, outside, and at each loop of the consumer."""
-    module = two_stages()
-    sch = s_tir.Schedule(module)
-    block = sch.get_sblock("b")
-    sch.compute_at(block, sch.sample_compute_location(block), True)
-    found = [decisions(one) for one in points(module, sch) if one is not None]
-    assert found == [((-2,),), ((-1,),), ((0,),), ((1,),)]
-    assert size(module, sch) == 4
 
 
 def test_points_that_do_not_apply_are_passed_over():

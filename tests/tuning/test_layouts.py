@@ -77,19 +77,3 @@ def test_a_layout_that_is_worse_than_what_was_found_does_not_take_its_place(tmp_
         run([one], path, FakeMeasurer(time=time, options=how), trials=16, tuner="random")
         found = Records(path).verdict(workload_id(one.variants[0].module), TARGET)
         assert (found.layout, found.ratio) == ("", pytest.approx(0.5))
-
-
-def test_the_rules_own_layout_does_not_run(tmp_path):
-    """Another one does: it is taken, and the report says so."""
-
-    def time(kernel):
-        if int(kernel["main"].params[0].shape[1]) == 8:
-            return "too many registers"
-        return 1e-3 if len(loops(kernel)) == 3 else 0.5e-3
-
-    path, one = tmp_path / "r", packed()
-    report, measurer = run([one], path, FakeMeasurer(time=time), trials=12, tuner="random")
-    assert measurer.duels == []
-    found = Records(path).verdict(workload_id(one.variants[0].module), TARGET)
-    assert (found.layout, found.rule) == ("x4", 0)
-    assert (report.tasks[0].tuned, report.tasks[0].layout) == (0.5e-3, "x4")

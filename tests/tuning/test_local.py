@@ -64,15 +64,6 @@ def test_a_batch_with_all_that_goes_wrong(measurer: LocalMeasurer) -> None:
     assert list(measurer.measure([])) == []
 
 
-def test_each_outcome_is_told_at_once(measurer: LocalMeasurer) -> None:
-    found = measurer.measure([kernels.adds(1.0), kernels.Endless])
-    place, outcome = next(found)
-    assert place == 0
-    assert good(outcome)
-    found.close()  # given up
-    assert [place for place, _ in measurer.measure([kernels.adds(1.0)] * 3)] == [0, 1, 2]
-
-
 def test_a_compiler_that_takes_too_long_takes_no_other_kernel_along() -> None:
     batch = [kernels.adds(1.0), kernels.adds(2.0), kernels.Long, kernels.adds(3.0)]
     with LocalMeasurer(host_target(), Measure(repeat=2, build_timeout=5.0)) as measurer:

@@ -126,14 +126,6 @@ def test_a_server_of_tvm_itself_is_taken_as_it_is() -> None:
         assert {outcome.cpu for outcome in found} == {""}
 
 
-def test_given_up_in_the_middle(measurer: RemoteMeasurer) -> None:
-    found = measurer.measure([kernels.adds(1.0), kernels.Endless, kernels.Endless])
-    next(found)  # which one it is depends on what is compiled first
-    found.close()
-    ((_, outcome),) = measurer.measure([kernels.adds(1.0)])
-    assert good(outcome)
-
-
 @pytest.mark.full
 def test_one_hangs_one_is_lost_one_comes_and_then_the_tracker_goes(
     monkeypatch: pytest.MonkeyPatch,

@@ -192,18 +192,6 @@ def test_nothing_better_is_found(tmp_path, measurer):
     assert all(ratio == pytest.approx(0.99) for ratio in best.ratios)
 
 
-def test_without_anybody_to_measure_nothing_is_decided(tmp_path):
-    """Where a duel cannot be fought, no word is said; the next run fights it."""
-    path = tmp_path / "r.jsonl"
-    alone = FakeMeasurer(fought=lambda _, found: [Outcome(error="No server is free.")] * len(found))
-    report, _ = run([task()], path, alone, trials=9, tuner="random")
-    assert report.tasks[0].ratio == 1.0
-    assert Records(path).verdicts == []
-    report, measurer = run([task()], path, trials=9, tuner="random")
-    assert (measurer.kernels, measurer.duels) == ([], [4, 2, 2, 2])
-    assert report.tasks[0].ratio < 1
-
-
 def test_results_that_were_measured_in_another_way_do_not_count(tmp_path):
     """Nor do those of another machine; how often and how long something was measured may differ."""
     path = tmp_path / "r.jsonl"
