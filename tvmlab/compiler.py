@@ -204,7 +204,7 @@ def _recorded(
             where=f"target {spelled(target)}",
             fix="leave the records out",
         )
-    from .records.apply import recorded
+    from .records.records import recorded
 
     return recorded(records, target)
 

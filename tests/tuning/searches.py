@@ -104,18 +104,10 @@ def default_time(kernel: IRModule) -> float:
 
 @dataclass
 class FakeMeasurer:
-    """Answers at once.
+    """Answers at once, by functions of kernels.
 
-    Attributes
-    ----------
-    time : callable
-        From a kernel to its seconds, or to an error.
-    answer : callable
-        From a kernel to its fingerprint.
-    told : callable
-        Called with the number of the kernels measured, before each is reported.
-    fought : callable
-        Maps the number of duels and the last outcomes to the report.
+    `told` is called with the number of kernels so far, before each is reported; `fought` maps the
+    number of duels and the last outcomes to what is reported.
     """
 
     time: Callable[[IRModule], float | str] = default_time
@@ -124,9 +116,8 @@ class FakeMeasurer:
     fought: Callable[[int, list[Outcome]], list[Outcome]] = lambda number, found: found
     kernels: list[IRModule] = field(default_factory=list)
     duels: list[int] = field(default_factory=list)
-    closed: bool = False
-    cpu: str = ""
-    how: Measure = field(default_factory=Measure)
+    processor: str = ""
+    options: Measure = field(default_factory=Measure)
 
     def outcome(self, kernel: IRModule, samples: int) -> Outcome:
         """Compute what a measurement would have told."""
@@ -147,25 +138,6 @@ class FakeMeasurer:
         self.duels.append(len(kernels))
         found = [self.outcome(kernel, rounds) for kernel in kernels]
         return self.fought(len(self.duels), found)
-
-    def close(self) -> None:
-        """Note it."""
-        self.closed = True
-
-    @property
-    def options(self) -> Measure:
-        """How it would measure."""
-        return self.how
-
-    @property
-    def processor(self) -> str:
-        """None that anybody knows."""
-        return self.cpu
-
-    @property
-    def target(self) -> tvm.target.Target:
-        """What is compiled for."""
-        return TARGET
 
 
 def run(

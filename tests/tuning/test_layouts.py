@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.records.records import verdict
 from tests.tuning.searches import TARGET, FakeMeasurer, loops, matmul, run, variant
 from tvmlab.records.records import Records
 from tvmlab.records.traces import workload_id
@@ -63,27 +62,6 @@ def test_a_layout_is_chosen_for_all_tasks_of_an_operator(tmp_path, others, searc
         assert reductions(measurer) == {4}
 
 
-def test_the_rules_own_layout_is_decided_on_too(tmp_path):
-    """Where no other layout is faster any more, an older word on another is taken back."""
-    path, one = tmp_path / "r", packed()
-    own, other = (workload_id(each.module) for each in one.variants)
-    old = verdict(own, workload=other, layout="x4", operator="conv:1", date="2026-01-01T00:00:00")
-    Records(path).append(old)
-    assert decided(path) == {"x4"}
-    run([one], path, times({16: 1.3}), trials=8, tuner="random")
-    assert Records(path).verdict(own, TARGET).layout == ""
-
-
-def test_a_layout_must_be_there_for_all(tmp_path):
-    """A layout that one task of the operator lacks is not chosen."""
-    tasks = [packed(16, "x4", calls=5), packed(32, "x8")]
-    report, _ = run(tasks, tmp_path / "r", times({16: 0.5, 32: 0.5}), trials=8, tuner="random")
-    assert {one.layout for one in report.tasks} == {""}
-    alone = packed(operator="")  # without an operator there is nothing to share
-    _, measurer = run([alone], tmp_path / "s", times({16: 0.5}), trials=8, tuner="random")
-    assert reductions(measurer) == {8}
-
-
 @pytest.mark.parametrize("other", [0.8, 1.3])
 def test_a_layout_that_is_worse_than_what_was_found_does_not_take_its_place(tmp_path, other):
     """The first run did not try layouts; a second one does, and the first one's winner stays."""
@@ -96,22 +74,6 @@ def test_a_layout_that_is_worse_than_what_was_found_does_not_take_its_place(tmp_
 
     run([plain], path, FakeMeasurer(time=time), trials=8)
     for how in (Measure(), Measure(number=5)):  # the same results count, or none of them
-        run([one], path, FakeMeasurer(time=time, how=how), trials=16, tuner="random")
+        run([one], path, FakeMeasurer(time=time, options=how), trials=16, tuner="random")
         found = Records(path).verdict(workload_id(one.variants[0].module), TARGET)
         assert (found.layout, found.ratio) == ("", pytest.approx(0.5))
-
-
-def test_the_rules_own_layout_does_not_run(tmp_path):
-    """Another one does: it is taken, and the report says so."""
-
-    def time(kernel):
-        if int(kernel["main"].params[0].shape[1]) == 8:
-            return "too many registers"
-        return 1e-3 if len(loops(kernel)) == 3 else 0.5e-3
-
-    path, one = tmp_path / "r", packed()
-    report, measurer = run([one], path, FakeMeasurer(time=time), trials=12, tuner="random")
-    assert measurer.duels == []
-    found = Records(path).verdict(workload_id(one.variants[0].module), TARGET)
-    assert (found.layout, found.rule) == ("x4", 0)
-    assert (report.tasks[0].tuned, report.tasks[0].layout) == (0.5e-3, "x4")

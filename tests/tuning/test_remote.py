@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import signal
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,9 +18,10 @@ from tvmlab.errors import RemoteError, TargetError, TuningError
 from tvmlab.runtime.tracker import Tracker
 from tvmlab.support.host import processor_name
 from tvmlab.tuning import measurers
+from tvmlab.tuning.forks import KernelProcess
 from tvmlab.tuning.kernels import fingerprint, inputs
 from tvmlab.tuning.measure import Measure, Outcome
-from tvmlab.tuning.measurers import RemoteMeasurer, _Servers
+from tvmlab.tuning.measurers import RemoteMeasurer
 
 QUICK = Measure(repeat=2, timeout=5.0)
 TWO = [kernels.adds(1.0), kernels.adds(2.0)]
@@ -36,7 +35,7 @@ def farm() -> Iterator[tuple[str, list[Running]]]:
 
 @pytest.fixture(scope="module")
 def measurer(farm: tuple[str, list[Running]]) -> Iterator[RemoteMeasurer]:
-    with RemoteMeasurer(host_target(), QUICK, tracker=farm[0], key=KEY, workers=2) as made:
+    with RemoteMeasurer(host_target(), QUICK, tracker=farm[0], key=KEY) as made:
         yield made
 
 
@@ -65,19 +64,22 @@ def test_a_batch_with_all_that_goes_wrong(measurer: RemoteMeasurer) -> None:
 
 
 def test_several_servers_at_once(measurer: RemoteMeasurer, monkeypatch: pytest.MonkeyPatch) -> None:
-    go, ports, most = RemoteMeasurer._go, set[int](), 0
+    measured, running, most = KernelProcess.measured, dict[int, int](), 0
 
-    def watch(self: RemoteMeasurer, batch: Any, server: tuple[str, int, str]) -> None:
+    def watch(self: KernelProcess, server: tuple[str, int, str], slack: float) -> list[Outcome]:
         nonlocal most
-        go(self, batch, server)
-        ports.add(server[1])
-        most = max(most, len(batch.running))
+        running[server[1]] = running.get(server[1], 0) + 1
+        most = max(most, sum(running.values()))
+        try:
+            return measured(self, server, slack)
+        finally:
+            running[server[1]] -= 1
 
-    monkeypatch.setattr(RemoteMeasurer, "_go", watch)
+    monkeypatch.setattr(KernelProcess, "measured", watch)
     found = dict(measurer.measure([kernels.adds(float(number)) for number in range(6)]))
     assert sorted(found) == list(range(6))
     assert all(good(outcome) for outcome in found.values())
-    assert len(ports) == most == 2
+    assert len(running) == most == 2
 
 
 def test_a_duel(measurer: RemoteMeasurer) -> None:
@@ -106,37 +108,22 @@ CROWD = tvm.target.Target({"kind": "llvm", "num-cores": 5000})
 def test_servers_that_cannot_run_the_target(
     target: tvm.target.Target, why: str, farm: tuple[str, list[Running]]
 ) -> None:
-    with RemoteMeasurer(target, QUICK, tracker=farm[0], key=KEY, workers=1) as measurer:
-        with (
-            pytest.raises(TargetError, match=f"can run what is (.|\n)*{why}(.|\n)*to do: tune"),
-            pytest.warns(RuntimeWarning, match="is left out") as warned,
-        ):
-            list(measurer.measure(TWO))
-        assert len(warned) == 2
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # each is warned of once
-            for outcome in measurer.duel(TWO, 2):
-                assert "The duel failed: No server" in outcome.error
-                assert why in outcome.error
-    assert Tracker(farm[0], KEY).servers() == 2  # those that are left out are free again
+    with (
+        RemoteMeasurer(target, QUICK, tracker=farm[0], key=KEY) as measurer,
+        pytest.raises(TargetError, match=f"cannot run what is (.|\n)*{why}(.|\n)*tune for"),
+    ):
+        list(measurer.measure(TWO))
+    assert Tracker(farm[0], KEY).servers() == 2
 
 
 @pytest.mark.full
 def test_a_server_of_tvm_itself_is_taken_as_it_is() -> None:
     with farms.farm(0) as (address, _), farms.upstream(address):
         how = Measure(repeat=2, timeout=10.0)
-        with RemoteMeasurer(CROWD, how, tracker=address, key=KEY, workers=1) as measurer:
+        with RemoteMeasurer(CROWD, how, tracker=address, key=KEY) as measurer:
             found = [outcome for _, outcome in measurer.measure(TWO)]
         assert all(good(outcome) for outcome in found)
         assert {outcome.cpu for outcome in found} == {""}
-
-
-def test_given_up_in_the_middle(measurer: RemoteMeasurer) -> None:
-    found = measurer.measure([kernels.adds(1.0), kernels.Endless, kernels.Endless])
-    next(found)  # which one it is depends on what is compiled first
-    found.close()
-    ((_, outcome),) = measurer.measure([kernels.adds(1.0)])
-    assert good(outcome)
 
 
 @pytest.mark.full
@@ -147,7 +134,7 @@ def test_one_hangs_one_is_lost_one_comes_and_then_the_tracker_goes(
     late: list[Running] = []
     with (
         farms.farm(3) as (address, (hangs, lost, _stays, tracker)),
-        RemoteMeasurer(host_target(), QUICK, tracker=address, key=KEY, workers=2) as measurer,
+        RemoteMeasurer(host_target(), QUICK, tracker=address, key=KEY) as measurer,
     ):
         hangs.send(signal.SIGSTOP)
         batch = [kernels.adds(float(number)) for number in range(12)]
@@ -162,31 +149,23 @@ def test_one_hangs_one_is_lost_one_comes_and_then_the_tracker_goes(
         rest = measurer.measure(batch)
         next(rest)
         tracker.end()
-        with pytest.raises(TuningError, match="does not answer"):
+        with pytest.raises(RemoteError, match="does not answer"):
             list(rest)
-        assert ["tracker does not answer" in o.error for o in measurer.duel(TWO, 2)] == [True] * 2
         late[0].end()
 
 
 def test_all_servers_are_taken(measurer: RemoteMeasurer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_Servers, "request", lambda *_: None)
-    monkeypatch.setattr(measurers, "PATIENCE_SECONDS", 0.3)
-    with pytest.raises(TuningError, match="All servers are taken"):
+    monkeypatch.setattr(Tracker, "request", lambda *_: None)
+    with pytest.raises(TuningError, match="No server was free"):
         list(measurer.measure([kernels.adds(1.0)]))
     assert "cannot be compiled" in measurer.duel([kernels.ForDevices], 2)[0].error
-    assert "The duel failed: All servers are taken" in measurer.duel(TWO, 2)[0].error
 
 
-def test_no_server_of_the_key(farm: tuple[str, list[Running]]) -> None:
-    with pytest.raises(TuningError, match=f"only of '{KEY}'(.|\n)*tvmlab rpc-server --key other"):
-        RemoteMeasurer(host_target(), tracker=farm[0], key="other")
-
-
-def test_a_tracker_that_is_not_there() -> None:
-    """It is tuning that cannot start, whatever the tracker's client raises."""
-    with pytest.raises(TuningError, match="host and its port"):
-        RemoteMeasurer(host_target(), tracker="nowhere", key=KEY)
-    for ask in (_Servers.expect, _Servers.servers, lambda servers: servers.request(1.0)):
-        with pytest.raises(TuningError, match="does not answer") as caught:
-            ask(_Servers("127.0.0.1:1", KEY))
-        assert isinstance(caught.value.__cause__, RemoteError)
+def test_no_tracker_or_no_server_of_the_key(farm: tuple[str, list[Running]]) -> None:
+    for address, key, why in (
+        (farm[0], "other", f"only of '{KEY}'(.|\n)*tvmlab rpc-server --key other"),
+        ("nowhere", KEY, "host and its port"),
+        ("127.0.0.1:1", KEY, "does not answer"),
+    ):
+        with pytest.raises(RemoteError, match=why):
+            RemoteMeasurer(host_target(), tracker=address, key=key)

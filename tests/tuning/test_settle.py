@@ -8,24 +8,20 @@ from tvm import relax
 from tvm.ir import IRModule
 
 import tvmlab
-from tests.records.records import result, verdict
+from tests.records.records import result
 from tests.tuning.searches import (
-    TARGET,
     FakeMeasurer,
     default_time,
     loops,
-    matmul,
-    plain_rule,
     run,
     task,
     tiled,
 )
 from tvmlab.errors import RecordError, TuningError
 from tvmlab.records.traces import as_data
-from tvmlab.tuning import Measure, Records, tasks
-from tvmlab.tuning.extract import Variant
+from tvmlab.tuning import Measure, Records
 from tvmlab.tuning.kernels import fingerprint
-from tvmlab.tuning.session import Limits
+from tvmlab.tuning.tasksearch import Options
 
 
 def test_what_was_decided_meets_the_rule_again(tmp_path):
@@ -34,7 +30,7 @@ def test_what_was_decided_meets_the_rule_again(tmp_path):
     best = lambda kernel: 1e-3 if len(loops(kernel)) == 3 else default_time(kernel)  # noqa: E731
     run([task()], path, FakeMeasurer(time=best), trials=40, tuner="gridsearch")
     first = Records(path).verdicts[-1]
-    other = FakeMeasurer(time=best, how=Measure(cache_flush=False))
+    other = FakeMeasurer(time=best, options=Measure(cache_flush=False))
     report, _ = run([task()], path, other, trials=2, tuner="random")
     second = Records(path).verdicts[-1]
     assert second.trace == first.trace
@@ -51,19 +47,6 @@ def test_what_was_imported_meets_the_rule(tmp_path):
     report, _ = run([task()], path, trials=1, tuner="random")
     assert Records(path).verdicts[-1].trace == as_data(sch.trace)
     assert report.tasks[0].ratio < 0.9
-
-
-def test_a_date_in_the_future_does_not_freeze_anything(tmp_path):
-    """Clocks are set back, and files merged: what is decided last has the last word."""
-    path = tmp_path / "r"
-    named = Records(path).workload(task().variants[0].module)
-    Records(path).append(verdict(named, trace=None, date="2099-01-01T00:00:00+00:00"))
-    report, measurer = run([task()], path, trials=8, tuner="random")
-    assert measurer.duels
-    assert report.tasks[0].ratio < 1
-    assert Records(path).best(named, TARGET).trace is not None
-    _, again = run([task()], path, trials=8, tuner="random")
-    assert (again.kernels, again.duels) == ([], [])
 
 
 def test_what_was_decided_is_decided_again_when_asked(tmp_path):
@@ -89,7 +72,7 @@ def test_what_was_decided_is_decided_again_when_asked(tmp_path):
 def test_seconds_end_the_decisions_too(tmp_path, monkeypatch):
     """What has had no turn stays undecided, and the next run decides."""
     slow = FakeMeasurer()
-    monkeypatch.setattr(Limits, "spent", property(lambda _: 0.7 * len(slow.duels)))
+    monkeypatch.setattr(Options, "spent", property(lambda _: 0.7 * len(slow.duels)))
     several = [task(8 * k, f"t{k}", calls=k) for k in (1, 2, 3, 4)]
     how = {"trials": 4, "tuner": "random"}
     report, _ = run(several, tmp_path / "r", slow, seconds=2.5, **how)
@@ -100,31 +83,6 @@ def test_seconds_end_the_decisions_too(tmp_path, monkeypatch):
     assert "   -  " in str(report)
     report, _ = run(several, tmp_path / "r", **how)
     assert all(row.decided for row in report.tasks)
-
-
-def test_a_space_that_cannot_be_made(tmp_path):
-    """The rule stays, the report says why, and the other tasks are tuned."""
-
-    def none():
-        raise ValueError("a block is missing")
-
-    module = matmul(32)
-    odd = task(32, "odd", calls=9, variants=[Variant("", module, plain_rule(module), none)])
-    report, _ = run([odd, task(16, "good")], tmp_path / "r", trials=8, tuner="random")
-    assert report.tasks[0].ended == "its space cannot be made: a block is missing"
-    assert [row.ratio < 1 for row in report.tasks] == [False, True]
-
-
-def test_functions_without_a_root_are_no_tasks():
-    """Sorting is written without blocks that could be scheduled."""
-    build = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((8, 16), "float32"))
-    with build.function("main", [x]):
-        with build.dataflow():
-            y = build.emit(relax.op.exp(x))
-            out = build.emit_output(relax.op.argsort(y))
-        build.emit_func_output(out)
-    assert [each.name for each in tasks(build.finalize())] == ["tir_exp"]
 
 
 def test_what_is_no_number_is_compared_too(tmp_path):
@@ -157,6 +115,9 @@ def test_what_is_no_number_is_compared_too(tmp_path):
     ("wrong", "error", "said"),
     [
         ({"trials": 2.5}, TuningError, "trials is 2.5, not a positive whole number"),
+        ({"total_trials": 0}, TuningError, "total_trials is 0, not a positive whole number"),
+        ({"early_stopping": True}, TuningError, "early_stopping is True, not a positive whole"),
+        ({"seconds": float("nan")}, TuningError, "seconds is nan, not a positive number"),
         ({"seed": "a"}, TuningError, "the seed 'a' is not a whole number"),
         ({"tuner": ["ga"]}, TuningError, "there is no tuner named"),
         ({"measure": {"number": 3}}, TuningError, "which is not a `Measure`"),

@@ -12,8 +12,8 @@ from ..records.records import Records
 from ..records.result import Result, Verdict
 from ..records.traces import replay, workload_id
 from .extract import Task, Variant, tasks
-from .measure import Measure, Measurer, Outcome
-from .measurers import LocalMeasurer, RemoteMeasurer
+from .measure import Measure, Outcome
+from .measurers import LocalMeasurer, Measurer, RemoteMeasurer
 from .report import Report, TaskReport
 from .search.model import TUNERS
 from .session import tune, tune_tasks

@@ -37,7 +37,7 @@ class Variant:
     module : tvm.ir.IRModule
         One TIR function ``main`` without a schedule: MetaSchedule's workload.
     rule : tvm.s_tir.Schedule or None
-        What the rules of `tvmlab.schedule` make of it; None where no rule is made for it.
+        Its schedule by the rules of `tvmlab.schedule`; None where no rule takes it.
     spaces : callable
         Makes the design spaces: schedules of `module` with decisions to sample.
     """
@@ -89,21 +89,21 @@ def tasks(
     mod : tvm.ir.IRModule or tvm.tirx.PrimFunc
         A module with a Relax function ``main``, or a TIR function, as for `tvmlab.compile`.
     target : tvm.target.Target, mapping or str, optional
-        A CPU; the host where it is left out. Of a composite such as ``"npu, llvm"`` what is left
-        for the CPU is tuned.
+        A CPU; the host where it is left out. For a composite such as ``"npu, llvm"`` the functions
+        that are left for the CPU are tuned.
     layouts : bool
         Whether operators may have their weights packed in other ways than the rules'.
 
     Returns
     -------
     list of Task
-        One a fused function, in the order of their first call. Functions that are scheduled
-        already or whose sizes are not known are none.
+        One per fused function, in the order of their first call, without functions that have a
+        schedule or unknown sizes.
 
     Raises
     ------
     CompileError
-        It is no module with a Relax function ``main``.
+        The module has no Relax function ``main``.
     TuningError
         The target is no CPU, or nothing in the module can be tuned.
     """
@@ -191,29 +191,21 @@ def _tunable(func: tirx.PrimFunc) -> bool:
 
 def _variant(layout: str, func: tirx.PrimFunc, target: tvm.target.Target) -> Variant:
     module = IRModule({"main": func.with_attr("global_symbol", "main")})
-    spaces = partial(_spaces, module, target)
-    return Variant(layout, module, _by_rule(module["main"], target), spaces)
+    try:
+        rule = _by_rules(module, target, tunable=False)
+    except Exception:  # compile leaves the function as it is, then
+        rule = None
+    return Variant(layout, module, rule, partial(_spaces, module, target))
 
 
-def _by_rule(func: tirx.PrimFunc, target: tvm.target.Target) -> s_tir.Schedule | None:
-    """Schedule a function as `tvmlab.compile` does."""
-    for rule in rules():
-        try:
-            made = rule.apply(func, target, False)
-        except Exception:  # compile leaves the function as it is, then
-            return None
-        if made is not None:
-            return made
-    return None
+def _by_rules(module: IRModule, target: tvm.target.Target, *, tunable: bool) -> Any:
+    """Schedule a function as `tvmlab.compile` does; a tunable rule returns a list of spaces."""
+    made = (rule.apply(module["main"], target, tunable) for rule in rules())
+    return next((one for one in made if one is not None), None)
 
 
 def _spaces(module: IRModule, target: tvm.target.Target) -> list[s_tir.Schedule]:
     """Make the design spaces: the rule's, and MetaSchedule's."""
-    own: list[s_tir.Schedule] = []
-    for rule in rules():
-        made = rule.apply(module["main"], target, True)
-        if isinstance(made, list):
-            own = made
-        if made is not None:
-            break
+    made = _by_rules(module, target, tunable=True)
+    own = made if isinstance(made, list) else []
     return [*own, *metaschedule_spaces(module, target)]

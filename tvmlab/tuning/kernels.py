@@ -14,7 +14,7 @@ import tvm_ffi
 from numpy.typing import NDArray
 from tvm import s_tir
 
-from .measure import Measure
+from .measure import Measure, Outcome
 
 __all__ = ["Kernel", "build", "fingerprint", "inputs", "measure", "written"]
 
@@ -22,8 +22,7 @@ Shapes = tuple[tuple[tuple[int, ...], str], ...]
 """What a kernel is called with: the shape and the dtype of each tensor."""
 
 _FULL_RANGE = {"int8": (-128, 128), "uint8": (0, 256)}
-# What is in each byte of an output of places or counts before a kernel runs: no kernel writes it by
-# accident, as it may write zeros.
+# Each byte of an output of places or counts before a kernel runs: no kernel writes it by accident.
 _UNWRITTEN = b"\x5a"
 
 
@@ -40,18 +39,14 @@ def build(text: str, target: dict[str, Any]) -> Kernel:
     """Compile a module of one TIR function ``main``, as ``tvm.ir.save_json`` writes it."""
     module = tvm.ir.load_json(text)
     function = module["main"]
-    arguments = []
-    for parameter in function.params:
-        if not isinstance(parameter.ty, tvm.tirx.BufferType) or not all(
-            isinstance(extent, int | tvm.tirx.IntImm) for extent in parameter.shape
-        ):
-            raise ValueError(f"the parameter {parameter.name} is not a tensor of a known shape")
-        shape = tuple(int(extent) for extent in parameter.shape)
-        arguments.append((shape, str(parameter.dtype)))
+    arguments = tuple(
+        (tuple(int(extent) for extent in parameter.shape), str(parameter.dtype))
+        for parameter in function.params
+    )
     outputs = written(function)
     compiled = tvm.tirx.build(module, target=tvm.target.Target(target))
     compiled.get_function("main")  # LLVM makes the machine code here
-    return Kernel(compiled, tuple(arguments), outputs)
+    return Kernel(compiled, arguments, outputs)
 
 
 def written(function: Any) -> tuple[int, ...]:
@@ -75,8 +70,7 @@ def inputs(arguments: Shapes, outputs: tuple[int, ...]) -> list[NDArray[Any]]:
     """Make what a kernel is called with; the same for the same arguments, outputs too.
 
     Floating-point numbers are between -1 and 1, int8 and uint8 take all of their values, and other
-    inputs are zeros: those are places and counts, and a wrong one would reach outside of a tensor.
-    Outputs of other types have a pattern, so that what a kernel leaves unwritten is no zero.
+    inputs are zeros: places and counts, of which a wrong one would reach outside of a tensor.
     """
     made: list[NDArray[Any]] = []
     for place, (shape, dtype) in enumerate(arguments):
@@ -127,13 +121,12 @@ def fingerprint(outputs: Sequence[NDArray[Any]]) -> list[float]:
 
 def measure(
     kernels: Sequence[Kernel], how: Measure, rounds: int, session: Any = None
-) -> dict[str, Any]:
+) -> list[Outcome]:
     """Run kernels and time them, here or in a session with an RPC server.
 
     With a session, the kernels' modules are paths of libraries. Without `rounds`, kernels are timed
     one after the other, `Measure.repeat` samples each; else each round takes a sample of each
-    kernel, and every other round goes from the last kernel to the first. The result has ``times``,
-    the seconds per call of each sample, and ``answers``, the fingerprints; one entry per kernel.
+    kernel, and every other round goes from the last kernel to the first.
     """
     device = tvm.cpu() if session is None else session.cpu(0)
     timed, answers = [], []
@@ -158,12 +151,13 @@ def measure(
         for place in order if turn % 2 == 0 else reversed(order):
             timer, tensors = timed[place]
             times[place] += [float(seconds) for seconds in timer(*tensors).results]
-    return {"times": times, "answers": answers}
+    return [Outcome(tuple(t), "", tuple(a)) for t, a in zip(times, answers, strict=True)]
 
 
 def _uploaded(session: Any, path: str) -> Any:
     name = Path(path).name
     session.upload(path, name)
+    Path(path).unlink()
     module = session.load_module(name)
     session.remove(name)  # the system keeps what is loaded; the folder goes with the session
     return module

@@ -1,18 +1,23 @@
-"""What it means to measure a kernel: how, what comes out, and who can do it."""
+"""How a kernel is measured, and what comes out."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
-
-import tvm
-from tvm.ir import IRModule
+from typing import Any
 
 from ..errors import TuningError
 
-__all__ = ["Measure", "Measurer", "Outcome", "how"]
+__all__ = ["Measure", "Outcome", "how"]
+
+# Options, their types, and the least that each can be.
+_LIMITS: tuple[tuple[str, Any, float], ...] = (
+    ("number", int, 1),
+    ("repeat", int, 1),
+    ("min_repeat_ms", int, 0),
+    ("timeout", int | float, 1e-3),
+    ("build_timeout", int | float, 1e-3),
+)
 
 
 @dataclass(frozen=True)
@@ -51,25 +56,18 @@ class Measure:
 
     def __post_init__(self) -> None:
         """Refuse what no kernel can be measured with."""
-        for name, least in (("number", 1), ("repeat", 1), ("min_repeat_ms", 0)):
+        for name, kind, least in _LIMITS:
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise _wrong(name, value, f"a whole number of at least {least}")
-        for name in ("timeout", "build_timeout"):
-            value = getattr(self, name)
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not is_number or not 0 < value < math.inf:
-                raise _wrong(name, value, "a number of seconds above 0, not infinite")
-        if not isinstance(self.cache_flush, bool):
-            raise _wrong("cache_flush", self.cache_flush, "True or False")
-
-
-def _wrong(name: str, value: object, wanted: str) -> TuningError:
-    return TuningError(
-        f"Measure's {name} is {value!r}, not {wanted}.",
-        where=f"Measure({name}={value!r})",
-        fix=f"give {wanted}, or leave it out",
-    )
+            # A number that is not finite is not in the range either.
+            if isinstance(value, bool) or not (
+                isinstance(value, kind) and least <= value < math.inf
+            ):
+                wanted = "a whole number" if kind is int else "a number of seconds"
+                raise TuningError(
+                    f"Measure's {name} is {value!r}, not {wanted} of at least {least:g}.",
+                    where=f"Measure({name}={value!r})",
+                    fix=f"give {wanted} of at least {least:g}, or leave it out",
+                )
 
 
 @dataclass(frozen=True)
@@ -79,59 +77,22 @@ class Outcome:
     Attributes
     ----------
     times : tuple of float
-        Seconds a call, one number a sample; empty where the kernel failed.
+        Seconds per call, one number per sample; empty where the kernel failed.
     error : str
         Why it failed, in a line or a few; else empty.
     answer : tuple of float
-        A fingerprint of what the kernel computed from seeded inputs: two numbers an output, the sum
-        of its magnitudes and a sum weighted by seeded signs, in float64. Kernels of the same
-        function agree up to rounding. Empty where it was not computed.
+        A fingerprint of what the kernel computed from seeded inputs, by which kernels of the same
+        function agree up to rounding: two numbers per output, see
+        `tvmlab.tuning.kernels.fingerprint`. Empty where it was not computed.
     cpu : str
-        The processor that it ran on, by its maker's name, where that is another machine's; empty
-        where it is this one's, or an RPC server does not tell.
+        The processor that it ran on, by its maker's name; empty where that is this machine's, or
+        an RPC server does not tell.
     """
 
     times: tuple[float, ...] = ()
     error: str = ""
     answer: tuple[float, ...] = ()
     cpu: str = ""
-
-
-class Measurer(Protocol):
-    """Builds kernels and measures them, on this machine or on others.
-
-    A kernel is a module with one scheduled TIR function ``main``.
-    """
-
-    def measure(self, kernels: Sequence[IRModule]) -> Iterator[tuple[int, Outcome]]:
-        """Build and measure some kernels; yield each one's place and outcome when it is known."""
-        ...
-
-    def duel(self, kernels: Sequence[IRModule], rounds: int) -> list[Outcome]:
-        """Measure some kernels alternately, a sample of each a round, in one process.
-
-        If no machine can measure, nothing is raised: all outcomes have an error.
-        """
-        ...
-
-    def close(self) -> None:
-        """End all workers; what is being measured is dropped."""
-        ...
-
-    @property
-    def options(self) -> Measure:
-        """How it measures."""
-        ...
-
-    @property
-    def processor(self) -> str:
-        """The processor it measures on, by its maker's name; empty where that is not known yet."""
-        ...
-
-    @property
-    def target(self) -> tvm.target.Target:
-        """What is compiled for."""
-        ...
 
 
 def how(measure: Measure) -> str:

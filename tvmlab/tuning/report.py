@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import accumulate
 
 from ..support.wording import several, table
 
@@ -17,17 +16,12 @@ class TaskReport:
     Attributes
     ----------
     name : str
-        The task's.
-    calls : int
-        How often the network calls it.
-    flops : float
-        Operations of one call.
-    rule : float
-        Seconds a call without tuning, from the verdict where there is one; infinity where what is
-        compiled without tuning did not run.
-    tuned : float
-        Seconds a call of what `tvmlab.compile` takes from now on: `rule` times the median ratio of
-        the finals, or `rule` where nothing won.
+        The task's name.
+    calls, flops : int, float
+        How often the network calls it, and operations of one call.
+    rule, tuned : float
+        Seconds per call without tuning, and of what `tvmlab.compile` takes from now on. `rule` is
+        infinite where what is compiled without tuning did not run.
     layout : str
         The layout that was chosen; empty for the rule's own.
     ended : str
@@ -35,13 +29,9 @@ class TaskReport:
     errors : tuple of str
         Why candidates failed, one entry each.
     times : tuple of float
-        Seconds a call of each candidate, those of earlier runs first; infinity for one that failed.
-    predicted : tuple of float or None
-        What the tuner's model said of each before it was measured, a throughput relative to the
-        best known then; None where it said nothing, for the rules and for trials of earlier runs.
+        Seconds per call of each candidate, those of earlier runs first; infinity for a failure.
     decided : bool
-        Whether there is a verdict. Without one, compilation does what it did before: nothing was
-        found that could meet the rule, or the time was over before it did.
+        Whether there is a verdict. Without one, compilation does what it did before.
     """
 
     name: str
@@ -53,7 +43,6 @@ class TaskReport:
     ended: str
     errors: tuple[str, ...]
     times: tuple[float, ...]
-    predicted: tuple[float | None, ...]
     decided: bool = True
 
     @property
@@ -62,19 +51,13 @@ class TaskReport:
         return len(self.times)
 
     @property
-    def curve(self) -> tuple[float, ...]:
-        """The best throughput after each trial, in GFLOP/s; 0 until a candidate ran."""
-        bests = accumulate(self.times, min)
-        return tuple(self.flops / best / 1e9 for best in bests)
-
-    @property
     def ratio(self) -> float:
         """The tuned time over the rule's."""
         return self.tuned / self.rule if 0 < self.rule < float("inf") else 1.0
 
     @property
     def gflops(self) -> float:
-        """Billions of operations a second after tuning."""
+        """Billions of operations per second after tuning."""
         return self.flops / self.tuned / 1e9 if self.tuned > 0 else 0.0
 
 
@@ -99,27 +82,21 @@ class Report:
     @property
     def before(self) -> float:
         """Seconds that all calls take without tuning, added up, of tasks where that is known."""
-        return sum(task.calls * task.rule for task in self._known)
+        return sum(task.calls * task.rule for task in self.tasks if task.rule < float("inf"))
 
     @property
     def after(self) -> float:
         """Seconds that the calls of the same tasks take after tuning, added up."""
-        return sum(task.calls * task.tuned for task in self._known)
-
-    @property
-    def _known(self) -> list[TaskReport]:
-        """The tasks whose time before is known."""
-        return [task for task in self.tasks if task.rule < float("inf")]
+        return sum(task.calls * task.tuned for task in self.tasks if task.rule < float("inf"))
 
     def __repr__(self) -> str:
         """Draw a table, times in milliseconds."""
-        head = ("task", "calls", "rule ms", "tuned ms", "ratio", "GFLOP/s", "trials", "errors")
+        head = "task", "calls", "rule ms", "tuned ms", "ratio", "GFLOP/s", "trials", "errors"
         cells = [
             (
                 task.name if len(task.name) <= 40 else task.name[:37] + "...",
                 task.calls,
-                _milliseconds(task.rule),
-                _milliseconds(task.tuned),
+                *(f"{1e3 * one:.4f}" if one < float("inf") else "-" for one in times),
                 f"{task.ratio:.2f}" if task.decided else "-",
                 f"{task.gflops:.1f}",
                 task.trials,
@@ -127,18 +104,15 @@ class Report:
                 task.layout,
             )
             for task in self.tasks
+            for times in [(task.rule, task.tuned)]
         ]
-        rows = [table((*head, "layout"), cells, left=(0, 8))]
         ratio = self.after / self.before if self.before > 0 else 1.0
-        rows.append(
+        rows = [
+            table((*head, "layout"), cells, left=(0, 8)),
             f"all calls: {self.before * 1e3:.3f} ms before, {self.after * 1e3:.3f} ms after "
-            f"({ratio:.2f}); {several(self.measured, 'candidate')} measured in {self.seconds:.0f} s"
-        )
+            f"({ratio:.2f}); {several(self.measured, 'candidate')} measured in "
+            f"{self.seconds:.0f} s",
+        ]
         if not all(task.decided for task in self.tasks):
             rows.append("-: nothing was decided yet, and the rule stays; tune again to go on")
         return "\n".join(rows)
-
-
-def _milliseconds(seconds: float) -> str:
-    """Write a time; a dash where it is not known."""
-    return f"{seconds * 1e3:.4f}" if seconds < float("inf") else "-"

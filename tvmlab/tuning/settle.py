@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from statistics import median
+from typing import Any
+
+from tvm import s_tir
 
 from ..records.result import Verdict
 from ..schedule import finish
-from .measure import Measurer
-from .tasksearch import Known, TaskSearch, Tried, same_answer
+from .measurers import Measurer
+from .tasksearch import Layout, TaskSearch, same_answer
 
 __all__ = ["FINALS", "FINAL_SECONDS", "HARM", "HEAT_SECONDS", "WINS", "settle"]
 
@@ -31,21 +33,26 @@ FEWEST, MOST = 5, 100
 
 
 @dataclass(frozen=True)
-class _Compared:
-    """A candidate compared with the rules' own schedule.
+class _Entrant:
+    """A schedule that is compared with the rule, by its trace: None is the layout's own rule."""
 
-    Attributes
-    ----------
-    tried : Tried or None
-        The candidate, or the rule itself where nothing was found; None if unknown.
-    rule : float
-        The rule's median seconds per call; 0 where it does not run.
-    ratios : tuple of float
-        The candidate's time over the rule's: one per final, or the heat's without a final.
+    trace: Any
+    schedule: s_tir.Schedule
+    seconds: float
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """What is best for a task in one layout, compared with the rules' own schedule.
+
+    `rule` is the rule's median seconds per call, 0 where it does not run. `ratios` has the time of
+    the best over the rule's, one per final, or the heat's without a final. `known` is False where
+    they could not be compared.
     """
 
-    tried: Tried | None
-    rule: float
+    known: bool
+    rule: float = 0.0
+    trace: Any = None
     ratios: tuple[float, ...] = ()
 
     @property
@@ -55,7 +62,7 @@ class _Compared:
     @property
     def wins(self) -> bool:
         """Whether it takes the rule's place for its own sake."""
-        return self.tried is not None and (self.rule == 0 or self.ratio < WINS)
+        return self.rule == 0 or self.ratio < WINS
 
 
 def settle(
@@ -68,8 +75,8 @@ def settle(
     """Decide about the tasks of one operator, whose weights the graph packs once, and record it.
 
     With `again`, also where nothing was measured since the last verdicts; else those hold. `watch`
-    is called with a task's search before its best candidates are compared with the rule. A verdict
-    is None if not even the rule was measured, or if no machine could compare the candidates.
+    is called with a task's search before its best candidates are compared with the rule. The last
+    verdict stays if not even the rule was measured, or if the candidates could not be compared.
 
     The layout is the one that was searched where no task gets slower by more than `HARM` and all
     together get faster by `WINS`. Else it is the rules' own, and a task takes what wins there. What
@@ -77,30 +84,24 @@ def settle(
     """
     recorded = [search.verdict() for search in group]
     one_layout = len({verdict.layout for verdict in recorded if verdict}) == 1
-    if all(recorded) and one_layout and not again:
+    if one_layout and not again and all(search.decided() for search in group):
         return recorded
-    found = [_compare(search, search.current, measurer, watch) for search in group]
-    if any(search.chosen for search in group) and not _packs(group, found):
-        for search in group:
-            how = _compare(search, search.known[0], measurer, watch)
-            _judge(search, search.known[0], how, takes=how.wins)
-    else:
-        for search, how in zip(group, found, strict=True):
-            _judge(search, search.current, how, takes=bool(search.chosen) or how.wins)
+    layouts = [search.chosen for search in group]
+    found = [_compare(*pair, measurer, watch) for pair in zip(group, layouts, strict=True)]
+    packed = any(search.chosen is not search.layouts[0] for search in group)
+    if packed and not _packs(group, found):
+        packed, layouts = False, [search.layouts[0] for search in group]
+        found = [_compare(*pair, measurer, watch) for pair in zip(group, layouts, strict=True)]
+    for search, layout, one in zip(group, layouts, found, strict=True):
+        if one.known:
+            search.judge(
+                workload=layout.workload,
+                layout=layout.variant.layout,
+                trace=one.trace if packed or one.wins else None,
+                ratios=one.ratios,
+                rule=one.rule,
+            )
     return [search.verdict() for search in group]
-
-
-def _judge(search: TaskSearch, known: Known, how: _Compared, *, takes: bool) -> None:
-    """Record the verdict on a task."""
-    if how.tried is None:
-        return
-    search.judge(
-        workload=known.workload,
-        layout=known.variant.layout,
-        trace=how.tried.record.trace if takes and not how.tried.is_rule else None,
-        ratios=how.ratios,
-        rule=how.rule,
-    )
 
 
 def _packs(group: Sequence[TaskSearch], found: Sequence[_Compared]) -> bool:
@@ -108,73 +109,70 @@ def _packs(group: Sequence[TaskSearch], found: Sequence[_Compared]) -> bool:
     pairs = list(zip(group, found, strict=True))
     before = sum(search.task.calls * one.rule for search, one in pairs)
     after = sum(search.task.calls * one.rule * one.ratio for search, one in pairs)
-    harmless = all(one.tried is not None and one.ratio <= HARM for one in found)
+    harmless = all(one.known and one.ratio <= HARM for one in found)
     helps = any(one.rule == 0 for one in found)  # the rules' own layout does not even run
     return harmless and (helps or after < WINS * before)
 
 
 def _compare(
-    search: TaskSearch, known: Known, measurer: Measurer, watch: Callable[[TaskSearch], None]
+    search: TaskSearch, layout: Layout, measurer: Measurer, watch: Callable[[TaskSearch], None]
 ) -> _Compared:
-    """Let the best candidates of a task in one layout meet its rule."""
-    own, rule = search.known[0], search.known[0].measured_rule
-    applies = (one for one in known.found() if one.schedule is not None)
-    entrants = list(islice(applies, HEATS))
-    if known is not own and known.measured_rule and known.rule_time < float("inf"):
-        entrants.append(known.measured_rule)
-    if rule is None:
-        return _Compared(None, 0.0)
-    if rule.time == float("inf"):
-        # Nothing to meet: whatever ran is better than what does not.
-        return _Compared(min(entrants, key=lambda one: one.time, default=None), 0.0)
-    advised = search.advised(known, entrants)
-    if known is own and not entrants and not advised:
-        return _Compared(rule, rule.time)
+    """Compare the best candidates of a task in one layout with the rules' own schedule."""
+    own = search.layouts[0]
+    entrants = [
+        _Entrant(one.trace, schedule, one.seconds)
+        for one in layout.ran[:HEATS]
+        if (schedule := layout.schedule(one.trace)) is not None
+    ]
+    if layout is not own and layout.rule_time < float("inf"):
+        entrants.append(_Entrant(None, layout.rule, layout.rule_time))
+    if own.by_rule is None:
+        return _Compared(known=False)
+    if own.by_rule.error:
+        # Nothing to compare with: whatever ran is better than what does not.
+        best = min(entrants, key=lambda one: one.seconds, default=None)
+        return _Compared(best is not None, 0.0, best and best.trace)
+    # What compilation takes so far was measured in another run, or was imported.
+    so_far = search.records.best(layout.workload, search.task.target)
+    everyone = list(entrants)
+    if so_far and so_far.trace and so_far.trace not in [one.trace for one in entrants]:
+        schedule = layout.schedule(so_far.trace)
+        if schedule is not None and layout.rule_time < float("inf"):
+            everyone.append(_Entrant(so_far.trace, schedule, layout.rule_time))
+    if not everyone:
+        return _Compared(layout is own, own.rule_time)
     watch(search)
-    heat: list[_Compared] = []
-    for everyone in ([*entrants, *advised], entrants):
-        if everyone and not heat:  # the second time without those that were never measured here
-            rounds = _rounds([rule, *everyone], HEAT_SECONDS)
-            heat = _alternately(measurer, rule, everyone, rounds, known.allowed)
+    heat = _alternately(measurer, own, layout, everyone, HEAT_SECONDS)
     if not heat:
-        return _Compared(None, rule.time)
-    best = min(heat, key=lambda one: one.ratio)
-    if known is own and best.ratio >= WINS:
-        return best
-    assert best.tried is not None
-    rounds = _rounds([rule, best.tried], FINAL_SECONDS)
+        return _Compared(known=False)
+    best_of_heat = min(heat, key=lambda one: one.ratio)
+    if layout is own and best_of_heat.ratio >= WINS:
+        return best_of_heat
+    chosen = [one for one in everyone if one.trace == best_of_heat.trace]
     finals = [
         final
         for _ in range(FINALS)
-        for final in _alternately(measurer, rule, [best.tried], rounds, known.allowed)
+        for final in _alternately(measurer, own, layout, chosen, FINAL_SECONDS)
     ]
     if len(finals) < FINALS:
-        return _Compared(None, rule.time)
+        return _Compared(known=False)
     ratios = tuple(final.ratio for final in finals)
-    return _Compared(best.tried, median(final.rule for final in finals), ratios)
+    return _Compared(True, median(final.rule for final in finals), best_of_heat.trace, ratios)
 
 
 def _alternately(
-    measurer: Measurer,
-    rule: Tried,
-    entrants: Sequence[Tried],
-    rounds: int,
-    allowed: Sequence[float],
+    measurer: Measurer, own: Layout, layout: Layout, entrants: Sequence[_Entrant], seconds: float
 ) -> list[_Compared]:
     """Measure candidates alternately with their rule; leave out what failed or computed wrongly."""
-    kernels = [finish(one.schedule) for one in (rule, *entrants) if one.schedule is not None]
-    own, *others = measurer.duel(kernels, rounds)
-    if own.error or not own.times:
-        return []
+    total = own.rule_time + sum(one.seconds for one in entrants)
+    rounds = min(MOST, max(FEWEST, int(seconds / total)))
+    kernels = [finish(own.rule), *(finish(one.schedule) for one in entrants)]
+    rule, *others = measurer.duel(kernels, rounds)
     found = []
     for entrant, outcome in zip(entrants, others, strict=True):
-        sound = not outcome.error and len(outcome.times) == len(own.times)
-        if sound and same_answer(outcome.answer, entrant.answer, allowed):
-            ratio = median(mine / its for mine, its in zip(outcome.times, own.times, strict=True))
-            found.append(_Compared(entrant, float(median(own.times)), (float(ratio),)))
+        fair = rule.times and not outcome.error and len(outcome.times) == len(rule.times)
+        if fair and same_answer(outcome.answer, layout.expected, layout.allowed):
+            pairs = zip(outcome.times, rule.times, strict=True)
+            ratio = float(median(mine / its for mine, its in pairs))
+            found.append(_Compared(True, float(median(rule.times)), entrant.trace, (ratio,)))
     return found
-
-
-def _rounds(everyone: Sequence[Tried], seconds: float) -> int:
-    """Say how often kernels are measured alternately so that it takes some seconds."""
-    return min(MOST, max(FEWEST, int(seconds / sum(one.time for one in everyone))))
