@@ -12,7 +12,8 @@ from tvm import relax
 from tvmlab import relay
 from tvmlab.errors import RelayError
 from tvmlab.ir import table
-from tvmlab.relay.module import bind_params_by_name, normalize
+from tvmlab.ir.module import normalize
+from tvmlab.relay.module import bind_params_by_name
 
 X = (1, 3, 8, 8)
 

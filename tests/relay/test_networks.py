@@ -19,10 +19,6 @@ from tvmlab.relay.testing import create_workload, run_opt_pass
 NETWORKS: list[tuple[Callable[[], Any], int, str, tuple[int, ...], dict[str, int]]] = [
     (lambda: testing.mlp.get_workload(2), 6, "fc1_bias", (128,), {"nn.softmax": 1}),
     (
-        lambda: testing.resnet.get_workload(num_layers=8, image_shape=(3, 28, 28)),
-        *(44, "stage2_unit1_sc_weight", (32, 16, 1, 1), {"nn.conv2d": 10}),
-    ),
-    (
         lambda: testing.resnet.get_workload(num_layers=50),
         *(259, "stage4_unit3_conv3_weight", (2048, 512, 1, 1), {"nn.conv2d": 53}),
     ),

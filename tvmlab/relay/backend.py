@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from ..errors import RelayError
 from ..ir import gone
@@ -14,48 +12,47 @@ __path__: list[str] = []  # see gone.ImportFinder
 __all__ = ["Executor", "Runtime"]
 
 
-@dataclass(frozen=True)
-class _Described:
-    name: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+class Executor:
+    """What runs a model: ``"graph"`` or ``"aot"``; both are Relax's virtual machine here.
 
-    names: ClassVar[tuple[str, ...]]
-    idle: ClassVar[tuple[str, ...]] = ()
-    """Options about where constants lie and how memory is aligned: the results are the same."""
+    Parameters
+    ----------
+    name : str
+        Its name.
+    options : mapping, optional
+        Relay's options, as far as they do not change the results.
 
-    def __post_init__(self) -> None:
-        what = type(self).__name__.lower()
-        if self.name not in self.names:
-            raise RelayError(
-                f"today's TVM has no {what} {self.name!r}",
-                where=f"relay.backend.{type(self).__name__}",
-                fix=f"use {' or '.join(map(repr, self.names))}",
-            )
+    Raises
+    ------
+    RelayError
+        Today's TVM has no such executor, or an option is not carried.
+    """
+
+    names: tuple[str, ...] = ("graph", "aot")
+    #: About where constants lie and how memory is aligned: the results are the same without them.
+    idle: tuple[str, ...] = (
+        "constant-byte-alignment",
+        "link-params",
+        "workspace-byte-alignment",
+    )
+
+    def __init__(self, name: str, options: Mapping[str, Any] | None = None) -> None:
+        self.name, self.options = name, dict(options or {})
+        what, where = type(self).__name__.lower(), f"relay.backend.{type(self).__name__}"
+        if name not in self.names:
+            fix = f"use {' or '.join(map(repr, self.names))}"
+            raise RelayError(f"today's TVM has no {what} {name!r}", where=where, fix=fix)
         for option, value in self.options.items():
-            idle = option in self.idle or (option, value) == ("interface-api", "packed")
-            if value and not idle:
-                raise RelayError(
-                    f"the {what} {self.name!r} takes no option {option!r} today",
-                    where=str(dict(self.options)),
-                    fix="leave it out",
-                )
-            if value:
-                warnings.warn(
-                    f"the option {option!r} of the {what} does nothing today", stacklevel=4
-                )
+            if value and option not in self.idle and (option, value) != ("interface-api", "packed"):
+                problem = f"the {what} {name!r} takes no option {option!r} today"
+                raise RelayError(problem, where=str(self.options), fix="leave it out")
 
 
-class Executor(_Described):
-    """What runs a model: ``"graph"`` or ``"aot"``; both are Relax's virtual machine here."""
-
-    names = ("graph", "aot")
-    idle = ("constant-byte-alignment", "link-params", "workspace-byte-alignment")
-
-
-class Runtime(_Described):
+class Runtime(Executor):
     """What a compiled model links with: ``"cpp"``; the one for microcontrollers is gone."""
 
     names = ("cpp",)
+    idle = ()
 
 
 def __getattr__(name: str) -> Any:

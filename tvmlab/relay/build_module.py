@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,8 @@ from ..errors import CompileError, RelayError
 from ..ir.module import normalize
 from ..runtime.executable import Executable, load_executable
 from .backend import Executor, Runtime
-from .expr import Function, as_expr
+from .expr import Function, as_expr, refuse
 from .graph_executor import GraphModule
-from .kinds import refuse
 from .module import as_const, bind, bind_params_by_name, from_expr
 from .target import read
 
@@ -66,9 +64,8 @@ class GraphExecutorFactoryModule:
         if len(devices) == 1 and isinstance(devices[0], (list, tuple)):
             (devices,) = devices
         if len(devices) != 1:
-            raise RelayError(
-                f"{len(devices)} devices were given", where="lib['default'](...)", fix="give one"
-            )
+            what = f"{len(devices)} devices were given"
+            raise RelayError(what, where="lib['default'](...)", fix="give one")
         return GraphModule.start(self.executable, self.params, devices[0])
 
     def get_params(self) -> dict[str, Any]:
@@ -82,10 +79,11 @@ class GraphExecutorFactoryModule:
     def get_graph_json(self) -> str:
         """Describe the graph in JSON: its inputs, and one function that computes everything."""
         names = [value.name for value in self.executable.signature.inputs]
-        count = len(names)
+        inputs = [[index, 0, 0] for index in range(len(names))]
         nodes: list[Any] = [{"op": "null", "name": name, "inputs": []} for name in names]
-        nodes.append({"op": "tvm_op", "name": "main", "inputs": [[i, 0, 0] for i in range(count)]})
-        return json.dumps({"nodes": nodes, "arg_nodes": [*range(count)], "heads": [[count, 0, 0]]})
+        nodes.append({"op": "tvm_op", "name": "main", "inputs": inputs})
+        heads = [[len(names), 0, 0]]
+        return json.dumps({"nodes": nodes, "arg_nodes": [*range(len(names))], "heads": heads})
 
     lib = property(get_lib)
     graph_json = property(get_graph_json)
@@ -99,8 +97,10 @@ class GraphExecutorFactoryModule:
         ----------
         file_name : path
             The file, under a name of any ending: a package, as `tvmlab.Executable.save` writes it.
-        fcompile, addons : optional
-            Relay's compilers; the C++ compiler of the machine links here.
+        fcompile : optional
+            Relay's compiler; the C++ compiler of the machine links here.
+        addons : optional
+            Relay's further objects, which have to be left out.
 
         Raises
         ------
@@ -113,16 +113,11 @@ class GraphExecutorFactoryModule:
 
     def __iter__(self) -> Iterator[Any]:
         """Unpack into graph, library and parameters, as code of 2020 does."""
-        warnings.warn(
-            "legacy graph executor behavior of producing json / lib / params will be removed",
-            DeprecationWarning,
-            stacklevel=2,
-        )
         return iter((self.get_graph_json(), self, self.params))
 
 
 def load_module(path: str | os.PathLike[str]) -> GraphExecutorFactoryModule:
-    """Read what ``export_library`` wrote: the counterpart of ``tvm.runtime.load_module``.
+    """Read a file of ``export_library``: the counterpart of ``tvm.runtime.load_module``.
 
     Raises
     ------
@@ -156,7 +151,7 @@ def build(
     executor, runtime : optional
         One of each exists today.
     workspace_memory_pools, constant_memory_pools : optional
-        Microcontrollers' memories, which are gone.
+        The memories of microcontrollers, which have to be left out.
     params : mapping of str to tensor, optional
         Parameters of ``main`` to make constants.
     mod_name : str
@@ -176,12 +171,8 @@ def build(
     The optimization level of the `tvm.transform.PassContext` around it counts: 0 is
     ``tvmlab.compile(schedule=False)``, 1 and more are ``schedule=True``.
     """
-    refuse(
-        "build",
-        "leave it out: it went with the runtime for microcontrollers",
-        workspace_memory_pools=workspace_memory_pools,
-        constant_memory_pools=constant_memory_pools,
-    )
+    pools = {"workspace_memory_pools": workspace_memory_pools}
+    refuse("build", **pools, constant_memory_pools=constant_memory_pools)
     mod, bound = _bound(ir_mod, params)
     level = tvm.transform.PassContext.current().opt_level
     made = compile_module(mod, read(target, target_host), schedule=level > 0)
@@ -218,12 +209,10 @@ def optimize(
 
     Parameters
     ----------
-    mod : tvm.ir.IRModule or tvm.relax.Function
-        The module.
+    mod, params
+        As in `build`.
     target : as in `build`, optional
-        Checked; what it means for loops comes with `build`.
-    params : mapping of str to tensor, optional
-        Parameters to make constants.
+        Checked only; `build` schedules for the target.
 
     Returns
     -------
@@ -246,28 +235,27 @@ class Evaluator:
         Parameters
         ----------
         expr : tvm.relax.Expr, optional
-            A function, or what has no free variables.
+            A function, or an expression without free variables.
         binds : mapping of tvm.relax.Var to value, optional
             Values of free variables.
 
         Returns
         -------
         callable or tensor
-            A function's is called with arrays, by place or name, and gives a tensor, or a list of
-            them; another expression's value is given at once.
+            For a function, a callable that takes arrays, by place or name, and returns a tensor, or
+            a list of them; for another expression, its value.
         """
         mod, function = self._mod, True
-        if expr is not None and not isinstance(expr, ir.GlobalVar):
+        if isinstance(expr, ir.GlobalVar):
+            mod = from_expr(mod[expr.name_hint].without_attr("global_symbol"), mod.functions)
+        elif expr is not None:
             expr = as_expr(expr)
             if binds:
                 expr = bind(expr, {var: as_const(value) for var, value in binds.items()})
             function = isinstance(expr, relax.Function)
             others = {var: func for var, func in mod.functions.items() if var.name_hint != "main"}
             mod = from_expr(expr if function else Function([], expr), others)
-        elif isinstance(expr, ir.GlobalVar):
-            mod = from_expr(mod[expr.name_hint].without_attr("global_symbol"), mod.functions)
-        library = build(mod, self._target, params=self._params)
-        runner = library["default"](self._device)
+        runner = build(mod, self._target, params=self._params)["default"](self._device)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             for index, value in enumerate(args):
@@ -307,11 +295,8 @@ def create_executor(
         The kind is unknown.
     """
     if kind not in ("debug", "graph", "vm", "aot"):
-        raise RelayError(
-            f"unknown execution strategy: {kind}",
-            where="relay.create_executor",
-            fix="use 'graph' or 'vm'",
-        )
+        what = f"unknown execution strategy: {kind}"
+        raise RelayError(what, where="relay.create_executor", fix="use 'graph' or 'vm'")
     made = read(target)
     if device is None:
         device = tvm.device("cpu" if made.kind.name == "llvm" else made.kind.name)

@@ -19,8 +19,7 @@ from ..ir.graph import inline_bindings, substitute
 from ..ir.module import normal
 from ..ir.signature import OUTPUT_NAMES
 from ..support.extras import need
-from .expr import Function
-from .kinds import refuse
+from .expr import Function, refuse
 
 __path__: list[str] = []  # see gone.ImportFinder
 __all__ = ["from_onnx", "from_pytorch", "from_tflite"]
@@ -46,12 +45,10 @@ def from_onnx(
     shape : mapping of str to shape, optional
         The inputs' shapes; `relay.Any` is a size that is known at run time only.
     dtype : str or mapping of str to str
-        Relay's; the dtypes are the model's own, and a mapping that says otherwise is refused.
-    opset : int, optional
-        The opset to read the model by, in place of its own.
+        Relay's; a mapping has to name the model's own dtypes.
     freeze_params : bool
         Make weights constants, as Relay does by default. Otherwise they are parameters of ``main``.
-    convert_config, export_node_renames_path : optional
+    opset, convert_config, export_node_renames_path : optional
         Relay's; nothing here depends on them, so they have to be left out.
 
     Returns
@@ -64,13 +61,10 @@ def from_onnx(
     ModelError, UnsupportedOperatorError, ShapeError
         See `tvmlab.load`.
     RelayError
-        An argument asks for what is not carried.
+        An argument is not carried.
     """
-    refuse(
-        "frontend.from_onnx",
-        convert_config=convert_config,
-        export_node_renames_path=export_node_renames_path,
-    )
+    renames = {"export_node_renames_path": export_node_renames_path}
+    refuse("frontend.from_onnx", opset=opset, convert_config=convert_config, **renames)
     from ..frontend.onnx import import_proto
 
     where, proto = "ModelProto", getattr(model, "proto", model)
@@ -80,22 +74,13 @@ def from_onnx(
             where="relay.frontend.from_onnx(model)",
             fix="read the file with onnx.load",
         )
-    if opset is not None:
-        proto = _with_opset(proto, opset)
     weights = {tensor.name for tensor in proto.graph.initializer}
-    inputs = [value for value in proto.graph.input if value.name not in weights]
-    _same_dtypes(inputs, dtype)
-    sizes = {name: _sizes(name, dims) for name, dims in (shape or {}).items()}
-    unknown = sizes.keys() - {value.name for value in inputs} - weights
-    if unknown:
-        raise ShapeError(
-            f"the model has no input named {', '.join(sorted(map(repr, unknown)))}",
-            where=where,
-            fix=f"its inputs are {', '.join(repr(value.name) for value in inputs)}",
-        )
-    given = {name: dims for name, dims in sizes.items() if name not in weights}
+    inputs = [value.name for value in proto.graph.input if value.name not in weights]
+    given = {k: _sizes(k, dims) for k, dims in (shape or {}).items() if k not in weights}
     mod = import_proto(proto, given, folder=None, where=where, keep_params=not freeze_params)
-    return _detached(mod, [value.name for value in inputs])
+    mod, params = _detached(mod, inputs)
+    _expect(mod, where, dtypes=None if isinstance(dtype, str) else dtype)
+    return mod, params
 
 
 def from_tflite(
@@ -111,7 +96,7 @@ def from_tflite(
     model : tflite.Model or bytes
         The model; `tvmlab.load` reads files.
     shape_dict, dtype_dict : mapping, optional
-        The file says its shapes and dtypes itself: what is given has to be the same.
+        The file has its shapes and dtypes itself: what is given has to be the same.
     op_converter : optional
         Relay's class of converters, which has to be left out.
 
@@ -132,19 +117,7 @@ def from_tflite(
     where = "tflite.Model"
     data = model if isinstance(model, (bytes, bytearray)) else model._tab.Bytes
     mod = import_bytes(bytes(data), where=where)
-    for param in mod["main"].params:
-        shape, dtype = tuple(param.ty.shape), str(param.ty.dtype)
-        shape = tuple(int(n) if isinstance(n, tirx.IntImm) else str(n) for n in shape)
-        for what, wanted, real in (
-            ("shape", tuple((shape_dict or {}).get(param.name, shape)), shape),
-            ("dtype", (dtype_dict or {}).get(param.name, dtype), dtype),
-        ):
-            if wanted != real:
-                raise ShapeError(
-                    f"input {param.name!r} has the {what} {real} in the file, not {wanted}",
-                    where=where,
-                    fix="leave it out, or convert the model again",
-                )
+    _expect(mod, where, shape_dict, dtype_dict)
     return _lifted(mod)
 
 
@@ -163,17 +136,15 @@ def from_pytorch(
     Parameters
     ----------
     script_module : torch.export.ExportedProgram, torch.jit.ScriptModule or torch.nn.Module
-        The model. What ``torch.jit.trace`` made, as for Relay, and modules are exported first.
+        The model. A result of ``torch.jit.trace``, as for Relay, and a module are exported first.
     input_infos : sequence of (str, shape) or (str, (shape, dtype))
         The inputs' names, shapes and dtypes, in order.
-    custom_convert_map : mapping, optional
-        Relay's converters, which have to be left out.
     default_dtype : str
         The dtype of inputs given by shape alone.
     use_parser_friendly_name : bool
-        Write ``_`` in the weights' names in place of what text does not take.
-    keep_quantized_weight, export_renamed_c_graph_path, preserve_pytorch_scopes : optional
-        Relay's; not carried, so they have to be left out.
+        Write ``_`` in the weights' names in place of ``.``, which text does not take.
+    custom_convert_map, keep_quantized_weight, export_renamed_c_graph_path, preserve_pytorch_scopes
+        Relay's, which have to be left out.
 
     Returns
     -------
@@ -205,38 +176,34 @@ def from_pytorch(
     return _detached(mod, [name for name, _, _ in infos], names)
 
 
-def _with_opset(proto: Any, opset: int) -> Any:
-    copy = type(proto)()
-    copy.CopyFrom(proto)
-    for entry in copy.opset_import:
-        if entry.domain in ("", "ai.onnx"):
-            entry.version = opset
-    return copy
-
-
-def _same_dtypes(inputs: Sequence[Any], dtype: str | Mapping[str, str]) -> None:
-    """Refuse dtypes that are not the model's own."""
-    if isinstance(dtype, str):  # Relay takes the model's own then
-        return
-    onnx = need("onnx", extra="onnx")
-    for value in inputs:
-        real = str(onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
-        if dtype.get(value.name, real) != real:
-            raise RelayError(
-                f"input {value.name!r} is of dtype {real} in the model, not {dtype[value.name]}",
-                where="from_onnx(dtype=...)",
-                fix="export the model with that dtype",
-            )
+def _expect(
+    mod: ir.IRModule,
+    where: str,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    dtypes: Mapping[str, str] | None = None,
+) -> None:
+    """Refuse shapes and dtypes of inputs that are not the model's own."""
+    for param in mod["main"].params:
+        sizes = tuple(int(n) if isinstance(n, tirx.IntImm) else str(n) for n in param.ty.shape)
+        dtype = str(param.ty.dtype)
+        for what, wanted, real in (
+            ("shape", tuple((shapes or {}).get(param.name, sizes)), sizes),
+            ("dtype", (dtypes or {}).get(param.name, dtype), dtype),
+        ):
+            if wanted != real:
+                raise ShapeError(
+                    f"input {param.name!r} has the {what} {real} in the model, not {wanted}",
+                    where=where,
+                    fix="leave it out, or convert the model again",
+                )
 
 
 def _sizes(name: str, dims: Sequence[Any]) -> tuple[int | str, ...]:
     """Convert Relay's shapes, where each `Any` and -1 is a size of its own, known at run time."""
-    free = (f"{name}_{index}" for index in range(len(dims)))
+    base = "".join(c if c.isalnum() else "_" for c in name)
     return tuple(
-        "".join(c if c.isalnum() else "_" for c in other)
-        if isinstance(size, tirx.Var) or size == -1
-        else int(size)
-        for size, other in zip(dims, free, strict=True)
+        f"{base}_{index}" if isinstance(size, tirx.Var) or size == -1 else int(size)
+        for index, size in enumerate(dims)
     )
 
 
@@ -256,7 +223,7 @@ def _info(info: Any, default: str) -> tuple[str, tuple[int, ...], str]:
 
 
 def _exported(model: Any, infos: Sequence[tuple[str, tuple[int, ...], str]]) -> Any:
-    """Export what is not an exported program yet."""
+    """Export a model that is not an exported program yet."""
     torch = need("torch", extra="torch")
     if isinstance(model, torch.export.ExportedProgram):
         return model
@@ -277,7 +244,7 @@ def _exported(model: Any, infos: Sequence[tuple[str, tuple[int, ...], str]]) -> 
 
 
 def _converted(torch: Any, model: Any, samples: tuple[Any, ...]) -> Any:
-    """Export what ``torch.jit`` made, with the sizes of the samples.
+    """Export a result of ``torch.jit``, with the sizes of the samples.
 
     PyTorch's converter leaves the sizes open that it can; exporting again settles them.
     """
@@ -301,29 +268,27 @@ def _detached(
     """Remove the values of weights from ``main``, and rename its parameters as in Relay."""
     main = mod["main"]
     values = list(main.attrs.get("params", []))
-    held = main.params[len(main.params) - len(values) :] if values else []
-    known = weights or {}
-    names = [*inputs, *(known.get(param.name, param.name) for param in held)]
-    if len(names) != len(main.params):
+    count = len(main.params) - len(values)
+    if len(inputs) != count:
         raise RelayError(
-            f"the model has {len(main.params) - len(values)} inputs, {len(inputs)} were named",
+            f"the model has {count} inputs, {len(inputs)} were named",
             where=", ".join(param.name for param in main.params),
             fix="name each input once, in order",
         )
-    params = dict(zip(names[len(inputs) :], values, strict=True))
-    return _renamed(mod, names), params
-
-
-def _renamed(mod: ir.IRModule, names: Sequence[str]) -> ir.IRModule:
-    """Rename the parameters of ``main``, and keep only the attributes that Relay had."""
-    main = mod["main"]
-    for name in ("params", "num_input", OUTPUT_NAMES):
-        if name in main.attrs:
-            main = main.without_attr(name)
-    if [param.name for param in main.params] != list(names):
+    held = [(weights or {}).get(param.name, param.name) for param in main.params[count:]]
+    names = [*inputs, *held]
+    if names != [param.name for param in main.params]:
         new = [relax.Var(name, old.ty) for name, old in zip(names, main.params, strict=True)]
         body = substitute(main.body, dict(zip(main.params, new, strict=True)))
         main = normal(Function(new, body, attrs=main.attrs))
+    return _with_main(mod, main), dict(zip(held, values, strict=True))
+
+
+def _with_main(mod: ir.IRModule, main: relax.Function) -> ir.IRModule:
+    """Replace ``main``, without the attributes that Relay's had not."""
+    for name in ("params", "num_input", OUTPUT_NAMES):
+        if name in main.attrs:
+            main = main.without_attr(name)
     mod = mod.clone()
     mod["main"] = main
     return mod
@@ -343,9 +308,8 @@ def _lifted(mod: ir.IRModule) -> tuple[ir.IRModule, Params]:
         return new[-1]
 
     body = graph.transform(inline_bindings(main.body), change)
-    mod = mod.clone()
-    mod["main"] = normal(Function([*main.params, *new], body, attrs=main.attrs))
-    return _renamed(mod, [param.name for param in mod["main"].params]), params
+    lifted = Function([*main.params, *new], body, attrs=main.attrs)
+    return _with_main(mod, normal(lifted)), params
 
 
 def __getattr__(name: str) -> Any:

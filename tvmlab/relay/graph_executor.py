@@ -1,12 +1,11 @@
 """Relay's graph executor, over Relax's virtual machine.
 
-The source of names and behaviour is Relay's ``python/tvm/contrib/graph_executor.py``.
+The names and the behaviour are those of Relay's ``python/tvm/contrib/graph_executor.py``.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from ..errors import InputError, RelayError, TargetError
 from ..runtime.executable import Executable
 from ..support.host import missing_features
 from ..support.target import spelled
+from .expr import refuse
 
 __all__ = ["GraphModule", "create"]
 
@@ -34,28 +34,18 @@ def create(graph_json_str: str, libmod: Any, device: Any) -> GraphModule:
     device : tvm.runtime.Device
         Where to run.
     """
-    if not isinstance(graph_json_str, str):
-        raise RelayError(
-            f"the graph is a {type(graph_json_str).__name__}, not a string",
-            where="graph_executor.create",
-            fix="give what get_graph_json returned",
-        )
     return GraphModule(libmod["default"](device))
 
 
 class GraphModule:
     """A compiled model on a device: set inputs, run, get outputs.
 
-    ``lib["default"](device)`` makes one, and `GraphModule` returns it as it is.
+    ``lib["default"](device)`` makes one, and `GraphModule` returns it as it is. An input holds
+    zeros until it is set.
     """
 
     device: Any
     _bound: Collection[str]
-    _inputs: Sequence[Any]
-    _machine: Any
-    _main: Callable[..., Any]
-    _places: list[Any]
-    _outputs: list[Any] | None
 
     def __new__(cls, module: Any) -> GraphModule:
         """Return the module, which must be one that ``relay.build`` made."""
@@ -72,24 +62,25 @@ class GraphModule:
         """Start an executable on a device; `bound` names parameters that became constants."""
         target = executable.target
         kind = "cpu" if target.kind.name == "llvm" else target.kind.name
+        what = fix = ""
         if device.dlpack_device_type() != tvm.device(kind).dlpack_device_type():
-            raise TargetError(
-                f"the module was compiled for {target.kind.name}, the device is {device}",
-                where=spelled(target),
-                fix=f"run it on tvm.device({kind!r})",
-            )
-        if absent := missing_features(target):
-            raise TargetError(
-                f"this machine cannot run the module: it lacks {absent}",
-                where=spelled(target),
-                fix="build for this machine, with target=None",
-            )
+            what = f"the module was compiled for {target.kind.name}, the device is {device}"
+            fix = f"run it on tvm.device({kind!r})"
+        elif absent := missing_features(target):
+            what = f"this machine cannot run the module: it lacks {absent}"
+            fix = "build for this machine, with target=None"
+        if what:
+            raise TargetError(what, where=spelled(target), fix=fix)
         made = object.__new__(cls)
         made.device, made._bound = device, bound
         made._inputs = executable.signature.inputs
         made._machine = relax.VirtualMachine(executable.vm_executable, device)
-        made._main = made._machine["main"]
-        made._places = [None] * len(made._inputs)
+        made._values = [
+            None
+            if any(isinstance(size, str) for size in one.shape)
+            else tvm.runtime.tensor(np.zeros(one.shape, one.dtype), device)
+            for one in made._inputs
+        ]
         made._outputs = None
         return made
 
@@ -122,20 +113,24 @@ class GraphModule:
             if self.get_input_index(name) >= 0 or name not in self._bound:
                 self._set(self._index(name), array)
 
-    def _set(self, index: int, value: Any) -> None:
-        declared = self._inputs[index]
-        array = value.numpy() if isinstance(value, tvm.runtime.Tensor) else np.asarray(value)
-        fits = array.ndim == len(declared.shape) and all(
+    def _set(self, index: int, value: Any, copy: bool = True) -> None:
+        declared, is_tensor = self._inputs[index], isinstance(value, tvm.runtime.Tensor)
+        shape = value.shape if is_tensor else np.shape(value)
+        fits = len(shape) == len(declared.shape) and all(
             isinstance(wanted, str) or size == wanted
-            for size, wanted in zip(array.shape, declared.shape, strict=True)
+            for size, wanted in zip(shape, declared.shape, strict=True)
         )
-        if not fits:
+        if not fits or not (copy or (is_tensor and str(value.dtype) == declared.dtype)):
+            what = "a tvm.runtime.Tensor on the module's device" if not copy else "an array"
             raise InputError(
-                f"input {declared.name!r} has shape {array.shape}, not {declared.shape}",
+                f"input {declared.name!r} cannot be set to {type(value).__name__} of {shape}",
                 where=str(declared),
-                fix="give it that shape",
+                fix=f"give {what} of the declared shape and dtype",
             )
-        self._place(index, array.shape).copyfrom(array.astype(declared.dtype, copy=False))
+        if copy:
+            array = value.numpy() if is_tensor else np.asarray(value)
+            value = tvm.runtime.tensor(array.astype(declared.dtype, copy=False), self.device)
+        self._values[index] = value
 
     def _index(self, key: int | str) -> int:
         index = self.get_input_index(key)
@@ -148,22 +143,6 @@ class GraphModule:
             )
         return index
 
-    def _place(self, index: int, shape: Sequence[int] | None = None) -> Any:
-        """Return the tensor that an input is read from; it holds zeros until it is set."""
-        declared, found = self._inputs[index], self._places[index]
-        if found is not None and shape in (None, tuple(found.shape)):
-            return found
-        sizes = declared.shape if shape is None else shape
-        if any(isinstance(size, str) for size in sizes):
-            raise InputError(
-                f"input {declared.name!r} has a size known at run time only, and is not set",
-                where=str(declared),
-                fix="set it first",
-            )
-        made = tvm.runtime.tensor(np.zeros(sizes, declared.dtype), self.device)
-        self._places[index] = made
-        return made
-
     def set_input_zero_copy(self, key: int | str, value: Any) -> None:
         """Read an input from the caller's tensor, which has the input's device, dtype and shape.
 
@@ -172,24 +151,22 @@ class GraphModule:
         InputError
             It is no tensor, or has another dtype or shape, or there is no such input.
         """
-        index = self._index(key)
-        declared = self._inputs[index]
-        fits = isinstance(value, tvm.runtime.Tensor) and str(value.dtype) == declared.dtype
-        if not fits or tuple(value.shape) != declared.shape:
-            raise InputError(
-                f"input {declared.name!r} cannot be read from what was given",
-                where=str(declared),
-                fix="give a tvm.runtime.Tensor of that dtype and shape, on the module's device",
-            )
-        self._places[index] = value
+        self._set(self._index(key), value, copy=False)
 
     def run(self, **input_dict: Any) -> None:
         """Run the model, after setting the inputs given."""
         self.set_input(**input_dict)
-        self._outputs = _flat(self._main(*self._arguments()))
+        self._outputs = _flat(self._machine["main"](*self._arguments()))
 
     def _arguments(self) -> list[Any]:
-        return [self._place(index) for index in range(len(self._inputs))]
+        for declared, value in zip(self._inputs, self._values, strict=True):
+            if value is None:
+                raise InputError(
+                    f"input {declared.name!r} has a size known at run time only, and is not set",
+                    where=str(declared),
+                    fix="set it first",
+                )
+        return self._values
 
     def _results(self) -> list[Any]:
         """Return the outputs of the last run; run first where there was none."""
@@ -207,13 +184,13 @@ class GraphModule:
 
     def get_input(self, index: int | str, out: Any = None) -> Any:
         """Return an input's tensor, or copy it into `out`."""
-        return _copied(self._place(self._index(index)), out)
+        return _copied(self._arguments()[self._index(index)], out)
 
     def get_input_index(self, name: int | str) -> int:
         """Return an input's number, -1 where there is none of that name."""
-        if isinstance(name, (int, np.integer)):
-            return int(name) if 0 <= name < len(self._inputs) else -1
         names = [value.name for value in self._inputs]
+        if isinstance(name, (int, np.integer)):
+            return int(name) if 0 <= name < len(names) else -1
         return names.index(name) if name in names else -1
 
     def get_input_info(self) -> tuple[dict[str, tuple[int | str, ...]], dict[str, str]]:
@@ -239,7 +216,7 @@ class GraphModule:
         return _copied(outputs[index], out)
 
     def load_params(self, params_bytes: bytes | bytearray) -> None:
-        """Set inputs from what ``relay.save_param_dict`` made."""
+        """Set inputs from the result of ``relay.save_param_dict``."""
         self.set_input(**dict(tvm.runtime.load_param_dict(bytes(params_bytes)).items()))
 
     def __getitem__(self, name: str) -> Any:
@@ -250,27 +227,27 @@ class GraphModule:
         RelayError
             There is no such function.
         """
-        if name not in _PACKED:
+        if name.startswith("_") or not hasattr(self, name):
             raise RelayError(
                 f"the module has no packed function {name!r}",
                 where=f"module[{name!r}]",
-                fix=f"it has {', '.join(_PACKED)}",
+                fix="use a name of GraphModule's methods, such as 'set_input', 'run', 'get_output'",
             )
         return getattr(self, name)
 
     def time_evaluator(
-        self,
-        func_name: str,
-        dev: Any,
-        number: int = 10,
-        repeat: int = 1,
-        min_repeat_ms: int = 0,
-        limit_zero_time_iterations: int = 100,
-        cooldown_interval_ms: int = 0,
-        repeats_to_cooldown: int = 1,
-        **_: Any,
+        self, func_name: str, dev: Any, number: int = 10, repeat: int = 1, **options: Any
     ) -> Callable[..., BenchmarkResult]:
-        """Make a function that times ``"run"``, as `tvm.runtime.Module.time_evaluator` does.
+        """Make a function that times ``"run"``.
+
+        Parameters
+        ----------
+        func_name : str
+            ``"run"``; there is no other here.
+        dev : tvm.runtime.Device
+            The module's own.
+        number, repeat, **options
+            As in `tvm.relax.VirtualMachine.time_evaluator`, such as `min_repeat_ms`.
 
         Returns
         -------
@@ -288,15 +265,8 @@ class GraphModule:
                 where=f"time_evaluator({func_name!r}, ...)",
                 fix="time 'run'",
             )
-        evaluate = self._machine.time_evaluator(
-            "main",
-            dev,
-            number=number,
-            repeat=repeat,
-            min_repeat_ms=min_repeat_ms,
-            cooldown_interval_ms=cooldown_interval_ms,
-            repeats_to_cooldown=repeats_to_cooldown,
-        )
+        given = {name: options[name] for name in _TIMING if options.get(name)}
+        evaluate = self._machine.time_evaluator("main", dev, number, repeat, **given)
         return lambda: evaluate(*self._arguments())
 
     def benchmark(
@@ -308,62 +278,37 @@ class GraphModule:
         min_repeat_ms: int | None = None,
         limit_zero_time_iterations: int = 100,
         end_to_end: bool = False,
-        cooldown_interval_ms: int = 0,
-        repeats_to_cooldown: int = 1,
         **kwargs: Any,
     ) -> BenchmarkResult:
-        """Time the model.
+        """Time the model, without the copies of its inputs and outputs.
 
         Parameters
         ----------
-        device : tvm.runtime.Device
-            The module's own.
-        func_name : str
-            ``"run"``; there is no other here.
-        repeat, number : int
-            Samples, and runs in a sample.
-        min_repeat_ms : int, optional
-            The least time of a sample; more runs are made for it.
-        limit_zero_time_iterations, cooldown_interval_ms, repeats_to_cooldown : int
-            As in `tvm.runtime.Module.time_evaluator`.
-        end_to_end : bool
-            Count copying the inputs in and the outputs out.
+        device, func_name, repeat, number, min_repeat_ms : optional
+            As in `time_evaluator`.
+        limit_zero_time_iterations, end_to_end : optional
+            Relay's; the first has no effect, and the second has to be left out.
         **kwargs : array
-            Inputs, set before.
+            Inputs, set before; or another option of `time_evaluator`.
 
         Returns
         -------
         tvm.runtime.module.BenchmarkResult
             Seconds: ``mean``, ``median``, ``min``, ``max``, ``std`` and ``results``.
         """
-        if end_to_end:
-            samples = []
-            for _ in range(repeat):
-                start = time.perf_counter()
-                for _ in range(number):
-                    self.run(**kwargs)
-                    for output in self._results():
-                        output.numpy()
-                samples.append((time.perf_counter() - start) / number)
-            return BenchmarkResult(samples)
+        fix = "time set_input, run and get_output with time.perf_counter"
+        refuse("GraphModule.benchmark", fix, end_to_end=end_to_end)
+        options = {name: kwargs.pop(name) for name in _TIMING if name in kwargs}
         self.set_input(**kwargs)
-        cooldown = {
-            "cooldown_interval_ms": cooldown_interval_ms,
-            "repeats_to_cooldown": repeats_to_cooldown,
-        }
-        least = min_repeat_ms or 0
-        return self.time_evaluator(func_name, device, number, repeat, least, **cooldown)()
+        options["min_repeat_ms"] = min_repeat_ms
+        return self.time_evaluator(func_name, device, number, repeat, **options)()
 
 
-_PACKED = ("get_input", "get_input_index", "get_input_info", "get_num_inputs", "get_num_outputs",
-           "get_output", "load_params", "run", "set_input", "set_input_zero_copy")  # fmt: skip
+_TIMING = ("min_repeat_ms", "cooldown_interval_ms", "repeats_to_cooldown")
 
 
 def _copied(tensor: Any, out: Any) -> Any:
-    if out is None:
-        return tensor
-    out.copyfrom(tensor)
-    return out
+    return tensor if out is None else out.copyfrom(tensor)
 
 
 def _flat(value: Any) -> list[Any]:

@@ -1,7 +1,7 @@
 """Modules: graphs become bindings here, parameters constants.
 
 Relay put graphs into modules as they are. A Relax module holds bindings, which every pass of
-Relax's takes for granted; so what comes in through Relay's names is normalized on the way, and
+Relax's takes for granted. Relay's names therefore normalize each graph that enters a module, and
 every pass in `tvmlab.relay.transform` begins with `normalize`, for modules filled by hand.
 """
 
@@ -18,29 +18,16 @@ from ..errors import RelayError
 from ..ir import graph
 from ..ir.graph import substitute
 from ..ir.module import is_normal, normal, normalize
-from .expr import Function, as_expr, const
-from .variables import free_vars
+from .analysis import as_function
+from .expr import Function, as_expr, const, kind, refuse
 
 __all__ = ["IRModule", "bind", "bind_params_by_name", "from_expr"]
 
 
-class _ModuleKind(type):
-    def __instancecheck__(cls, value: object) -> bool:
-        """Say whether something is a module of TVM's."""
-        return isinstance(value, ir.IRModule)
-
-
-class IRModule(metaclass=_ModuleKind):
-    """A module: ``IRModule(functions)`` and ``IRModule.from_expr(expr)`` make a `tvm.IRModule`."""
-
-    def __new__(cls, functions: Mapping[Any, Any] | None = None, *_: Any, **__: Any) -> ir.IRModule:
-        """Make a module of functions by name, or an empty one."""
-        return normalize(ir.IRModule(dict(functions or {})))
-
-    @staticmethod
-    def from_expr(expr: Any, functions: Mapping[Any, Any] | None = None) -> ir.IRModule:
-        """Make a module of one expression; see `from_expr`."""
-        return from_expr(expr, functions)
+@kind(ir.IRModule)
+def IRModule(functions: Mapping[Any, Any] | None = None, *_: Any, **__: Any) -> ir.IRModule:
+    """Make a `tvm.IRModule` of functions by name, or an empty one."""
+    return normalize(ir.IRModule(dict(functions or {})))
 
 
 def from_expr(
@@ -68,17 +55,13 @@ def from_expr(
     RelayError
         A type cannot be inferred, or there are type definitions.
     """
-    if type_defs:
-        raise RelayError(
-            "a Relax module has no type definitions",
-            where="IRModule.from_expr(type_defs=...)",
-            fix="use tuples",
-        )
-    expr = as_expr(expr)
-    if not isinstance(expr, relax.Function):
-        expr = Function(free_vars(expr), expr)
-    name = (expr.attrs or {}).get("global_symbol", "main")
-    return normalize(ir.IRModule({**(functions or {}), str(name): expr}))
+    refuse("IRModule.from_expr", "use tuples", type_defs=type_defs)
+    main = as_function(expr)
+    name = (main.attrs or {}).get("global_symbol", "main")
+    return normalize(ir.IRModule({**(functions or {}), str(name): main}))
+
+
+IRModule.from_expr = staticmethod(from_expr)
 
 
 def bind(expr: Any, binds: Mapping[relax.Var, Any]) -> relax.Expr:
@@ -89,7 +72,7 @@ def bind(expr: Any, binds: Mapping[relax.Var, Any]) -> relax.Expr:
     expr : tvm.relax.Expr
         A function, of which parameters that are bound go away, or a graph.
     binds : mapping of tvm.relax.Var to expression
-        What takes their place.
+        The replacements.
 
     Returns
     -------
@@ -103,26 +86,23 @@ def bind(expr: Any, binds: Mapping[relax.Var, Any]) -> relax.Expr:
         return substitute(expr, values)
     bound = {graph.key(var) for var in values}
     params = [param for param in expr.params if graph.key(param) not in bound]
-    if not all(_fits(value, var) for var, value in values.items()):
+    if not all(_fits(value.ty, var.ty) for var, value in values.items()):
         body = substitute(expr.body, values, infer=False)
         return relax.Function(params, body, relax.AnyType(), attrs=expr.attrs)
     made = Function(params, substitute(expr.body, values), attrs=expr.attrs)
     return normal(made) if is_normal(expr) else made
 
 
-def _fits(value: relax.Expr, var: relax.Var) -> bool:
-    """Say whether a value may have a variable's type: its dtype, and sizes that are known."""
-    kinds = [one.ty for one in (value, var) if isinstance(one.ty, relax.TensorType)]
-    said = [kind for kind in kinds if kind.dtype is not None and kind.ndim >= 0]
-    if len(said) < 2:
-        return True
-    one, two = said
+def _fits(one: ir.Type, two: ir.Type) -> bool:
+    """Return whether the dtypes, ranks and sizes that both types tell are the same."""
+    for type_ in (one, two):
+        if not isinstance(type_, relax.TensorType) or type_.dtype is None or type_.ndim < 0:
+            return True
     if (str(one.dtype), one.ndim) != (str(two.dtype), two.ndim):
         return False
-    sizes = zip(one.shape or (), two.shape or (), strict=False)
     return all(
         int(a) == int(b)
-        for a, b in sizes
+        for a, b in zip(one.shape or (), two.shape or (), strict=False)
         if isinstance(a, tirx.IntImm) and isinstance(b, tirx.IntImm)
     )
 
@@ -135,11 +115,7 @@ def bind_params_by_name(func: relax.Function, params: Mapping[str, Any]) -> rela
     func : tvm.relax.Function
         The function.
     params : mapping of str to tvm.runtime.Tensor or numpy.ndarray
-        Values by the parameters' names; other names are left aside, as Relay does.
-
-    Returns
-    -------
-    tvm.relax.Function
+        Values by the parameters' names; other names are ignored, as in Relay.
 
     Raises
     ------
@@ -155,15 +131,11 @@ def bind_params_by_name(func: relax.Function, params: Mapping[str, Any]) -> rela
                 fix="give them different names, or bind by variable with relay.bind",
             )
         named[param.name] = param
-    return bind(
-        func, {var: as_const(params[name]) for name, var in named.items() if name in params}
-    )
+    return bind(func, {named[name]: as_const(params[name]) for name in named if name in params})
 
 
 def as_const(value: Any) -> Any:
     """Make a parameter's value a constant of its own dtype, without a copy of a tensor's."""
     if isinstance(value, ir.GenericConst):
         return value
-    if isinstance(value, np.ndarray):
-        value = tvm.runtime.tensor(value)
-    return const(value)
+    return const(tvm.runtime.tensor(value) if isinstance(value, np.ndarray) else value)

@@ -8,7 +8,7 @@ from typing import Any
 import tvm
 
 from ..errors import TargetError
-from ..support.target import as_target, parse
+from ..support.target import as_target
 
 __all__ = ["read"]
 
@@ -36,17 +36,17 @@ def read(target: Any, host: Any = None) -> tvm.target.Target:
     """
     if target is None:
         target = tvm.target.Target.current(allow_none=True)
-    if isinstance(target, (list, tuple)) and len(target) == 1:
-        (target,) = target
-    if isinstance(target, Mapping) and "kind" not in target and len(target) == 1:
-        (target,) = target.values()
-    if isinstance(target, (list, tuple)) or (isinstance(target, Mapping) and "kind" not in target):
+    given = [target]
+    if isinstance(target, (list, tuple)):
+        given = list(target)
+    elif isinstance(target, Mapping) and "kind" not in target:
+        given = list(target.values())
+    if len(given) != 1:
         raise TargetError(
-            "several targets were given",
+            f"{len(given)} targets were given",
             where=repr(target),
             fix="today's TVM places parts of a model with tvm.relax.transform.RealizeVDevice; "
             "give one target",
         )
-    spec = parse(target) if isinstance(target, str) else target
-    made = as_target(spec)
+    made = as_target(given[0])
     return made if host is None else as_target(tvm.target.Target(made, read(host)))

@@ -18,12 +18,12 @@ from typing import Any
 import tvm
 from tvm import ir, relax
 
-from ...errors import RelayError
-from ...ir import graph, table
-from ...ir.dialect import Attributes
-from ...ir.graph import inline_bindings
-from ...ir.text.literals import write_type
-from ...ir.text.printer import astext
+from ..errors import RelayError
+from ..ir import graph, table
+from ..ir.dialect import Attributes
+from ..ir.graph import inline_bindings
+from ..ir.text.literals import write_type
+from ..ir.text.printer import astext
 
 __all__ = ["ALIASES", "add_aliases", "install"]
 
@@ -90,12 +90,12 @@ def _astext(
 
 def install() -> None:
     """Give TVM's classes the attributes that they had."""
-    from .. import module
+    from .module import from_expr as make_module
 
     def from_expr(expr: Any, functions: Any = None, type_defs: Any = None) -> ir.IRModule:
         if isinstance(expr, ir.BaseFunc) and not isinstance(expr, relax.Function):
             return today(expr, functions)
-        return module.from_expr(expr, functions, type_defs)
+        return make_module(expr, functions, type_defs)
 
     for kind, name, get in _OLD:
         setattr(kind, name, property(get))

@@ -1,0 +1,335 @@
+"""Relay's helpers for tests and its small networks, in code of this project.
+
+The papers are "MobileNets" and "Identity Mappings in Deep Residual Networks". Parameters have the
+names that they have in Relay. In each network `image_shape` is the shape of one image, in the order
+of the layout, and `dtype` is that of everything.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import ir, relax, tirx
+
+from ..errors import RelayError
+from ..ir import gone
+from ..ir.graph import inline_bindings
+from . import op, transform
+from .analysis import free_vars
+from .expr import Function, as_expr, var
+from .module import from_expr
+
+__path__: list[str] = []  # see gone.ImportFinder
+__all__ = [
+    "Xavier",
+    "batch_norm_infer",
+    "conv2d",
+    "conv_kernel_layout",
+    "create_workload",
+    "dense_add_bias",
+    "mlp",
+    "mobilenet",
+    "rand",
+    "resnet",
+    "run_infer_type",
+    "run_opt_pass",
+]
+
+_VALUES = {"bias": 0.0, "beta": 0.0, "mean": 0.0, "gamma": 1.0, "var": 1.0}
+
+
+class Xavier:
+    """Weights at random, uniform, so that sums keep their size; the rest 0 or 1.
+
+    Parameters
+    ----------
+    magnitude : float
+        The square of the limit, times the mean of a weight's inputs and outputs.
+    """
+
+    def __init__(self, magnitude: float = 3.0) -> None:
+        self.magnitude = magnitude
+
+    def __call__(self, desc: str, arr: np.ndarray) -> None:
+        """Fill an array, by the end of a parameter's name.
+
+        Raises
+        ------
+        RelayError
+            The name ends in none of weight, bias, beta, gamma, mean and var.
+        """
+        kind = next((kind for kind in ("weight", *_VALUES) if desc.endswith(kind)), None)
+        if kind is None or (kind == "weight" and arr.ndim < 2):
+            raise RelayError(
+                f"there is no rule for the values of {desc!r}",
+                where=f"an array of shape {arr.shape}",
+                fix="end it in weight, bias, beta, gamma, mean or var, or give an initializer",
+            )
+        if kind != "weight":
+            arr[:] = _VALUES[kind]
+            return
+        window = float(np.prod(arr.shape[2:]))
+        # A depthwise kernel sees one channel, whatever its shape says.
+        mean = window if "depthwise" in desc else window * (arr.shape[0] + arr.shape[1]) / 2
+        limit = np.sqrt(self.magnitude / mean)
+        arr[:] = np.random.uniform(-limit, limit, arr.shape)  # noqa: NPY002 - Relay's scripts seed it
+
+
+def create_workload(
+    net: relax.Function,
+    initializer: Callable[[str, np.ndarray], None] | None = None,
+    seed: int = 0,
+) -> tuple[ir.IRModule, dict[str, Any]]:
+    """Make a module of a network, and values for its parameters.
+
+    Parameters
+    ----------
+    net : tvm.relax.Function
+        The network; its input is named ``data``.
+    initializer : callable, optional
+        ``initializer(name, array)`` fills an array; `Xavier` where it is left out.
+    seed : int
+        For NumPy's random numbers.
+
+    Returns
+    -------
+    tuple of tvm.ir.IRModule, dict of str to tvm.runtime.Tensor
+        The typed module, and the values.
+    """
+    mod = from_expr(net)
+    np.random.seed(seed)  # noqa: NPY002 - Relay did, and its scripts count on it
+    fill = initializer or Xavier()
+    params = {}
+    for param in mod["main"].params:
+        shape = list(param.ty.shape)
+        if param.name != "data" and all(isinstance(size, tirx.IntImm) for size in shape):
+            array = np.zeros([int(size) for size in shape], str(param.ty.dtype))
+            fill(param.name, array)
+            params[param.name] = tvm.runtime.tensor(array)
+    return mod, params
+
+
+def run_opt_pass(expr: Any, opt_pass: Any, import_prelude: bool = False) -> relax.Expr:
+    """Run a pass, or several, on an expression.
+
+    Parameters
+    ----------
+    expr : tvm.relax.Expr
+        A function, or a graph.
+    opt_pass : Pass or sequence of Pass
+        What to run.
+    import_prelude : bool
+        Relay's; there is no prelude.
+
+    Returns
+    -------
+    tvm.relax.Expr
+        The function, or the graph that was made of the graph.
+    """
+    if not isinstance(opt_pass, ir.transform.Pass):
+        opt_pass = tvm.transform.Sequential(opt_pass)
+    expr = as_expr(expr)
+    entry = opt_pass(from_expr(expr))["main"]
+    return entry if isinstance(expr, relax.Function) else inline_bindings(entry.body)
+
+
+def run_infer_type(expr: Any) -> relax.Expr:
+    """Infer the types in an expression."""
+    return run_opt_pass(expr, transform.InferType())
+
+
+def rand(dtype: str, *shape: int) -> Any:
+    """Make a tensor of random numbers from 0 to 1."""
+    return tvm.runtime.tensor(np.random.default_rng().random(shape).astype(dtype))
+
+
+# Layers, which make their own parameters
+
+
+def batch_norm_infer(data: relax.Expr, *given: relax.Var, name: str = "", **kwargs: Any) -> Any:
+    """Normalize, with the parameters ``NAME_gamma``, ``NAME_beta`` and so on that are not given."""
+    names = ("gamma", "beta", "moving_mean", "moving_var")[len(given) :]
+    made = [*given, *(var(f"{name}_{key}") for key in names)]
+    return op.nn.batch_norm(data, *made, **kwargs)[0]
+
+
+def conv2d(data: relax.Expr, weight: relax.Var | None = None, name: str = "", **kwargs: Any) -> Any:
+    """Convolve, with a parameter ``NAME_weight`` where no weight is given."""
+    return op.nn.conv2d(data, var(f"{name}_weight") if weight is None else weight, **kwargs)
+
+
+def dense_add_bias(data: relax.Expr, units: int | None = None, name: str = "") -> Any:
+    """Multiply with ``NAME_weight`` and add ``NAME_bias``."""
+    product = op.nn.dense(data, var(f"{name}_weight"), units=units)
+    return op.nn.bias_add(product, var(f"{name}_bias"), axis=-1)
+
+
+def conv_kernel_layout(data_layout: str, is_depthwise: bool = False) -> str:
+    """Return the kernel's layout that goes with the data's."""
+    if data_layout == "NHWC":
+        return "HWOI" if is_depthwise else "HWIO"
+    return "OIHW"
+
+
+def _conv(x: Any, name: str, channels: int, size: int, stride: int = 1, **kwargs: Any) -> Any:
+    """Convolve with a square kernel, so that a stride of 1 keeps the size of the image."""
+    sizes = {"kernel_size": (size, size), "padding": (size // 2, size // 2)}
+    return conv2d(x, name=name, channels=channels, strides=(stride, stride), **sizes, **kwargs)
+
+
+def _classified(x: Any, name: str, units: int) -> relax.Function:
+    """End a network in a dense layer and a softmax."""
+    x = op.nn.softmax(dense_add_bias(x, units=units, name=name))
+    return Function(free_vars(x), x)
+
+
+# Networks
+
+
+def _mlp(
+    batch_size: int = 1,
+    num_classes: int = 10,
+    image_shape: tuple[int, ...] = (1, 28, 28),
+    dtype: str = "float32",
+) -> relax.Function:
+    """Make a perceptron of 128, 64 and `num_classes` units."""
+    x = op.nn.batch_flatten(var("data", shape=(batch_size, *image_shape), dtype=dtype))
+    x = op.nn.relu(dense_add_bias(x, units=128, name="fc1"))
+    x = op.nn.relu(dense_add_bias(x, units=64, name="fc2"))
+    return _classified(x, "fc3", num_classes)
+
+
+# Channels after each pair of a depthwise and a pointwise convolution, and the first one's stride.
+_BLOCKS = (
+    *((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2)),
+    *((512, 1),) * 5,
+    *((1024, 2), (1024, 1)),
+)
+
+
+def _mobilenet(
+    num_classes: int = 1000,
+    data_shape: tuple[int, ...] | None = None,
+    dtype: str = "float32",
+    alpha: float = 1.0,
+    layout: str = "NCHW",
+    batch_size: int = 1,
+    image_shape: tuple[int, ...] = (3, 224, 224),
+) -> relax.Function:
+    """Make the first MobileNet; `alpha` multiplies all channels."""
+
+    def block(x: Any, name: str, norm: str, *sizes: int, groups: int = 1) -> Any:
+        kernel = conv_kernel_layout(layout, groups > 1)
+        x = _conv(x, name, *sizes, groups=groups, data_layout=layout, kernel_layout=kernel)
+        return op.nn.relu(batch_norm_infer(x, name=norm, epsilon=1e-5, axis=layout.index("C")))
+
+    channels = int(32 * alpha)
+    x: Any = var("data", shape=data_shape or (batch_size, *image_shape), dtype=dtype)
+    x = block(x, "conv_block_1_conv", "conv_block_1_bn", channels, 3, 2)
+    for number, (wide, stride) in enumerate(_BLOCKS, 1):
+        name = f"separable_conv_block_{number}"
+        names = (f"{name}_depthwise_conv1", f"{name}_bn1")
+        x = block(x, *names, channels, 3, stride, groups=channels)
+        channels = int(wide * alpha)
+        x = block(x, f"{name}_conv2", f"{name}_bn2", channels, 1)
+    pooled = op.nn.batch_flatten(op.nn.global_avg_pool2d(x, layout=layout))
+    return _classified(pooled, "fc", num_classes)
+
+
+_UNITS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3),
+          152: (3, 8, 36, 3)}  # fmt: skip
+
+
+def _resnet(
+    batch_size: int = 1,
+    num_classes: int = 1000,
+    num_layers: int = 50,
+    image_shape: tuple[int, int, int] = (3, 224, 224),
+    layout: str = "NCHW",
+    dtype: str = "float32",
+    **_: Any,
+) -> relax.Function:
+    """Make the second ResNet, of 18, 34, 50, 101 or 152 layers, for images above 28 pixels.
+
+    Raises
+    ------
+    RelayError
+        There is no network of so many layers here, or the images are smaller.
+    """
+    height, axis = image_shape[layout.index("H") - 1], layout.index("C")
+    if height <= 28 or num_layers not in _UNITS:
+        raise RelayError(
+            f"there is no ResNet of {num_layers} layers for images of {height} pixels",
+            where="relay.testing",
+            fix=f"use one of {', '.join(map(str, _UNITS))} and images above 28 pixels",
+        )
+    layouts: dict[str, Any] = {"data_layout": layout, "kernel_layout": conv_kernel_layout(layout)}
+
+    def active(x: Any, name: str) -> Any:
+        return op.nn.relu(batch_norm_infer(x, name=name, epsilon=2e-5, axis=axis))
+
+    def unit(x: Any, name: str, channels: int, stride: int, same: bool) -> Any:
+        """Add the convolved data to the data, or to a projection of the data."""
+        inner = channels // 4
+        steps = [(channels, 3, stride), (channels, 3, 1)]
+        if num_layers >= 50:
+            steps = [(inner, 1, stride), (inner, 3, 1), (channels, 1, 1)]
+        first, y = None, x
+        for number, step in enumerate(steps, 1):
+            y = active(y, f"{name}_bn{number}")
+            first = y if first is None else first
+            y = _conv(y, f"{name}_conv{number}", *step, **layouts)
+        shortcut = x if same else _conv(first, f"{name}_sc", channels, 1, stride, **layouts)
+        return op.add(y, shortcut)
+
+    x: Any = var("data", shape=(batch_size, *image_shape), dtype=dtype)
+    x = batch_norm_infer(x, name="bn_data", epsilon=2e-5, axis=axis, scale=False)
+    if height <= 32:
+        x = _conv(x, "conv0", 64, 3, **layouts)
+    else:
+        x = active(_conv(x, "conv0", 64, 7, 2, **layouts), "bn0")
+        x = op.nn.max_pool2d(x, pool_size=(3, 3), strides=(2, 2), padding=(1, 1), layout=layout)
+    for stage, count in enumerate(_UNITS[num_layers], 1):
+        channels = (256 if num_layers >= 50 else 64) * 2 ** (stage - 1)
+        for number in range(count):
+            stride = 2 if number == 0 and stage > 1 else 1
+            x = unit(x, f"stage{stage}_unit{number + 1}", channels, stride, number > 0)
+    x = active(x, "bn1")
+    pooled = op.nn.batch_flatten(op.nn.global_avg_pool2d(x, layout=layout))
+    return _classified(pooled, "fc1", num_classes)
+
+
+def _network(get_net: Any, order: str, net: str = "get_net", **defaults: Any) -> Any:
+    """Make Relay's module of a network: the network, and ``get_workload`` with its own order."""
+    name = f"{__name__}.{get_net.__name__[1:]}"
+    module = sys.modules[name] = ModuleType(name, get_net.__doc__)
+    names = order.split()
+
+    def get_workload(*args: Any, **kwargs: Any) -> tuple[ir.IRModule, dict[str, Any]]:
+        """Make the network's module, and values for its parameters."""
+        given = dict(zip(names[: len(args)], args, strict=True))
+        return create_workload(get_net(**{**defaults, **given, **kwargs}))
+
+    vars(module).update({net: get_net, "get_workload": get_workload})
+    return module
+
+
+mlp = _network(_mlp, "batch_size num_classes image_shape dtype")
+mobilenet = _network(
+    _mobilenet, "batch_size num_classes image_shape dtype layout", net="mobile_net"
+)
+resnet = _network(
+    _resnet, "batch_size num_classes num_layers image_shape layout dtype", num_layers=18
+)
+# Relay's relay.testing.init and layers hold names that are here.
+init = layers = sys.modules[__name__]
+sys.modules |= {f"{__name__}.init": init, f"{__name__}.layers": layers}
+
+
+def __getattr__(name: str) -> Any:
+    raise gone.missing("testing", name, globals())
