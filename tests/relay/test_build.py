@@ -92,8 +92,8 @@ def test_targets() -> None:
             "workspace_memory_pools",
         ),
         (lambda: Runtime("crt"), RelayError, "no runtime 'crt'"),
-        (lambda: Runtime("cpp", {"system-lib": True}), RelayError, "no option 'system-lib'"),
-        (lambda: Executor("aot", {"interface-api": "c"}), RelayError, "no option 'interface-api'"),
+        (lambda: Runtime("cpp", {"system-lib": True}), RelayError, "carry system-lib"),
+        (lambda: Executor("aot", {"interface-api": "c"}), RelayError, "carry interface-api"),
         (lambda: relay.create_executor("interpreter"), RelayError, "unknown execution strategy"),
         (lambda: GraphModule(3), RelayError, "not a int"),
     ],
@@ -115,7 +115,7 @@ def test_executors_and_runtimes(tmp_path: Path) -> None:
     runner.run()
     near(runner.get_output(0), 2 * WANTED)
     Executor("graph", {"link-params": True})
-    Executor("aot", {"interface-api": "packed", "unpacked-api": False})
+    Executor("aot", {"unpacked-api": False})
     done = script(
         tmp_path,
         "import tvm\n"
@@ -145,10 +145,10 @@ def test_set_run_get(library: Any, runner: GraphModule) -> None:
     runner.set_input(0, DATA.astype("float64").tolist())  # converted, as Relay does
     np.testing.assert_array_equal(runner.get_input("data").numpy(), DATA)
     other = library["default"]([CPU])  # another place for inputs
-    other["set_input"]("data", 5 * DATA)
-    other["run"]()
+    other.set_input("data", 5 * DATA)
+    other.run()
     runner.run()
-    near(other["get_output"](0), 5 * WANTED)
+    near(other.get_output(0), 5 * WANTED)
     near(runner.get_output(0))
 
 
@@ -159,9 +159,9 @@ def test_inputs_without_a_copy(runner: GraphModule) -> None:
     mine.copyfrom(3 * DATA)
     runner.run()
     near(runner.get_output(0), 3 * WANTED)
-    for wrong in (DATA, tvm.runtime.tensor(DATA.T.copy()), tvm.runtime.tensor(DATA.astype("int8"))):
-        with pytest.raises(InputError, match="cannot be set"):
-            runner.set_input_zero_copy("data", wrong)
+    for wrong, what in ((DATA.T.copy(), "has shape"), (DATA.astype("int8"), "is of dtype int8")):
+        with pytest.raises(InputError, match=what):
+            runner.set_input_zero_copy("data", tvm.runtime.tensor(wrong))
 
 
 @pytest.mark.parametrize(
@@ -171,10 +171,9 @@ def test_inputs_without_a_copy(runner: GraphModule) -> None:
         (lambda m: m.run(dta=DATA), InputError, "could not find 'dta'"),
         (lambda m: m.set_input("w", WEIGHT), InputError, "could not find 'w'"),
         (lambda m: m.set_input(1, DATA), InputError, "could not find 1"),
-        (lambda m: m.set_input("data", DATA.T), InputError, "cannot be set"),
+        (lambda m: m.set_input("data", DATA.T), InputError, "has shape"),
         (lambda m: m.get_output(2), InputError, "no output 2"),
         (lambda m: m.get_output(-1), InputError, "no output -1"),
-        (lambda m: m["_set"], RelayError, "packed function '_set'"),
         (lambda m: m.benchmark(CPU, func_name="load"), RelayError, "function 'load'"),
     ],
 )

@@ -10,7 +10,7 @@ import importlib
 import sys
 import typing
 
-from ..ir import gone
+from ..ir import gone, table
 from ..qnn import rows as _  # noqa: F401 (fills the table with the quantized operators)
 from . import aliases, expr, op
 
@@ -63,6 +63,6 @@ def __getattr__(name: str) -> typing.Any:
         except gone.RelayNameError as error:
             if gone.is_operator(name):
                 raise
-            raise gone.missing("", name, {*__all__, *dir(op.op)}) from error
+            raise gone.missing("", name, {*__all__, *table.names()}) from error
     globals()[name] = found
     return found

@@ -25,8 +25,6 @@ from ..ir.graph import inline_bindings
 from ..ir.text.literals import write_type
 from ..ir.text.printer import astext
 
-__all__ = ["ALIASES", "add_aliases", "install"]
-
 Get = Callable[[Any], Any]
 
 

@@ -11,18 +11,10 @@ from tvm import ir, relax
 from ..errors import RelayError
 from ..ir import gone, graph, table
 from ..ir.graph import inline_bindings
-from ..ir.module import normalize
+from ..ir.module import normal
 from .expr import Function, as_expr
 
 __path__: list[str] = []  # see gone.ImportFinder
-__all__ = [
-    "all_vars",
-    "bound_vars",
-    "free_vars",
-    "list_op_freqs",
-    "post_order_visit",
-    "well_formed",
-]
 
 
 def post_order_visit(expr: Any, fvisit: Callable[[relax.Expr], Any]) -> None:
@@ -89,8 +81,8 @@ def as_function(expr: Any) -> relax.Function:
 def well_formed(expr: Any) -> bool:
     """Return whether a function or module is well-formed Relax."""
     try:
-        mod = expr if isinstance(expr, ir.IRModule) else {"main": as_function(expr)}
-        relax.analysis.well_formed(normalize(ir.IRModule(mod)) if isinstance(mod, dict) else mod)
+        is_module = isinstance(expr, ir.IRModule)
+        relax.analysis.well_formed(expr if is_module else normal(as_function(expr)))
     except (RelayError, ValueError):  # TVM's own says what is wrong
         return False
     return True

@@ -7,9 +7,9 @@ from typing import Any
 
 from ..errors import RelayError
 from ..ir import gone
+from .expr import refuse
 
 __path__: list[str] = []  # see gone.ImportFinder
-__all__ = ["Executor", "Runtime"]
 
 
 class Executor:
@@ -20,7 +20,7 @@ class Executor:
     name : str
         Its name.
     options : mapping, optional
-        Relay's options, as far as they do not change the results.
+        Relay's options. Those that change where constants lie have no effect.
 
     Raises
     ------
@@ -29,23 +29,18 @@ class Executor:
     """
 
     names: tuple[str, ...] = ("graph", "aot")
-    #: About where constants lie and how memory is aligned: the results are the same without them.
-    idle: tuple[str, ...] = (
-        "constant-byte-alignment",
-        "link-params",
-        "workspace-byte-alignment",
-    )
+    idle: tuple[str, ...] = ("constant-byte-alignment", "link-params", "workspace-byte-alignment")
 
     def __init__(self, name: str, options: Mapping[str, Any] | None = None) -> None:
         self.name, self.options = name, dict(options or {})
-        what, where = type(self).__name__.lower(), f"relay.backend.{type(self).__name__}"
+        what = type(self).__name__
         if name not in self.names:
-            fix = f"use {' or '.join(map(repr, self.names))}"
-            raise RelayError(f"today's TVM has no {what} {name!r}", where=where, fix=fix)
-        for option, value in self.options.items():
-            if value and option not in self.idle and (option, value) != ("interface-api", "packed"):
-                problem = f"the {what} {name!r} takes no option {option!r} today"
-                raise RelayError(problem, where=str(self.options), fix="leave it out")
+            raise RelayError(
+                f"today's TVM has no {what.lower()} {name!r}",
+                where=f"relay.backend.{what}",
+                fix=f"use {' or '.join(map(repr, self.names))}",
+            )
+        refuse(what, **{key: one for key, one in self.options.items() if key not in self.idle})
 
 
 class Runtime(Executor):
@@ -56,4 +51,4 @@ class Runtime(Executor):
 
 
 def __getattr__(name: str) -> Any:
-    raise gone.missing("backend", name, __all__)
+    raise gone.missing("backend", name, globals())

@@ -22,14 +22,7 @@ from .graph_executor import GraphModule
 from .module import as_const, bind, bind_params_by_name, from_expr
 from .target import read
 
-__all__ = [
-    "GraphExecutorFactoryModule",
-    "bind_params_by_name",
-    "build",
-    "create_executor",
-    "load_module",
-    "optimize",
-]
+__all__ = ["bind_params_by_name", "build", "create_executor", "load_module", "optimize"]
 
 
 class GraphExecutorFactoryModule:
@@ -77,13 +70,9 @@ class GraphExecutorFactoryModule:
         return self
 
     def get_graph_json(self) -> str:
-        """Describe the graph in JSON: its inputs, and one function that computes everything."""
-        names = [value.name for value in self.executable.signature.inputs]
-        inputs = [[index, 0, 0] for index in range(len(names))]
-        nodes: list[Any] = [{"op": "null", "name": name, "inputs": []} for name in names]
-        nodes.append({"op": "tvm_op", "name": "main", "inputs": inputs})
-        heads = [[len(names), 0, 0]]
-        return json.dumps({"nodes": nodes, "arg_nodes": [*range(len(names))], "heads": heads})
+        """Describe the graph in JSON: the inputs, and one function that computes everything."""
+        names = [*(value.name for value in self.executable.signature.inputs), "main"]
+        return json.dumps({"nodes": [{"name": name} for name in names]})
 
     lib = property(get_lib)
     graph_json = property(get_graph_json)
@@ -171,8 +160,8 @@ def build(
     The optimization level of the `tvm.transform.PassContext` around it counts: 0 is
     ``tvmlab.compile(schedule=False)``, 1 and more are ``schedule=True``.
     """
-    pools = {"workspace_memory_pools": workspace_memory_pools}
-    refuse("build", **pools, constant_memory_pools=constant_memory_pools)
+    refuse("build", workspace_memory_pools=workspace_memory_pools)
+    refuse("build", constant_memory_pools=constant_memory_pools)
     mod, bound = _bound(ir_mod, params)
     level = tvm.transform.PassContext.current().opt_level
     made = compile_module(mod, read(target, target_host), schedule=level > 0)
@@ -261,7 +250,7 @@ class Evaluator:
             for index, value in enumerate(args):
                 runner.set_input(index, value)
             runner.run(**kwargs)
-            made = [runner.get_output(index) for index in range(runner.get_num_outputs())]
+            made = runner.outputs()
             return made[0] if len(made) == 1 else made
 
         return call if function else call()

@@ -37,17 +37,13 @@ from . import aliases, expr, transform
 from .analysis import as_function
 from .build_module import load_module
 
-__all__ = ["install"]
-
 MOVED: dict[str, tuple[str, ...]] = {
     "tvm.relay": ("tvmlab.relay",),
     "tvm.relay.analysis.analysis": ("tvmlab.relay.analysis",),
     "tvm.relay.backend.executor": ("tvmlab.relay.backend",),
     "tvm.relay.backend.runtime": ("tvmlab.relay.backend",),
     "tvm.relay.function": ("tvmlab.relay.expr",),
-    "tvm.relay.op.annotation.annotation": ("tvmlab.relay.op.annotation",),
     "tvm.relay.op.op": ("tvmlab.relay.op",),
-    "tvm.relay.qnn.op.qnn": ("tvmlab.relay.qnn.op",),
     "tvm.relay.transform.transform": ("tvmlab.relay.transform",),
     **{f"tvm.relay.frontend.{name}": ("tvmlab.relay.frontend",)
        for name in ("onnx", "pytorch", "tflite")},
@@ -64,7 +60,6 @@ MOVED: dict[str, tuple[str, ...]] = {
     "tvm.runtime.ndarray": ("tvm.nd",),
     "tvm.script.tir": ("tvm.tirx.script",),
     "tvm.tir": ("tvm.tirx", "tvm.s_tir"),
-    "tvm.tir.tensor_intrin": ("tvm.s_tir.tensor_intrin",),
 }  # fmt: skip
 """Where modules are today, by the longest beginning of the name; several are searched in order."""
 
@@ -212,44 +207,21 @@ def _array(arr: Any, device: Any = None, mem_scope: str | None = None, **old: An
     return tvm.runtime.tensor(arr, device, mem_scope, **old)
 
 
-def _empty(
-    shape: Any, dtype: str = "float32", device: Any = None, mem_scope: str | None = None
-) -> Any:
-    return tvm.runtime.empty(tuple(shape), dtype, device or tvm.cpu(), mem_scope)
-
-
 _nd = OldModule(
-    "tvm.nd", (tvm.runtime,), NDArray=tvm.runtime.Tensor, array=_array, empty=_empty,
-    gpu=tvm.cuda, numpyasarray=_array,
+    "tvm.nd", (tvm.runtime,), NDArray=tvm.runtime.Tensor, array=_array, gpu=tvm.cuda,
+    numpyasarray=_array,
 )  # fmt: skip
-
-
-def _skip_unless(usable: Callable[[], Any], reason: str) -> Callable[..., Any]:
-    """Make a decorator of tests, with or without parentheses behind its name."""
-
-    def mark(*test: Any) -> Any:
-        if not test:
-            return mark
-        return test[0] if usable() else unittest.skip(reason)(test[0])
-
-    return mark
-
-
-def _parametrize_targets(*given: Any) -> Any:
-    """Run a test for those targets that this machine has, or for ``llvm``."""
-    import pytest
-
-    names = [name for name in given if isinstance(name, str)]
-    usable = [name for name in names if tvm.testing.device_enabled(name.partition(" ")[0])]
-    pairs = [(name, tvm.device(name.partition(" ")[0])) for name in usable or ["llvm"]]
-    mark = pytest.mark.parametrize(("target", "dev"), pairs)
-    return mark(given[0]) if given and callable(given[0]) else mark
 
 
 # Today's TVM has no cache of kernels between builds, so clearing it does nothing.
 _cache = OldModule("tvm.relay.backend.te_compiler.TECompiler", clear=lambda: None)
-_needs_gpu = _skip_unless(lambda: tvm.cuda().exist, "there is no GPU")
-_needs_nothing = _skip_unless(lambda: True, "")
+
+
+def _unchanged(test: Any) -> Any:
+    return test
+
+
+_needs_gpu = unittest.skipUnless(tvm.cuda().exist, "there is no GPU")
 
 NAMES: dict[str, Any] = {
     **{f"tvm{part}.TVMError": RuntimeError for part in ("", ".error", ".ir", ".runtime")},
@@ -271,18 +243,10 @@ NAMES: dict[str, Any] = {
     "tvm.runtime.String": str,
     "tvm.target.create": tvm.target.Target,
     "tvm.target.cuda": lambda *_, **__: tvm.target.Target("cuda"),
-    **{
-        f"tvm.testing.{name}": lambda *_: lambda function: function
-        for name in ("exclude_targets", "known_failing_targets")
-    },
-    "tvm.testing.parametrize_targets": _parametrize_targets,
     "tvm.testing.requires_cuda": _needs_gpu,
     "tvm.testing.requires_gpu": _needs_gpu,
-    "tvm.testing.requires_llvm": _needs_nothing,
-    "tvm.testing.requires_package": lambda *names: _skip_unless(
-        lambda: all(map(importlib.util.find_spec, names)), f"missing: {', '.join(names)}"
-    ),
-    "tvm.testing.uses_gpu": _needs_nothing,
+    "tvm.testing.requires_llvm": _unchanged,
+    "tvm.testing.uses_gpu": _unchanged,
     "tvm.tir.Any": expr.Any_,
     "tvm.transform.FunctionPass": transform.FunctionPass,
     "tvm.transform.PrintPass": tvm.transform.PrintIR,
@@ -319,7 +283,12 @@ def _widened() -> list[tuple[Any, str, Callable[..., Any]]]:
             return load(path, *args)
 
     def pass_context(self: Any, *args: Any, config: Any = None, **kwargs: Any) -> None:
-        kept = {_option(name): value for name, value in (config or {}).items() if name not in _IDLE}
+        # Relay's other options said how, not what: without them the result is the same.
+        kept = {
+            _option(name): value
+            for name, value in (config or {}).items()
+            if name.startswith("relay.ext.") or not name.startswith("relay.")
+        }
         start(self, *args, config=kept or None, **kwargs)
 
     def make_device(dev_type: Any = "cpu", dev_id: int | None = None, **given: Any) -> Any:
@@ -354,15 +323,6 @@ def _widened() -> list[tuple[Any, str, Callable[..., Any]]]:
         (tvm.transform.PassContext, "__init__", pass_context),
         (tvm.target.Target, "__init__", make_target),
     ]  # fmt: skip
-
-
-_IDLE = {
-    *("relay.FuseOps.link_params", "relay.FuseOps.max_depth", "relay.frontend.fill_span"),
-    *("relay.backend.disable_compile_engine_cache", "relay.backend.tir_converter"),
-    *("relay.backend.use_auto_scheduler", "relay.backend.use_meta_schedule"),
-    *("relay.backend.use_meta_schedule_dispatch", "relay.remove_standalone_reshapes.enable"),
-}
-"""Options of Relay's that said how, not what: without them the result is the same."""
 
 
 def _option(name: str) -> str:

@@ -17,8 +17,6 @@ from ..ir.graph import inline_bindings, key, same_nodes
 from .analysis import parts
 from .expr import Call, Function, If, Tuple, TupleGetItem, as_expr
 
-__all__ = ["ExprFunctor", "ExprMutator", "ExprVisitor"]
-
 _METHODS: tuple[tuple[Any, str], ...] = (
     (relax.Function, "visit_function"),
     (relax.Call, "visit_call"),

@@ -6,8 +6,6 @@ The sources of names, defaults and results are Relay's ``python/tvm/relay/fronte
 
 from __future__ import annotations
 
-import logging
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,8 +20,6 @@ from ..support.extras import need
 from .expr import Function, refuse
 
 __path__: list[str] = []  # see gone.ImportFinder
-__all__ = ["from_onnx", "from_pytorch", "from_tflite"]
-
 Params = dict[str, Any]
 
 
@@ -63,8 +59,8 @@ def from_onnx(
     RelayError
         An argument is not carried.
     """
-    renames = {"export_node_renames_path": export_node_renames_path}
-    refuse("frontend.from_onnx", opset=opset, convert_config=convert_config, **renames)
+    given = {"opset": opset, "convert_config": convert_config}
+    refuse("frontend.from_onnx", **given, export_node_renames_path=export_node_renames_path)
     from ..frontend.onnx import import_proto
 
     where, proto = "ModelProto", getattr(model, "proto", model)
@@ -76,8 +72,8 @@ def from_onnx(
         )
     weights = {tensor.name for tensor in proto.graph.initializer}
     inputs = [value.name for value in proto.graph.input if value.name not in weights]
-    given = {k: _sizes(k, dims) for k, dims in (shape or {}).items() if k not in weights}
-    mod = import_proto(proto, given, folder=None, where=where, keep_params=not freeze_params)
+    sizes = {k: _sizes(k, dims) for k, dims in (shape or {}).items() if k not in weights}
+    mod = import_proto(proto, sizes, folder=None, where=where, keep_params=not freeze_params)
     mod, params = _detached(mod, inputs)
     _expect(mod, where, dtypes=None if isinstance(dtype, str) else dtype)
     return mod, params
@@ -157,13 +153,10 @@ def from_pytorch(
     ModelError, UnsupportedOperatorError
         See `tvmlab.load`.
     """
-    refuse(
-        "frontend.from_pytorch",
-        custom_convert_map=custom_convert_map,
-        keep_quantized_weight=keep_quantized_weight,
-        export_renamed_c_graph_path=export_renamed_c_graph_path,
-        preserve_pytorch_scopes=preserve_pytorch_scopes,
-    )
+    name = "frontend.from_pytorch"
+    refuse(name, custom_convert_map=custom_convert_map, keep_quantized_weight=keep_quantized_weight)
+    refuse(name, export_renamed_c_graph_path=export_renamed_c_graph_path)
+    refuse(name, preserve_pytorch_scopes=preserve_pytorch_scopes)
     from ..frontend.pytorch import import_program
 
     infos = [_info(info, default_dtype) for info in input_infos]
@@ -232,34 +225,19 @@ def _exported(model: Any, infos: Sequence[tuple[str, tuple[int, ...], str]]) -> 
         for _, shape, dtype in infos
     )
     try:
+        model = model.eval()
         if isinstance(model, torch.jit.ScriptModule):
-            return _converted(torch, model.eval(), samples)
-        return torch.export.export(model.eval(), samples)
+            from torch._export.converter import TS2EPConverter
+
+            # The converter leaves sizes open that it can; exporting again settles them.
+            model = TS2EPConverter(model, samples).convert().module()
+        return torch.export.export(model, samples)
     except Exception as error:  # tracing raises whatever the model does
         raise ModelError(
             f"the model cannot be exported: {str(error).strip().splitlines()[0]}",
             where=type(model).__name__,
             fix="call torch.export.export(module.eval(), (example_input,)) and give its result",
         ) from error
-
-
-def _converted(torch: Any, model: Any, samples: tuple[Any, ...]) -> Any:
-    """Export a result of ``torch.jit``, with the sizes of the samples.
-
-    PyTorch's converter leaves the sizes open that it can; exporting again settles them.
-    """
-    from torch._export.converter import TS2EPConverter
-
-    log = logging.getLogger("torch._export.non_strict_utils")
-    level = log.level
-    log.setLevel(logging.ERROR)  # it warns of each size that it cannot leave open
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it names each buffer that inference leaves aside
-            program = TS2EPConverter(model, samples).convert()
-            return torch.export.export(program.module(), samples)
-    finally:
-        log.setLevel(level)
 
 
 def _detached(

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import tvm
-from tvm import ir, relax, tirx
+from tvm import ir, relax
 
 from ..errors import RelayError
 from ..ir import graph
@@ -20,8 +20,6 @@ from ..ir.graph import substitute
 from ..ir.module import is_normal, normal, normalize
 from .analysis import as_function
 from .expr import Function, as_expr, const, kind, refuse
-
-__all__ = ["IRModule", "bind", "bind_params_by_name", "from_expr"]
 
 
 @kind(ir.IRModule)
@@ -70,15 +68,9 @@ def bind(expr: Any, binds: Mapping[relax.Var, Any]) -> relax.Expr:
     Parameters
     ----------
     expr : tvm.relax.Expr
-        A function, of which parameters that are bound go away, or a graph.
+        A function, whose bound parameters go away, or a graph.
     binds : mapping of tvm.relax.Var to expression
-        The replacements.
-
-    Returns
-    -------
-    tvm.relax.Expr
-        A function that held bindings holds bindings again, unless the values are not of the
-        variables' types: then it is a graph without types, and the error is that of `InferType`.
+        The replacements. As in Relay, only the next pass refuses one that does not fit.
     """
     values = {var: as_expr(value) for var, value in binds.items()}
     expr = as_expr(expr)
@@ -86,25 +78,12 @@ def bind(expr: Any, binds: Mapping[relax.Var, Any]) -> relax.Expr:
         return substitute(expr, values)
     bound = {graph.key(var) for var in values}
     params = [param for param in expr.params if graph.key(param) not in bound]
-    if not all(_fits(value.ty, var.ty) for var, value in values.items()):
-        body = substitute(expr.body, values, infer=False)
+    body = substitute(expr.body, values, infer=False)
+    try:
+        made = Function(params, body, attrs=expr.attrs)
+    except RelayError:  # the values do not fit: as in Relay, `InferType` says so
         return relax.Function(params, body, relax.AnyType(), attrs=expr.attrs)
-    made = Function(params, substitute(expr.body, values), attrs=expr.attrs)
     return normal(made) if is_normal(expr) else made
-
-
-def _fits(one: ir.Type, two: ir.Type) -> bool:
-    """Return whether the dtypes, ranks and sizes that both types tell are the same."""
-    for type_ in (one, two):
-        if not isinstance(type_, relax.TensorType) or type_.dtype is None or type_.ndim < 0:
-            return True
-    if (str(one.dtype), one.ndim) != (str(two.dtype), two.ndim):
-        return False
-    return all(
-        int(a) == int(b)
-        for a, b in zip(one.shape or (), two.shape or (), strict=False)
-        if isinstance(a, tirx.IntImm) and isinstance(b, tirx.IntImm)
-    )
 
 
 def bind_params_by_name(func: relax.Function, params: Mapping[str, Any]) -> relax.Function:

@@ -22,8 +22,6 @@ from ..ir.module import explain, infer_type
 from ..qnn.config import requantize_config
 from .expr import Any_, TupleWrapper, as_expr, const
 
-__all__ = ["function", "get", "namespace"]
-
 # Relay's Python function returns the first of several results.
 _FIRST_OF = {"nn.dropout"}
 # How many results there are where no type tells.
@@ -80,7 +78,7 @@ def function(name: str) -> Callable[..., Any]:
 
     make.__name__ = make.__qualname__ = name.rpartition(".")[2]
     make.__module__ = __name__
-    make.__doc__ = _document(row)
+    make.__doc__ = f"Relay's operator ``{name}``; today it is ``{row.relax}``."
     make.__signature__ = signature  # type: ignore[attr-defined]
     return make
 
@@ -250,18 +248,6 @@ def _weight_shapes(
     return {"weight": [Any_() if sizes[axis] is None else sizes[axis] for axis in layout]}
 
 
-def _document(row: table.Operator) -> str:
-    """Write the help text of an operator's function."""
-    lines = [f"Relay's operator ``{row.name}``; today it is ``{row.relax}``.", ""]
-    lines += ["Parameters", "----------"]
-    lines += [f"{name} : tvm.relax.Expr" for name in row.operands]
-    lines += [f"{item.name} : {_WORDS.get(item.kind, item.kind)}" for item in row.attributes]
-    return "\n".join([*lines, "", "Returns", "-------", "tvm.relax.Expr or TupleWrapper", ""])
-
-
-_WORDS = {"ints": "int or list of int", "any": "int or list of int", "number": "int or float"}
-
-
 def _unknown(name: str) -> RelayError:
     if gone.is_operator(name):
         return gone.error(f"relay.{name}", gone.operator(name))
@@ -297,10 +283,6 @@ class Namespace(ModuleType):
         module = self.__name__.removeprefix(f"{_PACKAGE}.")
         gone.raise_gone(module if self._prefix else module.partition(".")[0], name)
         raise gone.of_attribute(_unknown(whole))
-
-    def __dir__(self) -> list[str]:
-        rows = [name for name in table.names() if name.startswith(self._prefix)]
-        return sorted({name[len(self._prefix) :].partition(".")[0] for name in rows})
 
 
 class _Make:

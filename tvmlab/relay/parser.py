@@ -14,8 +14,6 @@ from ..ir.text.reader import fromtext as _read
 from . import op
 from .expr import refuse
 
-__all__ = ["fromtext", "parse", "parse_expr"]
-
 
 def parse(
     source: str,

@@ -10,8 +10,6 @@ import tvm
 from ..errors import TargetError
 from ..support.target import as_target
 
-__all__ = ["read"]
-
 
 def read(target: Any, host: Any = None) -> tvm.target.Target:
     """Read a target in any of Relay's forms.

@@ -1,8 +1,8 @@
 """Relay's helpers for tests and its small networks, in code of this project.
 
 The papers are "MobileNets" and "Identity Mappings in Deep Residual Networks". Parameters have the
-names that they have in Relay. In each network `image_shape` is the shape of one image, in the order
-of the layout, and `dtype` is that of everything.
+names that they have in Relay. In each network `image_shape` is the shape of one image and `dtype`
+is that of everything.
 """
 
 from __future__ import annotations
@@ -20,26 +20,12 @@ from ..errors import RelayError
 from ..ir import gone
 from ..ir.graph import inline_bindings
 from . import op, transform
-from .analysis import free_vars
-from .expr import Function, as_expr, var
+from .analysis import as_function
+from .expr import as_expr, var
 from .module import from_expr
 
 __path__: list[str] = []  # see gone.ImportFinder
-__all__ = [
-    "Xavier",
-    "batch_norm_infer",
-    "conv2d",
-    "conv_kernel_layout",
-    "create_workload",
-    "dense_add_bias",
-    "mlp",
-    "mobilenet",
-    "rand",
-    "resnet",
-    "run_infer_type",
-    "run_opt_pass",
-]
-
+Images = tuple[int, int, int]
 _VALUES = {"bias": 0.0, "beta": 0.0, "mean": 0.0, "gamma": 1.0, "var": 1.0}
 
 
@@ -63,21 +49,21 @@ class Xavier:
         RelayError
             The name ends in none of weight, bias, beta, gamma, mean and var.
         """
-        kind = next((kind for kind in ("weight", *_VALUES) if desc.endswith(kind)), None)
-        if kind is None or (kind == "weight" and arr.ndim < 2):
+        if desc.endswith("weight") and arr.ndim >= 2:
+            window = float(np.prod(arr.shape[2:]))
+            # A depthwise kernel sees one channel, whatever its shape says.
+            mean = window if "depthwise" in desc else window * (arr.shape[0] + arr.shape[1]) / 2
+            limit = np.sqrt(self.magnitude / mean)
+            arr[:] = np.random.uniform(-limit, limit, arr.shape)  # noqa: NPY002 - see the seed
+            return
+        kind = next((kind for kind in _VALUES if desc.endswith(kind)), None)
+        if kind is None:
             raise RelayError(
                 f"there is no rule for the values of {desc!r}",
                 where=f"an array of shape {arr.shape}",
                 fix="end it in weight, bias, beta, gamma, mean or var, or give an initializer",
             )
-        if kind != "weight":
-            arr[:] = _VALUES[kind]
-            return
-        window = float(np.prod(arr.shape[2:]))
-        # A depthwise kernel sees one channel, whatever its shape says.
-        mean = window if "depthwise" in desc else window * (arr.shape[0] + arr.shape[1]) / 2
-        limit = np.sqrt(self.magnitude / mean)
-        arr[:] = np.random.uniform(-limit, limit, arr.shape)  # noqa: NPY002 - Relay's scripts seed it
+        arr[:] = _VALUES[kind]
 
 
 def create_workload(
@@ -143,19 +129,10 @@ def run_infer_type(expr: Any) -> relax.Expr:
     return run_opt_pass(expr, transform.InferType())
 
 
-def rand(dtype: str, *shape: int) -> Any:
-    """Make a tensor of random numbers from 0 to 1."""
-    return tvm.runtime.tensor(np.random.default_rng().random(shape).astype(dtype))
-
-
-# Layers, which make their own parameters
-
-
-def batch_norm_infer(data: relax.Expr, *given: relax.Var, name: str = "", **kwargs: Any) -> Any:
-    """Normalize, with the parameters ``NAME_gamma``, ``NAME_beta`` and so on that are not given."""
-    names = ("gamma", "beta", "moving_mean", "moving_var")[len(given) :]
-    made = [*given, *(var(f"{name}_{key}") for key in names)]
-    return op.nn.batch_norm(data, *made, **kwargs)[0]
+def batch_norm_infer(data: relax.Expr, name: str = "", **kwargs: Any) -> Any:
+    """Normalize, with the parameters ``NAME_gamma``, ``NAME_beta`` and so on."""
+    keys = ("gamma", "beta", "moving_mean", "moving_var")
+    return op.nn.batch_norm(data, *(var(f"{name}_{key}") for key in keys), **kwargs)[0]
 
 
 def conv2d(data: relax.Expr, weight: relax.Var | None = None, name: str = "", **kwargs: Any) -> Any:
@@ -169,26 +146,20 @@ def dense_add_bias(data: relax.Expr, units: int | None = None, name: str = "") -
     return op.nn.bias_add(product, var(f"{name}_bias"), axis=-1)
 
 
-def conv_kernel_layout(data_layout: str, is_depthwise: bool = False) -> str:
-    """Return the kernel's layout that goes with the data's."""
-    if data_layout == "NHWC":
-        return "HWOI" if is_depthwise else "HWIO"
-    return "OIHW"
-
-
-def _conv(x: Any, name: str, channels: int, size: int, stride: int = 1, **kwargs: Any) -> Any:
+def _conv(x: Any, name: str, channels: int, size: int, stride: int = 1, groups: int = 1) -> Any:
     """Convolve with a square kernel, so that a stride of 1 keeps the size of the image."""
     sizes = {"kernel_size": (size, size), "padding": (size // 2, size // 2)}
-    return conv2d(x, name=name, channels=channels, strides=(stride, stride), **sizes, **kwargs)
+    strides = (stride, stride)
+    return conv2d(x, name=name, channels=channels, strides=strides, groups=groups, **sizes)
+
+
+def _active(x: Any, name: str, epsilon: float = 2e-5) -> Any:
+    return op.nn.relu(batch_norm_infer(x, name=name, epsilon=epsilon))
 
 
 def _classified(x: Any, name: str, units: int) -> relax.Function:
     """End a network in a dense layer and a softmax."""
-    x = op.nn.softmax(dense_add_bias(x, units=units, name=name))
-    return Function(free_vars(x), x)
-
-
-# Networks
+    return as_function(op.nn.softmax(dense_add_bias(x, units=units, name=name)))
 
 
 def _mlp(
@@ -213,32 +184,26 @@ _BLOCKS = (
 
 
 def _mobilenet(
-    num_classes: int = 1000,
-    data_shape: tuple[int, ...] | None = None,
-    dtype: str = "float32",
-    alpha: float = 1.0,
-    layout: str = "NCHW",
     batch_size: int = 1,
-    image_shape: tuple[int, ...] = (3, 224, 224),
+    num_classes: int = 1000,
+    image_shape: Images = (3, 224, 224),
+    dtype: str = "float32",
 ) -> relax.Function:
-    """Make the first MobileNet; `alpha` multiplies all channels."""
+    """Make the first MobileNet, of ``NCHW`` images."""
 
     def block(x: Any, name: str, norm: str, *sizes: int, groups: int = 1) -> Any:
-        kernel = conv_kernel_layout(layout, groups > 1)
-        x = _conv(x, name, *sizes, groups=groups, data_layout=layout, kernel_layout=kernel)
-        return op.nn.relu(batch_norm_infer(x, name=norm, epsilon=1e-5, axis=layout.index("C")))
+        return _active(_conv(x, name, *sizes, groups=groups), norm, 1e-5)
 
-    channels = int(32 * alpha)
-    x: Any = var("data", shape=data_shape or (batch_size, *image_shape), dtype=dtype)
+    channels = 32
+    x: Any = var("data", shape=(batch_size, *image_shape), dtype=dtype)
     x = block(x, "conv_block_1_conv", "conv_block_1_bn", channels, 3, 2)
     for number, (wide, stride) in enumerate(_BLOCKS, 1):
         name = f"separable_conv_block_{number}"
         names = (f"{name}_depthwise_conv1", f"{name}_bn1")
         x = block(x, *names, channels, 3, stride, groups=channels)
-        channels = int(wide * alpha)
+        channels = wide
         x = block(x, f"{name}_conv2", f"{name}_bn2", channels, 1)
-    pooled = op.nn.batch_flatten(op.nn.global_avg_pool2d(x, layout=layout))
-    return _classified(pooled, "fc", num_classes)
+    return _classified(op.nn.batch_flatten(op.nn.global_avg_pool2d(x)), "fc", num_classes)
 
 
 _UNITS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3),
@@ -248,84 +213,64 @@ _UNITS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 
 def _resnet(
     batch_size: int = 1,
     num_classes: int = 1000,
-    num_layers: int = 50,
-    image_shape: tuple[int, int, int] = (3, 224, 224),
+    num_layers: int = 18,
+    image_shape: Images = (3, 224, 224),
     layout: str = "NCHW",
     dtype: str = "float32",
-    **_: Any,
 ) -> relax.Function:
     """Make the second ResNet, of 18, 34, 50, 101 or 152 layers, for images above 28 pixels.
 
     Raises
     ------
     RelayError
-        There is no network of so many layers here, or the images are smaller.
+        There is no network of so many layers or of another layout here, or the images are smaller.
     """
-    height, axis = image_shape[layout.index("H") - 1], layout.index("C")
-    if height <= 28 or num_layers not in _UNITS:
+    if image_shape[1] <= 28 or num_layers not in _UNITS or layout != "NCHW":
         raise RelayError(
-            f"there is no ResNet of {num_layers} layers for images of {height} pixels",
-            where="relay.testing",
-            fix=f"use one of {', '.join(map(str, _UNITS))} and images above 28 pixels",
+            f"there is no ResNet of {num_layers} layers for {image_shape} images in {layout}",
+            where="relay.testing.resnet",
+            fix=f"use one of {', '.join(map(str, _UNITS))}, images above 28 pixels, and NCHW",
         )
-    layouts: dict[str, Any] = {"data_layout": layout, "kernel_layout": conv_kernel_layout(layout)}
-
-    def active(x: Any, name: str) -> Any:
-        return op.nn.relu(batch_norm_infer(x, name=name, epsilon=2e-5, axis=axis))
+    deep = num_layers >= 50
 
     def unit(x: Any, name: str, channels: int, stride: int, same: bool) -> Any:
         """Add the convolved data to the data, or to a projection of the data."""
-        inner = channels // 4
         steps = [(channels, 3, stride), (channels, 3, 1)]
-        if num_layers >= 50:
-            steps = [(inner, 1, stride), (inner, 3, 1), (channels, 1, 1)]
-        first, y = None, x
+        if deep:
+            steps = [(channels // 4, 1, stride), (channels // 4, 3, 1), (channels, 1, 1)]
+        first = y = _active(x, f"{name}_bn1")
         for number, step in enumerate(steps, 1):
-            y = active(y, f"{name}_bn{number}")
-            first = y if first is None else first
-            y = _conv(y, f"{name}_conv{number}", *step, **layouts)
-        shortcut = x if same else _conv(first, f"{name}_sc", channels, 1, stride, **layouts)
-        return op.add(y, shortcut)
+            y = y if number == 1 else _active(y, f"{name}_bn{number}")
+            y = _conv(y, f"{name}_conv{number}", *step)
+        return op.add(y, x if same else _conv(first, f"{name}_sc", channels, 1, stride))
 
     x: Any = var("data", shape=(batch_size, *image_shape), dtype=dtype)
-    x = batch_norm_infer(x, name="bn_data", epsilon=2e-5, axis=axis, scale=False)
-    if height <= 32:
-        x = _conv(x, "conv0", 64, 3, **layouts)
+    x = batch_norm_infer(x, name="bn_data", epsilon=2e-5, scale=False)
+    if image_shape[1] <= 32:
+        x = _conv(x, "conv0", 64, 3)
     else:
-        x = active(_conv(x, "conv0", 64, 7, 2, **layouts), "bn0")
-        x = op.nn.max_pool2d(x, pool_size=(3, 3), strides=(2, 2), padding=(1, 1), layout=layout)
+        x = _active(_conv(x, "conv0", 64, 7, 2), "bn0")
+        x = op.nn.max_pool2d(x, pool_size=(3, 3), strides=(2, 2), padding=(1, 1))
     for stage, count in enumerate(_UNITS[num_layers], 1):
-        channels = (256 if num_layers >= 50 else 64) * 2 ** (stage - 1)
+        channels = (256 if deep else 64) * 2 ** (stage - 1)
         for number in range(count):
             stride = 2 if number == 0 and stage > 1 else 1
             x = unit(x, f"stage{stage}_unit{number + 1}", channels, stride, number > 0)
-    x = active(x, "bn1")
-    pooled = op.nn.batch_flatten(op.nn.global_avg_pool2d(x, layout=layout))
+    pooled = op.nn.batch_flatten(op.nn.global_avg_pool2d(_active(x, "bn1")))
     return _classified(pooled, "fc1", num_classes)
 
 
-def _network(get_net: Any, order: str, net: str = "get_net", **defaults: Any) -> Any:
-    """Make Relay's module of a network: the network, and ``get_workload`` with its own order."""
-    name = f"{__name__}.{get_net.__name__[1:]}"
-    module = sys.modules[name] = ModuleType(name, get_net.__doc__)
-    names = order.split()
-
-    def get_workload(*args: Any, **kwargs: Any) -> tuple[ir.IRModule, dict[str, Any]]:
-        """Make the network's module, and values for its parameters."""
-        given = dict(zip(names[: len(args)], args, strict=True))
-        return create_workload(get_net(**{**defaults, **given, **kwargs}))
-
-    vars(module).update({net: get_net, "get_workload": get_workload})
+def _network(make: Callable[..., relax.Function]) -> Any:
+    """Make Relay's module of a network, with ``get_workload``."""
+    name = f"{__name__}.{make.__name__[1:]}"
+    module = sys.modules[name] = ModuleType(name, make.__doc__)
+    module.get_workload = lambda *args, **kwargs: create_workload(  # type: ignore[attr-defined]
+        make(*args, **kwargs)
+    )
     return module
 
 
-mlp = _network(_mlp, "batch_size num_classes image_shape dtype")
-mobilenet = _network(
-    _mobilenet, "batch_size num_classes image_shape dtype layout", net="mobile_net"
-)
-resnet = _network(
-    _resnet, "batch_size num_classes num_layers image_shape layout dtype", num_layers=18
-)
+mlp, mobilenet, resnet = _network(_mlp), _network(_mobilenet), _network(_resnet)
 # Relay's relay.testing.init and layers hold names that are here.
 init = layers = sys.modules[__name__]
 sys.modules |= {f"{__name__}.init": init, f"{__name__}.layers": layers}

@@ -26,33 +26,9 @@ from ..qnn import transform as quantized
 from .expr import refuse
 
 __path__: list[str] = []  # see gone.ImportFinder
-__all__ = [
-    "AnnotateTarget",
-    "BackwardFoldScaleAxis",
-    "ConvertLayout",
-    "DeadCodeElimination",
-    "EliminateCommonSubexpr",
-    "FakeQuantizationToInteger",
-    "FoldConstant",
-    "FoldScaleAxis",
-    "FuseOps",
-    "InferType",
-    "InferTypeLocal",
-    "MergeCompilerRegions",
-    "MergeComposite",
-    "ModulePass",
-    "PartitionGraph",
-    "Pass",
-    "PassContext",
-    "PassInfo",
-    "RemoveUnusedFunctions",
-    "Sequential",
-    "SimplifyInference",
-    "ToANormalForm",
-    "ToGraphNormalForm",
-    "function_pass",
-    "module_pass",
-]
+__all__ = ["AnnotateTarget", "MergeCompilerRegions", "MergeComposite", "ModulePass",
+           "PartitionGraph", "Pass", "PassContext", "PassInfo", "Sequential",
+           "module_pass"]  # fmt: skip
 
 
 def _made_of(name: str, level: int, *passes: Any) -> Pass:
@@ -163,41 +139,27 @@ def FoldConstant(fold_qnn: bool = False) -> Pass:
 
 
 def SimplifyInference() -> Pass:
-    """Decompose normalizations and drop dropout.
+    """Decompose batch normalizations and drop dropout.
 
     As in Relay's ``src/relay/transforms/simplify_inference.cc``, batch normalization becomes
     ``multiply`` and ``add`` of one scale and one shift per channel. `FoldConstant` computes them,
     and `FoldScaleAxis` leaves the ``add`` alone, which tables of patterns look for behind a
-    convolution. The rest is over `tvm.relax.transform.DecomposeOpsForInference`. As in Relay, a use
-    of a dropout's mask keeps the dropout.
+    convolution. As in Relay, a use of a dropout's mask keeps the dropout.
     """
 
-    def normalization(_: relax.Expr, after: relax.Expr) -> relax.Expr:
-        first = isinstance(after, relax.TupleGetItem) and after.index == 0
-        if not first or not is_call(after.tuple_value, "relax.nn.batch_norm"):
-            return after
-        return _scaled_and_shifted(after.tuple_value, after)
+    def change(_: relax.Expr, after: relax.Expr) -> relax.Expr:
+        if isinstance(after, relax.TupleGetItem) and after.index == 0:
+            if is_call(after.tuple_value, "relax.nn.dropout"):
+                return after.tuple_value.args[0]
+            if is_call(after.tuple_value, "relax.nn.batch_norm"):
+                return _scaled_and_shifted(after.tuple_value, after)
+        return after
 
-    def rest(_: relax.Expr, after: relax.Expr) -> relax.Expr:
-        if isinstance(after, relax.TupleGetItem):
-            whole = after.tuple_value
-            if isinstance(whole, relax.Tuple):
-                return whole.fields[after.index]
-            if after.index == 0 and is_call(whole, "relax.nn.dropout"):
-                return whole.args[0]
-        return _one_by_one(after) if is_call(after, "relax.expand_dims") else after
+    def simplified(func: relax.Function) -> relax.Function:
+        body = graph.transform(inline_bindings(func.body), change)
+        return relax.Function(func.params, body, func.ret_ty, attrs=func.attrs)
 
-    def on_graphs(
-        change: Callable[[relax.Expr, relax.Expr], relax.Expr],
-    ) -> Callable[[ir.IRModule], ir.IRModule]:
-        def changed(func: relax.Function) -> relax.Function:
-            body = graph.transform(inline_bindings(func.body), change)
-            return relax.Function(func.params, body, func.ret_ty, attrs=func.attrs)
-
-        return lambda mod: _each(mod, changed)
-
-    decompose = relax.transform.DecomposeOpsForInference()
-    return _made_of("SimplifyInference", 0, on_graphs(normalization), decompose, on_graphs(rest))
+    return _made_of("SimplifyInference", 0, lambda mod: _each(mod, simplified))
 
 
 def _scaled_and_shifted(call: relax.Call, field: relax.Expr) -> relax.Expr:
@@ -221,20 +183,6 @@ def _scaled_and_shifted(call: relax.Call, field: relax.Expr) -> relax.Expr:
     return infer_type(op.add(op.multiply(data, scale), shift))
 
 
-def _one_by_one(call: relax.Call) -> relax.Expr:
-    """Write an ``expand_dims`` of axes here and there as Relay can: adjacent ones at a time."""
-    rank = getattr(call.args[0].ty, "ndim", -1)
-    axes = [int(axis) for axis in call.attrs.axis]
-    if rank < 0 or table.written(call) is not None:
-        return call
-    made, run = call.args[0], list[int]()
-    for axis in sorted(axis % (rank + len(axes)) for axis in axes):
-        if run and axis != run[-1] + 1:
-            made, run = graph.typed(op.expand_dims(made, run)), []
-        run.append(axis)
-    return graph.typed(op.expand_dims(made, run))
-
-
 def DeadCodeElimination(inline_once: bool = False, ignore_impurity: bool = False) -> Pass:
     """Drop what nothing uses; over `tvm.relax.transform.DeadCodeElimination`.
 
@@ -252,19 +200,12 @@ def DeadCodeElimination(inline_once: bool = False, ignore_impurity: bool = False
 
 
 def RemoveUnusedFunctions(entry_functions: Sequence[str] | None = None) -> Pass:
-    """Drop the functions that no entry function calls, ``main`` where none are given."""
+    """Drop functions that neither ``main`` nor an entry function calls.
 
-    def run(mod: ir.IRModule) -> ir.IRModule:
-        todo, used = list(entry_functions or ["main"]), set()
-        while todo:
-            used.add(name := todo.pop())
-            if name in mod and isinstance(mod[name], relax.Function):
-                called = relax.analysis.all_global_vars(mod[name])
-                todo += {var.name_hint for var in called} - used
-        kept = {var: func for var, func in mod.functions.items() if var.name_hint in used}
-        return ir.IRModule(kept, mod.attrs, mod.global_infos)
-
-    return _made_of("RemoveUnusedFunctions", 1, run)
+    Over `tvm.relax.transform.DeadCodeElimination`.
+    """
+    drop = relax.transform.DeadCodeElimination(list(entry_functions or ["main"]))
+    return _made_of("RemoveUnusedFunctions", 1, drop)
 
 
 def EliminateCommonSubexpr(fskip: Callable[[relax.Expr], bool] | None = None) -> Pass:
@@ -354,7 +295,7 @@ def FuseOps(fuse_opt_level: int = -1) -> Pass:
     """Make groups of operators one function each.
 
     Over `tvm.relax.transform.LegalizeOps`, ``AnnotateTIROpPattern`` and ``FuseOps``: the fused
-    functions are TIR, not Relay's operators.
+    functions are TIR, not Relay's operators. A level below 0 is that of the `PassContext`.
     """
     passes = relax.transform
     fuse = passes.FuseOps(fuse_opt_level) if fuse_opt_level >= 0 else passes.FuseOps()
@@ -365,4 +306,4 @@ FunctionPass = ModulePass
 
 
 def __getattr__(name: str) -> Any:
-    raise gone.missing("transform", name, __all__)
+    raise gone.missing("transform", name, globals())
