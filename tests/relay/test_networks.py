@@ -19,8 +19,8 @@ from tvmlab.relay.testing import create_workload, run_opt_pass
 NETWORKS: list[tuple[Callable[[], Any], int, str, tuple[int, ...], dict[str, int]]] = [
     (lambda: testing.mlp.get_workload(2), 6, "fc1_bias", (128,), {"nn.softmax": 1}),
     (
-        lambda: testing.resnet.get_workload(num_layers=50),
-        *(259, "stage4_unit3_conv3_weight", (2048, 512, 1, 1), {"nn.conv2d": 53}),
+        lambda: testing.resnet.get_workload(num_layers=18),
+        *(99, "stage4_unit2_conv2_weight", (512, 512, 3, 3), {"nn.conv2d": 21}),
     ),
     (
         lambda: testing.mobilenet.get_workload(1, 10, (3, 32, 32)),

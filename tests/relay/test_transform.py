@@ -146,7 +146,7 @@ def test_simplify_inference_leaves_a_scale_and_a_shift() -> None:
 
 @pytest.mark.parametrize("first", [[], [transform.SimplifyInference()]])
 def test_a_table_finds_convolutions_after_either_way(first: list[Any]) -> None:
-    mod, params = testing.resnet.get_workload(num_layers=18, image_shape=(3, 32, 32))
+    mod, params = testing.resnet.get_workload(num_layers=18, image_shape=(3, 64, 64))
     mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
     head = is_op("nn.conv2d")(wildcard(), is_constant())
     table = [("acc.conv", is_op("nn.relu")(is_op("add")(head, is_constant())))]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import os
 import runpy
 import sys
+from pathlib import Path
 from types import ModuleType
 
 from . import compat
@@ -20,10 +20,12 @@ is gone says so, with its counterpart today."""
 
 def main(arguments: list[str]) -> int:
     """Run a script or module with the stand-in, and return the exit code."""
-    if arguments in ([], ["-m"]) or arguments[0] in ("-h", "--help"):
-        wrong = arguments in ([], ["-m"])
-        print(USAGE, file=sys.stderr if wrong else sys.stdout)
-        return 2 if wrong else 0
+    if arguments[:1] in (["-h"], ["--help"]):
+        print(USAGE)
+        return 0
+    if arguments in ([], ["-m"]):
+        print(USAGE, file=sys.stderr)
+        return 2
     if arguments[0] == "-m":
         compat.install()
         sys.argv = arguments[1:]
@@ -31,8 +33,7 @@ def main(arguments: list[str]) -> int:
         return 0
     path = arguments[0]
     try:
-        with io.open_code(os.path.abspath(path)) as file:
-            source = file.read()
+        source = Path(path).read_bytes()
     except OSError as error:
         print(f"{sys.executable}: can't open file {path!r}: {error}", file=sys.stderr)
         return 2

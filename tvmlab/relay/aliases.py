@@ -10,8 +10,8 @@ had, and the code of TVM and tvmlab gets what is there today.
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -67,23 +67,9 @@ def add_aliases() -> None:
             setattr(kind, name, property(get))
     for kind in (ir.IRModule, ir.Expr):
         if not hasattr(kind, "astext"):
-            kind.astext = _astext
+            kind.astext = lambda self, show_meta_data=True, *_, **__: astext(self, show_meta_data)
     if not hasattr(tvm.runtime.Tensor, "asnumpy"):
         tvm.runtime.Tensor.asnumpy = tvm.runtime.Tensor.numpy
-
-
-def _astext(
-    self: Any, show_meta_data: bool = True, annotate: Any = None, show_info: bool = True
-) -> str:
-    """Print as Relay text; what Relay could not have held, as TVMScript."""
-    try:
-        return astext(self, show_meta_data)
-    except RelayError:
-        if isinstance(self, ir.IRModule) and not all(
-            isinstance(func, relax.Function) for func in self.functions.values()
-        ):
-            return str(self.script())
-        raise
 
 
 def install() -> None:
@@ -168,19 +154,10 @@ def _written(call: Any) -> Any:
     return table.written(call) if isinstance(call.op, ir.Op) and graph.has_type(call) else None
 
 
-# The graphs of the functions that were asked last, so that a body asked twice is one object. The
-# function is held too, because a freed address can become another's.
-_BODIES: OrderedDict[int, tuple[Any, Any]] = OrderedDict()
-_MOST = 64
-
-
-def _body(func: Any, today: Any) -> Any:
-    key = graph.key(func)
-    if key not in _BODIES:
-        _BODIES[key] = (func, inline_bindings(today))
-        if len(_BODIES) > _MOST:
-            _BODIES.popitem(last=False)
-    return _BODIES[key][1]
+@functools.lru_cache(64)
+def _graph_of(func: Any) -> Any:
+    """Return a body's graph: one object where a body is read twice."""
+    return inline_bindings(func.body)
 
 
 _TWO_SIDED: list[tuple[Any, str, Callable[[Any, Any], Any]]] = [
@@ -188,7 +165,7 @@ _TWO_SIDED: list[tuple[Any, str, Callable[[Any, Any], Any]]] = [
     (ir.Op, "name", _name),
     (ir.Call, "attrs", _attributes),
     (ir.Call, "args", _arguments),
-    (relax.Function, "body", _body),
+    (relax.Function, "body", lambda func, _: _graph_of(func)),
     (relax.If, "true_branch", lambda _, today: inline_bindings(today)),
     (relax.If, "false_branch", lambda _, today: inline_bindings(today)),
 ]

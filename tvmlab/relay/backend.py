@@ -15,17 +15,7 @@ __path__: list[str] = []  # see gone.ImportFinder
 class Executor:
     """What runs a model: ``"graph"`` or ``"aot"``; both are Relax's virtual machine here.
 
-    Parameters
-    ----------
-    name : str
-        Its name.
-    options : mapping, optional
-        Relay's options. Those that change where constants lie have no effect.
-
-    Raises
-    ------
-    RelayError
-        Today's TVM has no such executor, or an option is not carried.
+    Options about where constants lie have no effect. Raises `RelayError` for other options.
     """
 
     names: tuple[str, ...] = ("graph", "aot")
@@ -46,8 +36,7 @@ class Executor:
 class Runtime(Executor):
     """What a compiled model links with: ``"cpp"``; the one for microcontrollers is gone."""
 
-    names = ("cpp",)
-    idle = ()
+    names, idle = ("cpp",), ()
 
 
 def __getattr__(name: str) -> Any:

@@ -19,7 +19,7 @@ from ..runtime.executable import Executable, load_executable
 from .backend import Executor, Runtime
 from .expr import Function, as_expr, refuse
 from .graph_executor import GraphModule
-from .module import as_const, bind, bind_params_by_name, from_expr
+from .module import bind_params_by_name, from_expr
 from .target import read
 
 __all__ = ["bind_params_by_name", "build", "create_executor", "load_module", "optimize"]
@@ -28,20 +28,18 @@ __all__ = ["bind_params_by_name", "build", "create_executor", "load_module", "op
 class GraphExecutorFactoryModule:
     """The result of ``relay.build``: ``lib["default"](device)`` starts it.
 
-    Parameters
+    Attributes
     ----------
     executable : tvmlab.Executable
         The compiled module.
-    name : str
+    libmod_name : str
         The name to ask for in brackets.
     params : dict of str to tvm.runtime.Tensor
         The parameters that became constants.
     """
 
     def __init__(self, executable: Executable, name: str, params: dict[str, Any]) -> None:
-        self.executable = executable
-        self.libmod_name = name
-        self.params = params
+        self.executable, self.libmod_name, self.params = executable, name, params
 
     def __getitem__(self, name: str) -> Any:
         """Return the function that starts the module on a device."""
@@ -74,27 +72,15 @@ class GraphExecutorFactoryModule:
         names = [*(value.name for value in self.executable.signature.inputs), "main"]
         return json.dumps({"nodes": [{"name": name} for name in names]})
 
-    lib = property(get_lib)
-    graph_json = property(get_graph_json)
+    lib, graph_json = property(get_lib), property(get_graph_json)
 
     def export_library(
         self, file_name: str | os.PathLike[str], fcompile: Any = None, addons: Any = None, **_: Any
     ) -> Path:
-        """Write the library; `load_module` reads it.
+        """Write the library to a file of any name; `load_module` reads it.
 
-        Parameters
-        ----------
-        file_name : path
-            The file, under a name of any ending: a package, as `tvmlab.Executable.save` writes it.
-        fcompile : optional
-            Relay's compiler; the C++ compiler of the machine links here.
-        addons : optional
-            Relay's further objects, which have to be left out.
-
-        Raises
-        ------
-        ToolchainError, PackageError
-            See `tvmlab.Executable.save`.
+        The C++ compiler of the machine links it, whatever `fcompile` is, and `addons` have to be
+        left out. The errors are those of `tvmlab.Executable.save`.
         """
         fix = "export with lib.executable.vm_executable.export_library"
         refuse("export_library", fix, addons=addons)
@@ -106,13 +92,7 @@ class GraphExecutorFactoryModule:
 
 
 def load_module(path: str | os.PathLike[str]) -> GraphExecutorFactoryModule:
-    """Read a file of ``export_library``: the counterpart of ``tvm.runtime.load_module``.
-
-    Raises
-    ------
-    PackageError, TargetError
-        See `tvmlab.load_executable`.
-    """
+    """Read a file of ``export_library``, with the errors of `tvmlab.load_executable`."""
     return GraphExecutorFactoryModule(load_executable(path), "default", {})
 
 
@@ -127,38 +107,25 @@ def build(
     params: Mapping[str, Any] | None = None,
     mod_name: str = "default",
 ) -> GraphExecutorFactoryModule:
-    """Compile a module.
+    """Compile a module, scheduled if the `tvm.transform.PassContext` has an ``opt_level`` above 0.
 
     Parameters
     ----------
     ir_mod : tvm.ir.IRModule or tvm.relax.Function
         What to compile; its ``main`` is what runs.
-    target : str, tvm.target.Target or mapping, optional
+    target, target_host : str, tvm.target.Target or mapping, optional
         See `tvmlab.relay.target.read`: ``"llvm -mcpu=skylake-avx512"`` is welcome.
-    target_host : as target, optional
-        For devices that have a host.
-    executor, runtime : optional
-        One of each exists today.
-    workspace_memory_pools, constant_memory_pools : optional
-        The memories of microcontrollers, which have to be left out.
+    executor, runtime, workspace_memory_pools, constant_memory_pools : optional
+        One executor and runtime exist today; the pools have to be left out.
     params : mapping of str to tensor, optional
         Parameters of ``main`` to make constants.
     mod_name : str
         The name to ask the result for.
 
-    Returns
-    -------
-    GraphExecutorFactoryModule
-
     Raises
     ------
     CompileError, TargetError, RelayError
         It cannot be compiled; see `tvmlab.compile`.
-
-    Notes
-    -----
-    The optimization level of the `tvm.transform.PassContext` around it counts: 0 is
-    ``tvmlab.compile(schedule=False)``, 1 and more are ``schedule=True``.
     """
     refuse("build", workspace_memory_pools=workspace_memory_pools)
     refuse("build", constant_memory_pools=constant_memory_pools)
@@ -173,10 +140,8 @@ def _bound(mod: Any, params: Mapping[str, Any] | None) -> tuple[ir.IRModule, dic
     if isinstance(mod, relax.Function):
         mod = from_expr(mod)
     if not isinstance(mod, ir.IRModule):
-        raise CompileError(
-            f"relay.build takes a module, not a {type(mod).__name__}",
-            fix="make one with IRModule.from_expr",
-        )
+        what = f"relay.build takes a module, not a {type(mod).__name__}"
+        raise CompileError(what, fix="make one with IRModule.from_expr")
     mod = normalize(mod)
     tensors = {
         name: value if isinstance(value, tvm.runtime.Tensor) else tvm.runtime.tensor(value)
@@ -194,19 +159,10 @@ def _bound(mod: Any, params: Mapping[str, Any] | None) -> tuple[ir.IRModule, dic
 def optimize(
     mod: ir.IRModule | relax.Function, target: Any = None, params: Mapping[str, Any] | None = None
 ) -> tuple[ir.IRModule, dict[str, Any]]:
-    """Rewrite a module for inference: batch normalization and constants folded.
+    """Fold batch normalization and constants for inference.
 
-    Parameters
-    ----------
-    mod, params
-        As in `build`.
-    target : as in `build`, optional
-        Checked only; `build` schedules for the target.
-
-    Returns
-    -------
-    tuple of tvm.ir.IRModule, dict
-        The module, and the parameters that are not in it: none.
+    The arguments are those of `build`. Returns the module, and an empty dictionary, because all
+    parameters are in the module.
     """
     read(target)
     return simplify(_bound(mod, params)[0]), {}
@@ -218,15 +174,8 @@ class Evaluator:
     def __init__(self, mod: ir.IRModule, device: Any, target: Any, params: Any) -> None:
         self._mod, self._device, self._target, self._params = mod, device, target, params
 
-    def evaluate(self, expr: Any = None, binds: Mapping[relax.Var, Any] | None = None) -> Any:
-        """Compile an expression, or the module's ``main``.
-
-        Parameters
-        ----------
-        expr : tvm.relax.Expr, optional
-            A function, or an expression without free variables.
-        binds : mapping of tvm.relax.Var to value, optional
-            Values of free variables.
+    def evaluate(self, expr: Any = None) -> Any:
+        """Compile a function, an expression without free variables, or the module's ``main``.
 
         Returns
         -------
@@ -239,8 +188,6 @@ class Evaluator:
             mod = from_expr(mod[expr.name_hint].without_attr("global_symbol"), mod.functions)
         elif expr is not None:
             expr = as_expr(expr)
-            if binds:
-                expr = bind(expr, {var: as_const(value) for var, value in binds.items()})
             function = isinstance(expr, relax.Function)
             others = {var: func for var, func in mod.functions.items() if var.name_hint != "main"}
             mod = from_expr(expr if function else Function([], expr), others)
@@ -269,14 +216,10 @@ def create_executor(
     ----------
     kind : str
         ``"debug"``, ``"graph"``, ``"vm"`` or ``"aot"``; one machine runs them all.
-    mod : tvm.ir.IRModule, optional
-        The module; empty where it is left out.
+    mod, target, params : optional
+        As in `build`; an empty module where it is left out.
     device : tvm.runtime.Device, optional
         Where to run; the target's own where it is left out.
-    target : as in `build`
-        What to compile for.
-    params : mapping of str to tensor, optional
-        Parameters of ``main`` to make constants.
 
     Raises
     ------

@@ -33,7 +33,7 @@ from ..ir.graph import inline_bindings
 from ..ir.module import normal, normalize
 from ..qnn.unary import FUNCTIONS
 from ..support import target as targets
-from . import aliases, expr, transform
+from . import aliases, expr
 from .analysis import as_function
 from .build_module import load_module
 
@@ -170,9 +170,7 @@ def install() -> None:
         return
     sys.meta_path.insert(0, Finder())
     sys.modules["tvm.nd"] = _nd
-    base = sys.modules["tvm._ffi.base"] = OldModule("tvm._ffi.base", (tvm,))
-    names = {"base": base, "function": base, "registry": base}
-    sys.modules["tvm._ffi"] = OldModule("tvm._ffi", (tvm,), **names)
+    sys.modules["tvm._ffi"] = OldModule("tvm._ffi", (tvm,))
     for name in PARTS:
         importlib.import_module(f"tvm.relay.{name}")
     for name, module in WATCHED.items():
@@ -248,7 +246,6 @@ NAMES: dict[str, Any] = {
     "tvm.testing.requires_llvm": _unchanged,
     "tvm.testing.uses_gpu": _unchanged,
     "tvm.tir.Any": expr.Any_,
-    "tvm.transform.FunctionPass": transform.FunctionPass,
     "tvm.transform.PrintPass": tvm.transform.PrintIR,
 }
 """What single names stood for."""

@@ -73,14 +73,10 @@ def TupleType(fields: Iterable[ir.Type], span: Any = None) -> ir.TupleType:
 
 @kind(relax.FuncType)
 def FuncType(
-    arg_types: Iterable[ir.Type],
-    ret_type: ir.Type,
-    type_params: Any = None,
-    type_constraints: Any = None,
+    arg_types: Any, ret_type: ir.Type, type_params: Any = None, type_constraints: Any = None
 ) -> relax.FuncType:
     """Make a function's type; Relax has neither type parameters nor constraints."""
-    fix = "write the type once for each case"
-    refuse("FuncType", fix, type_params=type_params, type_constraints=type_constraints)
+    refuse("FuncType", type_params=type_params, type_constraints=type_constraints)
     return relax.FuncType(list(arg_types), ret_type)
 
 
@@ -131,9 +127,8 @@ def Var(name_hint: str, type_annotation: ir.Type | None = None) -> relax.Var:
 @kind(ir.GenericConst)
 def Constant(data: Any) -> ir.GenericConst:
     """Make a constant of a `tvm.runtime.Tensor` or an array, of the data's own dtype."""
-    return relax.const(
-        data if isinstance(data, tvm.runtime.Tensor) else tvm.runtime.tensor(np.asarray(data))
-    )
+    is_tensor = isinstance(data, tvm.runtime.Tensor)
+    return relax.const(data if is_tensor else tvm.runtime.tensor(np.asarray(data)))
 
 
 @kind(relax.Tuple)
@@ -156,16 +151,7 @@ def Call(
 ) -> relax.Call:
     """Make a call, typed where its arguments are.
 
-    Parameters
-    ----------
-    op : tvm.ir.Op, tvm.relax.Function, tvm.ir.GlobalVar or expression
-        The operator or function.
-    args : iterable of expression
-        The arguments.
-    attrs : tvm.ir.Attrs, optional
-        Relax's attributes. Left out, an operator that tvmlab registers gets the table's defaults.
-    type_args : list, optional
-        Further types of the call.
+    Without `attrs`, an operator that tvmlab registers gets the defaults of the table.
     """
     operands = [infer_type(as_expr(arg)) for arg in args]
     if isinstance(attrs, Attributes) and isinstance(op, ir.Op):
@@ -216,7 +202,7 @@ def Function(
     ret_type : tvm.ir.Type, optional
         Its type; found from the body where it is left out.
     type_params : sequence, optional
-        Relay's type parameters, which Relax has not: none, or empty.
+        Relay's type parameters, which have to be left out.
     attrs : mapping, optional
         The function's attributes.
 
@@ -243,15 +229,7 @@ def Function(
 
 
 class TupleWrapper:
-    """A tuple of known length that unpacks, iterates and indexes, as `relay.split` returns it.
-
-    Parameters
-    ----------
-    tuple_value : tvm.relax.Expr
-        The tuple.
-    size : int
-        Its length.
-    """
+    """A tuple of known length that unpacks, iterates and indexes, as `relay.split` returns it."""
 
     def __init__(self, tuple_value: relax.Expr, size: int) -> None:
         self.tuple_value = tuple_value
@@ -319,15 +297,10 @@ def const(value: Any, dtype: str | None = None, span: Any = None) -> ir.GenericC
     Parameters
     ----------
     value : bool, int, float, list, numpy.ndarray or tvm.runtime.Tensor
-        Its value.
+        Its value; anything else is a `RelayError`.
     dtype : str, optional
         Its dtype. Left out, int64 becomes int32 and float64 becomes float32, arrays of NumPy's
         included; a tensor of TVM's keeps its own.
-
-    Raises
-    ------
-    RelayError
-        The value is no number and no array.
     """
     try:
         return relax.const(value, dtype)

@@ -45,7 +45,7 @@ def from_onnx(
     freeze_params : bool
         Make weights constants, as Relay does by default. Otherwise they are parameters of ``main``.
     opset, convert_config, export_node_renames_path : optional
-        Relay's; nothing here depends on them, so they have to be left out.
+        Relay's, which have to be left out.
 
     Returns
     -------
@@ -54,13 +54,12 @@ def from_onnx(
 
     Raises
     ------
-    ModelError, UnsupportedOperatorError, ShapeError
-        See `tvmlab.load`.
-    RelayError
-        An argument is not carried.
+    ModelError, UnsupportedOperatorError, ShapeError, RelayError
+        As `tvmlab.load`, or an argument is not carried.
     """
-    given = {"opset": opset, "convert_config": convert_config}
-    refuse("frontend.from_onnx", **given, export_node_renames_path=export_node_renames_path)
+    name = "frontend.from_onnx"
+    refuse(name, opset=opset, convert_config=convert_config)
+    refuse(name, export_node_renames_path=export_node_renames_path)
     from ..frontend.onnx import import_proto
 
     where, proto = "ModelProto", getattr(model, "proto", model)
@@ -99,8 +98,8 @@ def from_tflite(
     Returns
     -------
     tuple of tvm.ir.IRModule, dict of str to tvm.runtime.Tensor
-        The module, whose weights are parameters, and the weights; as in Relay they are called
-        ``_param_1``, ``_param_2`` and so on.
+        The module, whose weights are parameters ``_param_1``, ``_param_2`` and so on, as in Relay,
+        and the weights.
 
     Raises
     ------
@@ -145,8 +144,7 @@ def from_pytorch(
     Returns
     -------
     tuple of tvm.ir.IRModule, dict of str to tvm.runtime.Tensor
-        The module, whose weights are parameters with the names of the model's ``state_dict``, and
-        the weights.
+        The module, whose weights are parameters with the names of ``state_dict``, and the weights.
 
     Raises
     ------

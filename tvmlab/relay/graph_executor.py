@@ -20,17 +20,7 @@ from .expr import refuse
 
 
 def create(graph_json_str: str, libmod: Any, device: Any) -> GraphModule:
-    """Make a `GraphModule` of the parts that ``relay.build`` returned.
-
-    Parameters
-    ----------
-    graph_json_str : str
-        The result of ``get_graph_json``; the graph itself is in `libmod`.
-    libmod : GraphExecutorFactoryModule
-        The result of ``relay.build``, or of its ``get_lib``.
-    device : tvm.runtime.Device
-        Where to run.
-    """
+    """Make a `GraphModule` of the graph, the library and a device; the graph is in the library."""
     return GraphModule(libmod["default"](device))
 
 
@@ -89,10 +79,9 @@ class GraphModule:
         key : int or str, optional
             One input's number or name.
         value : array, optional
-            Its value; like Relay, it is converted to the input's dtype.
+            Its value, of the input's shape; like Relay, it is converted to the input's dtype.
         **params : array
-            Inputs by name. Names of parameters that ``relay.build`` made constants are ignored,
-            as Relay does.
+            Inputs by name. Parameters that ``relay.build`` made constants are ignored, as in Relay.
 
         Raises
         ------
@@ -124,10 +113,7 @@ class GraphModule:
     def set_input_zero_copy(self, key: int | str, value: Any) -> None:
         """Read an input from the caller's tensor in each run, without a conversion.
 
-        Raises
-        ------
-        InputError
-            It has another dtype or shape than the input, or there is no such input.
+        Raises `InputError` where it has another dtype or shape, or there is no such input.
         """
         index = self._index(key)
         Signature(self._executable.signature.inputs[index : index + 1]).bind((value,), {})
@@ -142,11 +128,8 @@ class GraphModule:
     def _arguments(self) -> list[Any]:
         for declared, value in zip(self._executable.signature.inputs, self._values, strict=True):
             if value is None:
-                raise InputError(
-                    f"input {declared.name!r} has a size known at run time only, and is not set",
-                    where=str(declared),
-                    fix="set it first",
-                )
+                what = f"input {declared.name!r} has a size known at run time only, and is not set"
+                raise InputError(what, where=str(declared), fix="set it first")
         return self._values
 
     def outputs(self) -> list[Any]:
@@ -184,18 +167,13 @@ class GraphModule:
     def get_output(self, index: int, out: Any = None) -> Any:
         """Return an output of the last run as a tensor, or copy it into `out`.
 
-        Raises
-        ------
-        InputError
-            There is no output of that number.
+        Raises `InputError` where there is no output of that number.
         """
         outputs = self.outputs()
         if not 0 <= index < len(outputs):
-            raise InputError(
-                f"there is no output {index}",
-                where=f"the model has {len(outputs)}",
-                fix="count them with get_num_outputs",
-            )
+            where = f"the model has {len(outputs)}"
+            fix = "count them with get_num_outputs"
+            raise InputError(f"there is no output {index}", where=where, fix=fix)
         return _copied(outputs[index], out)
 
     def load_params(self, params_bytes: bytes | bytearray) -> None:
@@ -207,24 +185,9 @@ class GraphModule:
     ) -> Callable[[], BenchmarkResult]:
         """Make a function that times ``"run"``, without the copies of inputs and outputs.
 
-        Parameters
-        ----------
-        func_name : str
-            ``"run"``; there is no other here.
-        dev : tvm.runtime.Device
-            The module's own.
-        number, repeat : int
-            Runs in a sample, and samples. Relay's other options have no effect.
-
-        Returns
-        -------
-        callable
-            It returns a `tvm.runtime.module.BenchmarkResult`, in seconds.
-
-        Raises
-        ------
-        RelayError
-            It is another function.
+        It takes `repeat` samples of `number` runs, and returns seconds in a
+        `tvm.runtime.module.BenchmarkResult`. Relay's other options have no effect. Raises
+        `RelayError` for another function.
         """
         if func_name != "run":
             raise RelayError(
@@ -248,27 +211,12 @@ class GraphModule:
         min_repeat_ms: int | None = None,
         limit_zero_time_iterations: int = 100,
         end_to_end: bool = False,
-        cooldown_interval_ms: int = 0,
-        repeats_to_cooldown: int = 1,
         **kwargs: Any,
     ) -> BenchmarkResult:
-        """Time the model, without the copies of its inputs and outputs.
+        """Time the model as `time_evaluator` does, after setting the inputs in `kwargs`.
 
-        Parameters
-        ----------
-        device, func_name, repeat, number
-            As in `time_evaluator`.
-        min_repeat_ms, limit_zero_time_iterations, cooldown_interval_ms, repeats_to_cooldown
-            Relay's; they have no effect.
-        end_to_end : bool
-            Relay's; it has to be left out.
-        **kwargs : array
-            Inputs, set before.
-
-        Returns
-        -------
-        tvm.runtime.module.BenchmarkResult
-            Seconds: ``mean``, ``median``, ``min``, ``max``, ``std`` and ``results``.
+        `min_repeat_ms` and `limit_zero_time_iterations` have no effect, and `end_to_end` has to be
+        left out.
         """
         fix = "time set_input, run and get_output with time.perf_counter"
         refuse("GraphModule.benchmark", fix, end_to_end=end_to_end)

@@ -41,12 +41,7 @@ def from_expr(
     functions : mapping, optional
         Further functions, by name or `tvm.ir.GlobalVar`.
     type_defs : mapping, optional
-        Relay's type definitions, which Relax has not.
-
-    Returns
-    -------
-    tvm.ir.IRModule
-        Its functions hold bindings.
+        Relay's type definitions, which have to be left out.
 
     Raises
     ------
@@ -87,19 +82,9 @@ def bind(expr: Any, binds: Mapping[relax.Var, Any]) -> relax.Expr:
 
 
 def bind_params_by_name(func: relax.Function, params: Mapping[str, Any]) -> relax.Function:
-    """Make a function's parameters constants.
+    """Make a function's parameters constants, by their names; other names are ignored.
 
-    Parameters
-    ----------
-    func : tvm.relax.Function
-        The function.
-    params : mapping of str to tvm.runtime.Tensor or numpy.ndarray
-        Values by the parameters' names; other names are ignored, as in Relay.
-
-    Raises
-    ------
-    RelayError
-        Two parameters have a name that is to be bound.
+    The values are tensors or arrays. Raises `RelayError` if two parameters have a bound name.
     """
     named: dict[str, relax.Var] = {}
     for param in func.params:

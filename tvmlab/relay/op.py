@@ -32,13 +32,7 @@ _NUMBERS = (bool, int, float, np.generic)
 
 
 def get(name: str) -> ir.Op:
-    """Return Relax's operator for Relay's name, such as ``"nn.relu"``.
-
-    Raises
-    ------
-    RelayError
-        There is no such operator here.
-    """
+    """Return Relax's operator for Relay's name, such as ``"nn.relu"``, or raise `RelayError`."""
     return ir.Op.get(_row(name).relax)
 
 
@@ -50,18 +44,10 @@ def _row(name: str) -> table.Operator:
 
 
 def function(name: str) -> Callable[..., Any]:
-    """Make the Python function of an operator.
+    """Make the Python function of an operator, by Relay's name.
 
-    Parameters
-    ----------
-    name : str
-        Relay's name of the operator.
-
-    Returns
-    -------
-    callable
-        It takes Relay's arguments, and returns a typed Relax call, or a `TupleWrapper` of a call
-        with several results.
+    It takes Relay's arguments, and returns a typed Relax call, or a `TupleWrapper` of a call with
+    several results.
     """
     row = _row(name)
     signature = _signature(row)
@@ -189,14 +175,11 @@ def _digits(value: float) -> float:
 
 
 # Vectors as long as the axis of the data.
-_NORM = ("gamma", "beta")
 _VECTORS = {
     "nn.bias_add": ("bias",),
     "nn.prelu": ("alpha",),
-    "nn.batch_norm": (*_NORM, "moving_mean", "moving_var"),
-    "nn.layer_norm": _NORM,
-    "nn.instance_norm": _NORM,
-    "nn.group_norm": _NORM,
+    "nn.batch_norm": ("gamma", "beta", "moving_mean", "moving_var"),
+    "nn.layer_norm": ("gamma", "beta"),
 }
 # The axis of a kernel that groups divide.
 _KERNELS = {"nn.conv1d": "I", "nn.conv2d": "I", "nn.conv3d": "I", "nn.conv2d_transpose": "O"}
@@ -318,15 +301,10 @@ _TABLES: dict[str, Table] = {}
 
 
 def register_pattern_table(compiler: str, table: Callable[[], Table] | None = None) -> Any:
-    """Register the patterns that a compiler takes.
+    """Register the patterns that a compiler, such as ``"ethos-n"``, takes.
 
-    Parameters
-    ----------
-    compiler : str
-        Its name, such as ``"ethos-n"``.
-    table : callable, optional
-        Returns the table: pairs of a name and a pattern, or triples with a check besides. Left out,
-        a decorator is returned.
+    ``table()`` returns pairs of a name and a pattern, or triples with a check besides. Without
+    `table` a decorator is returned.
     """
 
     def register(made: Callable[[], Table]) -> Callable[[], Table]:

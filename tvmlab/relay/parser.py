@@ -21,21 +21,10 @@ def parse(
     init_module: ir.IRModule | None = None,
     init_meta_table: Any = None,
 ) -> ir.IRModule:
-    """Read a module.
+    """Read a module of Relay text, whose constants are in its metadata section.
 
-    Parameters
-    ----------
-    source : str
-        Relay text, with its constants in a metadata section.
-    source_name : str
-        Relay's, for messages; `tvmlab.errors.RelayError` shows the line itself.
-    init_module, init_meta_table : optional
-        Relay's functions and constants beside the text, which have to be left out.
-
-    Raises
-    ------
-    RelayError
-        The text cannot be read, or there are functions or constants beside it.
+    `init_module` and `init_meta_table` have to be left out. Raises `RelayError` where the text
+    cannot be read.
     """
     refuse("parse", "put the functions into the text", init_module=init_module)
     fix = "put the constants into the text: print with show_meta_data=True"
@@ -49,10 +38,7 @@ fromtext = parse
 def parse_expr(source: str) -> relax.Expr:
     """Read one expression: a function, a graph, lets, an operator or a function's name.
 
-    Raises
-    ------
-    RelayError
-        A variable is free that the text does not declare with ``free_var``.
+    Raises `RelayError` for a free variable that the text does not declare with ``free_var``.
     """
     tokens = [token for token in lexer.tokens(source) if token.kind != "VERSION"]
     kinds = [token.kind for token in tokens]

@@ -23,10 +23,6 @@ def read(target: Any, host: Any = None) -> tvm.target.Target:
     host : as target, optional
         The target of the host's part, for devices that have one.
 
-    Returns
-    -------
-    tvm.target.Target
-
     Raises
     ------
     TargetError
@@ -34,17 +30,15 @@ def read(target: Any, host: Any = None) -> tvm.target.Target:
     """
     if target is None:
         target = tvm.target.Target.current(allow_none=True)
-    given = [target]
+    if isinstance(target, Mapping) and "kind" not in target:
+        target = list(target.values())
     if isinstance(target, (list, tuple)):
-        given = list(target)
-    elif isinstance(target, Mapping) and "kind" not in target:
-        given = list(target.values())
-    if len(given) != 1:
-        raise TargetError(
-            f"{len(given)} targets were given",
-            where=repr(target),
-            fix="today's TVM places parts of a model with tvm.relax.transform.RealizeVDevice; "
-            "give one target",
-        )
-    made = as_target(given[0])
+        if len(target) != 1:
+            raise TargetError(
+                f"{len(target)} targets were given",
+                where=repr(target),
+                fix="give one; tvm.relax.transform.RealizeVDevice places parts of a model",
+            )
+        (target,) = target
+    made = as_target(target)
     return made if host is None else as_target(tvm.target.Target(made, read(host)))

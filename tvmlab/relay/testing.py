@@ -30,25 +30,16 @@ _VALUES = {"bias": 0.0, "beta": 0.0, "mean": 0.0, "gamma": 1.0, "var": 1.0}
 
 
 class Xavier:
-    """Weights at random, uniform, so that sums keep their size; the rest 0 or 1.
+    """Fills weights at random, uniform, so that sums keep their size, and the rest with 0 or 1.
 
-    Parameters
-    ----------
-    magnitude : float
-        The square of the limit, times the mean of a weight's inputs and outputs.
+    `magnitude` is the square of the limit, times the mean of a weight's inputs and outputs.
     """
 
     def __init__(self, magnitude: float = 3.0) -> None:
         self.magnitude = magnitude
 
     def __call__(self, desc: str, arr: np.ndarray) -> None:
-        """Fill an array, by the end of a parameter's name.
-
-        Raises
-        ------
-        RelayError
-            The name ends in none of weight, bias, beta, gamma, mean and var.
-        """
+        """Fill an array, by the end of a parameter's name; `RelayError` for an unknown one."""
         if desc.endswith("weight") and arr.ndim >= 2:
             window = float(np.prod(arr.shape[2:]))
             # A depthwise kernel sees one channel, whatever its shape says.
@@ -81,11 +72,6 @@ def create_workload(
         ``initializer(name, array)`` fills an array; `Xavier` where it is left out.
     seed : int
         For NumPy's random numbers.
-
-    Returns
-    -------
-    tuple of tvm.ir.IRModule, dict of str to tvm.runtime.Tensor
-        The typed module, and the values.
     """
     mod = from_expr(net)
     np.random.seed(seed)  # noqa: NPY002 - Relay did, and its scripts count on it
@@ -101,22 +87,7 @@ def create_workload(
 
 
 def run_opt_pass(expr: Any, opt_pass: Any, import_prelude: bool = False) -> relax.Expr:
-    """Run a pass, or several, on an expression.
-
-    Parameters
-    ----------
-    expr : tvm.relax.Expr
-        A function, or a graph.
-    opt_pass : Pass or sequence of Pass
-        What to run.
-    import_prelude : bool
-        Relay's; there is no prelude.
-
-    Returns
-    -------
-    tvm.relax.Expr
-        The function, or the graph that was made of the graph.
-    """
+    """Run a pass, or several, on a function or a graph, and return the new one."""
     if not isinstance(opt_pass, ir.transform.Pass):
         opt_pass = tvm.transform.Sequential(opt_pass)
     expr = as_expr(expr)
@@ -146,11 +117,10 @@ def dense_add_bias(data: relax.Expr, units: int | None = None, name: str = "") -
     return op.nn.bias_add(product, var(f"{name}_bias"), axis=-1)
 
 
-def _conv(x: Any, name: str, channels: int, size: int, stride: int = 1, groups: int = 1) -> Any:
+def _conv(x: Any, name: str, channels: int, size: int, stride: int = 1, **kwargs: Any) -> Any:
     """Convolve with a square kernel, so that a stride of 1 keeps the size of the image."""
-    sizes = {"kernel_size": (size, size), "padding": (size // 2, size // 2)}
-    strides = (stride, stride)
-    return conv2d(x, name=name, channels=channels, strides=strides, groups=groups, **sizes)
+    kwargs |= {"kernel_size": (size, size), "padding": (size // 2, size // 2)}
+    return conv2d(x, name=name, channels=channels, strides=(stride, stride), **kwargs)
 
 
 def _active(x: Any, name: str, epsilon: float = 2e-5) -> Any:
@@ -206,8 +176,7 @@ def _mobilenet(
     return _classified(op.nn.batch_flatten(op.nn.global_avg_pool2d(x)), "fc", num_classes)
 
 
-_UNITS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3),
-          152: (3, 8, 36, 3)}  # fmt: skip
+_UNITS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}
 
 
 def _resnet(
@@ -218,44 +187,30 @@ def _resnet(
     layout: str = "NCHW",
     dtype: str = "float32",
 ) -> relax.Function:
-    """Make the second ResNet, of 18, 34, 50, 101 or 152 layers, for images above 28 pixels.
-
-    Raises
-    ------
-    RelayError
-        There is no network of so many layers or of another layout here, or the images are smaller.
-    """
-    if image_shape[1] <= 28 or num_layers not in _UNITS or layout != "NCHW":
+    """Make the second ResNet, of 18 or 34 layers, for ``NCHW`` images above 32 pixels."""
+    if image_shape[1] <= 32 or num_layers not in _UNITS or layout != "NCHW":
         raise RelayError(
             f"there is no ResNet of {num_layers} layers for {image_shape} images in {layout}",
             where="relay.testing.resnet",
-            fix=f"use one of {', '.join(map(str, _UNITS))}, images above 28 pixels, and NCHW",
+            fix="use 18 or 34 layers, images above 32 pixels, and NCHW",
         )
-    deep = num_layers >= 50
 
     def unit(x: Any, name: str, channels: int, stride: int, same: bool) -> Any:
         """Add the convolved data to the data, or to a projection of the data."""
-        steps = [(channels, 3, stride), (channels, 3, 1)]
-        if deep:
-            steps = [(channels // 4, 1, stride), (channels // 4, 3, 1), (channels, 1, 1)]
-        first = y = _active(x, f"{name}_bn1")
-        for number, step in enumerate(steps, 1):
-            y = y if number == 1 else _active(y, f"{name}_bn{number}")
-            y = _conv(y, f"{name}_conv{number}", *step)
+        first = _active(x, f"{name}_bn1")
+        y = _active(_conv(first, f"{name}_conv1", channels, 3, stride), f"{name}_bn2")
+        y = _conv(y, f"{name}_conv2", channels, 3)
         return op.add(y, x if same else _conv(first, f"{name}_sc", channels, 1, stride))
 
     x: Any = var("data", shape=(batch_size, *image_shape), dtype=dtype)
     x = batch_norm_infer(x, name="bn_data", epsilon=2e-5, scale=False)
-    if image_shape[1] <= 32:
-        x = _conv(x, "conv0", 64, 3)
-    else:
-        x = _active(_conv(x, "conv0", 64, 7, 2), "bn0")
-        x = op.nn.max_pool2d(x, pool_size=(3, 3), strides=(2, 2), padding=(1, 1))
+    x = _active(_conv(x, "conv0", 64, 7, 2), "bn0")
+    x = op.nn.max_pool2d(x, pool_size=(3, 3), strides=(2, 2), padding=(1, 1))
     for stage, count in enumerate(_UNITS[num_layers], 1):
-        channels = (256 if deep else 64) * 2 ** (stage - 1)
         for number in range(count):
             stride = 2 if number == 0 and stage > 1 else 1
-            x = unit(x, f"stage{stage}_unit{number + 1}", channels, stride, number > 0)
+            name = f"stage{stage}_unit{number + 1}"
+            x = unit(x, name, 32 * 2**stage, stride, number > 0)
     pooled = op.nn.batch_flatten(op.nn.global_avg_pool2d(_active(x, "bn1")))
     return _classified(pooled, "fc1", num_classes)
 

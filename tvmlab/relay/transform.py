@@ -71,21 +71,14 @@ def function_pass(
     required : sequence of str, optional
         Passes that have to run before it.
 
-    Returns
-    -------
-    Pass, a class whose instances are passes, or a decorator
-
     Raises
     ------
     RelayError
         There is no `opt_level`.
     """
     if opt_level is None:
-        raise RelayError(
-            "a pass has an optimization level",
-            where="function_pass",
-            fix="give it: @function_pass(opt_level=0)",
-        )
+        fix = "give it: @function_pass(opt_level=0)"
+        raise RelayError("a pass has an optimization level", where="function_pass", fix=fix)
 
     def make(given: Any) -> Any:
         if not inspect.isclass(given):
@@ -93,7 +86,8 @@ def function_pass(
 
         @functools.wraps(given, updated=())
         def instance(*args: Any, **kwargs: Any) -> Pass:
-            return wrap(given(*args, **kwargs).transform_function, given.__name__)
+            change: Any = given(*args, **kwargs)
+            return wrap(change.transform_function, given.__name__)
 
         return instance
 
@@ -130,10 +124,7 @@ def ToGraphNormalForm() -> Pass:
 def FoldConstant(fold_qnn: bool = False) -> Pass:
     """Compute what depends on constants only; over `tvm.relax.transform.FoldConstant`.
 
-    Parameters
-    ----------
-    fold_qnn : bool
-        Relay's; ``qnn`` operators are folded as far as they have an arithmetic here.
+    With `fold_qnn` or without, ``qnn`` operators are folded as far as they have an arithmetic here.
     """
     return _made_of("FoldConstant", 2, relax.transform.FoldConstant())
 
@@ -186,10 +177,7 @@ def _scaled_and_shifted(call: relax.Call, field: relax.Expr) -> relax.Expr:
 def DeadCodeElimination(inline_once: bool = False, ignore_impurity: bool = False) -> Pass:
     """Drop what nothing uses; over `tvm.relax.transform.DeadCodeElimination`.
 
-    Parameters
-    ----------
-    inline_once, ignore_impurity : bool
-        Relay's; bindings of Relax are never inlined, and operators of Relay are pure.
+    The options have no effect: bindings are never inlined, and operators of Relay are pure.
     """
 
     def run(mod: ir.IRModule) -> ir.IRModule:
@@ -211,10 +199,7 @@ def RemoveUnusedFunctions(entry_functions: Sequence[str] | None = None) -> Pass:
 def EliminateCommonSubexpr(fskip: Callable[[relax.Expr], bool] | None = None) -> Pass:
     """Compute equal expressions once; over `tvm.relax.transform.EliminateCommonSubexpr`.
 
-    Raises
-    ------
-    RelayError
-        There is a function `fskip`, which Relax's pass does not call.
+    Relax's pass does not call a function `fskip`, which has to be left out.
     """
     name = "EliminateCommonSubexpr"
     refuse(name, "leave it out, or write the pass with tvm.relax.PyExprMutator", fskip=fskip)
@@ -227,16 +212,7 @@ def FakeQuantizationToInteger(
     """Compute the operators between dequantize and quantize in integers.
 
     Over `tvmlab.qnn.transform.FakeQuantizationToInteger`, which says how to choose the rounding.
-
-    Parameters
-    ----------
-    hard_fail, use_qat, optional_qnn_ops : bool, bool, sequence of str
-        Relay's; at their defaults only.
-
-    Raises
-    ------
-    RelayError
-        One of the options is set.
+    Relay's options have to be left out.
     """
     name = "FakeQuantizationToInteger"
     fix = "ask tvmlab.qnn.analysis.float_operators what stayed in float"
@@ -252,11 +228,6 @@ def FoldScaleAxis() -> Pass:
     Over `tvmlab.ir.batch_norm.FoldBatchNorm`, which also folds whole batch normalizations.
     """
     return _made_of("FoldScaleAxis", 3, FoldBatchNorm())
-
-
-def BackwardFoldScaleAxis() -> Pass:
-    """Fold scales as `FoldScaleAxis`, which knows no other direction."""
-    return _made_of("BackwardFoldScaleAxis", 3, FoldBatchNorm())
 
 
 def ConvertLayout(desired_layouts: Mapping[str, Sequence[str]]) -> Pass:
@@ -277,11 +248,8 @@ def ConvertLayout(desired_layouts: Mapping[str, Sequence[str]]) -> Pass:
     for name, layouts in desired_layouts.items():
         row = table.find(name)
         if row is None:
-            raise RelayError(
-                f"there is no operator {name!r} to lay out",
-                where="ConvertLayout",
-                fix="give Relay's names, such as 'nn.conv2d'",
-            )
+            fix = "give Relay's names, such as 'nn.conv2d'"
+            raise RelayError(f"there is no operator {name!r}", where="ConvertLayout", fix=fix)
         data, kernel = (*layouts, "default")[:2]
         wanted[row.relax] = [data, _KERNELS.get(data, "OIHW") if kernel == "default" else kernel]
     return _made_of("ConvertLayout", 3, relax.transform.ConvertLayout(wanted))
@@ -300,9 +268,6 @@ def FuseOps(fuse_opt_level: int = -1) -> Pass:
     passes = relax.transform
     fuse = passes.FuseOps(fuse_opt_level) if fuse_opt_level >= 0 else passes.FuseOps()
     return _made_of("FuseOps", 0, passes.LegalizeOps(), passes.AnnotateTIROpPattern(), fuse)
-
-
-FunctionPass = ModulePass
 
 
 def __getattr__(name: str) -> Any:
