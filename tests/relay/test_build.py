@@ -144,7 +144,7 @@ def test_set_run_get(library: Any, runner: GraphModule) -> None:
     near(runner.get_output(0), 2 * WANTED)
     runner.set_input(0, DATA.astype("float64").tolist())  # converted, as Relay does
     np.testing.assert_array_equal(runner.get_input("data").numpy(), DATA)
-    other = library["default"]([CPU])  # another place for inputs
+    other = GraphModule(library["default"]([CPU]))  # another place for inputs
     other.set_input("data", 5 * DATA)
     other.run()
     runner.run()

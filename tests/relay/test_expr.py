@@ -39,8 +39,6 @@ def test_the_ways_to_make_a_variable() -> None:
     dynamic = relay.TensorType((n, m, n), "int8")
     assert dynamic.shape[0].same_as(dynamic.shape[2])
     assert not dynamic.shape[0].same_as(dynamic.shape[1])
-    assert relay.is_dynamic(dynamic)
-    assert not relay.is_dynamic(relay.TupleType([by_shape.ty]))
 
 
 @pytest.mark.parametrize(

@@ -70,16 +70,15 @@ def test_names_of_weights() -> None:
 
 def test_shapes_dtypes_and_opsets() -> None:
     rows = model([node("Relu", ["x"], ["y"])], {"x": ("n", 3)}, ["y"])
-    mod, _ = relay.frontend.from_onnx(rows, {"x": (relay.Any(), 3)})
-    assert relay.is_dynamic(mod["main"].params[0].ty)
+    for free in (relay.Any(), -1):
+        mod, _ = relay.frontend.from_onnx(rows, {"x": (free, 3)})
+        assert isinstance(mod["main"].params[0].ty.shape[0], tvm.tirx.Var)
     mod, _ = relay.frontend.from_onnx(rows, {"x": (5, 3)}, dtype={"x": "float32"})
     assert mod["main"].params[0].ty == relay.TensorType((5, 3))
-    mod, _ = relay.frontend.from_onnx(rows, {"x": (-1, 3)})
-    assert relay.is_dynamic(mod["main"].params[0].ty)
     for given, error, what in (
         ({"shape": {"y": (2, 3)}}, ShapeError, "no input named 'y'"),
         ({"shape": None}, ShapeError, "open dimensions"),
-        ({"dtype": {"x": "int8"}, "shape": {"x": (2, 3)}}, ShapeError, "the dtype float32"),
+        ({"dtype": {"x": "int8"}, "shape": {"x": (2, 3)}}, ShapeError, "is float32 in the model"),
         ({"opset": 13}, RelayError, "carry opset"),
         ({"convert_config": {"use_nt_batch_matmul": False}}, RelayError, "carry convert_config"),
     ):
@@ -95,17 +94,16 @@ def test_tflite() -> None:
     content = convolutional()
     x = array(1, 8, 8, 2)
     mod, params = relay.frontend.from_tflite(content)
-    first, *rest = (param.name for param in mod["main"].params)
-    assert rest == list(params) == [f"_param_{number + 1}" for number in range(len(params))]
-    assert rest
+    (first,) = (param.name for param in mod["main"].params)
+    assert params == {}
     made = run(mod, params, **{first: x})
     np.testing.assert_allclose(made, tvmlab.compile(tvmlab.load(content))(x), rtol=1e-5, atol=1e-6)
     parsed = tflite.Model.GetRootAsModel(content, 0)
     again, _ = relay.frontend.from_tflite(parsed, {first: (1, 8, 8, 2)}, {first: "float32"})
     tvm.ir.assert_structural_equal(again, mod)
-    with pytest.raises(ShapeError, match="has the shape"):
+    with pytest.raises(ShapeError, match=r"is \(1, 8, 8, 2\) in the model"):
         relay.frontend.from_tflite(content, {first: (1, 2, 8, 8)})
-    with pytest.raises(ShapeError, match="has the dtype"):
+    with pytest.raises(ShapeError, match="is float32 in the model"):
         relay.frontend.from_tflite(content, dtype_dict={first: "int8"})
     with pytest.raises(RelayError, match="carry op_converter"):
         relay.frontend.from_tflite(content, op_converter=object)

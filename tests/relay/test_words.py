@@ -90,7 +90,7 @@ def test_expressions_print_as_relay_printed_them(tmp_path: Any) -> None:
         "a = relay.var('a', shape=(2,))\n"
         "e = relay.add(relay.multiply(a, a), a)\n"
         "print(e)\n"
-        "print(relay.transform.InferTypeLocal(relay.Tuple([e, a])))\n"
+        "print(tvm.ir.TupleType([e.checked_type, a.checked_type]))\n"
         "print(relay.split(e, (1,))[0])\n"
         "print(is_op('multiply')(wildcard(), wildcard()).partition(e))\n"
         "print(tvm.te.exp(tvm.te.var('x', 'float32')))\n",

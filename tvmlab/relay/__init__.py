@@ -19,7 +19,7 @@ _SOURCES = {
         module op testing transform""",
     ".build_module": "build create_executor load_module optimize",
     ".expr": """Call Constant Expr FuncType Function GlobalVar If Let Op TensorType Tuple
-        TupleGetItem TupleType TupleWrapper Type Var const is_dynamic scalar_type var""",
+        TupleGetItem TupleType TupleWrapper Type Var const scalar_type var""",
     ".expr_functor": "ExprFunctor ExprMutator ExprVisitor",
     ".graph_executor": "GraphModule",
     ".module": "IRModule bind from_expr",

@@ -8,10 +8,8 @@ from typing import Any
 
 from tvm import ir, relax
 
-from ..errors import RelayError
 from ..ir import gone, graph, table
 from ..ir.graph import inline_bindings
-from ..ir.module import normal
 from .expr import Function, as_expr
 
 __path__: list[str] = []  # see gone.ImportFinder
@@ -76,16 +74,6 @@ def as_function(expr: Any) -> relax.Function:
     """Make a function of an expression, whose free variables become the parameters."""
     expr = as_expr(expr)
     return expr if isinstance(expr, relax.Function) else Function(free_vars(expr), expr)
-
-
-def well_formed(expr: Any) -> bool:
-    """Return whether a function or module is well-formed Relax."""
-    try:
-        is_module = isinstance(expr, ir.IRModule)
-        relax.analysis.well_formed(expr if is_module else normal(as_function(expr)))
-    except (RelayError, ValueError):  # TVM's own says what is wrong
-        return False
-    return True
 
 
 def list_op_freqs(mod: ir.IRModule) -> dict[str, int]:

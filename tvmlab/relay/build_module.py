@@ -13,12 +13,13 @@ from tvm import ir, relax
 
 from ..compiler import compile as compile_module
 from ..compiler import simplify
-from ..errors import CompileError, RelayError
+from ..errors import CompileError, RelayError, TargetError
 from ..ir.module import normalize
 from ..runtime.executable import Executable, load_executable
+from ..support.target import spelled
 from .backend import Executor, Runtime
 from .expr import Function, as_expr, refuse
-from .graph_executor import GraphModule
+from .graph_executor import GraphModule, Started
 from .module import bind_params_by_name, from_expr
 from .target import read
 
@@ -51,13 +52,21 @@ class GraphExecutorFactoryModule:
             )
         return self._start
 
-    def _start(self, *devices: Any) -> GraphModule:
+    def _start(self, *devices: Any) -> Started:
         if len(devices) == 1 and isinstance(devices[0], (list, tuple)):
             (devices,) = devices
         if len(devices) != 1:
             what = f"{len(devices)} devices were given"
             raise RelayError(what, where="lib['default'](...)", fix="give one")
-        return GraphModule.start(self.executable, self.params, devices[0])
+        target, (device,) = self.executable.target, devices
+        kind = "cpu" if target.kind.name == "llvm" else target.kind.name
+        if device.dlpack_device_type() != tvm.device(kind).dlpack_device_type():
+            raise TargetError(
+                f"the module was compiled for {target.kind.name}, the device is {device}",
+                where=spelled(target),
+                fix=f"run it on tvm.device({kind!r})",
+            )
+        return Started(self.executable, self.params, device)
 
     def get_params(self) -> dict[str, Any]:
         """Return the parameters that became constants, the tensors themselves."""
@@ -148,11 +157,9 @@ def _bound(mod: Any, params: Mapping[str, Any] | None) -> tuple[ir.IRModule, dic
         for name, value in (params or {}).items()
     }
     if tensors and "main" in mod:
-        # Relax binds by the variable, and leaves the bindings as they are.
-        main = mod["main"]
-        values = {var: relax.const(tensors[var.name]) for var in main.params if var.name in tensors}
-        mod = mod.clone()
-        mod["main"] = main.bind_params(values)
+        names = {param.name for param in mod["main"].params}
+        known = {name: tensor for name, tensor in tensors.items() if name in names}
+        mod = relax.transform.BindParams("main", known)(mod)
     return mod, tensors
 
 
@@ -191,7 +198,7 @@ class Evaluator:
             function = isinstance(expr, relax.Function)
             others = {var: func for var, func in mod.functions.items() if var.name_hint != "main"}
             mod = from_expr(expr if function else Function([], expr), others)
-        runner = build(mod, self._target, params=self._params)["default"](self._device)
+        runner = GraphModule(build(mod, self._target, params=self._params)["default"](self._device))
 
         def call(*args: Any, **kwargs: Any) -> Any:
             for index, value in enumerate(args):

@@ -31,8 +31,7 @@ from .. import errors
 from ..ir import gone, table
 from ..ir.graph import inline_bindings
 from ..ir.module import normal, normalize
-from ..qnn.unary import FUNCTIONS
-from ..support import target as targets
+from ..support.target import parse
 from . import aliases, expr
 from .analysis import as_function
 from .build_module import load_module
@@ -71,7 +70,7 @@ WATCHED = {
 }  # fmt: skip
 """TVM's modules that answer for names of Relay's time."""
 
-PARTS = ("backend.te_compiler", "qnn.op.legalizations", "testing.byoc", "testing.temp_op_attr",
+PARTS = ("backend.te_compiler", "testing.byoc", "testing.temp_op_attr",
          "transform.fake_quantization_to_integer")  # fmt: skip
 """Modules of Relay's that old code imports with ``from``, for which few names are left."""
 
@@ -183,15 +182,9 @@ def install() -> None:
 
 
 def _watch(old: str, module: ModuleType) -> None:
-    """Give a module a ``__getattr__`` for what it lacks, after its own."""
-    own: Callable[[str], Any] | None = module.__dict__.get("__getattr__")
+    """Give a module, which has no ``__getattr__``, one for what it lacks."""
 
     def find(name: str) -> Any:
-        if own is not None:
-            try:
-                return own(name)
-            except AttributeError:
-                pass
         if name.startswith("__"):
             raise AttributeError(f"module {old!r} has no attribute {name!r}")
         return _answer(old, name)
@@ -236,7 +229,6 @@ NAMES: dict[str, Any] = {
     "tvm.nd": _nd,
     "tvm.register_func": tvm.register_global_func,
     "tvm.relay.backend.te_compiler.get": lambda: _cache,
-    "tvm.relay.qnn.op.legalizations.hardswish_func": FUNCTIONS["hardswish"],
     "tvm.runtime.NDArray": tvm.runtime.Tensor,
     "tvm.runtime.String": str,
     "tvm.target.create": tvm.target.Target,
@@ -270,9 +262,6 @@ def _widened() -> list[tuple[Any, str, Callable[..., Any]]]:
         left, right = (_comparable(side, map_free_vars) for side in (lhs, rhs))
         return bool(tvm_ffi.structural_equal(left, right, map_free_vars))
 
-    def structural_hash(node: Any, map_free_vars: bool = False) -> int:
-        return int(tvm_ffi.structural_hash(_comparable(node), map_free_vars))
-
     def load_any(path: Any, *args: Any) -> Any:
         try:
             return load_module(path)
@@ -298,11 +287,11 @@ def _widened() -> list[tuple[Any, str, Callable[..., Any]]]:
             dev_type = "cpu" if kind in ("llvm", "c", "stackvm") else " ".join([kind, *rest])
         return device(dev_type, dev_id or 0, **given)
 
+    def spelled(given: Any) -> Any:
+        return parse(given) if isinstance(given, str) and " -" in given else given
+
     def make_target(self: Any, spec: Any, host: Any = None, **old: Any) -> None:
-        spec, host = (
-            targets.parse(one) if isinstance(one, str) and " -" in one else one
-            for one in (spec, host)
-        )
+        spec, host = map(spelled, (spec, host))
         target(self, spec, host, **old)
 
     return [
@@ -313,7 +302,6 @@ def _widened() -> list[tuple[Any, str, Callable[..., Any]]]:
             _relax_name(op_name), *args, **kwargs)),
         (ir, "assert_structural_equal", assert_structural_equal),
         (ir, "structural_equal", structural_equal),
-        (ir, "structural_hash", structural_hash),
         (tvm, "device", make_device),
         (tvm.runtime, "device", make_device),
         (tvm.runtime, "load_module", load_any),

@@ -15,7 +15,7 @@ import tvm
 from tvm import ir, relax, tirx
 
 from ..errors import RelayError
-from ..ir import dialect, graph, table
+from ..ir import graph
 from ..ir.dialect import Attributes
 from ..ir.module import infer_type
 
@@ -91,14 +91,6 @@ def scalar_type(dtype: str) -> relax.TensorType:
     return relax.TensorType((), dtype)
 
 
-def is_dynamic(tensor_type: ir.Type) -> bool:
-    """Return whether a type has a dimension that is not a number."""
-    if isinstance(tensor_type, ir.TupleType):
-        return any(is_dynamic(field) for field in tensor_type.fields)
-    shape = getattr(tensor_type, "shape", None)
-    return shape is None or not all(isinstance(size, tirx.IntImm) for size in shape)
-
-
 def _dimension(size: Any) -> Any:
     """Return a dimension for Relax, whose sizes are int64; Relay's variables are usually int32."""
     if hasattr(size, "__index__"):
@@ -149,19 +141,13 @@ def TupleGetItem(tuple_value: Any, index: int, span: Any = None) -> relax.TupleG
 def Call(
     op: Any, args: Iterable[Any], attrs: Any = None, type_args: Any = None, span: Any = None
 ) -> relax.Call:
-    """Make a call, typed where its arguments are.
-
-    Without `attrs`, an operator that tvmlab registers gets the defaults of the table.
-    """
+    """Make a call, typed where its arguments are."""
     operands = [infer_type(as_expr(arg)) for arg in args]
     if isinstance(attrs, Attributes) and isinstance(op, ir.Op):
         return infer_type(attrs.row.to_relax(operands, attrs.values))
-    if attrs is None and isinstance(op, ir.Op) and op.attrs_type_key == "ir.DictAttrs":
-        # Such an operator keeps all attributes in a dictionary, the defaults too.
-        row = next((row for row in table.rows() if row.relax == op.name), None)
-        values = {item.name: item.default for item in row.attributes} if row else {}
-        if not any(value is table.REQUIRED for value in values.values()):
-            return infer_type(dialect.call(op.name, operands, values))
+    if attrs is None and isinstance(op, ir.Op) and op.attrs_type_key:
+        what = f"the operator {op.name} has attributes, and none are given"
+        raise RelayError(what, fix="call its function, such as relay.nn.softmax")
     return infer_type(relax.Call(op, operands, attrs, type_args or []))
 
 

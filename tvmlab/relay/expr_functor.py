@@ -64,10 +64,7 @@ class ExprFunctor:
     def _dispatch(self, expr: relax.Expr) -> Any:
         for kind, name in _METHODS:
             if isinstance(expr, kind):
-                method = getattr(self, name, None)
-                if method is None:
-                    raise NotImplementedError(f"{type(self).__name__}.{name}")
-                return method(expr)
+                return getattr(self, name)(expr)
         raise RelayError(
             f"Relay has no expression of the kind {type(expr).__name__}",
             where=str(expr),

@@ -6,14 +6,14 @@ The sources of names, defaults and results are Relay's ``python/tvm/relay/fronte
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tvm import ir, relax, tirx
 
 from ..errors import ModelError, RelayError, ShapeError
-from ..ir import gone, graph
-from ..ir.graph import inline_bindings, substitute
+from ..ir import gone
+from ..ir.graph import substitute
 from ..ir.module import normal
 from ..ir.signature import OUTPUT_NAMES
 from ..support.extras import need
@@ -32,7 +32,7 @@ def from_onnx(
     convert_config: Mapping[str, Any] | None = None,
     export_node_renames_path: str | None = None,
 ) -> tuple[ir.IRModule, Params]:
-    """Import an ONNX model.
+    """Import an ONNX model as a module, and the parameters that are not frozen.
 
     Parameters
     ----------
@@ -46,11 +46,6 @@ def from_onnx(
         Make weights constants, as Relay does by default. Otherwise they are parameters of ``main``.
     opset, convert_config, export_node_renames_path : optional
         Relay's, which have to be left out.
-
-    Returns
-    -------
-    tuple of tvm.ir.IRModule, dict of str to tvm.runtime.Tensor
-        The module, with the model's own names of inputs, and the weights that are not frozen.
 
     Raises
     ------
@@ -74,7 +69,7 @@ def from_onnx(
     sizes = {k: _sizes(k, dims) for k, dims in (shape or {}).items() if k not in weights}
     mod = import_proto(proto, sizes, folder=None, where=where, keep_params=not freeze_params)
     mod, params = _detached(mod, inputs)
-    _expect(mod, where, dtypes=None if isinstance(dtype, str) else dtype)
+    _expect(mod, where, None if isinstance(dtype, str) else dtype, _dtype)
     return mod, params
 
 
@@ -84,7 +79,7 @@ def from_tflite(
     dtype_dict: Mapping[str, str] | None = None,
     op_converter: Any = None,
 ) -> tuple[ir.IRModule, Params]:
-    """Import a TensorFlow Lite model.
+    """Import a TensorFlow Lite model as a module, whose weights are constants, and an empty dict.
 
     Parameters
     ----------
@@ -94,12 +89,6 @@ def from_tflite(
         The file has its shapes and dtypes itself: what is given has to be the same.
     op_converter : optional
         Relay's class of converters, which has to be left out.
-
-    Returns
-    -------
-    tuple of tvm.ir.IRModule, dict of str to tvm.runtime.Tensor
-        The module, whose weights are parameters ``_param_1``, ``_param_2`` and so on, as in Relay,
-        and the weights.
 
     Raises
     ------
@@ -111,9 +100,10 @@ def from_tflite(
 
     where = "tflite.Model"
     data = model if isinstance(model, (bytes, bytearray)) else model._tab.Bytes
-    mod = import_bytes(bytes(data), where=where)
-    _expect(mod, where, shape_dict, dtype_dict)
-    return _lifted(mod)
+    mod, params = _detached(import_bytes(bytes(data), where=where))
+    _expect(mod, where, shape_dict, _shape)
+    _expect(mod, where, dtype_dict, _dtype)
+    return mod, params
 
 
 def from_pytorch(
@@ -126,7 +116,9 @@ def from_pytorch(
     export_renamed_c_graph_path: str | None = None,
     preserve_pytorch_scopes: bool = False,
 ) -> tuple[ir.IRModule, Params]:
-    """Import a PyTorch model.
+    """Import a PyTorch model as a module, and its weights.
+
+    Weights are parameters of ``main``, with the names of the model's ``state_dict``.
 
     Parameters
     ----------
@@ -140,11 +132,6 @@ def from_pytorch(
         Write ``_`` in the weights' names in place of ``.``, which text does not take.
     custom_convert_map, keep_quantized_weight, export_renamed_c_graph_path, preserve_pytorch_scopes
         Relay's, which have to be left out.
-
-    Returns
-    -------
-    tuple of tvm.ir.IRModule, dict of str to tvm.runtime.Tensor
-        The module, whose weights are parameters with the names of ``state_dict``, and the weights.
 
     Raises
     ------
@@ -168,25 +155,26 @@ def from_pytorch(
 
 
 def _expect(
-    mod: ir.IRModule,
-    where: str,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    dtypes: Mapping[str, str] | None = None,
+    mod: ir.IRModule, where: str, given: Mapping[str, Any] | None, read: Callable[[Any], Any]
 ) -> None:
-    """Refuse shapes and dtypes of inputs that are not the model's own."""
+    """Refuse shapes or dtypes of inputs that are not the model's own."""
     for param in mod["main"].params:
-        sizes = tuple(int(n) if isinstance(n, tirx.IntImm) else str(n) for n in param.ty.shape)
-        dtype = str(param.ty.dtype)
-        for what, wanted, real in (
-            ("shape", tuple((shapes or {}).get(param.name, sizes)), sizes),
-            ("dtype", (dtypes or {}).get(param.name, dtype), dtype),
-        ):
-            if wanted != real:
-                raise ShapeError(
-                    f"input {param.name!r} has the {what} {real} in the model, not {wanted}",
-                    where=where,
-                    fix="leave it out, or convert the model again",
-                )
+        real = read(param.ty)
+        wanted = (given or {}).get(param.name, real)
+        if wanted != real and tuple(wanted) != real:
+            raise ShapeError(
+                f"input {param.name!r} is {real} in the model, not {wanted}",
+                where=where,
+                fix="leave it out, or convert the model again",
+            )
+
+
+def _dtype(type_: Any) -> str:
+    return str(type_.dtype)
+
+
+def _shape(type_: Any) -> tuple[int | str, ...]:
+    return tuple(int(n) if isinstance(n, tirx.IntImm) else str(n) for n in type_.shape)
 
 
 def _sizes(name: str, dims: Sequence[Any]) -> tuple[int | str, ...]:
@@ -239,53 +227,31 @@ def _exported(model: Any, infos: Sequence[tuple[str, tuple[int, ...], str]]) -> 
 
 
 def _detached(
-    mod: ir.IRModule, inputs: Sequence[str], weights: Mapping[str, str] | None = None
+    mod: ir.IRModule, inputs: Sequence[str] = (), weights: Mapping[str, str] | None = None
 ) -> tuple[ir.IRModule, Params]:
     """Remove the values of weights from ``main``, and rename its parameters as in Relay."""
     main = mod["main"]
     values = list(main.attrs.get("params", []))
     count = len(main.params) - len(values)
-    if len(inputs) != count:
+    old = [param.name for param in main.params]
+    if inputs and len(inputs) != count:
         raise RelayError(
             f"the model has {count} inputs, {len(inputs)} were named",
-            where=", ".join(param.name for param in main.params),
+            where=", ".join(old),
             fix="name each input once, in order",
         )
-    held = [(weights or {}).get(param.name, param.name) for param in main.params[count:]]
-    names = [*inputs, *held]
-    if names != [param.name for param in main.params]:
-        new = [relax.Var(name, old.ty) for name, old in zip(names, main.params, strict=True)]
+    held = [(weights or {}).get(name, name) for name in old[count:]]
+    names = [*(inputs or old[:count]), *held]
+    if names != old:
+        new = [relax.Var(name, var.ty) for name, var in zip(names, main.params, strict=True)]
         body = substitute(main.body, dict(zip(main.params, new, strict=True)))
         main = normal(Function(new, body, attrs=main.attrs))
-    return _with_main(mod, main), dict(zip(held, values, strict=True))
-
-
-def _with_main(mod: ir.IRModule, main: relax.Function) -> ir.IRModule:
-    """Replace ``main``, without the attributes that Relay's had not."""
-    for name in ("params", "num_input", OUTPUT_NAMES):
+    for name in ("params", "num_input", OUTPUT_NAMES):  # Relay's ``main`` had no such attributes
         if name in main.attrs:
             main = main.without_attr(name)
     mod = mod.clone()
     mod["main"] = main
-    return mod
-
-
-def _lifted(mod: ir.IRModule) -> tuple[ir.IRModule, Params]:
-    """Make parameters of the constants that are no scalars."""
-    main = mod["main"]
-    params: Params = {}
-    new: list[relax.Var] = []
-
-    def change(_: relax.Expr, after: relax.Expr) -> relax.Expr:
-        if not isinstance(after, ir.GenericConst) or getattr(after.ty, "ndim", 0) == 0:
-            return after
-        new.append(relax.Var(f"_param_{len(params) + 1}", after.ty))
-        params[new[-1].name] = after.value
-        return new[-1]
-
-    body = graph.transform(inline_bindings(main.body), change)
-    lifted = Function([*main.params, *new], body, attrs=main.attrs)
-    return _with_main(mod, normal(lifted)), params
+    return mod, dict(zip(held, values, strict=True))
 
 
 def __getattr__(name: str) -> Any:

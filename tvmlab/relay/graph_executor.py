@@ -6,16 +6,15 @@ The names and the behaviour are those of Relay's ``python/tvm/contrib/graph_exec
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tvm
 from tvm.runtime.module import BenchmarkResult
 
-from ..errors import InputError, RelayError, TargetError
+from ..errors import InputError, RelayError
 from ..ir.signature import Signature
 from ..runtime.executable import Executable
-from ..support.target import spelled
 from .expr import refuse
 
 
@@ -24,47 +23,35 @@ def create(graph_json_str: str, libmod: Any, device: Any) -> GraphModule:
     return GraphModule(libmod["default"](device))
 
 
+class Started(NamedTuple):
+    """The result of ``lib["default"](device)``, for `GraphModule`."""
+
+    executable: Executable
+    bound: Collection[str]
+    device: Any
+
+
 class GraphModule:
     """A compiled model on a device: set inputs, run, get outputs.
 
-    ``lib["default"](device)`` makes one, and `GraphModule` returns it as it is. An input holds
-    zeros until it is set.
+    `module` is what ``lib["default"](device)`` returned. An input holds zeros until it is set.
     """
 
-    device: Any
-    _executable: Executable
-    _bound: Collection[str]
-    _values: list[Any]
-    _outputs: list[Any] | None
-
-    def __new__(cls, module: Any) -> GraphModule:
-        """Return the module, which must be one that ``relay.build`` made."""
-        if isinstance(module, GraphModule):
-            return module
-        raise RelayError(
-            f"GraphModule runs what relay.build made, not a {type(module).__name__}",
-            where="GraphModule(module)",
-            fix='give lib["default"](device)',
-        )
-
-    @classmethod
-    def start(cls, executable: Executable, bound: Collection[str], device: Any) -> GraphModule:
-        """Start an executable on a device; `bound` names parameters that became constants."""
-        target = executable.target
-        kind = "cpu" if target.kind.name == "llvm" else target.kind.name
-        if device.dlpack_device_type() != tvm.device(kind).dlpack_device_type():
-            raise TargetError(
-                f"the module was compiled for {target.kind.name}, the device is {device}",
-                where=spelled(target),
-                fix=f"run it on tvm.device({kind!r})",
+    def __init__(self, module: Any) -> None:
+        self._started: Any = getattr(module, "_started", module)
+        if not isinstance(self._started, Started):
+            raise RelayError(
+                f"GraphModule runs what relay.build made, not a {type(module).__name__}",
+                where="GraphModule(module)",
+                fix='give lib["default"](device)',
             )
-        made = object.__new__(cls)
-        made.device, made._executable, made._bound, made._outputs = device, executable, bound, None
-        made._values = [
+        self._executable, self._bound, self.device = self._started
+        self._inputs = self._executable.signature.inputs
+        self._outputs: list[Any] | None = None
+        self._values: list[Any] = [
             None if any(isinstance(n, str) for n in one.shape) else np.zeros(one.shape, one.dtype)
-            for one in executable.signature.inputs
+            for one in self._inputs
         ]
-        return made
 
     @property
     def module(self) -> GraphModule:
@@ -95,14 +82,14 @@ class GraphModule:
                 self._set(name, array)
 
     def _set(self, key: int | str, value: Any) -> None:
-        dtype = self._executable.signature.inputs[self._index(key)].dtype
+        dtype = self._inputs[self._index(key)].dtype
         array = value.numpy() if isinstance(value, tvm.runtime.Tensor) else value
         self.set_input_zero_copy(key, np.array(array, dtype))
 
     def _index(self, key: int | str) -> int:
         index = self.get_input_index(key)
         if index < 0:
-            names = ", ".join(value.name for value in self._executable.signature.inputs)
+            names = ", ".join(value.name for value in self._inputs)
             raise InputError(
                 f"could not find {key!r} in the graph's inputs",
                 where=f"its inputs are {names or 'none'}",
@@ -116,7 +103,7 @@ class GraphModule:
         Raises `InputError` where it has another dtype or shape, or there is no such input.
         """
         index = self._index(key)
-        Signature(self._executable.signature.inputs[index : index + 1]).bind((value,), {})
+        Signature(self._inputs[index : index + 1]).bind((value,), {})
         self._values[index] = value
 
     def run(self, **input_dict: Any) -> None:
@@ -126,7 +113,7 @@ class GraphModule:
         self._outputs = [tvm.runtime.tensor(array, self.device) for array in _flat(found)]
 
     def _arguments(self) -> list[Any]:
-        for declared, value in zip(self._executable.signature.inputs, self._values, strict=True):
+        for declared, value in zip(self._inputs, self._values, strict=True):
             if value is None:
                 what = f"input {declared.name!r} has a size known at run time only, and is not set"
                 raise InputError(what, where=str(declared), fix="set it first")
@@ -154,15 +141,15 @@ class GraphModule:
 
     def get_input_index(self, name: int | str) -> int:
         """Return an input's number, -1 where there is none of that name."""
-        names = [value.name for value in self._executable.signature.inputs]
+        names = [value.name for value in self._inputs]
         if isinstance(name, (int, np.integer)):
             return int(name) if 0 <= name < len(names) else -1
         return names.index(name) if name in names else -1
 
     def get_input_info(self) -> tuple[dict[str, tuple[int | str, ...]], dict[str, str]]:
         """Return the inputs' shapes and dtypes, by name."""
-        inputs = self._executable.signature.inputs
-        return {one.name: one.shape for one in inputs}, {one.name: one.dtype for one in inputs}
+        shapes = {one.name: one.shape for one in self._inputs}
+        return shapes, {one.name: one.dtype for one in self._inputs}
 
     def get_output(self, index: int, out: Any = None) -> Any:
         """Return an output of the last run as a tensor, or copy it into `out`.

@@ -82,20 +82,9 @@ def bind(expr: Any, binds: Mapping[relax.Var, Any]) -> relax.Expr:
 
 
 def bind_params_by_name(func: relax.Function, params: Mapping[str, Any]) -> relax.Function:
-    """Make a function's parameters constants, by their names; other names are ignored.
-
-    The values are tensors or arrays. Raises `RelayError` if two parameters have a bound name.
-    """
-    named: dict[str, relax.Var] = {}
-    for param in func.params:
-        if param.name in named and param.name in params:
-            raise RelayError(
-                f"two parameters are named {param.name!r}",
-                where="bind_params_by_name",
-                fix="give them different names, or bind by variable with relay.bind",
-            )
-        named[param.name] = param
-    return bind(func, {named[name]: as_const(params[name]) for name in named if name in params})
+    """Make a function's parameters constants, by their names; other names are ignored."""
+    values = {var: as_const(params[var.name]) for var in func.params if var.name in params}
+    return bind(func, values)
 
 
 def as_const(value: Any) -> Any:

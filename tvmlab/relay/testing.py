@@ -25,7 +25,6 @@ from .expr import as_expr, var
 from .module import from_expr
 
 __path__: list[str] = []  # see gone.ImportFinder
-Images = tuple[int, int, int]
 _VALUES = {"bias": 0.0, "beta": 0.0, "mean": 0.0, "gamma": 1.0, "var": 1.0}
 
 
@@ -156,7 +155,7 @@ _BLOCKS = (
 def _mobilenet(
     batch_size: int = 1,
     num_classes: int = 1000,
-    image_shape: Images = (3, 224, 224),
+    image_shape: tuple[int, ...] = (3, 224, 224),
     dtype: str = "float32",
 ) -> relax.Function:
     """Make the first MobileNet, of ``NCHW`` images."""
@@ -183,7 +182,7 @@ def _resnet(
     batch_size: int = 1,
     num_classes: int = 1000,
     num_layers: int = 18,
-    image_shape: Images = (3, 224, 224),
+    image_shape: tuple[int, ...] = (3, 224, 224),
     layout: str = "NCHW",
     dtype: str = "float32",
 ) -> relax.Function:

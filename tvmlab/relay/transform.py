@@ -106,19 +106,8 @@ def InferType() -> Pass:
     return _made_of("InferType", 0)
 
 
-def InferTypeLocal(expr: relax.Expr) -> ir.Type:
-    """Infer the type of one expression."""
-    return infer_type(expr).ty
-
-
-def ToANormalForm() -> Pass:
-    """Bind every call to a variable: the form that every Relax module has."""
-    return _made_of("ToANormalForm", 1)
-
-
-def ToGraphNormalForm() -> Pass:
-    """Undo `ToANormalForm`: in Relax, bindings are how a graph is written."""
-    return _made_of("ToGraphNormalForm", 1)
+# Every Relax module has this form.
+ToANormalForm = ToGraphNormalForm = InferType
 
 
 def FoldConstant(fold_qnn: bool = False) -> Pass:
