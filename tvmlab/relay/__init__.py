@@ -12,10 +12,10 @@ import typing
 
 from ..ir import gone, table
 from ..qnn import rows as _  # noqa: F401 (fills the table with the quantized operators)
-from . import aliases, expr, op
+from . import aliases, expr, op, target
 
 _SOURCES = {
-    ".": """analysis backend build_module dataflow_pattern expr expr_functor frontend graph_executor
+    ".": """analysis build_module dataflow_pattern expr expr_functor frontend graph_executor
         module op testing transform""",
     ".build_module": "build create_executor load_module optimize",
     ".expr": """Call Constant Expr FuncType Function GlobalVar If Let Op TensorType Tuple
@@ -39,7 +39,9 @@ __all__ = [*_NAMES]
 
 aliases.add_aliases()
 sys.meta_path.append(gone.ImportFinder())
+# Relay had these names in modules of their own.
 ty = sys.modules[f"{__name__}.ty"] = expr
+backend = sys.modules[f"{__name__}.backend"] = target
 
 
 def __dir__() -> list[str]:

@@ -81,8 +81,7 @@ def install() -> None:
             return today(expr, functions)
         return make_module(expr, functions, type_defs)
 
-    for kind, name, get in _OLD:
-        setattr(kind, name, property(get))
+    ir.IRModule.type_definitions = {}
     for kind, name, old in _TWO_SIDED:
         setattr(kind, name, _sided(getattr(kind, name), old))
     for kind in (ir.IRModule, relax.Function, relax.Call, relax.Tuple, relax.TupleGetItem):
@@ -91,14 +90,6 @@ def install() -> None:
         kind.__str__ = _sided_text(kind.__str__, write_type)
     today = ir.IRModule.from_expr
     ir.IRModule.from_expr = staticmethod(from_expr)
-
-
-_OLD: list[tuple[Any, str, Get]] = [
-    (ir.Expr, "_checked_type_", lambda expr: expr.ty if graph.has_type(expr) else None),
-    (relax.SeqExpr, "var", lambda body: body.blocks[0].bindings[0].var),
-    (relax.SeqExpr, "value", lambda body: body.blocks[0].bindings[0].value),
-    (ir.IRModule, "type_definitions", lambda mod: {}),
-]
 
 
 def _asked_by_script() -> bool:

@@ -16,14 +16,9 @@ __path__: list[str] = []  # see gone.ImportFinder
 
 
 def post_order_visit(expr: Any, fvisit: Callable[[relax.Expr], Any]) -> None:
-    """Visit each node of a graph once, after its parts.
+    """Visit each node of a graph or function once, after its parts, with `fvisit`.
 
-    Parameters
-    ----------
-    expr : tvm.relax.Expr
-        A graph, or a function, whose parameters come before its body.
-    fvisit : callable
-        Gets each node; operators too, and the nodes of the functions in the graph.
+    Operators and the nodes of inner functions are visited too.
     """
     for node in nodes(as_expr(expr)):
         fvisit(node)

@@ -17,11 +17,10 @@ from ..errors import CompileError, RelayError, TargetError
 from ..ir.module import normalize
 from ..runtime.executable import Executable, load_executable
 from ..support.target import spelled
-from .backend import Executor, Runtime
 from .expr import Function, as_expr, refuse
 from .graph_executor import GraphModule, Started
 from .module import bind_params_by_name, from_expr
-from .target import read
+from .target import Executor, Runtime, read
 
 __all__ = ["bind_params_by_name", "build", "create_executor", "load_module", "optimize"]
 
@@ -29,14 +28,7 @@ __all__ = ["bind_params_by_name", "build", "create_executor", "load_module", "op
 class GraphExecutorFactoryModule:
     """The result of ``relay.build``: ``lib["default"](device)`` starts it.
 
-    Attributes
-    ----------
-    executable : tvmlab.Executable
-        The compiled module.
-    libmod_name : str
-        The name to ask for in brackets.
-    params : dict of str to tvm.runtime.Tensor
-        The parameters that became constants.
+    Its `executable` is a `tvmlab.Executable`; `params` are the parameters that became constants.
     """
 
     def __init__(self, executable: Executable, name: str, params: dict[str, Any]) -> None:
@@ -88,8 +80,7 @@ class GraphExecutorFactoryModule:
     ) -> Path:
         """Write the library to a file of any name; `load_module` reads it.
 
-        The C++ compiler of the machine links it, whatever `fcompile` is, and `addons` have to be
-        left out. The errors are those of `tvmlab.Executable.save`.
+        The errors are those of `tvmlab.Executable.save`; `addons` have to be left out.
         """
         fix = "export with lib.executable.vm_executable.export_library"
         refuse("export_library", fix, addons=addons)
@@ -124,8 +115,6 @@ def build(
         What to compile; its ``main`` is what runs.
     target, target_host : str, tvm.target.Target or mapping, optional
         See `tvmlab.relay.target.read`: ``"llvm -mcpu=skylake-avx512"`` is welcome.
-    executor, runtime, workspace_memory_pools, constant_memory_pools : optional
-        One executor and runtime exist today; the pools have to be left out.
     params : mapping of str to tensor, optional
         Parameters of ``main`` to make constants.
     mod_name : str
@@ -134,7 +123,7 @@ def build(
     Raises
     ------
     CompileError, TargetError, RelayError
-        It cannot be compiled; see `tvmlab.compile`.
+        As `tvmlab.compile`, or memory pools are given.
     """
     refuse("build", workspace_memory_pools=workspace_memory_pools)
     refuse("build", constant_memory_pools=constant_memory_pools)
@@ -166,10 +155,9 @@ def _bound(mod: Any, params: Mapping[str, Any] | None) -> tuple[ir.IRModule, dic
 def optimize(
     mod: ir.IRModule | relax.Function, target: Any = None, params: Mapping[str, Any] | None = None
 ) -> tuple[ir.IRModule, dict[str, Any]]:
-    """Fold batch normalization and constants for inference.
+    """Fold batch normalization and constants for inference; the arguments are those of `build`.
 
-    The arguments are those of `build`. Returns the module, and an empty dictionary, because all
-    parameters are in the module.
+    Returns the module, and an empty dictionary, because all parameters are in the module.
     """
     read(target)
     return simplify(_bound(mod, params)[0]), {}
@@ -184,11 +172,8 @@ class Evaluator:
     def evaluate(self, expr: Any = None) -> Any:
         """Compile a function, an expression without free variables, or the module's ``main``.
 
-        Returns
-        -------
-        callable or tensor
-            For a function, a callable that takes arrays, by place or name, and returns a tensor, or
-            a list of them; for another expression, its value.
+        A function becomes a callable that takes arrays, by place or name, and returns a tensor, or
+        a list of them. For another expression, returns its value.
         """
         mod, function = self._mod, True
         if isinstance(expr, ir.GlobalVar):
@@ -222,16 +207,11 @@ def create_executor(
     Parameters
     ----------
     kind : str
-        ``"debug"``, ``"graph"``, ``"vm"`` or ``"aot"``; one machine runs them all.
+        ``"debug"``, ``"graph"``, ``"vm"`` or ``"aot"``, else `RelayError`; one machine runs them.
     mod, target, params : optional
         As in `build`; an empty module where it is left out.
     device : tvm.runtime.Device, optional
         Where to run; the target's own where it is left out.
-
-    Raises
-    ------
-    RelayError
-        The kind is unknown.
     """
     if kind not in ("debug", "graph", "vm", "aot"):
         what = f"unknown execution strategy: {kind}"

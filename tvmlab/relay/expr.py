@@ -184,11 +184,7 @@ def Function(
     params : iterable of tvm.relax.Var
         Its parameters. One without a type becomes a tensor of unknown shape and dtype.
     body : expression
-        The result.
-    ret_type : tvm.ir.Type, optional
-        Its type; found from the body where it is left out.
-    type_params : sequence, optional
-        Relay's type parameters, which have to be left out.
+        The result, from which the type is found if `ret_type` is left out.
     attrs : mapping, optional
         The function's attributes.
 
@@ -254,15 +250,9 @@ def var(
         Its name.
     type_annotation : tvm.ir.Type or str, optional
         Its type; a dtype for a scalar.
-    shape : sequence, optional
-        Its shape, in place of a type; `relay.Any` is a dimension that is not known.
-    dtype : str
-        Its dtype, with `shape`.
-
-    Raises
-    ------
-    RelayError
-        Both a type and a shape are given.
+    shape, dtype : sequence and str, optional
+        Its shape and dtype, in place of a type; `relay.Any` is a dimension that is not known. With
+        both a type and a shape, raises `RelayError`.
     """
     if type_annotation is not None and shape is not None:
         raise RelayError(

@@ -44,13 +44,11 @@ def from_onnx(
         Relay's; a mapping has to name the model's own dtypes.
     freeze_params : bool
         Make weights constants, as Relay does by default. Otherwise they are parameters of ``main``.
-    opset, convert_config, export_node_renames_path : optional
-        Relay's, which have to be left out.
 
     Raises
     ------
     ModelError, UnsupportedOperatorError, ShapeError, RelayError
-        As `tvmlab.load`, or an argument is not carried.
+        As `tvmlab.load`, or another argument of Relay's is given.
     """
     name = "frontend.from_onnx"
     refuse(name, opset=opset, convert_config=convert_config)
@@ -87,8 +85,6 @@ def from_tflite(
         The model; `tvmlab.load` reads files.
     shape_dict, dtype_dict : mapping, optional
         The file has its shapes and dtypes itself: what is given has to be the same.
-    op_converter : optional
-        Relay's class of converters, which has to be left out.
 
     Raises
     ------
@@ -125,23 +121,18 @@ def from_pytorch(
     script_module : torch.export.ExportedProgram, torch.jit.ScriptModule or torch.nn.Module
         The model. A result of ``torch.jit.trace``, as for Relay, and a module are exported first.
     input_infos : sequence of (str, shape) or (str, (shape, dtype))
-        The inputs' names, shapes and dtypes, in order.
-    default_dtype : str
-        The dtype of inputs given by shape alone.
-    use_parser_friendly_name : bool
-        Write ``_`` in the weights' names in place of ``.``, which text does not take.
-    custom_convert_map, keep_quantized_weight, export_renamed_c_graph_path, preserve_pytorch_scopes
-        Relay's, which have to be left out.
+        The inputs' names, shapes and dtypes, in order; `default_dtype` is for those without.
 
     Raises
     ------
-    ModelError, UnsupportedOperatorError
-        See `tvmlab.load`.
+    ModelError, UnsupportedOperatorError, RelayError
+        As `tvmlab.load`, or another argument of Relay's is given.
     """
     name = "frontend.from_pytorch"
     refuse(name, custom_convert_map=custom_convert_map, keep_quantized_weight=keep_quantized_weight)
     refuse(name, export_renamed_c_graph_path=export_renamed_c_graph_path)
     refuse(name, preserve_pytorch_scopes=preserve_pytorch_scopes)
+    refuse(name, use_parser_friendly_name=use_parser_friendly_name)
     from ..frontend.pytorch import import_program
 
     infos = [_info(info, default_dtype) for info in input_infos]
@@ -149,8 +140,6 @@ def from_pytorch(
     mod = import_program(program, keep_params=True)
     signature = program.graph_signature
     names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
-    if use_parser_friendly_name:
-        names = {key: name.replace(".", "_") for key, name in names.items()}
     return _detached(mod, [name for name, _, _ in infos], names)
 
 

@@ -40,8 +40,6 @@ def from_expr(
         of an expression that is no function become parameters, in the order of their use.
     functions : mapping, optional
         Further functions, by name or `tvm.ir.GlobalVar`.
-    type_defs : mapping, optional
-        Relay's type definitions, which have to be left out.
 
     Raises
     ------
@@ -58,14 +56,10 @@ IRModule.from_expr = staticmethod(from_expr)
 
 
 def bind(expr: Any, binds: Mapping[relax.Var, Any]) -> relax.Expr:
-    """Put expressions in the place of variables.
+    """Put expressions in the place of variables, in a function or a graph.
 
-    Parameters
-    ----------
-    expr : tvm.relax.Expr
-        A function, whose bound parameters go away, or a graph.
-    binds : mapping of tvm.relax.Var to expression
-        The replacements. As in Relay, only the next pass refuses one that does not fit.
+    Bound parameters of a function go away. As in Relay, only the next pass refuses a value that
+    does not fit.
     """
     values = {var: as_expr(value) for var, value in binds.items()}
     expr = as_expr(expr)

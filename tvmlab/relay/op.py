@@ -22,8 +22,6 @@ from ..ir.module import explain, infer_type
 from ..qnn.config import requantize_config
 from .expr import Any_, TupleWrapper, as_expr, const
 
-# Relay's Python function returns the first of several results.
-_FIRST_OF = {"nn.dropout"}
 # How many results there are where no type tells.
 _RESULTS = {"nn.batch_norm": 3, "nn.dropout": 2}
 assert operators.__all__, "the table is filled by importing its rows"
@@ -100,7 +98,7 @@ def _call(row: table.Operator, given: dict[str, Any]) -> Any:
     _infer_weight_types(row.name, operands, attributes)
     made = infer_type(_read(row, list(operands.values()), attributes))
     size = len(made.ty.fields) if isinstance(made.ty, ir.TupleType) else _results(row, attributes)
-    if row.name in _FIRST_OF:
+    if row.name == "nn.dropout":  # Relay's function returns the first result alone
         return TupleWrapper(made, size or 1)[0]
     annotation = row.name.startswith("annotation.")  # it returns its argument
     return made if size is None or annotation else TupleWrapper(made, size)
@@ -296,25 +294,24 @@ def __getattr__(name: str) -> Any:
     return getattr(namespace(f"{__name__}.op", ""), name)
 
 
-Table = list[tuple[Any, ...]]
-_TABLES: dict[str, Table] = {}
+_TABLES: dict[str, Any] = {}
 
 
-def register_pattern_table(compiler: str, table: Callable[[], Table] | None = None) -> Any:
+def register_pattern_table(compiler: str, table: Callable[[], Any] | None = None) -> Any:
     """Register the patterns that a compiler, such as ``"ethos-n"``, takes.
 
     ``table()`` returns pairs of a name and a pattern, or triples with a check besides. Without
     `table` a decorator is returned.
     """
 
-    def register(made: Callable[[], Table]) -> Callable[[], Table]:
+    def register(made: Callable[[], Any]) -> Callable[[], Any]:
         _TABLES[compiler] = made()
         return made
 
     return register if table is None else register(table)
 
 
-def get_pattern_table(compiler: str) -> Table | None:
+def get_pattern_table(compiler: str) -> Any:
     """Return a compiler's table; None where none was registered."""
     return _TABLES.get(compiler)
 

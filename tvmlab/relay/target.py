@@ -1,4 +1,4 @@
-"""Relay's ways to write a target, as today's targets."""
+"""Relay's ways to write a target, an executor and a runtime, as today's."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from typing import Any
 
 import tvm
 
-from ..errors import TargetError
+from ..errors import RelayError, TargetError
+from ..ir import gone
 from ..support.target import as_target
+from .expr import refuse
+
+__path__: list[str] = []  # see gone.ImportFinder
 
 
 def read(target: Any, host: Any = None) -> tvm.target.Target:
@@ -42,3 +46,34 @@ def read(target: Any, host: Any = None) -> tvm.target.Target:
         (target,) = target
     made = as_target(target)
     return made if host is None else as_target(tvm.target.Target(made, read(host)))
+
+
+class Executor:
+    """What runs a model: ``"graph"`` or ``"aot"``; both are Relax's virtual machine here.
+
+    Options about where constants lie have no effect. Raises `RelayError` for other options.
+    """
+
+    names: tuple[str, ...] = ("graph", "aot")
+    idle: tuple[str, ...] = ("constant-byte-alignment", "link-params", "workspace-byte-alignment")
+
+    def __init__(self, name: str, options: Mapping[str, Any] | None = None) -> None:
+        self.name, self.options = name, dict(options or {})
+        what = type(self).__name__
+        if name not in self.names:
+            raise RelayError(
+                f"today's TVM has no {what.lower()} {name!r}",
+                where=f"relay.backend.{what}",
+                fix=f"use {' or '.join(map(repr, self.names))}",
+            )
+        refuse(what, **{key: one for key, one in self.options.items() if key not in self.idle})
+
+
+class Runtime(Executor):
+    """What a compiled model links with: ``"cpp"``; the one for microcontrollers is gone."""
+
+    names, idle = ("cpp",), ()
+
+
+def __getattr__(name: str) -> Any:
+    raise gone.missing("backend", name, globals())

@@ -61,16 +61,9 @@ def create_workload(
     initializer: Callable[[str, np.ndarray], None] | None = None,
     seed: int = 0,
 ) -> tuple[ir.IRModule, dict[str, Any]]:
-    """Make a module of a network, and values for its parameters.
+    """Make a typed module of a network, and values for its parameters but ``data``.
 
-    Parameters
-    ----------
-    net : tvm.relax.Function
-        The network; its input is named ``data``.
-    initializer : callable, optional
-        ``initializer(name, array)`` fills an array; `Xavier` where it is left out.
-    seed : int
-        For NumPy's random numbers.
+    ``initializer(name, array)`` fills an array; `Xavier` where it is left out.
     """
     mod = from_expr(net)
     np.random.seed(seed)  # noqa: NPY002 - Relay did, and its scripts count on it

@@ -65,16 +65,11 @@ def function_pass(
         ``pass_func(func, mod, ctx)`` returns the new function, a graph or bindings; a class has it
         as its method ``transform_function``. Left out, a decorator is returned.
     opt_level : int
-        From which optimization level on it runs.
+        From which optimization level on it runs; without, raises `RelayError`.
     name : str, optional
         Its name; the function's or class's own where it is left out.
     required : sequence of str, optional
         Passes that have to run before it.
-
-    Raises
-    ------
-    RelayError
-        There is no `opt_level`.
     """
     if opt_level is None:
         fix = "give it: @function_pass(opt_level=0)"
@@ -111,10 +106,7 @@ ToANormalForm = ToGraphNormalForm = InferType
 
 
 def FoldConstant(fold_qnn: bool = False) -> Pass:
-    """Compute what depends on constants only; over `tvm.relax.transform.FoldConstant`.
-
-    With `fold_qnn` or without, ``qnn`` operators are folded as far as they have an arithmetic here.
-    """
+    """Compute what depends on constants only; over `tvm.relax.transform.FoldConstant`."""
     return _made_of("FoldConstant", 2, relax.transform.FoldConstant())
 
 
@@ -164,10 +156,7 @@ def _scaled_and_shifted(call: relax.Call, field: relax.Expr) -> relax.Expr:
 
 
 def DeadCodeElimination(inline_once: bool = False, ignore_impurity: bool = False) -> Pass:
-    """Drop what nothing uses; over `tvm.relax.transform.DeadCodeElimination`.
-
-    The options have no effect: bindings are never inlined, and operators of Relay are pure.
-    """
+    """Drop what nothing uses; over `tvm.relax.transform.DeadCodeElimination`."""
 
     def run(mod: ir.IRModule) -> ir.IRModule:
         names = [var.name_hint for var, f in mod.functions.items() if isinstance(f, relax.Function)]
@@ -177,19 +166,13 @@ def DeadCodeElimination(inline_once: bool = False, ignore_impurity: bool = False
 
 
 def RemoveUnusedFunctions(entry_functions: Sequence[str] | None = None) -> Pass:
-    """Drop functions that neither ``main`` nor an entry function calls.
-
-    Over `tvm.relax.transform.DeadCodeElimination`.
-    """
+    """Drop functions that neither ``main`` nor an entry function calls."""
     drop = relax.transform.DeadCodeElimination(list(entry_functions or ["main"]))
     return _made_of("RemoveUnusedFunctions", 1, drop)
 
 
 def EliminateCommonSubexpr(fskip: Callable[[relax.Expr], bool] | None = None) -> Pass:
-    """Compute equal expressions once; over `tvm.relax.transform.EliminateCommonSubexpr`.
-
-    Relax's pass does not call a function `fskip`, which has to be left out.
-    """
+    """Compute equal expressions once; over `tvm.relax.transform.EliminateCommonSubexpr`."""
     name = "EliminateCommonSubexpr"
     refuse(name, "leave it out, or write the pass with tvm.relax.PyExprMutator", fskip=fskip)
     return _made_of(name, 3, relax.transform.EliminateCommonSubexpr())
@@ -200,8 +183,7 @@ def FakeQuantizationToInteger(
 ) -> Pass:
     """Compute the operators between dequantize and quantize in integers.
 
-    Over `tvmlab.qnn.transform.FakeQuantizationToInteger`, which says how to choose the rounding.
-    Relay's options have to be left out.
+    Over `tvmlab.qnn.transform.FakeQuantizationToInteger`, without Relay's options.
     """
     name = "FakeQuantizationToInteger"
     fix = "ask tvmlab.qnn.analysis.float_operators what stayed in float"
@@ -212,10 +194,7 @@ def FakeQuantizationToInteger(
 
 
 def FoldScaleAxis() -> Pass:
-    """Fold multiplications by one number per channel into the convolution before them.
-
-    Over `tvmlab.ir.batch_norm.FoldBatchNorm`, which also folds whole batch normalizations.
-    """
+    """Fold scales per channel into convolutions: `tvmlab.ir.batch_norm.FoldBatchNorm`."""
     return _made_of("FoldScaleAxis", 3, FoldBatchNorm())
 
 
@@ -225,13 +204,8 @@ def ConvertLayout(desired_layouts: Mapping[str, Sequence[str]]) -> Pass:
     Parameters
     ----------
     desired_layouts : mapping of str to sequence of str
-        By Relay's operator, the data's and the kernel's layout:
+        By Relay's operator, else `RelayError`, the data's and the kernel's layout:
         ``{"nn.conv2d": ["NHWC", "OHWI"]}``; ``"default"`` is the kernel's that Relay takes.
-
-    Raises
-    ------
-    RelayError
-        Relay has no such operator.
     """
     wanted = {}
     for name, layouts in desired_layouts.items():
@@ -249,11 +223,7 @@ _KERNELS = {"NHWC": "HWIO", "HWNC": "HWOI"}
 
 
 def FuseOps(fuse_opt_level: int = -1) -> Pass:
-    """Make groups of operators one function each.
-
-    Over `tvm.relax.transform.LegalizeOps`, ``AnnotateTIROpPattern`` and ``FuseOps``: the fused
-    functions are TIR, not Relay's operators. A level below 0 is that of the `PassContext`.
-    """
+    """Make groups of operators one function each, of TIR: `tvm.relax.transform.FuseOps`."""
     passes = relax.transform
     fuse = passes.FuseOps(fuse_opt_level) if fuse_opt_level >= 0 else passes.FuseOps()
     return _made_of("FuseOps", 0, passes.LegalizeOps(), passes.AnnotateTIROpPattern(), fuse)
