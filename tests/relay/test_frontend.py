@@ -80,7 +80,6 @@ def test_shapes_dtypes_and_opsets() -> None:
         ({"shape": None}, ShapeError, "open dimensions"),
         ({"dtype": {"x": "int8"}, "shape": {"x": (2, 3)}}, ShapeError, "is float32 in the model"),
         ({"opset": 13}, RelayError, "carry opset"),
-        ({"convert_config": {"use_nt_batch_matmul": False}}, RelayError, "carry convert_config"),
     ):
         with pytest.raises(error, match=what):
             relay.frontend.from_onnx(rows, **given)  # type: ignore[arg-type]
@@ -105,8 +104,6 @@ def test_tflite() -> None:
         relay.frontend.from_tflite(content, {first: (1, 2, 8, 8)})
     with pytest.raises(ShapeError, match="is float32 in the model"):
         relay.frontend.from_tflite(content, dtype_dict={first: "int8"})
-    with pytest.raises(RelayError, match="carry op_converter"):
-        relay.frontend.from_tflite(content, op_converter=object)
 
 
 # PyTorch
@@ -155,5 +152,3 @@ def test_pytorch_arguments() -> None:
     exported = torch.export.export(Add(), (torch.zeros(2), torch.zeros(2)))
     with pytest.raises(RelayError, match="2 inputs, 1 were named"):
         relay.frontend.from_pytorch(exported, [("a", (2,))])
-    with pytest.raises(RelayError, match="carry custom_convert_map"):
-        relay.frontend.from_pytorch(exported, [], {"aten::add": None})

@@ -79,11 +79,8 @@ def test_infer_type() -> None:
     [
         (transform.SimplifyInference(), {"nn.batch_norm"}),
         (transform.FoldScaleAxis(), {"nn.batch_norm"}),
-        (transform.FoldConstant(fold_qnn=True), set()),
         (transform.DeadCodeElimination(inline_once=True), set()),
-        (transform.EliminateCommonSubexpr(), set()),
         (transform.ToANormalForm(), set()),
-        (transform.ToGraphNormalForm(), set()),
         (transform.ConvertLayout({"nn.conv2d": ["NHWC", "default"]}), set()),
         (transform.FuseOps(), {"nn.conv2d", "nn.relu"}),
     ],
@@ -96,12 +93,7 @@ def test_a_pass_keeps_the_numbers(one: Any, gone: set[str]) -> None:
 
 def test_layouts_are_those_asked_for() -> None:
     mod = transform.ConvertLayout({"nn.conv2d": ["NHWC", "OHWI"]})(convolutional())
-    found: list[Any] = []
-    relay.analysis.post_order_visit(
-        mod["main"],
-        lambda e: found.append(e.attrs) if isinstance(e, relay.Call) and "conv" in str(e.op) else 0,
-    )
-    assert [(attrs.data_layout, attrs.kernel_layout) for attrs in found] == [("NHWC", "OHWI")]
+    assert 'data_layout="NHWC", kernel_layout="OHWI"' in relay.astext(mod, types=False)
     with pytest.raises(RelayError, match=r"no operator 'relax\.nn\.conv2d'"):
         transform.ConvertLayout({"relax.nn.conv2d": ["NHWC"]})
 
@@ -164,12 +156,9 @@ def test_a_table_finds_convolutions_after_either_way(first: list[Any]) -> None:
     [
         (lambda x: conv(x) * vector(4, 1, 1), {"nn.conv2d": 1}),
         (lambda x: vector(4, 1, 1, sign=-1) * conv(x, groups=4), {"nn.conv2d": 1}),
-        (lambda x: conv(x) * vector(), {"nn.conv2d": 1}),
         (lambda x: (conv(x) + array(4, 1, 1)) * vector(4, 1, 1), {"nn.conv2d": 1, "add": 1}),
         (lambda x: conv(x) * vector(6), {"nn.conv2d": 1, "multiply": 1}),  # along the width
-        (lambda x: relay.nn.relu(conv(x)) * vector(4, 1, 1), None),
         (lambda x: (shared := conv(x)) * vector(4, 1, 1) + shared, None),
-        (lambda x: conv(x * vector(4, 1, 1)), None),
         (lambda x: conv(x) * relay.const(np.float32("inf")), None),
     ],
 )
@@ -203,9 +192,8 @@ def test_levels_are_relays() -> None:
     mod = convolutional()
     folding = tvm.transform.Sequential([transform.SimplifyInference(), transform.FoldScaleAxis()])
     for required, stays in (([], True), (["FoldScaleAxis"], False)):
-        with tvm.transform.PassContext(
-            opt_level=2, disabled_pass=["SimplifyInference"], required_pass=required
-        ):
+        given = {"disabled_pass": ["SimplifyInference"], "required_pass": required}
+        with tvm.transform.PassContext(opt_level=2, **given):
             assert ("nn.batch_norm" in operators(folding(mod))) is stays
     assert transform.FoldConstant().info.opt_level == 2
     assert transform.EliminateCommonSubexpr().info.opt_level == 3
@@ -239,5 +227,3 @@ def test_passes_of_ones_own() -> None:
     tvm.ir.assert_structural_equal(same(mod), mod)
     with pytest.raises(RelayError, match="optimization level"):
         relay.function_pass(lambda func, mod, ctx: func)
-    empty = relay.module_pass(lambda mod, ctx: tvm.IRModule(), opt_level=0)
-    assert not empty(mod).get_global_vars()
