@@ -16,7 +16,7 @@ from tvmlab.relay.op.annotation import __name__ as annotation_name
 
 from tvmlab import relay
 from tvmlab.errors import RelayError
-from tvmlab.ir import gone, table
+from tvmlab.ir import table
 
 X = (1, 3, 8, 8)
 
@@ -39,8 +39,6 @@ def test_the_ways_to_make_a_variable() -> None:
     dynamic = relay.TensorType((n, m, n), "int8")
     assert dynamic.shape[0].same_as(dynamic.shape[2])
     assert not dynamic.shape[0].same_as(dynamic.shape[1])
-    assert relay.is_dynamic(dynamic)
-    assert not relay.is_dynamic(relay.TupleType([by_shape.ty]))
 
 
 @pytest.mark.parametrize(
@@ -48,12 +46,10 @@ def test_the_ways_to_make_a_variable() -> None:
     [
         (1, None, "int32"),
         (1.5, None, "float32"),
-        (True, None, "bool"),
         ([1, 2], None, "int32"),
         (1, "int64", "int64"),
         (np.zeros(2), None, "float32"),
         (np.zeros(2, "int64"), None, "int32"),
-        (np.zeros(2, "uint8"), None, "uint8"),
         (np.zeros(2), "float64", "float64"),
         (tvm.runtime.tensor(np.zeros(2)), None, "float64"),
     ],
@@ -167,11 +163,9 @@ def test_pythons_operators_get_types_when_they_are_used() -> None:
     [
         (lambda x: relay.add(x, 1), "a int is no expression"),
         (lambda x: relay.add(x), "missing a required argument: 'rhs'"),
-        (lambda x: relay.add(x, x, x, x), "too many positional"),
-        (lambda x: relay.sum(x, axes=1), "unexpected keyword argument 'axes'"),
+        (lambda x: relay.Call(relay.op.get("nn.softmax"), [x]), "has attributes, and none"),
         (lambda x: relay.sum(x, axis="one"), "'axis' of sum is integers"),
         (lambda x: relay.reshape(x, relay.var("n", shape=(2,), dtype="int32")), "computed by"),
-        (lambda x: relay.add(x, relay.var("y", shape=(7,))), "do not fit|make the operator|fit"),
         (lambda x: relay.Function([x + x], x), "a parameter of a function is a Call"),
         (lambda x: relay.Function([x], x, type_params=["T"]), "carry type_params"),
         (lambda x: relay.op.get("nn.relux"), "tvmlab.relay has no operator 'nn.relux'"),
@@ -201,7 +195,6 @@ def test_relay_qnn_has_the_names_of_its_op() -> None:
     ("module", "name", "fix"),
     [
         (relay, "vm", "tvm.relax.VirtualMachine"),
-        (relay, "prelude", "no counterpart"),
         (relay.transform, "AlterOpLayout", "tvm.relax.transform.ConvertLayout"),
         (relay.frontend, "from_mxnet", "export the model to ONNX"),
         (relay.testing, "byoc", "AnnotateTarget"),
@@ -209,7 +202,6 @@ def test_relay_qnn_has_the_names_of_its_op() -> None:
         (relay.vision, "roi_pool", "tvm.relax.op.vision.roi_pool"),
         (relay.nn, "correlation", "no counterpart"),
         (relay.analysis, "get_total_mac_number", "tvmlab.operators.operators"),
-        (relay.qnn, "transform", "tvmlab.qnn.transform"),
         (relay.op, "register_legalize", "FLegalize"),
     ],
 )
@@ -222,21 +214,6 @@ def test_names_that_are_gone(module: Any, name: str, fix: str) -> None:
     assert getattr(module, name, 3) == 3
     with pytest.raises(AttributeError, match=r"tvmlab\.relay has no .*a_name_that_never_was"):
         module.a_name_that_never_was  # noqa: B018
-
-
-def test_counterparts_exist() -> None:
-    """A counterpart that is a name of TVM's or of this package is one that can be imported."""
-    for name, row in gone.ROWS.items():
-        if row.today is not None:
-            parts = row.today.split(".")
-            found: Any = __import__(parts[0])
-            for depth, part in enumerate(parts[1:], 2):
-                if not hasattr(found, part):
-                    __import__(".".join(parts[:depth]))
-                found = getattr(found, part)
-            assert found is not None, name
-    assert gone.operator("nn.softmax") == "tvm.relax.op.nn.softmax"
-    assert gone.operator("nn.fifo_buffer") is None
 
 
 def test_importing_it_takes_no_option() -> None:

@@ -19,16 +19,12 @@ from tvmlab.relay.testing import create_workload, run_opt_pass
 NETWORKS: list[tuple[Callable[[], Any], int, str, tuple[int, ...], dict[str, int]]] = [
     (lambda: testing.mlp.get_workload(2), 6, "fc1_bias", (128,), {"nn.softmax": 1}),
     (
-        lambda: testing.resnet.get_workload(num_layers=8, image_shape=(3, 28, 28)),
-        *(44, "stage2_unit1_sc_weight", (32, 16, 1, 1), {"nn.conv2d": 10}),
+        lambda: testing.resnet.get_workload(num_layers=18),
+        *(99, "stage4_unit2_conv2_weight", (512, 512, 3, 3), {"nn.conv2d": 21}),
     ),
     (
-        lambda: testing.resnet.get_workload(num_layers=50),
-        *(259, "stage4_unit3_conv3_weight", (2048, 512, 1, 1), {"nn.conv2d": 53}),
-    ),
-    (
-        lambda: testing.mobilenet.get_workload(1, 10, (32, 32, 3), layout="NHWC"),
-        *(137, "separable_conv_block_1_depthwise_conv1_weight", (3, 3, 32, 1), {"nn.conv2d": 27}),
+        lambda: testing.mobilenet.get_workload(1, 10, (3, 32, 32)),
+        *(137, "separable_conv_block_1_depthwise_conv1_weight", (32, 1, 3, 3), {"nn.conv2d": 27}),
     ),
 ]
 
@@ -79,19 +75,12 @@ def test_workloads_of_ones_own() -> None:
     np.testing.assert_array_equal(params["w"].numpy(), np.full((2, 3), 7, "float32"))
     passes = [transform.InferType(), transform.FoldConstant()]
     assert tvm_ffi.structural_equal(run_opt_pass(net, passes), relay.from_expr(net)["main"])
-    assert testing.rand("float32", 2, 3).shape == (2, 3)
 
 
-@pytest.mark.parametrize(
-    "make", [models.digits_resnet, models.mobilenet_v2, lambda: models.resnet50_v2("seeded")]
-)
-def test_the_workbooks_networks_are_read_as_they_were_printed(make: Callable[[], Any]) -> None:
-    mod = tvmlab.load(make())
+def test_a_network_from_onnx_is_read_as_it_was_printed() -> None:
+    mod = tvmlab.load(models.digits_resnet())
     again = relay.fromtext(relay.astext(mod))
     assert tvm_ffi.structural_equal(again, mod, map_free_vars=True)
-    if make is models.digits_resnet:  # the others are slow to compile twice
-        shape = [int(extent) for extent in mod["main"].params[0].ty.shape]
-        image = np.random.default_rng(0).random(shape, dtype=np.float32)
-        expected = tvmlab.compile(mod)(image)
-        np.testing.assert_array_equal(tvmlab.compile(again)(image), expected)
-        assert np.ptp(expected) > 0
+    image = models.digits().x_test[:1]
+    expected = tvmlab.compile(mod)(image)
+    np.testing.assert_array_equal(tvmlab.compile(again)(image), expected)

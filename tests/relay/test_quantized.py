@@ -6,15 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import tvm_ffi
 from tvm import relax
 
-from tests.ir.pattern_graphs import equal, quantized_convolution
+from tests.ir.pattern_graphs import quantized_convolution
 from tvmlab import qnn, relay
 from tvmlab.errors import RelayError
-from tvmlab.ir.patterns import DFPatternCallback, FunctionPattern, is_constant, is_op, rewrite
+from tvmlab.ir.patterns import FunctionPattern
 
 FAKE = """#[version = "0.0.5"]
 def @main(%x: Tensor[(1, 4), float32]) {
@@ -59,59 +58,6 @@ FACTS = json.loads((REWRITE / "facts.json").read_text())
 
 def read(name):
     return relay.fromtext((REWRITE / f"{name}.relay").read_text())
-
-
-class QnnQuantizeConstFold(DFPatternCallback):
-    """A `qnn.quantize` of constants is a constant."""
-
-    def __init__(self, require_type=False):
-        super().__init__(require_type)
-        self.data, self.scale, self.zero_point = is_constant(), is_constant(), is_constant()
-        self.pattern = is_op("qnn.quantize")(self.data, self.scale, self.zero_point)
-
-    def callback(self, pre, post, node_map):
-        data, scale, zero = (
-            node_map[part][0].value.numpy() for part in (self.data, self.scale, self.zero_point)
-        )
-        dtype = post.attrs["out_dtype"]
-        if dtype not in ("int8", "int32"):
-            return post
-        limits = np.iinfo(dtype)
-        whole = np.round(data / scale) + zero
-        return relay.const(np.clip(whole, limits.min, limits.max).astype(dtype))
-
-
-class RemoveClipAfterRequantize(DFPatternCallback):
-    """A requantize to int32, clipped to a byte and cast, is a requantize to that byte."""
-
-    def __init__(self):
-        super().__init__(require_type=True)
-        self.inner = is_op("qnn.requantize")(None)
-        clipped = is_op("clip")(self.inner).has_attr({"a_min": 0.0, "a_max": 255.0})
-        self.pattern = is_op("cast")(clipped).has_attr({"dtype": "uint8"})
-
-    def callback(self, pre, post, node_map):
-        inner = node_map[self.inner][0]
-        axis = int(inner.attrs["axis"])
-        return relay.qnn.op.requantize(*inner.args, axis=axis, out_dtype="uint8")
-
-
-def both(function):
-    for callback in (QnnQuantizeConstFold(True), RemoveClipAfterRequantize()):
-        function = rewrite(callback, function)
-    return function
-
-
-def test_the_passes_make_what_they_made_in_relay():
-    results = []
-    for frontend in ("torch", "tflite"):
-        before, after = read(f"{frontend}_before"), read(f"{frontend}_after")
-        results.append(both(before["main"]))
-        assert equal(results[-1], after["main"])
-        relay.IRModule.from_expr(results[-1])
-    assert results[1].same_as(before["main"])  # nothing to do for TFLite's form
-    assert FACTS["structurally_equal_after"]
-    assert equal(*results)
 
 
 @pytest.mark.parametrize("frontend", ["torch", "tflite"])

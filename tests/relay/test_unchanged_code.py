@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import subprocess
 import sys
 from typing import Any
@@ -14,11 +13,7 @@ from tvm import ir, relax
 
 from tvmlab import relay
 from tvmlab.errors import RelayError
-from tvmlab.ir import graph
-from tvmlab.ir.patterns import is_op, wildcard
-from tvmlab.relay import pattern_table, transform
-from tvmlab.relay.compat.objects import ALIASES
-from tvmlab.relay.testing import run_opt_pass
+from tvmlab.relay.aliases import ALIASES
 
 
 def normalized(body: Any, *params: relax.Var) -> relax.Function:
@@ -36,35 +31,17 @@ def test_a_functions_body_is_read_as_the_graph_that_it_is() -> None:
     assert body.args[0].op.same_as(relay.op.get("add"))  # the producer, not a variable
     assert body.args[0].args[1].data.numpy() == 2
 
+    let = relay.Let(relay.var("y"), relay.abs(x), relay.nn.relu(x))
+    assert isinstance(let, relay.Let)
+    assert not isinstance(let, relay.Call)
     pair = normalized(relay.Tuple([relay.abs(x), x]), x).body
     assert isinstance(pair, relay.Tuple)
     assert len(pair.fields) == 2
     field = normalized(relay.TupleGetItem(relay.split(x, 3, axis=1).astuple(), 2), x).body
     assert isinstance(field, relay.TupleGetItem)
     assert field.index == 2
-    constant = normalized(relay.const(np.float32(7))).body
-    assert isinstance(constant, relay.Constant)
-    assert constant.data.numpy() == 7
-    assert isinstance(normalized(x, x).body, relay.Var)
     with pytest.raises(AttributeError):
         _ = pair.op
-
-
-def test_a_let_is_no_call_though_its_value_is() -> None:
-    x, y = relay.var("x", shape=(2,)), relay.var("y")
-    let = relay.Let(y, relay.abs(x), relay.nn.relu(y))
-    assert isinstance(let, relay.Let)
-    assert not isinstance(let, relay.Call)
-    assert graph.result(let).same_as(let)
-
-
-def test_a_merged_function_is_found_in_the_body() -> None:
-    x = relay.var("x", shape=(2, 3))
-    table = [("lab.add_relu", is_op("nn.relu")(is_op("add")(wildcard(), wildcard())))]
-    function = relay.Function([x], relay.nn.relu(relay.add(x, x)))
-    result = run_opt_pass(function, transform.MergeComposite(table))
-    assert result.body.op.attrs["Composite"] == "lab.add_relu"
-    assert result.body.op.body.op.same_as(relay.op.get("nn.relu"))
 
 
 def test_the_functions_beneath_relays_take_all_in_order() -> None:
@@ -85,7 +62,6 @@ SCALES = [relay.const(1.0), relay.const(0), relay.const(1.0), relay.const(0)]
     "make",
     [
         lambda dtype: relay.cast(INT8, dtype),
-        lambda dtype: relay.zeros((2, 3), dtype=dtype),
         lambda dtype: relay.qnn.op.requantize(relay.cast(INT8, "int32"), *SCALES, out_dtype=dtype),
         lambda dtype: relay.var("y", shape=(2, 3), dtype=dtype),
     ],
@@ -106,7 +82,6 @@ def test_a_dtype_is_no_other_type() -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda shape: relay.zeros(shape, "float32"),
         lambda shape: relay.reshape(relay.var("y", shape=(6,)), shape),
         lambda shape: relay.broadcast_to(relay.var("y", shape=(3,)), shape),
     ],
@@ -132,15 +107,14 @@ def test_old_names_give_what_is_there() -> None:
 
 
 def test_old_import_paths_lead_to_what_is_there() -> None:
-    for path, name, found in (
-        ("op.contrib", "get_pattern_table", pattern_table.get_pattern_table),
-        ("op.contrib.register", "register_pattern_table", pattern_table.register_pattern_table),
-        ("expr", "bind", relay.bind),
-    ):
-        assert getattr(importlib.import_module(f"tvmlab.relay.{path}"), name) is found
-    assert relay.op.contrib.register.get_pattern_table is pattern_table.get_pattern_table
-    for module in (relay.op.contrib, relay.expr):
-        assert not hasattr(module, "no_such_name")
+    from tvmlab.relay.backend import Executor
+    from tvmlab.relay.op.contrib import get_pattern_table
+    from tvmlab.relay.op.contrib.register import get_pattern_table as again
+    from tvmlab.relay.ty import TensorType
+
+    assert Executor is relay.backend.Executor
+    assert get_pattern_table is again is relay.op.contrib.register.get_pattern_table
+    assert TensorType is relay.TensorType
 
 
 def test_nothing_that_was_there_is_changed_and_nothing_is_added_without_the_import() -> None:

@@ -10,23 +10,21 @@ import importlib
 import sys
 import typing
 
-from ..ir import gone
+from ..ir import gone, table
 from ..qnn import rows as _  # noqa: F401 (fills the table with the quantized operators)
-from . import op
-from .compat import objects
+from . import aliases, expr, op, target
 
 _SOURCES = {
-    ".": """analysis backend build_module dataflow_pattern expr expr_functor frontend function
-        graph_executor module op testing transform ty""",
+    ".": """analysis build_module dataflow_pattern expr expr_functor frontend graph_executor
+        module op testing transform""",
     ".build_module": "build create_executor load_module optimize",
-    ".expr": """Call Constant Expr Function GlobalVar If Let Op Tuple TupleGetItem TupleWrapper Var
-        const var""",
+    ".expr": """Call Constant Expr FuncType Function GlobalVar If Let Op TensorType Tuple
+        TupleGetItem TupleType TupleWrapper Type Var const scalar_type var""",
     ".expr_functor": "ExprFunctor ExprMutator ExprVisitor",
     ".graph_executor": "GraphModule",
     ".module": "IRModule bind from_expr",
     ".parser": "parse parse_expr",
     ".transform": "ModulePass Pass PassContext PassInfo Sequential function_pass module_pass",
-    ".ty": "FuncType TensorType TupleType Type is_dynamic scalar_type",
     "..ir.text.printer": "astext",
     "..ir.text.reader": "fromtext",
     "tvm.runtime": "load_param_dict save_param_dict",
@@ -34,13 +32,16 @@ _SOURCES = {
 # Each name with the module that has it, and its name there.
 _NAMES = {
     **{name: (source, name) for source, names in _SOURCES.items() for name in names.split()},
-    "Any": (".ty", "Any_"),
+    "Any": (".expr", "Any_"),
     "Module": (".module", "IRModule"),
 }
 __all__ = [*_NAMES]
 
-objects.add_aliases()
+aliases.add_aliases()
 sys.meta_path.append(gone.ImportFinder())
+# Relay had these names in modules of their own.
+ty = sys.modules[f"{__name__}.ty"] = expr
+backend = sys.modules[f"{__name__}.backend"] = target
 
 
 def __dir__() -> list[str]:
@@ -64,6 +65,6 @@ def __getattr__(name: str) -> typing.Any:
         except gone.RelayNameError as error:
             if gone.is_operator(name):
                 raise
-            raise gone.missing("", name, {*__all__, *dir(op.op)}) from error
+            raise gone.missing("", name, {*__all__, *table.names()}) from error
     globals()[name] = found
     return found

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import os
 import runpy
 import sys
+from pathlib import Path
 from types import ModuleType
 
 from . import compat
@@ -20,12 +20,12 @@ is gone says so, with its counterpart today."""
 
 def main(arguments: list[str]) -> int:
     """Run a script or module with the stand-in, and return the exit code."""
+    if arguments[:1] in (["-h"], ["--help"]):
+        print(USAGE)
+        return 0
     if arguments in ([], ["-m"]):
         print(USAGE, file=sys.stderr)
         return 2
-    if arguments[0] in ("-h", "--help"):
-        print(USAGE)
-        return 0
     if arguments[0] == "-m":
         compat.install()
         sys.argv = arguments[1:]
@@ -33,26 +33,18 @@ def main(arguments: list[str]) -> int:
         return 0
     path = arguments[0]
     try:
-        with io.open_code(os.path.abspath(path)) as file:
-            source = file.read()
+        source = Path(path).read_bytes()
     except OSError as error:
         print(f"{sys.executable}: can't open file {path!r}: {error}", file=sys.stderr)
         return 2
     compat.install()
-    sys.argv = arguments
-    sys.path[0] = os.path.dirname(os.path.abspath(path))
-    return run(source, path)
-
-
-def run(source: bytes, path: str) -> int:
-    """Run a script as Python does: as ``__main__``, with a traceback that begins in the script."""
-    script = ModuleType("__main__")
+    sys.argv, sys.path[0] = arguments, os.path.dirname(os.path.abspath(path))
+    script = sys.modules["__main__"] = ModuleType("__main__")
     script.__file__ = path
-    sys.modules["__main__"] = script
     try:
         exec(compile(source, path, "exec"), script.__dict__)
     except Exception as error:
-        trace = error.__traceback__
+        trace = error.__traceback__  # which begins in the script, as Python's own does
         while trace is not None and trace.tb_frame.f_globals is not script.__dict__:
             trace = trace.tb_next
         sys.excepthook(type(error), error.with_traceback(trace), trace)

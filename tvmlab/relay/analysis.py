@@ -1,38 +1,74 @@
-"""Relay's analyses, on graphs.
-
-The source of names and orders is Relay's ``python/tvm/relay/analysis/analysis.py``.
-"""
+"""Relay's analyses, on graphs, in the orders of Relay's ``relay/analysis/analysis.py``."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tvm import ir, relax
 
-from ..errors import RelayError
-from ..ir import gone, table
-from .module import from_expr
-from .variables import all_vars, bound_vars, free_vars, nodes, post_order_visit
+from ..ir import gone, graph, table
+from ..ir.graph import inline_bindings
+from .expr import Function, as_expr
 
 __path__: list[str] = []  # see gone.ImportFinder
-__all__ = [
-    "all_vars",
-    "bound_vars",
-    "free_vars",
-    "list_op_freqs",
-    "post_order_visit",
-    "well_formed",
-]
 
 
-def well_formed(expr: Any) -> bool:
-    """Return whether a function or module is well-formed Relax."""
-    try:
-        relax.analysis.well_formed(expr if isinstance(expr, ir.IRModule) else from_expr(expr))
-    except (RelayError, ValueError):  # TVM's own says what is wrong
-        return False
-    return True
+def post_order_visit(expr: Any, fvisit: Callable[[relax.Expr], Any]) -> None:
+    """Visit each node of a graph or function once, after its parts, with `fvisit`.
+
+    Operators and the nodes of inner functions are visited too.
+    """
+    for node in nodes(as_expr(expr)):
+        fvisit(node)
+
+
+def nodes(expr: relax.Expr) -> Iterator[relax.Expr]:
+    """Yield each node below an expression once, parts before the whole, functions too."""
+    graphs: list[relax.Expr] = []  # kept, because a freed node's identity can come again
+
+    def within(node: relax.Expr) -> list[relax.Expr]:
+        if isinstance(node, relax.SeqExpr):
+            graphs.append(inline_bindings(node))
+            return graphs[-1:]
+        return parts(node)
+
+    return (node for node in graph.post_order(expr, within) if not isinstance(node, relax.SeqExpr))
+
+
+def parts(node: relax.Expr) -> list[relax.Expr]:
+    """List the parts of a node that Relay's visitor goes through."""
+    if isinstance(node, relax.Function):
+        return [*node.params, node.body]
+    if isinstance(node, relax.If):
+        return [node.cond, node.true_branch, node.false_branch]
+    if isinstance(node, relax.Call):
+        return [node.op, *node.args]
+    return graph.children(node)
+
+
+def all_vars(expr: Any) -> list[relax.Var]:
+    """List the variables of an expression, in the order of their use."""
+    return [node for node in nodes(as_expr(expr)) if isinstance(node, relax.Var)]
+
+
+def bound_vars(expr: Any) -> list[relax.Var]:
+    """List the parameters of the functions in an expression."""
+    functions = (node for node in nodes(as_expr(expr)) if isinstance(node, relax.Function))
+    return [param for function in functions for param in function.params]
+
+
+def free_vars(expr: Any) -> list[relax.Var]:
+    """List the variables that an expression uses and does not bind, in the order of their use."""
+    bound = {graph.key(var) for var in bound_vars(expr)}
+    return [var for var in all_vars(expr) if graph.key(var) not in bound]
+
+
+def as_function(expr: Any) -> relax.Function:
+    """Make a function of an expression, whose free variables become the parameters."""
+    expr = as_expr(expr)
+    return expr if isinstance(expr, relax.Function) else Function(free_vars(expr), expr)
 
 
 def list_op_freqs(mod: ir.IRModule) -> dict[str, int]:

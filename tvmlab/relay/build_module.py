@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,43 +13,26 @@ from tvm import ir, relax
 
 from ..compiler import compile as compile_module
 from ..compiler import simplify
-from ..errors import CompileError, RelayError
+from ..errors import CompileError, RelayError, TargetError
 from ..ir.module import normalize
 from ..runtime.executable import Executable, load_executable
-from .backend import Executor, Runtime
-from .expr import Function, as_expr
-from .graph_executor import GraphModule
-from .kinds import refuse
-from .module import as_const, bind, bind_params_by_name, from_expr
-from .target import read
+from ..support.target import spelled
+from .expr import Function, as_expr, refuse
+from .graph_executor import GraphModule, Started
+from .module import bind_params_by_name, from_expr
+from .target import Executor, Runtime, read
 
-__all__ = [
-    "GraphExecutorFactoryModule",
-    "bind_params_by_name",
-    "build",
-    "create_executor",
-    "load_module",
-    "optimize",
-]
+__all__ = ["bind_params_by_name", "build", "create_executor", "load_module", "optimize"]
 
 
 class GraphExecutorFactoryModule:
     """The result of ``relay.build``: ``lib["default"](device)`` starts it.
 
-    Parameters
-    ----------
-    executable : tvmlab.Executable
-        The compiled module.
-    name : str
-        The name to ask for in brackets.
-    params : dict of str to tvm.runtime.Tensor
-        The parameters that became constants.
+    Its `executable` is a `tvmlab.Executable`; `params` are the parameters that became constants.
     """
 
     def __init__(self, executable: Executable, name: str, params: dict[str, Any]) -> None:
-        self.executable = executable
-        self.libmod_name = name
-        self.params = params
+        self.executable, self.libmod_name, self.params = executable, name, params
 
     def __getitem__(self, name: str) -> Any:
         """Return the function that starts the module on a device."""
@@ -62,14 +44,21 @@ class GraphExecutorFactoryModule:
             )
         return self._start
 
-    def _start(self, *devices: Any) -> GraphModule:
+    def _start(self, *devices: Any) -> Started:
         if len(devices) == 1 and isinstance(devices[0], (list, tuple)):
             (devices,) = devices
         if len(devices) != 1:
-            raise RelayError(
-                f"{len(devices)} devices were given", where="lib['default'](...)", fix="give one"
+            what = f"{len(devices)} devices were given"
+            raise RelayError(what, where="lib['default'](...)", fix="give one")
+        target, (device,) = self.executable.target, devices
+        kind = "cpu" if target.kind.name == "llvm" else target.kind.name
+        if device.dlpack_device_type() != tvm.device(kind).dlpack_device_type():
+            raise TargetError(
+                f"the module was compiled for {target.kind.name}, the device is {device}",
+                where=spelled(target),
+                fix=f"run it on tvm.device({kind!r})",
             )
-        return GraphModule.start(self.executable, self.params, devices[0])
+        return Started(self.executable, self.params, device)
 
     def get_params(self) -> dict[str, Any]:
         """Return the parameters that became constants, the tensors themselves."""
@@ -80,32 +69,18 @@ class GraphExecutorFactoryModule:
         return self
 
     def get_graph_json(self) -> str:
-        """Describe the graph in JSON: its inputs, and one function that computes everything."""
-        names = [value.name for value in self.executable.signature.inputs]
-        count = len(names)
-        nodes: list[Any] = [{"op": "null", "name": name, "inputs": []} for name in names]
-        nodes.append({"op": "tvm_op", "name": "main", "inputs": [[i, 0, 0] for i in range(count)]})
-        return json.dumps({"nodes": nodes, "arg_nodes": [*range(count)], "heads": [[count, 0, 0]]})
+        """Describe the graph in JSON: the inputs, and one function that computes everything."""
+        names = [*(value.name for value in self.executable.signature.inputs), "main"]
+        return json.dumps({"nodes": [{"name": name} for name in names]})
 
-    lib = property(get_lib)
-    graph_json = property(get_graph_json)
+    lib, graph_json = property(get_lib), property(get_graph_json)
 
     def export_library(
         self, file_name: str | os.PathLike[str], fcompile: Any = None, addons: Any = None, **_: Any
     ) -> Path:
-        """Write the library; `load_module` reads it.
+        """Write the library to a file of any name; `load_module` reads it.
 
-        Parameters
-        ----------
-        file_name : path
-            The file, under a name of any ending: a package, as `tvmlab.Executable.save` writes it.
-        fcompile, addons : optional
-            Relay's compilers; the C++ compiler of the machine links here.
-
-        Raises
-        ------
-        ToolchainError, PackageError
-            See `tvmlab.Executable.save`.
+        The errors are those of `tvmlab.Executable.save`; `addons` have to be left out.
         """
         fix = "export with lib.executable.vm_executable.export_library"
         refuse("export_library", fix, addons=addons)
@@ -113,22 +88,11 @@ class GraphExecutorFactoryModule:
 
     def __iter__(self) -> Iterator[Any]:
         """Unpack into graph, library and parameters, as code of 2020 does."""
-        warnings.warn(
-            "legacy graph executor behavior of producing json / lib / params will be removed",
-            DeprecationWarning,
-            stacklevel=2,
-        )
         return iter((self.get_graph_json(), self, self.params))
 
 
 def load_module(path: str | os.PathLike[str]) -> GraphExecutorFactoryModule:
-    """Read what ``export_library`` wrote: the counterpart of ``tvm.runtime.load_module``.
-
-    Raises
-    ------
-    PackageError, TargetError
-        See `tvmlab.load_executable`.
-    """
+    """Read a file of ``export_library``, with the errors of `tvmlab.load_executable`."""
     return GraphExecutorFactoryModule(load_executable(path), "default", {})
 
 
@@ -143,45 +107,26 @@ def build(
     params: Mapping[str, Any] | None = None,
     mod_name: str = "default",
 ) -> GraphExecutorFactoryModule:
-    """Compile a module.
+    """Compile a module, scheduled if the `tvm.transform.PassContext` has an ``opt_level`` above 0.
 
     Parameters
     ----------
     ir_mod : tvm.ir.IRModule or tvm.relax.Function
         What to compile; its ``main`` is what runs.
-    target : str, tvm.target.Target or mapping, optional
+    target, target_host : str, tvm.target.Target or mapping, optional
         See `tvmlab.relay.target.read`: ``"llvm -mcpu=skylake-avx512"`` is welcome.
-    target_host : as target, optional
-        For devices that have a host.
-    executor, runtime : optional
-        One of each exists today.
-    workspace_memory_pools, constant_memory_pools : optional
-        Microcontrollers' memories, which are gone.
     params : mapping of str to tensor, optional
         Parameters of ``main`` to make constants.
     mod_name : str
         The name to ask the result for.
 
-    Returns
-    -------
-    GraphExecutorFactoryModule
-
     Raises
     ------
     CompileError, TargetError, RelayError
-        It cannot be compiled; see `tvmlab.compile`.
-
-    Notes
-    -----
-    The optimization level of the `tvm.transform.PassContext` around it counts: 0 is
-    ``tvmlab.compile(schedule=False)``, 1 and more are ``schedule=True``.
+        As `tvmlab.compile`, or memory pools are given.
     """
-    refuse(
-        "build",
-        "leave it out: it went with the runtime for microcontrollers",
-        workspace_memory_pools=workspace_memory_pools,
-        constant_memory_pools=constant_memory_pools,
-    )
+    refuse("build", workspace_memory_pools=workspace_memory_pools)
+    refuse("build", constant_memory_pools=constant_memory_pools)
     mod, bound = _bound(ir_mod, params)
     level = tvm.transform.PassContext.current().opt_level
     made = compile_module(mod, read(target, target_host), schedule=level > 0)
@@ -193,42 +138,26 @@ def _bound(mod: Any, params: Mapping[str, Any] | None) -> tuple[ir.IRModule, dic
     if isinstance(mod, relax.Function):
         mod = from_expr(mod)
     if not isinstance(mod, ir.IRModule):
-        raise CompileError(
-            f"relay.build takes a module, not a {type(mod).__name__}",
-            fix="make one with IRModule.from_expr",
-        )
+        what = f"relay.build takes a module, not a {type(mod).__name__}"
+        raise CompileError(what, fix="make one with IRModule.from_expr")
     mod = normalize(mod)
     tensors = {
         name: value if isinstance(value, tvm.runtime.Tensor) else tvm.runtime.tensor(value)
         for name, value in (params or {}).items()
     }
     if tensors and "main" in mod:
-        # Relax binds by the variable, and leaves the bindings as they are.
-        main = mod["main"]
-        values = {var: relax.const(tensors[var.name]) for var in main.params if var.name in tensors}
-        mod = mod.clone()
-        mod["main"] = main.bind_params(values)
+        names = {param.name for param in mod["main"].params}
+        known = {name: tensor for name, tensor in tensors.items() if name in names}
+        mod = relax.transform.BindParams("main", known)(mod)
     return mod, tensors
 
 
 def optimize(
     mod: ir.IRModule | relax.Function, target: Any = None, params: Mapping[str, Any] | None = None
 ) -> tuple[ir.IRModule, dict[str, Any]]:
-    """Rewrite a module for inference: batch normalization and constants folded.
+    """Fold batch normalization and constants for inference; the arguments are those of `build`.
 
-    Parameters
-    ----------
-    mod : tvm.ir.IRModule or tvm.relax.Function
-        The module.
-    target : as in `build`, optional
-        Checked; what it means for loops comes with `build`.
-    params : mapping of str to tensor, optional
-        Parameters to make constants.
-
-    Returns
-    -------
-    tuple of tvm.ir.IRModule, dict
-        The module, and the parameters that are not in it: none.
+    Returns the module, and an empty dictionary, because all parameters are in the module.
     """
     read(target)
     return simplify(_bound(mod, params)[0]), {}
@@ -240,40 +169,27 @@ class Evaluator:
     def __init__(self, mod: ir.IRModule, device: Any, target: Any, params: Any) -> None:
         self._mod, self._device, self._target, self._params = mod, device, target, params
 
-    def evaluate(self, expr: Any = None, binds: Mapping[relax.Var, Any] | None = None) -> Any:
-        """Compile an expression, or the module's ``main``.
+    def evaluate(self, expr: Any = None) -> Any:
+        """Compile a function, an expression without free variables, or the module's ``main``.
 
-        Parameters
-        ----------
-        expr : tvm.relax.Expr, optional
-            A function, or what has no free variables.
-        binds : mapping of tvm.relax.Var to value, optional
-            Values of free variables.
-
-        Returns
-        -------
-        callable or tensor
-            A function's is called with arrays, by place or name, and gives a tensor, or a list of
-            them; another expression's value is given at once.
+        A function becomes a callable that takes arrays, by place or name, and returns a tensor, or
+        a list of them. For another expression, returns its value.
         """
         mod, function = self._mod, True
-        if expr is not None and not isinstance(expr, ir.GlobalVar):
+        if isinstance(expr, ir.GlobalVar):
+            mod = from_expr(mod[expr.name_hint].without_attr("global_symbol"), mod.functions)
+        elif expr is not None:
             expr = as_expr(expr)
-            if binds:
-                expr = bind(expr, {var: as_const(value) for var, value in binds.items()})
             function = isinstance(expr, relax.Function)
             others = {var: func for var, func in mod.functions.items() if var.name_hint != "main"}
             mod = from_expr(expr if function else Function([], expr), others)
-        elif isinstance(expr, ir.GlobalVar):
-            mod = from_expr(mod[expr.name_hint].without_attr("global_symbol"), mod.functions)
-        library = build(mod, self._target, params=self._params)
-        runner = library["default"](self._device)
+        runner = GraphModule(build(mod, self._target, params=self._params)["default"](self._device))
 
         def call(*args: Any, **kwargs: Any) -> Any:
             for index, value in enumerate(args):
                 runner.set_input(index, value)
             runner.run(**kwargs)
-            made = [runner.get_output(index) for index in range(runner.get_num_outputs())]
+            made = runner.outputs()
             return made[0] if len(made) == 1 else made
 
         return call if function else call()
@@ -291,27 +207,15 @@ def create_executor(
     Parameters
     ----------
     kind : str
-        ``"debug"``, ``"graph"``, ``"vm"`` or ``"aot"``; one machine runs them all.
-    mod : tvm.ir.IRModule, optional
-        The module; empty where it is left out.
+        ``"debug"``, ``"graph"``, ``"vm"`` or ``"aot"``, else `RelayError`; one machine runs them.
+    mod, target, params : optional
+        As in `build`; an empty module where it is left out.
     device : tvm.runtime.Device, optional
         Where to run; the target's own where it is left out.
-    target : as in `build`
-        What to compile for.
-    params : mapping of str to tensor, optional
-        Parameters of ``main`` to make constants.
-
-    Raises
-    ------
-    RelayError
-        The kind is unknown.
     """
     if kind not in ("debug", "graph", "vm", "aot"):
-        raise RelayError(
-            f"unknown execution strategy: {kind}",
-            where="relay.create_executor",
-            fix="use 'graph' or 'vm'",
-        )
+        what = f"unknown execution strategy: {kind}"
+        raise RelayError(what, where="relay.create_executor", fix="use 'graph' or 'vm'")
     made = read(target)
     if device is None:
         device = tvm.device("cpu" if made.kind.name == "llvm" else made.kind.name)

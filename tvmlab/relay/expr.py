@@ -1,31 +1,113 @@
-"""Relay's expressions: names of Relay's that make Relax objects, and know them.
+"""Relay's expressions and types: names of Relay's that make Relax objects, and recognize them.
 
-`Var`, `Call` and the others are classes to call and to give to `isinstance`, as in Relay; what
-they make are Relax's own objects, typed where their operands are. Nothing here is a wrapper that
-would have to be unwrapped, but for `TupleWrapper`, which Relay has too.
+`Var`, `Call` and the others are classes to call and to give to `isinstance`, as in Relay; they make
+Relax's own objects, typed where their operands are. Only `TupleWrapper`, which Relay has too, is a
+wrapper.
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tvm
-from tvm import ir, relax
+from tvm import ir, relax, tirx
 
 from ..errors import RelayError
-from ..ir import dialect, graph, table
+from ..ir import graph
 from ..ir.dialect import Attributes
-from ..ir.graph import result_type
 from ..ir.module import infer_type
-from .kinds import kind, refuse
-from .ty import TensorType
 
 Expr = ir.Expr
 GlobalVar = ir.GlobalVar
 Op = ir.Op
+Type = ir.Type
+
+
+class _Kind(type):
+    """A class whose instances are TVM's."""
+
+    instances: Any
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        return cls.__wrapped__(*args, **kwargs)  # type: ignore[attr-defined]
+
+    def __instancecheck__(cls, value: object) -> bool:
+        # A function's body, in Relax bindings, is the expression that it computes last.
+        if isinstance(value, relax.SeqExpr) and cls.instances is not relax.SeqExpr:
+            value = graph.result(value)
+        return isinstance(value, cls.instances)
+
+
+def kind(instances: type) -> Callable[[Callable[..., Any]], Any]:
+    """Make a class of a function: to call, and to give to `isinstance` for TVM's objects."""
+
+    def decorate(make: Callable[..., Any]) -> Any:
+        own = {"instances": instances, "__wrapped__": staticmethod(make), "__doc__": make.__doc__}
+        return _Kind(make.__name__, (), {**own, "__module__": make.__module__})
+
+    return decorate
+
+
+def refuse(function: str, fix: str = "leave it out", **given: Any) -> None:
+    """Raise a `RelayError` for an argument of Relay's that is given and has no effect here."""
+    for name, value in given.items():
+        if value:
+            raise RelayError(
+                f"{function} does not carry {name}", where=f"relay.{function}({name}=...)", fix=fix
+            )
+
+
+@kind(relax.TensorType)
+def TensorType(shape: Iterable[Any], dtype: str = "float32") -> relax.TensorType:
+    """Make a tensor's type; dimensions are integers, expressions of TVM's or `Any`."""
+    return relax.TensorType([_dimension(size) for size in shape], str(dtype))
+
+
+@kind(ir.TupleType)
+def TupleType(fields: Iterable[ir.Type], span: Any = None) -> ir.TupleType:
+    """Make a tuple's type."""
+    return relax.TupleType(list(fields))
+
+
+@kind(relax.FuncType)
+def FuncType(
+    arg_types: Any, ret_type: ir.Type, type_params: Any = None, type_constraints: Any = None
+) -> relax.FuncType:
+    """Make a function's type; Relax has neither type parameters nor constraints."""
+    refuse("FuncType", type_params=type_params, type_constraints=type_constraints)
+    return relax.FuncType(list(arg_types), ret_type)
+
+
+@kind(tirx.Var)
+def Any_() -> tirx.Var:
+    """Make a dimension that is not known, Relay's ``?``: a new one each time."""
+    return tirx.Var("any_dim", "int64")
+
+
+def scalar_type(dtype: str) -> relax.TensorType:
+    """Make the type of a tensor without dimensions."""
+    return relax.TensorType((), dtype)
+
+
+def _dimension(size: Any) -> Any:
+    """Return a dimension for Relax, whose sizes are int64; Relay's variables are usually int32."""
+    if hasattr(size, "__index__"):
+        return int(size)
+    if isinstance(size, tirx.Var) and str(size.ty) != "int64":
+        # One name for one variable: the old one is kept, so that its address is not used again.
+        return _WIDE.setdefault(graph.key(size), (size, tirx.Var(size.name, "int64")))[1]
+    if isinstance(size, ir.Expr):
+        return size
+    raise RelayError(
+        f"a dimension is a {type(size).__name__}",
+        where=repr(size),
+        fix="give an integer, a tvm.tirx.Var or relay.Any()",
+    )
+
+
+_WIDE: dict[int, tuple[Any, Any]] = {}
 
 
 @kind(relax.Var)
@@ -37,14 +119,13 @@ def Var(name_hint: str, type_annotation: ir.Type | None = None) -> relax.Var:
 @kind(ir.GenericConst)
 def Constant(data: Any) -> ir.GenericConst:
     """Make a constant of a `tvm.runtime.Tensor` or an array, of the data's own dtype."""
-    return relax.const(
-        data if isinstance(data, tvm.runtime.Tensor) else tvm.runtime.tensor(np.asarray(data))
-    )
+    is_tensor = isinstance(data, tvm.runtime.Tensor)
+    return relax.const(data if is_tensor else tvm.runtime.tensor(np.asarray(data)))
 
 
 @kind(relax.Tuple)
 def Tuple(fields: Iterable[Any], span: Any = None) -> relax.Tuple:
-    """Make a tuple; fields may be tuples of Relay's or of Python's."""
+    """Make a tuple; fields can be tuples of Relay's or of Python's."""
     made = relax.Tuple([as_expr(field) for field in fields])
     graph.check_size(made, {})
     return made
@@ -58,43 +139,23 @@ def TupleGetItem(tuple_value: Any, index: int, span: Any = None) -> relax.TupleG
 
 @kind(relax.Call)
 def Call(
-    op: Any,
-    args: Iterable[Any],
-    attrs: Any = None,
-    type_args: Any = None,
-    span: Any = None,
+    op: Any, args: Iterable[Any], attrs: Any = None, type_args: Any = None, span: Any = None
 ) -> relax.Call:
-    """Make a call, typed where its arguments are.
-
-    Parameters
-    ----------
-    op : tvm.ir.Op, tvm.relax.Function, tvm.ir.GlobalVar or expression
-        What to call.
-    args : iterable of expression
-        The arguments.
-    attrs : tvm.ir.Attrs, optional
-        Relax's attributes. Left out, an operator of ours gets the table's defaults.
-    type_args : list, optional
-        Types that the call is given besides.
-    """
+    """Make a call, typed where its arguments are."""
     operands = [infer_type(as_expr(arg)) for arg in args]
     if isinstance(attrs, Attributes) and isinstance(op, ir.Op):
         return infer_type(attrs.row.to_relax(operands, attrs.values))
-    if attrs is None and isinstance(op, ir.Op) and op.attrs_type_key == "ir.DictAttrs":
-        # An operator of ours keeps all attributes in a dictionary, the defaults too.
-        row = next((row for row in table.rows() if row.relax == op.name), None)
-        values = {item.name: item.default for item in row.attributes} if row else {}
-        if not any(value is table.REQUIRED for value in values.values()):
-            return infer_type(dialect.call(op.name, operands, values))
+    if attrs is None and isinstance(op, ir.Op) and op.attrs_type_key:
+        what = f"the operator {op.name} has attributes, and none are given"
+        raise RelayError(what, fix="call its function, such as relay.nn.softmax")
     return infer_type(relax.Call(op, operands, attrs, type_args or []))
 
 
 @kind(relax.If)
 def If(cond: Any, true_branch: Any, false_branch: Any, span: Any = None) -> relax.If:
     """Make a branch."""
-    return infer_type(
-        relax.If(*(infer_type(as_expr(part)) for part in (cond, true_branch, false_branch)))
-    )
+    parts = [infer_type(as_expr(part)) for part in (cond, true_branch, false_branch)]
+    return infer_type(relax.If(*parts))
 
 
 @kind(relax.SeqExpr)
@@ -103,8 +164,7 @@ def Let(variable: relax.Var, value: Any, body: Any, span: Any = None) -> relax.S
     value = infer_type(as_expr(value))
     if graph.has_type(value) and not graph.has_type(variable):
         relax.expr._update_type(variable, value.ty)
-    block = relax.BindingBlock([relax.VarBinding(variable, value)])
-    return relax.SeqExpr([block], infer_type(as_expr(body)))
+    return graph.let(variable, value, infer_type(as_expr(body)))
 
 
 @kind(relax.Function)
@@ -122,14 +182,9 @@ def Function(
     Parameters
     ----------
     params : iterable of tvm.relax.Var
-        Its parameters. Relax has no parameter without a type: one without becomes a tensor of
-        unknown shape and dtype.
+        Its parameters. One without a type becomes a tensor of unknown shape and dtype.
     body : expression
-        The result.
-    ret_type : tvm.ir.Type, optional
-        Its type; found from the body where it is left out.
-    type_params : sequence, optional
-        Relay's type parameters, which Relax has not: none, or empty.
+        The result, from which the type is found if `ret_type` is left out.
     attrs : mapping, optional
         The function's attributes.
 
@@ -150,21 +205,13 @@ def Function(
         if param.ty.is_missing():
             relax.expr._update_type(param, graph.UNKNOWN)
     made = infer_type(as_expr(body))
-    result = ret_type if ret_type is not None else result_type(made)
-    given = attrs if isinstance(attrs, ir.DictAttrs) else tvm.ir.DictAttrs(dict(attrs or {}))
+    result = ret_type if ret_type is not None else graph.result_type(made)
+    given = attrs if isinstance(attrs, ir.DictAttrs) else ir.DictAttrs(dict(attrs or {}))
     return relax.Function(params, made, result, attrs=given)
 
 
 class TupleWrapper:
-    """A tuple of known length that unpacks, iterates and indexes, as `relay.split` gives it.
-
-    Parameters
-    ----------
-    tuple_value : tvm.relax.Expr
-        The tuple.
-    size : int
-        Its length.
-    """
+    """A tuple of known length that unpacks, iterates and indexes, as `relay.split` returns it."""
 
     def __init__(self, tuple_value: relax.Expr, size: int) -> None:
         self.tuple_value = tuple_value
@@ -175,7 +222,7 @@ class TupleWrapper:
         return self.tuple_value
 
     def __tvm_ffi_object__(self) -> relax.Expr:
-        """Stand for the tuple wherever TVM takes an expression."""
+        """Return the tuple, wherever TVM takes an expression."""
         return self.tuple_value
 
     def __getitem__(self, index: int) -> relax.Expr:
@@ -186,13 +233,6 @@ class TupleWrapper:
 
     def __len__(self) -> int:
         return self.size
-
-    def __repr__(self) -> str:
-        return f"TupleWrapper({self.tuple_value!r}, {self.size})"
-
-    def astype(self, _: str) -> relax.Expr:
-        """Refuse, as Relay does."""
-        raise TypeError("astype cannot be used on tuple")
 
 
 def var(
@@ -210,23 +250,9 @@ def var(
         Its name.
     type_annotation : tvm.ir.Type or str, optional
         Its type; a dtype for a scalar.
-    shape : sequence, optional
-        Its shape, in place of a type; `relay.Any` is a dimension that is not known.
-    dtype : str
-        Its dtype, with `shape`.
-
-    Returns
-    -------
-    tvm.relax.Var
-
-    Raises
-    ------
-    RelayError
-        Both a type and a shape are given.
-
-    Notes
-    -----
-    The source is Relay's ``python/tvm/relay/expr.py``.
+    shape, dtype : sequence and str, optional
+        Its shape and dtype, in place of a type; `relay.Any` is a dimension that is not known. With
+        both a type and a shape, raises `RelayError`.
     """
     if type_annotation is not None and shape is not None:
         raise RelayError(
@@ -235,9 +261,9 @@ def var(
             fix="leave type_annotation or shape out",
         )
     if shape is not None:
-        return relax.Var(name_hint, TensorType(shape, dtype))
-    if isinstance(type_annotation, str):
-        return relax.Var(name_hint, TensorType((), type_annotation))
+        type_annotation = TensorType(shape, dtype)
+    elif isinstance(type_annotation, str):
+        type_annotation = scalar_type(type_annotation)
     return relax.Var(name_hint, type_annotation)
 
 
@@ -247,19 +273,10 @@ def const(value: Any, dtype: str | None = None, span: Any = None) -> ir.GenericC
     Parameters
     ----------
     value : bool, int, float, list, numpy.ndarray or tvm.runtime.Tensor
-        Its value.
+        Its value; anything else is a `RelayError`.
     dtype : str, optional
         Its dtype. Left out, int64 becomes int32 and float64 becomes float32, arrays of NumPy's
         included; a tensor of TVM's keeps its own.
-
-    Returns
-    -------
-    tvm.ir.GenericConst
-
-    Raises
-    ------
-    RelayError
-        The value is no number and no array.
     """
     try:
         return relax.const(value, dtype)
@@ -284,9 +301,3 @@ def as_expr(value: Any) -> relax.Expr:
         where=repr(value),
         fix="convert numbers and arrays with relay.const",
     )
-
-
-def __getattr__(name: str) -> Any:
-    if name == "bind":  # `module` is made of what is here
-        return importlib.import_module(".module", __package__).bind
-    raise AttributeError(f"tvmlab.relay.expr has no {name}")

@@ -13,13 +13,23 @@ from typing import Any
 from tvm import ir, relax
 
 from ..errors import RelayError
-from ..ir import graph
-from ..ir.graph import inline_bindings
+from ..ir.graph import inline_bindings, key, same_nodes
+from .analysis import parts
 from .expr import Call, Function, If, Tuple, TupleGetItem, as_expr
-from .variables import inside
 
-__all__ = ["ExprFunctor", "ExprMutator", "ExprVisitor"]
-
+_METHODS: tuple[tuple[Any, str], ...] = (
+    (relax.Function, "visit_function"),
+    (relax.Call, "visit_call"),
+    (relax.Var, "visit_var"),
+    (ir.GlobalVar, "visit_global_var"),
+    (relax.If, "visit_if"),
+    (relax.Tuple, "visit_tuple"),
+    (relax.TupleGetItem, "visit_tuple_getitem"),
+    (ir.GenericConst, "visit_constant"),
+    (ir.Op, "visit_op"),
+)
+# Relay has no other expressions: what is a shape in Relax is an attribute there.
+_KINDS = (relax.SeqExpr, *(kind for kind, _ in _METHODS))
 # As many of Python's frames as Relay allowed; they lie on the heap.
 _DEPTH = 100_000
 
@@ -41,27 +51,20 @@ class ExprFunctor:
         expr = as_expr(expr)
         if isinstance(expr, relax.SeqExpr):
             expr = inline_bindings(expr)
-        found = self.memo_map.get(graph.key(expr))
-        if found is not None:
-            return found[1]
-        limit = sys.getrecursionlimit()
-        if limit < _DEPTH:
-            sys.setrecursionlimit(_DEPTH)
-        try:
-            result = self._dispatch(expr)
-        finally:
-            if limit < _DEPTH:
+        if key(expr) not in self.memo_map:
+            limit = sys.getrecursionlimit()
+            sys.setrecursionlimit(max(limit, _DEPTH))
+            try:
+                # The node is kept, so that its address is not used again.
+                self.memo_map[key(expr)] = expr, self._dispatch(expr)
+            finally:
                 sys.setrecursionlimit(limit)
-        self.memo_map[graph.key(expr)] = expr, result  # the node is kept, and so is its address
-        return result
+        return self.memo_map[key(expr)][1]
 
     def _dispatch(self, expr: relax.Expr) -> Any:
         for kind, name in _METHODS:
             if isinstance(expr, kind):
-                method = getattr(self, name, None)
-                if method is None:
-                    raise NotImplementedError(f"{type(self).__name__}.{name}")
-                return method(expr)
+                return getattr(self, name)(expr)
         raise RelayError(
             f"Relay has no expression of the kind {type(expr).__name__}",
             where=str(expr),
@@ -69,30 +72,12 @@ class ExprFunctor:
         )
 
 
-_METHODS: tuple[tuple[Any, str], ...] = (
-    (relax.Function, "visit_function"),
-    (relax.Call, "visit_call"),
-    (relax.Var, "visit_var"),
-    (ir.GlobalVar, "visit_global_var"),
-    (relax.If, "visit_if"),
-    (relax.Tuple, "visit_tuple"),
-    (relax.TupleGetItem, "visit_tuple_getitem"),
-    (ir.GenericConst, "visit_constant"),
-    (ir.Op, "visit_op"),
-)
-
-
-def _in_relay(expr: relax.Expr) -> bool:
-    """Say whether Relay has such an expression; what is a shape in Relax is an attribute there."""
-    return isinstance(expr, (relax.SeqExpr, *(kind for kind, _ in _METHODS)))
-
-
 class ExprVisitor(ExprFunctor):
     """Visits the parts of each node: a call's operator and arguments, a function's parameters."""
 
     def _visit_parts(self, node: relax.Expr) -> None:
-        for part in inside(node):
-            if _in_relay(part):
+        for part in parts(node):
+            if isinstance(part, _KINDS):
                 self.visit(part)
 
     visit_function = visit_call = visit_if = visit_tuple = visit_tuple_getitem = _visit_parts
@@ -100,7 +85,10 @@ class ExprVisitor(ExprFunctor):
 
 
 class ExprMutator(ExprFunctor):
-    """Rebuilds a graph from the results of the visits of its parts."""
+    """Rebuilds a graph from the results of the visits of its parts.
+
+    A call or a tuple's field whose parts stay the same stays the same object.
+    """
 
     def visit_function(self, fn: relax.Function) -> relax.Expr:
         """Make the function again; its result's type is found anew."""
@@ -108,28 +96,22 @@ class ExprMutator(ExprFunctor):
         return Function(params, self.visit(fn.body), None, None, fn.attrs)
 
     def visit_call(self, call: relax.Call) -> relax.Expr:
-        """Make the call again, the same object where nothing is new."""
+        """Make the call again."""
         op = self.visit(call.op)
-        args = [as_expr(self.visit(arg)) if _in_relay(arg) else arg for arg in call.args]
-        same = op.same_as(call.op) and all(
-            new.same_as(old) for new, old in zip(args, call.args, strict=True)
-        )
+        args = [as_expr(self.visit(arg)) if isinstance(arg, _KINDS) else arg for arg in call.args]
+        same = same_nodes([call.op, *call.args], [op, *args])
         return call if same else Call(op, args, call.attrs, call.ty_args)
 
     def visit_if(self, branch: relax.If) -> relax.Expr:
         """Make the branch again."""
-        return If(
-            self.visit(branch.cond),
-            self.visit(branch.true_branch),
-            self.visit(branch.false_branch),
-        )
+        return If(*map(self.visit, parts(branch)))
 
     def visit_tuple(self, tup: relax.Tuple) -> relax.Expr:
         """Make the tuple again."""
         return Tuple([self.visit(field) for field in tup.fields])
 
     def visit_tuple_getitem(self, item: relax.TupleGetItem) -> relax.Expr:
-        """Make the projection again, the same object where nothing is new."""
+        """Make the field again."""
         value = as_expr(self.visit(item.tuple_value))
         return item if value.same_as(item.tuple_value) else TupleGetItem(value, item.index)
 

@@ -6,25 +6,20 @@ The sources of names, defaults and results are Relay's ``python/tvm/relay/fronte
 
 from __future__ import annotations
 
-import logging
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tvm import ir, relax, tirx
 
 from ..errors import ModelError, RelayError, ShapeError
-from ..ir import gone, graph
-from ..ir.graph import inline_bindings, substitute
+from ..ir import gone
+from ..ir.graph import substitute
 from ..ir.module import normal
 from ..ir.signature import OUTPUT_NAMES
 from ..support.extras import need
-from .expr import Function
-from .kinds import refuse
+from .expr import Function, refuse
 
 __path__: list[str] = []  # see gone.ImportFinder
-__all__ = ["from_onnx", "from_pytorch", "from_tflite"]
-
 Params = dict[str, Any]
 
 
@@ -37,7 +32,7 @@ def from_onnx(
     convert_config: Mapping[str, Any] | None = None,
     export_node_renames_path: str | None = None,
 ) -> tuple[ir.IRModule, Params]:
-    """Import an ONNX model.
+    """Import an ONNX model as a module, and the parameters that are not frozen.
 
     Parameters
     ----------
@@ -46,31 +41,18 @@ def from_onnx(
     shape : mapping of str to shape, optional
         The inputs' shapes; `relay.Any` is a size that is known at run time only.
     dtype : str or mapping of str to str
-        Relay's; the dtypes are the model's own, and a mapping that says otherwise is refused.
-    opset : int, optional
-        The opset to read the model by, in place of its own.
+        Relay's; a mapping has to name the model's own dtypes.
     freeze_params : bool
         Make weights constants, as Relay does by default. Otherwise they are parameters of ``main``.
-    convert_config, export_node_renames_path : optional
-        Relay's; nothing here depends on them, so they have to be left out.
-
-    Returns
-    -------
-    tuple of tvm.ir.IRModule, dict of str to tvm.runtime.Tensor
-        The module, with the model's own names of inputs, and the weights that are not frozen.
 
     Raises
     ------
-    ModelError, UnsupportedOperatorError, ShapeError
-        See `tvmlab.load`.
-    RelayError
-        An argument asks for what is not carried.
+    ModelError, UnsupportedOperatorError, ShapeError, RelayError
+        As `tvmlab.load`, or another argument of Relay's is given.
     """
-    refuse(
-        "frontend.from_onnx",
-        convert_config=convert_config,
-        export_node_renames_path=export_node_renames_path,
-    )
+    name = "frontend.from_onnx"
+    refuse(name, opset=opset, convert_config=convert_config)
+    refuse(name, export_node_renames_path=export_node_renames_path)
     from ..frontend.onnx import import_proto
 
     where, proto = "ModelProto", getattr(model, "proto", model)
@@ -80,22 +62,13 @@ def from_onnx(
             where="relay.frontend.from_onnx(model)",
             fix="read the file with onnx.load",
         )
-    if opset is not None:
-        proto = _with_opset(proto, opset)
     weights = {tensor.name for tensor in proto.graph.initializer}
-    inputs = [value for value in proto.graph.input if value.name not in weights]
-    _same_dtypes(inputs, dtype)
-    sizes = {name: _sizes(name, dims) for name, dims in (shape or {}).items()}
-    unknown = sizes.keys() - {value.name for value in inputs} - weights
-    if unknown:
-        raise ShapeError(
-            f"the model has no input named {', '.join(sorted(map(repr, unknown)))}",
-            where=where,
-            fix=f"its inputs are {', '.join(repr(value.name) for value in inputs)}",
-        )
-    given = {name: dims for name, dims in sizes.items() if name not in weights}
-    mod = import_proto(proto, given, folder=None, where=where, keep_params=not freeze_params)
-    return _detached(mod, [value.name for value in inputs])
+    inputs = [value.name for value in proto.graph.input if value.name not in weights]
+    sizes = {k: _sizes(k, dims) for k, dims in (shape or {}).items() if k not in weights}
+    mod = import_proto(proto, sizes, folder=None, where=where, keep_params=not freeze_params)
+    mod, params = _detached(mod, inputs)
+    _expect(mod, where, None if isinstance(dtype, str) else dtype, _dtype)
+    return mod, params
 
 
 def from_tflite(
@@ -104,22 +77,14 @@ def from_tflite(
     dtype_dict: Mapping[str, str] | None = None,
     op_converter: Any = None,
 ) -> tuple[ir.IRModule, Params]:
-    """Import a TensorFlow Lite model.
+    """Import a TensorFlow Lite model as a module, whose weights are constants, and an empty dict.
 
     Parameters
     ----------
     model : tflite.Model or bytes
         The model; `tvmlab.load` reads files.
     shape_dict, dtype_dict : mapping, optional
-        The file says its shapes and dtypes itself: what is given has to be the same.
-    op_converter : optional
-        Relay's class of converters, which has to be left out.
-
-    Returns
-    -------
-    tuple of tvm.ir.IRModule, dict of str to tvm.runtime.Tensor
-        The module, whose weights are parameters, and the weights; as in Relay they are called
-        ``_param_1``, ``_param_2`` and so on.
+        The file has its shapes and dtypes itself: what is given has to be the same.
 
     Raises
     ------
@@ -131,21 +96,10 @@ def from_tflite(
 
     where = "tflite.Model"
     data = model if isinstance(model, (bytes, bytearray)) else model._tab.Bytes
-    mod = import_bytes(bytes(data), where=where)
-    for param in mod["main"].params:
-        shape, dtype = tuple(param.ty.shape), str(param.ty.dtype)
-        shape = tuple(int(n) if isinstance(n, tirx.IntImm) else str(n) for n in shape)
-        for what, wanted, real in (
-            ("shape", tuple((shape_dict or {}).get(param.name, shape)), shape),
-            ("dtype", (dtype_dict or {}).get(param.name, dtype), dtype),
-        ):
-            if wanted != real:
-                raise ShapeError(
-                    f"input {param.name!r} has the {what} {real} in the file, not {wanted}",
-                    where=where,
-                    fix="leave it out, or convert the model again",
-                )
-    return _lifted(mod)
+    mod, params = _detached(import_bytes(bytes(data), where=where))
+    _expect(mod, where, shape_dict, _shape)
+    _expect(mod, where, dtype_dict, _dtype)
+    return mod, params
 
 
 def from_pytorch(
@@ -158,41 +112,27 @@ def from_pytorch(
     export_renamed_c_graph_path: str | None = None,
     preserve_pytorch_scopes: bool = False,
 ) -> tuple[ir.IRModule, Params]:
-    """Import a PyTorch model.
+    """Import a PyTorch model as a module, and its weights.
+
+    Weights are parameters of ``main``, with the names of the model's ``state_dict``.
 
     Parameters
     ----------
     script_module : torch.export.ExportedProgram, torch.jit.ScriptModule or torch.nn.Module
-        The model. What ``torch.jit.trace`` made, as for Relay, and modules are exported first.
+        The model. A result of ``torch.jit.trace``, as for Relay, and a module are exported first.
     input_infos : sequence of (str, shape) or (str, (shape, dtype))
-        The inputs' names, shapes and dtypes, in order.
-    custom_convert_map : mapping, optional
-        Relay's converters, which have to be left out.
-    default_dtype : str
-        The dtype of inputs given by shape alone.
-    use_parser_friendly_name : bool
-        Write ``_`` in the weights' names in place of what text does not take.
-    keep_quantized_weight, export_renamed_c_graph_path, preserve_pytorch_scopes : optional
-        Relay's; not carried, so they have to be left out.
-
-    Returns
-    -------
-    tuple of tvm.ir.IRModule, dict of str to tvm.runtime.Tensor
-        The module, whose weights are parameters with the names of the model's ``state_dict``, and
-        the weights.
+        The inputs' names, shapes and dtypes, in order; `default_dtype` is for those without.
 
     Raises
     ------
-    ModelError, UnsupportedOperatorError
-        See `tvmlab.load`.
+    ModelError, UnsupportedOperatorError, RelayError
+        As `tvmlab.load`, or another argument of Relay's is given.
     """
-    refuse(
-        "frontend.from_pytorch",
-        custom_convert_map=custom_convert_map,
-        keep_quantized_weight=keep_quantized_weight,
-        export_renamed_c_graph_path=export_renamed_c_graph_path,
-        preserve_pytorch_scopes=preserve_pytorch_scopes,
-    )
+    name = "frontend.from_pytorch"
+    refuse(name, custom_convert_map=custom_convert_map, keep_quantized_weight=keep_quantized_weight)
+    refuse(name, export_renamed_c_graph_path=export_renamed_c_graph_path)
+    refuse(name, preserve_pytorch_scopes=preserve_pytorch_scopes)
+    refuse(name, use_parser_friendly_name=use_parser_friendly_name)
     from ..frontend.pytorch import import_program
 
     infos = [_info(info, default_dtype) for info in input_infos]
@@ -200,43 +140,38 @@ def from_pytorch(
     mod = import_program(program, keep_params=True)
     signature = program.graph_signature
     names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
-    if use_parser_friendly_name:
-        names = {key: name.replace(".", "_") for key, name in names.items()}
     return _detached(mod, [name for name, _, _ in infos], names)
 
 
-def _with_opset(proto: Any, opset: int) -> Any:
-    copy = type(proto)()
-    copy.CopyFrom(proto)
-    for entry in copy.opset_import:
-        if entry.domain in ("", "ai.onnx"):
-            entry.version = opset
-    return copy
-
-
-def _same_dtypes(inputs: Sequence[Any], dtype: str | Mapping[str, str]) -> None:
-    """Refuse dtypes that are not the model's own."""
-    if isinstance(dtype, str):  # Relay takes the model's own then
-        return
-    onnx = need("onnx", extra="onnx")
-    for value in inputs:
-        real = str(onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
-        if dtype.get(value.name, real) != real:
-            raise RelayError(
-                f"input {value.name!r} is of dtype {real} in the model, not {dtype[value.name]}",
-                where="from_onnx(dtype=...)",
-                fix="export the model with that dtype",
+def _expect(
+    mod: ir.IRModule, where: str, given: Mapping[str, Any] | None, read: Callable[[Any], Any]
+) -> None:
+    """Refuse shapes or dtypes of inputs that are not the model's own."""
+    for param in mod["main"].params:
+        real = read(param.ty)
+        wanted = (given or {}).get(param.name, real)
+        if wanted != real and tuple(wanted) != real:
+            raise ShapeError(
+                f"input {param.name!r} is {real} in the model, not {wanted}",
+                where=where,
+                fix="leave it out, or convert the model again",
             )
+
+
+def _dtype(type_: Any) -> str:
+    return str(type_.dtype)
+
+
+def _shape(type_: Any) -> tuple[int | str, ...]:
+    return tuple(int(n) if isinstance(n, tirx.IntImm) else str(n) for n in type_.shape)
 
 
 def _sizes(name: str, dims: Sequence[Any]) -> tuple[int | str, ...]:
     """Convert Relay's shapes, where each `Any` and -1 is a size of its own, known at run time."""
-    free = (f"{name}_{index}" for index in range(len(dims)))
+    base = "".join(c if c.isalnum() else "_" for c in name)
     return tuple(
-        "".join(c if c.isalnum() else "_" for c in other)
-        if isinstance(size, tirx.Var) or size == -1
-        else int(size)
-        for size, other in zip(dims, free, strict=True)
+        f"{base}_{index}" if isinstance(size, tirx.Var) or size == -1 else int(size)
+        for index, size in enumerate(dims)
     )
 
 
@@ -256,7 +191,7 @@ def _info(info: Any, default: str) -> tuple[str, tuple[int, ...], str]:
 
 
 def _exported(model: Any, infos: Sequence[tuple[str, tuple[int, ...], str]]) -> Any:
-    """Export what is not an exported program yet."""
+    """Export a model that is not an exported program yet."""
     torch = need("torch", extra="torch")
     if isinstance(model, torch.export.ExportedProgram):
         return model
@@ -265,9 +200,13 @@ def _exported(model: Any, infos: Sequence[tuple[str, tuple[int, ...], str]]) -> 
         for _, shape, dtype in infos
     )
     try:
+        model = model.eval()
         if isinstance(model, torch.jit.ScriptModule):
-            return _converted(torch, model.eval(), samples)
-        return torch.export.export(model.eval(), samples)
+            from torch._export.converter import TS2EPConverter
+
+            # The converter leaves sizes open that it can; exporting again settles them.
+            model = TS2EPConverter(model, samples).convert().module()
+        return torch.export.export(model, samples)
     except Exception as error:  # tracing raises whatever the model does
         raise ModelError(
             f"the model cannot be exported: {str(error).strip().splitlines()[0]}",
@@ -276,76 +215,32 @@ def _exported(model: Any, infos: Sequence[tuple[str, tuple[int, ...], str]]) -> 
         ) from error
 
 
-def _converted(torch: Any, model: Any, samples: tuple[Any, ...]) -> Any:
-    """Export what ``torch.jit`` made, with the sizes of the samples.
-
-    PyTorch's converter leaves the sizes open that it can; exporting again settles them.
-    """
-    from torch._export.converter import TS2EPConverter
-
-    log = logging.getLogger("torch._export.non_strict_utils")
-    level = log.level
-    log.setLevel(logging.ERROR)  # it warns of each size that it cannot leave open
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it names each buffer that inference leaves aside
-            program = TS2EPConverter(model, samples).convert()
-            return torch.export.export(program.module(), samples)
-    finally:
-        log.setLevel(level)
-
-
 def _detached(
-    mod: ir.IRModule, inputs: Sequence[str], weights: Mapping[str, str] | None = None
+    mod: ir.IRModule, inputs: Sequence[str] = (), weights: Mapping[str, str] | None = None
 ) -> tuple[ir.IRModule, Params]:
     """Remove the values of weights from ``main``, and rename its parameters as in Relay."""
     main = mod["main"]
     values = list(main.attrs.get("params", []))
-    held = main.params[len(main.params) - len(values) :] if values else []
-    known = weights or {}
-    names = [*inputs, *(known.get(param.name, param.name) for param in held)]
-    if len(names) != len(main.params):
+    count = len(main.params) - len(values)
+    old = [param.name for param in main.params]
+    if inputs and len(inputs) != count:
         raise RelayError(
-            f"the model has {len(main.params) - len(values)} inputs, {len(inputs)} were named",
-            where=", ".join(param.name for param in main.params),
+            f"the model has {count} inputs, {len(inputs)} were named",
+            where=", ".join(old),
             fix="name each input once, in order",
         )
-    params = dict(zip(names[len(inputs) :], values, strict=True))
-    return _renamed(mod, names), params
-
-
-def _renamed(mod: ir.IRModule, names: Sequence[str]) -> ir.IRModule:
-    """Rename the parameters of ``main``, and keep only the attributes that Relay had."""
-    main = mod["main"]
-    for name in ("params", "num_input", OUTPUT_NAMES):
-        if name in main.attrs:
-            main = main.without_attr(name)
-    if [param.name for param in main.params] != list(names):
-        new = [relax.Var(name, old.ty) for name, old in zip(names, main.params, strict=True)]
+    held = [(weights or {}).get(name, name) for name in old[count:]]
+    names = [*(inputs or old[:count]), *held]
+    if names != old:
+        new = [relax.Var(name, var.ty) for name, var in zip(names, main.params, strict=True)]
         body = substitute(main.body, dict(zip(main.params, new, strict=True)))
         main = normal(Function(new, body, attrs=main.attrs))
+    for name in ("params", "num_input", OUTPUT_NAMES):  # Relay's ``main`` had no such attributes
+        if name in main.attrs:
+            main = main.without_attr(name)
     mod = mod.clone()
     mod["main"] = main
-    return mod
-
-
-def _lifted(mod: ir.IRModule) -> tuple[ir.IRModule, Params]:
-    """Make parameters of the constants that are no scalars."""
-    main = mod["main"]
-    params: Params = {}
-    new: list[relax.Var] = []
-
-    def change(_: relax.Expr, after: relax.Expr) -> relax.Expr:
-        if not isinstance(after, ir.GenericConst) or getattr(after.ty, "ndim", 0) == 0:
-            return after
-        new.append(relax.Var(f"_param_{len(params) + 1}", after.ty))
-        params[new[-1].name] = after.value
-        return new[-1]
-
-    body = graph.transform(inline_bindings(main.body), change)
-    mod = mod.clone()
-    mod["main"] = normal(Function([*main.params, *new], body, attrs=main.attrs))
-    return _renamed(mod, [param.name for param in mod["main"].params]), params
+    return mod, dict(zip(held, values, strict=True))
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -17,16 +17,11 @@ import numpy as np
 from tvm import ir, relax, tirx
 
 from ..errors import RelayError, TvmlabError
-from ..ir import gone, operators, table
+from ..ir import gone, graph, operators, table
 from ..ir.module import explain, infer_type
 from ..qnn.config import requantize_config
-from . import pattern_table, weights
-from .expr import TupleWrapper, as_expr, const
+from .expr import Any_, TupleWrapper, as_expr, const
 
-__all__ = ["function", "get", "namespace"]
-
-# Relay's Python function gives the first of several results.
-_FIRST_OF = {"nn.dropout"}
 # How many results there are where no type tells.
 _RESULTS = {"nn.batch_norm": 3, "nn.dropout": 2}
 assert operators.__all__, "the table is filled by importing its rows"
@@ -35,45 +30,24 @@ _NUMBERS = (bool, int, float, np.generic)
 
 
 def get(name: str) -> ir.Op:
-    """Get Relax's operator for Relay's name, such as ``"nn.relu"``.
+    """Return Relax's operator for Relay's name, such as ``"nn.relu"``, or raise `RelayError`."""
+    return ir.Op.get(_row(name).relax)
 
-    Parameters
-    ----------
-    name : str
-        Relay's name.
 
-    Returns
-    -------
-    tvm.ir.Op
-
-    Raises
-    ------
-    RelayError
-        There is no such operator here.
-    """
+def _row(name: str) -> table.Operator:
     row = table.find(name)
     if row is None:
         raise _unknown(name)
-    return ir.Op.get(row.relax)
+    return row
 
 
 def function(name: str) -> Callable[..., Any]:
-    """Make the Python function of an operator.
+    """Make the Python function of an operator, by Relay's name.
 
-    Parameters
-    ----------
-    name : str
-        Relay's name of the operator.
-
-    Returns
-    -------
-    callable
-        It takes Relay's arguments, and gives a typed Relax call, or a `TupleWrapper` of one with
-        several results.
+    It takes Relay's arguments, and returns a typed Relax call, or a `TupleWrapper` of a call with
+    several results.
     """
-    row = table.find(name)
-    if row is None:
-        raise _unknown(name)
+    row = _row(name)
     signature = _signature(row)
 
     def make(*args: Any, **kwargs: Any) -> Any:
@@ -88,7 +62,7 @@ def function(name: str) -> Callable[..., Any]:
 
     make.__name__ = make.__qualname__ = name.rpartition(".")[2]
     make.__module__ = __name__
-    make.__doc__ = _document(row)
+    make.__doc__ = f"Relay's operator ``{name}``; today it is ``{row.relax}``."
     make.__signature__ = signature  # type: ignore[attr-defined]
     return make
 
@@ -113,25 +87,21 @@ def _signature(row: table.Operator) -> inspect.Signature:
 
 
 def _call(row: table.Operator, given: dict[str, Any]) -> Any:
-    """Make a call from what Relay's function was given."""
-    named = set(row.defaults or ())
+    """Make a call from the arguments of Relay's function."""
     operands = {
-        name: infer_type(_operand(given[name], name in named))
+        name: infer_type(_operand(given[name], name in (row.defaults or ())))
         for name in row.operands
-        if name in given and given[name] is not None
+        if given.get(name) is not None
     }
-    attributes = table.complete_attributes(
-        row,
-        {name: _attribute(row, name, given[name]) for name in row.by_name if name in given},
-        python=True,
-    )
-    weights.complete(row.name, operands, attributes)
+    values = {name: _attribute(row, name, given[name]) for name in row.by_name if name in given}
+    attributes = table.complete_attributes(row, values, python=True)
+    _infer_weight_types(row.name, operands, attributes)
     made = infer_type(_read(row, list(operands.values()), attributes))
     size = len(made.ty.fields) if isinstance(made.ty, ir.TupleType) else _results(row, attributes)
-    if row.name in _FIRST_OF:
+    if row.name == "nn.dropout":  # Relay's function returns the first result alone
         return TupleWrapper(made, size or 1)[0]
-    mark = row.name.startswith("annotation.")  # what it gives is whatever it was given
-    return made if size is None or mark else TupleWrapper(made, size)
+    annotation = row.name.startswith("annotation.")  # it returns its argument
+    return made if size is None or annotation else TupleWrapper(made, size)
 
 
 def _read(row: table.Operator, operands: list[Any], attributes: dict[str, Any]) -> relax.Expr:
@@ -140,15 +110,12 @@ def _read(row: table.Operator, operands: list[Any], attributes: dict[str, Any]) 
     except RelayError:
         raise
     except Exception as error:  # Relax's functions check their arguments in many ways
+        what = error.what if isinstance(error, TvmlabError) else explain(error)
         raise RelayError(
-            f"these arguments do not make the operator: {_said(error)}",
+            f"these arguments do not make the operator: {what}",
             where=f"relay.{row.name} of {', '.join(str(one.ty) for one in operands)}, {attributes}",
             fix=f"see help(relay.{row.name})",
         ) from error
-
-
-def _said(error: Exception) -> str:
-    return error.what if isinstance(error, TvmlabError) else explain(error)
 
 
 def _results(row: table.Operator, attributes: dict[str, Any]) -> int | None:
@@ -159,14 +126,14 @@ def _results(row: table.Operator, attributes: dict[str, Any]) -> int | None:
     return _RESULTS.get(row.name)
 
 
-def _operand(value: Any, may_be_number: bool) -> relax.Expr:
+def _operand(value: Any, can_be_number: bool) -> relax.Expr:
     if isinstance(value, TupleWrapper):  # Relay's functions take it apart, as any sequence
         value = [value[index] for index in range(len(value))]
-    return const(value) if may_be_number and isinstance(value, _NUMBERS) else as_expr(value)
+    return const(value) if can_be_number and isinstance(value, _NUMBERS) else as_expr(value)
 
 
 def _attribute(row: table.Operator, name: str, value: Any) -> Any:
-    """Convert an argument of Relay's function to what `table.complete_attributes` takes."""
+    """Convert an argument of Relay's function for `table.complete_attributes`."""
     if isinstance(value, ir.GenericConst):
         value = value.value.numpy().tolist()
     elif isinstance(value, ir.Expr) and not _is_fixed(value):
@@ -175,13 +142,14 @@ def _attribute(row: table.Operator, name: str, value: Any) -> Any:
             where=f"{name}={value}",
             fix="tvmlab carries Relay's operators of fixed attributes only: give numbers",
         )
-    if isinstance(value, float) and row.by_name[name].kind in ("float", "number"):
-        value = _digits(value)
+    kind, default = row.by_name[name].kind, row.by_name[name].default
+    if isinstance(value, float) and kind in ("float", "number"):
+        return _digits(value)
     if value is None and (row.defaults or {}).get(name) is None:
-        default = row.by_name[name].default
-        return value if default is table.REQUIRED else default
-    if row.by_name[name].kind == "ints" and isinstance(value, (int, np.integer)):
-        return [int(value)] * _rank(row.name)  # strides=2 means both directions
+        return None if default is table.REQUIRED else default
+    if kind == "ints" and isinstance(value, (int, np.integer)):
+        found = re.search(r"([123])d(?![a-z])", row.name)  # spatial dimensions: 2 in nn.conv2d
+        return [int(value)] * (int(found[1]) if found else 1)  # strides=2 means both directions
     return value
 
 
@@ -204,22 +172,61 @@ def _digits(value: float) -> float:
     return float(str(single)) if float(single) == value else value
 
 
-def _rank(name: str) -> int:
-    """Count the spatial dimensions that an operator's name tells: 2 in ``nn.conv2d``."""
-    found = re.search(r"([123])d(?![a-z])", name)
-    return int(found[1]) if found else 1
+# Vectors as long as the axis of the data.
+_VECTORS = {
+    "nn.bias_add": ("bias",),
+    "nn.prelu": ("alpha",),
+    "nn.batch_norm": ("gamma", "beta", "moving_mean", "moving_var"),
+    "nn.layer_norm": ("gamma", "beta"),
+}
+# The axis of a kernel that groups divide.
+_KERNELS = {"nn.conv1d": "I", "nn.conv2d": "I", "nn.conv3d": "I", "nn.conv2d_transpose": "O"}
 
 
-def _document(row: table.Operator) -> str:
-    """Write help text."""
-    lines = [f"Relay's operator ``{row.name}``; today it is ``{row.relax}``.", ""]
-    lines += ["Parameters", "----------"]
-    lines += [f"{name} : tvm.relax.Expr" for name in row.operands]
-    lines += [f"{item.name} : {_WORDS.get(item.kind, item.kind)}" for item in row.attributes]
-    return "\n".join([*lines, "", "Returns", "-------", "tvm.relax.Expr or TupleWrapper", ""])
+def _infer_weight_types(
+    name: str, operands: Mapping[str, relax.Expr], attributes: dict[str, Any]
+) -> None:
+    """Set the types of operands that are variables without one, as Relay's inference did.
+
+    In Relay ``nn.conv2d(data, relay.var("w"), channels=8, kernel_size=(3, 3))`` determines the type
+    of ``w``. Relax's operators have no such attributes.
+    """
+    if all(graph.has_type(value) for value in operands.values()):
+        return
+    for key, shape in _weight_shapes(name, operands, attributes).items():
+        weight = operands.get(key)
+        if isinstance(weight, relax.Var) and not graph.has_type(weight):
+            first = next(iter(operands.values()))
+            dtype = str(first.ty.dtype) if graph.has_type(first) else "float32"
+            relax.expr._update_type(weight, relax.TensorType(shape, dtype))
 
 
-_WORDS = {"ints": "int or list of int", "any": "int or list of int", "number": "int or float"}
+def _weight_shapes(
+    name: str, operands: Mapping[str, relax.Expr], a: dict[str, Any]
+) -> dict[str, list[Any]]:
+    """Find the shapes of weights; a size that nothing determines is a new variable."""
+
+    def size(axis: int) -> Any:
+        shape = getattr(operands["data"].ty, "shape", None)
+        return shape[axis] if isinstance(shape, relax.ShapeExpr) else None
+
+    if name in _VECTORS:
+        channels = size(a["axis"])
+        return {} if channels is None else {vector: [channels] for vector in _VECTORS[name]}
+    if name == "nn.dense":
+        known = a["units"] is not None and size(-1) is not None
+        return {"weight": [a["units"], size(-1)]} if known else {}
+    if name not in _KERNELS or a["kernel_size"] is None:
+        return {}
+    data_layout, layout = a["data_layout"], a["kernel_layout"]
+    if not (data_layout + layout).isalpha():  # parts of axes
+        return {}
+    sizes = {"I": size(data_layout.index("C")), "O": a["channels"]}
+    grouped = _KERNELS[name]
+    if sizes[grouped] is not None:
+        sizes[grouped] //= a["groups"]
+    sizes |= zip([axis for axis in layout if axis not in "IO"], a["kernel_size"], strict=False)
+    return {"weight": [Any_() if sizes[axis] is None else sizes[axis] for axis in layout]}
 
 
 def _unknown(name: str) -> RelayError:
@@ -234,7 +241,7 @@ def _unknown(name: str) -> RelayError:
 
 
 class Namespace(ModuleType):
-    """A module whose names are the operators with one prefix, made when they are asked for."""
+    """A module whose names are the operators with one prefix, made when they are first used."""
 
     def __init__(self, name: str, prefix: str) -> None:
         super().__init__(name, f"Relay's operators ``{prefix or 'add'}...``.")
@@ -258,13 +265,9 @@ class Namespace(ModuleType):
         gone.raise_gone(module if self._prefix else module.partition(".")[0], name)
         raise gone.of_attribute(_unknown(whole))
 
-    def __dir__(self) -> list[str]:
-        rows = [name for name in table.names() if name.startswith(self._prefix)]
-        return sorted({name[len(self._prefix) :].partition(".")[0] for name in rows})
-
 
 class _Make:
-    """What lies beneath Relay's functions, ``relay.op._make``: operands, then all attributes."""
+    """The functions beneath Relay's, ``relay.op._make``: operands, then all attributes."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -291,20 +294,44 @@ def __getattr__(name: str) -> Any:
     return getattr(namespace(f"{__name__}.op", ""), name)
 
 
+_TABLES: dict[str, Any] = {}
+
+
+def register_pattern_table(compiler: str, table: Callable[[], Any] | None = None) -> Any:
+    """Register the patterns that a compiler, such as ``"ethos-n"``, takes.
+
+    ``table()`` returns pairs of a name and a pattern, or triples with a check besides. Without
+    `table` a decorator is returned.
+    """
+
+    def register(made: Callable[[], Any]) -> Callable[[], Any]:
+        _TABLES[compiler] = made()
+        return made
+
+    return register if table is None else register(table)
+
+
+def get_pattern_table(compiler: str) -> Any:
+    """Return a compiler's table; None where none was registered."""
+    return _TABLES.get(compiler)
+
+
 def _publish() -> None:
     """Make the modules that code imports by their names, as ``relay.op.annotation``."""
+    own = sys.modules[__name__].__dict__
     prefixes = {name.partition(".")[0] for name in table.names() if "." in name}
-    for prefix in sorted(prefixes | {"annotation", "image", "nn", "vision"}):
-        if prefix != "qnn":
-            made = namespace(f"{__name__}.{prefix}", f"{prefix}.")
-            sys.modules.setdefault(f"{_PACKAGE}.{prefix}", made)
-            globals()[prefix] = made
+    for prefix in sorted((prefixes | {"annotation", "image", "nn", "vision"}) - {"qnn"}):
+        own[prefix] = namespace(f"{__name__}.{prefix}", f"{prefix}.")
+        sys.modules.setdefault(f"{_PACKAGE}.{prefix}", own[prefix])
     for module in ("op", "tensor", "transform", "reduce", "algorithm"):
-        globals()[module] = namespace(f"{__name__}.{module}", "")
-    globals()["op"].get = get
-    for module in ("contrib", "contrib.register"):
-        sys.modules[f"{__name__}.{module}"] = pattern_table
-    globals()["contrib"] = pattern_table
+        own[module] = namespace(f"{__name__}.{module}", "")
+    own["op"].get = get
+    # The libraries' own tables of Relay's relay.op.contrib are not carried.
+    own["contrib"] = contrib = ModuleType(f"{__name__}.contrib")
+    for function in (register_pattern_table, get_pattern_table):
+        setattr(contrib, function.__name__, function)
+    contrib.register = contrib  # type: ignore[attr-defined]
+    sys.modules |= {f"{__name__}.contrib": contrib, f"{__name__}.contrib.register": contrib}
     # Relay's relay.qnn holds every name of relay.qnn.op, so both are one module here.
     qnn = sys.modules[f"{_PACKAGE}.qnn.op"] = namespace(f"{_PACKAGE}.qnn", "qnn.")
     qnn.__dict__.update(op=qnn, requantize_config=requantize_config)

@@ -1,4 +1,4 @@
-"""Relay's ways to write a target, as today's targets."""
+"""Relay's ways to write a target, an executor and a runtime, as today's."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Any
 
 import tvm
 
-from ..errors import TargetError
-from ..support.target import as_target, parse
+from ..errors import RelayError, TargetError
+from ..ir import gone
+from ..support.target import as_target
+from .expr import refuse
 
-__all__ = ["read"]
+__path__: list[str] = []  # see gone.ImportFinder
 
 
 def read(target: Any, host: Any = None) -> tvm.target.Target:
@@ -25,10 +27,6 @@ def read(target: Any, host: Any = None) -> tvm.target.Target:
     host : as target, optional
         The target of the host's part, for devices that have one.
 
-    Returns
-    -------
-    tvm.target.Target
-
     Raises
     ------
     TargetError
@@ -36,17 +34,46 @@ def read(target: Any, host: Any = None) -> tvm.target.Target:
     """
     if target is None:
         target = tvm.target.Target.current(allow_none=True)
-    if isinstance(target, (list, tuple)) and len(target) == 1:
+    if isinstance(target, Mapping) and "kind" not in target:
+        target = list(target.values())
+    if isinstance(target, (list, tuple)):
+        if len(target) != 1:
+            raise TargetError(
+                f"{len(target)} targets were given",
+                where=repr(target),
+                fix="give one; tvm.relax.transform.RealizeVDevice places parts of a model",
+            )
         (target,) = target
-    if isinstance(target, Mapping) and "kind" not in target and len(target) == 1:
-        (target,) = target.values()
-    if isinstance(target, (list, tuple)) or (isinstance(target, Mapping) and "kind" not in target):
-        raise TargetError(
-            "several targets were given",
-            where=repr(target),
-            fix="today's TVM places parts of a model with tvm.relax.transform.RealizeVDevice; "
-            "give one target",
-        )
-    spec = parse(target) if isinstance(target, str) else target
-    made = as_target(spec)
+    made = as_target(target)
     return made if host is None else as_target(tvm.target.Target(made, read(host)))
+
+
+class Executor:
+    """What runs a model: ``"graph"`` or ``"aot"``; both are Relax's virtual machine here.
+
+    Options about where constants lie have no effect. Raises `RelayError` for other options.
+    """
+
+    names: tuple[str, ...] = ("graph", "aot")
+    idle: tuple[str, ...] = ("constant-byte-alignment", "link-params", "workspace-byte-alignment")
+
+    def __init__(self, name: str, options: Mapping[str, Any] | None = None) -> None:
+        self.name, self.options = name, dict(options or {})
+        what = type(self).__name__
+        if name not in self.names:
+            raise RelayError(
+                f"today's TVM has no {what.lower()} {name!r}",
+                where=f"relay.backend.{what}",
+                fix=f"use {' or '.join(map(repr, self.names))}",
+            )
+        refuse(what, **{key: one for key, one in self.options.items() if key not in self.idle})
+
+
+class Runtime(Executor):
+    """What a compiled model links with: ``"cpp"``; the one for microcontrollers is gone."""
+
+    names, idle = ("cpp",), ()
+
+
+def __getattr__(name: str) -> Any:
+    raise gone.missing("backend", name, globals())

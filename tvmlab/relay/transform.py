@@ -1,59 +1,34 @@
 """Relay's passes, each over today's.
 
 Every pass first turns graphs into bindings (`tvmlab.ir.module.normalize`), so that it also takes
-a module that was filled by hand, and keeps Relay's name and optimization level: what
-``PassContext(opt_level=..., required_pass=..., disabled_pass=...)`` says of it still holds.
+a module that was filled by hand, and keeps Relay's name and optimization level, so that
+``PassContext(opt_level=..., required_pass=..., disabled_pass=...)`` selects the same passes.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tvm import ir, relax
 from tvm.ir.transform import ModulePass, Pass, PassContext, PassInfo, Sequential, module_pass
+from tvm.relax import op
 
 from ..errors import RelayError
-from ..ir import dialect, gone, graph, table
+from ..ir import gone, graph, table
 from ..ir.batch_norm import FoldBatchNorm
 from ..ir.graph import inline_bindings, is_call
-from ..ir.module import infer_type, normalize
+from ..ir.module import infer_type, normal, normalize
 from ..ir.partition import AnnotateTarget, MergeCompilerRegions, MergeComposite, PartitionGraph
 from ..qnn import transform as quantized
-from .function_passes import each, function_pass
-from .inference import one_by_one, unpacked
-from .kinds import refuse
+from .expr import refuse
 
 __path__: list[str] = []  # see gone.ImportFinder
-__all__ = [
-    "AnnotateTarget",
-    "BackwardFoldScaleAxis",
-    "CanonicalizeOps",
-    "ConvertLayout",
-    "DeadCodeElimination",
-    "EliminateCommonSubexpr",
-    "FakeQuantizationToInteger",
-    "FoldConstant",
-    "FoldScaleAxis",
-    "FuseOps",
-    "InferType",
-    "InferTypeLocal",
-    "MergeCompilerRegions",
-    "MergeComposite",
-    "ModulePass",
-    "PartitionGraph",
-    "Pass",
-    "PassContext",
-    "PassInfo",
-    "RemoveUnusedFunctions",
-    "Sequential",
-    "SimplifyInference",
-    "ToANormalForm",
-    "ToGraphNormalForm",
-    "function_pass",
-    "module_pass",
-]
+__all__ = ["AnnotateTarget", "MergeCompilerRegions", "MergeComposite", "ModulePass",
+           "PartitionGraph", "Pass", "PassContext", "PassInfo", "Sequential",
+           "module_pass"]  # fmt: skip
 
 
 def _made_of(name: str, level: int, *passes: Any) -> Pass:
@@ -65,75 +40,123 @@ def _made_of(name: str, level: int, *passes: Any) -> Pass:
     return module_pass(run, opt_level=level, name=name)
 
 
+def _each(mod: ir.IRModule, change: Callable[[relax.Function], relax.Function]) -> ir.IRModule:
+    """Change every Relax function of a module, and turn the results into bindings."""
+    made = mod.clone()
+    callees = {var.name_hint: (var, func) for var, func in mod.functions.items()}
+    for var, func in mod.functions.items():
+        if isinstance(func, relax.Function):
+            made.update_func(var, normal(change(func), callees))
+    return made
+
+
+def function_pass(
+    pass_func: Any = None,
+    opt_level: int | None = None,
+    name: str | None = None,
+    required: Sequence[str] | None = None,
+    traceable: bool = False,
+) -> Any:
+    """Make a pass of a function on functions, or of a class with ``transform_function``.
+
+    Parameters
+    ----------
+    pass_func : callable or class, optional
+        ``pass_func(func, mod, ctx)`` returns the new function, a graph or bindings; a class has it
+        as its method ``transform_function``. Left out, a decorator is returned.
+    opt_level : int
+        From which optimization level on it runs; without, raises `RelayError`.
+    name : str, optional
+        Its name; the function's or class's own where it is left out.
+    required : sequence of str, optional
+        Passes that have to run before it.
+    """
+    if opt_level is None:
+        fix = "give it: @function_pass(opt_level=0)"
+        raise RelayError("a pass has an optimization level", where="function_pass", fix=fix)
+
+    def make(given: Any) -> Any:
+        if not inspect.isclass(given):
+            return wrap(given, given.__name__)
+
+        @functools.wraps(given, updated=())
+        def instance(*args: Any, **kwargs: Any) -> Pass:
+            change: Any = given(*args, **kwargs)
+            return wrap(change.transform_function, given.__name__)
+
+        return instance
+
+    def wrap(change: Callable[..., relax.Function], own: str) -> Pass:
+        def run(mod: ir.IRModule, ctx: PassContext) -> ir.IRModule:
+            mod = normalize(mod)
+            return _each(mod, lambda func: change(func, mod, ctx))
+
+        return module_pass(run, opt_level, name or own, list(required or []))
+
+    return make(pass_func) if pass_func is not None else make
+
+
 def InferType() -> Pass:
     """Infer all types, and turn graphs into bindings."""
     return _made_of("InferType", 0)
 
 
-def InferTypeLocal(expr: relax.Expr) -> ir.Type:
-    """Infer the type of one expression."""
-    return infer_type(expr).ty
+# Every Relax module has this form.
+ToANormalForm = ToGraphNormalForm = InferType
 
 
 def FoldConstant(fold_qnn: bool = False) -> Pass:
-    """Compute what depends on constants only; over `tvm.relax.transform.FoldConstant`.
-
-    Parameters
-    ----------
-    fold_qnn : bool
-        Fold ``qnn`` operators too, as far as they have an arithmetic here.
-    """
+    """Compute what depends on constants only; over `tvm.relax.transform.FoldConstant`."""
     return _made_of("FoldConstant", 2, relax.transform.FoldConstant())
 
 
 def SimplifyInference() -> Pass:
-    """Decompose normalizations and drop dropout.
+    """Decompose batch normalizations and drop dropout.
 
-    Batch normalization becomes Relay's ``multiply`` and ``add`` (`tvmlab.relay.inference`); the
-    rest is over `tvm.relax.transform.DecomposeOpsForInference`. As in Relay, a use of a dropout's
-    mask keeps the dropout.
+    As in Relay's ``src/relay/transforms/simplify_inference.cc``, batch normalization becomes
+    ``multiply`` and ``add`` of one scale and one shift per channel. `FoldConstant` computes them,
+    and `FoldScaleAxis` leaves the ``add`` alone, which tables of patterns look for behind a
+    convolution. As in Relay, a use of a dropout's mask keeps the dropout.
     """
 
     def change(_: relax.Expr, after: relax.Expr) -> relax.Expr:
-        if isinstance(after, relax.TupleGetItem):
-            whole = after.tuple_value
-            if isinstance(whole, relax.Tuple):
-                return whole.fields[after.index]
-            if after.index == 0 and is_call(whole, "relax.nn.dropout"):
-                return whole.args[0]
-        return one_by_one(after) if is_call(after, "relax.expand_dims") else after
-
-    def normalization(_: relax.Expr, after: relax.Expr) -> relax.Expr:
         if isinstance(after, relax.TupleGetItem) and after.index == 0:
-            whole = after.tuple_value
-            made = unpacked(whole) if is_call(whole, "relax.nn.batch_norm") else None
-            return after if made is None else made
+            if is_call(after.tuple_value, "relax.nn.dropout"):
+                return after.tuple_value.args[0]
+            if is_call(after.tuple_value, "relax.nn.batch_norm"):
+                return _scaled_and_shifted(after.tuple_value, after)
         return after
 
-    decompose = relax.transform.DecomposeOpsForInference()
-    return _made_of("SimplifyInference", 0, _each(normalization), decompose, _each(change))
-
-
-def _each(
-    change: Callable[[relax.Expr, relax.Expr], relax.Expr],
-) -> Callable[[ir.IRModule], ir.IRModule]:
-    """Change the graph of each function from its leaves up."""
-
-    def changed(func: relax.Function) -> relax.Function:
+    def simplified(func: relax.Function) -> relax.Function:
         body = graph.transform(inline_bindings(func.body), change)
         return relax.Function(func.params, body, func.ret_ty, attrs=func.attrs)
 
-    return lambda mod: each(mod, changed)
+    return _made_of("SimplifyInference", 0, lambda mod: _each(mod, simplified))
+
+
+def _scaled_and_shifted(call: relax.Call, field: relax.Expr) -> relax.Expr:
+    """Write a batch normalization as ``multiply`` and ``add``, not in training or without types.
+
+    Relax's own pass subtracts the mean, divides and multiplies, each over the whole tensor.
+    """
+    data, gamma, beta, mean, variance = call.args
+    attrs, rank = call.attrs, data.ty.ndim
+    if attrs.training or rank < 0 or any(not graph.has_type(arg) for arg in call.args):
+        return field
+    one, epsilon = (relax.const(value, str(data.ty.dtype)) for value in (1.0, float(attrs.epsilon)))
+    scale = op.divide(one, op.sqrt(op.add(variance, epsilon)))
+    if attrs.scale:
+        scale = op.multiply(scale, gamma)
+    shift = op.multiply(op.negative(mean), scale)
+    if attrs.center:
+        shift = op.add(shift, beta)
+    if behind := [*range(1, rank - int(attrs.axis) % rank)]:
+        scale, shift = op.expand_dims(scale, behind), op.expand_dims(shift, behind)
+    return infer_type(op.add(op.multiply(data, scale), shift))
 
 
 def DeadCodeElimination(inline_once: bool = False, ignore_impurity: bool = False) -> Pass:
-    """Drop what nothing uses; over `tvm.relax.transform.DeadCodeElimination`.
-
-    Parameters
-    ----------
-    inline_once, ignore_impurity : bool
-        Relay's; bindings of Relax are never inlined, and operators of Relay are pure.
-    """
+    """Drop what nothing uses; over `tvm.relax.transform.DeadCodeElimination`."""
 
     def run(mod: ir.IRModule) -> ir.IRModule:
         names = [var.name_hint for var, f in mod.functions.items() if isinstance(f, relax.Function)]
@@ -143,76 +166,36 @@ def DeadCodeElimination(inline_once: bool = False, ignore_impurity: bool = False
 
 
 def RemoveUnusedFunctions(entry_functions: Sequence[str] | None = None) -> Pass:
-    """Drop the functions that no entry function calls, ``main`` where none are given."""
-
-    def run(mod: ir.IRModule) -> ir.IRModule:
-        todo, used = list(entry_functions or ["main"]), set()
-        while todo:
-            used.add(name := todo.pop())
-            if name in mod and isinstance(mod[name], relax.Function):
-                called = relax.analysis.all_global_vars(mod[name])
-                todo += {var.name_hint for var in called} - used
-        kept = {var: func for var, func in mod.functions.items() if var.name_hint in used}
-        return ir.IRModule(kept, mod.attrs, mod.global_infos)
-
-    return _made_of("RemoveUnusedFunctions", 1, run)
+    """Drop functions that neither ``main`` nor an entry function calls."""
+    drop = relax.transform.DeadCodeElimination(list(entry_functions or ["main"]))
+    return _made_of("RemoveUnusedFunctions", 1, drop)
 
 
 def EliminateCommonSubexpr(fskip: Callable[[relax.Expr], bool] | None = None) -> Pass:
-    """Compute equal expressions once; over `tvm.relax.transform.EliminateCommonSubexpr`.
-
-    Raises
-    ------
-    RelayError
-        There is a function `fskip`, which Relax's pass does not ask.
-    """
-    refuse(
-        "EliminateCommonSubexpr",
-        "leave it out, or write the pass with tvm.relax.PyExprMutator",
-        fskip=fskip,
-    )
-    return _made_of("EliminateCommonSubexpr", 3, relax.transform.EliminateCommonSubexpr())
+    """Compute equal expressions once; over `tvm.relax.transform.EliminateCommonSubexpr`."""
+    name = "EliminateCommonSubexpr"
+    refuse(name, "leave it out, or write the pass with tvm.relax.PyExprMutator", fskip=fskip)
+    return _made_of(name, 3, relax.transform.EliminateCommonSubexpr())
 
 
 def FakeQuantizationToInteger(
-    hard_fail: bool = False,
-    use_qat: bool = False,
-    optional_qnn_ops: Sequence[str] | None = None,
+    hard_fail: bool = False, use_qat: bool = False, optional_qnn_ops: Sequence[str] | None = None
 ) -> Pass:
-    """Compute in integers what stands between dequantize and quantize.
+    """Compute the operators between dequantize and quantize in integers.
 
-    Over `tvmlab.qnn.transform.FakeQuantizationToInteger`, which says how to choose the rounding.
-
-    Parameters
-    ----------
-    hard_fail, use_qat, optional_qnn_ops : bool, bool, sequence of str
-        Relay's; at their defaults only.
-
-    Raises
-    ------
-    RelayError
-        One of the options is set.
+    Over `tvmlab.qnn.transform.FakeQuantizationToInteger`, without Relay's options.
     """
     name = "FakeQuantizationToInteger"
     fix = "ask tvmlab.qnn.analysis.float_operators what stayed in float"
     refuse(name, fix, hard_fail=hard_fail)
     refuse(name, "give every operator's result a quantize, as QDQ files do", use_qat=use_qat)
-    fix = "leave it out: all that have integer forms get one"
-    refuse(name, fix, optional_qnn_ops=optional_qnn_ops)
-    return _made_of("FakeQuantizationToInteger", 0, quantized.FakeQuantizationToInteger())
+    refuse(name, optional_qnn_ops=optional_qnn_ops)
+    return _made_of(name, 0, quantized.FakeQuantizationToInteger())
 
 
 def FoldScaleAxis() -> Pass:
-    """Fold multiplications by one number per channel into the convolution before them.
-
-    Over `tvmlab.ir.batch_norm.FoldBatchNorm`, which also folds whole batch normalizations.
-    """
+    """Fold scales per channel into convolutions: `tvmlab.ir.batch_norm.FoldBatchNorm`."""
     return _made_of("FoldScaleAxis", 3, FoldBatchNorm())
-
-
-def BackwardFoldScaleAxis() -> Pass:
-    """Fold scales as `FoldScaleAxis`, which knows no other direction."""
-    return _made_of("BackwardFoldScaleAxis", 3, FoldBatchNorm())
 
 
 def ConvertLayout(desired_layouts: Mapping[str, Sequence[str]]) -> Pass:
@@ -221,23 +204,15 @@ def ConvertLayout(desired_layouts: Mapping[str, Sequence[str]]) -> Pass:
     Parameters
     ----------
     desired_layouts : mapping of str to sequence of str
-        By Relay's operator, the data's and the kernel's layout:
+        By Relay's operator, else `RelayError`, the data's and the kernel's layout:
         ``{"nn.conv2d": ["NHWC", "OHWI"]}``; ``"default"`` is the kernel's that Relay takes.
-
-    Raises
-    ------
-    RelayError
-        Relay has no such operator.
     """
     wanted = {}
     for name, layouts in desired_layouts.items():
         row = table.find(name)
         if row is None:
-            raise RelayError(
-                f"there is no operator {name!r} to lay out",
-                where="ConvertLayout",
-                fix="give Relay's names, such as 'nn.conv2d'",
-            )
+            fix = "give Relay's names, such as 'nn.conv2d'"
+            raise RelayError(f"there is no operator {name!r}", where="ConvertLayout", fix=fix)
         data, kernel = (*layouts, "default")[:2]
         wanted[row.relax] = [data, _KERNELS.get(data, "OIHW") if kernel == "default" else kernel]
     return _made_of("ConvertLayout", 3, relax.transform.ConvertLayout(wanted))
@@ -247,46 +222,12 @@ _KERNELS = {"NHWC": "HWIO", "HWNC": "HWOI"}
 """The layouts of kernels that Relay takes beside layouts of data other than ``NCHW``."""
 
 
-def CanonicalizeOps() -> Pass:
-    """Replace ``nn.bias_add`` with ``expand_dims`` and ``add``."""
-
-    def change(_: relax.Expr, after: relax.Expr) -> relax.Expr:
-        expand = dialect.expansion("relax.relay.nn.bias_add")
-        if expand is None or not is_call(after, "relax.relay.nn.bias_add"):
-            return after
-        return expand(list(after.args), dialect.attributes(after))
-
-    return _made_of("CanonicalizeOps", 3, _each(change))
-
-
 def FuseOps(fuse_opt_level: int = -1) -> Pass:
-    """Make groups of operators one function each.
-
-    Over `tvm.relax.transform.LegalizeOps`, ``AnnotateTIROpPattern`` and ``FuseOps``: what is fused
-    is TIR, not Relay's operators.
-    """
-    level = {} if fuse_opt_level < 0 else {"fuse_opt_level": fuse_opt_level}
-    return _made_of(
-        "FuseOps",
-        0,
-        relax.transform.LegalizeOps(),
-        relax.transform.AnnotateTIROpPattern(),
-        relax.transform.FuseOps(**level),
-    )
-
-
-def ToANormalForm() -> Pass:
-    """Bind every call to a variable: the form that every Relax module has."""
-    return _made_of("ToANormalForm", 1)
-
-
-def ToGraphNormalForm() -> Pass:
-    """Undo `ToANormalForm`: in Relax, bindings are how a graph is written."""
-    return _made_of("ToGraphNormalForm", 1)
-
-
-FunctionPass = ModulePass
+    """Make groups of operators one function each, of TIR: `tvm.relax.transform.FuseOps`."""
+    passes = relax.transform
+    fuse = passes.FuseOps(fuse_opt_level) if fuse_opt_level >= 0 else passes.FuseOps()
+    return _made_of("FuseOps", 0, passes.LegalizeOps(), passes.AnnotateTIROpPattern(), fuse)
 
 
 def __getattr__(name: str) -> Any:
-    raise gone.missing("transform", name, __all__)
+    raise gone.missing("transform", name, globals())

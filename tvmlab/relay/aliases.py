@@ -10,22 +10,20 @@ had, and the code of TVM and tvmlab gets what is there today.
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
 import tvm
 from tvm import ir, relax
 
-from ...errors import RelayError
-from ...ir import graph, table
-from ...ir.dialect import Attributes
-from ...ir.graph import inline_bindings
-from ...ir.text.literals import write_type
-from ...ir.text.printer import astext
-
-__all__ = ["ALIASES", "add_aliases", "install"]
+from ..errors import RelayError
+from ..ir import graph, table
+from ..ir.dialect import Attributes
+from ..ir.graph import inline_bindings
+from ..ir.text.literals import write_type
+from ..ir.text.printer import astext
 
 Get = Callable[[Any], Any]
 
@@ -69,36 +67,21 @@ def add_aliases() -> None:
             setattr(kind, name, property(get))
     for kind in (ir.IRModule, ir.Expr):
         if not hasattr(kind, "astext"):
-            kind.astext = _astext
+            kind.astext = lambda self, show_meta_data=True, *_, **__: astext(self, show_meta_data)
     if not hasattr(tvm.runtime.Tensor, "asnumpy"):
         tvm.runtime.Tensor.asnumpy = tvm.runtime.Tensor.numpy
 
 
-def _astext(
-    self: Any, show_meta_data: bool = True, annotate: Any = None, show_info: bool = True
-) -> str:
-    """Print as Relay text; what Relay could not have held, as TVMScript."""
-    try:
-        return astext(self, show_meta_data)
-    except RelayError:
-        if isinstance(self, ir.IRModule) and not all(
-            isinstance(func, relax.Function) for func in self.functions.values()
-        ):
-            return str(self.script())
-        raise
-
-
 def install() -> None:
     """Give TVM's classes the attributes that they had."""
-    from .. import module
+    from .module import from_expr as make_module
 
     def from_expr(expr: Any, functions: Any = None, type_defs: Any = None) -> ir.IRModule:
         if isinstance(expr, ir.BaseFunc) and not isinstance(expr, relax.Function):
             return today(expr, functions)
-        return module.from_expr(expr, functions, type_defs)
+        return make_module(expr, functions, type_defs)
 
-    for kind, name, get in _OLD:
-        setattr(kind, name, property(get))
+    ir.IRModule.type_definitions = {}
     for kind, name, old in _TWO_SIDED:
         setattr(kind, name, _sided(getattr(kind, name), old))
     for kind in (ir.IRModule, relax.Function, relax.Call, relax.Tuple, relax.TupleGetItem):
@@ -107,14 +90,6 @@ def install() -> None:
         kind.__str__ = _sided_text(kind.__str__, write_type)
     today = ir.IRModule.from_expr
     ir.IRModule.from_expr = staticmethod(from_expr)
-
-
-_OLD: list[tuple[Any, str, Get]] = [
-    (ir.Expr, "_checked_type_", lambda expr: expr.ty if graph.has_type(expr) else None),
-    (relax.SeqExpr, "var", lambda body: body.blocks[0].bindings[0].var),
-    (relax.SeqExpr, "value", lambda body: body.blocks[0].bindings[0].value),
-    (ir.IRModule, "type_definitions", lambda mod: {}),
-]
 
 
 def _asked_by_script() -> bool:
@@ -170,19 +145,10 @@ def _written(call: Any) -> Any:
     return table.written(call) if isinstance(call.op, ir.Op) and graph.has_type(call) else None
 
 
-# The graphs of the functions that were asked last, so that a body asked twice is one object. The
-# function is held too, because a freed address can become another's.
-_BODIES: OrderedDict[int, tuple[Any, Any]] = OrderedDict()
-_MOST = 64
-
-
-def _body(func: Any, today: Any) -> Any:
-    key = graph.key(func)
-    if key not in _BODIES:
-        _BODIES[key] = (func, inline_bindings(today))
-        if len(_BODIES) > _MOST:
-            _BODIES.popitem(last=False)
-    return _BODIES[key][1]
+@functools.lru_cache(64)
+def _graph_of(func: Any) -> Any:
+    """Return a body's graph: one object where a body is read twice."""
+    return inline_bindings(func.body)
 
 
 _TWO_SIDED: list[tuple[Any, str, Callable[[Any, Any], Any]]] = [
@@ -190,7 +156,7 @@ _TWO_SIDED: list[tuple[Any, str, Callable[[Any, Any], Any]]] = [
     (ir.Op, "name", _name),
     (ir.Call, "attrs", _attributes),
     (ir.Call, "args", _arguments),
-    (relax.Function, "body", _body),
+    (relax.Function, "body", lambda func, _: _graph_of(func)),
     (relax.If, "true_branch", lambda _, today: inline_bindings(today)),
     (relax.If, "false_branch", lambda _, today: inline_bindings(today)),
 ]

@@ -1,5 +1,0 @@
-"""Relay's module of functions, for ``from tvmlab.relay.function import Function``."""
-
-from .expr import Function
-
-__all__ = ["Function"]

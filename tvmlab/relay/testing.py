@@ -1,0 +1,227 @@
+"""Relay's helpers for tests and its small networks, in code of this project.
+
+The papers are "MobileNets" and "Identity Mappings in Deep Residual Networks". Parameters have the
+names that they have in Relay. In each network `image_shape` is the shape of one image and `dtype`
+is that of everything.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import ir, relax, tirx
+
+from ..errors import RelayError
+from ..ir import gone
+from ..ir.graph import inline_bindings
+from . import op, transform
+from .analysis import as_function
+from .expr import as_expr, var
+from .module import from_expr
+
+__path__: list[str] = []  # see gone.ImportFinder
+_VALUES = {"bias": 0.0, "beta": 0.0, "mean": 0.0, "gamma": 1.0, "var": 1.0}
+
+
+class Xavier:
+    """Fills weights at random, uniform, so that sums keep their size, and the rest with 0 or 1.
+
+    `magnitude` is the square of the limit, times the mean of a weight's inputs and outputs.
+    """
+
+    def __init__(self, magnitude: float = 3.0) -> None:
+        self.magnitude = magnitude
+
+    def __call__(self, desc: str, arr: np.ndarray) -> None:
+        """Fill an array, by the end of a parameter's name; `RelayError` for an unknown one."""
+        if desc.endswith("weight") and arr.ndim >= 2:
+            window = float(np.prod(arr.shape[2:]))
+            # A depthwise kernel sees one channel, whatever its shape says.
+            mean = window if "depthwise" in desc else window * (arr.shape[0] + arr.shape[1]) / 2
+            limit = np.sqrt(self.magnitude / mean)
+            arr[:] = np.random.uniform(-limit, limit, arr.shape)  # noqa: NPY002 - see the seed
+            return
+        kind = next((kind for kind in _VALUES if desc.endswith(kind)), None)
+        if kind is None:
+            raise RelayError(
+                f"there is no rule for the values of {desc!r}",
+                where=f"an array of shape {arr.shape}",
+                fix="end it in weight, bias, beta, gamma, mean or var, or give an initializer",
+            )
+        arr[:] = _VALUES[kind]
+
+
+def create_workload(
+    net: relax.Function,
+    initializer: Callable[[str, np.ndarray], None] | None = None,
+    seed: int = 0,
+) -> tuple[ir.IRModule, dict[str, Any]]:
+    """Make a typed module of a network, and values for its parameters but ``data``.
+
+    ``initializer(name, array)`` fills an array; `Xavier` where it is left out.
+    """
+    mod = from_expr(net)
+    np.random.seed(seed)  # noqa: NPY002 - Relay did, and its scripts count on it
+    fill = initializer or Xavier()
+    params = {}
+    for param in mod["main"].params:
+        shape = list(param.ty.shape)
+        if param.name != "data" and all(isinstance(size, tirx.IntImm) for size in shape):
+            array = np.zeros([int(size) for size in shape], str(param.ty.dtype))
+            fill(param.name, array)
+            params[param.name] = tvm.runtime.tensor(array)
+    return mod, params
+
+
+def run_opt_pass(expr: Any, opt_pass: Any, import_prelude: bool = False) -> relax.Expr:
+    """Run a pass, or several, on a function or a graph, and return the new one."""
+    if not isinstance(opt_pass, ir.transform.Pass):
+        opt_pass = tvm.transform.Sequential(opt_pass)
+    expr = as_expr(expr)
+    entry = opt_pass(from_expr(expr))["main"]
+    return entry if isinstance(expr, relax.Function) else inline_bindings(entry.body)
+
+
+def run_infer_type(expr: Any) -> relax.Expr:
+    """Infer the types in an expression."""
+    return run_opt_pass(expr, transform.InferType())
+
+
+def batch_norm_infer(data: relax.Expr, name: str = "", **kwargs: Any) -> Any:
+    """Normalize, with the parameters ``NAME_gamma``, ``NAME_beta`` and so on."""
+    keys = ("gamma", "beta", "moving_mean", "moving_var")
+    return op.nn.batch_norm(data, *(var(f"{name}_{key}") for key in keys), **kwargs)[0]
+
+
+def conv2d(data: relax.Expr, weight: relax.Var | None = None, name: str = "", **kwargs: Any) -> Any:
+    """Convolve, with a parameter ``NAME_weight`` where no weight is given."""
+    return op.nn.conv2d(data, var(f"{name}_weight") if weight is None else weight, **kwargs)
+
+
+def dense_add_bias(data: relax.Expr, units: int | None = None, name: str = "") -> Any:
+    """Multiply with ``NAME_weight`` and add ``NAME_bias``."""
+    product = op.nn.dense(data, var(f"{name}_weight"), units=units)
+    return op.nn.bias_add(product, var(f"{name}_bias"), axis=-1)
+
+
+def _conv(x: Any, name: str, channels: int, size: int, stride: int = 1, **kwargs: Any) -> Any:
+    """Convolve with a square kernel, so that a stride of 1 keeps the size of the image."""
+    kwargs |= {"kernel_size": (size, size), "padding": (size // 2, size // 2)}
+    return conv2d(x, name=name, channels=channels, strides=(stride, stride), **kwargs)
+
+
+def _active(x: Any, name: str, epsilon: float = 2e-5) -> Any:
+    return op.nn.relu(batch_norm_infer(x, name=name, epsilon=epsilon))
+
+
+def _classified(x: Any, name: str, units: int) -> relax.Function:
+    """End a network in a dense layer and a softmax."""
+    return as_function(op.nn.softmax(dense_add_bias(x, units=units, name=name)))
+
+
+def _mlp(
+    batch_size: int = 1,
+    num_classes: int = 10,
+    image_shape: tuple[int, ...] = (1, 28, 28),
+    dtype: str = "float32",
+) -> relax.Function:
+    """Make a perceptron of 128, 64 and `num_classes` units."""
+    x = op.nn.batch_flatten(var("data", shape=(batch_size, *image_shape), dtype=dtype))
+    x = op.nn.relu(dense_add_bias(x, units=128, name="fc1"))
+    x = op.nn.relu(dense_add_bias(x, units=64, name="fc2"))
+    return _classified(x, "fc3", num_classes)
+
+
+# Channels after each pair of a depthwise and a pointwise convolution, and the first one's stride.
+_BLOCKS = (
+    *((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2)),
+    *((512, 1),) * 5,
+    *((1024, 2), (1024, 1)),
+)
+
+
+def _mobilenet(
+    batch_size: int = 1,
+    num_classes: int = 1000,
+    image_shape: tuple[int, ...] = (3, 224, 224),
+    dtype: str = "float32",
+) -> relax.Function:
+    """Make the first MobileNet, of ``NCHW`` images."""
+
+    def block(x: Any, name: str, norm: str, *sizes: int, groups: int = 1) -> Any:
+        return _active(_conv(x, name, *sizes, groups=groups), norm, 1e-5)
+
+    channels = 32
+    x: Any = var("data", shape=(batch_size, *image_shape), dtype=dtype)
+    x = block(x, "conv_block_1_conv", "conv_block_1_bn", channels, 3, 2)
+    for number, (wide, stride) in enumerate(_BLOCKS, 1):
+        name = f"separable_conv_block_{number}"
+        names = (f"{name}_depthwise_conv1", f"{name}_bn1")
+        x = block(x, *names, channels, 3, stride, groups=channels)
+        channels = wide
+        x = block(x, f"{name}_conv2", f"{name}_bn2", channels, 1)
+    return _classified(op.nn.batch_flatten(op.nn.global_avg_pool2d(x)), "fc", num_classes)
+
+
+_UNITS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}
+
+
+def _resnet(
+    batch_size: int = 1,
+    num_classes: int = 1000,
+    num_layers: int = 18,
+    image_shape: tuple[int, ...] = (3, 224, 224),
+    layout: str = "NCHW",
+    dtype: str = "float32",
+) -> relax.Function:
+    """Make the second ResNet, of 18 or 34 layers, for ``NCHW`` images above 32 pixels."""
+    if image_shape[1] <= 32 or num_layers not in _UNITS or layout != "NCHW":
+        raise RelayError(
+            f"there is no ResNet of {num_layers} layers for {image_shape} images in {layout}",
+            where="relay.testing.resnet",
+            fix="use 18 or 34 layers, images above 32 pixels, and NCHW",
+        )
+
+    def unit(x: Any, name: str, channels: int, stride: int, same: bool) -> Any:
+        """Add the convolved data to the data, or to a projection of the data."""
+        first = _active(x, f"{name}_bn1")
+        y = _active(_conv(first, f"{name}_conv1", channels, 3, stride), f"{name}_bn2")
+        y = _conv(y, f"{name}_conv2", channels, 3)
+        return op.add(y, x if same else _conv(first, f"{name}_sc", channels, 1, stride))
+
+    x: Any = var("data", shape=(batch_size, *image_shape), dtype=dtype)
+    x = batch_norm_infer(x, name="bn_data", epsilon=2e-5, scale=False)
+    x = _active(_conv(x, "conv0", 64, 7, 2), "bn0")
+    x = op.nn.max_pool2d(x, pool_size=(3, 3), strides=(2, 2), padding=(1, 1))
+    for stage, count in enumerate(_UNITS[num_layers], 1):
+        for number in range(count):
+            stride = 2 if number == 0 and stage > 1 else 1
+            name = f"stage{stage}_unit{number + 1}"
+            x = unit(x, name, 32 * 2**stage, stride, number > 0)
+    pooled = op.nn.batch_flatten(op.nn.global_avg_pool2d(_active(x, "bn1")))
+    return _classified(pooled, "fc1", num_classes)
+
+
+def _network(make: Callable[..., relax.Function]) -> Any:
+    """Make Relay's module of a network, with ``get_workload``."""
+    name = f"{__name__}.{make.__name__[1:]}"
+    module = sys.modules[name] = ModuleType(name, make.__doc__)
+    module.get_workload = lambda *args, **kwargs: create_workload(  # type: ignore[attr-defined]
+        make(*args, **kwargs)
+    )
+    return module
+
+
+mlp, mobilenet, resnet = _network(_mlp), _network(_mobilenet), _network(_resnet)
+# Relay's relay.testing.init and layers hold names that are here.
+init = layers = sys.modules[__name__]
+sys.modules |= {f"{__name__}.init": init, f"{__name__}.layers": layers}
+
+
+def __getattr__(name: str) -> Any:
+    raise gone.missing("testing", name, globals())
