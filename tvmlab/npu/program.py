@@ -183,11 +183,10 @@ class _Reader:
         at = 0
         while at < len(words):
             form = INSTRUCTIONS[words[at]]
-            inside = words[at + 1 : at + form.length()]
-            if len(inside) != form.length() - 1:
+            inside, at = words[at + 1 : at + 1 + len(form.names)], at + 1 + len(form.names)
+            if len(inside) != len(form.names):
                 raise ValueError("the last instruction is cut off")
             instructions.append(form(*inside))
-            at += form.length()
         constants = self.raw(self.count())
         if self.at != len(self.data):
             raise ValueError("they go on after the end")

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InputError, ToolchainError
+from ..errors import InputError
 from ..support import toolchain
 from .program import Kind, Program
 
 if TYPE_CHECKING:
     import tvm
 
-__all__ = ["SOURCES", "count", "described", "library", "load", "module", "simulate"]
+__all__ = ["SOURCES", "count", "cycles", "described", "library", "load", "module", "simulate"]
 
 #: The folder of the C++ sources and their CMakeLists.txt.
 SOURCES = Path(__file__).resolve().parent.parent / "native" / "npu"
@@ -32,12 +32,7 @@ Array = npt.NDArray[np.generic]
 
 
 def library() -> Path:
-    """Build the simulator, unless that was done before.
-
-    Returns
-    -------
-    pathlib.Path
-        The shared library.
+    """Build the simulator, unless that was done before; return the shared library.
 
     Raises
     ------
@@ -45,29 +40,14 @@ def library() -> Path:
         If a compiler, CMake or Ninja is missing, the cache folder cannot be written, or building
         fails.
     """
-    try:
-        return toolchain.build_with_cmake(SOURCES, name="npu")
-    except ToolchainError as error:
-        raise ToolchainError(
-            f"The accelerator's simulator cannot be built: {error.what}",
-            where=error.where,
-            fix=error.fix,
-        ) from error
+    return toolchain.build_with_cmake(SOURCES, name="npu")
 
 
 @cache
 def load() -> Any:
     """Build and load the simulator, so that saved modules of kind ``tvmlab_npu`` can be loaded.
 
-    Returns
-    -------
-    tvm_ffi.Module
-        Its functions: `make_module`, `described`, `count`, `counter_names`, `instruction_names`.
-
-    Raises
-    ------
-    tvmlab.errors.ToolchainError
-        As `library`.
+    Returns its functions, a tvm_ffi.Module; raises as `library` does.
     """
     return toolchain.load_extension(library())
 
@@ -100,17 +80,7 @@ def module(symbol: str, program: bytes) -> tvm.runtime.Module:
 
 
 def described(made: tvm.runtime.Module) -> tuple[str, bytes]:
-    """Tell what a runtime module was made of.
-
-    Parameters
-    ----------
-    made : tvm.runtime.Module
-        What `module` gave, or the same loaded from a file.
-
-    Returns
-    -------
-    (str, bytes)
-        The name of its function, and the program.
+    """Tell what `module` made a runtime module of: the name of its function, and the program.
 
     Raises
     ------
@@ -127,7 +97,7 @@ def count(program: bytes) -> list[dict[str, int]]:
     Parameters
     ----------
     program : bytes
-        As in `module`.
+        As in `module`, with the same errors.
 
     Returns
     -------
@@ -136,11 +106,6 @@ def count(program: bytes) -> list[dict[str, int]]:
         own ``dma_cycles``, ``array_cycles`` and ``vector_cycles``, ``loaded_bytes``,
         ``stored_bytes``, ``bus_bytes`` (both, in whole bursts), ``array_macs``, ``vector_macs``
         (multiply-accumulates), ``sram_read_bytes``, ``sram_written_bytes``, ``instructions``.
-
-    Raises
-    ------
-    tvmlab.errors.SimulationError
-        As `module`.
     """
     names = load().counter_names().split()
     flat = [int(number) for number in load().count(bytes(program))]
@@ -148,25 +113,23 @@ def count(program: bytes) -> list[dict[str, int]]:
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
+def cycles(program: Program) -> list[int]:
+    """Return the cycles that each instruction takes on its unit, 0 for `Sync`."""
+    return [int(number) for number in load().cycles(program.to_bytes())]
+
+
 def simulate(program: bytes, inputs: Sequence[Array]) -> list[Array]:
-    """Execute a program.
+    """Execute a program; return its outputs.
 
     Parameters
     ----------
     program : bytes
-        As in `module`.
+        As in `module`, with the same errors.
     inputs : sequence of numpy.ndarray
         Of the shapes and dtypes of the program's inputs.
 
-    Returns
-    -------
-    list of numpy.ndarray
-        The outputs.
-
     Raises
     ------
-    tvmlab.errors.SimulationError
-        As `module`.
     tvmlab.errors.InputError
         If the inputs do not fit.
     """
@@ -177,14 +140,12 @@ def simulate(program: bytes, inputs: Sequence[Array]) -> list[Array]:
         raise InputError(
             f"the program takes {needed} inputs, and got {len(inputs)}", where="npu.simulate"
         )
-    given = iter(inputs)
-    parameters, outputs = [], []
-    for tensor in tensors:
-        if tensor.kind == Kind.INPUT:
-            # DLPack hands over no array that may not be written to.
-            parameters.append(np.require(next(given), requirements=["C", "W"]))
-        elif tensor.kind == Kind.OUTPUT:
-            outputs.append(np.empty(tensor.shape, tensor.dtype.name))
-            parameters.append(outputs[-1])
-    loaded["program"](*parameters)
+    # DLPack hands over no array that may not be written to.
+    given = [np.require(one, requirements=["C", "W"]) for one in inputs]
+    outputs: list[Array] = [
+        np.empty(one.shape, one.dtype.name) for one in tensors if one.kind == Kind.OUTPUT
+    ]
+    left, filled = iter(given), iter(outputs)
+    sides = {Kind.INPUT: left, Kind.OUTPUT: filled}
+    loaded["program"](*(next(sides[one.kind]) for one in tensors if one.kind in sides))
     return outputs

@@ -7,6 +7,8 @@ that the units work at the same time.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from .. import isa
 from ..config import Config
 from ..isa import Dtype, Load, Store
@@ -82,8 +84,9 @@ class _Lowering:
             names.append("copy")
         if constants:
             self.tensors.append(Dram(Kind.CONSTANTS, Dtype.uint8, (len(constants),)))
-        ordered = tuple(schedule_phases(instructions, self.tensors, config))
-        return Program(config, tuple(self.tensors), tuple(names), ordered, bytes(constants))
+        parts = tuple(self.tensors), tuple(names), tuple(instructions), bytes(constants)
+        made = Program(config, *parts)
+        return replace(made, instructions=tuple(schedule_phases(made)))
 
     def tensor(self, name: str) -> int | None:
         """Return the number of the tensor in DRAM that a value lies in."""
