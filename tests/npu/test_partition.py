@@ -10,13 +10,10 @@ import tvm_ffi
 from tvm import ir, relax
 from tvm.relax import op
 
-from tests.npu.machine_code import Bytes, called, cut, drawn, execute, regions_of, upstream
-from tests.qnn.graphs import scale, zero
-from tests.qnn.run import run
+from tests.npu.machine_code import Bytes, called, cut, drawn, regions_of, upstream
 from tests.short import fresh
-from tvmlab import npu, qnn
+from tvmlab import npu
 from tvmlab.errors import InputError
-from tvmlab.ir.patterns import is_constant, is_op, wildcard
 from tvmlab.npu import reading
 from tvmlab.npu.config import Config
 
@@ -167,23 +164,6 @@ def test_another_name_for_a_value_is_no_way_around():
     one = net.conv(net.inputs[0])
     mod = net.module(net.add(net.emit(one), net.conv(one)))
     assert len(regions_of(npu.partition(mod))) == 1
-
-
-def test_a_table_of_ones_own():
-    """A requantize on its own is in no entry: an entry takes it."""
-    net = Bytes()
-    points = scale(0.5), zero(3), scale(0.25), zero(9)
-    alone = qnn.op.requantize(
-        net.turn(net.conv(net.inputs[0])), *points, 1, "UPWARD", out_dtype="uint8"
-    )
-    mod = net.module(net.emit(alone))
-    assert "on its own" in npu.coverage(npu.partition(mod)).refused[-1].reason
-    pattern = is_op("qnn.requantize")(wildcard(), *[is_constant() for _ in range(4)])
-    table = [*npu.pattern_table(), ("tvmlab_npu.rescale", pattern, npu.Check(Config()))]
-    parts = npu.partition(mod, patterns=table)
-    assert [one.operator for one in npu.coverage(parts).refused] == ["permute_dims"]
-    data = net.rng.integers(0, 256, (1, 4, 3, 3)).astype("uint8")
-    assert (execute(parts, data) == run(mod, data)[0]).all()
 
 
 def test_images_in_the_other_order_are_refused():

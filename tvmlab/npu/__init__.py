@@ -70,12 +70,11 @@ at once for the default machine; for another one, `partition` with its `Config` 
 """
 
 from . import codegen
-from .checks import Check
 from .config import Config
 from .coverage import Coverage, coverage
 from .disassembly import disassemble
 from .partition import partition, relax_patterns
-from .patterns import pattern_table
+from .patterns import Check, pattern_table
 from .report import Report, report
 
 __all__ = [

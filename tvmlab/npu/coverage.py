@@ -12,9 +12,9 @@ from tvm import ir, relax, tirx
 from ..errors import InputError
 from ..ir import dialect
 from ..ir.graph import key
-from .checks import Check
 from .config import Config, machine
 from .partition import layout_of
+from .patterns import Check
 from .reading import AROUND, READERS, config_of, regions
 
 __all__ = ["Coverage", "Operator", "coverage"]

@@ -8,21 +8,66 @@ Entries are tried in order, so those that make sums alone come after those that 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import relax
 
-from ..errors import InputError
+from ..errors import InputError, TvmlabError
 from ..ir.patterns import DFPattern, is_constant, is_op, wildcard
 from ..qnn import rows as quantized
-from .checks import Check
+from .codegen.tiling import fits
 from .config import COMPILER, Config, machine
+from .reading import Unsupported, find, kind
 
-__all__ = ["Entry", "pattern_table"]
+__all__ = ["Check", "Entry", "pattern_table"]
 
 assert quantized, "importing it fills the table with the quantized operators"
 
 Entry = tuple[str, DFPattern, Callable[[relax.Expr], Any]]
+
+
+@dataclass(frozen=True)
+class Check:
+    """A predicate of the pattern table, which can say why.
+
+    It reads a match as the code generator does, so that what passes can be compiled.
+
+    Attributes
+    ----------
+    config : Config
+        The machine.
+    layout : str or None
+        The only order of images that it takes; None for both.
+    kind : str
+        The only kind of layer that it takes, such as ``"conv2d"``; empty for all.
+    """
+
+    config: Config
+    layout: str | None = None
+    kind: str = ""
+
+    def __call__(self, expr: relax.Expr) -> bool:
+        """Return whether the machine takes the graph that matched."""
+        return self.reason(expr) is None
+
+    def reason(self, expr: relax.Expr) -> str | None:
+        """Return why the machine does not take nested calls that matched; None if it does."""
+        if self.kind and kind(expr) != self.kind:
+            return f"it is no {self.kind}"
+        try:
+            match = find(expr)
+            if self.layout and match.layout not in (None, self.layout):
+                raise Unsupported(
+                    f"its images are {match.layout}, most of the module's {self.layout}",
+                    fix="convert one to the other first (relax.transform.ConvertLayout)",
+                )
+            values = match.values(self.layout or match.layout or "NCHW")
+            return fits(match.layer, values, self.config)
+        except Unsupported as error:
+            return error.reason()
+        except TvmlabError as error:  # of the reference: an invalid scale
+            return error.what
 
 
 def pattern_table(config: Config | None = None, layout: str | None = None) -> list[Entry]:

@@ -100,13 +100,11 @@ def _requantize(
 
 
 def _add(tiles: TileEmitter, layer: layers.Add) -> None:
-    """Add two values, or rescale one."""
+    """Add two values."""
     for image, box in tiles.tiles():
         sides: list[int] = []
         for i, (side, source) in enumerate(zip(layer.sides, tiles.images, strict=True)):
             sides += [*tiles.image(i, image, box), source.dtype, *side]
-        if len(layer.sides) == 1:
-            sides += [-1, 0, 0, *sides[3:]]
         view = tiles.result(image, box)
         scale = layer.out.rounding, layer.out.multiplier, layer.out.shift, layer.out.zero
         clip, size = (layer.low, layer.high), (box.rows, box.cols, box.channels)
