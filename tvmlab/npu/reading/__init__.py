@@ -32,8 +32,11 @@ READERS: dict[str, tuple[str, Callable[[Composite], LayerMatch]]] = {
     "relax.sum": ("mean", vector.mean),
     "relax.reshape": ("reshape", vector.view),
 }
-AROUND = ("relax.clip", "relax.maximum", "relax.minimum", "relax.qnn.requantize")
-BEHIND = (*AROUND, "relax.relay.nn.bias_add")
+#: What may stand behind such an operator in a match.
+BEHIND = (
+    *("relax.clip", "relax.maximum", "relax.minimum"),
+    *("relax.qnn.requantize", "relax.relay.nn.bias_add"),
+)
 
 
 def find(root: relax.Expr) -> LayerMatch:
