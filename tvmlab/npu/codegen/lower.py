@@ -24,12 +24,12 @@ __all__ = ["compile_region"]
 
 
 def compile_region(region: Region, config: Config, plan: Plan | None = None) -> Program:
-    """Compile a region.
+    """Compile a region whose layers all fit the machine.
 
     Parameters
     ----------
     region : Region
-        Layers that all fit the machine (`tvmlab.npu.codegen.tiling.fits`).
+        What `tvmlab.npu.reading.region` read.
     config : Config
         The machine.
     plan : Plan, optional
@@ -38,7 +38,6 @@ def compile_region(region: Region, config: Config, plan: Plan | None = None) -> 
     Returns
     -------
     Program
-        Its instructions, tensors and constants.
     """
     return _Lowering(region, config, plan or plan_memory(region, config)).program()
 
@@ -67,10 +66,9 @@ class _Lowering:
         names, config = [layer.name for layer in self.region.layers], self.config
         instructions: list[isa.Instruction] = []
         constants, number = bytearray(), len(self.tensors)
-        sram, sums = (
-            RingAllocator(granule(size)) for size in (config.sram_bytes, config.accumulators)
-        )
-        target = Target(instructions, constants, number, config, sram, sums)
+        sizes = config.sram_bytes, config.accumulators
+        rings = [RingAllocator(granule(size)) for size in sizes]
+        target = Target(instructions, constants, number, config, *rings)
         for i, (layer, plan) in enumerate(zip(self.region.layers, self.plan.layers, strict=True)):
             if plan:
                 emit(target, i, layer, plan, self.images(layer, plan))

@@ -48,17 +48,7 @@ class Storage:
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """How one layer is computed.
-
-    Attributes
-    ----------
-    shape : LayerShape
-        Its sizes; all pixels in one line where that makes no difference.
-    tiling : Tiling
-        How it is cut.
-    limit : int
-        Bytes of SRAM for its buffers, from address 0.
-    """
+    """How one layer is computed, with `limit` bytes of SRAM for its buffers, from address 0."""
 
     shape: LayerShape
     tiling: Tiling
@@ -67,18 +57,10 @@ class LayerPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """Where values lie, and how each layer is computed.
+    """Where values lie, and how each layer is computed; None for a view.
 
-    Attributes
-    ----------
-    storages : dict of str to Storage
-        The bytes of each value.
-    resident : dict of int to int
-        Addresses in SRAM, by the number of the layer that makes the value.
-    layers : list of LayerPlan or None
-        For each layer; None for a view.
-    cycles : int
-        Estimate of the cost model.
+    `resident` has addresses in SRAM by the number of the layer that makes a value; `cycles` is the
+    estimate of the cost model.
     """
 
     storages: dict[str, Storage]
@@ -251,16 +233,15 @@ class RingAllocator:
     def lay_out(self, sizes: list[tuple[int, int]], limit: int) -> list[BufferPool]:
         """Place groups of buffers, given as size and number, below a limit."""
         apart = [(-(-size // self._granule) * self._granule, count) for size, count in sizes]
-        if _room(apart) <= limit:
+        room = sum(size * count for size, count in apart)
+        if room <= limit:
             sizes = apart
-        at = self._end if self._end + _room(sizes) <= limit else 0
+        else:
+            room = sum(size * count for size, count in sizes)
+        at = self._end if self._end + room <= limit else 0
         found = []
         for size, count in sizes:
             found.append(BufferPool([at + size * i for i in range(count)]))
             at += size * count
         self._end = -(-at // self._granule) * self._granule
         return found
-
-
-def _room(sizes: list[tuple[int, int]]) -> int:
-    return sum(size * count for size, count in sizes)

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any
 
 from .. import layers
-from ..isa import Rounding
-from ..layers import Layer, Pair, Rescale, Value
+from ..layers import Layer, Pair, Value
 
 __all__ = ["Kind", "LayerShape", "Residency", "shape_of"]
 
@@ -104,39 +104,30 @@ def shape_of(layer: Layer, values: Mapping[str, Value]) -> LayerShape:
     """Return the sizes of any layer but a view."""
     images, *in_size, in_channels = values[layer.inputs[0]].nhwc
     _, *out_size, out_channels = values[layer.output].nhwc
-    plain = LayerShape(
-        Kind.ADD,
-        images,
-        (in_size[0], in_size[1]),
-        (out_size[0], out_size[1]),
-        in_channels,
-        out_channels,
-        tuple(values[name].dtype.bytes for name in layer.inputs),
-        values[layer.output].dtype.bytes,
-    )
-    if isinstance(layer, (layers.Convolution, layers.Mean)):
-        table, fixed = _tables(layer.rescale)
-        plain = replace(plain, kind=Kind.MEAN, table_bytes=table, fixed_bytes=fixed)
+    kind = _KINDS[type(layer)]
+    more: dict[str, Any] = {}
     if isinstance(layer, (layers.Convolution, layers.Pool)):
-        strides, dilation, pads = layer.strides, layer.dilation, layer.pads[:2]
-        plain = replace(plain, strides=strides, dilation=dilation, pads=pads)
+        more |= {"strides": layer.strides, "dilation": layer.dilation, "pads": layer.pads[:2]}
     if isinstance(layer, layers.Pool):
-        return replace(plain, kind=Kind.POOL, kernel=layer.kernel)
+        more["kernel"] = layer.kernel
+    elif isinstance(layer, (layers.Convolution, layers.Mean)):
+        rescale = layer.rescale
+        size = rescale.multipliers.itemsize + (4 if rescale.shifts.size else 0)
+        which = "table_bytes" if rescale.multipliers.size > 1 else "fixed_bytes"
+        more[which] = size if rescale.multipliers.size else 0
     if isinstance(layer, layers.Convolution):
-        return replace(
-            plain,
-            kind=Kind.DEPTHWISE if layer.depthwise else Kind.MATMUL,
-            kernel=(layer.weights.shape[0], layer.weights.shape[1]),
-            weight_bytes=layer.weights.dtype.itemsize,
-            table_bytes=plain.table_bytes + 4,
-        )
-    return plain
+        kind = Kind.DEPTHWISE if layer.depthwise else Kind.MATMUL
+        more["kernel"] = layer.weights.shape[:2]
+        more["weight_bytes"] = layer.weights.dtype.itemsize
+        more["table_bytes"] = more.get("table_bytes", 0) + 4
+    each = tuple(values[name].dtype.bytes for name in (*layer.inputs, layer.output))
+    sizes = (in_size[0], in_size[1]), (out_size[0], out_size[1]), in_channels, out_channels
+    return LayerShape(kind, images, *sizes, each[:-1], each[-1], **more)
 
 
-def _tables(rescale: Rescale) -> Pair:
-    """Return the bytes of multiplier and shift: of each channel, and shared by all."""
-    if rescale.rounding is Rounding.NONE:
-        return 0, 0
-    count = rescale.multipliers.size
-    size = (rescale.multipliers.nbytes + rescale.shifts.nbytes) // count
-    return (size, 0) if count > 1 else (0, size)
+_KINDS = {
+    layers.Convolution: Kind.MATMUL,
+    layers.Add: Kind.ADD,
+    layers.Pool: Kind.POOL,
+    layers.Mean: Kind.MEAN,
+}

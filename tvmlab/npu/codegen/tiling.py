@@ -49,24 +49,11 @@ def granule(size: int) -> int:
 class Tiling:
     """How a layer is cut into tiles.
 
-    Attributes
-    ----------
-    rows, cols, channels : int
-        The size of a tile of the result; tiles at the edges are smaller.
-    depth : int
-        Input channels that are added up at a time.
-    slots : int
-        2: buffers are doubled, so that one fills while the other is read. 1: the SRAM is too small.
-    image_slots, table_slots, out_slots, sum_slots : int
-        How many buffers of each kind there are: no more than there are tiles.
-    image_bytes : tuple of int
-        Size of a buffer for a tile of each input; 0 where the input lies in SRAM.
-    table_bytes, weight_bytes, out_bytes : int
-        Sizes of the other buffers. Weights come with the tables unless the depth is cut.
-    sums : int
-        Accumulators of a tile.
-    cycles : int
-        Estimate of the cost model.
+    A tile has `rows` x `cols` x `channels` of the result, less at the edges; `depth` input channels
+    are added up at a time. With 2 `slots` buffers are doubled, so that one fills while the other is
+    read. There are no more buffers of a kind than tiles; `image_bytes` has the size of one for each
+    input, 0 where the input lies in SRAM. Weights come with the tables unless the depth is cut.
+    `sums` are accumulators of a tile, `cycles` the estimate of the cost model.
     """
 
     rows: int
