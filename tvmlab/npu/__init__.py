@@ -40,17 +40,9 @@ are folded into biases and padding values before (`tvmlab.npu.layers`).
 DRAM has one latency, and a run is charged as if it began with a burst; weights go through the same
 port as data; energy is an estimate of some parts (`tvmlab.npu.energy`).
 
-**Ancestors**, one idea of each: Gemmini (Genc et al., DAC 2021) a systolic array beside a
-scratchpad and accumulators, its sizes parameters; the TPU (Jouppi et al., ISCA 2017) weights that
-stay while data stream, and the roofline as its measure; VTA (Moreau et al., IEEE Micro 2019)
-load, compute and store as units that overlap, told by the program when to wait; Arm's Ethos-U55
-quantized networks compiled offline to a stream of commands with memory planned ahead.
-
-**To add to it**: a pattern (`tvmlab.npu.patterns`) needs a reader (`tvmlab.npu.reading`), which
-makes a layer (`tvmlab.npu.layers`) of what matched, or refuses with a reason. A new kind of layer
-needs the instructions of its tiles (`tvmlab.npu.codegen.emit`) and the memory that they take
-(`.shape`, `.tiling`); a new instruction its class (`tvmlab.npu.isa`), and in ``tvmlab/native/npu``
-its fields, what it touches, what it computes and how long it takes.
+**Ancestors**, one idea of each: Gemmini (DAC 2021) a systolic array beside a scratchpad and
+accumulators; the TPU (ISCA 2017) weights that stay while data stream; VTA (IEEE Micro 2019) load,
+compute and store as units that overlap; Arm's Ethos-U55 networks compiled offline to commands.
 
 **To use it**: `partition` cuts a module by Relay's four passes, `coverage` says what was taken and
 why the rest was not, `report` what it costs, and ``tvmlab.compile(mod, "npu, llvm")`` does all at

@@ -22,17 +22,11 @@ __all__ = ["Coverage", "Operator", "coverage"]
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator of a module.
+    """One operator of a module: where it stands, and why the accelerator does not compute it.
 
-    Attributes
-    ----------
-    operator, binding, function : str
-        Its name, such as ``"qnn.conv2d"``, the variable of its result, and the global function that
-        it stands in.
-    macs : int
-        Its multiply-accumulates; 0 where a shape is not known.
-    reason : str or None
-        Why the accelerator does not compute it; None if it does.
+    `binding` is the variable of its result, `function` the global function that it stands in.
+    `macs` counts multiply-accumulates, 0 where a shape is not known. `reason` is None for what the
+    accelerator computes.
     """
 
     operator: str
@@ -44,15 +38,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class Coverage:
-    """What of a module is computed where; print it for a table.
-
-    Attributes
-    ----------
-    operators : tuple of Operator
-        All of them, in the order of the functions and their bindings.
-    regions : int
-        How many functions are for the accelerator.
-    """
+    """What of a module is computed where, and its number of regions; print it for a table."""
 
     operators: tuple[Operator, ...]
     regions: int
@@ -101,10 +87,6 @@ def coverage(mod: ir.IRModule, config: Config | None = None) -> Coverage:
         Any Relax module: partitioned by `tvmlab.npu.partition` or Relay's passes, or not at all.
     config : Config, optional
         The machine that reasons are about; else that of the regions, else the default one.
-
-    Returns
-    -------
-    Coverage
 
     Raises
     ------

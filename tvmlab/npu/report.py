@@ -23,18 +23,10 @@ __all__ = ["Report", "Row", "Table", "report"]
 
 @dataclass(frozen=True)
 class Row:
-    """What a layer costs, or several layers together.
+    """What a layer costs, or several together.
 
-    Attributes
-    ----------
-    name : str
-        The layer's.
-    config : Config
-        The machine.
-    counters : dict of str to int
-        As `tvmlab.npu.simulator.count` gives them.
-    tiling : Tiling or None
-        How the layer is cut, where that is known.
+    `counters` are those of `tvmlab.npu.simulator.count`; `tiling` says how the layer is cut, where
+    that is known.
     """
 
     name: str
@@ -83,21 +75,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """What a region costs.
+    """What a region costs: its layers in the order of the program, and all of them together.
 
-    Attributes
-    ----------
-    name : str
-        The region's.
-    config : Config
-        The machine.
-    layers : tuple of Row
-        In the order of the program. Cycles of a layer may be fewer than its floor, where it works
-        while another layer's cycles are counted.
-    total : Row
-        All of them together; never below the floors.
-    needed : int
-        Bytes of inputs, constants and outputs, each counted once however often it is moved.
+    Cycles of a layer may be fewer than its floor, where it works while another layer's cycles are
+    counted; those of `total` are never. `needed` counts bytes of inputs, constants and outputs,
+    each once however often it is moved.
     """
 
     name: str
@@ -110,8 +92,8 @@ class Table:
     def floors(self) -> dict[str, float]:
         """Cycles that no other way to cut the layers goes below.
 
-        ``"array"``: the products, with the whole array always busy. ``"dma"``: the bytes that have
-        to be moved once, with the DMA engine always busy.
+        ``"array"``: the products, on an array that is always busy; ``"dma"``: the bytes that have
+        to be moved once.
         """
         paced = self.needed / self.config.dma_bytes_per_cycle
         return {"array": self.total.array_floor, "dma": paced}
@@ -163,12 +145,6 @@ class Report:
     def cycles(self) -> int:
         """Cycles of all regions, one after the other."""
         return sum(table.total.cycles for table in self.regions)
-
-    @property
-    def floors(self) -> dict[str, float]:
-        """The regions' floors, added up (`Table.floors`)."""
-        each = [table.floors for table in self.regions]
-        return {name: sum(one[name] for one in each) for name in ("array", "dma")}
 
     @property
     def energy(self) -> dict[str, float]:

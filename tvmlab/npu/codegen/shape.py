@@ -110,7 +110,9 @@ def shape_of(layer: Layer, values: Mapping[str, Value]) -> LayerShape:
         more |= {"strides": layer.strides, "dilation": layer.dilation, "pads": layer.pads[:2]}
     if isinstance(layer, layers.Pool):
         more["kernel"] = layer.kernel
-    elif isinstance(layer, (layers.Convolution, layers.Mean)):
+    if isinstance(layer, layers.Mean):
+        out_size = [1, 1]  # of each image, also where the result is a matrix
+    if isinstance(layer, (layers.Convolution, layers.Mean)):
         rescale = layer.rescale
         size = rescale.multipliers.itemsize + (4 if rescale.shifts.size else 0)
         which = "table_bytes" if rescale.multipliers.size > 1 else "fixed_bytes"

@@ -19,7 +19,7 @@ from ..layers import Region, Value
 from . import products, vector
 from .scales import Composite, LayerMatch, Unsupported, check, value
 
-__all__ = ["LayerMatch", "Unsupported", "config_of", "find", "kind", "region", "regions"]
+__all__ = ["Unsupported", "check", "config_of", "find", "kind", "region", "regions"]
 
 #: By the operator that a layer is about: its name in the pattern table, and its reader.
 READERS: dict[str, tuple[str, Callable[[Composite], LayerMatch]]] = {
