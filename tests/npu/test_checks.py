@@ -11,11 +11,10 @@ from tvm.relax import op as plain
 
 from tests.qnn.graphs import Network, scale, zero
 from tvmlab import npu
-from tvmlab.ir import dialect, graph
+from tvmlab.ir import graph
 from tvmlab.npu import reading
 from tvmlab.npu.config import Config
 from tvmlab.qnn import op as q
-from tvmlab.relay import op as relay_op
 
 
 class Typed:
@@ -70,13 +69,6 @@ def padded(
     return op.nn.pad(x, list(width), mode, value)
 
 
-def of_scale_zero(x: Any) -> Any:
-    """What no builder lets through, but a file may hold."""
-    good = rescaled(conv(x))
-    args = [good.args[0], scale(0.0), *good.args[2:]]
-    return dialect.typed_call("relax.qnn.requantize", args, dialect.attributes(good))
-
-
 def grouped(x: Any) -> Any:
     return conv(x, np.ones((4, 2, 3, 3), "int8"), groups=2)
 
@@ -94,46 +86,18 @@ CASES: dict[str, tuple[Any, ...]] = {
         ),
         "no constant: qnn.quantize computes it; run QnnQuantizeConstFold first",
     ),
-    "weight of the reader's": (
-        lambda x: conv(x, x),
-        "weight is no constant; bind parameters",
-        ((4, 4, 6, 6), "int8"),
-    ),
     "int16 data": (lambda x: conv(x), "the data are int16", ((1, 4, 6, 6), "int16")),
-    "int64 sums": (lambda x: conv(x, out_dtype="int64"), "int64; the machine computes in int8"),
-    "sums of int16": (lambda x: rescaled(conv(x, out_dtype="int16")), "the sums are int16"),
     "layout": (lambda x: conv(x, data_layout="HWNC"), "the layout is HWNC", ((6, 6, 1, 4), "int8")),
-    "out layout": (
-        lambda x: conv(x, out_layout="NHWC"),
-        "the result's layout is NHWC, the data's NCHW",
-    ),
     "groups": (grouped, "4 channels become 4 in 2 groups"),
-    "kernel": (
-        lambda x: conv(x, np.ones((1, 4, 17, 1), "int8"), padding=(8, 0)),
-        "a window of 17x1",
-    ),
     "stride": (lambda x: conv(x, strides=(9, 1), padding=(3, 3)), "steps of [9, 1]"),
-    "dilation": (lambda x: conv(x, dilation=(9, 9), padding=(9, 9)), "dilation [9, 9]"),
     "weights": (
         lambda x: conv(x, np.full((4, 4, 3, 3), 120, "int8"), (3, -50)),
         "weights less their zero point go from 170 to 170",
     ),
     "pad's value": (lambda x: conv(padded(x, value=0)), "nn.pad pads with 0"),
-    "pad's mode": (lambda x: conv(padded(x, mode="reflect")), "nn.pad pads by reflect"),
     "pad's place": (
         lambda x: conv(padded(x, (0, 1, 0, 0, 0, 0, 0, 0))),
         "other dimensions than rows and columns",
-    ),
-    "bias axis": (
-        lambda x: relay_op.nn.bias_add(conv(x), relax.const(np.ones(4, "int32")), 3),
-        "another axis than the channels'",
-    ),
-    "dense of three": (
-        lambda x: q.dense(
-            x, relax.const(np.ones((5, 4), "int8")), zero(0), zero(0), scale(1), scale(1), 5
-        ),
-        "the data have 3 dimensions",
-        ((2, 3, 4), "int8"),
     ),
     "symbolic": (
         lambda x: conv(x),
@@ -144,14 +108,6 @@ CASES: dict[str, tuple[Any, ...]] = {
     "rounding": (
         lambda x: rescaled(conv(x), compute_dtype="float32"),
         "does not compute qnn.requantize in float32 with rounding UPWARD",
-    ),
-    "axis": (
-        lambda x: rescaled(conv(x), np.full(4, 0.1), axis=3),
-        "a scale for each place along axis 3",
-    ),
-    "zero points": (
-        lambda x: rescaled(conv(x), z=np.arange(4)),
-        "another zero point off each channel",
     ),
     "zero point": (lambda x: rescaled(conv(x), z=5), "takes a zero point off the sums"),
     "scale": (
@@ -165,38 +121,18 @@ CASES: dict[str, tuple[Any, ...]] = {
         ),
         "input_scale is not known when the model is compiled",
     ),
-    "scale of zero": (of_scale_zero, "input_scale is 0.0"),
     "ratio": (
         lambda x: q.requantize(conv(x), scale(1e30), zero(0), scale(1e-30), zero(3), 1, "ONNX"),
         "so far apart that their ratio is no float32",
-    ),
-    "clip to halves": (
-        lambda x: op.clip(rescaled(conv(x)), 0.5, 8.0),
-        "clipped to [0.5, 8.0], no whole numbers",
-    ),
-    "clip to nothing": (
-        lambda x: op.clip(rescaled(conv(x)), 9, 3),
-        "no number lies between 9 and 3",
     ),
     "clip to a tensor": (
         lambda x: op.maximum(conv(x), relax.const(np.zeros((1, 4, 1, 1), "int32"))),
         "an operand of maximum has 4 values",
     ),
     # sums
-    "int16 sides": (lambda x: added(x, x), "int16; the machine computes in", ((1, 4), "int16")),
     "constant side": (
         lambda x: added(x, relax.const(np.ones((1, 4), "int8"))),
         "rhs is a constant",
-        ((1, 4), "int8"),
-    ),
-    "broadcast": (
-        lambda x: added(x, op.reshape(x, (4,))),
-        "it adds [1, 4] and [4]",
-        ((1, 4), "int8"),
-    ),
-    "scales of channels": (
-        lambda x: added(x, x, (np.ones(4), 1, 1)),
-        "lhs_scale has 4 values",
         ((1, 4), "int8"),
     ),
     "far scales": (
@@ -204,60 +140,17 @@ CASES: dict[str, tuple[Any, ...]] = {
         "so far apart that sums may not fit int32",
         ((1, 4), "int8"),
     ),
-    "float64 sides": (
-        lambda x: rescaled(
-            op.add(
-                rescaled(x, out_dtype="int32", rounding="ONNX"),
-                rescaled(x, out_dtype="int32", rounding="ONNX"),
-            )
-        ),
-        "a side's scale is not one, or its zero point in int32 not 0",
-        ((1, 4), "int8"),
-    ),
-    "float32": (lambda x: op.add(x, x), "it computes in float32", ((1, 4), "float32")),
     # windows
-    "pool dtype": (
-        lambda x: op.nn.max_pool2d(x, (2, 2)),
-        "it pools int32",
-        ((1, 4, 6, 6), "int32"),
-    ),
     "pool layout": (
         lambda x: op.nn.max_pool2d(x, (2, 2), layout="NCHW", out_layout="NHWC"),
         "the layout is NCHW, of the result NHWC",
     ),
-    "pool window": (
-        lambda x: op.nn.max_pool2d(x, (17, 1), padding=(8, 0)),
-        "a window of 17x1",
-        ((1, 4, 20, 6), "int8"),
-    ),
     "average": (lambda x: pooled(x, 0.7), "between two scales with rounding UPWARD"),
-    "average dtype": (lambda x: pooled(x), "it computes in int16", ((1, 4, 6, 6), "int16")),
     "sum of rows": (
         lambda x: rescaled(summed(x, [2])),
         "it does not sum over all rows and columns",
     ),
-    "sum of int16": (lambda x: rescaled(summed(x)), "it sums int16", ((1, 4, 6, 6), "int16")),
-    "clipped above": (
-        lambda x: rescaled(op.sum(op.minimum(x, relax.const(np.int32(9))), [2, 3], keepdims=True)),
-        "clipped at 9",
-        ((1, 4, 6, 6), "int32"),
-    ),
-    "clipped sums": (
-        lambda x: rescaled(op.maximum(summed(x), relax.const(np.int32(9)))),
-        "the sums are clipped",
-    ),
-    "sum that wraps": (
-        lambda x: rescaled(op.sum(x, [2, 3], keepdims=True), z=5),
-        "sums that may not fit int32",
-        ((1, 4, 6, 6), "int32"),
-    ),
     "reshape": (lambda x: op.reshape(x, (1, 144)), "moves numbers between channels"),
-    "dimensions": (
-        lambda x: op.reshape(x, x.ty.shape),
-        "a value has 5 dimensions",
-        ((1, 2, 3, 4, 5), "int8"),
-    ),
-    "empty": (lambda x: op.reshape(x, x.ty.shape), "a value is empty", ((0, 4), "int8")),
     # others
     "softmax": (lambda x: op.nn.softmax(x), "no pattern takes nn.softmax", ((1, 4), "float32")),
 }
@@ -273,15 +166,6 @@ def test_reasons(name):
     found = npu.Check(Config()).reason(network(*CASES[name])[1])
     assert found is not None
     assert CASES[name][1] in found
-
-
-@pytest.mark.parametrize("name", ["groups", "ratio", "average", "softmax"])
-def test_what_has_a_reason_stays_on_the_cpu(name):
-    """The module is cut all the same, and coverage says the reason of what is left."""
-    net, call = network(*CASES[name])
-    left = npu.coverage(npu.partition(net.module(net.emit(call)))).refused
-    assert left
-    assert all(one.reason for one in left)
 
 
 def test_what_does_not_fit():

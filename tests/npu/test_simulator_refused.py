@@ -87,11 +87,6 @@ def test_the_whole_ones_are_taken(one):
     simulator.count(program(*BEFORE, one))
 
 
-@pytest.mark.parametrize(("name", "value"), [("layer", 1), ("tensor", 3)])
-def test_names_of_nothing(name, value):
-    refused(*BEFORE, replace(LOAD, **{name: value}), number=4, match=f"{name} is {value}")
-
-
 OUTSIDE = [
     *((LOAD, name, value) for name in ("offset", "address") for value in (-1, 1)),
     *((MATMUL, name, S - 3) for name in ("address", "weights", "bias")),
@@ -107,9 +102,6 @@ OUTSIDE = [
 @pytest.mark.parametrize(("one", "name", "value"), OUTSIDE)
 def test_out_of_bounds(one, name, value):
     refused(*BEFORE, replace(one, **{name: value}), number=4, match="reads|writes")
-
-
-# ---- memory that holds nothing ----
 
 
 def test_uninitialized_sram():
@@ -128,14 +120,8 @@ def test_what_windows_step_over_may_be_missing():
     refused(pixels, rest, SYNC, taken, number=3, match="the SRAM at 4, where")
 
 
-def test_uninitialized_accumulators_and_tensors():
+def test_uninitialized_accumulators():
     refused(LOAD, SYNC, REQUANTIZE, number=2, match="reads the accumulators at 0, where nothing")
-    more = replace(MATMUL, bias=-1)
-    refused(LOAD, SYNC, more, number=2, match="reads the accumulators at 0")
-    simulator.count(program(LOAD, SYNC, MATMUL, more))
-    take = cases.move(Load, 1, 0, 8, 4)
-    refused(LOAD, SYNC, take, number=2, match="reads the tensor at 4, where nothing")
-    simulator.count(program(LOAD, SYNC, cases.move(Store, 1, 0, 12), SYNC, take))
 
 
 @pytest.mark.parametrize("tensor", [0, 2])
@@ -148,9 +134,6 @@ def test_outputs_not_written():
     store = cases.move(Store, 1, 0, 29, 1)
     refused(LOAD, SYNC, store, tensors=tensors, match="byte 0 of tensor 1, an output")
     simulator.count(program(LOAD, SYNC, cases.move(Store, 1, 0, 30), tensors=tensors))
-
-
-# ---- races ----
 
 
 @pytest.mark.parametrize(
@@ -168,40 +151,16 @@ def test_races(instructions, what):
     simulator.count(program(*instructions[:-1], SYNC, instructions[-1]))
 
 
-def test_units_may_read_the_same_and_write_beside_each_other():
-    simulator.count(
-        program(
-            *(LOAD, SYNC, MATMUL, POOL, cases.move(Store, 1, 0, 64)),
-            *(cases.move(Load, 0, 772, 4), SYNC, cases.move(Load, 0, 0, S)),
-        )
-    )
-
-
-# ---- tables, whose contents are data ----
-
-
-@pytest.mark.parametrize("shift", [-32, 31])
-def test_shifts_of_a_table(shift):
+def test_shifts_of_a_table():
     module = simulator.module("f", program(LOAD, SYNC, MATMUL, SYNC, REQUANTIZE))
     data = np.zeros(S, np.uint8)
-    data[704:708] = np.int32([shift]).view(np.uint8)
-    with pytest.raises(SimulationError, match=f"a shift in its table is {shift}") as caught:
+    data[704:708] = np.int32([31]).view(np.uint8)
+    with pytest.raises(SimulationError, match="a shift in its table is 31") as caught:
         module["f"](data)
     assert caught.value.where == "instruction 4 (Requantize)"
 
 
-# ---- the bytes ----
-
 DATA = programs.small_network().to_bytes()
-
-
-@pytest.mark.parametrize(
-    ("data", "what"), [(b"", "no program"), (DATA[:-1], "end too early")], ids=["empty", "cut"]
-)
-def test_bytes(data, what):
-    for use in (simulator.count, lambda data: simulator.module("f", data)):
-        with pytest.raises(SimulationError, match=what):
-            use(data)
 
 
 def test_no_sanitizer_finds_an_access_out_of_bounds(tmp_path):

@@ -16,10 +16,9 @@ from tests.npu.machine_code import Bytes
 from tests.qnn.run import run
 from tests.runtime.deployed import refused
 from tests.runtime.deployed import run as without_python
-from tvmlab.errors import CompileError, TargetError
+from tvmlab.errors import CompileError
 from tvmlab.npu import simulator
 from tvmlab.runtime import library
-from tvmlab.support.target import split_target
 from tvmlab.tuning import Measure, tasks
 
 
@@ -28,35 +27,6 @@ def network():
     one = net.conv(net.inputs[0])
     mod = net.module(net.add(net.turn(one), one))
     return mod, net.rng.integers(0, 256, (1, 4, 3, 3)).astype("uint8")
-
-
-@pytest.mark.parametrize(
-    ("given", "wanted"),
-    [
-        ("npu, llvm", ("npu", "llvm")),
-        ("npu", ("npu", None)),
-        ('npu, {"kind": "llvm", "num-cores": 1}', ("npu", '{"kind": "llvm", "num-cores": 1}')),
-        ("llvm", (None, "llvm")),
-        ({"kind": "llvm"}, (None, {"kind": "llvm"})),
-        (None, (None, None)),
-    ],
-)  # fmt: skip
-def test_targets_are_taken_apart(given, wanted):
-    assert split_target(given) == wanted
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ("gpu, llvm", "'gpu' is not known before a comma; known: npu"),
-        ("npu,", "TVM does not know this target"),
-        ("npu, nothing", "TVM does not know this target"),
-        ("npu, npu, llvm", "no kind is named 'npu,'"),
-    ],
-)
-def test_targets_that_are_none(given, message):
-    with pytest.raises(TargetError, match=message):
-        tvmlab.compile(network()[0], given)
 
 
 def test_one_word_cuts_and_compiles():
