@@ -14,13 +14,10 @@ from ..config import Config
 from ..isa import Dtype, Load, Store
 from ..layers import Layer, Region
 from ..program import Dram, Kind, Program
-from .emit import emit
+from .emit import Image, Target, emit
 from .memory import LayerPlan, Plan, RingAllocator, home, plan_memory
 from .phases import schedule_phases
-from .tiles import Image, Target
 from .tiling import granule
-
-__all__ = ["compile_region"]
 
 
 def compile_region(region: Region, config: Config, plan: Plan | None = None) -> Program:

@@ -17,10 +17,16 @@ from dataclasses import dataclass, field, replace
 
 from ..config import Config
 from ..layers import Region, Value, View
-from .shape import LayerShape, Residency, shape_of
-from .tiling import COPY, Tiling, granule, plan, smallest
-
-__all__ = ["BufferPool", "LayerPlan", "Plan", "RingAllocator", "Storage", "home", "plan_memory"]
+from .tiling import (
+    COPY,
+    LayerShape,
+    Residency,
+    Tiling,
+    granule,
+    plan,
+    shape_of,
+    smallest,
+)
 
 #: Sizes of the resident region that are tried, in eighths of the SRAM.
 EIGHTHS = (0, 2, 3, 4, 5, 6, 7)

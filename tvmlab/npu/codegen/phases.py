@@ -19,8 +19,6 @@ from ..isa import Dtype, Instruction, Rounding, Sync, Unit
 from ..program import Kind, Program
 from .tiling import granule
 
-__all__ = ["schedule_phases"]
-
 #: Pieces of DRAM that are told apart, at most: only the DMA engine is concerned.
 _PIECES = 1 << 20
 #: The first instruction of a step: the others follow in the same phase or in the next.

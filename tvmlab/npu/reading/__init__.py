@@ -16,21 +16,21 @@ from ...ir.graph import is_call, key
 from ...ir.partition.functions import attribute
 from ..config import COMPILER, Config
 from ..layers import Region, Value
-from . import products, vector
+from . import operators as read
 from .scales import Composite, LayerMatch, Unsupported, check, value
 
 __all__ = ["Unsupported", "check", "config_of", "find", "kind", "region", "regions"]
 
 #: By the operator that a layer is about: its name in the pattern table, and its reader.
 READERS: dict[str, tuple[str, Callable[[Composite], LayerMatch]]] = {
-    "relax.qnn.conv2d": ("conv2d", products.convolution),
-    "relax.qnn.dense": ("dense", products.dense),
-    "relax.qnn.add": ("add", vector.add),
-    "relax.add": ("add", vector.integer_add),
-    "relax.nn.max_pool2d": ("max_pool2d", vector.max_pool),
-    "relax.qnn.avg_pool2d": ("avg_pool2d", vector.average_pool),
-    "relax.sum": ("mean", vector.mean),
-    "relax.reshape": ("reshape", vector.view),
+    "relax.qnn.conv2d": ("conv2d", read.convolution),
+    "relax.qnn.dense": ("dense", read.dense),
+    "relax.qnn.add": ("add", read.add),
+    "relax.add": ("add", read.integer_add),
+    "relax.nn.max_pool2d": ("max_pool2d", read.max_pool),
+    "relax.qnn.avg_pool2d": ("avg_pool2d", read.average_pool),
+    "relax.sum": ("mean", read.mean),
+    "relax.reshape": ("reshape", read.view),
 }
 #: What may stand behind such an operator in a match.
 BEHIND = (
@@ -65,7 +65,7 @@ def _name(root: relax.Expr) -> str:
 def kind(root: relax.Expr) -> str:
     """Return the name of a match in the pattern table, such as ``"conv2d"``; empty if of none."""
     name = READERS[_name(root)][0] if _name(root) in READERS else ""
-    by_channel = name == "conv2d" and products.by_channel(_core(root))
+    by_channel = name == "conv2d" and read.by_channel(_core(root))
     return f"depthwise_{name}" if by_channel else name
 
 
