@@ -54,13 +54,12 @@ def test_a_table() -> None:
     assert table.needed == sum(one.nbytes for one in tensors)
     assert table.floors["dma"] == table.needed / 16
     assert table.needed < table.total.moved, "this SRAM is too small for the values in between"
-    assert table.total.milliseconds == pytest.approx(found.cycles / 1e6)
     assert sum(found.energy.values()) == pytest.approx(sum(table.total.energy.values()))
     text = str(found)
     assert text == str(table)
     numbers = f"{found.cycles:,}", f"{table.floors['array']:,.0f}"
     words = "16x16 array, 2 KiB SRAM", "array floor", "DMA pace", "microjoule", "ISSCC 2014"
-    for piece in (*numbers, *words, "ms at 1000 MHz"):
+    for piece in (*numbers, *words, f"{found.cycles / 1e6:.3f} ms at 1000 MHz"):
         assert piece in text
     assert len(text.splitlines()) == 2 + len(table.layers) + 3
 

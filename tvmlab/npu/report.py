@@ -50,11 +50,6 @@ class Row:
         return self.counters["array_macs"] / (self.config.rows * self.config.columns)
 
     @property
-    def dma_pace(self) -> float:
-        """Cycles that the bytes take where the DMA engine is always busy, without latency."""
-        return self.moved / self.config.dma_bytes_per_cycle
-
-    @property
     def utilisation(self) -> float:
         """Share of the array's products that are made in the row's cycles.
 
@@ -66,11 +61,6 @@ class Row:
     def energy(self) -> dict[str, float]:
         """Picojoule by part (`tvmlab.npu.energy.picojoules`)."""
         return picojoules(self.counters, self.config)
-
-    @property
-    def milliseconds(self) -> float:
-        """Time at the machine's clock."""
-        return self.cycles / self.config.clock_mhz / 1e3
 
 
 @dataclass(frozen=True)
@@ -111,7 +101,7 @@ class Table:
         lines += [
             f"{row.name:{width}} {row.cycles:12,} {row.cycles / max(1, total.cycles):6.1%} "
             f"{row.utilisation:6.1%} {row.moved / 1024:10,.1f} {row.array_floor:12,.0f} "
-            f"{row.dma_pace:10,.0f} {row.counters['vector_cycles']:12,} "
+            f"{row.moved / config.dma_bytes_per_cycle:10,.0f} {row.counters['vector_cycles']:12,} "
             f"{sum(row.energy.values()) / 1e6:11,.2f}"
             for row in (*self.layers, total)
         ]
@@ -123,7 +113,7 @@ class Table:
         lines += [
             f"floors: array {floors['array']:,.0f}, DMA {floors['dma']:,.0f} cycles; "
             f"{total.cycles / max(1.0, *floors.values()):.2f} times the larger one",
-            f"{total.milliseconds:.3f} ms at {config.clock_mhz} MHz; energy: "
+            f"{total.cycles / config.clock_mhz / 1e3:.3f} ms at {config.clock_mhz} MHz; energy: "
             + ", ".join(f"{part} {value / 1e6:,.2f}" for part, value in total.energy.items())
             + f" microjoule, after {SOURCE}",
         ]

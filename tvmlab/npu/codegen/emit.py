@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -54,11 +54,8 @@ class Tables(NamedTuple):
     weights: int
 
 
-class _Block(NamedTuple):
-    """A place among the constants."""
-
-    offset: int
-    size: int
+#: The offset among the constants, and the size.
+_Block = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -118,9 +115,8 @@ class Target(NamedTuple):
     def add_constants(self, data: bytes) -> _Block:
         """Append constants, aligned."""
         self.constants.extend(bytes(-len(self.constants) % ALIGNMENT))
-        block = _Block(len(self.constants), len(data))
         self.constants.extend(data)
-        return block
+        return len(self.constants) - len(data), len(data)
 
 
 class TileEmitter:
@@ -162,23 +158,15 @@ class TileEmitter:
 
     def load_block(self, block: _Block, address: int) -> None:
         """Load constants."""
-        counts = (1, 1, 1, block.size, 0, 0, 0, 1, 0, 0, 0, 1)
-        self.emit(isa.Load, self.target.number, block.offset, address, 1, *counts)
+        counts = (1, 1, 1, block[1], 0, 0, 0, 1, 0, 0, 0, 1)
+        self.emit(isa.Load, self.target.number, block[0], address, 1, *counts)
 
-    def image(self, i: int, image: int, box: Box) -> View:
-        """Return the view of a part of an input; load the part if it is not in SRAM."""
+    def image(self, i: int, image: int, box: Box, pad_value: int = 0) -> View:
+        """Return the view of a part of an input; load the part if it is not in SRAM.
+
+        Columns may reach over the edges: then padding is laid out there.
+        """
         source = self.images[i]
-        if source.address is not None:
-            return source.view(image, box)
-
-        def fill(address: int) -> None:
-            self.emit(isa.Load, *source.transfer(image, box, source.packed(address, box)))
-
-        return source.packed(self.image_buffers[i].get((image, box), fill), box)
-
-    def folded(self, image: int, box: Box, pad_value: int) -> View:
-        """Return the view of columns that reach over the edges, with padding laid out there."""
-        source = self.images[0]
         if source.address is not None:
             return source.view(image, box)
 
@@ -194,11 +182,11 @@ class TileEmitter:
                 if cols:
                     size, to = cols * view.pixel, address + (first - box.x) * view.pixel
                     data = bytes([pad_value % 256]) * (box.rows * size)
-                    start = self.block(("padding", box.rows, size), data).offset
+                    start = self.block(("padding", box.rows, size), data)[0]
                     counts = (1, 1, box.rows, size, 0, 0, size, 1, 0, 0, view.row, 1)
                     self.emit(isa.Load, self.target.number, start, to, 1, *counts)
 
-        return source.packed(self.image_buffers[0].get((image, box), fill), box)
+        return source.packed(self.image_buffers[i].get((image, box), fill), box)
 
     def result(self, image: int, box: Box) -> View:
         """Return the view of a part of the result."""
@@ -237,7 +225,7 @@ class TileEmitter:
             self.packed[box.c] = self.pack(rescale, bias, box)
         block, offsets = self.packed[box.c]
         address = 0
-        if block.size:
+        if block[1]:
             address = self.tables.get(box.c, lambda at: self.load_block(block, at))
         return Tables(*(address + offset for offset in offsets))
 
@@ -302,16 +290,13 @@ def _span(first: int, count: int, length: int, reach: int, stride: int, pad: int
 
 def emit(target: Target, number: int, layer: Layer, plan: LayerPlan, images: list[Image]) -> None:
     """Append the instructions of any layer but a view; `images` are its inputs and its result."""
-    tiles = TileEmitter(target, number, layer, plan, images)
-    match layer:
-        case layers.Convolution():
-            _convolution(tiles, layer)
-        case layers.Add():
-            _add(tiles, layer)
-        case layers.Pool():
-            _pool(tiles, layer)
-        case layers.Mean():
-            _mean(tiles, layer)
+    steps: dict[type, Callable[..., None]] = {
+        layers.Convolution: _convolution,
+        layers.Add: _add,
+        layers.Pool: _pool,
+        layers.Mean: _mean,
+    }
+    steps[type(layer)](TileEmitter(target, number, layer, plan, images), layer)
 
 
 def _convolution(tiles: TileEmitter, layer: layers.Convolution) -> None:
@@ -332,7 +317,7 @@ def _convolution(tiles: TileEmitter, layer: layers.Convolution) -> None:
             stride, taps = shape.strides[1], shape.kernel[1]
             first, cols = box.x * stride - shape.pads[1], (box.cols - 1) * stride + taps
             seen = Box(down.first, first, 0, down.size, cols, shape.in_channels)
-            view = tiles.folded(image, seen, layer.pad_value)
+            view = tiles.image(0, image, seen, layer.pad_value)
             view = view._replace(pixel=stride * view.pixel)
             part = seen._replace(cols=box.cols, channels=taps * shape.in_channels)
             spans = down, Span(0, box.cols, 0)
