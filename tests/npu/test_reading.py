@@ -17,7 +17,6 @@ from tests.qnn.graphs import Network, scale, zero
 from tests.qnn.run import run
 from tests.short import examples
 from tvmlab import npu
-from tvmlab.npu import reading
 from tvmlab.qnn import op as q
 
 WAYS = [
@@ -108,29 +107,6 @@ def test_any_product_is_read_to_the_bit(given):
     check(mod, data(rng, shape, dtype))
 
 
-@pytest.mark.parametrize("rounding", ["UPWARD", "TONEAREST", "TFLITE", "ONNX", "None"])
-@pytest.mark.parametrize("dtype", ["int8", "uint8"])
-def test_additions(rounding, dtype):
-    rng = np.random.default_rng(0)
-    shape = (2, 3, 4, 4)
-    for scales in ((0.5, 0.25, 0.6), (0.5, 0.5, 0.5), (0.01, 3.0, 2.5)):
-        for zeros in ((3, 3, 3), (7, 90, 30)):
-            net = Network((shape, dtype), (shape, dtype))
-            points = [f(n) for pair in zip(scales, zeros, strict=True)
-                      for f, n in zip((scale, zero), pair, strict=True)]  # fmt: skip
-            mod = net.module(net.emit(q.add(*net.inputs, *points, rounding=rounding)))
-            check(mod, data(rng, shape, dtype), data(rng, shape, dtype), macs=0)
-
-
-def test_a_value_added_to_itself():
-    net = Network(((1, 4), "int8"))
-    points = scale(0.5), zero(1), scale(0.5), zero(1), scale(0.7), zero(2)
-    mod = net.module(net.emit(q.add(net.inputs[0], net.inputs[0], *points)))
-    parts = check(mod, np.arange(-2, 2, dtype="int8")[None], macs=0)
-    (region,) = regions_of(parts)
-    assert reading.region(region).layers[0].inputs == ("tvmlab_npu_0_i0",) * 2
-
-
 @pytest.mark.parametrize("rounding", ["UPWARD", "TONEAREST", "TFLITE"])
 @pytest.mark.parametrize("narrow", list(itertools.product([True, False], repeat=3)))
 def test_additions_of_int32_as_pytorch_has_them(rounding, narrow):
@@ -151,23 +127,6 @@ def test_additions_of_int32_as_pytorch_has_them(rounding, narrow):
         for one in narrow[:2]
     ]
     check(net.module(sums), *inputs, macs=0)
-
-
-@pytest.mark.parametrize("rounding", ["UPWARD", "TFLITE", "ONNX"])
-@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-@pytest.mark.parametrize("counted", [True, False])
-@pytest.mark.parametrize("ceil", [True, False])
-def test_averages(rounding, layout, counted, ceil):
-    rng, shape = np.random.default_rng(2), (2, 5, 7, 6)
-    outs = [(0.5, 3)] if rounding == "UPWARD" else [(0.5, 3), (0.8, 11)]
-    for out in outs:
-        net = Network((shape, "uint8"))
-        points = scale(0.5), zero(3), scale(out[0]), zero(out[1])
-        pool = q.avg_pool2d(
-            net.inputs[0], *points, [3, 2], [2, 2], [1, 1, 0, 1], [1, 1], ceil, counted, layout,
-            rounding=rounding,
-        )  # fmt: skip
-        check(net.module(net.emit(pool)), data(rng, shape, "uint8"), macs=0)
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
