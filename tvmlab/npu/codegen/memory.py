@@ -11,7 +11,6 @@ chooses the fastest.
 from __future__ import annotations
 
 import math
-from bisect import insort
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 
@@ -142,9 +141,9 @@ def _planned(
         stored = home(out) if out.results else places[-1]
         if shape.pointwise and (shape.images == 1 or Residency.NCHW not in (*places, stored)):
             shape = shape.flat()
-        plans.append(_fastest(shape, places, config, resident.lowest))
+        plans.append(_fastest(shape, places, config, resident.lowest()))
         for done in ending.pop(number, []):
-            resident.remove(done)
+            del resident.kept[done]
     cycles = sum(one.tiling.cycles for one in plans if one)
     return Plan(storages, resident.addresses, plans, cycles)
 
@@ -174,31 +173,22 @@ class _Resident:
         self.bottom = self.top - size
         self.kept: dict[int, tuple[int, int]] = {}
         self.addresses: dict[int, int] = {}
-        self._spans: list[tuple[int, int]] = []
 
-    @property
     def lowest(self) -> int:
-        """Where the region begins now."""
-        return self._spans[0][0] if self._spans else self.memory
+        """Return where the region begins now."""
+        return min((start for start, _ in self.kept.values()), default=self.memory)
 
     def put(self, number: int, size: int) -> bool:
         """Place a value in the highest gap; return whether there is one."""
-        size = -(-size // self.granule) * self.granule
-        end = self.top
-        for start, stop in reversed(self._spans):
+        size, end = -(-size // self.granule) * self.granule, self.top
+        for start, stop in sorted(self.kept.values(), reverse=True):
             if end - stop >= size:
                 break
             end = start
         if end - size < self.bottom:
             return False
-        span = end - size, end
-        insort(self._spans, span)
-        self.kept[number], self.addresses[number] = span, span[0]
+        self.kept[number], self.addresses[number] = (end - size, end), end - size
         return True
-
-    def remove(self, number: int) -> None:
-        """Take a value away."""
-        self._spans.remove(self.kept.pop(number))
 
 
 class BufferPool:

@@ -125,7 +125,7 @@ def _earliest(
 ) -> list[int]:
     """Return the earliest phase of each instruction."""
     found = []
-    free = {Unit.ARRAY: _Free(), Unit.VECTOR: _Free()}
+    taken: dict[Unit, dict[int, int]] = {Unit.ARRAY: {}, Unit.VECTOR: {}}
     for one, touched in zip(instructions, spans, strict=True):
         phase, unit = 0, int(one.unit)
         for memory, span, writes in touched:
@@ -134,7 +134,7 @@ def _earliest(
             for other, last in enumerate(used):
                 phase = max(phase, last if other == unit else last + 1)
         if isinstance(one, _STEPS):
-            phase = free[one.unit].take(phase)
+            phase = _free(taken[one.unit], phase)
         for memory, span, writes in touched:
             part = table.used[memory][0 if writes else 1, unit, span]
             np.maximum(part, phase, out=part)
@@ -142,26 +142,16 @@ def _earliest(
     return found
 
 
-class _Free:
-    """Phases without a step of a unit."""
-
-    def __init__(self) -> None:
-        self._next: list[int] = []
-
-    def take(self, phase: int) -> int:
-        """Take the first free phase from a given one on."""
-        while len(self._next) <= phase:
-            self._next.append(len(self._next))
-        at = phase
-        while at < len(self._next) and self._next[at] != at:
-            at = self._next[at]
-        while len(self._next) <= at:
-            self._next.append(len(self._next))
-        self._next[at] = at + 1
-        # A later search starts at the end of the row.
-        while phase < at:
-            self._next[phase], phase = at + 1, self._next[phase]
-        return at
+def _free(following: dict[int, int], phase: int) -> int:
+    """Take the first free phase from a given one on; `following` leads on from those taken."""
+    at = phase
+    while at in following:
+        at = following[at]
+    # A later search starts at the end of the row.
+    while phase < at:
+        following[phase], phase = at + 1, following[phase]
+    following[at] = at + 1
+    return at
 
 
 def _balanced(
