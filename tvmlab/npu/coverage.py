@@ -84,14 +84,9 @@ def coverage(mod: ir.IRModule, config: Config | None = None) -> Coverage:
     Parameters
     ----------
     mod : tvm.ir.IRModule
-        Any Relax module: partitioned by `tvmlab.npu.partition` or Relay's passes, or not at all.
+        Any Relax module, partitioned or not; `tvmlab.errors.InputError` if it is none.
     config : Config, optional
         The machine that reasons are about; else that of the regions, else the default one.
-
-    Raises
-    ------
-    tvmlab.errors.InputError
-        If it is no module.
     """
     if not isinstance(mod, ir.IRModule):
         raise InputError(

@@ -15,19 +15,11 @@ __all__ = ["disassemble"]
 
 
 def disassemble(program: Program) -> str:
-    """Write a program as text.
+    """Write a program as text: the machine, the tensors, then the phases.
 
-    Parameters
-    ----------
-    program : Program
-        Any.
-
-    Returns
-    -------
-    str
-        The machine and the tensors, then the phases; in each the layers that something is done for,
-        and one instruction a line: its unit, what it does, from where to where. Sizes are rows x
-        columns x channels, addresses are bytes in SRAM, ``sums`` are accumulators.
+    In each phase there are the layers that something is done for, and one instruction a line: its
+    unit, what it does, from where to where. Sizes are rows x columns x channels, addresses are
+    bytes in SRAM, ``sums`` are accumulators. `tvmlab.errors.InputError` if it is no `Program`.
     """
     if not isinstance(program, Program):
         raise InputError(

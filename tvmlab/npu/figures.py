@@ -38,17 +38,10 @@ DEVICES = ("accelerator", "CPU", "data")
 
 
 def devices(mod: IRModule, on_cpu: Collection[str]) -> dict[str, Box]:
-    """Make boxes of a small module's ``main``, for `tvmlab.plot.graphs`.
+    """Make boxes of a small module's ``main`` for `tvmlab.plot.graphs`, before it is partitioned.
 
-    Operators are of the kind of their device; parameters and constants are data. Scales and zero
-    points are left out.
-
-    Parameters
-    ----------
-    mod : tvm.ir.IRModule
-        Before it is partitioned.
-    on_cpu : collection of str
-        Names of the bindings that the accelerator does not take.
+    Operators are of the kind of their device, the CPU for the bindings named in `on_cpu`;
+    parameters and constants are data. Scales and zero points are left out.
     """
     main = mod["main"]
     names: dict[relax.Expr, str] = {}
@@ -115,15 +108,7 @@ def machine(config: Config) -> Figure:
 
 
 def gantt(phases: Sequence[Phase], *, title: str = "") -> Figure:
-    """Draw what each unit does over the cycles, a row for each, with lines at the syncs.
-
-    Parameters
-    ----------
-    phases : sequence of Phase
-        Some phases in a row of `tvmlab.npu.timeline.phases`.
-    title : str
-        The title, empty for none.
-    """
+    """Draw what each unit does over the cycles of some phases in a row, with lines at the syncs."""
     fig, axes = figure(7.4, 2.7)
     keys = {}
     for busy in (busy for phase in phases for busy in phase.work):
@@ -160,15 +145,7 @@ class LayerTime(NamedTuple):
 
 
 def layer_times(layers: Sequence[tuple[str, LayerTime]], *, title: str = "") -> Figure:
-    """Draw a bar for the cycles of each layer, and in it a mark for each unit's work.
-
-    Parameters
-    ----------
-    layers : sequence of (str, LayerTime)
-        Names and cycles, from top to bottom; names may occur twice.
-    title : str
-        The title, empty for none.
-    """
+    """Draw a bar for the cycles of each layer, by name, and in it a mark for each unit's work."""
     fig, axes = figure(7.4, 1.3 + 0.28 * len(layers))
     rows, (cycles, *units) = range(len(layers)), zip(*(time for _, time in layers), strict=True)
     axes.barh(rows, cycles, height=0.66, color="#DDDDDD", edgecolor="#707070", label="in all")
@@ -189,16 +166,9 @@ def layer_times(layers: Sequence[tuple[str, LayerTime]], *, title: str = "") -> 
 def sweep(
     sizes: Sequence[int], lines: Mapping[str, Sequence[float]], *, floors: Mapping[str, float]
 ) -> Figure:
-    """Draw how figures follow the size of the SRAM, a panel for each.
+    """Draw how figures follow the bytes of SRAM in `sizes`, a panel for each.
 
-    Parameters
-    ----------
-    sizes : sequence of int
-        Bytes of SRAM, rising.
-    lines : mapping of str to sequence of float
-        By label, a figure for each size.
-    floors : mapping of str to float
-        By the same label, what it cannot be below; drawn as a broken line.
+    `lines` has by label a number for each size, `floors` by the same label what it cannot be below.
     """
     fig, panels = figure(7.4, 2.9, columns=len(lines))
     for number, (axes, (label, values)) in enumerate(zip(panels, lines.items(), strict=True)):

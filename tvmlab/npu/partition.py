@@ -108,16 +108,8 @@ def _in_order(function: relax.Function, places: dict[int, int]) -> relax.Functio
 def relax_patterns(table: Sequence[Entry]) -> list[tuple[Any, ...]]:
     """Turn a pattern table into one for `relax.transform.FuseOpsByPattern`.
 
-    Parameters
-    ----------
-    table : sequence of tuple
-        Of `pattern_table`, or like it.
-
-    Returns
-    -------
-    list of tuple
-        ``(name, pattern of relax.dpl, annotations, check)``. The check refuses what Relay would
-        not cut out either: a match whose inner values are used outside of it.
+    A list of ``(name, pattern of relax.dpl, annotations, check)``. The check refuses what Relay
+    would not cut out either: a match whose inner values are used outside of it.
     """
     return [
         (name, to_dpl(pattern), {}, _Adapted(check))

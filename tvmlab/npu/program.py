@@ -63,20 +63,10 @@ class Dram:
 
 @dataclass(frozen=True)
 class Program:
-    """A region, compiled.
+    """A region, compiled for a machine.
 
-    Attributes
-    ----------
-    config : Config
-        The machine that it was compiled for.
-    tensors : tuple of Dram
-        The tensors, by number.
-    layers : tuple of str
-        The layers' names, by number.
-    instructions : tuple of Instruction
-        What is executed, in this order.
-    constants : bytes
-        The contents of the tensor of kind `CONSTANTS`.
+    `tensors` and `layers` (their names) are told by number, `instructions` executed in this order;
+    `constants` are the contents of the tensor of kind `CONSTANTS`.
     """
 
     config: Config

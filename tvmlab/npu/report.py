@@ -148,17 +148,9 @@ class Report:
 
 
 def report(of: tvm.IRModule | Program) -> Report:
-    """Count what a partitioned module costs on the accelerator.
+    """Count what a partitioned module, or one compiled region, costs on the accelerator.
 
-    Parameters
-    ----------
-    of : tvm.IRModule or Program
-        What `tvmlab.npu.partition` gave, or one compiled region.
-
-    Returns
-    -------
-    Report
-        A table for each region. No data are needed: what a program costs does not depend on them.
+    No data are needed: what a program costs does not depend on them.
 
     Raises
     ------

@@ -37,18 +37,14 @@ def library() -> Path:
     Raises
     ------
     tvmlab.errors.ToolchainError
-        If a compiler, CMake or Ninja is missing, the cache folder cannot be written, or building
-        fails.
+        A compiler, CMake or Ninja is missing, or building fails.
     """
     return toolchain.build_with_cmake(SOURCES, name="npu")
 
 
 @cache
 def load() -> Any:
-    """Build and load the simulator, so that saved modules of kind ``tvmlab_npu`` can be loaded.
-
-    Returns its functions, a tvm_ffi.Module; raises as `library` does.
-    """
+    """Build and load the simulator, so that saved modules of kind ``tvmlab_npu`` can be loaded."""
     return toolchain.load_extension(library())
 
 
@@ -80,32 +76,18 @@ def module(symbol: str, program: bytes) -> tvm.runtime.Module:
 
 
 def described(made: tvm.runtime.Module) -> tuple[str, bytes]:
-    """Tell what `module` made a runtime module of: the name of its function, and the program.
-
-    Raises
-    ------
-    tvmlab.errors.InputError
-        If it is another kind of module.
-    """
+    """Tell what `module` made a runtime module of: the name of its function, and the program."""
     symbol, program = load().described(made)
     return str(symbol), bytes(program)
 
 
 def count(program: bytes) -> list[dict[str, int]]:
-    """Count what a program costs, by its layers; no data are needed.
+    """Count what a program costs, by its layers; no data are needed, and errors are `module`'s.
 
-    Parameters
-    ----------
-    program : bytes
-        As in `module`, with the same errors.
-
-    Returns
-    -------
-    list of dict
-        For each layer: ``cycles`` (its share of the whole program's, so these add up), the units'
-        own ``dma_cycles``, ``array_cycles`` and ``vector_cycles``, ``loaded_bytes``,
-        ``stored_bytes``, ``bus_bytes`` (both, in whole bursts), ``array_macs``, ``vector_macs``
-        (multiply-accumulates), ``sram_read_bytes``, ``sram_written_bytes``, ``instructions``.
+    For each layer: ``cycles`` (its share of the whole program's, so these add up), the units' own
+    ``dma_cycles``, ``array_cycles`` and ``vector_cycles``, ``loaded_bytes``, ``stored_bytes``,
+    ``bus_bytes`` (both, in whole bursts), ``array_macs``, ``vector_macs`` (multiply-accumulates),
+    ``sram_read_bytes``, ``sram_written_bytes``, ``instructions``.
     """
     names = load().counter_names().split()
     flat = [int(number) for number in load().count(bytes(program))]
@@ -119,19 +101,12 @@ def cycles(program: Program) -> list[int]:
 
 
 def simulate(program: bytes, inputs: Sequence[Array]) -> list[Array]:
-    """Execute a program; return its outputs.
-
-    Parameters
-    ----------
-    program : bytes
-        As in `module`, with the same errors.
-    inputs : sequence of numpy.ndarray
-        Of the shapes and dtypes of the program's inputs.
+    """Execute a program with arrays of its inputs' shapes and dtypes; return its outputs.
 
     Raises
     ------
-    tvmlab.errors.InputError
-        If the inputs do not fit.
+    tvmlab.errors.SimulationError, tvmlab.errors.InputError
+        As `module` and its function do.
     """
     loaded = module("program", program)
     tensors = Program.from_bytes(program).tensors

@@ -27,8 +27,7 @@ class Busy:
 class Phase:
     """What stands between two syncs: the units work at once, each in its own order.
 
-    `start` and `end` are cycles from the program's start, of which a sync takes the last; `work` is
-    in the order of the program.
+    It lasts from the cycle `start` of the program to `end`; a sync takes the last cycle.
     """
 
     start: int
@@ -41,16 +40,7 @@ class Phase:
 
 
 def phases(program: Program) -> tuple[Phase, ...]:
-    """Give a program's phases, with every instruction's cycles.
-
-    Parameters
-    ----------
-    program : Program
-        The program; it is not executed, for time does not depend on data.
-
-    Returns
-    -------
-    tuple of Phase
+    """Give a program's phases, with every instruction's cycles, which do not depend on data.
 
     Raises
     ------

@@ -21,21 +21,7 @@ from .tiling import LayerShape, granule
 
 
 def compile_region(region: Region, config: Config, plan: Plan | None = None) -> Program:
-    """Compile a region whose layers all fit the machine.
-
-    Parameters
-    ----------
-    region : Region
-        What `tvmlab.npu.reading.region` read.
-    config : Config
-        The machine.
-    plan : Plan, optional
-        The result of `tvmlab.npu.codegen.memory.plan_memory`, if the caller has it already.
-
-    Returns
-    -------
-    Program
-    """
+    """Compile a region whose layers all fit the machine; `plan` is `plan_memory`'s, if known."""
     plan = plan or plan_memory(region, config)
     tensors = [
         Dram(kind, region.values[name].dtype, region.values[name].shape)
