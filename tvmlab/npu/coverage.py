@@ -15,7 +15,7 @@ from ..ir.graph import is_call, key, rebuild
 from .config import Config, machine
 from .partition import layout_of
 from .patterns import Check
-from .reading import BEHIND, READERS, config_of, regions
+from .reading import BEHIND, READERS, config_of, core, regions
 
 __all__ = ["Coverage", "Operator", "coverage"]
 
@@ -120,7 +120,8 @@ def _inside(function: relax.Function, name: str) -> Iterator[Operator]:
         if _is_operator(value):
             yield Operator(operator(value), str(binding.var.name), name, macs(value), None)
         elif isinstance(value, relax.Call):
-            yield from _inside(local.get(key(value.op), value.op), name)
+            called = local.get(key(value.op), value.op)
+            yield from _inside(called, name) if isinstance(called, relax.Function) else ()
 
 
 def _is_operator(value: relax.Expr) -> bool:
@@ -188,21 +189,13 @@ class _Left:
 
     def _around(self, call: relax.Call) -> str:
         """Say why what goes with layers is left: the layer is, or there is none."""
-        near, behind = [], is_call(call, *BEHIND)
-        if behind:
-            expr = call.args[0]
-            while is_call(expr, *BEHIND):
-                expr = expr.args[0]
-            near = [expr]
-        if behind or is_call(call, *_BEFORE):
-            near += self.users.get(key(call), [])
-        for one in near:
+        around = is_call(call, *BEHIND, *_BEFORE)
+        for one in (core(call), *self.users.get(key(call), [])) if around else ():
             if key(one) in self.reasons:
                 return f"it goes with a {operator(one)} that is left"
         if is_call(call, *_FLOATS):
             return "the machine computes integers: run FakeQuantizationToInteger first"
-        alone = " on its own" if behind or is_call(call, *_BEFORE) else ""
-        return f"no pattern takes {operator(call)}{alone}"
+        return f"no pattern takes {operator(call)}{' on its own' if around else ''}"
 
 
 _BEFORE = ("relax.nn.pad", "relax.relay.nn.pad", "relax.astype")

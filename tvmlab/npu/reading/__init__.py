@@ -19,7 +19,7 @@ from ..layers import Region, Value
 from . import operators as read
 from .scales import Composite, LayerMatch, Unsupported, check, value
 
-__all__ = ["Unsupported", "check", "config_of", "find", "kind", "region", "regions"]
+__all__ = ["Unsupported", "check", "config_of", "core", "find", "kind", "region", "regions"]
 
 #: By the operator that a layer is about: its name in the pattern table, and its reader.
 READERS: dict[str, tuple[str, Callable[[Composite], LayerMatch]]] = {
@@ -49,7 +49,7 @@ def find(root: relax.Expr) -> LayerMatch:
     return READERS[name][1](match)
 
 
-def _core(root: relax.Expr) -> relax.Expr:
+def core(root: relax.Expr) -> relax.Expr:
     """Find the operator that a match is about, behind what rescales, clips and biases it."""
     while is_call(root, *BEHIND) and isinstance(root.args[0], relax.Call):
         root = root.args[0]
@@ -57,7 +57,7 @@ def _core(root: relax.Expr) -> relax.Expr:
 
 
 def _name(root: relax.Expr) -> str:
-    expr = _core(root)
+    expr = core(root)
     named = isinstance(expr, relax.Call) and isinstance(expr.op, ir.Op)
     return str(expr.op.name) if named else ""
 
@@ -65,7 +65,7 @@ def _name(root: relax.Expr) -> str:
 def kind(root: relax.Expr) -> str:
     """Return the name of a match in the pattern table, such as ``"conv2d"``; empty if of none."""
     name = READERS[_name(root)][0] if _name(root) in READERS else ""
-    by_channel = name == "conv2d" and read.by_channel(_core(root))
+    by_channel = name == "conv2d" and read.by_channel(core(root))
     return f"depthwise_{name}" if by_channel else name
 
 
