@@ -72,18 +72,11 @@ def test_layers_have_a_bar_each_and_a_mark_for_each_unit() -> None:
     assert [bar.get_width() for bar in axes.patches] == [1000, 400, 200]
     assert [label.get_text() for label in axes.get_yticklabels()] == [name for name, _ in LAYERS]
     assert axes.yaxis_inverted()
-    assert [list(line.get_xdata()) for line in axes.lines] == [
-        [200, 390, 20],
-        [900, 0, 0],
-        [300, 100, 190],
-    ]
+    marks = [[200, 390, 20], [900, 0, 0], [300, 100, 190]]
+    assert [list(line.get_xdata()) for line in axes.lines] == marks
     assert len({line.get_marker() for line in axes.lines}) == 3
-    assert legend(fig) == [
-        "DMA engine at work",
-        "array at work",
-        "vector unit at work",
-        "in all",
-    ]
+    names = ("DMA engine", "array", "vector unit")
+    assert legend(fig) == [*(f"{name} at work" for name in names), "in all"]
     drawn(fig)
 
 
@@ -93,11 +86,8 @@ def test_a_sweep_has_a_panel_a_figure_and_its_floor() -> None:
     left, right = fig.axes
     assert [axes.get_title() for axes in (left, right)] == list(lines)
     assert [list(axes.lines[0].get_ydata()) for axes in (left, right)] == list(lines.values())
-    assert [label.get_text() for label in left.get_xticklabels()] == [
-        "1,000 bytes",
-        "2 KiB",
-        "4 KiB",
-    ]
+    sizes = ["1,000 bytes", "2 KiB", "4 KiB"]
+    assert [label.get_text() for label in left.get_xticklabels()] == sizes
     assert list(left.lines[1].get_ydata()) == [5, 5]
     assert len(right.lines) == 1
     assert left.lines[0].get_marker() != right.lines[0].get_marker()
