@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Mapping, Sequence
-from itertools import accumulate, count
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate, count, cycle
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .support.extras import need
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = [
@@ -39,24 +38,31 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#F
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
 
-def figure(width: float = 7.0, height: float = 3.6) -> tuple[Figure, Axes]:
+def figure(
+    width: float = 7.0, height: float = 3.6, *, rows: int = 1, columns: int = 0
+) -> tuple[Figure, Any]:
     """Make an empty figure in the workbook's style.
+
+    It is not registered with pyplot: nothing is left open, and no backend is chosen.
 
     Parameters
     ----------
     width, height : float
         Size in inches.
+    rows, columns : int
+        Of a grid of panels; without `columns` there is one.
 
     Returns
     -------
     (matplotlib.figure.Figure, matplotlib.axes.Axes)
-        Not registered with pyplot: nothing is left open, and no backend is chosen.
+        With `columns`, an array of all panels instead of the axes.
     """
     made = need("matplotlib.figure", extra="plot")
     fig: Figure = made.Figure(figsize=(width, height), dpi=110, layout="constrained")
-    axes = fig.add_subplot()
-    axes.spines[["top", "right"]].set_visible(False)
-    return fig, axes
+    panels = fig.subplots(rows, columns or 1, squeeze=False).ravel()
+    for axes in panels:
+        axes.spines[["top", "right"]].set_visible(False)
+    return fig, panels if columns else panels[0]
 
 
 def show(fig: Figure, alt: str) -> None:
@@ -116,10 +122,6 @@ def bars(
         Reference lines, drawn across and labelled.
     log : bool
         Whether the axis is logarithmic.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
     """
     fig, axes = figure(height=1.1 + 0.42 * len(values))
     names = list(values)
@@ -165,26 +167,14 @@ def samples(runs: Mapping[str, Sequence[float]], *, unit: str, title: str = "") 
         The unit of all samples.
     title : str
         The title, empty for none.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
     """
     import numpy as np
 
     fig, axes = figure(height=1.1 + 0.5 * len(runs))
-    for row, (name, values) in enumerate(runs.items()):
+    for row, ((name, values), look) in enumerate(zip(runs.items(), _looks(), strict=False)):
         # A fixed zigzag keeps equal samples apart without random numbers.
         offsets = 0.18 * np.sin(2.4 * np.arange(len(values)))
-        axes.plot(
-            values,
-            row + offsets,
-            MARKERS[row % len(MARKERS)],
-            color=COLOURS[row % len(COLOURS)],
-            markersize=4,
-            alpha=0.7,
-            label=name,
-        )
+        axes.plot(values, row + offsets, markersize=4, alpha=0.7, label=name, **look)
         middle = float(np.median(values))
         axes.plot([middle, middle], [row - 0.34, row + 0.34], color="black", linewidth=2)
     axes.set_yticks(range(len(runs)), list(runs))
@@ -218,21 +208,15 @@ def pictures(
     cmap : str
         How grey pictures are drawn: ``"gray_r"`` draws high values dark, as ink on paper,
         ``"gray"`` draws them bright, as a photograph.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
     """
-    made = need("matplotlib.figure", extra="plot")
     columns = max(1, min(columns, len(images)))
     rows = -(-len(images) // columns)
     side = min(1.6, 7.6 / columns)
     height = rows * (side + 0.25) + (0.3 if title else 0)
-    fig: Figure = made.Figure(figsize=(side * columns, height), dpi=110, layout="constrained")
-    grid = fig.subplots(rows, columns, squeeze=False)
-    for axes in grid.flat:
+    fig, grid = figure(side * columns, height, rows=rows, columns=columns)
+    for axes in grid:
         axes.set_axis_off()
-    for axes, image, caption in zip(grid.flat, images, captions, strict=False):
+    for axes, image, caption in zip(grid, images, captions, strict=False):
         axes.imshow(image, cmap=cmap, interpolation="nearest")
         axes.set_title(caption, fontsize=8)
     if title:
@@ -267,10 +251,6 @@ def roofline(
         The title, empty for none.
     units : (str, str, str)
         What work, its speed and the bandwidth are counted in, if it is something else.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
     """
     fig, axes = figure(height=4.2)
     ridge = peak / bandwidth
@@ -279,16 +259,10 @@ def roofline(
     low, high = min([ridge / 4, *reached]) / 2, max([4 * ridge, *reached]) * 2
     axes.plot([low, ridge, high], [low * bandwidth, peak, peak], color="black")
     axes.axvline(ridge, color="black", linestyle=":", linewidth=0.8)
-    for row, (name, points) in enumerate(kernels.items()):
-        axes.plot(
-            [intensity for intensity, _ in points],
-            [speed for _, speed in points],
-            MARKERS[row % len(MARKERS)],
-            color=COLOURS[row % len(COLOURS)],
-            markeredgecolor="black",
-            markeredgewidth=0.5,
-            label=name,
-        )
+    for (name, points), look in zip(kernels.items(), _looks(), strict=False):
+        edge = {"markeredgecolor": "black", "markeredgewidth": 0.5}
+        x, y = ([point[i] for point in points] for i in range(2))
+        axes.plot(x, y, label=name, **look, **edge)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.margins(y=0.15)
@@ -332,10 +306,6 @@ def graphs(drawn: Mapping[str, Mapping[str, Box]], *, kinds: Sequence[str]) -> F
         above its user, the others to the right of it.
     kinds : sequence of str
         The kinds of boxes, at most three, in the legend's order. They differ in colour and in line.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
     """
     patches = need("matplotlib.patches", extra="plot")
     places = {title: _placed(boxes) for title, boxes in drawn.items()}
@@ -381,6 +351,12 @@ def _placed(boxes: Mapping[str, Box]) -> dict[str, tuple[int, int]]:
             operands = enumerate(boxes[name].operands)
             todo += reversed([(operand, columns[name] + (i > 0)) for i, operand in operands])
     return {name: (columns[name], rows[name]) for name in columns}
+
+
+def _looks() -> Iterator[dict[str, str]]:
+    """Give a marker and a colour to each group of dots, without lines between them."""
+    for marker, colour in zip(cycle(MARKERS), cycle(COLOURS), strict=False):
+        yield {"marker": marker, "color": colour, "linestyle": ""}
 
 
 def _short(value: float) -> str:

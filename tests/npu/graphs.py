@@ -33,15 +33,7 @@ def config(choose: random.Random) -> Config:
 
 
 class Drawn:
-    """A network drawn at random.
-
-    Attributes
-    ----------
-    mod : tvm.IRModule
-        Its operators are `qnn`'s, `nn.pad`, `nn.max_pool2d`, `clip`, `maximum` and `reshape`.
-    inputs : list of numpy.ndarray
-        For `main`.
-    """
+    """A network drawn at random, `mod`, and the `inputs` of its ``main``."""
 
     def __init__(self, choose: random.Random, steps: int = 3):
         self.choose = choose

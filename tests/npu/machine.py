@@ -4,28 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from tvmlab.npu.isa import (
-    Dtype,
-    Load,
-    PoolKind,
-    Rounding,
-    Store,
-)
+from tvmlab.npu.isa import Dtype, Load, PoolKind, Rounding, Store
 from tvmlab.qnn import fixed_point, frameworks, numbers
 
 FIXED = (Rounding.UPWARD, Rounding.TONEAREST, Rounding.TFLITE)
 
 
 class Machine:
-    """Memories, and what every instruction does to them.
-
-    Attributes
-    ----------
-    sram : numpy.ndarray
-        uint8.
-    sums : numpy.ndarray
-        int32, the accumulators.
-    """
+    """Memories (bytes of SRAM, int32 sums), and what every instruction does to them."""
 
     def __init__(self, sram, sums, columns):
         self.sram, self.sums, self.columns = sram.copy(), sums.copy(), columns

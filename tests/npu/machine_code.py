@@ -6,17 +6,17 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from tvm import ir, relax
 from tvm.relax import op
 
-from tests.npu import reference
 from tests.qnn.graphs import Network, scale, zero
-from tests.qnn.run import _value
+from tests.qnn.run import run
 from tvmlab import npu, qnn
-from tvmlab.npu import reading
+from tvmlab.npu import codegen, simulator
 
 SHAPE = (1, 4, 3, 3)
 
@@ -28,7 +28,7 @@ def called(function: relax.Function, name: str) -> str:
 
 def regions_of(mod: ir.IRModule) -> list[relax.Function]:
     """The functions for the accelerator."""
-    return [f for f in mod.functions.values() if called(f, "Codegen") == "tvmlab_npu"]
+    return list(codegen.regions(mod).values())
 
 
 @dataclass(frozen=True)
@@ -116,19 +116,15 @@ def upstream(mod: ir.IRModule) -> ir.IRModule:
     return relax.transform.MergeCompositeFunctions()(fused)
 
 
-def execute(mod: ir.IRModule, *inputs: Any) -> Any:
-    """Run ``main``: regions as they are read, by NumPy; the rest by the reference."""
-    values = dict(zip(mod["main"].params, map(np.asarray, inputs), strict=True))
-    for block in mod["main"].body.blocks:
-        for binding in block.bindings:
-            value = binding.value
-            if isinstance(value, relax.Call) and isinstance(value.op, ir.GlobalVar):
-                args = [_value(arg, values, {}, {}) for arg in value.args]
-                made = reference.run(reading.region(mod[value.op]), args)
-                values[binding.var] = made[0] if len(made) == 1 else tuple(made)
-            else:
-                values[binding.var] = _value(value, values, {}, {})
-    return _value(mod["main"].body.body, values, {}, {})
+def simulated(mod: ir.IRModule, *inputs: Any) -> Any:
+    """Run a partitioned module: regions in the simulator, the rest in NumPy."""
+    functions = {name: partial(_call, one) for name, one in codegen.regions(mod).items()}
+    return run(mod, *inputs, functions=functions)[0]
+
+
+def _call(function: relax.Function, *inputs: Any) -> Any:
+    found = simulator.simulate(codegen.program(function).to_bytes(), inputs)
+    return found[0] if len(found) == 1 else tuple(found)
 
 
 class Bytes:
@@ -201,12 +197,21 @@ def drawn(choose: Callable[[Sequence[Any]], Any], steps: int, results: int) -> i
     return net.module(*(choose(made) for _ in range(results - 1)), made[-1])
 
 
-def one_convolution() -> ir.IRModule:
-    """Make a module of a quantized convolution and its requantize, with images in NHWC."""
-    net = Network(((1, 8, 8, 16), "int8"))
-    weights = np.random.default_rng(0).integers(-127, 128, (3, 3, 16, 16)).astype("int8")
+def convolution(
+    size: tuple[int, ...] = (1, 8, 8, 16),
+    outputs: int = 16,
+    kernel: tuple[int, int] = (3, 3),
+    pads: tuple[int, ...] = (1, 1, 1, 1),
+    layout: str = "NHWC",
+    **how: Any,
+) -> ir.IRModule:
+    """Make a module of a quantized convolution and its requantize; `size` is NHWC."""
+    shape = [size["NHWC".index(letter)] for letter in layout]
+    net, axis = Network((shape, "int8")), layout.index("C")
+    rng = np.random.default_rng(0)
+    weights = relax.const(rng.integers(-127, 128, (*kernel, size[3], outputs)).astype("int8"))
     points = zero(3), zero(0), scale(0.1), scale(0.02)
-    how = {"padding": (1, 1, 1, 1), "data_layout": "NHWC", "kernel_layout": "HWIO"}
-    call = qnn.op.conv2d(net.inputs[0], relax.const(weights), *points, (3, 3), 16, **how)
+    how = {"padding": pads, "data_layout": layout, "kernel_layout": "HWIO", **how}
+    call = qnn.op.conv2d(net.inputs[0], weights, *points, kernel, outputs, **how)
     points = scale(0.002), zero(0), scale(0.1), zero(-4)
-    return net.module(net.emit(qnn.op.requantize(net.emit(call), *points, 3, "UPWARD")))
+    return net.module(net.emit(qnn.op.requantize(net.emit(call), *points, axis, "UPWARD")))

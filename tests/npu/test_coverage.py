@@ -13,11 +13,10 @@ from tvm.relax import op
 import tvmlab
 from tests.npu.machine_code import Bytes, cut, regions_of, upstream
 from tests.oracles.models import real_model
-from tests.qnn.graphs import Network, scale, zero
+from tests.qnn.graphs import Network
 from tests.short import long
 from tvmlab import models, npu
 from tvmlab.npu.coverage import macs
-from tvmlab.qnn import op as q
 from tvmlab.qnn.transform import FakeQuantizationToInteger
 
 
@@ -82,15 +81,6 @@ def test_the_table():
         "1 region, 2 of 4 operators (50.0%), 100.00% of 144 multiply-accumulates",
         "    2 permute_dims  no pattern takes permute_dims",
     ]
-
-
-def test_the_regions_own_machine_gives_the_reasons():
-    net = Bytes()
-    x = net.conv(net.inputs[0])
-    w = relax.const(np.ones((4, 4, 1, 1), "int8"))
-    small = npu.Config(sram_bytes=16)
-    mod = net.module(net.emit(q.conv2d(x, w, zero(0), zero(0), scale(1), scale(1), (1, 1), 4)))
-    assert npu.coverage(mod, small).refused[0].reason != npu.coverage(mod).refused[0].reason
 
 
 def test_multiply_accumulates():

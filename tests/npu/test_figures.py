@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import io
-from itertools import combinations
 from typing import Any
 
 import numpy as np
-from matplotlib.colors import to_rgba
 
 from tvmlab import plot, relay
 from tvmlab.npu.config import Config
@@ -57,22 +55,8 @@ def test_a_gantt_has_a_row_a_unit_and_a_line_a_sync() -> None:
     rows = {Unit.DMA: 0, Unit.ARRAY: 1, Unit.VECTOR: 2}
     wanted = {b.start: (b.end, rows[b.unit]) for phase in every_kind() for b in phase.work}
     assert spans == wanted
-    drawn(fig)
-
-
-def test_kinds_that_share_a_row_differ_in_more_than_hue() -> None:
-    fig = gantt(every_kind())
-    looks = {}
-    for bar, busy in zip(
-        fig.axes[0].collections, [b for p in every_kind() for b in p.work], strict=True
-    ):
-        red, green, blue, _ = to_rgba(bar.get_facecolor()[0])
-        grey = 0.299 * red + 0.587 * green + 0.114 * blue
-        looks[busy.unit, busy.kind] = (bar.get_hatch(), grey)
-    for (one, first), (other, second) in combinations(looks.items(), 2):
-        if one[0] == other[0]:
-            assert first[0] != second[0] or abs(first[1] - second[1]) > 0.1, (one, other)
     assert set(legend(fig)) == {busy.kind for phase in every_kind() for busy in phase.work}
+    drawn(fig)
 
 
 LAYERS = [
@@ -88,18 +72,11 @@ def test_layers_have_a_bar_each_and_a_mark_for_each_unit() -> None:
     assert [bar.get_width() for bar in axes.patches] == [1000, 400, 200]
     assert [label.get_text() for label in axes.get_yticklabels()] == [name for name, _ in LAYERS]
     assert axes.yaxis_inverted()
-    assert [list(line.get_xdata()) for line in axes.lines] == [
-        [200, 390, 20],
-        [900, 0, 0],
-        [300, 100, 190],
-    ]
+    marks = [[200, 390, 20], [900, 0, 0], [300, 100, 190]]
+    assert [list(line.get_xdata()) for line in axes.lines] == marks
     assert len({line.get_marker() for line in axes.lines}) == 3
-    assert legend(fig) == [
-        "DMA engine at work",
-        "array at work",
-        "vector unit at work",
-        "in all",
-    ]
+    names = ("DMA engine", "array", "vector unit")
+    assert legend(fig) == [*(f"{name} at work" for name in names), "in all"]
     drawn(fig)
 
 
@@ -109,11 +86,8 @@ def test_a_sweep_has_a_panel_a_figure_and_its_floor() -> None:
     left, right = fig.axes
     assert [axes.get_title() for axes in (left, right)] == list(lines)
     assert [list(axes.lines[0].get_ydata()) for axes in (left, right)] == list(lines.values())
-    assert [label.get_text() for label in left.get_xticklabels()] == [
-        "1,000 bytes",
-        "2 KiB",
-        "4 KiB",
-    ]
+    sizes = ["1,000 bytes", "2 KiB", "4 KiB"]
+    assert [label.get_text() for label in left.get_xticklabels()] == sizes
     assert list(left.lines[1].get_ydata()) == [5, 5]
     assert len(right.lines) == 1
     assert left.lines[0].get_marker() != right.lines[0].get_marker()

@@ -10,15 +10,20 @@ import tvm_ffi
 from tvm import ir, relax
 from tvm.relax import op
 
-from tests.npu.machine_code import Bytes, called, cut, drawn, execute, regions_of, upstream
-from tests.qnn.graphs import scale, zero
-from tests.qnn.run import run
+from tests.npu.machine_code import Bytes, called, cut, drawn, regions_of, upstream
 from tests.short import fresh
-from tvmlab import npu, qnn
-from tvmlab.errors import InputError
+from tvmlab import npu
+from tvmlab.errors import CompileError, InputError, RelayError
 from tvmlab.ir.patterns import is_constant, is_op, wildcard
 from tvmlab.npu import reading
 from tvmlab.npu.config import Config
+from tvmlab.relay.transform import (
+    AnnotateTarget,
+    MergeCompilerRegions,
+    MergeComposite,
+    PartitionGraph,
+    Sequential,
+)
 
 
 def network(seed: int) -> ir.IRModule:
@@ -69,46 +74,21 @@ def test_the_module_stays_and_main_keeps_what_it_said():
     assert called(region, "global_symbol") in {var.name_hint for var in parts.get_global_vars()}
 
 
-def test_cutting_twice_changes_nothing():
+def test_a_module_that_is_cut_is_cut_once_and_for_one_machine():
     net = Bytes()
     parts = npu.partition(net.module(net.conv(net.inputs[0])))
     assert npu.partition(parts).same_as(parts)
     assert npu.partition(parts, Config()).same_as(parts)
-
-
-def test_a_module_that_is_cut_is_not_cut_for_another_machine():
-    net = Bytes()
-    parts = npu.partition(net.module(net.conv(net.inputs[0])))
     with pytest.raises(InputError, match="for another machine"):
         npu.partition(parts, Config(sram_bytes=1 << 20))
+    with pytest.raises(InputError, match="of class dict"):
+        npu.coverage(parts, {"rows": 8})
 
 
-@pytest.mark.parametrize("call", [npu.partition, npu.report, npu.coverage])
+@pytest.mark.parametrize("call", [npu.partition, npu.report, npu.coverage, npu.disassemble])
 def test_what_is_no_module(call):
     with pytest.raises(InputError, match="not NoneType"):
         call(None)
-
-
-@pytest.mark.parametrize("call", [npu.partition, npu.coverage])
-def test_what_is_no_machine(call):
-    net = Bytes()
-    with pytest.raises(InputError, match="of class dict"):
-        call(net.module(net.conv(net.inputs[0])), {"rows": 8})
-
-
-def test_a_cast_that_matches_a_shape_stays():
-    size = tvm.tirx.Var("n", "int64")
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((1, 4, 4, 4), "int8"))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            pooled = builder.emit(relax.op.nn.max_pool2d(x, (1, 1)))
-            cast = builder.match_cast(pooled, relax.TensorType((size, 4, 4, 4), "int8"))
-            out = builder.emit_output(relax.op.negative(cast))
-        builder.emit_func_output(out)
-    parts = npu.partition(builder.get())
-    assert npu.coverage(parts).regions == 1
-    relax.analysis.well_formed(parts)
 
 
 def test_independent_layers_keep_the_order_of_the_bindings():
@@ -121,12 +101,6 @@ def test_independent_layers_keep_the_order_of_the_bindings():
         names = [layer.name.split()[0] for layer in reading.region(region).layers]
         kinds = ["max_pool2d", "conv2d"] if pool_first else ["conv2d", "max_pool2d"]
         assert names == [*kinds, "add"]
-
-
-def test_a_module_with_nothing_to_take_comes_back():
-    net = Bytes()
-    mod = net.module(net.turn(net.inputs[0]))
-    assert npu.partition(mod).same_as(mod)
 
 
 def test_sums_that_two_read_stay_whole():
@@ -162,30 +136,6 @@ def test_branches_are_cut_too():
     assert npu.coverage(parts).macs_share == 1
 
 
-def test_another_name_for_a_value_is_no_way_around():
-    net = Bytes()
-    one = net.conv(net.inputs[0])
-    mod = net.module(net.add(net.emit(one), net.conv(one)))
-    assert len(regions_of(npu.partition(mod))) == 1
-
-
-def test_a_table_of_ones_own():
-    """A requantize on its own is in no entry: an entry takes it."""
-    net = Bytes()
-    points = scale(0.5), zero(3), scale(0.25), zero(9)
-    alone = qnn.op.requantize(
-        net.turn(net.conv(net.inputs[0])), *points, 1, "UPWARD", out_dtype="uint8"
-    )
-    mod = net.module(net.emit(alone))
-    assert "on its own" in npu.coverage(npu.partition(mod)).refused[-1].reason
-    pattern = is_op("qnn.requantize")(wildcard(), *[is_constant() for _ in range(4)])
-    table = [*npu.pattern_table(), ("tvmlab_npu.rescale", pattern, npu.Check(Config()))]
-    parts = npu.partition(mod, patterns=table)
-    assert [one.operator for one in npu.coverage(parts).refused] == ["permute_dims"]
-    data = net.rng.integers(0, 256, (1, 4, 3, 3)).astype("uint8")
-    assert (execute(parts, data) == run(mod, data)[0]).all()
-
-
 def test_images_in_the_other_order_are_refused():
     net = Bytes()
     nchw = net.conv(net.conv(net.inputs[0]))
@@ -194,3 +144,38 @@ def test_images_in_the_other_order_are_refused():
     (left,) = npu.coverage(parts).refused
     assert left.operator == "nn.max_pool2d"
     assert "most of the module's NCHW" in left.reason
+
+
+def test_the_table_serves_the_four_passes_and_the_passes_of_today():
+    net = Bytes()
+    one = net.conv(net.inputs[0])
+    mod, table = net.module(net.add(net.pool(one), one)), npu.pattern_table()
+    passes = (MergeComposite(table), AnnotateTarget("tvmlab_npu"))
+    then = Sequential([*passes, MergeCompilerRegions(), PartitionGraph()])(mod)
+    assert cut(then) == cut(upstream(mod)) == cut(npu.partition(mod))
+    names = {name.removeprefix("tvmlab_npu.") for name, _, _ in table}
+    assert names == {*(name for name, _ in reading.READERS.values()), "depthwise_conv2d"}
+
+
+def test_the_pattern_of_the_source_material_is_read():
+    """Its pad leaves the value open, so that it becomes a parameter."""
+    net = Bytes()
+    padded = net.emit(relax.op.nn.pad(net.inputs[0], [0] * 8, "constant", 7))
+    mod = net.module(net.requantized(net.sums(padded)))
+    data = is_op("nn.pad")(wildcard(), wildcard()) | wildcard()
+    sums = is_op("qnn.conv2d")(data, *[is_constant() for _ in range(5)])
+    pattern = is_op("qnn.requantize")(sums, *[is_constant() for _ in range(4)])
+    parts = npu.partition(mod, patterns=[("tvmlab_npu.conv2d", pattern, npu.Check(Config()))])
+    assert npu.coverage(parts).operators_share == 1
+
+
+def test_wrong_tables():
+    net = Bytes()
+    mod = net.module(net.turn(net.inputs[0]))
+    with pytest.raises(RelayError, match="a pattern table holds"):
+        npu.partition(mod, patterns=[("tvmlab_npu.conv2d",)])
+    parts = npu.partition(mod, patterns=[("tvmlab_npu.turn", is_op("transpose")(wildcard()))])
+    with pytest.raises(CompileError, match=r"no layer for 'tvmlab_npu\.turn'"):
+        npu.report(parts)
+    with pytest.raises(InputError, match="NCHW, NHWC"):
+        npu.pattern_table(layout="nchw")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from functools import partial
 
 import numpy as np
 import pytest
@@ -12,22 +11,12 @@ from hypothesis import strategies as st
 
 import tvmlab
 from tests.npu import graphs
+from tests.npu.machine_code import simulated
 from tests.oracles.models import as_tuple
 from tests.qnn.run import run
 from tests.short import examples, fresh
 from tvmlab import npu
-from tvmlab.npu import codegen, simulator
-
-
-def simulated(mod, *inputs):
-    """Run a partitioned module: regions in the simulator, the rest in NumPy."""
-    functions = {name: partial(_call, one) for name, one in codegen.regions(mod).items()}
-    return run(mod, *inputs, functions=functions)[0]
-
-
-def _call(function, *inputs):
-    found = simulator.simulate(codegen.program(function).to_bytes(), inputs)
-    return found[0] if len(found) == 1 else tuple(found)
+from tvmlab.npu import Config
 
 
 def equal(found, wanted):
@@ -45,6 +34,24 @@ def test_random_networks(number):
     cut = npu.partition(drawn.mod, config)
     wanted, _ = run(drawn.mod, *drawn.inputs)
     equal(simulated(cut, *drawn.inputs), wanted)
+
+
+@seed(fresh(7))
+@settings(max_examples=examples(200), deadline=None)
+@given(number=st.integers(0, 2**32))
+def test_machines_of_the_smallest_sizes(number):
+    """Tiles of a pixel, few accumulators: what does not fit stays on the CPU."""
+    choose = random.Random(number)
+    drawn = graphs.Drawn(choose)
+    config = Config(
+        rows=choose.choice((3, 8)),
+        columns=choose.choice((4, 16)),
+        lanes=5,
+        sram_bytes=choose.randrange(700, 6000),
+        accumulators=choose.randrange(7, 300),
+    )
+    wanted, _ = run(drawn.mod, *drawn.inputs)
+    equal(simulated(npu.partition(drawn.mod, config), *drawn.inputs), wanted)
 
 
 def test_most_of_them_go_to_the_accelerator():

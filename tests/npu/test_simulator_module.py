@@ -35,16 +35,6 @@ def test_the_function_fills_its_outputs():
         module["region_1"]
 
 
-def test_tensors_of_tvm_are_taken():
-    given = tensors()
-    arrays = [tvm.runtime.tensor(one) for one in given]
-    module = simulator.module("f", DATA)
-    module["f"](*arrays)
-    module["f"](*given)
-    for array, one in zip(arrays, given, strict=True):
-        np.testing.assert_array_equal(array.numpy(), one)
-
-
 @pytest.mark.parametrize(
     ("change", "what"),
     [

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import math
-from dataclasses import replace
+import random
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tests.npu import cases
-from tests.short import examples
-from tvmlab.npu import isa, simulator
+from tests.npu import graphs
+from tests.short import examples, fresh
+from tvmlab import npu
+from tvmlab.npu import codegen, simulator
 from tvmlab.npu.config import Config
 from tvmlab.npu.isa import (
     Add,
@@ -21,7 +19,6 @@ from tvmlab.npu.isa import (
     Load,
     Matmul,
     Pool,
-    PoolKind,
     Requantize,
     Rounding,
     Store,
@@ -52,6 +49,21 @@ def bus_bytes(one, config):
     # All runs are as long as the shortest: what meets by chance further out does not count.
     run = min(runs)
     return sum(runs) // run * ceil(run, config.dma_burst_bytes) * config.dma_burst_bytes
+
+
+def cycles(one, config):
+    """Cycles on the instruction's unit."""
+    if isinstance(one, (Load, Store)):
+        return config.dma_latency + ceil(bus_bytes(one, config), config.dma_bytes_per_cycle)
+    if isinstance(one, Matmul):
+        across = ceil(one.channels, config.rows) * ceil(one.out_channels, config.columns)
+        pixels = max(one.out_rows * one.out_cols, config.rows)
+        return config.rows + config.columns + one.kernel_h * one.kernel_w * across * pixels
+    if isinstance(one, (Depthwise, Pool)):
+        passes = one.kernel_h * one.kernel_w * one.out_rows * one.out_cols
+    else:
+        passes = one.rows * one.cols * (2 if isinstance(one, Add) else 1)
+    return config.vector_latency + passes * ceil(one.channels, config.lanes)
 
 
 def sram_bytes(one):
@@ -106,7 +118,7 @@ def counted(program):
             totals, parts = dict.fromkeys(UNITS, 0), {unit: [] for unit in UNITS}
             continue
         layer = layers[one.layer]
-        time = isa.cycles(one, config)
+        time = cycles(one, config)
         totals[one.unit] += time
         parts[one.unit].append((one.layer, time))
         layer[f"{one.unit.name.lower()}_cycles"] += time
@@ -125,91 +137,14 @@ def counted(program):
     return layers
 
 
-CONFIGS = st.builds(
-    Config,
-    rows=st.sampled_from([1, 3, 16, 32]),
-    columns=st.just(16),
-    lanes=st.sampled_from([1, 4, 16, 64]),
-    sram_bytes=st.just(4 * cases.PLAY),
-    accumulators=st.just(2 * cases.SUMS),
-    dma_bytes_per_cycle=st.sampled_from([1, 7, 16]),
-    dma_burst_bytes=st.sampled_from([1, 5, 32]),
-    dma_latency=st.integers(1, 100),
-    vector_latency=st.integers(1, 100),
-)
-
-
-@st.composite
-def programs(draw):
-    """Draw a program whose units work beside each other.
-
-    Each unit has its own part of the memories: the array the first PLAY bytes and the first SUMS
-    accumulators, the vector unit the second ones, transfers the third.
-    """
-    config = draw(CONFIGS)
-    loads = cases.move(Load, 0, 0, 4 * cases.PLAY)
-    zeros = 4 * cases.PLAY - cases.SUMS
-    instructions = [loads, Sync(0)]
-    for half in range(2):  # all sums hold something
-        nothing = cases.matmul_of_nothing(zeros, 0, cases.SUMS)
-        instructions.append(replace(nothing, sums=half * cases.SUMS))
-    instructions.append(Sync(0))
-    kinds = [
-        cases.convolutions(Matmul).filter(lambda case: case.columns == 16),
-        cases.convolutions(Depthwise),
-        cases.requantizes(draw(st.sampled_from([Rounding.NONE, Rounding.ONNX]))),
-        cases.adds(Rounding.NONE),
-        cases.pools(PoolKind.MAX),
-        cases.totals(),
-    ]
-    for _ in range(draw(st.integers(1, 8))):
-        layer = draw(st.integers(0, 2))
-        if draw(st.integers(0, 2)) == 0:
-            instructions.append(replace(transfer(draw), layer=layer))
-        else:
-            one = draw(st.one_of(kinds)).instruction
-            one = one if one.unit == Unit.ARRAY else moved(one, cases.PLAY, cases.SUMS)
-            instructions.append(replace(one, layer=layer))
-        if draw(st.integers(0, 2)) == 0:
-            instructions.append(Sync(layer))
-    tensors = (
-        Dram(Kind.INPUT, Dtype.uint8, (4 * cases.PLAY,)),
-        Dram(Kind.SCRATCH, Dtype.uint8, (cases.PLAY,)),
-    )
-    return Program(config, tensors, ("a", "b", "c"), tuple(instructions), b"")
-
-
-def moved(one, address, sums):
-    """Move an instruction to another part of the memories."""
-    places = ("address", "weights", "bias", "multipliers", "shifts")
-    places += tuple(f"{side}_address" for side in ("lhs", "rhs", "out"))
-    names = one.__dataclass_fields__
-    found = {name: getattr(one, name) for name in places if name in names}
-    more = {name: value + address for name, value in found.items() if value != -1}
-    if "sums" in names:
-        more["sums"] = one.sums + sums
-    return replace(one, **more)
-
-
-def transfer(draw):
-    """Draw a transfer: dense or not, innermost dimensions of one number among them."""
-    element = draw(st.sampled_from([1, 2, 4]))
-    counts = [draw(st.integers(1, 4)) for _ in range(4)]
-    strides, extent = [0] * 4, element
-    for i in reversed(range(4)):
-        strides[i] = extent + draw(st.sampled_from([0, 0, 1, 8]))
-        extent = strides[i] * counts[i]
-        if counts[i] == 1:
-            strides[i] = draw(st.sampled_from([0, strides[i], 1000]))
-    dense = [element * math.prod(counts[i + 1 :]) for i in range(4)]
-    kind, tensor = draw(st.sampled_from([(Load, 0), (Store, 1)]))
-    return kind(0, tensor, 0, 2 * cases.PLAY, element, *counts, *strides, *dense)
-
-
-@settings(max_examples=examples(100))
-@given(programs())
-def test_counts(program):
-    assert simulator.count(program.to_bytes()) == counted(program)
+def test_counts():
+    """Of compiled networks, whose units work beside each other."""
+    for number in range(examples(20)):
+        choose = random.Random(fresh(number))
+        drawn, config = graphs.Drawn(choose), graphs.config(choose)
+        for function in codegen.regions(npu.partition(drawn.mod, config)).values():
+            program = codegen.program(function)
+            assert simulator.count(program.to_bytes()) == counted(program)
 
 
 def test_dimensions_of_one_do_not_break_a_run():

@@ -24,58 +24,37 @@ which adds 16 input channels into 16 output channels in a cycle, *requantized* f
 accumulators back to 8 bits in SRAM by the vector unit, and *stored*. What the next layer needs
 may stay in SRAM.
 
-**Sizes** are fields of `Config`, all of them: rows and columns of the array, lanes, bytes of
-SRAM, accumulators, bytes a cycle, burst and latency of DMA, the vector unit's latency, the clock.
-
-**Instructions** (`tvmlab.npu.isa`) are nine: Load and Store (a box of up to four dimensions),
-Matmul (a convolution over a tile), Depthwise, Requantize, Add, Pool, Sum, and Sync.
+**Sizes** are fields of `Config`, **instructions** the nine classes of `tvmlab.npu.isa`.
 
 **Time.** DMA, array and vector unit work at once, each in its own order; Sync waits for all. What
 lies between two syncs, a phase, takes as long as its busiest unit, and a cycle for the sync. In a
 phase no unit may read or write what another writes. A transfer takes its latency and its bytes,
 rounded up to bursts; a block of the array takes a cycle for each output pixel, or the time that
 the next block's weights take to shift in; the vector unit takes its lanes' numbers in a cycle.
-The numbers do not depend on the data. Two floors hold however the layers are cut: the products at
-the array's peak, and the bytes that have to be moved once at the bandwidth of DMA.
+The numbers do not depend on the data.
 
 **Arithmetic** is `tvmlab.qnn.arithmetic`'s, bit for bit. The machine knows no zero points: they
 are folded into biases and padding values before (`tvmlab.npu.layers`).
 
 **What is simplified.** There is no instruction fetch, no bank conflict, no refresh and no error;
 DRAM has one latency, and a run is charged as if it began with a burst; weights go through the same
-port as data; energy is what was counted times numbers from the literature, and what the vector unit
-computes besides products, the accumulators and control count nothing (`tvmlab.npu.energy`).
+port as data; energy is an estimate of some parts (`tvmlab.npu.energy`).
 
-**Ancestors**, one idea of each: Gemmini (Genc et al., DAC 2021) a systolic array beside a
-scratchpad and accumulators, its sizes parameters; the TPU (Jouppi et al., ISCA 2017) weights that
-stay while data stream, and the roofline as its measure; VTA (Moreau et al., IEEE Micro 2019)
-load, compute and store as units that overlap, told by the program when to wait; Arm's Ethos-U55
-quantized networks compiled offline to a stream of commands with memory planned ahead.
+**Ancestors**, one idea of each: Gemmini (DAC 2021) a systolic array beside a scratchpad and
+accumulators; the TPU (ISCA 2017) weights that stay while data stream; VTA (IEEE Micro 2019) load,
+compute and store as units that overlap; Arm's Ethos-U55 networks compiled offline to commands.
 
-Adding to it
-============
-
-A pattern (`tvmlab.npu.patterns`) needs a reader (`tvmlab.npu.reading`), which makes a layer
-(`tvmlab.npu.layers`) of what matched, or refuses with a reason. A new kind of layer needs the
-instructions of its tiles (`tvmlab.npu.codegen.emit`) and the memory that they take (`.work`,
-`.cuts`); a new instruction its class (`tvmlab.npu.isa`), and in ``tvmlab/native/npu`` its fields,
-what it touches, what it computes and how long it takes.
-
-Using it
-========
-
-`partition` cuts a module by Relay's four passes, `coverage` says what was taken
-and why the rest was not, `report` what it costs, and ``tvmlab.compile(mod, "npu, llvm")`` does all
-at once for the default machine; for another one, `partition` with its `Config` first.
+**To use it**: `partition` cuts a module by Relay's four passes, `coverage` says what was taken and
+why the rest was not, `report` what it costs, and ``tvmlab.compile(mod, "npu, llvm")`` does all at
+once for the default machine; for another one, `partition` with its `Config` first.
 """
 
 from . import codegen
-from .checks import Check
 from .config import Config
 from .coverage import Coverage, coverage
 from .disassembly import disassemble
 from .partition import partition, relax_patterns
-from .patterns import pattern_table
+from .patterns import Check, pattern_table
 from .report import Report, report
 
 __all__ = [

@@ -17,7 +17,7 @@ COMPILER = "tvmlab_npu"
 
 @dataclass(frozen=True)
 class Config:
-    """The sizes of an accelerator.
+    """The sizes of an accelerator; `tvmlab.errors.InputError` for one that is out of range.
 
     Attributes
     ----------
@@ -33,17 +33,11 @@ class Config:
         What the DMA engine moves between DRAM and SRAM in a cycle; loads and stores share it.
     dma_burst_bytes : int
         DRAM is read and written in pieces of this size: a shorter run costs as much.
-    dma_latency : int
-        Cycles from a transfer's start to its first byte.
-    vector_latency : int
-        Cycles from an instruction of the vector unit to its first result.
+    dma_latency, vector_latency : int
+        Cycles from a transfer's start to its first byte, and from an instruction of the vector unit
+        to its first result.
     clock_mhz : int
         Millions of cycles a second.
-
-    Raises
-    ------
-    tvmlab.errors.InputError
-        If a size is not a whole number from 1 to its limit.
     """
 
     rows: int = 16
@@ -61,8 +55,8 @@ class Config:
         for field in fields(self):
             value, most = getattr(self, field.name), LIMITS.get(field.name, 1 << 16)
             if isinstance(value, np.integer):
-                object.__setattr__(self, field.name, int(value))
                 value = int(value)
+                object.__setattr__(self, field.name, value)
             if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
                 raise InputError(
                     f"{field.name} is {value!r}; it is a whole number from 1 to {most}",
@@ -75,13 +69,7 @@ class Config:
 
     @classmethod
     def from_json(cls, text: str) -> Config:
-        """Read what `to_json` wrote.
-
-        Raises
-        ------
-        tvmlab.errors.InputError
-            If the text is something else.
-        """
+        """Read what `to_json` wrote; `tvmlab.errors.InputError` if the text is something else."""
         try:
             return cls(**json.loads(text))
         except (TypeError, ValueError) as error:
@@ -99,13 +87,7 @@ LIMITS = {
 
 
 def machine(config: Config | None, where: str) -> Config:
-    """Give the configuration that somebody handed in, or the default one.
-
-    Raises
-    ------
-    tvmlab.errors.InputError
-        If it is something else.
-    """
+    """Give the configuration that somebody handed in, or the default one."""
     if config is None:
         return Config()
     if not isinstance(config, Config):

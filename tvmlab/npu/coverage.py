@@ -11,31 +11,22 @@ from tvm import ir, relax, tirx
 
 from ..errors import InputError
 from ..ir import dialect
-from ..ir.graph import key
-from .checks import Check
+from ..ir.graph import is_call, key, rebuild
 from .config import Config, machine
 from .partition import layout_of
-from .reading import AROUND, READERS, config_of, regions
+from .patterns import Check
+from .reading import BEHIND, READERS, config_of, core, regions
 
 __all__ = ["Coverage", "Operator", "coverage"]
 
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator of a module.
+    """One operator of a module: where it stands, and why the accelerator does not compute it.
 
-    Attributes
-    ----------
-    operator : str
-        Its name, such as ``"qnn.conv2d"``.
-    binding : str
-        The variable of its result.
-    function : str
-        The global function that it stands in.
-    macs : int
-        Its multiply-accumulates; 0 where a shape is not known.
-    reason : str or None
-        Why the accelerator does not compute it; None if it does.
+    `binding` is the variable of its result, `function` the global function that it stands in.
+    `macs` counts multiply-accumulates, 0 where a shape is not known. `reason` is None for what the
+    accelerator computes.
     """
 
     operator: str
@@ -47,15 +38,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class Coverage:
-    """What of a module is computed where; print it for a table.
-
-    Attributes
-    ----------
-    operators : tuple of Operator
-        All of them, in the order of the functions and their bindings.
-    regions : int
-        How many functions are for the accelerator.
-    """
+    """What of a module is computed where, and its number of regions; print it for a table."""
 
     operators: tuple[Operator, ...]
     regions: int
@@ -101,18 +84,9 @@ def coverage(mod: ir.IRModule, config: Config | None = None) -> Coverage:
     Parameters
     ----------
     mod : tvm.ir.IRModule
-        Any Relax module: partitioned by `tvmlab.npu.partition` or Relay's passes, or not at all.
+        Any Relax module, partitioned or not; `tvmlab.errors.InputError` if it is none.
     config : Config, optional
         The machine that reasons are about; else that of the regions, else the default one.
-
-    Returns
-    -------
-    Coverage
-
-    Raises
-    ------
-    tvmlab.errors.InputError
-        If it is no module.
     """
     if not isinstance(mod, ir.IRModule):
         raise InputError(
@@ -121,8 +95,7 @@ def coverage(mod: ir.IRModule, config: Config | None = None) -> Coverage:
     cut = regions(mod)
     if config is None and cut:
         config = config_of(next(iter(cut.values())))
-    sizes = machine(config, "npu.coverage")
-    check = Check(sizes, layout_of(mod))
+    check = Check(machine(config, "npu.coverage"), layout_of(mod))
     found: list[Operator] = []
     for var, function in mod.functions_items():
         if isinstance(function, relax.Function):
@@ -144,13 +117,15 @@ def _inside(function: relax.Function, name: str) -> Iterator[Operator]:
     local = {key(b.var): b.value for b in _bindings(function.body)}
     for binding in _bindings(function.body):
         value = binding.value
-        if not isinstance(value, relax.Call):
-            continue
-        called = local.get(key(value.op)) if isinstance(value.op, relax.Var) else value.op
-        if isinstance(called, relax.Function):
-            yield from _inside(called, name)
-        elif isinstance(called, ir.Op):
+        if _is_operator(value):
             yield Operator(operator(value), str(binding.var.name), name, macs(value), None)
+        elif isinstance(value, relax.Call):
+            called = local.get(key(value.op), value.op)
+            yield from _inside(called, name) if isinstance(called, relax.Function) else ()
+
+
+def _is_operator(value: relax.Expr) -> bool:
+    return isinstance(value, relax.Call) and isinstance(value.op, ir.Op)
 
 
 def operator(call: relax.Call) -> str:
@@ -166,41 +141,40 @@ class _Left:
         self.values: dict[int, relax.Expr] = {}
         self.users: dict[int, list[relax.Call]] = {}
         self.reasons: dict[int, str] = {}
+        self.calls: list[tuple[relax.Var, relax.Call]] = []
 
     def operators(self, function: relax.Function) -> Iterator[Operator]:
         """List them, of branches and functions inside too."""
-        calls: list[tuple[relax.Var, relax.Call]] = []
-        self._collect(function.body, calls)
-        for _, call in calls:
+        self._collect(function.body)
+        for _, call in self.calls:
             if str(call.op.name) in READERS:
                 self.reasons[key(call)] = self._core(call)
-        for var, call in calls:
+        for var, call in self.calls:
             reason = self.reasons.get(key(call)) or self._around(call)
             yield Operator(operator(call), str(var.name), self.name, macs(call), reason)
 
-    def _collect(self, body: relax.Expr, calls: list[tuple[relax.Var, relax.Call]]) -> None:
+    def _collect(self, body: relax.Expr) -> None:
         """Put values in the place of variables, so that calls have calls as operands."""
         for binding in _bindings(body):
             value = binding.value
             if isinstance(value, relax.Function):
-                self._collect(value.body, calls)
+                self._collect(value.body)
             elif isinstance(value, relax.If):
-                self._collect(value.true_branch, calls)
-                self._collect(value.false_branch, calls)
+                self._collect(value.true_branch)
+                self._collect(value.false_branch)
             elif isinstance(value, relax.Var):
                 self.values[key(binding.var)] = self.values.get(key(value), value)
-            elif isinstance(value, relax.Call) and isinstance(value.op, ir.Op):
+            elif _is_operator(value):
                 args = [self.values.get(key(arg), arg) for arg in value.args]
-                made = relax.Call(value.op, args, value.attrs, value.ty_args)
-                relax.expr._update_type(made, value.ty)
+                made = rebuild(value, args)
                 self.values[key(binding.var)] = made
-                calls.append((binding.var, made))
+                self.calls.append((binding.var, made))
                 for arg in args:
                     self.users.setdefault(key(arg), []).append(made)
 
     def _core(self, call: relax.Call) -> str:
         """Say why a layer is left, with what stands behind it."""
-        root, names = call, set(_BEHIND)
+        root, names = call, set(BEHIND)
         while len(users := self.users.get(key(root), [])) == 1:
             name = str(users[0].op.name)
             if name not in names or not users[0].args[0].same_as(root):
@@ -215,26 +189,16 @@ class _Left:
 
     def _around(self, call: relax.Call) -> str:
         """Say why what goes with layers is left: the layer is, or there is none."""
-        name = str(call.op.name)
-        near: list[relax.Expr] = []
-        if name in _BEHIND:
-            expr = call.args[0]
-            while isinstance(expr, relax.Call) and str(expr.op.name) in _BEHIND:
-                expr = expr.args[0]
-            near = [expr]
-        if name in (*_BEFORE, *_BEHIND):
-            near += self.users.get(key(call), [])
-        for one in near:
+        around = is_call(call, *BEHIND, *_BEFORE)
+        for one in (core(call), *self.users.get(key(call), [])) if around else ():
             if key(one) in self.reasons:
                 return f"it goes with a {operator(one)} that is left"
-        if name in _FLOATS:
+        if is_call(call, *_FLOATS):
             return "the machine computes integers: run FakeQuantizationToInteger first"
-        alone = " on its own" if name in (*_BEFORE, *_BEHIND) else ""
-        return f"no pattern takes {operator(call)}{alone}"
+        return f"no pattern takes {operator(call)}{' on its own' if around else ''}"
 
 
-_BEHIND = (*AROUND, "relax.relay.nn.bias_add")
-_BEFORE = ("relax.nn.pad", "relax.astype")
+_BEFORE = ("relax.nn.pad", "relax.relay.nn.pad", "relax.astype")
 #: What importers leave around float operators that stand for integer ones.
 _FLOATS = ("relax.quantize", "relax.dequantize")
 
@@ -243,26 +207,24 @@ def macs(call: relax.Call) -> int:
     """Count a call's multiply-accumulates: 0 for what is no convolution and no matrix product."""
     name = str(call.op.name).rpartition(".")[2]
     if name.startswith("conv") and "nd" not in name:
-        a = call.attrs
-        kernel = str(_get(a, "kernel_layout"))
+        kernel, weight = str(_get(call, "kernel_layout")), _sizes(call.args[1])
         by = "I" if name.endswith("transpose") else "O"
-        weight = _sizes(call.args[1])
         if len(kernel) != len(weight) or by not in kernel:
             return 0
         one = math.prod(weight) // max(weight[kernel.index(by)], 1)
         return one * math.prod(_sizes(call.args[0] if by == "I" else call) or [0])
     if name in ("dense", "matmul", "batch_matmul"):
         data = _sizes(call.args[0])
-        turned = name == "batch_matmul" and bool(_get(call.attrs, "transpose_a"))
+        turned = name == "batch_matmul" and bool(_get(call, "transpose_a"))
         return math.prod(_sizes(call) or [0]) * (data[-2 if turned else -1] if data else 0)
     return 0
 
 
-def _get(attrs: ir.Attrs, name: str) -> object:
+def _get(call: relax.Call, name: str) -> object:
     """Give an attribute, of a dictionary as of an object."""
-    if isinstance(attrs, ir.DictAttrs):
-        return dialect.plain(attrs[name]) if name in attrs else None
-    return getattr(attrs, name, None)
+    if isinstance(call.attrs, ir.DictAttrs):
+        return dialect.attributes(call).get(name)
+    return getattr(call.attrs, name, None)
 
 
 def _sizes(expr: relax.Expr) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from ..errors import InputError
@@ -14,19 +15,11 @@ __all__ = ["disassemble"]
 
 
 def disassemble(program: Program) -> str:
-    """Write a program as text.
+    """Write a program as text: the machine, the tensors, then the phases.
 
-    Parameters
-    ----------
-    program : Program
-        Any.
-
-    Returns
-    -------
-    str
-        The machine and the tensors, then the phases; in each the layers that something is done for,
-        and one instruction a line: its unit, what it does, from where to where. Sizes are rows x
-        columns x channels, addresses are bytes in SRAM, ``sums`` are accumulators.
+    In each phase there are the layers that something is done for, and one instruction a line: its
+    unit, what it does, from where to where. Sizes are rows x columns x channels, addresses are
+    bytes in SRAM, ``sums`` are accumulators. `tvmlab.errors.InputError` if it is no `Program`.
     """
     if not isinstance(program, Program):
         raise InputError(
@@ -38,13 +31,17 @@ def disassemble(program: Program) -> str:
 
 
 def _lines(program: Program) -> Iterator[str]:
-    config, names = program.config, _tensors(program)
+    config = program.config
     yield (
         f"machine: {config.rows}x{config.columns} array, {config.lanes} lanes, "
         f"{config.sram_bytes:,} bytes of SRAM, {config.accumulators:,} accumulators"
     )
-    for name, tensor in zip(names, program.tensors, strict=True):
-        yield f"tensor {name}: {tensor.dtype.name} {_size(*tensor.shape)}"
+    names, kinds = [], Counter[Kind]()
+    for tensor in program.tensors:  # named by what they are for, those of a kind counted
+        suffix = "" if tensor.kind is Kind.CONSTANTS else str(kinds[tensor.kind])
+        names.append(f"{tensor.kind.name.lower()}{suffix}")
+        kinds[tensor.kind] += 1
+        yield f"tensor {names[-1]}: {tensor.dtype.name} {_size(*tensor.shape)}"
     phase, layer = 0, -1
     yield "phase 0"
     for one in program.instructions:
@@ -55,19 +52,8 @@ def _lines(program: Program) -> Iterator[str]:
         if one.layer != layer:
             layer = one.layer
             yield f"  {program.layers[layer]}"
-        yield f"    {Unit(one.unit).name.lower():6} {_text(one, names)}"
-
-
-def _tensors(program: Program) -> list[str]:
-    """Name tensors by what they are for, counting those of a kind."""
-    counts: dict[Kind, int] = {}
-    names = []
-    for tensor in program.tensors:
-        number = counts.get(tensor.kind, 0)
-        counts[tensor.kind] = number + 1
-        suffix = "" if tensor.kind is Kind.CONSTANTS else str(number)
-        names.append(f"{tensor.kind.name.lower()}{suffix}")
-    return names
+        unit, kind = Unit(one.unit).name.lower(), type(one).__name__.lower()
+        yield f"    {unit:6} {kind} {_text(one, names)}"
 
 
 def _size(*sizes: int) -> str:
@@ -75,76 +61,49 @@ def _size(*sizes: int) -> str:
 
 
 def _text(one: Instruction, names: list[str]) -> str:
-    match one:
-        case isa.Load() | isa.Store():
-            return _transfer(one, names[one.tensor])
-        case isa.Matmul() | isa.Depthwise():
-            return _convolution(one)
-        case isa.Requantize():
-            return (
-                f"requantize sums {one.sums} {_size(one.rows, one.cols, one.channels)} -> "
-                f"{one.address:#x} {Dtype(one.out_dtype).name}, {_rescale(one)}"
-            )
-        case isa.Add():
-            return _add(one)
-        case isa.Pool():
-            out = _size(one.out_rows, one.out_cols, one.channels)
-            kind = PoolKind(one.kind).name.lower()
-            window = _window(one, (one.pad_top, one.pad_left))
-            size = _size(one.in_rows, one.in_cols, one.channels)
-            return f"pool {kind} {one.address:#x} {size}, {window} -> {one.out_address:#x} {out}"
-        case isa.Sum():
-            size, more = _size(one.rows, one.cols, one.channels), " +=" if one.accumulate else " ->"
-            return f"sum {one.address:#x} {size}{more} sums {one.sums}"
-    raise AssertionError(f"no text for {type(one).__name__}")
-
-
-def _transfer(one: isa.Load | isa.Store, name: str) -> str:
-    counts = [one.count0, one.count1, one.count2, one.count3]
-    while len(counts) > 1 and counts[0] == 1:
-        counts.pop(0)
-    size = f"{_size(*counts)} of {several(one.element, 'byte')}"
-    there, here = f"{name}+{one.offset:#x}", f"{one.address:#x}"
-    if isinstance(one, isa.Load):
-        return f"load {there} -> {here}, {size}"
-    return f"store {here} -> {there}, {size}"
-
-
-def _window(one: isa.Matmul | isa.Depthwise | isa.Pool, pads: tuple[int, int]) -> str:
-    text = f"window {_size(one.kernel_h, one.kernel_w)}"
-    if (one.stride_h, one.stride_w) != (1, 1):
-        text += f" stride {_size(one.stride_h, one.stride_w)}"
-    if (one.dilation_h, one.dilation_w) != (1, 1):
-        text += f" dilation {_size(one.dilation_h, one.dilation_w)}"
-    return text + (f" pad {_size(*pads)}" if pads != (0, 0) else "")
-
-
-def _convolution(one: isa.Matmul | isa.Depthwise) -> str:
-    size = _size(one.in_rows, one.in_cols, one.channels)
-    out = _size(one.out_rows, one.out_cols, one.out_channels)
-    begin = f"-> sums {one.sums}" if one.bias >= 0 else f"+= sums {one.sums}"
-    bias = f", bias {one.bias:#x}" if one.bias >= 0 else ""
-    return (
-        f"{type(one).__name__.lower()} {one.address:#x} {size} {Dtype(one.in_dtype).name}, "
-        f"{_window(one, (one.pad_top, one.pad_left))}, weights {one.weights:#x}{bias} {begin} {out}"
-    )
-
-
-def _rescale(one: isa.Requantize) -> str:
-    text = Rounding(one.rounding).name
-    if one.rounding != Rounding.NONE:
-        text += f" {'by channel' if one.per_channel else 'by one'} at {one.multipliers:#x}"
-    return f"{text} + {one.zero_point}, clip {one.low}..{one.high}"
-
-
-def _add(one: isa.Add) -> str:
+    if isinstance(one, (isa.Load, isa.Store)):
+        counts = [one.count0, one.count1, one.count2, one.count3]
+        while len(counts) > 1 and counts[0] == 1:
+            counts.pop(0)
+        ends = [f"{names[one.tensor]}+{one.offset:#x}", f"{one.address:#x}"]
+        both = " -> ".join(ends if isinstance(one, isa.Load) else reversed(ends))
+        return f"{both}, {_size(*counts)} of {several(one.element, 'byte')}"
+    if isinstance(one, (isa.Matmul, isa.Depthwise)):
+        data = f"{_image(one)} {Dtype(one.in_dtype).name}, {_window(one)}, weights {one.weights:#x}"
+        out = f"sums {one.sums} {_size(one.out_rows, one.out_cols, one.out_channels)}"
+        return f"{data} += {out}" if one.bias < 0 else f"{data}, bias {one.bias:#x} -> {out}"
+    if isinstance(one, isa.Pool):
+        out = f"{one.out_address:#x} {_size(one.out_rows, one.out_cols, one.channels)}"
+        return f"{PoolKind(one.kind).name.lower()} {_image(one)}, {_window(one)} -> {out}"
     size = _size(one.rows, one.cols, one.channels)
-    both = f"{one.lhs_address:#x} {Dtype(one.lhs_dtype).name}"
-    if one.rhs_address >= 0:
-        both += f" + {one.rhs_address:#x} {Dtype(one.rhs_dtype).name}"
-    name = "add" if one.rhs_address >= 0 else "rescale"
-    rounding = Rounding(one.out_rounding if one.rhs_address >= 0 else one.lhs_rounding).name
+    if isinstance(one, isa.Sum):
+        return f"{one.address:#x} {size}{' +=' if one.accumulate else ' ->'} sums {one.sums}"
+    if isinstance(one, isa.Add):
+        sides = ((one.lhs_address, one.lhs_dtype), (one.rhs_address, one.rhs_dtype))
+        both = " + ".join(f"{at:#x} {Dtype(dtype).name}" for at, dtype in sides if at >= 0)
+        return (
+            f"{both}, {size} -> {one.out_address:#x} {Dtype(one.out_dtype).name}, "
+            f"{Rounding(one.out_rounding).name}, clip {one.low}..{one.high}"
+        )
+    way = Rounding(one.rounding).name
+    if one.rounding != Rounding.NONE:
+        way += f" {'by channel' if one.per_channel else 'by one'} at {one.multipliers:#x}"
     return (
-        f"{name} {both}, {size} -> {one.out_address:#x} {Dtype(one.out_dtype).name}, {rounding}, "
-        f"clip {one.low}..{one.high}"
+        f"sums {one.sums} {size} -> {one.address:#x} {Dtype(one.out_dtype).name}, {way} + "
+        f"{one.zero_point}, clip {one.low}..{one.high}"
     )
+
+
+def _image(one: Instruction) -> str:
+    return f"{one.address:#x} {_size(one.in_rows, one.in_cols, one.channels)}"
+
+
+def _window(one: Instruction) -> str:
+    text = f"window {_size(one.kernel_h, one.kernel_w)}"
+    for name, pair, usual in (
+        ("stride", (one.stride_h, one.stride_w), (1, 1)),
+        ("dilation", (one.dilation_h, one.dilation_w), (1, 1)),
+        ("pad", (one.pad_top, one.pad_left), (0, 0)),
+    ):
+        text += f" {name} {_size(*pair)}" if pair != usual else ""
+    return text

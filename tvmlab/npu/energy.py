@@ -2,10 +2,8 @@
 
 The constants are of 45 nm at 0.9 V: Horowitz, "Computing's energy problem (and what we can do about
 it)", ISSCC 2014, figure 1.1.9. They say which part is large, not what a chip of today would draw.
-
-Counted are products of convolutions and matrices, each as one of 8 bits, and the bytes at the ports
-of SRAM and DRAM. Left out are what else the vector unit computes (requantize, additions, pools),
-the accumulators' own memory, and control.
+Counted are products, each as one of 8 bits, and the bytes at the ports of SRAM and DRAM; left out
+are what else the vector unit computes, the accumulators' own memory, and control.
 """
 
 from __future__ import annotations
@@ -29,24 +27,10 @@ DRAM = 1300.0
 
 
 def picojoules(counters: Mapping[str, int], config: Config) -> dict[str, float]:
-    """Estimate the energy of what was counted.
+    """Estimate the energy of what `tvmlab.npu.simulator.count` counted, by part.
 
-    Parameters
-    ----------
-    counters : mapping of str to int
-        Of a layer, as `tvmlab.npu.simulator.count` gives them.
-    config : Config
-        The machine: its SRAM's size.
-
-    Returns
-    -------
-    dict of str to float
-        Picojoule by part: ``"arithmetic"``, ``"sram"``, ``"dram"``.
-
-    Notes
-    -----
     Between the sizes of `SRAM` the energy of an access is interpolated in the logarithm of the
-    size; smaller and larger ones count as the nearest.
+    size; smaller and larger memories count as the nearest.
     """
     sizes = [math.log2(size) for size in SRAM]
     access = float(np.interp(math.log2(config.sram_bytes), sizes, list(SRAM.values())))

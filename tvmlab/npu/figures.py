@@ -15,7 +15,6 @@ from .isa import Unit
 from .timeline import Phase
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = ["DEVICES", "LayerTime", "devices", "gantt", "layer_times", "machine", "sweep"]
@@ -32,27 +31,17 @@ _KINDS = {
     "Sum": ("white", "++"),
 }
 _UNITS = (Unit.DMA, Unit.ARRAY, Unit.VECTOR)
-
+_LEGEND = {"loc": "outside lower center", "frameon": False}
 
 #: The kinds of boxes that `devices` makes, in the order of `tvmlab.plot.graphs`.
 DEVICES = ("accelerator", "CPU", "data")
 
 
 def devices(mod: IRModule, on_cpu: Collection[str]) -> dict[str, Box]:
-    """Make boxes of a small module's ``main``, for `tvmlab.plot.graphs`.
+    """Make boxes of a small module's ``main`` for `tvmlab.plot.graphs`, before it is partitioned.
 
-    Parameters
-    ----------
-    mod : tvm.ir.IRModule
-        Before it is partitioned.
-    on_cpu : collection of str
-        Names of the bindings that the accelerator does not take.
-
-    Returns
-    -------
-    dict of str to tvmlab.plot.Box
-        Operators are of the kind of their device; parameters and constants are data. Scales and
-        zero points are left out.
+    Operators are of the kind of their device, the CPU for the bindings named in `on_cpu`;
+    parameters and constants are data. Scales and zero points are left out.
     """
     main = mod["main"]
     names: dict[relax.Expr, str] = {}
@@ -66,114 +55,73 @@ def devices(mod: IRModule, on_cpu: Collection[str]) -> dict[str, Box]:
 
     for param in main.params:
         data(param)
-    for block in main.body.blocks:
-        for binding in block.bindings:
-            call = binding.value
-            operands = list(getattr(call, "args", []))
-            for operand in operands:
-                data(operand)
-            known = [names[operand] for operand in operands if operand in names]
-            names[binding.var] = str(len(names))
-            op = call.op.name.removeprefix("relax.").removeprefix("relay.")
-            device = DEVICES[1 if binding.var.name_hint in on_cpu else 0]
-            boxes[names[binding.var]] = Box(f"{op}\n{binding.var.ty.dtype}", device, known)
+    for binding in (binding for block in main.body.blocks for binding in block.bindings):
+        operands = list(getattr(binding.value, "args", []))
+        for operand in operands:
+            data(operand)
+        known = [names[operand] for operand in operands if operand in names]
+        names[binding.var] = str(len(names))
+        op = binding.value.op.name.removeprefix("relax.").removeprefix("relay.")
+        device = DEVICES[1 if binding.var.name_hint in on_cpu else 0]
+        boxes[names[binding.var]] = Box(f"{op}\n{binding.var.ty.dtype}", device, known)
     return boxes
 
 
 def machine(config: Config) -> Figure:
-    """Draw the machine: memories, units, what flows between them, with their sizes.
-
-    Parameters
-    ----------
-    config : Config
-        Its sizes.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-    """
+    """Draw the machine: memories, units, what flows between them, with their sizes."""
+    patches = need("matplotlib.patches", extra="plot")
     fig, axes = figure(7.4, 3.3)
     axes.set_xlim(0, 10.1)
     axes.set_ylim(0, 4.4)
     axes.set_axis_off()
-    memory, unit = {"facecolor": "white", "linestyle": "-"}, {"facecolor": "#CDE9DF"}
-    places = {
-        "DRAM\n\ninputs, outputs,\nconstants": (0.1, 0.5, 1.7, 3.4, memory),
-        f"DMA\n{config.dma_bytes_per_cycle} bytes\na cycle": (2.5, 1.5, 1.3, 1.4, unit),
-        f"SRAM\n{_size(config.sram_bytes)}\n\ndata, weights,\ntables": (4.5, 0.5, 1.7, 3.4, memory),
-        f"array\n{config.rows} x {config.columns}\nint8": (6.9, 2.7, 1.1, 1.2, unit),
-        f"accumulators\n{config.accumulators:,}\nint32": (8.6, 1.6, 1.4, 1.2, memory),
-        f"vector unit\n{config.lanes} lanes": (6.9, 0.5, 1.1, 1.2, unit),
+    memories = {
+        "DRAM\n\ninputs, outputs,\nconstants": (0.1, 0.5, 1.7, 3.4),
+        f"SRAM\n{_size(config.sram_bytes)}\n\ndata, weights,\ntables": (4.5, 0.5, 1.7, 3.4),
+        f"accumulators\n{config.accumulators:,}\nint32": (8.6, 1.6, 1.4, 1.2),
     }
-    for text, (left, bottom, width, height, look) in places.items():
-        _box(axes, text, left, bottom, width, height, rounded=look is unit, **look)
-    both, right = "<->", "->"
-    arrows = [
-        ((1.8, 2.2), (2.5, 2.2), both),
-        ((3.8, 2.2), (4.5, 2.2), both),
-        ((6.2, 3.3), (6.9, 3.3), right),
-        ((6.2, 1.1), (6.9, 1.1), both),
-        ((8.0, 3.3), (9.0, 2.8), right),
-        ((8.0, 1.1), (9.0, 1.6), both),
-    ]
-    for begin, end, style in arrows:
+    units = {
+        f"DMA\n{config.dma_bytes_per_cycle} bytes\na cycle": (2.5, 1.5, 1.3, 1.4),
+        f"array\n{config.rows} x {config.columns}\nint8": (6.9, 2.7, 1.1, 1.2),
+        f"vector unit\n{config.lanes} lanes": (6.9, 0.5, 1.1, 1.2),
+    }
+    for parts, shape, fill in (
+        (memories, "square,pad=0", "white"),
+        (units, "round,pad=0,rounding_size=0.25", "#CDE9DF"),
+    ):
+        for text, (left, bottom, width, height) in parts.items():
+            look = {"boxstyle": shape, "edgecolor": "black", "facecolor": fill}
+            axes.add_patch(patches.FancyBboxPatch((left, bottom), width, height, **look))
+            middle = left + width / 2, bottom + height / 2
+            axes.text(*middle, text, ha="center", va="center", fontsize=8.5)
+    for begin, end, style in (
+        ((1.8, 2.2), (2.5, 2.2), "<->"),
+        ((3.8, 2.2), (4.5, 2.2), "<->"),
+        ((6.2, 3.3), (6.9, 3.3), "->"),
+        ((6.2, 1.1), (6.9, 1.1), "<->"),
+        ((8.0, 3.3), (9.0, 2.8), "->"),
+        ((8.0, 1.1), (9.0, 1.6), "<->"),
+    ):
         axes.annotate("", end, begin, arrowprops={"arrowstyle": style, "linewidth": 1.4})
-    axes.text(
-        0.1, 0.05, "square corners: memories; round corners: units, which work at once", fontsize=8
-    )
+    said = "square corners: memories; round corners: units, which work at once"
+    axes.text(0.1, 0.05, said, fontsize=8)
     return fig
 
 
-def _box(
-    axes: Axes,
-    text: str,
-    left: float,
-    bottom: float,
-    width: float,
-    height: float,
-    *,
-    rounded: bool,
-    **look: str,
-) -> None:
-    patches = need("matplotlib.patches", extra="plot")
-    shape = "round,pad=0,rounding_size=0.25" if rounded else "square,pad=0"
-    corner = (left, bottom)
-    axes.add_patch(
-        patches.FancyBboxPatch(corner, width, height, boxstyle=shape, edgecolor="black", **look)
-    )
-    middle = left + width / 2, bottom + height / 2
-    axes.text(*middle, text, ha="center", va="center", fontsize=8.5)
-
-
 def gantt(phases: Sequence[Phase], *, title: str = "") -> Figure:
-    """Draw what each unit does over the cycles, a row for each, with lines at the syncs.
-
-    Parameters
-    ----------
-    phases : sequence of Phase
-        Some phases in a row of `tvmlab.npu.timeline.phases`.
-    title : str
-        The title, empty for none.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-    """
-    patches = need("matplotlib.patches", extra="plot")
+    """Draw what each unit does over the cycles of some phases in a row, with lines at the syncs."""
     fig, axes = figure(7.4, 2.7)
-    seen = []
-    for phase in phases:
-        for busy in phase.work:
-            fill, hatch = _KINDS[busy.kind]
-            seen.append(busy.kind)
-            axes.broken_barh(
-                [(busy.start, busy.end - busy.start)],
-                (_UNITS.index(busy.unit) - 0.34, 0.68),
-                facecolor=fill,
-                hatch=hatch,
-                edgecolor="black",
-                linewidth=0.5,
-            )
+    keys = {}
+    for busy in (busy for phase in phases for busy in phase.work):
+        fill, hatch = _KINDS[busy.kind]
+        keys[busy.kind] = axes.broken_barh(
+            [(busy.start, busy.end - busy.start)],
+            (_UNITS.index(busy.unit) - 0.34, 0.68),
+            facecolor=fill,
+            hatch=hatch,
+            edgecolor="black",
+            linewidth=0.5,
+            label=busy.kind,
+        )
     for phase in phases:
         axes.axvline(phase.end, color="black", linestyle=":", linewidth=1)
     axes.set_yticks(range(len(_UNITS)), [unit.name for unit in _UNITS])
@@ -182,12 +130,8 @@ def gantt(phases: Sequence[Phase], *, title: str = "") -> Figure:
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.set_xlabel("cycles (dotted: a sync)")
     axes.set_title(title)
-    keys = [
-        patches.Patch(facecolor=fill, hatch=hatch, edgecolor="black", linewidth=0.5, label=kind)
-        for kind, (fill, hatch) in _KINDS.items()
-        if kind in seen
-    ]
-    fig.legend(handles=keys, loc="outside lower center", ncols=len(keys), frameon=False)
+    shown = [keys[kind] for kind in _KINDS if kind in keys]
+    fig.legend(handles=shown, ncols=len(shown), **_LEGEND)
     return fig
 
 
@@ -201,75 +145,34 @@ class LayerTime(NamedTuple):
 
 
 def layer_times(layers: Sequence[tuple[str, LayerTime]], *, title: str = "") -> Figure:
-    """Draw a bar for the cycles of each layer, and in it a mark for each unit's work.
-
-    Parameters
-    ----------
-    layers : sequence of (str, LayerTime)
-        Names and cycles, from top to bottom; names may occur twice.
-    title : str
-        The title, empty for none.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-    """
+    """Draw a bar for the cycles of each layer, by name, and in it a mark for each unit's work."""
     fig, axes = figure(7.4, 1.3 + 0.28 * len(layers))
-    rows = range(len(layers))
-    cycles = [time.cycles for _, time in layers]
+    rows, (cycles, *units) = range(len(layers)), zip(*(time for _, time in layers), strict=True)
     axes.barh(rows, cycles, height=0.66, color="#DDDDDD", edgecolor="#707070", label="in all")
-    units = {
-        "DMA engine": ([time.dma for _, time in layers], COLOURS[0]),
-        "array": ([time.array for _, time in layers], COLOURS[3]),
-        "vector unit": ([time.vector for _, time in layers], COLOURS[2]),
-    }
-    for number, (unit, (busy, colour)) in enumerate(units.items()):
-        axes.plot(
-            busy,
-            rows,
-            MARKERS[number],
-            color=colour,
-            markeredgecolor="black",
-            markeredgewidth=0.5,
-            clip_on=False,
-            label=f"{unit} at work",
-        )
+    names, colours = ("DMA engine", "array", "vector unit"), (COLOURS[0], COLOURS[3], COLOURS[2])
+    for name, colour, marker, busy in zip(names, colours, MARKERS, units, strict=False):
+        look = {"color": colour, "markeredgecolor": "black", "markeredgewidth": 0.5}
+        axes.plot(busy, rows, marker, clip_on=False, label=f"{name} at work", **look)
     axes.set_yticks(rows, [name for name, _ in layers], fontsize=8)
     axes.set_ylim(len(layers) - 0.4, -0.6)
     axes.set_xlim(left=0)
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.set_xlabel("cycles")
     axes.set_title(title)
-    fig.legend(loc="outside lower center", ncols=4, frameon=False)
+    fig.legend(ncols=4, **_LEGEND)
     return fig
 
 
 def sweep(
     sizes: Sequence[int], lines: Mapping[str, Sequence[float]], *, floors: Mapping[str, float]
 ) -> Figure:
-    """Draw how figures follow the size of the SRAM, a panel for each.
+    """Draw how figures follow the bytes of SRAM in `sizes`, a panel for each.
 
-    Parameters
-    ----------
-    sizes : sequence of int
-        Bytes of SRAM, rising.
-    lines : mapping of str to sequence of float
-        By label, a figure for each size.
-    floors : mapping of str to float
-        By the same label, what it cannot be below; drawn as a broken line.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
+    `lines` has by label a number for each size, `floors` by the same label what it cannot be below.
     """
-    made = need("matplotlib.figure", extra="plot")
-    fig: Figure = made.Figure(figsize=(7.4, 2.9), dpi=110, layout="constrained")
-    for number, (axes, (label, values)) in enumerate(
-        zip(fig.subplots(1, len(lines), squeeze=False).flat, lines.items(), strict=True)
-    ):
-        axes.spines[["top", "right"]].set_visible(False)
-        style = {"marker": MARKERS[number], "color": COLOURS[number]}
-        axes.plot(range(len(sizes)), values, **style)
+    fig, panels = figure(7.4, 2.9, columns=len(lines))
+    for number, (axes, (label, values)) in enumerate(zip(panels, lines.items(), strict=True)):
+        axes.plot(range(len(sizes)), values, marker=MARKERS[number], color=COLOURS[number])
         if label in floors:
             axes.axhline(floors[label], color=COLOURS[3], linestyle="--", label="floor")
             axes.legend(frameon=False)

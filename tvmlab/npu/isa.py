@@ -10,19 +10,16 @@ have been read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import make_dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
-
-from .config import Config
+from typing import TYPE_CHECKING, Any, ClassVar
 
 __all__ = [
     "INSTRUCTIONS",
     "Add",
     "Depthwise",
     "Dtype",
-    "Effect",
     "Instruction",
     "Load",
     "Matmul",
@@ -34,8 +31,6 @@ __all__ = [
     "Sum",
     "Sync",
     "Unit",
-    "cycles",
-    "effects",
 ]
 
 
@@ -98,13 +93,7 @@ class PoolKind(IntEnum):
 
 
 class Instruction:
-    """One instruction; its fields are integers, given by place or by name.
-
-    Attributes
-    ----------
-    layer : int
-        The number of the layer that it works for.
-    """
+    """One instruction; its fields are integers, given by place or by name, `layer` first."""
 
     opcode: ClassVar[int]
     unit: ClassVar[Unit]
@@ -119,11 +108,6 @@ class Instruction:
     def words(self) -> list[int]:
         """Encode the instruction: opcode, layer and the other fields, each a word of 32 bits."""
         return [self.opcode, *(int(getattr(self, name)) for name in self.names)]
-
-    @classmethod
-    def length(cls) -> int:
-        """Return the number of words of an instruction of this kind."""
-        return 1 + len(cls.names)
 
 
 #: The classes of instructions, by opcode.
@@ -162,20 +146,9 @@ _CONVOLUTION = """
 class Load(Instruction):
     """Copy a box of up to four dimensions from a tensor in DRAM to the SRAM.
 
-    Attributes
-    ----------
-    tensor : int
-        The number of the tensor in the program's table.
-    offset : int
-        Bytes from its start to the box.
-    address : int
-        Where the box begins in SRAM.
-    element : int
-        Bytes of a number: 1, 2, 4 or 8. They stay together.
-    count0..count3 : int
-        Numbers along each dimension, the outermost first.
-    dram0..dram3, sram0..sram3 : int
-        Bytes from a number to the next along each dimension. Not negative.
+    The box begins `offset` bytes into the tensor of number `tensor`, and at `address` in SRAM.
+    Numbers of `element` bytes (1, 2, 4 or 8) stay together; `count0` to `count3` of them lie along
+    each dimension, the outermost first, `dram0`... and `sram0`... bytes from one to the next.
     """
 
 
@@ -190,28 +163,11 @@ class Matmul(Instruction):
 
     Output pixel ``(y, x)`` takes from tap ``(i, j)`` of the kernel the input pixel
     ``(y * stride_h + i * dilation_h - pad_top, x * stride_w + j * dilation_w - pad_left)``, or
-    `pad_value` where that is outside of ``in_rows`` x ``in_cols``.
-
-    Attributes
-    ----------
-    address, row_stride, pixel_stride : int
-        The view of the input tile.
-    in_dtype : Dtype
-        int8 or uint8.
-    in_rows, in_cols, channels : int
-        Its size.
-    pad_top, pad_left, pad_value : int
-        See above.
-    weights : int
-        Address of int8 [ceil(out_channels / columns), kernel_h, kernel_w, channels, columns].
-    kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w : int
-        The window.
-    out_rows, out_cols, out_channels : int
-        Size of the result.
-    sums : int
-        The first accumulator of the result, [out_rows, out_cols, out_channels].
-    bias : int
-        Address of int32 [out_channels] to begin with; -1 adds to what the accumulators hold.
+    `pad_value` where that is outside of ``in_rows`` x ``in_cols``. Data are int8 or uint8
+    (`in_dtype`). `weights` is the address of int8 [ceil(out_channels / columns), kernel_h,
+    kernel_w, channels, columns], `sums` the first accumulator of the result [out_rows, out_cols,
+    out_channels], `bias` the address of int32 [out_channels] to begin with; -1 adds to what the
+    accumulators hold.
     """
 
 
@@ -219,13 +175,8 @@ class Matmul(Instruction):
 class Depthwise(Instruction):
     """Convolve each channel by itself, on the vector unit; sums wrap in int32.
 
-    Fields as in `Matmul`, and one more. The weights are [kernel_h, kernel_w, channels], and
-    out_channels is channels.
-
-    Attributes
-    ----------
-    weight_dtype : Dtype
-        int8 or int16.
+    Fields as in `Matmul`, and `weight_dtype`: int8 or int16. The weights are [kernel_h, kernel_w,
+    channels], and out_channels is channels.
     """
 
 
@@ -237,32 +188,13 @@ class Depthwise(Instruction):
     """,
 )
 class Requantize(Instruction):
-    """Bring sums to a scale: accumulators to a view in SRAM.
+    """Bring sums to a scale: accumulators to a view in SRAM of int8, uint8 or int32.
 
-    ``clip(round(clip(sum, sum_low, sum_high) * multiplier) + zero_point, low, high)``.
-
-    Attributes
-    ----------
-    sums : int
-        The first accumulator, [rows, cols, channels].
-    rows, cols, channels : int
-        The size.
-    sum_low, sum_high : int
-        What sums are clipped to first.
-    rounding : Rounding
-        How. With `NONE` the sum is not multiplied.
-    multipliers : int
-        Address of int32, of float32 with `ONNX`, of float64 with `TFLITE_FLOAT64`.
-    shifts : int
-        Address of int32; not read by the ways in float.
-    per_channel : int
-        1: one multiplier and shift for each channel; 0: one for all.
-    zero_point, low, high : int
-        See above. In int32 the integer ways wrap before they clip; the ways in float saturate.
-    address, row_stride, pixel_stride : int
-        The view to write.
-    out_dtype : Dtype
-        int8, uint8 or int32.
+    ``clip(round(clip(sum, sum_low, sum_high) * multiplier) + zero_point, low, high)``. `sums` is
+    the first accumulator of [rows, cols, channels], `multipliers` the address of int32 (float32
+    with `Rounding.ONNX`, float64 with `TFLITE_FLOAT64`), `shifts` that of int32, which the ways in
+    float do not read: one for each channel if `per_channel` is 1, else one for all. In int32 the
+    integer ways wrap before they clip; the ways in float saturate.
     """
 
 
@@ -279,7 +211,7 @@ class Requantize(Instruction):
     """,
 )
 class Add(Instruction):
-    """Add two views, or rescale one.
+    """Add two views, or rescale one where ``rhs_address`` is -1; all are [rows, cols, channels].
 
     Integer ways: each side becomes ``round(((x - zero) << left_shift) * multiplier)``, wrapping in
     int32 as requantize does; their sum wraps in int32 and is rounded once more:
@@ -288,15 +220,7 @@ class Add(Instruction):
     With `out_rounding` ONNX the three multipliers are bits of float32 numbers: the ratios of the
     sides' scales to the result's, and what the sums have in common (`tvmlab.qnn.arithmetic.add`):
     ``rhs * rhs_ratio + common``, then ``lhs * lhs_ratio +`` that, both rounded once, then to the
-    nearest integer, half to even. The sides' zero points are in what the sums have in common: the
-    fields for them are not read, nor are the sides' roundings and shifts.
-
-    Attributes
-    ----------
-    rows, cols, channels : int
-        The size of all three views.
-    lhs, rhs, out : view
-        ``rhs_address`` -1: there is no right side.
+    nearest integer, half to even. Other fields of the sides are not read.
     """
 
 
@@ -315,14 +239,9 @@ class Pool(Instruction):
     A place outside of the tile counts nothing; the kinds of `AVERAGE` count it where it is in the
     padding and `count_pad` is 1: rows below ``in_rows + pad_bottom`` and columns below
     ``in_cols + pad_right``. The padding of `AVERAGE` and `AVERAGE_HALF` is out_zero. A window of
-    nothing is the lowest number (`MAX`) or out_zero.
-
-    Attributes
-    ----------
-    in_zero, multiplier, shift : int
-        `AVERAGE_TFLITE`: the data's zero point, `multiplier` and `exponent` of
-        `frameworks.average_parts`. `AVERAGE_ONNX`: the zero point, and the bits of the data's scale
-        and of the result's (float32).
+    nothing is the lowest number (`MAX`) or out_zero. `in_zero`, `multiplier` and `shift` are for
+    two kinds: the data's zero point, and in `AVERAGE_TFLITE` the parts that
+    `frameworks.average_parts` gives, in `AVERAGE_ONNX` the bits of both scales (float32).
     """
 
 
@@ -333,146 +252,11 @@ class Pool(Instruction):
 class Sum(Instruction):
     """Sum each channel of a tile over its pixels into accumulators; sums wrap in int32.
 
-    Attributes
-    ----------
-    low : int
-        Numbers below it count as it: a rectifier, or the dtype's least number.
-    start : int
-        What the sums begin with, where `accumulate` is 0; else they are added to.
-    sums : int
-        The first accumulator, [channels].
+    Numbers below `low` count as it: a rectifier, or the dtype's least number. Sums begin with
+    `start` where `accumulate` is 0; else they are added to. `sums` is the first of [channels].
     """
 
 
 @_instruction(Unit.ALL)
 class Sync(Instruction):
     """Wait until all units have done all instructions before it."""
-
-
-_SRAM, _ACCUMULATORS, _DRAM = 0, 1, 2
-
-
-class Effect(NamedTuple):
-    """A stretch of bytes that an instruction reads or writes.
-
-    `memory` is 0 for the SRAM, 1 for the accumulators, and 2 and more for the tensors in DRAM.
-    """
-
-    memory: int
-    start: int
-    end: int
-    writes: bool
-
-
-#: The prefixes of the fields of a view's place, dtype and size, and whether it is written.
-_VIEWS: dict[type, tuple[tuple[str, str, str, bool], ...]] = {
-    Matmul: (("", "in_", "in_", False),),
-    Depthwise: (("", "in_", "in_", False),),
-    Requantize: (("", "out_", "", True),),
-    Add: (
-        ("lhs_", "lhs_", "", False),
-        ("rhs_", "rhs_", "", False),
-        ("out_", "out_", "", True),
-    ),
-    Pool: (("", "", "in_", False), ("out_", "", "out_", True)),
-    Sum: (("", "", "", False),),
-}
-
-
-def effects(one: Instruction, columns: int) -> Iterator[Effect]:
-    """List what any instruction but `Sync` reads and writes.
-
-    Parameters
-    ----------
-    one : Instruction
-        The instruction. Between the first and the last byte of a view, all bytes count.
-    columns : int
-        Of the array: its weights come in blocks of so many output channels.
-
-    Yields
-    ------
-    Effect
-        At least one.
-    """
-    if isinstance(one, (Load, Store)):
-        store, last = isinstance(one, Store), [getattr(one, f"count{i}") - 1 for i in range(4)]
-        dram, sram = (
-            one.element + sum(n * getattr(one, f"{memory}{i}") for i, n in enumerate(last))
-            for memory in ("dram", "sram")
-        )
-        yield Effect(_DRAM + one.tensor, one.offset, one.offset + dram, store)
-        yield Effect(_SRAM, one.address, one.address + sram, not store)
-    for place, dtype, size, writes in _VIEWS.get(type(one), ()):
-        address = getattr(one, f"{place}address")
-        if address >= 0:
-            end = address + (getattr(one, f"{size}rows") - 1) * getattr(one, f"{place}row_stride")
-            end += (getattr(one, f"{size}cols") - 1) * getattr(one, f"{place}pixel_stride")
-            end += one.channels * Dtype(getattr(one, f"{dtype}dtype")).bytes
-            yield Effect(_SRAM, address, end, writes)
-    for address, count in _tables(one, columns):
-        if address >= 0 and count:
-            yield Effect(_SRAM, address, address + count, False)
-    if isinstance(one, (Matmul, Depthwise)):
-        count = one.out_rows * one.out_cols * one.out_channels
-    elif isinstance(one, Requantize):
-        count = one.rows * one.cols * one.channels
-    else:
-        count = one.channels if isinstance(one, Sum) else 0
-    if count:
-        end = 4 * (one.sums + count)
-        yield Effect(_ACCUMULATORS, 4 * one.sums, end, not isinstance(one, Requantize))
-
-
-def _tables(one: Instruction, columns: int) -> list[tuple[int, int]]:
-    """List the addresses and the bytes of the tables that an instruction reads."""
-    if isinstance(one, (Matmul, Depthwise)):
-        each = -(-one.out_channels // columns) * columns
-        if isinstance(one, Depthwise):
-            each = Dtype(one.weight_dtype).bytes
-        weights = one.kernel_h * one.kernel_w * one.channels * each
-        return [(one.weights, weights), (one.bias, 4 * one.out_channels)]
-    if not isinstance(one, Requantize) or one.rounding == Rounding.NONE:
-        return []
-    count = one.channels if one.per_channel else 1
-    double = one.rounding == Rounding.TFLITE_FLOAT64
-    floats = double or one.rounding == Rounding.ONNX
-    return [
-        (one.multipliers, count * (8 if double else 4)),
-        (one.shifts, 0 if floats else 4 * count),
-    ]
-
-
-def cycles(one: Instruction, config: Config) -> int:
-    """Return the cycles that an instruction takes on its unit.
-
-    Parameters
-    ----------
-    one : Instruction
-        Any but `Sync`.
-    config : Config
-        The machine.
-    """
-    if isinstance(one, (Load, Store)):
-        return config.dma_latency + -(-_bus_bytes(one, config) // config.dma_bytes_per_cycle)
-    if isinstance(one, Matmul):
-        inputs, outputs = -(-one.channels // config.rows), -(-one.out_channels // config.columns)
-        pixels = max(one.out_rows * one.out_cols, config.rows)
-        blocks = one.kernel_h * one.kernel_w * inputs * outputs
-        return config.rows + config.columns + blocks * pixels
-    if isinstance(one, (Depthwise, Pool)):
-        passes = one.kernel_h * one.kernel_w * one.out_rows * one.out_cols
-    else:
-        passes = one.rows * one.cols * (2 if isinstance(one, Add) and one.rhs_address >= 0 else 1)
-    return config.vector_latency + passes * -(-one.channels // config.lanes)
-
-
-def _bus_bytes(one: Instruction, config: Config) -> int:
-    """Return the bytes of a transfer: runs that lie side by side in DRAM, in whole bursts."""
-    run, runs, joined = one.element, 1, True
-    for i in (3, 2, 1, 0):
-        count = getattr(one, f"count{i}")
-        if count > 1:
-            joined = joined and getattr(one, f"dram{i}") == run
-            run, runs = (run * count, runs) if joined else (run, runs * count)
-    burst = config.dma_burst_bytes
-    return runs * -(-run // burst) * burst

@@ -14,19 +14,6 @@ import numpy.typing as npt
 
 from .isa import Dtype, PoolKind, Rounding
 
-__all__ = [
-    "Add",
-    "Convolution",
-    "Layer",
-    "Mean",
-    "Pool",
-    "Region",
-    "Rescale",
-    "Side",
-    "Value",
-    "View",
-]
-
 Array = npt.NDArray[np.generic]
 Pair = tuple[int, int]
 Sides = tuple[int, int, int, int]
@@ -88,23 +75,11 @@ class Layer:
 class Convolution(Layer):
     """A convolution, depthwise convolution or matrix product, with its epilogue.
 
-    Attributes
-    ----------
-    weights : numpy.ndarray
-        int8 [kernel_h, kernel_w, channels, out_channels]; depthwise: int8 or int16 [kernel_h,
-        kernel_w, channels].
-    bias : numpy.ndarray
-        int32 [out_channels]: the graph's bias and all that the zero points contribute, wrapped.
-    pad_value : int
-        The stored integer that padding is made of: the input's zero point.
-    strides, dilation : tuple of int
-        Down and across.
-    pads : tuple of int
-        Top, left, bottom, right.
-    sum_low, sum_high : int
-        What sums are clipped to before they are rescaled.
-    rescale : Rescale
-        What makes the output of the sums. Rounding `NONE` and an int32 output: the sums themselves.
+    `weights` are int8 [kernel_h, kernel_w, channels, out_channels], or for a depthwise convolution
+    int8 or int16 [kernel_h, kernel_w, channels]; `bias` is int32 [out_channels], the graph's and
+    all that the zero points contribute. Padding (top, left, bottom, right) is made of `pad_value`,
+    the input's zero point. Sums are clipped to `sum_low` and `sum_high`, then rescaled; an int32
+    output with the rounding `NONE` is the sums themselves.
     """
 
     weights: Array
@@ -124,7 +99,7 @@ class Convolution(Layer):
 
 
 class Side(NamedTuple):
-    """One side of an addition: `zero`, `rounding`, `multiplier`, `shift` of `isa.Add`."""
+    """One side of an addition: fields of `isa.Add`."""
 
     zero: int
     rounding: Rounding
@@ -134,10 +109,7 @@ class Side(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Add(Layer):
-    """An addition of two values of one shape; or, with one input, a change of scale.
-
-    `out` is the last step of `isa.Add`: its `zero` is added after it.
-    """
+    """An addition of two values of one shape; `out` is the last step, its `zero` added after it."""
 
     sides: tuple[Side, ...]
     left_shift: int

@@ -9,8 +9,8 @@ import tvm
 from tvm import ir, relax
 
 from ..errors import InputError
-from ..ir import dialect
-from ..ir.graph import key
+from ..ir import dialect, graph
+from ..ir.graph import is_call, key
 from ..ir.partition import AnnotateTarget, MergeCompilerRegions, MergeComposite, PartitionGraph
 from ..ir.patterns import to_dpl
 from .config import COMPILER, Config, machine
@@ -64,8 +64,7 @@ def partition(
         )
     if cut:
         return mod
-    config = machine(config, "npu.partition")
-    calls = [call for function in _functions(mod) for call in _calls(function.body)]
+    config, calls = machine(config, "npu.partition"), list(_calls(mod))
     if patterns is None:
         # Each pattern costs a walk over the module, so those without an operator here are left out.
         present = {f"{COMPILER}.{kind(call)}" for call in calls}
@@ -96,12 +95,9 @@ def _in_order(function: relax.Function, places: dict[int, int]) -> relax.Functio
     ranks: dict[int, int] = {}
     bindings = [binding for block in function.body.blocks for binding in block.bindings]
     for binding in bindings:
-        value = binding.value
-        inside = [value]
-        if isinstance(value, relax.Function):
-            inside = list(_calls(value.body))
-        used = [ranks.get(key(var), -1) for var in relax.analysis.free_vars(value)]
-        known = [places.get(key(call.attrs), -1) for call in inside if getattr(call, "attrs", None)]
+        used = [ranks.get(key(var), -1) for var in relax.analysis.free_vars(binding.value)]
+        inside = _values(binding.value)
+        known = [places.get(key(one.attrs), -1) for one in inside if getattr(one, "attrs", None)]
         ranks[key(binding.var)] = max([-1, *used, min(known, default=-1)])
     bindings.sort(key=lambda binding: ranks[key(binding.var)])
     body = relax.SeqExpr([relax.BindingBlock(bindings)], function.body.body)
@@ -112,16 +108,8 @@ def _in_order(function: relax.Function, places: dict[int, int]) -> relax.Functio
 def relax_patterns(table: Sequence[Entry]) -> list[tuple[Any, ...]]:
     """Turn a pattern table into one for `relax.transform.FuseOpsByPattern`.
 
-    Parameters
-    ----------
-    table : sequence of tuple
-        Of `pattern_table`, or like it.
-
-    Returns
-    -------
-    list of tuple
-        ``(name, pattern of relax.dpl, annotations, check)``. The check refuses what Relay would
-        not cut out either: a match whose inner values are used outside of it.
+    A list of ``(name, pattern of relax.dpl, annotations, check)``. The check refuses what Relay
+    would not cut out either: a match whose inner values are used outside of it.
     """
     return [
         (name, to_dpl(pattern), {}, _Adapted(check))
@@ -142,50 +130,41 @@ class _Adapted:
                 users = context.var_usages.get(var, [])
                 if not isinstance(var, relax.DataflowVar) or any(u not in values for u in users):
                     return False
-        return bool(self.check(_graph(context.matched_expr, values)))
-
-
-def _graph(expr: relax.Expr, values: dict[relax.Var, relax.Expr]) -> relax.Expr:
-    """Put values in the place of variables; matches are a few calls deep."""
-    if isinstance(expr, relax.Var):
-        return _graph(values[expr], values) if expr in values else expr
-    if not isinstance(expr, relax.Call):
-        return expr
-    made = relax.Call(expr.op, [_graph(arg, values) for arg in expr.args], expr.attrs, expr.ty_args)
-    relax.expr._update_type(made, expr.ty)
-    return made
+        block = relax.BindingBlock([relax.VarBinding(var, value) for var, value in values.items()])
+        return bool(self.check(graph.inline_bindings(relax.SeqExpr([block], context.matched_expr))))
 
 
 def layout_of(mod: ir.IRModule) -> str | None:
     """Return the layout of most of a module's convolutions and poolings; None if it has none."""
-    layouts = [_layout(call) for function in _functions(mod) for call in _calls(function.body)]
+    layouts = [_layout(call) for call in _calls(mod)]
     best = max(("NCHW", "NHWC"), key=layouts.count)
     return best if best in layouts else None
 
 
-def _functions(mod: ir.IRModule) -> list[relax.Function]:
-    return [one for one in mod.functions.values() if isinstance(one, relax.Function)]
-
-
 def _layout(call: relax.Call) -> str:
-    name = str(call.op.name) if isinstance(call.op, ir.Op) else ""
-    if name in ("relax.qnn.conv2d", "relax.qnn.avg_pool2d"):
+    if is_call(call, "relax.qnn.conv2d", "relax.qnn.avg_pool2d"):
         a = dialect.attributes(call)
         return str(a.get("data_layout") or a.get("layout"))
-    return str(call.attrs.layout) if name == "relax.nn.max_pool2d" else ""
+    return str(call.attrs.layout) if is_call(call, "relax.nn.max_pool2d") else ""
 
 
-def _calls(body: relax.Expr) -> Iterator[relax.Call]:
-    """List the calls bound in a body in their order, in functions and branches inside too."""
-    stack = [body]
-    while stack:
-        expr = stack.pop()
-        if isinstance(expr, relax.Call):
-            yield expr
-        elif isinstance(expr, relax.SeqExpr):
-            values = [binding.value for block in expr.blocks for binding in block.bindings]
-            stack += reversed(values)
-        elif isinstance(expr, relax.Function):
-            stack.append(expr.body)
-        elif isinstance(expr, relax.If):
-            stack += [expr.true_branch, expr.false_branch]
+def _calls(mod: ir.IRModule) -> Iterator[relax.Call]:
+    """List the calls bound in a module's functions."""
+    for one in mod.functions.values():
+        if isinstance(one, relax.Function):
+            yield from (value for value in _values(one) if isinstance(value, relax.Call))
+
+
+def _values(body: relax.Expr) -> Iterator[relax.Expr]:
+    """List what is bound in a body in its order, in functions and branches inside too."""
+    if isinstance(body, relax.SeqExpr):
+        for block in body.blocks:
+            for binding in block.bindings:
+                yield from _values(binding.value)
+    elif isinstance(body, relax.Function):
+        yield from _values(body.body)
+    elif isinstance(body, relax.If):
+        yield from _values(body.true_branch)
+        yield from _values(body.false_branch)
+    else:
+        yield body

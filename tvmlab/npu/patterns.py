@@ -8,21 +8,59 @@ Entries are tried in order, so those that make sums alone come after those that 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import relax
 
-from ..errors import InputError
+from ..errors import InputError, TvmlabError
 from ..ir.patterns import DFPattern, is_constant, is_op, wildcard
 from ..qnn import rows as quantized
-from .checks import Check
+from .codegen.tiling import fits
 from .config import COMPILER, Config, machine
+from .reading import Unsupported, check, find, kind
 
-__all__ = ["Entry", "pattern_table"]
+__all__ = ["Check", "Entry", "pattern_table"]
 
 assert quantized, "importing it fills the table with the quantized operators"
 
 Entry = tuple[str, DFPattern, Callable[[relax.Expr], Any]]
+
+
+@dataclass(frozen=True)
+class Check:
+    """A predicate of the pattern table, which can say why: a machine takes a match.
+
+    It reads a match as the code generator does, so that what passes can be compiled. With a
+    `layout` it takes no images in the other order, with a `kind`, such as ``"conv2d"``, no layer of
+    another kind.
+    """
+
+    config: Config
+    layout: str | None = None
+    kind: str = ""
+
+    def __call__(self, expr: relax.Expr) -> bool:
+        """Return whether the machine takes the graph that matched."""
+        return self.reason(expr) is None
+
+    def reason(self, expr: relax.Expr) -> str | None:
+        """Return why the machine does not take nested calls that matched; None if it does."""
+        if self.kind and kind(expr) != self.kind:
+            return f"it is no {self.kind}"
+        try:
+            match = find(expr)
+            check(
+                not self.layout or match.layout in (None, self.layout),
+                f"its images are {match.layout}, most of the module's {self.layout}",
+                "convert one to the other first (relax.transform.ConvertLayout)",
+            )
+            values = match.values(self.layout or match.layout or "NCHW")
+            return fits(match.layer, values, self.config)
+        except Unsupported as error:
+            return error.reason()
+        except TvmlabError as error:  # of the reference: an invalid scale
+            return error.what
 
 
 def pattern_table(config: Config | None = None, layout: str | None = None) -> list[Entry]:
@@ -31,7 +69,8 @@ def pattern_table(config: Config | None = None, layout: str | None = None) -> li
     Parameters
     ----------
     config : Config, optional
-        The machine; the default one where it is left out.
+        The machine; the default one where it is left out. Regions that passes make of the table by
+        hand run on the default one; `partition` writes the sizes of another into them.
     layout : str, optional
         ``"NCHW"`` or ``"NHWC"``: what images have in the other order is refused. Left out, both
         are taken; then a module should have but one.
@@ -46,11 +85,6 @@ def pattern_table(config: Config | None = None, layout: str | None = None) -> li
     ------
     tvmlab.errors.InputError
         If `config` is no `Config`, or the layout another.
-
-    Notes
-    -----
-    Regions that passes make of the table by hand run on the default machine; `partition`
-    writes the sizes of another machine into them, as the attribute ``npu.config``.
     """
     if layout not in (None, "NCHW", "NHWC"):
         raise InputError(
@@ -58,63 +92,59 @@ def pattern_table(config: Config | None = None, layout: str | None = None) -> li
         )
     sizes = machine(config, "npu.pattern_table")
     rows: Sequence[tuple[str, DFPattern]] = (
-        ("depthwise_conv2d", requantized(convolution())),
-        ("conv2d", requantized(convolution())),
-        ("dense", requantized(dense())),
-        ("add", clipped(is_op("qnn.add")(wildcard(), wildcard(), *constants(6)))),
-        ("add", requantized(is_op("add")(side(), side()))),
+        ("depthwise_conv2d", _requantized(_convolution())),
+        ("conv2d", _requantized(_convolution())),
+        ("dense", _requantized(_dense())),
+        ("add", _clipped(is_op("qnn.add")(wildcard(), wildcard(), *_constants(6)))),
+        ("add", _requantized(is_op("add")(_side(), _side()))),
         ("max_pool2d", is_op("nn.max_pool2d")(wildcard())),
-        ("avg_pool2d", is_op("qnn.avg_pool2d")(wildcard(), *constants(4))),
-        ("mean", requantized(total())),
+        ("avg_pool2d", is_op("qnn.avg_pool2d")(wildcard(), *_constants(4))),
+        ("mean", _requantized(_total())),
         ("reshape", is_op("reshape")(wildcard())),
-        ("depthwise_conv2d", clipped(convolution())),
-        ("conv2d", clipped(convolution())),
-        ("dense", clipped(dense())),
-        ("mean", total()),
-        ("add", clipped(is_op("add")(side(), side()))),
+        ("depthwise_conv2d", _clipped(_convolution())),
+        ("conv2d", _clipped(_convolution())),
+        ("dense", _clipped(_dense())),
+        ("mean", _total()),
+        ("add", _clipped(is_op("add")(_side(), _side()))),
     )
     return [(f"{COMPILER}.{name}", pattern, Check(sizes, layout, name)) for name, pattern in rows]
 
 
-def constants(count: int) -> list[DFPattern]:
+def _constants(count: int) -> list[DFPattern]:
     """Make patterns of constants, each of its own: one object would mean the same constant."""
     return [is_constant() for _ in range(count)]
 
 
-def convolution() -> DFPattern:
-    """Match an optional pad, qnn.conv2d with constants, and an optional bias."""
+def _convolution() -> DFPattern:
     data = is_op("nn.pad")(wildcard(), wildcard()) | wildcard()
-    return biased(is_op("qnn.conv2d")(data, *constants(5)))
+    return _biased(is_op("qnn.conv2d")(data, *_constants(5)))
 
 
-def dense() -> DFPattern:
-    """Match qnn.dense with constants, and an optional bias."""
-    return biased(is_op("qnn.dense")(wildcard(), *constants(5)))
+def _dense() -> DFPattern:
+    return _biased(is_op("qnn.dense")(wildcard(), *_constants(5)))
 
 
-def biased(sums: DFPattern) -> DFPattern:
-    """Match sums, with a bias or without."""
+def _biased(sums: DFPattern) -> DFPattern:
     return is_op("nn.bias_add")(sums, is_constant()) | sums
 
 
-def clipped(sums: DFPattern) -> DFPattern:
+def _clipped(sums: DFPattern) -> DFPattern:
     """Match what may be clipped: by clip, or as relu is in integers."""
     limited = is_op("maximum")(sums, is_constant()) | is_op("minimum")(sums, is_constant())
     return is_op("clip")(sums) | limited | sums
 
 
-def requantized(sums: DFPattern) -> DFPattern:
-    """Match sums, clipped or not, a requantize of constants, and clips behind it."""
-    return clipped(is_op("qnn.requantize")(clipped(sums), *constants(4)))
+def _requantized(sums: DFPattern) -> DFPattern:
+    return _clipped(is_op("qnn.requantize")(_clipped(sums), *_constants(4)))
 
 
-def side() -> DFPattern:
+def _side() -> DFPattern:
     """Match a side of an addition of int32: 8 bits requantized, or int32 as they are."""
     narrow = wildcard().has_dtype("uint8") | wildcard().has_dtype("int8")
-    return is_op("qnn.requantize")(narrow, *constants(4)) | wildcard()
+    return is_op("qnn.requantize")(narrow, *_constants(4)) | wildcard()
 
 
-def total() -> DFPattern:
+def _total() -> DFPattern:
     """Match a sum over images, of 8 bits or of int32, rectified or not."""
     rectified = is_op("maximum")(wildcard(), is_constant()) | is_op("cast")(wildcard())
     return is_op("sum")(rectified | wildcard())

@@ -14,12 +14,14 @@ Numbers of things are uint32. The simulator (`tvmlab/native/npu`) reads the same
 
 from __future__ import annotations
 
+import io
 import math
 import struct
 import zlib
 from collections.abc import Sized
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass
 from enum import IntEnum
+from itertools import islice
 
 import numpy as np
 
@@ -43,17 +45,10 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True)
 class Dram:
-    """A tensor in DRAM.
+    """A contiguous tensor in DRAM.
 
-    Attributes
-    ----------
-    kind : Kind
-        Inputs and outputs are the function's parameters, in the order of the table; constants (one
-        tensor at most, of uint8) come with the program; scratch has no contents at first.
-    dtype : Dtype
-        Of its numbers.
-    shape : tuple of int
-        Its size; it is contiguous.
+    Inputs and outputs are the function's parameters, in the order of the table; constants (one
+    tensor at most, of uint8) come with the program; scratch has no contents at first.
     """
 
     kind: Kind
@@ -68,20 +63,10 @@ class Dram:
 
 @dataclass(frozen=True)
 class Program:
-    """A region, compiled.
+    """A region, compiled for a machine.
 
-    Attributes
-    ----------
-    config : Config
-        The machine that it was compiled for.
-    tensors : tuple of Dram
-        The tensors, by number.
-    layers : tuple of str
-        The layers' names, by number.
-    instructions : tuple of Instruction
-        What is executed, in this order.
-    constants : bytes
-        The contents of the tensor of kind `CONSTANTS`.
+    `tensors` and `layers` (their names) are told by number, `instructions` executed in this order;
+    `constants` are the contents of the tensor of kind `CONSTANTS`.
     """
 
     config: Config
@@ -91,13 +76,7 @@ class Program:
     constants: bytes
 
     def to_bytes(self) -> bytes:
-        """Write the program.
-
-        Returns
-        -------
-        bytes
-            What the module's text describes, and `from_bytes` reads.
-        """
+        """Write the program in the form that the module's text describes."""
         words = np.array([w for one in self.instructions for w in one.words()], "<i4")
         sizes = astuple(self.config)
         parts = [_count(sizes), struct.pack(f"<{len(sizes)}i", *sizes), _count(self.tensors)]
@@ -105,8 +84,7 @@ class Program:
             head = struct.pack("<BBH", tensor.kind, tensor.dtype, len(tensor.shape))
             parts += [head, struct.pack(f"<{len(tensor.shape)}i", *tensor.shape)]
         parts.append(_count(self.layers))
-        for name in self.layers:
-            text = name.encode()
+        for text in (name.encode() for name in self.layers):
             parts += [struct.pack("<H", len(text)), text]
         parts += [_count(words), words.tobytes(), _count(self.constants), self.constants]
         body = b"".join(parts)
@@ -114,16 +92,7 @@ class Program:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Program:
-        """Read a program.
-
-        Parameters
-        ----------
-        data : bytes
-            What `to_bytes` wrote.
-
-        Returns
-        -------
-        Program
+        """Read what `to_bytes` wrote.
 
         Raises
         ------
@@ -131,7 +100,10 @@ class Program:
             If the bytes are no program, or are damaged.
         """
         try:
-            return _Reader(data).program()
+            head = len(MAGIC) + 4
+            if data[:head] != MAGIC + struct.pack("<I", zlib.crc32(data[head:])):
+                raise ValueError("the magic number or the checksum is wrong")
+            return _read(io.BytesIO(data[head:]))
         except (struct.error, ValueError, KeyError, TvmlabError) as error:
             raise PackageError(
                 f"these bytes are no program of the accelerator, or are damaged: {error}",
@@ -143,52 +115,25 @@ def _count(things: Sized) -> bytes:
     return struct.pack("<I", len(things))
 
 
-class _Reader:
-    """A place in the bytes."""
+def _read(data: io.BytesIO) -> Program:
+    """Read the body of a program; the checksum says that it is whole."""
 
-    def __init__(self, data: bytes) -> None:
-        if data[: len(MAGIC)] != MAGIC:
-            raise ValueError("they do not begin with the magic number")
-        self.data, self.at = data, len(MAGIC)
-        (crc,) = self.take("<I")
-        if zlib.crc32(data[self.at :]) != crc:
-            raise ValueError("the checksum is wrong")
+    def take(form: str) -> tuple[int, ...]:
+        return struct.unpack(form, data.read(struct.calcsize(form)))
 
-    def take(self, form: str) -> tuple[int, ...]:
-        found = struct.unpack_from(form, self.data, self.at)
-        self.at += struct.calcsize(form)
-        return found
+    def count() -> int:
+        return take("<I")[0]
 
-    def raw(self, count: int) -> bytes:
-        if count > len(self.data) - self.at:
-            raise ValueError("they end too early")
-        self.at += count
-        return self.data[self.at - count : self.at]
-
-    def count(self) -> int:
-        return self.take("<I")[0]
-
-    def program(self) -> Program:
-        count = self.count()
-        if count != len(fields(Config)):
-            raise ValueError(f"they have {count} sizes of a machine")
-        config = Config(*self.take(f"<{count}i"))
-        tensors = []
-        for _ in range(self.count()):
-            kind, dtype, ndim = self.take("<BBH")
-            tensors.append(Dram(Kind(kind), Dtype(dtype), self.take(f"<{ndim}i")))
-        layers = [self.raw(self.take("<H")[0]).decode() for _ in range(self.count())]
-        words = np.frombuffer(self.raw(4 * self.count()), "<i4").tolist()
-        instructions = []
-        at = 0
-        while at < len(words):
-            form = INSTRUCTIONS[words[at]]
-            inside = words[at + 1 : at + form.length()]
-            if len(inside) != form.length() - 1:
-                raise ValueError("the last instruction is cut off")
-            instructions.append(form(*inside))
-            at += form.length()
-        constants = self.raw(self.count())
-        if self.at != len(self.data):
-            raise ValueError("they go on after the end")
-        return Program(config, tuple(tensors), tuple(layers), tuple(instructions), constants)
+    config = Config(*take(f"<{count()}i"))
+    tensors = []
+    for _ in range(count()):
+        kind, dtype, ndim = take("<BBH")
+        tensors.append(Dram(Kind(kind), Dtype(dtype), take(f"<{ndim}i")))
+    layers = tuple(data.read(take("<H")[0]).decode() for _ in range(count()))
+    words = iter(np.frombuffer(data.read(4 * count()), "<i4").tolist())
+    instructions = []
+    for opcode in words:
+        form = INSTRUCTIONS[opcode]
+        instructions.append(form(*islice(words, len(form.names))))
+    constants = data.read(count())
+    return Program(config, tuple(tensors), layers, tuple(instructions), constants)

@@ -23,18 +23,10 @@ __all__ = ["Report", "Row", "Table", "report"]
 
 @dataclass(frozen=True)
 class Row:
-    """What a layer costs, or several layers together.
+    """What a layer costs, or several together.
 
-    Attributes
-    ----------
-    name : str
-        The layer's.
-    config : Config
-        The machine.
-    counters : dict of str to int
-        As `tvmlab.npu.simulator.count` gives them.
-    tiling : Tiling or None
-        How the layer is cut, where that is known.
+    `counters` are those of `tvmlab.npu.simulator.count`; `tiling` says how the layer is cut, where
+    that is known.
     """
 
     name: str
@@ -58,13 +50,8 @@ class Row:
         return self.counters["array_macs"] / (self.config.rows * self.config.columns)
 
     @property
-    def dma_pace(self) -> float:
-        """Cycles that the bytes take where the DMA engine is always busy, without latency."""
-        return self.moved / self.config.dma_bytes_per_cycle
-
-    @property
     def utilisation(self) -> float:
-        """Share of the array's products that are made in the row's cycles, 0 to 1.
+        """Share of the array's products that are made in the row's cycles.
 
         Above 1 where a layer works while another one's cycles are counted.
         """
@@ -75,29 +62,14 @@ class Row:
         """Picojoule by part (`tvmlab.npu.energy.picojoules`)."""
         return picojoules(self.counters, self.config)
 
-    @property
-    def milliseconds(self) -> float:
-        """Time at the machine's clock."""
-        return self.cycles / self.config.clock_mhz / 1e3
-
 
 @dataclass(frozen=True)
 class Table:
-    """What a region costs.
+    """What a region costs: its layers in the order of the program, and all of them together.
 
-    Attributes
-    ----------
-    name : str
-        The region's.
-    config : Config
-        The machine.
-    layers : tuple of Row
-        In the order of the program. Cycles of a layer may be fewer than its floor, where it works
-        while another layer's cycles are counted.
-    total : Row
-        All of them together; never below the floors.
-    needed : int
-        Bytes of inputs, constants and outputs, each counted once however often it is moved.
+    Cycles of a layer may be fewer than its floor, where it works while another layer's cycles are
+    counted; those of `total` are never. `needed` counts bytes of inputs, constants and outputs,
+    each once however often it is moved.
     """
 
     name: str
@@ -110,15 +82,15 @@ class Table:
     def floors(self) -> dict[str, float]:
         """Cycles that no other way to cut the layers goes below.
 
-        ``"array"``: the products, with the whole array always busy. ``"dma"``: the bytes that have
-        to be moved once, with the DMA engine always busy.
+        ``"array"``: the products, on an array that is always busy; ``"dma"``: the bytes that have
+        to be moved once.
         """
         paced = self.needed / self.config.dma_bytes_per_cycle
         return {"array": self.total.array_floor, "dma": paced}
 
     def __str__(self) -> str:
         """Write the table as text."""
-        config, total = self.config, self.total
+        config, total, floors = self.config, self.total, self.floors
         width = max(len(row.name) for row in (*self.layers, total))
         lines = [
             f"{self.name}: {config.rows}x{config.columns} array, {config.sram_bytes >> 10} KiB "
@@ -126,44 +98,31 @@ class Table:
             f"{'layer':{width}} {'cycles':>12} {'share':>6} {'array':>6} {'KiB moved':>10} "
             f"{'array floor':>12} {'DMA pace':>10} {'vector busy':>12} {'microjoule':>11}",
         ]
-        for row in (*self.layers, total):
-            lines.append(
-                f"{row.name:{width}} {row.cycles:12,} {row.cycles / max(1, total.cycles):6.1%} "
-                f"{row.utilisation:6.1%} {row.moved / 1024:10,.1f} {row.array_floor:12,.0f} "
-                f"{row.dma_pace:10,.0f} {row.counters['vector_cycles']:12,} "
-                f"{sum(row.energy.values()) / 1e6:11,.2f}"
-            )
+        lines += [
+            f"{row.name:{width}} {row.cycles:12,} {row.cycles / max(1, total.cycles):6.1%} "
+            f"{row.utilisation:6.1%} {row.moved / 1024:10,.1f} {row.array_floor:12,.0f} "
+            f"{row.moved / config.dma_bytes_per_cycle:10,.0f} {row.counters['vector_cycles']:12,} "
+            f"{sum(row.energy.values()) / 1e6:11,.2f}"
+            for row in (*self.layers, total)
+        ]
         if any(row.utilisation > 1 for row in self.layers):
             lines.append(
                 "array above 100%: the layer works while cycles are counted for another one; each "
                 "cycle is counted once"
             )
-        lines.append(f"floors: {_said(self.floors)} cycles; {_over(total.cycles, self.floors)}")
-        lines.append(
-            f"{total.milliseconds:.3f} ms at {config.clock_mhz} MHz; energy: "
+        lines += [
+            f"floors: array {floors['array']:,.0f}, DMA {floors['dma']:,.0f} cycles; "
+            f"{total.cycles / max(1.0, *floors.values()):.2f} times the larger one",
+            f"{total.cycles / config.clock_mhz / 1e3:.3f} ms at {config.clock_mhz} MHz; energy: "
             + ", ".join(f"{part} {value / 1e6:,.2f}" for part, value in total.energy.items())
-            + f" microjoule, after {SOURCE}"
-        )
+            + f" microjoule, after {SOURCE}",
+        ]
         return "\n".join(lines)
-
-
-def _said(floors: dict[str, float]) -> str:
-    return f"array {floors['array']:,.0f}, DMA {floors['dma']:,.0f}"
-
-
-def _over(cycles: int, floors: dict[str, float]) -> str:
-    return f"{cycles / max(1.0, *floors.values()):.2f} times the larger one"
 
 
 @dataclass(frozen=True)
 class Report:
-    """What the regions of a module cost.
-
-    Attributes
-    ----------
-    regions : tuple of Table
-        One for each.
-    """
+    """What the regions of a module cost: a table for each."""
 
     regions: tuple[Table, ...]
 
@@ -178,19 +137,10 @@ class Report:
         return sum(table.total.cycles for table in self.regions)
 
     @property
-    def floors(self) -> dict[str, float]:
-        """The regions' floors, added up (`Table.floors`)."""
-        each = [table.floors for table in self.regions]
-        return {name: sum(one[name] for one in each) for name in ("array", "dma")}
-
-    @property
     def energy(self) -> dict[str, float]:
-        """Picojoule of all regions, by part."""
-        parts: dict[str, float] = {}
-        for table in self.regions:
-            for part, value in table.total.energy.items():
-                parts[part] = parts.get(part, 0.0) + value
-        return parts
+        """Picojoule of all regions, by part; empty if there are none."""
+        each = [table.total.energy for table in self.regions]
+        return {part: sum(one[part] for one in each) for part in (each[0] if each else ())}
 
     def __str__(self) -> str:
         """Write the tables as text."""
@@ -198,17 +148,9 @@ class Report:
 
 
 def report(of: tvm.IRModule | Program) -> Report:
-    """Count what a partitioned module costs on the accelerator.
+    """Count what a partitioned module, or one compiled region, costs on the accelerator.
 
-    Parameters
-    ----------
-    of : tvm.IRModule or Program
-        What `tvmlab.npu.partition` gave, or one compiled region.
-
-    Returns
-    -------
-    Report
-        A table for each region. No data are needed: what a program costs does not depend on them.
+    No data are needed: what a program costs does not depend on them.
 
     Raises
     ------
@@ -223,11 +165,10 @@ def report(of: tvm.IRModule | Program) -> Report:
             where="npu.report",
         )
     if isinstance(of, Program):
-        return Report((_table("program", of, [None] * len(of.layers)),))
+        return Report((_table("program", of, []),))
     tables = []
     for name, function in regions(of).items():
-        config = reading.config_of(function)
-        region = reading.region(function)
+        config, region = reading.config_of(function), reading.region(function)
         plan = plan_memory(region, config)
         tilings = [one.tiling if one else None for one in plan.layers]
         tables.append(_table(name, compile_region(region, config, plan), tilings))
@@ -237,10 +178,10 @@ def report(of: tvm.IRModule | Program) -> Report:
 def _table(name: str, program: Program, tilings: list[Tiling | None]) -> Table:
     counted = simulator.count(program.to_bytes())
     # Copies that end a program belong to no layer of the region.
-    tilings = tilings + [None] * (len(counted) - len(tilings))
+    cuts = [*tilings, *[None] * (len(counted) - len(tilings))]
     rows = tuple(
-        Row(layer, program.config, counters, tiling)
-        for layer, counters, tiling in zip(program.layers, counted, tilings, strict=True)
+        Row(layer, program.config, counters, cut)
+        for layer, counters, cut in zip(program.layers, counted, cuts, strict=True)
         if counters["instructions"]
     )
     names = simulator.load().counter_names().split()

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InputError, ToolchainError
+from ..errors import InputError
 from ..support import toolchain
 from .program import Kind, Program
 
 if TYPE_CHECKING:
     import tvm
 
-__all__ = ["SOURCES", "count", "described", "library", "load", "module", "simulate"]
+__all__ = ["SOURCES", "count", "cycles", "described", "library", "load", "module", "simulate"]
 
 #: The folder of the C++ sources and their CMakeLists.txt.
 SOURCES = Path(__file__).resolve().parent.parent / "native" / "npu"
@@ -32,43 +32,19 @@ Array = npt.NDArray[np.generic]
 
 
 def library() -> Path:
-    """Build the simulator, unless that was done before.
-
-    Returns
-    -------
-    pathlib.Path
-        The shared library.
+    """Build the simulator, unless that was done before; return the shared library.
 
     Raises
     ------
     tvmlab.errors.ToolchainError
-        If a compiler, CMake or Ninja is missing, the cache folder cannot be written, or building
-        fails.
+        A compiler, CMake or Ninja is missing, or building fails.
     """
-    try:
-        return toolchain.build_with_cmake(SOURCES, name="npu")
-    except ToolchainError as error:
-        raise ToolchainError(
-            f"The accelerator's simulator cannot be built: {error.what}",
-            where=error.where,
-            fix=error.fix,
-        ) from error
+    return toolchain.build_with_cmake(SOURCES, name="npu")
 
 
 @cache
 def load() -> Any:
-    """Build and load the simulator, so that saved modules of kind ``tvmlab_npu`` can be loaded.
-
-    Returns
-    -------
-    tvm_ffi.Module
-        Its functions: `make_module`, `described`, `count`, `counter_names`, `instruction_names`.
-
-    Raises
-    ------
-    tvmlab.errors.ToolchainError
-        As `library`.
-    """
+    """Build and load the simulator, so that saved modules of kind ``tvmlab_npu`` can be loaded."""
     return toolchain.load_extension(library())
 
 
@@ -100,47 +76,18 @@ def module(symbol: str, program: bytes) -> tvm.runtime.Module:
 
 
 def described(made: tvm.runtime.Module) -> tuple[str, bytes]:
-    """Tell what a runtime module was made of.
-
-    Parameters
-    ----------
-    made : tvm.runtime.Module
-        What `module` gave, or the same loaded from a file.
-
-    Returns
-    -------
-    (str, bytes)
-        The name of its function, and the program.
-
-    Raises
-    ------
-    tvmlab.errors.InputError
-        If it is another kind of module.
-    """
+    """Tell what `module` made a runtime module of: the name of its function, and the program."""
     symbol, program = load().described(made)
     return str(symbol), bytes(program)
 
 
 def count(program: bytes) -> list[dict[str, int]]:
-    """Count what a program costs, by its layers; no data are needed.
+    """Count what a program costs, by its layers; no data are needed, and errors are `module`'s.
 
-    Parameters
-    ----------
-    program : bytes
-        As in `module`.
-
-    Returns
-    -------
-    list of dict
-        For each layer: ``cycles`` (its share of the whole program's, so these add up), the units'
-        own ``dma_cycles``, ``array_cycles`` and ``vector_cycles``, ``loaded_bytes``,
-        ``stored_bytes``, ``bus_bytes`` (both, in whole bursts), ``array_macs``, ``vector_macs``
-        (multiply-accumulates), ``sram_read_bytes``, ``sram_written_bytes``, ``instructions``.
-
-    Raises
-    ------
-    tvmlab.errors.SimulationError
-        As `module`.
+    For each layer: ``cycles`` (its share of the whole program's, so these add up), the units' own
+    ``dma_cycles``, ``array_cycles`` and ``vector_cycles``, ``loaded_bytes``, ``stored_bytes``,
+    ``bus_bytes`` (both, in whole bursts), ``array_macs``, ``vector_macs`` (multiply-accumulates),
+    ``sram_read_bytes``, ``sram_written_bytes``, ``instructions``.
     """
     names = load().counter_names().split()
     flat = [int(number) for number in load().count(bytes(program))]
@@ -148,27 +95,18 @@ def count(program: bytes) -> list[dict[str, int]]:
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
+def cycles(program: Program) -> list[int]:
+    """Return the cycles that each instruction takes on its unit, 0 for `Sync`."""
+    return [int(number) for number in load().cycles(program.to_bytes())]
+
+
 def simulate(program: bytes, inputs: Sequence[Array]) -> list[Array]:
-    """Execute a program.
-
-    Parameters
-    ----------
-    program : bytes
-        As in `module`.
-    inputs : sequence of numpy.ndarray
-        Of the shapes and dtypes of the program's inputs.
-
-    Returns
-    -------
-    list of numpy.ndarray
-        The outputs.
+    """Execute a program with arrays of its inputs' shapes and dtypes; return its outputs.
 
     Raises
     ------
-    tvmlab.errors.SimulationError
-        As `module`.
-    tvmlab.errors.InputError
-        If the inputs do not fit.
+    tvmlab.errors.SimulationError, tvmlab.errors.InputError
+        As `module` and its function do.
     """
     loaded = module("program", program)
     tensors = Program.from_bytes(program).tensors
@@ -177,14 +115,12 @@ def simulate(program: bytes, inputs: Sequence[Array]) -> list[Array]:
         raise InputError(
             f"the program takes {needed} inputs, and got {len(inputs)}", where="npu.simulate"
         )
-    given = iter(inputs)
-    parameters, outputs = [], []
-    for tensor in tensors:
-        if tensor.kind == Kind.INPUT:
-            # DLPack hands over no array that may not be written to.
-            parameters.append(np.require(next(given), requirements=["C", "W"]))
-        elif tensor.kind == Kind.OUTPUT:
-            outputs.append(np.empty(tensor.shape, tensor.dtype.name))
-            parameters.append(outputs[-1])
-    loaded["program"](*parameters)
+    # DLPack hands over no array that may not be written to.
+    given = [np.require(one, requirements=["C", "W"]) for one in inputs]
+    outputs: list[Array] = [
+        np.empty(one.shape, one.dtype.name) for one in tensors if one.kind == Kind.OUTPUT
+    ]
+    left, filled = iter(given), iter(outputs)
+    sides = {Kind.INPUT: left, Kind.OUTPUT: filled}
+    loaded["program"](*(next(sides[one.kind]) for one in tensors if one.kind in sides))
     return outputs

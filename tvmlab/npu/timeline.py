@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections import Counter
+from dataclasses import dataclass
 
+from . import simulator
 from .isa import Sync, Unit
 from .program import Program
-from .simulator import count
 
 __all__ = ["Busy", "Phase", "phases"]
 
 
 @dataclass(frozen=True)
 class Busy:
-    """A unit at work on one instruction.
-
-    Attributes
-    ----------
-    unit : Unit
-        The unit.
-    kind : str
-        The name of the instruction, as ``"Load"``.
-    index : int
-        Its place in the program.
-    start, end : int
-        In cycles from the program's start.
-    """
+    """A unit at work on an instruction: its kind, its place in the program, its first cycles."""
 
     unit: Unit
     kind: str
@@ -38,12 +27,7 @@ class Busy:
 class Phase:
     """What stands between two syncs: the units work at once, each in its own order.
 
-    Attributes
-    ----------
-    start, end : int
-        In cycles from the program's start; a sync takes the last cycle.
-    work : tuple of Busy
-        In the order of the program.
+    It lasts from the cycle `start` of the program to `end`; a sync takes the last cycle.
     """
 
     start: int
@@ -56,40 +40,27 @@ class Phase:
 
 
 def phases(program: Program) -> tuple[Phase, ...]:
-    """Give a program's phases, with every instruction's cycles.
-
-    Parameters
-    ----------
-    program : Program
-        The program; it is not executed, for time does not depend on data.
-
-    Returns
-    -------
-    tuple of Phase
+    """Give a program's phases, with every instruction's cycles, which do not depend on data.
 
     Raises
     ------
     tvmlab.errors.SimulationError
         If the machine refuses the program.
     """
-    # An instruction that is a layer of its own is counted by itself.
-    alone = [replace(one, layer=index) for index, one in enumerate(program.instructions)]
-    names = tuple(map(str, range(len(alone))))
-    counted = count(replace(program, layers=names, instructions=tuple(alone)).to_bytes())
+    simulator.count(program.to_bytes())  # raises what the machine refuses
     found: list[Phase] = []
     work: list[Busy] = []
-    start = 0
-    now = dict.fromkeys(Unit, 0)
-    for index, (instruction, cycles) in enumerate(zip(program.instructions, counted, strict=True)):
-        unit = instruction.unit
-        if not isinstance(instruction, Sync):
-            length = cycles[f"{unit.name.lower()}_cycles"]
-            begin = start + now[unit]
-            work.append(Busy(unit, type(instruction).__name__, index, begin, begin + length))
-            now[unit] += length
-        synced = isinstance(instruction, Sync)
-        if synced or index == len(alone) - 1:
+    start, now = 0, Counter(dict.fromkeys(Unit, 0))
+    last = len(program.instructions) - 1
+    cycles = simulator.cycles(program)
+    for index, (one, length) in enumerate(zip(program.instructions, cycles, strict=True)):
+        synced = isinstance(one, Sync)
+        if not synced:
+            begin = start + now[one.unit]
+            work.append(Busy(one.unit, type(one).__name__, index, begin, begin + length))
+            now[one.unit] += length
+        if synced or index == last:
             end = start + max(now.values()) + synced
             found.append(Phase(start, end, tuple(work)))
-            start, work, now = end, [], dict.fromkeys(Unit, 0)
+            start, work, now = end, [], Counter(dict.fromkeys(Unit, 0))
     return tuple(found)

@@ -160,6 +160,13 @@ ffi::Array<int64_t> CountLayers(const ffi::Bytes& bytes) {
   });
 }
 
+ffi::Array<int64_t> CyclesOf(const ffi::Bytes& bytes) {
+  return Translated([&] {
+    const std::vector<int64_t> cycles = Cycles(Read(View(bytes)));
+    return ffi::Array<int64_t>(cycles.begin(), cycles.end());
+  });
+}
+
 ffi::String CounterNames() {
 #define TVMLAB_NPU_NAMED(name) #name " "
   return TVMLAB_NPU_COUNTERS(TVMLAB_NPU_NAMED);
@@ -193,5 +200,6 @@ TVM_FFI_STATIC_INIT_BLOCK() {
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(make_module, MakeModule)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(described, Described)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(count, CountLayers)
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(cycles, CyclesOf)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(counter_names, CounterNames)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(instruction_names, InstructionNames)

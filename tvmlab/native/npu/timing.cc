@@ -137,6 +137,16 @@ class Phase {
 
 }  // namespace
 
+std::vector<int64_t> Cycles(const Program& program) {
+  const Counter counter(program.config);
+  Counters unused;
+  std::vector<int64_t> cycles;
+  for (const Instruction& any : program.instructions) {
+    cycles.push_back(std::visit([&](const auto& one) { return counter(one, unused); }, any));
+  }
+  return cycles;
+}
+
 std::vector<Counters> Count(const Program& program) {
   std::vector<Counters> layers(static_cast<size_t>(program.layers));
   const Counter counter(program.config);

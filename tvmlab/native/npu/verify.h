@@ -44,6 +44,9 @@ void At(const Program& program, size_t number, const Use& use) {
       program.instructions[number]);
 }
 
+// The cycles of each instruction on its unit, 0 for Sync; of a program that need not be verified.
+std::vector<int64_t> Cycles(const Program& program);
+
 // Counts, for each layer, what a verified program costs.
 std::vector<Counters> Count(const Program& program);
 

@@ -21,39 +21,15 @@ __all__ = ["codegen", "program", "regions"]
 
 
 def program(function: relax.Function) -> Program:
-    """Compile one function for the accelerator.
-
-    Parameters
-    ----------
-    function : relax.Function
-        A region of a partitioned module.
-
-    Returns
-    -------
-    Program
-        For the machine of its attribute ``npu.config``, or the default one.
-    """
+    """Compile a region of a partitioned module for the machine of its attribute ``npu.config``."""
     return compile_region(reading.region(function), reading.config_of(function))
 
 
 def codegen(
     functions: Sequence[relax.Function], options: Mapping[str, Any], constants: Mapping[str, Any]
 ) -> list[tvm.runtime.Module]:
-    """Compile the functions of a module that are for the accelerator.
-
-    Parameters
-    ----------
-    functions : sequence of relax.Function
-        With a ``global_symbol`` each.
-    options, constants : mapping
-        RunCodegen's; not used, because constants lie in the functions.
-
-    Returns
-    -------
-    list of tvm.runtime.Module
-        One for each function, with a function of its name.
-    """
-    del options, constants
+    """Make a runtime module of each function that is for the accelerator, by its global symbol."""
+    del options, constants  # constants lie in the functions
     return [
         simulator.module(str(function.attrs["global_symbol"]), program(function).to_bytes())
         for function in functions

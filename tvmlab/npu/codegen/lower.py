@@ -7,104 +7,77 @@ that the units work at the same time.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from .. import isa
 from ..config import Config
 from ..isa import Dtype, Load, Store
-from ..layers import Layer, Region
+from ..layers import Region
 from ..program import Dram, Kind, Program
-from .emit import emit
-from .memory import LayerPlan, Plan, RingAllocator, home, plan_memory
+from .emit import Image, Target, emit
+from .memory import Plan, RingAllocator, home, plan_memory
 from .phases import schedule_phases
-from .tiles import Image, Target
-from .tiling import granule
-
-__all__ = ["compile_region"]
+from .tiling import LayerShape, granule
 
 
 def compile_region(region: Region, config: Config, plan: Plan | None = None) -> Program:
-    """Compile a region.
+    """Compile a region whose layers all fit the machine; `plan` is `plan_memory`'s, if known."""
+    plan = plan or plan_memory(region, config)
+    tensors = [
+        Dram(kind, region.values[name].dtype, region.values[name].shape)
+        for kind, names in ((Kind.INPUT, region.inputs), (Kind.OUTPUT, region.outputs))
+        for name in names
+    ]
+    #: Numbers of tensors in DRAM by the layer that makes a value.
+    scratch: dict[int, int] = {}
+    for storage in plan.storages.values():
+        outside = storage.source is not None or storage.results
+        if not outside and storage.made not in {*scratch, *plan.resident}:
+            scratch[storage.made] = len(tensors)
+            tensors.append(Dram(Kind.SCRATCH, storage.value.dtype, storage.value.shape))
 
-    Parameters
-    ----------
-    region : Region
-        Layers that all fit the machine (`tvmlab.npu.codegen.tiling.fits`).
-    config : Config
-        The machine.
-    plan : Plan, optional
-        The result of `tvmlab.npu.codegen.memory.plan_memory`, if the caller has it already.
-
-    Returns
-    -------
-    Program
-        Its instructions, tensors and constants.
-    """
-    return _Lowering(region, config, plan or plan_memory(region, config)).program()
-
-
-class _Lowering:
-    """The work on one region."""
-
-    def __init__(self, region: Region, config: Config, plan: Plan) -> None:
-        self.region, self.config, self.plan = region, config, plan
-        self.tensors = [
-            Dram(kind, region.values[name].dtype, region.values[name].shape)
-            for kind, names in ((Kind.INPUT, region.inputs), (Kind.OUTPUT, region.outputs))
-            for name in names
-        ]
-        #: Numbers of tensors in DRAM by the layer that makes a value.
-        self.scratch: dict[int, int] = {}
-        for storage in plan.storages.values():
-            made, value = storage.made, storage.value
-            outside = storage.source is not None or storage.results
-            if not outside and made not in self.scratch and made not in plan.resident:
-                self.scratch[made] = len(self.tensors)
-                self.tensors.append(Dram(Kind.SCRATCH, value.dtype, value.shape))
-
-    def program(self) -> Program:
-        """Lower all layers."""
-        names, config = [layer.name for layer in self.region.layers], self.config
-        instructions: list[isa.Instruction] = []
-        constants, number = bytearray(), len(self.tensors)
-        sram, sums = (
-            RingAllocator(granule(size)) for size in (config.sram_bytes, config.accumulators)
-        )
-        target = Target(instructions, constants, number, config, sram, sums)
-        for i, (layer, plan) in enumerate(zip(self.region.layers, self.plan.layers, strict=True)):
-            if plan:
-                emit(target, i, layer, plan, self.images(layer, plan))
-        before = len(instructions)
-        for i, name in enumerate(self.region.outputs):
-            source, to = self.tensor(name), len(self.region.inputs) + i
-            # An output that is an input, or another output, too.
-            if source is not None and source != to:
-                instructions += _copy(len(names), source, to, self.tensors[to].nbytes, config)
-        if len(instructions) > before:
-            names.append("copy")
-        if constants:
-            self.tensors.append(Dram(Kind.CONSTANTS, Dtype.uint8, (len(constants),)))
-        ordered = tuple(schedule_phases(instructions, self.tensors, config))
-        return Program(config, tuple(self.tensors), tuple(names), ordered, bytes(constants))
-
-    def tensor(self, name: str) -> int | None:
+    def tensor(name: str) -> int | None:
         """Return the number of the tensor in DRAM that a value lies in."""
-        storage = self.plan.storages[name]
+        storage = plan.storages[name]
         if storage.source is not None:
             return storage.source
-        if storage.results:
-            return len(self.region.inputs) + storage.results[0]
-        return self.scratch.get(storage.made)
+        return (
+            len(region.inputs) + storage.results[0]
+            if storage.results
+            else scratch.get(storage.made)
+        )
 
-    def images(self, layer: Layer, plan: LayerPlan) -> list[Image]:
-        """Describe where a layer's inputs and its result lie."""
-        found, shape = [], plan.shape
-        for name in (*layer.inputs, layer.output):
-            storage, last = self.plan.storages[name], name == layer.output
-            size = shape.out_size if last else shape.in_size
-            channels = shape.out_channels if last else shape.in_channels
-            address = self.plan.resident.get(storage.made)
-            place = self.tensor(name), home(storage)
-            found.append(Image(*size, channels, storage.value.dtype, address, *place))
-        return found
+    def image(name: str, shape: LayerShape, last: bool) -> Image:
+        """Describe where a layer's input or its result lies."""
+        storage = plan.storages[name]
+        size = (
+            (*shape.out_size, shape.out_channels) if last else (*shape.in_size, shape.in_channels)
+        )
+        place = plan.resident.get(storage.made), tensor(name), home(storage)
+        return Image(*size, storage.value.dtype, *place)
+
+    names = [layer.name for layer in region.layers]
+    instructions: list[isa.Instruction] = []
+    rings = [RingAllocator(granule(size)) for size in (config.sram_bytes, config.accumulators)]
+    target = Target(instructions, bytearray(), len(tensors), config, *rings)
+    for i, (layer, cut) in enumerate(zip(region.layers, plan.layers, strict=True)):
+        if cut:
+            images = [image(name, cut.shape, last=False) for name in layer.inputs]
+            images.append(image(layer.output, cut.shape, last=True))
+            emit(target, i, layer, cut, images)
+    before = len(instructions)
+    for i, name in enumerate(region.outputs):
+        source, to = tensor(name), len(region.inputs) + i
+        # An output that is an input, or another output, too.
+        if source is not None and source != to:
+            instructions += _copy(len(names), source, to, tensors[to].nbytes, config)
+    if len(instructions) > before:
+        names.append("copy")
+    if target.constants:
+        tensors.append(Dram(Kind.CONSTANTS, Dtype.uint8, (len(target.constants),)))
+    parts = tuple(tensors), tuple(names), tuple(instructions), bytes(target.constants)
+    made = Program(config, *parts)
+    return replace(made, instructions=tuple(schedule_phases(made)))
 
 
 def _copy(layer: int, source: int, to: int, size: int, config: Config) -> list[isa.Instruction]:

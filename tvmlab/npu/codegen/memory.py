@@ -11,16 +11,21 @@ chooses the fastest.
 from __future__ import annotations
 
 import math
-from bisect import insort
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 
 from ..config import Config
 from ..layers import Region, Value, View
-from .shape import LayerShape, Residency, shape_of
-from .tiling import COPY, Tiling, granule, plan, smallest
-
-__all__ = ["BufferPool", "LayerPlan", "Plan", "RingAllocator", "Storage", "home", "plan_memory"]
+from .tiling import (
+    COPY,
+    LayerShape,
+    Residency,
+    Tiling,
+    granule,
+    plan,
+    shape_of,
+    smallest,
+)
 
 #: Sizes of the resident region that are tried, in eighths of the SRAM.
 EIGHTHS = (0, 2, 3, 4, 5, 6, 7)
@@ -48,17 +53,7 @@ class Storage:
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """How one layer is computed.
-
-    Attributes
-    ----------
-    shape : LayerShape
-        Its sizes; all pixels in one line where that makes no difference.
-    tiling : Tiling
-        How it is cut.
-    limit : int
-        Bytes of SRAM for its buffers, from address 0.
-    """
+    """How one layer is computed, with `limit` bytes of SRAM for its buffers, from address 0."""
 
     shape: LayerShape
     tiling: Tiling
@@ -67,18 +62,10 @@ class LayerPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """Where values lie, and how each layer is computed.
+    """Where values lie, and how each layer is computed; None for a view.
 
-    Attributes
-    ----------
-    storages : dict of str to Storage
-        The bytes of each value.
-    resident : dict of int to int
-        Addresses in SRAM, by the number of the layer that makes the value.
-    layers : list of LayerPlan or None
-        For each layer; None for a view.
-    cycles : int
-        Estimate of the cost model.
+    `resident` has addresses in SRAM by the number of the layer that makes a value; `cycles` is the
+    estimate of the cost model.
     """
 
     storages: dict[str, Storage]
@@ -154,9 +141,9 @@ def _planned(
         stored = home(out) if out.results else places[-1]
         if shape.pointwise and (shape.images == 1 or Residency.NCHW not in (*places, stored)):
             shape = shape.flat()
-        plans.append(_fastest(shape, places, config, resident.lowest))
+        plans.append(_fastest(shape, places, config, resident.lowest()))
         for done in ending.pop(number, []):
-            resident.remove(done)
+            del resident.kept[done]
     cycles = sum(one.tiling.cycles for one in plans if one)
     return Plan(storages, resident.addresses, plans, cycles)
 
@@ -186,31 +173,22 @@ class _Resident:
         self.bottom = self.top - size
         self.kept: dict[int, tuple[int, int]] = {}
         self.addresses: dict[int, int] = {}
-        self._spans: list[tuple[int, int]] = []
 
-    @property
     def lowest(self) -> int:
-        """Where the region begins now."""
-        return self._spans[0][0] if self._spans else self.memory
+        """Return where the region begins now."""
+        return min((start for start, _ in self.kept.values()), default=self.memory)
 
     def put(self, number: int, size: int) -> bool:
         """Place a value in the highest gap; return whether there is one."""
-        size = -(-size // self.granule) * self.granule
-        end = self.top
-        for start, stop in reversed(self._spans):
+        size, end = -(-size // self.granule) * self.granule, self.top
+        for start, stop in sorted(self.kept.values(), reverse=True):
             if end - stop >= size:
                 break
             end = start
         if end - size < self.bottom:
             return False
-        span = end - size, end
-        insort(self._spans, span)
-        self.kept[number], self.addresses[number] = span, span[0]
+        self.kept[number], self.addresses[number] = (end - size, end), end - size
         return True
-
-    def remove(self, number: int) -> None:
-        """Take a value away."""
-        self._spans.remove(self.kept.pop(number))
 
 
 class BufferPool:
@@ -251,16 +229,15 @@ class RingAllocator:
     def lay_out(self, sizes: list[tuple[int, int]], limit: int) -> list[BufferPool]:
         """Place groups of buffers, given as size and number, below a limit."""
         apart = [(-(-size // self._granule) * self._granule, count) for size, count in sizes]
-        if _room(apart) <= limit:
+        room = sum(size * count for size, count in apart)
+        if room <= limit:
             sizes = apart
-        at = self._end if self._end + _room(sizes) <= limit else 0
+        else:
+            room = sum(size * count for size, count in sizes)
+        at = self._end if self._end + room <= limit else 0
         found = []
         for size, count in sizes:
             found.append(BufferPool([at + size * i for i in range(count)]))
             at += size * count
         self._end = -(-at // self._granule) * self._granule
         return found
-
-
-def _room(sizes: list[tuple[int, int]]) -> int:
-    return sum(size * count for size, count in sizes)

@@ -14,13 +14,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from .. import isa
-from ..config import Config
-from ..isa import Instruction, Sync, Unit, cycles, effects
-from ..program import Dram, Kind
+from .. import isa, simulator
+from ..isa import Dtype, Instruction, Rounding, Sync, Unit
+from ..program import Kind, Program
 from .tiling import granule
-
-__all__ = ["schedule_phases"]
 
 #: Pieces of DRAM that are told apart, at most: only the DMA engine is concerned.
 _PIECES = 1 << 20
@@ -29,33 +26,42 @@ _STEPS = (isa.Matmul, isa.Depthwise, isa.Add, isa.Pool, isa.Sum)
 _NEVER = (1 << 31) - 1
 #: Phases that are looked at for a transfer.
 _LOOK = 48
+#: Numbers of memories; tensors in DRAM follow.
+_SRAM, _SUMS, _DRAM = 0, 1, 2
+#: The prefixes of the fields of a view's place, dtype and size, and whether it is written.
+_VIEWS: dict[type, tuple[tuple[str, str, str, bool], ...]] = {
+    isa.Matmul: (("", "in_", "in_", False),),
+    isa.Depthwise: (("", "in_", "in_", False),),
+    isa.Requantize: (("", "out_", "", True),),
+    isa.Add: (("lhs_", "lhs_", "", False), ("rhs_", "rhs_", "", False), ("out_", "out_", "", True)),
+    isa.Pool: (("", "", "in_", False), ("out_", "", "out_", True)),
+    isa.Sum: (("", "", "", False),),
+}
+
+#: A memory, pieces of it, and whether they are written.
+_Span = tuple[int, slice, bool]
 
 
-def schedule_phases(
-    instructions: Sequence[Instruction], tensors: Sequence[Dram], config: Config
-) -> Iterator[Instruction]:
-    """Order instructions by phases, with a `Sync` between two.
+def schedule_phases(program: Program) -> Iterator[Instruction]:
+    """Order a program's instructions by phases, with a `Sync` between two.
 
-    `instructions` come in an order in which they can be executed, without `Sync`.
+    They come in an order in which they can be executed, without `Sync`.
     """
-    pieces = _pieces(tensors, config)
-    spans = [list(_spans(one, pieces, config.columns)) for one in instructions]
-    earliest = _earliest(instructions, spans, _Table(pieces, -1))
-    phases = _balanced(instructions, spans, earliest, _Table(pieces, _NEVER), config)
+    pieces, config = _pieces(program), program.config
+    spans = [list(_spans(one, pieces, config.columns)) for one in program.instructions]
+    earliest = _earliest(program.instructions, spans, _Table(pieces, -1))
     before = False
-    for phase in phases:
+    for phase in _balanced(program, spans, earliest, _Table(pieces, _NEVER)):
         if phase and before:
             yield Sync(phase[0].layer)
         before |= bool(phase)
         yield from phase
 
 
-_Span = tuple[int, slice, bool]
-
-
-def _pieces(tensors: Sequence[Dram], config: Config) -> list[tuple[int, int]]:
+def _pieces(program: Program) -> list[tuple[int, int]]:
     """List the size of each memory, and of its pieces, in bytes; 0 for what is never written."""
-    sizes = [one.nbytes if one.kind in (Kind.OUTPUT, Kind.SCRATCH) else 0 for one in tensors]
+    written, config = (Kind.OUTPUT, Kind.SCRATCH), program.config
+    sizes = [one.nbytes if one.kind in written else 0 for one in program.tensors]
     piece = max(8, -(-sum(sizes) // _PIECES))
     sums = 4 * config.accumulators, 4 * granule(config.accumulators)
     sram = config.sram_bytes, granule(config.sram_bytes)
@@ -63,12 +69,47 @@ def _pieces(tensors: Sequence[Dram], config: Config) -> list[tuple[int, int]]:
 
 
 def _spans(one: Instruction, pieces: Sequence[tuple[int, int]], columns: int) -> Iterator[_Span]:
-    """List the memories, their pieces, and whether they are written."""
-    for effect in effects(one, columns):
-        size, piece = pieces[effect.memory]
-        if size:
-            span = slice(effect.start // piece, (effect.end - 1) // piece + 1)
-            yield effect.memory, span, effect.writes
+    for memory, start, count, writes in _effects(one, columns):
+        size, piece = pieces[memory]
+        if size and start >= 0 and count:
+            yield memory, slice(start // piece, (start + count - 1) // piece + 1), writes
+
+
+def _effects(one: Instruction, columns: int) -> Iterator[tuple[int, int, int, bool]]:
+    """List what is read and written: memory, first byte, bytes, and whether it is written.
+
+    Between the first and the last byte of a view, all bytes count.
+    """
+    if isinstance(one, (isa.Load, isa.Store)):
+        store = isinstance(one, isa.Store)
+        for memory, start, name in (
+            (_DRAM + one.tensor, one.offset, "dram"),
+            (_SRAM, one.address, "sram"),
+        ):
+            steps = ((getattr(one, f"count{i}"), getattr(one, f"{name}{i}")) for i in range(4))
+            size = one.element + sum((count - 1) * stride for count, stride in steps)
+            yield memory, start, size, store == (memory != _SRAM)
+    for place, dtype, size, writes in _VIEWS.get(type(one), ()):
+        last = (getattr(one, f"{size}rows") - 1) * getattr(one, f"{place}row_stride")
+        last += (getattr(one, f"{size}cols") - 1) * getattr(one, f"{place}pixel_stride")
+        pixel = one.channels * Dtype(getattr(one, f"{dtype}dtype")).bytes
+        yield _SRAM, getattr(one, f"{place}address"), last + pixel, writes
+    if isinstance(one, (isa.Matmul, isa.Depthwise)):
+        each = -(-one.out_channels // columns) * columns
+        if isinstance(one, isa.Depthwise):
+            each = Dtype(one.weight_dtype).bytes
+        yield _SRAM, one.weights, one.kernel_h * one.kernel_w * one.channels * each, False
+        yield _SRAM, one.bias, 4 * one.out_channels, False
+        yield _SUMS, 4 * one.sums, 4 * one.out_rows * one.out_cols * one.out_channels, True
+    elif isinstance(one, isa.Requantize):
+        tables = 4 * (one.channels if one.per_channel else 1)
+        if one.rounding != Rounding.NONE:
+            double = one.rounding == Rounding.TFLITE_FLOAT64
+            yield _SRAM, one.multipliers, tables * (1 + double), False
+            yield _SRAM, one.shifts, tables * (one.rounding < Rounding.ONNX), False
+        yield _SUMS, 4 * one.sums, 4 * one.rows * one.cols * one.channels, False
+    elif isinstance(one, isa.Sum):
+        yield _SUMS, 4 * one.sums, 4 * one.channels, True
 
 
 class _Table:
@@ -84,7 +125,7 @@ def _earliest(
 ) -> list[int]:
     """Return the earliest phase of each instruction."""
     found = []
-    free = {Unit.ARRAY: _Free(), Unit.VECTOR: _Free()}
+    taken: dict[Unit, dict[int, int]] = {Unit.ARRAY: {}, Unit.VECTOR: {}}
     for one, touched in zip(instructions, spans, strict=True):
         phase, unit = 0, int(one.unit)
         for memory, span, writes in touched:
@@ -93,7 +134,7 @@ def _earliest(
             for other, last in enumerate(used):
                 phase = max(phase, last if other == unit else last + 1)
         if isinstance(one, _STEPS):
-            phase = free[one.unit].take(phase)
+            phase = _free(taken[one.unit], phase)
         for memory, span, writes in touched:
             part = table.used[memory][0 if writes else 1, unit, span]
             np.maximum(part, phase, out=part)
@@ -101,57 +142,44 @@ def _earliest(
     return found
 
 
-class _Free:
-    """Phases without a step of a unit."""
-
-    def __init__(self) -> None:
-        self._next: list[int] = []
-
-    def take(self, phase: int) -> int:
-        """Take the first free phase from a given one on."""
-        while len(self._next) <= phase:
-            self._next.append(len(self._next))
-        at = phase
-        while at < len(self._next) and self._next[at] != at:
-            at = self._next[at]
-        while len(self._next) <= at:
-            self._next.append(len(self._next))
-        self._next[at] = at + 1
-        # A later search starts at the end of the row.
-        while phase < at:
-            self._next[phase], phase = at + 1, self._next[phase]
-        return at
+def _free(following: dict[int, int], phase: int) -> int:
+    """Take the first free phase from a given one on; `following` leads on from those taken."""
+    at = phase
+    while at in following:
+        at = following[at]
+    # A later search starts at the end of the row.
+    while phase < at:
+        following[phase], phase = at + 1, following[phase]
+    following[at] = at + 1
+    return at
 
 
 def _balanced(
-    instructions: Sequence[Instruction],
-    spans: Sequence[Sequence[_Span]],
-    earliest: Sequence[int],
-    table: _Table,
-    config: Config,
+    program: Program, spans: Sequence[Sequence[_Span]], earliest: Sequence[int], table: _Table
 ) -> list[list[Instruction]]:
     """Place everything: steps where they are, transfers where there is time for them."""
-    count = max(earliest, default=-1) + 1
+    cycles, count = simulator.cycles(program), max(earliest, default=-1) + 1
     busy = np.zeros((3, count), np.int64)
-    for one, phase in zip(instructions, earliest, strict=True):
+    for one, phase, length in zip(program.instructions, earliest, cycles, strict=True):
         if one.unit is not Unit.DMA:
-            busy[one.unit, phase] += cycles(one, config)
+            busy[one.unit, phase] += length
     # Cycles of transfers that do not make a phase longer.
     slack = busy.max(0, initial=0)
     phases: list[list[Instruction]] = [[] for _ in range(count)]
-    for at in range(len(instructions) - 1, -1, -1):
-        one, phase = instructions[at], earliest[at]
+    for at, one in reversed(list(enumerate(program.instructions))):
+        phase = earliest[at]
         if one.unit is Unit.DMA:
             last = count - 1
             for memory, span, writes in spans[at]:
                 used = table.used[memory][: 1 + writes, :, span].min((0, 2)).tolist()
                 for other, then in enumerate(used):
                     last = min(last, then if other == Unit.DMA else then - 1)
-            need, first = cycles(one, config), max(phase, last - _LOOK + 1)
+            first = max(phase, last - _LOOK + 1)
             found = slack[first : last + 1][::-1]
             # The latest phase that has the time, else the one that has the most.
-            phase = last - int(np.argmax(found >= need) if found.max() >= need else found.argmax())
-            slack[phase] -= need
+            enough = found >= cycles[at]
+            phase = last - int(np.argmax(enough) if enough.any() else found.argmax())
+            slack[phase] -= cycles[at]
         phases[phase].append(one)
         for memory, span, writes in spans[at]:
             part = table.used[memory][0 if writes else 1, int(one.unit), span]

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from enum import Enum
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
@@ -23,10 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..config import Config
-from ..layers import Layer, Value, View
-from .shape import Kind, LayerShape, Residency, shape_of
-
-__all__ = ["ALIGNMENT", "Tiling", "fits", "granule", "plan", "smallest"]
+from ..layers import Add, Convolution, Layer, Mean, Pair, Pool, Value, View
 
 Ints = npt.NDArray[np.int64]
 
@@ -45,28 +43,136 @@ def granule(size: int) -> int:
     return -(-size // (ALIGNMENT << 17)) * ALIGNMENT
 
 
+class Kind(Enum):
+    """Which instructions a layer is made of."""
+
+    MATMUL = "matmul"
+    DEPTHWISE = "depthwise"
+    ADD = "add"
+    POOL = "pool"
+    MEAN = "mean"
+
+
+class Residency(Enum):
+    """Where a value lies: whole in SRAM, or in DRAM with its channels innermost or outermost."""
+
+    SRAM = "sram"
+    NHWC = "nhwc"
+    NCHW = "nchw"
+
+
+@dataclass(frozen=True)
+class LayerShape:
+    """A layer's sizes; layers of equal sizes are tiled alike.
+
+    `table_bytes` counts bias, multiplier and shift of one channel, `fixed_bytes` the multiplier and
+    shift that all channels share. In a `folded` layer the taps of a line of the window count as
+    channels of one tap: pixels side by side are bytes side by side, so that few channels fill the
+    array's rows better.
+    """
+
+    kind: Kind
+    images: int
+    in_size: Pair
+    out_size: Pair
+    in_channels: int
+    out_channels: int
+    in_bytes: tuple[int, ...]
+    out_bytes: int
+    kernel: Pair = (1, 1)
+    strides: Pair = (1, 1)
+    dilation: Pair = (1, 1)
+    pads: Pair = (0, 0)
+    weight_bytes: int = 0
+    table_bytes: int = 0
+    fixed_bytes: int = 0
+    folded: bool = False
+
+    @property
+    def tiled_size(self) -> Pair:
+        """Rows and columns of what is cut into tiles."""
+        return self.in_size if self.kind is Kind.MEAN else self.out_size
+
+    @property
+    def reach(self) -> Pair:
+        """Rows and columns from the first tap of a window to its last, both counted."""
+        (kh, kw), (dh, dw) = self.kernel, self.dilation
+        return (kh - 1) * dh + 1, (kw - 1) * dw + 1
+
+    @property
+    def taps(self) -> int:
+        """Taps of a window."""
+        return math.prod(self.kernel)
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether each pixel of the result needs only the pixel at its own place."""
+        window = self.kernel, self.strides, self.pads
+        same = self.kind is not Kind.MEAN and self.in_size == self.out_size
+        return same and window == ((1, 1), (1, 1), (0, 0))
+
+    @property
+    def padded_across(self) -> bool:
+        """Whether windows reach over the left or the right edge."""
+        across = (self.out_size[1] - 1) * self.strides[1] + self.reach[1] - self.pads[1]
+        return self.pads[1] > 0 or across > self.in_size[1]
+
+    def folds(self, rows: int) -> bool:
+        """Whether folded taps take fewer blocks of the array's rows."""
+        (_, taps), channels = self.kernel, self.in_channels
+        blocks = taps * -(-channels // rows), -(-taps * channels // rows)
+        return self.kind is Kind.MATMUL and self.dilation[1] == 1 and blocks[1] < blocks[0]
+
+    def flat(self) -> LayerShape:
+        """Take all pixels of all images as one line of pixels."""
+        line = 1, self.images * math.prod(self.out_size)
+        return replace(self, images=1, in_size=line, out_size=line)
+
+
+def shape_of(layer: Layer, values: Mapping[str, Value]) -> LayerShape:
+    """Return the sizes of any layer but a view."""
+    images, *in_size, in_channels = values[layer.inputs[0]].nhwc
+    _, *out_size, out_channels = values[layer.output].nhwc
+    kind = _KINDS[type(layer)]
+    more: dict[str, Any] = {}
+    if isinstance(layer, (Convolution, Pool)):
+        more |= {"strides": layer.strides, "dilation": layer.dilation, "pads": layer.pads[:2]}
+    if isinstance(layer, Pool):
+        more["kernel"] = layer.kernel
+    if isinstance(layer, Mean):
+        out_size = [1, 1]  # of each image, also where the result is a matrix
+    if isinstance(layer, (Convolution, Mean)):
+        rescale = layer.rescale
+        size = rescale.multipliers.itemsize + (4 if rescale.shifts.size else 0)
+        which = "table_bytes" if rescale.multipliers.size > 1 else "fixed_bytes"
+        more[which] = size if rescale.multipliers.size else 0
+    if isinstance(layer, Convolution):
+        kind = Kind.DEPTHWISE if layer.depthwise else Kind.MATMUL
+        more["kernel"] = layer.weights.shape[:2]
+        more["weight_bytes"] = layer.weights.dtype.itemsize
+        more["table_bytes"] = more.get("table_bytes", 0) + 4
+    each = tuple(values[name].dtype.bytes for name in (*layer.inputs, layer.output))
+    sizes = (in_size[0], in_size[1]), (out_size[0], out_size[1]), in_channels, out_channels
+    return LayerShape(kind, images, *sizes, each[:-1], each[-1], **more)
+
+
+_KINDS = {
+    Convolution: Kind.MATMUL,
+    Add: Kind.ADD,
+    Pool: Kind.POOL,
+    Mean: Kind.MEAN,
+}
+
+
 @dataclass(frozen=True)
 class Tiling:
     """How a layer is cut into tiles.
 
-    Attributes
-    ----------
-    rows, cols, channels : int
-        The size of a tile of the result; tiles at the edges are smaller.
-    depth : int
-        Input channels that are added up at a time.
-    slots : int
-        2: buffers are doubled, so that one fills while the other is read. 1: the SRAM is too small.
-    image_slots, table_slots, out_slots, sum_slots : int
-        How many buffers of each kind there are: no more than there are tiles.
-    image_bytes : tuple of int
-        Size of a buffer for a tile of each input; 0 where the input lies in SRAM.
-    table_bytes, weight_bytes, out_bytes : int
-        Sizes of the other buffers. Weights come with the tables unless the depth is cut.
-    sums : int
-        Accumulators of a tile.
-    cycles : int
-        Estimate of the cost model.
+    A tile has `rows` x `cols` x `channels` of the result, less at the edges; `depth` input channels
+    are added up at a time. With 2 `slots` buffers are doubled, so that one fills while the other is
+    read. There are no more buffers of a kind than tiles; `image_bytes` has the size of one for each
+    input, 0 where the input lies in SRAM. Weights come with the tables unless the depth is cut.
+    `sums` are accumulators of a tile, `cycles` the estimate of the cost model.
     """
 
     rows: int

@@ -6,7 +6,7 @@ ones, and Relay's, where `PartitionGraph` does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from tvm import ir, relax
 
@@ -16,55 +16,57 @@ from ...ir.graph import is_call, key
 from ...ir.partition.functions import attribute
 from ..config import COMPILER, Config
 from ..layers import Region, Value
-from . import products, vector
-from .scales import LayerMatch, Unsupported, value
+from . import operators as read
+from .scales import Composite, LayerMatch, Unsupported, check, value
 
-__all__ = ["LayerMatch", "Unsupported", "config_of", "find", "kind", "region", "regions"]
+__all__ = ["Unsupported", "check", "config_of", "core", "find", "kind", "region", "regions"]
 
 #: By the operator that a layer is about: its name in the pattern table, and its reader.
-READERS: dict[str, tuple[str, Callable[[relax.Expr], LayerMatch]]] = {
-    "relax.qnn.conv2d": ("conv2d", products.convolution),
-    "relax.qnn.dense": ("dense", products.dense),
-    "relax.qnn.add": ("add", vector.add),
-    "relax.add": ("add", vector.integer_add),
-    "relax.nn.max_pool2d": ("max_pool2d", vector.max_pool),
-    "relax.qnn.avg_pool2d": ("avg_pool2d", vector.average_pool),
-    "relax.sum": ("mean", vector.mean),
-    "relax.reshape": ("reshape", vector.view),
+READERS: dict[str, tuple[str, Callable[[Composite], LayerMatch]]] = {
+    "relax.qnn.conv2d": ("conv2d", read.convolution),
+    "relax.qnn.dense": ("dense", read.dense),
+    "relax.qnn.add": ("add", read.add),
+    "relax.add": ("add", read.integer_add),
+    "relax.nn.max_pool2d": ("max_pool2d", read.max_pool),
+    "relax.qnn.avg_pool2d": ("avg_pool2d", read.average_pool),
+    "relax.sum": ("mean", read.mean),
+    "relax.reshape": ("reshape", read.view),
 }
-AROUND = ("relax.clip", "relax.maximum", "relax.minimum", "relax.qnn.requantize")
+#: What may stand behind such an operator in a match.
+BEHIND = (
+    *("relax.clip", "relax.maximum", "relax.minimum"),
+    *("relax.qnn.requantize", "relax.relay.nn.bias_add"),
+)
 
 
 def find(root: relax.Expr) -> LayerMatch:
     """Read a layer from the nested calls that a whole pattern matched, or raise `Unsupported`."""
-    name = _name(_core(root))
-    if name in READERS:
-        return READERS[name][1](root)
-    if is_call(root, *AROUND):
-        return vector.lone(root)
-    raise Unsupported(f"no pattern takes {name.removeprefix('relax.') or type(root).__name__}")
+    name = _name(root)
+    what = name.removeprefix("relax.") or type(root).__name__
+    check(name in READERS, f"no pattern takes {what}")
+    match = Composite.of(root)
+    check(match.name() == what, f"nothing takes what stands behind {what} together with it")
+    return READERS[name][1](match)
 
 
-def _core(root: relax.Expr) -> relax.Expr:
+def core(root: relax.Expr) -> relax.Expr:
     """Find the operator that a match is about, behind what rescales, clips and biases it."""
-    expr = root
-    while is_call(expr, *AROUND, "relax.relay.nn.bias_add"):
-        if not isinstance(expr.args[0], relax.Call):
-            break
-        expr = expr.args[0]
-    return expr
+    while is_call(root, *BEHIND) and isinstance(root.args[0], relax.Call):
+        root = root.args[0]
+    return root
+
+
+def _name(root: relax.Expr) -> str:
+    expr = core(root)
+    named = isinstance(expr, relax.Call) and isinstance(expr.op, ir.Op)
+    return str(expr.op.name) if named else ""
 
 
 def kind(root: relax.Expr) -> str:
-    """Return the name of a match in the pattern table, such as ``"conv2d"``."""
-    call = _core(root)
-    name = READERS[_name(call)][0] if _name(call) in READERS else "rescale"
-    return f"depthwise_{name}" if name == "conv2d" and products.by_channel(call) else name
-
-
-def _name(expr: relax.Expr) -> str:
-    named = isinstance(expr, relax.Call) and isinstance(expr.op, ir.Op)
-    return str(expr.op.name) if named else ""
+    """Return the name of a match in the pattern table, such as ``"conv2d"``; empty if of none."""
+    name = READERS[_name(root)][0] if _name(root) in READERS else ""
+    by_channel = name == "conv2d" and read.by_channel(core(root))
+    return f"depthwise_{name}" if by_channel else name
 
 
 def config_of(function: relax.Function) -> Config:
@@ -74,16 +76,7 @@ def config_of(function: relax.Function) -> Config:
 
 
 def region(function: relax.Function) -> Region:
-    """Read a region's function.
-
-    Parameters
-    ----------
-    function : tvm.relax.Function
-        A function for the machine, of a partitioned module.
-
-    Returns
-    -------
-    Region
+    """Read a function for the machine, of a partitioned module.
 
     Raises
     ------
@@ -98,18 +91,7 @@ def region(function: relax.Function) -> Region:
 
 
 def regions(mod: ir.IRModule) -> dict[str, relax.Function]:
-    """Return the functions of a partitioned module that are for the accelerator.
-
-    Parameters
-    ----------
-    mod : ir.IRModule
-        The result of `tvmlab.npu.partition`.
-
-    Returns
-    -------
-    dict of str to relax.Function
-        By name, in the order of the names.
-    """
+    """Return the functions of a partitioned module that are for the accelerator, sorted by name."""
     found = {
         var.name_hint: function
         for var, function in mod.functions_items()
@@ -123,8 +105,8 @@ class _Reader:
 
     def __init__(self, function: relax.Function) -> None:
         self.function = function
-        #: The value of each variable: a tensor's own variable, a tuple of such, or a function.
-        self.bound: dict[int, list[relax.Var] | relax.Function] = {}
+        #: What each variable holds: itself if it is a tensor, else its value.
+        self.bound: dict[int, relax.Expr] = {key(param): param for param in function.params}
         self.names: dict[int, str] = {}
         self.taken: set[str] = set()
         self.found: list[tuple[LayerMatch, list[relax.Var], relax.Var]] = []
@@ -132,25 +114,24 @@ class _Reader:
 
     def region(self) -> Region:
         function = self.function
-        for param in function.params:
-            self.bound[key(param)] = [param]
         for block in function.body.blocks:
             for binding in block.bindings:
-                self._binding(binding)
-        outputs = self._tensors(function.body.body)
+                self._binding(binding.var, binding.value)
         layouts = sorted({match.layout for match, _, _ in self.found if match.layout})
-        if len(layouts) > 1:
-            raise Unsupported(
-                "the region has images in NCHW and in NHWC",
-                fix="convert one to the other first (relax.transform.ConvertLayout)",
-            )
+        check(
+            len(layouts) <= 1,
+            "the region has images in NCHW and in NHWC",
+            "convert one to the other first (relax.transform.ConvertLayout)",
+        )
         values: dict[str, Value] = {}
         for var in [*function.params, *(made for _, _, made in self.found)]:
             name = self._name(var)
             values[name] = value(name, var, (*layouts, "NCHW")[0])
+        out = self.bound.get(key(function.body.body), function.body.body)
+        outputs = list(out.fields) if isinstance(out, relax.Tuple) else [out]
         return Region(
             tuple(self._name(param) for param in function.params),
-            tuple(self._name(var) for var in outputs),
+            tuple(self._name(self._tensor(var)) for var in outputs),
             values,
             tuple(
                 match.named([self._name(var) for var in inputs], self._name(made))
@@ -169,59 +150,44 @@ class _Reader:
             self.names[key(var)] = name
         return self.names[key(var)]
 
-    def _binding(self, binding: relax.Binding) -> None:
-        bound = binding.value
-        if isinstance(bound, relax.Function):
-            self.bound[key(binding.var)] = bound
-        elif isinstance(bound, relax.Call):
+    def _binding(self, var: relax.Var, bound: relax.Expr) -> None:
+        if isinstance(bound, relax.Call):
             match, inputs = self._call(bound)
-            self.found.append((match, [self._tensors(expr)[0] for expr in inputs], binding.var))
-            self.bound[key(binding.var)] = [binding.var]
+            self.found.append((match, [self._tensor(expr) for expr in inputs], var))
+            self.bound[key(var)] = var
         else:
-            self.bound[key(binding.var)] = self._tensors(bound)
+            self.bound[key(var)] = self.bound.get(key(bound), bound)
 
-    def _tensors(self, expr: relax.Expr) -> list[relax.Var]:
-        """Return the tensors that an expression of variables is made of."""
-        if isinstance(expr, relax.Tuple):
-            return [var for field in expr.fields for var in self._tensors(field)]
-        if isinstance(expr, relax.TupleGetItem):
-            return [self._tensors(expr.tuple_value)[expr.index]]
-        found = self.bound.get(key(expr)) if isinstance(expr, relax.Var) else None
-        if not isinstance(found, list):
-            raise Unsupported(f"a region holds {expr}, which no layer makes")
+    def _tensor(self, expr: relax.Expr) -> relax.Var:
+        """Return the tensor's own variable."""
+        found = self.bound.get(key(expr), expr)
+        check(isinstance(found, relax.Var), f"a region holds {expr}, which no layer makes")
         return found
 
     def _call(self, call: relax.Call) -> tuple[LayerMatch, list[relax.Expr]]:
         """Read a call of a composite function, or of an operator on its own."""
-        function = call.op
-        if isinstance(function, relax.Var):
-            function = self.bound.get(key(function))
+        function = self.bound.get(key(call.op), call.op)
         if isinstance(function, ir.Op):
             match = find(call)
             return match, list(match.inputs)
-        if not isinstance(function, relax.Function):
-            raise Unsupported(f"a region calls {call.op}, which is no composite function")
+        composite = isinstance(function, relax.Function)
+        check(composite, f"a region calls {call.op}, which is no composite function")
         name = attribute(function, "Composite")
         places = {key(param): arg for param, arg in zip(function.params, call.args, strict=True)}
         # Patterns that ask for no constant leave constants outside.
         constants = {one: arg for one, arg in places.items() if isinstance(arg, ir.GenericConst)}
         if constants or key(function) not in self.read:
+            root = graph.inline_bindings(function.body)
+            if constants:
+                root = graph.transform(root, lambda _, after: constants.get(key(after), after))
             try:
-                self.read[key(function)] = find(_body(function, constants))
+                self.read[key(function)] = find(root)
             except Unsupported as error:
                 raise Unsupported(
                     f"the code generator has no layer for {name!r}: {error.what}",
                     fix=error.fix or "give its pattern a check, so that it stays on the CPU",
                 ) from error
         match = self.read[key(function)]
-        if any(key(one) not in places for one in match.inputs):
-            raise Unsupported(f"{name!r} computes more than its one layer", fix="split its pattern")
+        inside = all(key(one) in places for one in match.inputs)
+        check(inside, f"{name!r} computes more than its one layer", "split its pattern")
         return match, [places[key(one)] for one in match.inputs]
-
-
-def _body(function: relax.Function, constants: Mapping[int, relax.Expr]) -> relax.Expr:
-    """Return a composite function's graph, with constants in the place of parameters."""
-    root = graph.inline_bindings(function.body)
-    if not constants:
-        return root
-    return graph.transform(root, lambda _, after: constants.get(key(after), after))

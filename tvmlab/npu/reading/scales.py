@@ -1,4 +1,4 @@
-"""Constants, clips and changes of scale, as the machine's numbers.
+"""A match as it stands in the graph: its operator, and the clips and changes of scale around it.
 
 The numbers are those of `tvmlab.qnn.arithmetic`: multipliers of 31 bits and shifts, or floats, made
 from the scales as the reference makes them, so that the machine gives the same bits.
@@ -19,11 +19,10 @@ from ...ir import checks
 from ...ir.graph import is_call
 from ...qnn import config
 from ...qnn.fixed_point import fixed_point_multipliers
+from ...qnn.operands import CallOperands
 from ...qnn.rescale import multiplier
 from ..isa import Dtype, Rounding
-from ..layers import Layer, Rescale, Side, Value
-
-__all__ = ["LayerMatch", "Unsupported"]
+from ..layers import Layer, Pair, Rescale, Side, Value
 
 Array = npt.NDArray[Any]
 NARROW = ("int8", "uint8")
@@ -32,6 +31,7 @@ INT32 = checks.limits("int32")
 SUMS = Rescale(Rounding.NONE, np.zeros(0, np.int32), np.zeros(0, np.int32), 0, *INT32)
 #: The names of a layer's inputs and output until they are known.
 INPUTS, OUTPUT = ("0", "1"), "out"
+_BUILDER = relax.BlockBuilder()
 
 
 class Unsupported(CompileError):
@@ -40,6 +40,12 @@ class Unsupported(CompileError):
     def reason(self) -> str:
         """Return both in one line."""
         return f"{self.what}; {self.fix}" if self.fix else self.what
+
+
+def check(holds: object, what: str, fix: str = "") -> None:
+    """Raise `Unsupported` unless something holds."""
+    if not holds:
+        raise Unsupported(what, fix=fix)
 
 
 @dataclass(frozen=True)
@@ -61,30 +67,77 @@ class LayerMatch:
         return {name: value(name, expr, layout) for name, expr in pairs}
 
 
+@dataclass(frozen=True)
+class Composite:
+    """A match: the call that it is about, and what stands behind the call.
+
+    That is a bias, clips of the sums to `sum_ends`, a requantize, clips of the result to `ends`:
+    each may be missing.
+    """
+
+    root: relax.Expr
+    call: relax.Call
+    bias: relax.Call | None
+    requantize: relax.Call | None
+    ends: Pair
+    sum_ends: Pair
+
+    @classmethod
+    def of(cls, root: relax.Expr) -> Composite:
+        """Take a match apart."""
+        dtype = tensor(root, "the result")[0]
+        call, *ends = clips(root, dtype)
+        requantize, bias, sum_ends = None, None, ends
+        if is_call(call, "relax.qnn.requantize"):
+            requantize = call
+            call, *sum_ends = clips(call.args[0], "int32")
+        if is_call(call, "relax.relay.nn.bias_add"):
+            bias, call = call, call.args[0]
+        return cls(root, call, bias, requantize, (ends[0], ends[1]), (sum_ends[0], sum_ends[1]))
+
+    def name(self) -> str:
+        """Name the operator."""
+        return str(self.call.op.name).removeprefix("relax.")
+
+    def bare(self) -> CallOperands:
+        """Return the operands, where nothing stands behind the operator but clips."""
+        plain = self.requantize is None and self.bias is None
+        check(plain, f"qnn.requantize goes with no {self.name()}")
+        return operands(self.call)
+
+
+def operands(call: relax.Call) -> CallOperands:
+    """Return the operands of a quantized operator by name."""
+    return CallOperands(_BUILDER, call)
+
+
 def value(name: str, expr: relax.Expr, layout: str) -> Value:
     """Describe a tensor of the machine's dtypes and dimensions."""
     dtype, shape = tensor(expr, "a value")
-    if dtype not in Dtype.__members__ or dtype == "int16":
-        raise Unsupported(f"a value is of {dtype}; the machine computes with int8, uint8 and int32")
     layouts = {1: "C", 2: "NC", 4: layout}
-    if len(shape) not in layouts:
-        raise Unsupported(f"a value has {len(shape)} dimensions; the machine knows 1, 2 and 4")
-    if 0 in shape:
-        raise Unsupported("a value is empty")
+    check(
+        dtype in (*NARROW, "int32"),
+        f"a value is of {dtype}; the machine computes with int8, uint8 and int32",
+    )
+    check(
+        len(shape) in layouts,
+        f"a value has {len(shape)} dimensions; the machine knows 1, 2 and 4",
+    )
+    check(0 not in shape, "a value is empty")
     return Value(name, Dtype[dtype], shape, layouts[len(shape)])
 
 
 def tensor(expr: relax.Expr, what: str) -> tuple[str, tuple[int, ...]]:
     """Return the dtype and the shape of a tensor whose sizes are known."""
     ty = expr.ty
-    if not isinstance(ty, relax.TensorType):
-        raise Unsupported(f"{what} is no tensor")
+    check(isinstance(ty, relax.TensorType), f"{what} is no tensor")
     sizes = list(ty.shape.values) if isinstance(ty.shape, relax.ShapeExpr) else []
     known = [int(size) for size in sizes if isinstance(size, (int, tirx.IntImm))]
-    if len(known) != ty.ndim:
-        raise Unsupported(
-            f"{what} has a size that is not known before it runs", fix="fix its shape"
-        )
+    check(
+        len(known) == ty.ndim,
+        f"{what} has a size that is not known before it runs",
+        "fix its shape",
+    )
     return str(ty.dtype), tuple(known)
 
 
@@ -108,43 +161,29 @@ def scalar(expr: relax.Expr, what: str) -> float:
     if isinstance(expr, (tirx.IntImm, tirx.FloatImm)):
         return float(expr.value)
     found = constant(expr, what)
-    if found.size != 1:
-        raise Unsupported(f"{what} has {found.size} values", fix="the machine clips to one")
+    check(found.size == 1, f"{what} has {found.size} values", "the machine clips to one")
     return float(found.ravel()[0])
 
 
 def clips(expr: relax.Expr, dtype: str) -> tuple[relax.Expr, int, int]:
     """Take off all clips around an expression; return what is clipped, and to which ends."""
-    if dtype not in (*NARROW, "int32"):
-        raise Unsupported(f"it computes in {dtype}; the machine computes in int8, uint8 and int32")
+    known = dtype in (*NARROW, "int32")
+    check(known, f"it computes in {dtype}; the machine computes in int8, uint8 and int32")
     low, high = checks.limits(dtype)
     while is_call(expr, "relax.clip", "relax.maximum", "relax.minimum"):
-        name = str(expr.op.name)
-        what = f"an operand of {name.removeprefix('relax.')}"
-        ends = [scalar(end, what) for end in expr.args[1:]]
-        if any(end != int(end) for end in ends if np.isfinite(end)):
-            raise Unsupported(f"integers are clipped to {ends}, no whole numbers")
-        if name != "relax.minimum":
+        name = str(expr.op.name).removeprefix("relax.")
+        ends = [scalar(end, f"an operand of {name}") for end in expr.args[1:]]
+        check(
+            all(end == int(end) for end in ends if np.isfinite(end)),
+            f"integers are clipped to {ends}, no whole numbers",
+        )
+        if name != "minimum":
             low = max(low, int(max(ends[0], low)))
-        if name != "relax.maximum":
+        if name != "maximum":
             high = min(high, int(min(ends[-1], high)))
         expr = expr.args[0]
-    if low > high:
-        raise Unsupported(f"no number lies between {low} and {high}, to which it clips")
+    check(low <= high, f"no number lies between {low} and {high}, to which it clips")
     return expr, low, high
-
-
-def epilogue(root: relax.Expr) -> tuple[relax.Call | None, relax.Expr, tuple[int, int, int, int]]:
-    """Take off clips, a requantize and clips behind sums.
-
-    Return the requantize if there is one, the sums, and the ends of the result and of the sums.
-    """
-    dtype, _ = tensor(root, "the result")
-    expr, low, high = clips(root, dtype)
-    if not is_call(expr, "relax.qnn.requantize"):
-        return None, expr, (*INT32, low, high)
-    inner, sum_low, sum_high = clips(expr.args[0], "int32")
-    return expr, inner, (low, high, sum_low, sum_high)
 
 
 _WAYS = {
@@ -156,70 +195,45 @@ _WAYS = {
 }
 
 
-def way(call: relax.Call) -> Rounding:
+def way(given: CallOperands) -> Rounding:
     """Return how the vector unit rounds as a call does."""
-    name, a = str(call.op.name).removeprefix("relax."), call.attrs
-    computed = str(a["compute_dtype"]) if "compute_dtype" in a else config.UNSET
-    found = config.resolve(name, str(a["rounding"]), computed)
+    a = given.attributes
+    found = config.resolve(given.name, a["rounding"], a.get("compute_dtype", config.UNSET))
     pair = (found.rounding, found.compute_dtype)
-    if pair not in _WAYS:
-        raise Unsupported(
-            f"the vector unit does not compute {name} in {pair[1]} with rounding {pair[0]}",
-            fix="it has " + ", ".join(f"{a} in {b}" for a, b in _WAYS),
-        )
+    check(
+        pair in _WAYS,
+        f"the vector unit does not compute {given.name} in {pair[1]} with rounding {pair[0]}",
+        "it has " + ", ".join(f"{a} in {b}" for a, b in _WAYS),
+    )
     return _WAYS[pair]
+
+
+def scales(given: CallOperands) -> tuple[Array, Array, Array, Array]:
+    """Return a requantize's scales and zero points: the input's may differ by channel."""
+    dtype, out_dtype = given.dtype("data"), str(given.call.ty.dtype)
+    count = given.channels("data", int(given.attributes["axis"]))
+    return (
+        given.scale("input_scale", count, wide=True),
+        given.zero_point("input_zero_point", dtype, count),
+        given.scale("output_scale"),
+        given.zero_point("output_zero_point", out_dtype),
+    )
 
 
 def rescale(call: relax.Call, channels: int, axis: int) -> tuple[Rescale, int]:
     """Read a requantize of sums; return it without the zero point of the sums, and that."""
+    given = operands(call)
     dtype, shape = tensor(call, "the result of qnn.requantize")
-    scales, zero, out_scale, out_zero = parameters(call, shape)
-    if zero.ndim:
-        raise Unsupported("qnn.requantize takes another zero point off each channel")
-    own = int(call.attrs["axis"]) % max(len(shape), 1)
-    if scales.ndim and (own != axis or scales.size != channels):
-        raise Unsupported(
-            f"qnn.requantize has a scale for each place along axis {own}",
-            fix="the machine has one for each channel",
-        )
-    numbers = _multipliers(multiplier(scales, out_scale), way(call))
-    return Rescale(*numbers, int(out_zero), *checks.limits(dtype)), int(zero)
-
-
-def quantization(args: Sequence[relax.Expr], call: str, dtype: str, parts: Sequence[str]) -> Any:
-    """Return the scales and the zero points of an operator, in pairs of its last operands."""
-    names = [f"{part}_{what}" for part in parts for what in ("scale", "zero_point")]
-    values = [constant(arg, f"{name} of {call}") for arg, name in zip(args, names, strict=True)]
-    if any(value.size != 1 for value in values):
-        raise Unsupported(f"{call} has a scale for each channel", fix="give one for each side")
-    scales = [checks.scale(v, call, n) for v, n in zip(values[::2], names[::2], strict=True)]
-    zeros = [
-        checks.zero_point(v, call, n, dtype) for v, n in zip(values[1::2], names[1::2], strict=True)
-    ]
-    return scales, zeros
-
-
-def parameters(call: relax.Call, shape: Sequence[int]) -> tuple[Array, Array, Array, Array]:
-    """Return a requantize's four constants, checked by the reference."""
-    name = "qnn.requantize"
-    names = ("input_scale", "input_zero_point", "output_scale", "output_zero_point")
-    values = [
-        constant(arg, f"{one} of {name}") for arg, one in zip(call.args[1:], names, strict=True)
-    ]
-    dtype, out_dtype = tensor(call.args[0], f"the data of {name}")[0], str(call.ty.dtype)
-    if out_dtype not in (*NARROW, "int32"):
-        raise Unsupported(
-            f"qnn.requantize makes {out_dtype}; the vector unit makes 8 bits or int32"
-        )
-    if dtype not in (*NARROW, "int32"):
-        raise Unsupported(f"qnn.requantize reads {dtype}; the vector unit reads 8 bits or int32")
-    count = int(shape[int(call.attrs["axis"])]) if shape else 1
-    return (
-        checks.scale(values[0], name, names[0], count, wide=True),
-        checks.zero_point(values[1], name, names[1], dtype, count),
-        checks.scale(values[2], name, names[2]),
-        checks.zero_point(values[3], name, names[3], out_dtype),
+    found, zero, out_scale, out_zero = scales(given)
+    check(not zero.ndim, "qnn.requantize takes another zero point off each channel")
+    own = int(given.attributes["axis"]) % max(len(shape), 1)
+    check(
+        not found.ndim or (own == axis and found.size == channels),
+        f"qnn.requantize has a scale for each place along axis {own}",
+        "the machine has one for each channel",
     )
+    numbers = _multipliers(multiplier(found, out_scale), way(given))
+    return Rescale(*numbers, int(out_zero), *checks.limits(dtype)), int(zero)
 
 
 def _multipliers(ratio: Array | None, rounding: Rounding) -> tuple[Rounding, Array, Array]:
@@ -238,13 +252,17 @@ def _multipliers(ratio: Array | None, rounding: Rounding) -> tuple[Rounding, Arr
 
 def finite(ratio: Array) -> Array:
     """Check that ratios are numbers of float32."""
-    if not np.isfinite(ratio).all():
-        raise Unsupported("the scales are so far apart that their ratio is no float32")
+    far = "the scales are so far apart that their ratio is no float32"
+    check(np.isfinite(ratio).all(), far)
     return ratio
 
 
 def side(zero: Any, rounding: Rounding, ratio: Array | None) -> Side:
-    """Make one side of an addition, with one scale."""
+    """Make one side of an addition, with one scale; it is rescaled in integers."""
+    check(
+        rounding not in (Rounding.ONNX, Rounding.TFLITE_FLOAT64) or ratio is None,
+        f"the vector unit rescales sides in integers, not by {rounding.name}",
+    )
     if ratio is None:
         return Side(int(zero), Rounding.NONE, 0, 0)
     factor, shift = fixed_point_multipliers(ratio)

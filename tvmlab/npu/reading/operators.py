@@ -1,0 +1,406 @@
+"""Reading layers: products with what stands around them, and what the vector unit computes.
+
+Zero points of products go into the bias: ``sum((x - zx) * (w - zw))`` is ``sum(x * (w - zw))`` and
+a number for each output channel, also at the borders, where padding is zx.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from tvm import ir, relax
+
+from ...ir import checks, windows
+from ...ir.graph import is_call
+from ...qnn import config, frameworks
+from ...qnn.operands import CallOperands
+from ...qnn.rescale import multiplier
+from ..isa import PoolKind, Rounding
+from ..layers import Add, Convolution, Mean, Pair, Pool, Side, Sides, View
+from .scales import (
+    INPUTS,
+    INT32,
+    NARROW,
+    OUTPUT,
+    SUMS,
+    Array,
+    Composite,
+    LayerMatch,
+    Unsupported,
+    bits,
+    check,
+    clips,
+    constant,
+    finite,
+    operands,
+    rescale,
+    scalar,
+    scales,
+    side,
+    tensor,
+    way,
+)
+
+#: The largest window that the machine's instructions slide, a side; and how far at a time.
+MOST_KERNEL, MOST_STRIDE = 16, 8
+
+_PLAIN = Side(0, Rounding.NONE, 0, 0)
+
+_Window = tuple[Pair, Pair, Pair]
+
+
+def convolution(match: Composite) -> LayerMatch:
+    """Read a convolution: an optional pad, qnn.conv2d, bias_add, clips, requantize, clips."""
+    given = operands(match.call)
+    a = given.attributes
+    layout, order = str(a["data_layout"]), str(a["kernel_layout"])
+    check(
+        layout in ("NCHW", "NHWC"),
+        f"the layout is {layout}",
+        "convert it to NCHW or NHWC (ConvertLayout)",
+    )
+    check(
+        a["out_layout"] in ("", layout),
+        f"the result's layout is {a['out_layout']}, the data's {layout}",
+    )
+    check(
+        sorted(order) == sorted("OIHW"),
+        f"the weights' layout is {order}",
+        "give them as OIHW or HWIO",
+    )
+    data, pads = _padded(given, layout)
+    channels = _data(data, 4)[layout.index("C")]
+    weights = constant(match.call.args[1], "weight")
+    weights = weights.transpose([order.index(letter) for letter in "HWIO"])
+    *kernel, _, outer = weights.shape
+    depthwise = by_channel(match.call)
+    check(
+        int(a["groups"]) == 1 or depthwise,
+        f"{channels} channels become {outer} in {a['groups']} groups; the machine takes one group, "
+        "or one a channel with one output each",
+    )
+    strides, dilation = (
+        windows.steps(a[name], 2, "qnn.conv2d", name) for name in ("strides", "dilation")
+    )
+    window = check_window(kernel, strides, dilation)
+    name = f"{'depthwise' if depthwise else 'conv2d'} {kernel[0]}x{kernel[1]} {channels}->{outer}"
+    if max(strides) > 1:
+        name += f" /{strides[0]}" if strides[0] == strides[1] else f" /{strides[0]}x{strides[1]}"
+    made = _product(match, name, weights, layout.index("C"), window, pads, depthwise)
+    return LayerMatch(made, (data,), match.root, layout)
+
+
+def dense(match: Composite) -> LayerMatch:
+    """Read a matrix product: qnn.dense, bias_add, clips, requantize, clips."""
+    data = match.call.args[0]
+    _data(data, 2)
+    weights = constant(match.call.args[1], "weight").T[None, None]
+    name = f"dense {weights.shape[2]}->{weights.shape[3]}"
+    ones = (1, 1), (1, 1), (1, 1)
+    made = _product(match, name, weights, 1, ones, (0, 0, 0, 0), False)
+    return LayerMatch(made, (data,), match.root)
+
+
+def by_channel(call: relax.Call) -> bool:
+    """Return whether each channel of a qnn.conv2d is convolved by itself, to one channel."""
+    order, shape = str(call.attrs["kernel_layout"]), getattr(call.args[1].ty, "shape", None) or ()
+    size = dict(zip(order, shape, strict=False))
+    return bool(size.get("I") == 1 and size.get("O") == int(call.attrs["groups"]))
+
+
+def _data(data: relax.Expr, ndim: int) -> tuple[int, ...]:
+    """Check what is multiplied; return its shape."""
+    dtype, shape = tensor(data, "the data")
+    check(dtype in NARROW, f"the data are {dtype}; the array multiplies int8 and uint8")
+    check(len(shape) == ndim, f"the data have {len(shape)} dimensions; {ndim} are needed")
+    return shape
+
+
+def _padded(given: CallOperands, layout: str) -> tuple[relax.Expr, Sides]:
+    """Return what is convolved without the pad before it, and the padding of both."""
+    (top, bottom), (left, right) = windows.padding(given.attributes["padding"], 2, given.name)
+    data = given["data"]
+    if is_call(data, "relax.nn.pad"):
+        widths, mode = [int(width) for width in data.attrs.pad_width], str(data.attrs.pad_mode)
+        value = float(data.attrs.pad_value)
+    elif is_call(data, "relax.relay.nn.pad"):  # as Relay has it: the value is an operand
+        widths = [int(width) for pair in data.attrs["pad_width"] for width in pair]
+        value, mode = scalar(data.args[1], "the pad's value"), str(data.attrs["pad_mode"])
+    else:
+        return data, (top, left, bottom, right)
+    zero = given.zero_point("input_zero_point", given.dtype("data"))
+    check(
+        mode == "constant" and value == zero,
+        f"nn.pad pads {f'with {value:g}' if mode == 'constant' else f'by {mode}'}; the machine "
+        f"pads with the zero point, {zero}",
+        "leave the pad out of the pattern, or pad with the zero point",
+    )
+    by_axis = dict(zip(layout, zip(widths[::2], widths[1::2], strict=True), strict=True))
+    inside = not any((*by_axis["N"], *by_axis["C"])) and min(widths) >= 0
+    check(inside, "nn.pad pads other dimensions than rows and columns, or cuts")
+    (up, down), (before, after) = by_axis["H"], by_axis["W"]
+    return data.args[0], (top + up, left + before, bottom + down, right + after)
+
+
+def _product(
+    match: Composite,
+    name: str,
+    weights: Array,
+    axis: int,
+    window: _Window,
+    pads: Sides,
+    depthwise: bool,
+) -> Convolution:
+    """Fold everything into one layer; `weights` are [kernel_h, kernel_w, inputs, outputs]."""
+    given, channels = operands(match.call), weights.shape[3]
+    check(
+        match.call.ty.dtype == "int32",
+        f"the sums are {match.call.ty.dtype}; the accumulators are int32",
+    )
+    zero = int(given.zero_point("input_zero_point", given.dtype("data")))
+    zeros = given.zero_point("kernel_zero_point", weights.dtype.name, channels)
+    weights = _narrow(weights[:, :, 0] if depthwise else weights, zeros, depthwise)
+    bias = np.zeros(channels, np.int64)
+    if match.bias is not None:
+        bias += constant(match.bias.args[1], "the bias")
+        along = int(match.bias.attrs["axis"]) % len(tensor(match.bias, "the sums")[1])
+        check(along == axis, "nn.bias_add adds along another axis than the channels'")
+    bias -= zero * weights.sum(tuple(range(weights.ndim - 1)), dtype=np.int64)
+    scale = SUMS
+    if match.requantize is not None:
+        scale, off = rescale(match.requantize, channels, axis)
+        check(not off, "qnn.requantize takes a zero point off the sums", "take it off the bias")
+        scale = scale.clipped(*match.ends)
+    values = weights, bias.astype(np.int32), zero
+    return Convolution(name, INPUTS[:1], OUTPUT, *values, *window[1:], pads, *match.sum_ends, scale)
+
+
+def _narrow(weights: Array, zeros: Array, depthwise: bool) -> Array:
+    """Take the zero points off the weights."""
+    weights = weights.astype(np.int32) - zeros.astype(np.int32)
+    least, most = int(weights.min()), int(weights.max())
+    kind = "int16" if depthwise and not (least >= -128 and most <= 127) else "int8"
+    low, high = checks.limits(kind)
+    check(
+        low <= least and most <= high,
+        f"weights less their zero point go from {least} to {most}; the machine holds {kind}",
+        "quantize the weights symmetrically, with zero point 0",
+    )
+    return np.ascontiguousarray(weights, kind)
+
+
+def check_window(kernel: Sequence[int], strides: list[int], dilation: list[int]) -> _Window:
+    """Check that the machine's instructions slide a window; return its sizes as pairs."""
+    if max(kernel) > MOST_KERNEL or max(*strides, *dilation) > MOST_STRIDE:
+        raise Unsupported(
+            f"a window of {kernel[0]}x{kernel[1]} by steps of {strides} with dilation {dilation}; "
+            f"windows are at most {MOST_KERNEL} a side, steps and dilation {MOST_STRIDE}"
+        )
+    return (kernel[0], kernel[1]), (strides[0], strides[1]), (dilation[0], dilation[1])
+
+
+def add(match: Composite) -> LayerMatch:
+    """Read qnn.add, and clips behind it."""
+    given = match.bare()
+    dtype, rounding = tensor(match.root, "the result")[0], way(given)
+    check(dtype in NARROW, f"qnn.add adds {dtype}; the vector unit adds int8 and uint8")
+    parts = ("lhs", "rhs", "output")
+    *factors, last = (given.scale(f"{part}_scale") for part in parts)
+    *zeros, out_zero = (given.zero_point(f"{part}_zero_point", dtype) for part in parts)
+    check(rounding is not Rounding.TFLITE_FLOAT64, "the vector unit does not add in float64")
+    shift, out = 0, Side(int(out_zero), Rounding.NONE, 0, 0)
+    ratios: list[Any]
+    if rounding is Rounding.ONNX:  # zero points are in what the sums have in common
+        ratios = frameworks.ratios(factors, last)
+        common = finite(frameworks.fixed_part(ratios, zeros, out_zero))
+        out = Side(0, rounding, bits(common), 0)
+        sides = [Side(0, rounding, bits(ratio), 0) for ratio in ratios]
+        return _addition(match, sides, shift, out)
+    if rounding is Rounding.TFLITE:  # both sides against twice the larger scale
+        wide = [np.float64(scale) for scale in factors]
+        shift, twice = frameworks.ADD_SHIFTS[dtype], 2 * max(wide)
+        ratios = [np.asarray(scale / twice) for scale in wide]
+        out = side(out_zero, rounding, np.asarray(twice / ((1 << shift) * np.float64(last))))
+    else:  # each side to the result's scale, then the sum
+        reach = sum(float(scale) / float(last) for scale in factors) * 512
+        check(reach <= INT32[1], "the scales are so far apart that sums may not fit int32")
+        ratios = [multiplier(scale, last) for scale in factors]
+    sides = [side(zero, rounding, ratio) for zero, ratio in zip(zeros, ratios, strict=True)]
+    return _addition(match, sides, shift, out)
+
+
+def integer_add(match: Composite) -> LayerMatch:
+    """Read an addition of int32 as PyTorch's networks have it.
+
+    Both sides may be a requantize of 8 bits to int32, a requantize to 8 bits may follow, and clips.
+    """
+    check(match.call.ty.dtype == "int32", "there is no addition of int32 where one is looked for")
+    sides, inputs = zip(*map(_side, match.call.args), strict=True)
+    if match.requantize is None:
+        return _addition(match, sides, 0, _PLAIN, inputs)
+    check(
+        match.sum_ends == INT32,
+        "sums are clipped before qnn.requantize; the vector unit clips after it",
+    )
+    given = operands(match.requantize)
+    scale, zero, out_scale, out_zero = scales(given)
+    check(
+        not (scale.ndim or zero.ndim or zero),
+        "the sums' scale or zero point is not one, or the zero point not 0",
+    )
+    out = side(out_zero, way(given), multiplier(scale, out_scale))
+    return _addition(match, sides, 0, out, inputs)
+
+
+def _side(expr: relax.Expr) -> tuple[Side, relax.Expr]:
+    """Read one side of an addition of int32: a requantize of 8 bits, or int32 as they are."""
+    if not is_call(expr, "relax.qnn.requantize") or str(expr.args[0].ty.dtype) not in NARROW:
+        return _PLAIN, expr
+    given = operands(expr)
+    scale, zero, out_scale, out_zero = scales(given)
+    check(
+        not (scale.ndim or zero.ndim or out_zero),
+        "a side's scale is not one, or its zero point in int32 not 0",
+    )
+    return side(zero, way(given), multiplier(scale, out_scale)), expr.args[0]
+
+
+def _addition(
+    match: Composite, sides: Any, shift: int, out: Side, inputs: tuple[relax.Expr, ...] = ()
+) -> LayerMatch:
+    """Make the layer; both sides are computed tensors of one shape."""
+    inputs = inputs or tuple(match.call.args[:2])
+    for one, name in zip(inputs, ("lhs", "rhs"), strict=True):
+        constant = isinstance(one, ir.GenericConst)
+        check(not constant, f"{name} is a constant", "the machine adds what it computes")
+    lhs, rhs = (list(tensor(one, "a side")[1]) for one in inputs)
+    check(lhs == rhs, f"it adds {lhs} and {rhs}; the machine broadcasts nothing")
+    ends = match.sum_ends if match.requantize is None else match.ends
+    name = f"add {'x'.join(map(str, lhs[1:]))}"
+    made = Add(name, INPUTS, OUTPUT, tuple(sides), shift, out, *ends)
+    return LayerMatch(made, inputs, match.root)
+
+
+def max_pool(match: Composite) -> LayerMatch:
+    """Read nn.max_pool2d."""
+    names = ("pool_size", "strides", "dilation", "padding", "layout", "out_layout")
+    attributes = {name: getattr(match.call.attrs, name) for name in names}
+    return _pool(match, attributes, PoolKind.MAX, (0, 0, 0, 0), False)
+
+
+def average_pool(match: Composite) -> LayerMatch:
+    """Read qnn.avg_pool2d; the numbers are those that the reference averages with."""
+    given = match.bare()
+    a, dtype = given.attributes, given.dtype("data")
+    parts = ("input", "output")
+    ratio = [given.scale(f"{part}_scale") for part in parts]
+    zeros = [int(given.zero_point(f"{part}_zero_point", dtype)) for part in parts]
+    rounding = config.resolve(given.name, a["rounding"]).rounding
+    kind, numbers = PoolKind.AVERAGE, (0, 0)
+    if rounding == "ONNX":
+        kind, numbers = PoolKind.AVERAGE_ONNX, (bits(ratio[0]), bits(ratio[1]))
+    elif frameworks.averages_once(rounding, dtype, ratio, math.prod(map(int, a["pool_size"]))):
+        kind = PoolKind.AVERAGE_TFLITE
+        numbers = frameworks.average_parts(float(ratio[0]) / float(ratio[1]), dtype)
+    else:
+        check(
+            ratio[0] == ratio[1] and zeros[0] == zeros[1],
+            f"it averages between two scales with rounding {rounding}",
+            "the vector unit does that for TFLITE and ONNX",
+        )
+        kind = PoolKind.AVERAGE_HALF if rounding == "TFLITE" else kind
+    return _pool(match, a, kind, (*zeros, *numbers), bool(a["count_include_pad"]))
+
+
+def _pool(
+    match: Composite, a: dict[str, Any], kind: PoolKind, numbers: Any, count_pad: bool
+) -> LayerMatch:
+    data, what = match.call.args[0], match.name().removeprefix("nn.").removeprefix("qnn.")
+    dtype, shape = tensor(data, "the data")
+    check(dtype in NARROW, f"it pools {dtype}; the vector unit pools int8 and uint8")
+    check(match.root.same_as(match.call), f"something stands behind {what}")
+    layout = str(a["layout"])
+    check(
+        layout in ("NCHW", "NHWC") and str(a["out_layout"]) in ("", layout),
+        f"the layout is {layout}, of the result {a['out_layout']}",
+    )
+    kernel, strides, dilation = (
+        windows.steps([int(size) for size in a[name]], 2, what, name)
+        for name in ("pool_size", "strides", "dilation")
+    )
+    window = check_window(kernel, strides, dilation)
+    padding = windows.padding([int(size) for size in a["padding"]], 2, what)
+    (top, bottom), (left, right) = padding
+    name = f"{what} {kernel[0]}x{kernel[1]} {shape[layout.index('C')]}"
+    pads = top, left, bottom, right
+    made = Pool(name, INPUTS[:1], OUTPUT, kind, *window, pads, count_pad, *numbers)
+    return LayerMatch(made, (data,), match.root, layout)
+
+
+def mean(match: Composite) -> LayerMatch:
+    """Read a sum over images: an optional rectifier, the sum, clips, requantize, clips."""
+    call = match.call
+    check(call.ty.dtype == "int32", "there is no sum of int32 where one is looked for")
+    clipped = "the sums are clipped; the vector unit clips what it made of them"
+    check(match.sum_ends == INT32, clipped)
+    data, least, most = clips(call.args[0], "int32")
+    if is_call(data, "relax.astype"):
+        data = data.args[0]
+    dtype, shape = tensor(data, "the data")
+    known = dtype in (*NARROW, "int32")
+    check(known, f"it sums {dtype}; the vector unit sums {', '.join(NARROW)} and int32")
+    ends = checks.limits(dtype)
+    check(
+        most >= ends[1],
+        f"what it sums is clipped at {most}; the vector unit clips from below only",
+    )
+    layout = _images(call, shape)
+    size = dict(zip(layout, shape, strict=True))
+    scale, start = SUMS, 0
+    if match.requantize is not None:
+        axis = layout.index("C") if len(tensor(call, "the sums")[1]) == 4 else 1
+        scale, off = rescale(match.requantize, size["C"], axis)
+        start, scale = -off, scale.clipped(*match.ends)
+    reach = max(abs(max(end, least)) for end in ends) * size["H"] * size["W"]
+    check(
+        not start or reach + abs(start) <= INT32[1],
+        "qnn.requantize takes a zero point off sums that may not fit int32",
+    )
+    name = f"mean {size['H']}x{size['W']} {size['C']}"
+    made = Mean(name, INPUTS[:1], OUTPUT, max(least, ends[0]), start, scale)
+    return LayerMatch(made, (data,), match.root, layout)
+
+
+def _images(call: relax.Call, shape: tuple[int, ...]) -> str:
+    """Return the layout whose rows and columns a sum goes over."""
+    axes = sorted(int(axis) % 4 for axis in call.attrs.axis or ()) if len(shape) == 4 else []
+    layouts = {(2, 3): "NCHW", (1, 2): "NHWC"}
+    images = tuple(axes) in layouts
+    check(images, "it does not sum over all rows and columns of images, and nothing else")
+    return layouts[axes[0], axes[1]]
+
+
+def view(match: Composite) -> LayerMatch:
+    """Read a reshape between images of one pixel and rows of a matrix."""
+    data = match.call.args[0]
+    (_, before), (_, after) = tensor(data, "the data"), tensor(match.root, "the result")
+    check(not isinstance(data, ir.GenericConst), "it reshapes a constant", "fold constants")
+    check(match.root.same_as(match.call), "something stands behind the reshape")
+    layout = None
+    if before != after:
+        image, row = (before, after) if len(before) == 4 else (after, before)
+        layouts = [
+            layout
+            for layout, pixel in (("NCHW", image[2:]), ("NHWC", image[1:3]))
+            if len(image) == 4 and pixel == (1, 1) and row == (image[0], math.prod(image[1:]))
+        ]
+        check(
+            layouts,
+            f"it makes {list(after)} of {list(before)}, which moves numbers between channels",
+            "the machine takes images of one pixel as rows, and back",
+        )
+        layout = layouts[0] if len(layouts) == 1 else None
+    return LayerMatch(View("reshape", INPUTS[:1], OUTPUT), (data,), match.root, layout)
