@@ -134,13 +134,9 @@ def test_rules_that_make_the_same_again_end():
     assert equal(rewrite(again, expr), expr)
 
 
-def test_a_rule_without_a_pattern_or_types_is_an_error():
-    x = relax.Var("x")
+def test_a_rule_without_a_pattern_is_an_error():
     with pytest.raises(errors.RelayError, match="no pattern"):
-        rewrite(DFPatternCallback(), x)
-    typed = rule(add_pattern(), to_subtract, require_type=True)
-    with pytest.raises(errors.RelayError, match="no type"):
-        rewrite(typed, x + x)
+        rewrite(DFPatternCallback(), relax.Var("x"))
 
 
 @pytest.mark.parametrize("made", [None, 5, "post"])
@@ -285,23 +281,12 @@ def test_in_place_a_match_may_use_what_others_use():
     assert rewrite_functions(mod, rule(is_op("exp")(wildcard()), to_abs)).same_as(mod)
 
 
-def test_in_place_bindings_that_no_graph_holds_stay_and_blocks_keep_their_variables():
+def test_in_place_a_function_with_a_match_cast_stays():
     x, size = var("x", 4), tvm.tirx.Var("n", "int64")
     builder = relax.BlockBuilder()
     with builder.function("main", [x]):
-        with builder.dataflow():
-            first = builder.emit(relax.op.nn.relu(x))
-            given = builder.emit_output(relax.op.nn.relu(first))
-        cast = builder.match_cast(given, relax.TensorType((size,), "float32"))
-        with builder.dataflow():
-            one = builder.emit(relax.op.tanh(relax.op.nn.relu(cast)))
-            out = builder.emit_output(relax.op.tanh(given), "out")
-            last = builder.emit_output(relax.op.add(one, one), "last")
-        builder.emit_func_output(relax.Tuple([out, last]))
+        cast = builder.match_cast(x, relax.TensorType((size,), "float32"))
+        builder.emit_func_output(builder.emit(relax.op.tanh(relax.op.nn.relu(cast))))
+    mod = builder.get()
     pattern = is_op("tanh")(is_op("nn.relu")(wildcard()))
-    result = rewrite_functions(builder.get(), rule(pattern, to_abs))
-    relax.analysis.well_formed(result)
-    text = result.script()
-    assert "match_cast" in text
-    assert text.count("R.abs") == 1
-    assert text.count("R.tanh") == 1  # its relu is in another block
+    assert rewrite_functions(mod, rule(pattern, to_abs)).same_as(mod)

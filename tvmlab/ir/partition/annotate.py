@@ -1,4 +1,4 @@
-"""Mark each operator with the compiler that takes it: the marks, and the pass that sets them."""
+"""The marks around what a compiler takes, and the pass that sets them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tvm import ir, relax, tirx
 
 from .. import dialect, graph, operators, table
 from ..operators.annotation import BEGIN, END
-from .functions import attribute, change_bodies
+from ..patterns.rewriter import attribute, change_bodies
 
 assert operators.__all__, "the table of operators is filled by importing its rows"
 
@@ -18,25 +18,12 @@ DEFAULT = "default"
 
 
 def compiler_begin(data: relax.Expr, compiler: str) -> relax.Call:
-    """Mark an expression as an input of a compiler's part of the graph.
-
-    Parameters
-    ----------
-    data : tvm.relax.Expr
-        A tensor or a tuple.
-    compiler : str
-        The compiler's name.
-
-    Returns
-    -------
-    tvm.relax.Call
-        The same value, marked; of the same type.
-    """
+    """Mark a tensor or tuple as an input of the part of the graph that a compiler takes."""
     return graph.typed(dialect.call(BEGIN, [data], {"compiler": str(compiler)}))
 
 
 def compiler_end(data: relax.Expr, compiler: str) -> relax.Call:
-    """Mark an expression as an output of a compiler's part of the graph; see `compiler_begin`."""
+    """Mark a tensor or tuple as an output of the part of the graph that a compiler takes."""
     return graph.typed(dialect.call(END, [data], {"compiler": str(compiler)}))
 
 
@@ -101,7 +88,7 @@ class AnnotateTarget:
     def transform_module(self, mod: ir.IRModule, ctx: tvm.transform.PassContext) -> ir.IRModule:
         """Rewrite a module, called by TVM's pass infrastructure."""
 
-        def annotate(body: relax.Expr) -> relax.Expr:
+        def annotate(body: relax.Expr, _: str) -> relax.Expr:
             work = _Annotator(self.targets, self.include_non_call_ops)
             return work.end(graph.transform(body, work.change))
 

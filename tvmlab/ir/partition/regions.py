@@ -1,17 +1,20 @@
-"""The parts of a graph between marks, and the pass that joins them."""
+"""The parts of a graph between marks: the pass that joins them, and the one that lifts them out."""
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import tvm
+import tvm_ffi
 from tvm import ir, relax
 
 from ...errors import RelayError
 from .. import graph
-from .annotate import compiler_of, is_begin, is_end, operands
-from .functions import change_bodies
+from ..patterns.rewriter import change_bodies
+from .annotate import DEFAULT, compiler_end, compiler_of, is_begin, is_end, operands
 
 
 @dataclass(eq=False)
@@ -73,7 +76,7 @@ class Regions:
             begun = f"one of {region.compiler}" if region else "no region"
             raise RelayError(
                 f"compiler_end of {compiler_of(end)!r} closes {begun}",
-                where=_said(end.args[0]),
+                where=_name_of(end.args[0]),
                 fix="put compiler_begin of the same compiler on each operand of that part",
             )
         region.outputs.append(end)
@@ -89,7 +92,7 @@ class Regions:
             if region is None:
                 raise RelayError(
                     f"one operand is inside of a part of {first.compiler!r}, another is in none",
-                    where=f"{_said(node)}, operand {_said(operand)}",
+                    where=f"{_name_of(node)}, operand {_name_of(operand)}",
                     fix="put compiler_begin on each operand that comes from outside",
                 )
             self.merge(region, first)
@@ -105,8 +108,8 @@ class Regions:
             self._merged[source] = into
 
 
-def _said(node: relax.Expr) -> str:
-    """Name a node in a message."""
+def _name_of(node: relax.Expr) -> str:
+    """Return a node's name for a message."""
     named = node.op if isinstance(node, relax.Call) else node
     return str(getattr(named, "name", None) or type(named).__name__)
 
@@ -126,7 +129,7 @@ class MergeCompilerRegions:
 
     def transform_module(self, mod: ir.IRModule, ctx: tvm.transform.PassContext) -> ir.IRModule:
         """Rewrite a module, called by TVM's pass infrastructure."""
-        return change_bodies(mod, _merge_regions)
+        return change_bodies(mod, lambda body, _: _merge_regions(body))
 
 
 def _merge_regions(body: relax.Expr) -> relax.Expr:
@@ -189,3 +192,179 @@ def _behind(node: relax.Expr, regions: Regions) -> list[Region]:
 
     found = map(regions.of, graph.post_order(node, parts))
     return [region for region in found if region is not None]
+
+
+@tvm.transform.module_pass(opt_level=0)
+class PartitionGraph:
+    """The pass: a global function for each region, and a call of it in the region's place.
+
+    The function's name is ``tvmgen_MODULE_COMPILER_FUNCTION_NUMBER`` and its parameters are named
+    ``COMPILER_NUMBER_iINDEX``. It bears Relay's attributes ``Compiler``, ``Primitive``, ``Inline``
+    and ``global_symbol``, and ``Codegen`` for `relax.transform.RunCodegen`. Several outputs come
+    as a tuple. Marks of the compiler ``"default"`` go. A global function
+    ``relay.ext.COMPILER.optimize`` gets each function as ``main`` of a module and returns a better
+    one.
+
+    Parameters
+    ----------
+    mod_name : str, optional
+        MODULE in the names.
+    bind_constants : bool
+        Whether a region's inputs that are constants, or tuples of them, become part of it rather
+        than parameters.
+
+    Raises
+    ------
+    RelayError
+        The marks are not those of regions (see `tvmlab.ir.partition.regions`), or a region needs
+        its own result.
+
+    Notes
+    -----
+    The source is Relay's `src/relay/transforms/partition_graph.cc`.
+    """
+
+    def __init__(self, mod_name: str | None = "default", bind_constants: bool = True) -> None:
+        self.prefix = f"tvmgen_{mod_name}" if mod_name else "tvmgen"
+        self.bind_constants = bind_constants
+
+    def transform_module(self, mod: ir.IRModule, ctx: tvm.transform.PassContext) -> ir.IRModule:
+        """Rewrite a module, called by TVM's pass infrastructure."""
+        lifted: dict[ir.GlobalVar, relax.Function] = {}
+        taken = {str(var.name_hint) for var in mod.get_global_vars()}
+
+        def lift(body: relax.Expr, function: str) -> relax.Expr:
+            name = f"{self.prefix}_{{}}_{function}"
+            return _Lift(_prepared(body), name, self.bind_constants, lifted, taken).run()
+
+        made = change_bodies(mod, lift)
+        if lifted:
+            made.update(ir.IRModule(lifted))
+        return made
+
+
+def _prepared(body: relax.Expr) -> relax.Expr:
+    """Take the default compiler's marks away, and put those on tuples onto their fields."""
+
+    def change(_: relax.Expr, after: relax.Expr) -> relax.Expr:
+        if not (is_begin(after) or is_end(after)):
+            return after
+        data, compiler = after.args[0], compiler_of(after)
+        if compiler == DEFAULT:
+            return data
+        if is_end(after) and isinstance(data, relax.Tuple):
+            return relax.Tuple([compiler_end(one, compiler) for one in data.fields])
+        return after
+
+    return graph.transform(body, change)
+
+
+class _Lift:
+    """The work on one function."""
+
+    def __init__(
+        self,
+        body: relax.Expr,
+        name: str,
+        bind_constants: bool,
+        lifted: dict[ir.GlobalVar, relax.Function],
+        taken: set[str],
+    ) -> None:
+        self.body, self.name, self.bind_constants = body, name, bind_constants
+        self.lifted, self.taken = lifted, taken
+        regions = Regions(body)
+        marks = (node for node in graph.post_order(body) if is_begin(node) or is_end(node))
+        self.regions = {graph.key(node): regions.of(node) for node in marks}
+        self.done: dict[int, relax.Expr] = {}
+        self.params: dict[Region, list[tuple[relax.Var, relax.Expr]]] = {}
+        # Within a region, one parameter for each expression outside, however often it comes in.
+        self.inputs: dict[tuple[Region, int], relax.Expr] = {}
+        self.outputs: dict[Region, dict[int, relax.Expr]] = {}
+
+    def run(self) -> relax.Expr:
+        """Lift the functions into the module; return the new graph."""
+
+        # An end comes after all outputs of its region, which becomes a function at its first end.
+        def needed(node: relax.Expr) -> list[relax.Expr]:
+            outputs = self._region(node).outputs if is_end(node) else []
+            return [*graph.children(node), *(end.args[0] for end in outputs)]
+
+        for node in graph.post_order(self.body, needed):
+            self.done[graph.key(node)] = self._change(node)
+        result = self.done[graph.key(self.body)]
+        inside = {graph.key(var) for pairs in self.params.values() for var, _ in pairs}
+        for node in graph.post_order(result):
+            if graph.key(node) in inside:
+                raise RelayError(
+                    "a value from inside of a compiler's part is used outside of it",
+                    where=f"the part whose parameter is {node.name}",
+                    fix="put compiler_end on each result of that part",
+                )
+        return result
+
+    def _region(self, node: relax.Expr) -> Region:
+        region = self.regions[graph.key(node)]
+        assert region is not None, "each mark is in a region"
+        return region
+
+    def _new(self, node: relax.Expr) -> relax.Expr:
+        """Return what a node has become."""
+        if graph.key(node) not in self.done:
+            raise RelayError(
+                "a compiler's part of the graph needs its own result",
+                where=self.name.format("COMPILER"),
+                fix="put compiler_begin and compiler_end so that no way leads out and in again",
+            )
+        return self.done[graph.key(node)]
+
+    def _change(self, node: relax.Expr) -> relax.Expr:
+        if is_begin(node):
+            return self._input(node)
+        if is_end(node):
+            region = self._region(node)
+            if region not in self.outputs:
+                self.outputs[region] = self._function(region)
+            return self.outputs[region][graph.key(node.args[0])]
+        return graph.rebuild(node, [self._new(child) for child in graph.children(node)])
+
+    def _input(self, begin: relax.Call) -> relax.Expr:
+        """Make a parameter of a region, or find the one there is."""
+        region, source = self._region(begin), begin.args[0]
+        while is_begin(source) or is_end(source):
+            source = source.args[0]
+        place = region, graph.key(source)
+        if place not in self.inputs:
+            self.inputs[place] = value = self._new(begin.args[0])
+            parts = value.fields if isinstance(value, relax.Tuple) else [value]
+            constant = all(isinstance(part, ir.GenericConst) for part in parts)
+            if not (self.bind_constants and constant):
+                index = next(i for i, one in enumerate(region.inputs) if one.same_as(begin))
+                var = relax.Var(f"{region.compiler}_{region.number}_i{index}", begin.ty)
+                self.params.setdefault(region, []).append((var, value))
+                self.inputs[place] = var
+        return self.inputs[place]
+
+    def _function(self, region: Region) -> dict[int, relax.Expr]:
+        """Make a region's function, and say what stands for each of its outputs."""
+        outputs = {graph.key(end.args[0]): end.args[0] for end in region.outputs}
+        fields = [self._new(output) for output in outputs.values()]
+        pairs = self.params.get(region, [])
+        body = fields[0] if len(fields) == 1 else relax.Tuple(fields)
+        plain = f"{self.name.format(region.compiler)}_{region.number}"
+        plain = re.sub(r"[^0-9A-Za-z_]", "_", plain)
+        others = (f"{plain}_{number}" for number in itertools.count(1))
+        name = next(one for one in itertools.chain([plain], others) if one not in self.taken)
+        self.taken.add(name)
+        attrs = {"Compiler": region.compiler, "Codegen": region.compiler, "Primitive": 1}
+        function = graph.to_anf([var for var, _ in pairs], body)
+        better = tvm_ffi.get_global_func(f"relay.ext.{region.compiler}.optimize", True)
+        if better is not None:
+            function = better(ir.IRModule({"main": function}))["main"]
+        function = function.with_attrs({**attrs, "Inline": 1, "global_symbol": name})
+        var = ir.GlobalVar(name)
+        relax.expr._update_type(var, function.ty)
+        self.lifted[var] = function
+        call = graph.typed(relax.Call(var, [value for _, value in pairs]))
+        if len(fields) == 1:
+            return dict.fromkeys(outputs, call)
+        return {key: relax.TupleGetItem(call, i) for i, key in enumerate(outputs)}

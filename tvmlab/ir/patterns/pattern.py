@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeAlias
 
 import tvm_ffi
 from tvm import ir, relax
@@ -18,8 +18,7 @@ from ...errors import RelayError
 from .. import dialect, graph, table
 from ..graph import body_of, inline_bindings, key
 from ..module import infer_type
-from .fusion import fusion_kind
-from .view import DominatorTree, OperatorName, names_of
+from .view import DominatorTree, OperatorName, View, fusion_kind, names_of
 
 __all__ = [
     "AltPattern", "AttrPattern", "CallPattern", "ConstantPattern", "DFPattern", "DataTypePattern",
@@ -43,7 +42,7 @@ class Matcher:
 
     def __init__(self, tree: DominatorTree) -> None:
         self.tree, self.view = tree, tree.view
-        self.found: dict[DFPattern, list[Node]] = {}
+        self.found: Found = {}
         self.once = True  # whether a pattern that has matched matches the same expression only
         self._matched: list[DFPattern] = []
 
@@ -69,8 +68,7 @@ class Matcher:
                     where=type(pattern).__name__,
                     fix="Use another pattern object there, made in the same way.",
                 )
-            same = isinstance(expr, OperatorName) or isinstance(before[0], OperatorName)
-            return bool(before[0] == expr if same else before[0].same_as(expr))
+            return bool(before[0].same_as(expr))
         mark = self.mark()
         if not pattern._matches(expr, self):
             self.forget(mark)
@@ -79,7 +77,7 @@ class Matcher:
         self._matched.append(pattern)
         return True
 
-    def visit_all(self, patterns: Sequence[DFPattern] | None, exprs: Sequence[Node]) -> bool:
+    def visit_all(self, patterns: Patterns, exprs: Sequence[Node]) -> bool:
         """Return whether each pattern matches its expression; None stands for any expressions."""
         if patterns is None:
             return True
@@ -100,16 +98,20 @@ class Matcher:
             self.found.pop(pattern, None)
         del self._matched[mark:]
 
-    def calls(self, expr: Node, name: str) -> bool:
-        """Return whether an expression calls the operator of this name."""
-        head = self.view.call(expr).head if isinstance(expr, relax.Call) else None
-        return isinstance(head, OperatorName) and name in head.names
-
 
 class DFPattern:
     """The base of all patterns; its operators build larger ones."""
 
     partition: Callable[..., Any]  #: the function `partition` of the package, as a method
+
+    def __post_init__(self) -> None:
+        """Refuse a part that is no pattern where it is written, and not where it is matched."""
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if field.type == "DFPattern":
+                _check(value)
+            elif field.type == "Patterns" and value is not None:
+                setattr(self, field.name, [_check(part) for part in value])
 
     def _matches(self, expr: Node, matcher: Matcher) -> bool:
         """Return whether an expression matches, asking `matcher` about the parts."""
@@ -169,20 +171,21 @@ class DFPattern:
         return self | option_constructor(self)
 
 
-def _checked(part: Any) -> DFPattern:
-    """Refuse a part that is no pattern where it is written, and not where it is matched."""
+Patterns: TypeAlias = Sequence[DFPattern] | None
+"""The patterns of operands or fields; None for any."""
+
+Found: TypeAlias = dict[DFPattern, list[Node]]
+"""What each part of a pattern matched."""
+
+
+def _check(part: Any) -> DFPattern:
     if not isinstance(part, DFPattern):
         raise RelayError(
-            f"A part of a pattern is {part!r}, of type {type(part).__module__}."
-            f"{type(part).__name__}: no pattern of Relay's language.",
+            f"{part!r} ({type(part).__name__}) is no pattern of Relay's language.",
             where="dataflow_pattern",
             fix="Take wildcard() for anything; TVM's own tvm.relax.dpl is another language.",
         )
     return part
-
-
-def _checked_list(parts: Sequence[Any] | None) -> list[DFPattern] | None:
-    return None if parts is None else [_checked(part) for part in parts]
 
 
 @dataclass(eq=False)
@@ -237,10 +240,7 @@ class CallPattern(DFPattern):
     """Matches a call; `args` is None for any arguments."""
 
     op: DFPattern
-    args: Sequence[DFPattern] | None
-
-    def __post_init__(self) -> None:
-        self.op, self.args = _checked(self.op), _checked_list(self.args)
+    args: Patterns
 
     def is_call(self, *names: str) -> bool:
         """Return whether the pattern is for calls of an operator with one of these names."""
@@ -267,24 +267,22 @@ class CallPattern(DFPattern):
 
     def _associated(self, expr: relax.Call, matcher: Matcher) -> list[CallPattern]:
         """Write ``(a * b) / c`` as ``b * (a / c)``, and back, where the expression is like that."""
-
-        def made_of(outer: str, inner: str) -> bool:
-            operands = matcher.view.call(expr).operands
-            return matcher.calls(expr, outer) and any(matcher.calls(one, inner) for one in operands)
-
-        def is_inner(part: Any, name: str) -> bool:
-            return isinstance(part, CallPattern) and part.is_call(name)
-
-        args: Sequence[Any] = self.args or []
-        if self.is_call("divide") and len(args) == 2:
-            inner, divisor = args
-            if is_inner(inner, "multiply") and made_of("multiply", "divide"):
-                pairs = (inner.args, inner.args[::-1])
-                return [inner.op(b, self.op(a, divisor)) for a, b in pairs]
-        if self.is_call("multiply"):
-            for inner, factor in zip(args, args[::-1], strict=True):
-                if is_inner(inner, "divide") and made_of("divide", "multiply"):
-                    return [inner.op(self.op(inner.args[0], factor), inner.args[1])]
+        args: Sequence[Any] = self.args or ()
+        inner = {"divide": "multiply", "multiply": "divide"}
+        name = next((name for name in inner if self.is_call(name)), None)
+        operands = matcher.view.call(expr).operands
+        if name is None or len(args) != 2 or inner[name] not in matcher.view.names(expr):
+            return []
+        if not any(name in matcher.view.names(one) for one in operands):
+            return []
+        for part, other in (args, args[::-1]):
+            if isinstance(part, CallPattern) and part.is_call(inner[name]) and part.args:
+                a, b = part.args
+                if name == "multiply":
+                    return [part.op(self.op(a, other), b)]
+                return [part.op(b, self.op(a, other)), part.op(a, self.op(b, other))]
+            if name == "divide":
+                break  # the divisor stays where it is
         return []
 
 
@@ -292,11 +290,8 @@ class CallPattern(DFPattern):
 class FunctionPattern(DFPattern):
     """Matches a function; `params` is None for any parameters."""
 
-    params: Sequence[DFPattern] | None
+    params: Patterns
     body: DFPattern
-
-    def __post_init__(self) -> None:
-        self.params, self.body = _checked_list(self.params), _checked(self.body)
 
     def _matches(self, expr: Node, matcher: Matcher) -> bool:
         return (
@@ -338,10 +333,7 @@ class LetPattern(DFPattern):
 class TuplePattern(DFPattern):
     """Matches a tuple; `fields` is None for any number of anything."""
 
-    fields: Sequence[DFPattern] | None
-
-    def __post_init__(self) -> None:
-        self.fields = _checked_list(self.fields)
+    fields: Patterns
 
     def _matches(self, expr: Node, matcher: Matcher) -> bool:
         return isinstance(expr, relax.Tuple) and matcher.visit_all(self.fields, expr.fields)
@@ -375,9 +367,6 @@ class AltPattern(DFPattern):
 
     left: DFPattern
     right: DFPattern
-
-    def __post_init__(self) -> None:
-        self.left, self.right = _checked(self.left), _checked(self.right)
 
     def _matches(self, expr: Node, matcher: Matcher) -> bool:
         return matcher.visit(self.left, expr) or matcher.visit(self.right, expr)
@@ -502,7 +491,7 @@ def match(pattern: DFPattern, expr: relax.Expr) -> bool:
         operators that is not known here.
     """
     root = inline_bindings(expr, functions=True)
-    return Matcher(DominatorTree(root)).match(pattern, root)
+    return Matcher(DominatorTree(root, View())).match(pattern, root)
 
 
 def _type_of(expr: Node) -> ir.Type:
