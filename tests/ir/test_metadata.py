@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 import struct
 from collections.abc import Callable
 from functools import partial
@@ -47,16 +46,6 @@ def test_bool_is_written_as_relay_had_it() -> None:
     assert base64.b64decode(coded)[28:32] == b"\x01\x01\x01\x00"
 
 
-def test_version_0_0_4_and_its_type_keys_are_read() -> None:
-    graph = json.loads(ONE)
-    graph["attrs"]["tvm_version"] = "0.6.0"
-    graph["nodes"][1].update(type_key="StrMap", keys=["Constant"])
-    for node in graph["nodes"]:
-        node.get("attrs", {}).pop("virtual_device_", None)
-    (found,) = decode(json.dumps(graph))["relay.Constant"]
-    assert found.tolist() == [[0, 1, 2], [3, 4, 5]]
-
-
 def test_other_nodes_are_none_and_integers_are_read() -> None:
     nodes = [
         {"type_key": ""},
@@ -68,12 +57,6 @@ def test_other_nodes_are_none_and_integers_are_read() -> None:
     ]
     text = json.dumps({"root": 1, "nodes": nodes})
     assert decode(text) == {"VirtualDevice": [None], "IntImm": [-12]}
-
-
-def test_sizes_that_are_any_fit_all() -> None:
-    changed = re.sub(r'"IntImm", \n *"attrs": \{[^}]*"2"\n *\}', '"tir.Any"', ONE, count=1)
-    assert '"tir.Any"' in changed
-    assert decode(changed)["relay.Constant"][0].shape == (2, 3)
 
 
 def tensor(change: Callable[[bytearray], bytes]) -> str:
@@ -105,17 +88,10 @@ LIES = {
     "a long number": '{"root": ' + "1" * 10_000 + "}",
     **{f"root {root}": changed(partial(dict.update, root=root)) for root in (None, 99, -1, True)},
     "no key": changed(lambda graph: graph["nodes"][1].update(keys=[])),
-    "a key twice": changed(
-        lambda graph: graph["nodes"][1].update(keys=["Constant", "relay.Constant"], data=[2, 2])
-    ),
     "a cycle": changed(lambda graph: graph["nodes"][2].update(data=[2])),
     "a node beyond": changed(lambda graph: graph["nodes"][2].update(data=[10**30])),
     "no attributes": changed(lambda graph: graph["nodes"][3].pop("attrs")),
     "a tensor before": attributes(3, data="-1"),
-    "an array for a type": attributes(3, _checked_type_="2"),
-    "another shape": attributes(8, value="3"),
-    "another rank": changed(lambda graph: graph["nodes"][7].update(data=[8])),
-    "another dtype": attributes(6, dtype="int8"),
     "no base64": ONE.replace('"P6G', '"P6!'),
     "another magic": put(0, b"\0"),
     "code 7": put(28, b"\x07"),
@@ -131,12 +107,12 @@ LIES = {
 
 @pytest.mark.parametrize("name", LIES)
 def test_damaged_metadata_is_refused_with_its_place(name: str) -> None:
-    text = LIES[name]
+    text = "\n" * 100 + LIES[name]
     with pytest.raises(RelayError) as caught:
         decode(text, 100)
     error = caught.value
     assert error.line is not None
-    assert 100 < error.line <= 101 + text.count("\n")
+    assert 100 < error.line <= 1 + text.count("\n")
     assert f"line {error.line}, column {error.column}" in str(error)
 
 

@@ -54,16 +54,9 @@ TYPED = """\
   %1 = nn.bias_add(%0, meta[relay.Constant][0] /* ty=Tensor[(3), uint8] */)\
  /* ty=Tensor[(1, 3, 4, 4), uint8] */;
 """
-DECLARED = """\
-  free_var %x: Tensor[(2, 4), float32];
-  %0 = nn.relu(%x);
-  free_var %y: Tensor[(2, 4), float32];
-  %1 = (%0, %y);
-  %2 = concatenate(%1);
-"""
 
 
-@pytest.mark.parametrize(("text", "types"), [(UNTYPED, False), (TYPED, True), (DECLARED, False)])
+@pytest.mark.parametrize(("text", "types"), [(UNTYPED, False), (TYPED, True)])
 def test_a_fragment_is_printed_as_it_stands(text: str, types: bool) -> None:
     mod = fromtext(text)
     assert astext(mod, types=types) == text

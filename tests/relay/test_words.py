@@ -53,8 +53,6 @@ HEAD = "def @main(%x: Tensor[(2, 3), float32]) {"
 @pytest.mark.parametrize(
     ("text", "what", "fix"),
     [
-        ("def @main(x: Tensor[(2), int8]) { x }", "begins with %", "parameters are written %x"),
-        ("fn (%x: int8, y: int8) { y }", "begins with %", "parameters are written %y"),
         ("def @main(%x: Tensor[(n, 3), int8]) { %x }", "extent n is no integer", "?"),
         ("garbage", "garbage is not known", "did you mean"),
         ("fast_exp(%x", "ends too early", "cut off"),
