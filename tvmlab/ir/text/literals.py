@@ -62,19 +62,14 @@ def write_scalar(value: np.ndarray[Any, Any]) -> str | None:
     return None if dtype not in _FLOATS or unusual else _shortest(value[()]) + _FLOATS[dtype]
 
 
-def write_float(value: float) -> str:
-    """Write an attribute that is a real number: Relay keeps it in 64 bits and marks it with f."""
-    return _shortest(np.float64(value)) + "f"
-
-
 def write_attribute(value: Any) -> str | None:
-    """Write the value of an attribute; return None if Relay's text has no form for it."""
+    """Write the value of an attribute, None where Relay's text has no form for it."""
     if value is None or isinstance(value, (bool, int)):
         return str(value)
     if isinstance(value, str):  # as UTF-8, where what is not printable is escaped
         return '"' + "".join(_ESCAPED.get(byte, chr(byte)) for byte in value.encode()) + '"'
-    if isinstance(value, float):
-        return write_float(value)
+    if isinstance(value, float):  # which Relay keeps in 64 bits and marks with f
+        return _shortest(np.float64(value)) + "f"
     if isinstance(value, (list, tuple)):
         items = _all(map(write_attribute, value))
         return None if items is None else f"[{', '.join(items)}]"

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import tvm
@@ -118,18 +118,13 @@ class _Printer:
                 what = f"@{name.name_hint} is a {type(function).__name__}, not a Relax function"
                 raise RelayError(what, fix="print the module before it is lowered")
             self._function_name(name)
-        for name, function in functions:
             if name.name_hint == "main":  # whose parameters users know by name
                 for param in function.params:
-                    self._memo[graph.key(param)] = "%" + self._names.local(param.name)
-        return "\n".join(self._definition(name, function) for name, function in functions)
-
-    def _definition(self, name: ir.GlobalVar, function: relax.Function) -> str:
-        try:
-            return f"def @{self._function_name(name)}{self._function(function, '')}\n"
-        except RelayError as problem:
-            where = f"@{name.name_hint}" + (f", {problem.where}" if problem.where else "")
-            raise RelayError(problem.what, where=where, fix=problem.fix) from None
+                    self._name(param)
+        return "\n".join(
+            f"def @{self._function_name(name)}{self._function(function, '')}\n"
+            for name, function in functions
+        )
 
     def alone(self, expr: relax.Expr) -> str:
         """Print a function, or a graph with its free variables."""
@@ -140,13 +135,12 @@ class _Printer:
 
     def fragment(self, function: relax.Function) -> str:
         """Print the lines of a body alone; the result is a numbered line too."""
-        constants = [param for param in function.params if param.name.startswith("meta[")]
         for param in function.params:
-            self._memo[graph.key(param)] = "%" + self._names.local(param.name)
-        for param in constants:
-            self._memo[graph.key(param)] = param.name + self._comment(param.ty)
+            is_constant = param.name.startswith("meta[")
+            text = param.name + self._comment(param.ty) if is_constant else self._name(param)
+            self._memo[graph.key(param)] = text
         *lines, last = self._scope(function.body, "  ")
-        if self.section and constants:
+        if self.section and any(param.name.startswith("meta[") for param in function.params):
             what = "A fragment has parameters named like constants, meta[...], and constants"
             raise RelayError(what, fix="bind the parameters to their values with BindParams")
         return "\n".join([*lines, f"  %{self._numbers} = {last.strip()};\n"])
@@ -162,15 +156,18 @@ class _Printer:
 
     def _declared(self, var: relax.Var) -> str:
         """Name a variable, and print it with its type."""
-        key = graph.key(var)
-        if key not in self._memo:
-            self._memo[key] = "%" + self._names.local(var.name)
-        text = self._type(var.ty)
+        name, text = self._name(var), self._type(var.ty)
         if not isinstance(var.ty, _PRINTED_TYPES) and graph.has_type(var):
             fix = "give it the type of a tensor, or of a tuple of them"
             where = f"variable {var.name}"
             raise RelayError(f"Relay has no type like {var.ty}", where=where, fix=fix)
-        return self._memo[key] + (f": {text}{self._comment(var.ty)}" if text else "")
+        return name + (f": {text}{self._comment(var.ty)}" if text else "")
+
+    def _name(self, var: relax.Var) -> str:
+        key = graph.key(var)
+        if key not in self._memo:
+            self._memo[key] = "%" + self._names.local(var.name)
+        return self._memo[key]
 
     def _attributes(self, function: relax.Function) -> list[str]:
         """Print a function's attributes; a compiler has two names in Relax, and one in Relay."""
@@ -179,18 +176,19 @@ class _Printer:
             del found["Codegen"]
         if found.get("global_symbol") == "main":  # which Relax has for every main, and Relay not
             del found["global_symbol"]
-        return [f"{key}={self._value(value, key)}" for key, value in found.items()]
+        return [self._setting(key, value) for key, value in found.items()]
 
-    def _value(self, value: Any, name: str, node: Node | None = None) -> str:
+    def _setting(self, name: str, value: Any, kind: str = "") -> str:
+        """Print the value of an attribute."""
+        if kind == "any" and isinstance(value, int):
+            return f"{name}={self.section.add(BOXED, value)}"
+        if kind in ("float", "bool") and value is not None:
+            value = float(value) if kind == "float" else bool(value)
         text = literals.write_attribute(value)
         if text is None:
-            owner = "a function" if node is None or node.row is None else node.row.name
-            raise RelayError(
-                f"Relay's text cannot hold the attribute {name} of {owner}: {str(value)[:80]}",
-                where=None if node is None else _binding(node.var),
-                fix="give it numbers, strings or lists of them, or leave it out",
-            )
-        return text
+            what = f"Relay's text cannot hold the attribute {name}={str(value)[:80]}"
+            raise RelayError(what, fix="give it numbers, strings or lists of them, or leave it out")
+        return f"{name}={text}"
 
     def _scope(self, body: relax.Expr, indent: str) -> list[str]:
         """Print the lines of a body, the result last."""
@@ -252,17 +250,8 @@ class _Printer:
             # Where a number may be whole or not, 1 is not 1.0.
             exact = attribute.kind != "number" or type(value) is type(usual)
             if usual is table.REQUIRED or value != usual or not exact:
-                inputs.append(f"{attribute.name}={self._attribute(node, attribute, value)}")
+                inputs.append(self._setting(attribute.name, value, attribute.kind))
         return f"{node.row.name}({', '.join(inputs)})"
-
-    def _attribute(self, node: Node, attribute: table.Attribute, value: Any) -> str:
-        if attribute.kind == "any" and isinstance(value, int):
-            return self.section.add(BOXED, value)
-        if attribute.kind == "float" and value is not None:
-            return literals.write_float(value)
-        if attribute.kind == "bool" and value is not None:
-            return str(bool(value))
-        return self._value(value, attribute.name, node)
 
     def _branches(self, branch: relax.If, condition: str, indent: str) -> str:
         then, other = (
@@ -313,9 +302,8 @@ class Node:
 
     kind: str
     expr: relax.Expr
-    var: relax.Var | None = None  # the variable that the value is bound to
-    inputs: list[relax.Expr] = field(default_factory=list)  # operands, fields or a condition
-    captured: list[relax.Expr] = field(default_factory=list)  # used from around a function
+    var: relax.Var | None  # the variable that the value is bound to
+    inputs: list[relax.Expr]  # operands, fields, a condition, and what a body inside uses
     callee: relax.Expr | None = None  # the function that a call calls
     row: table.Operator | None = None  # the operator that a call calls, in Relay
     attributes: dict[str, Any] | None = None
@@ -402,8 +390,7 @@ class Scope:
         return events
 
     def _parts(self, node: Node) -> list[Node]:
-        found = [self._find(part) for part in (*node.inputs, *node.captured)]
-        return [part for part in found if part is not None]
+        return [part for one in node.inputs if (part := self._find(one)) is not None]
 
     def _find(self, expr: relax.Expr) -> Node | None:
         """Return an expression's node; None for what is known by name."""
@@ -445,14 +432,14 @@ def _node(expr: relax.Expr, var: relax.Var | None = None) -> Node:
     if isinstance(expr, relax.TupleGetItem):
         return Node("field", expr, var, [expr.tuple_value])
     if isinstance(expr, relax.If):
-        return Node("if", expr, var, [expr.cond], list(relax.analysis.free_vars(expr)))
+        return Node("if", expr, var, [expr.cond, *relax.analysis.free_vars(expr)])
     if isinstance(expr, relax.Function):
         captured = list(relax.analysis.free_vars(expr))
         if var is not None and any(var.same_as(one) for one in captured):
             what = "A nested function calls itself, which Relay has for functions of a module only"
             fix = "make it a function of the module, with LambdaLift"
             raise RelayError(what, where=_binding(var), fix=fix)
-        return Node("function", expr, var, [], captured)
+        return Node("function", expr, var, captured)
     if not isinstance(expr, relax.Tuple | relax.Var | ir.GenericConst | ir.GlobalVar):
         what = f"Relay has no form for a {type(expr).__name__}: {str(expr)[:80]}"
         fix = "use only tensors, tuples of them and functions"
@@ -461,7 +448,7 @@ def _node(expr: relax.Expr, var: relax.Var | None = None) -> Node:
         return Node("let", expr, var, [expr])
     if isinstance(expr, relax.Tuple):
         return Node("tuple", expr, None, list(expr.fields))
-    return Node("free" if isinstance(expr, relax.Var) else "constant", expr)
+    return Node("free" if isinstance(expr, relax.Var) else "constant", expr, None, [])
 
 
 def _call(call: relax.Call, var: relax.Var | None) -> Node:
@@ -513,13 +500,6 @@ def _gelu(call: relax.Call) -> relax.Expr:
     return op.multiply(x, op.add(like(0.5), half))
 
 
-def _gelu_tanh(call: relax.Call) -> relax.Expr:
-    x, like = call.args[0], lambda value: relax.const(value, str(call.ty.dtype))
-    cube = op.multiply(op.multiply(op.multiply(x, x), x), like(0.044715))
-    inner = op.multiply(like(math.sqrt(2 / math.pi)), op.add(x, cube))
-    return op.multiply(op.multiply(like(0.5), x), op.add(like(1.0), op.tanh(inner)))
-
-
 def _position(call: relax.Call) -> relax.Expr | None:
     """Find a position in int32, as Relay does, and make it an int64, as Relax has it."""
     row, axis = table.find(call.op.name.removeprefix("relax.")), call.attrs.axis
@@ -531,19 +511,15 @@ def _position(call: relax.Call) -> relax.Expr | None:
 
 
 def _matmul(call: relax.Call) -> relax.Expr | None:
-    """Put the axes of stacking into one, or into the rows where the right side has none."""
-    shapes = [_sizes(arg) for arg in call.args]
-    if None in shapes or min(map(len, shapes)) < 2:
+    """Put the axes of stacking into one."""
+    left, right, whole = (_sizes(x) for x in (*call.args, call))
+    if None in (left, right, whole) or min(len(left), len(right)) < 2:
         return None
-    (left, right), (*stack, rows, columns) = call.args, _sizes(call)
-    inner, count = shapes[0][-1], math.prod(stack)
-    if len(shapes[1]) == 2:
-        stacked = [op.reshape(left, [count * rows, inner]), right]
-    else:
-        stacked = [
-            op.reshape(op.broadcast_to(x, [*stack, *last]), [count, *last])
-            for x, last in ((left, [rows, inner]), (right, [inner, columns]))
-        ]
+    *stack, rows, columns = whole
+    stacked = [
+        op.reshape(op.broadcast_to(x, [*stack, *last]), [math.prod(stack), *last])
+        for x, last in zip(call.args, ([rows, left[-1]], [left[-1], columns]), strict=True)
+    ]
     product = op.matmul(*stacked, out_dtype=call.attrs.out_dtype)
     return op.reshape(product, [*stack, rows, columns])
 
@@ -557,7 +533,6 @@ def _sizes(x: relax.Expr) -> Any:
 
 _DECOMPOSITIONS: dict[str, Callable[[relax.Call], relax.Expr | None]] = {
     "relax.nn.gelu": _gelu,
-    "relax.nn.gelu_tanh": _gelu_tanh,
     "relax.nn.silu": lambda call: op.multiply(call.args[0], op.sigmoid(call.args[0])),
     "relax.square": lambda call: op.multiply(call.args[0], call.args[0]),
     "relax.argmax": _position,

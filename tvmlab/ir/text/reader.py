@@ -89,19 +89,17 @@ def fromtext(
 def _constant(name: str, value: Any) -> ir.GenericConst:
     if isinstance(value, ir.GenericConst):
         return value
-    if isinstance(value, (np.ndarray, np.generic, tvm.runtime.Tensor)):
-        return relax.const(value, str(value.dtype))  # without it TVM makes 32 bits of 64
-    if isinstance(value, (int, float)):
-        return relax.const(value)
-    what = f"params has a {type(value).__name__} for {name!r}"
-    raise InputError(what, fix="give a NumPy array or a tensor")
+    if not isinstance(value, (np.ndarray, np.generic, tvm.runtime.Tensor)):
+        what = f"params has a {type(value).__name__} for {name!r}"
+        raise InputError(what, fix="give a NumPy array or a tensor")
+    return relax.const(value, str(value.dtype))  # without it TVM makes 32 bits of 64
 
 
 class _Scope:
     """The names that a body sees, and the builder that takes its bindings."""
 
     def __init__(self, outer: _Scope | None) -> None:
-        self.names: ChainMap[str, relax.Expr] = outer.names.new_child() if outer else ChainMap()
+        self.names: ChainMap[str, Any] = outer.names.new_child() if outer else ChainMap()
         self.builder = relax.BlockBuilder()
         self.empty = True
 
@@ -131,7 +129,6 @@ class _Reader(Cursor):
         self.literals: dict[str, ir.GenericConst] = {}
         self.types: dict[tuple[Any, ...], ir.Type] = {}
         self.sizes: Sizes = {}
-        self.binding: list[str] = []  # by let, outermost first
         # By the index of an opening brace: that of the closing one, and whether braces are within.
         self.closing: dict[int, int] = {}
         self.nesting: set[int] = set()
@@ -170,11 +167,7 @@ class _Reader(Cursor):
                 relax.expr._update_type(
                     self.variables[name], relax.FuncType(types, signature.result)
                 )
-            if self.at not in self.closing:
-                self.take("{")
-                self.at = len(self.tokens) - 1
-                raise self.unexpected("}")
-            self.at = self.closing[self.at] + 1
+            self.at = self.closing.get(self.at, len(self.tokens) - 2) + 1
         main = self.signatures.get("main")
         names = [token.value[1:] for token, _ in main.parameters] if main else []
         for name in self.params:
@@ -292,10 +285,7 @@ class _Reader(Cursor):
         """Read a body to one block of bindings and a result; a plain body is a dataflow block."""
         builder = scope.builder
         builder.begin_scope(variables)
-        if plain:
-            builder._begin_dataflow_block()
-        else:
-            builder._begin_binding_block()
+        (builder._begin_dataflow_block if plain else builder._begin_binding_block)()
         try:
             result = self.body(scope, plain, bare)
             if bare and not self.at_end():
@@ -317,12 +307,17 @@ class _Reader(Cursor):
             token = self.token
             if self.accept("let"):
                 token = self.take("LOCAL")
-                value = self.let_value(token, scope)
+                name, wanted = token.value[1:], self.declared_type(":")
+                self.take("=")
+                scope.names.setdefault(name, None)  # a function cannot call itself
+                value = self.expression(scope)
+                self.take(";")
+                self.check_type(token, token.value, wanted, value)
                 # `let %x = value; %x` is the output itself.
                 if self.token.value == token.value and self.ends(self.at + 1):
                     self.at += 1
                     return self.output(value, scope, plain, token)
-                scope.names[token.value[1:]] = self.emit(value, scope, token, token.value[1:])
+                scope.names[name] = self.emit(value, scope, token, name)
             elif self.accept("free_var"):
                 if not bare:
                     raise self.error(token, "free_var stands at the start of a bare body only")
@@ -356,17 +351,6 @@ class _Reader(Cursor):
     def at_end(self) -> bool:
         """Return whether all but the metadata section has been read."""
         return self.token.kind in ("END", "METADATA")
-
-    def let_value(self, token: Token, scope: _Scope) -> relax.Expr:
-        """Read what a `let` binds, which has the type that is declared."""
-        wanted = self.declared_type(":")
-        self.take("=")
-        self.binding.append(token.value[1:])
-        value = self.expression(scope)
-        self.binding.pop()
-        self.take(";")
-        self.check_type(token, token.value, wanted, value)
-        return value
 
     def result(self, value: relax.Expr, scope: _Scope, plain: bool, token: Token) -> relax.Expr:
         """Return the result of a body, bound where Relax needs a binding."""
@@ -430,7 +414,7 @@ class _Reader(Cursor):
         while self.token.kind in ("(", "FIELD"):
             value, mark = self.bound(value, scope, token), self.take("(", "FIELD")
             if mark.kind == "(":
-                value = self.call(value, scope, token)
+                value = relax.Call(value, [self.leaf(scope) for _ in self.items(")")])
             else:
                 value = self.field(mark, value, mark.value[1:])
         if negative:
@@ -442,12 +426,8 @@ class _Reader(Cursor):
         token = self.token
         self.at += 1
         match token.kind:
-            case "LOCAL":
+            case "LOCAL" | "GRAPH":
                 return self.local(token, scope)
-            case "GRAPH":
-                if token.value[1:] not in scope.names:
-                    raise self.unknown(token, "value", [f"%{name}" for name in scope.names])
-                return scope.names[token.value[1:]]
             case "NUMBER" | "BOOL":
                 if token.value not in self.literals:
                     made = self.placed(token, literals.read_literal, token.value)
@@ -493,14 +473,12 @@ class _Reader(Cursor):
                 break
             name = head
             fields.append(index)
-        if name not in scope.names:
-            if name in self.binding:
-                what = f"A nested function cannot call itself: %{name} is not bound yet"
-                raise self.error(token, what, "define it as a function of the module: def @name()")
-            if self.outermost is None:
-                raise self.unknown(token, "value", [f"%{name}" for name in scope.names])
+        found = scope.names.get(name)
+        if found is None:
+            if self.outermost is None or token.kind == "GRAPH" or name in scope.names:
+                known = [f"%{name}" for name, value in scope.names.items() if value is not None]
+                raise self.unknown(token, "value", known)
             return self.parameter(token.value[1:], None)
-        found = scope.names[name]
         for index in reversed(fields):
             found = self.field(token, self.bound(found, scope, token), index)
         return found
@@ -525,15 +503,6 @@ class _Reader(Cursor):
         other = self.block(self.scope(scope, token), [])
         self.check_type(token, "The other branch", then.ty, other)
         return relax.If(test, then, other)
-
-    def call(self, function: relax.Expr, scope: _Scope, token: Token) -> relax.Expr:
-        """Read a call of a function from its arguments on."""
-        operands = [self.leaf(scope) for _ in self.items(")")]
-        expected = getattr(function.ty, "params", None)
-        if expected is not None and len(expected) != len(operands):
-            what = f"{token.value} takes {len(expected)} arguments, not {len(operands)}"
-            raise self.error(token, what)
-        return relax.Call(function, operands)
 
     def operator_call(self, token: Token, scope: _Scope) -> relax.Expr:
         """Read a call of an operator from its arguments on."""
