@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import tvm
 import tvm_ffi
@@ -17,7 +16,6 @@ from ..patterns.rewriter import change_bodies
 from .annotate import DEFAULT, compiler_end, compiler_of, is_begin, is_end, operands
 
 
-@dataclass(eq=False)
 class Region:
     """A connected part of a graph that one compiler takes, numbered by the first mark in it.
 
@@ -25,14 +23,10 @@ class Region:
     Relay's order; `members` are the numbers of the regions that it has taken in, as bits.
     """
 
-    number: int
-    compiler: str
-    inputs: list[relax.Call] = field(default_factory=list)
-    outputs: list[relax.Call] = field(default_factory=list)
-    members: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.members = 1 << self.number
+    def __init__(self, number: int, begin: relax.Call) -> None:
+        self.number, self.compiler = number, compiler_of(begin)
+        self.inputs, self.outputs = [begin], list[relax.Call]()
+        self.members = 1 << number
 
 
 class Regions:
@@ -49,7 +43,7 @@ class Regions:
         count = 0
         for node in graph.post_order(body):
             if is_begin(node):
-                self._of[graph.key(node)] = Region(count, compiler_of(node), [node])
+                self._of[graph.key(node)] = Region(count, node)
                 count += 1
             elif is_end(node):
                 self._close(node)
@@ -83,16 +77,15 @@ class Regions:
         self._of[graph.key(end)] = region
 
     def _join(self, node: relax.Expr) -> None:
-        inside = [operand for operand in operands(node) if not is_end(operand)]
-        found = [self.of(operand) for operand in inside]
-        first = next((region for region in found if region is not None), None)
+        found = [self.of(operand) for operand in operands(node) if not is_end(operand)]
+        first = next(filter(None, found), None)
         if first is None:
             return
-        for operand, region in zip(inside, found, strict=True):
+        for region in found:
             if region is None:
                 raise RelayError(
                     f"one operand is inside of a part of {first.compiler!r}, another is in none",
-                    where=f"{_name_of(node)}, operand {_name_of(operand)}",
+                    where=_name_of(node),
                     fix="put compiler_begin on each operand that comes from outside",
                 )
             self.merge(region, first)
@@ -129,26 +122,12 @@ class MergeCompilerRegions:
 
     def transform_module(self, mod: ir.IRModule, ctx: tvm.transform.PassContext) -> ir.IRModule:
         """Rewrite a module, called by TVM's pass infrastructure."""
-        return change_bodies(mod, lambda body, _: _merge_regions(body))
+        return change_bodies(mod, _merge_regions)
 
 
-def _merge_regions(body: relax.Expr) -> relax.Expr:
-    regions = Regions(body)
-    _merge(body, regions)
-
-    def change(before: relax.Expr, after: relax.Expr) -> relax.Expr:
-        """Drop the two marks on an edge inside of a region."""
-        if is_begin(before) and is_end(before.args[0]):
-            region = regions.of(before)
-            if region is not None and region is regions.of(before.args[0]):
-                return after.args[0].args[0]
-        return after
-
-    return graph.transform(body, change)
-
-
-def _merge(body: relax.Expr, regions: Regions) -> None:
+def _merge_regions(body: relax.Expr, _: str) -> relax.Expr:
     """Visit regions in the order of their dependences, each joined with its parents."""
+    regions = Regions(body)
     # Sets of regions are bits of one number (`Region.members`), so that long chains stay cheap.
     barred: dict[Region, int] = {}
     for region in _in_order(body, regions):
@@ -166,6 +145,14 @@ def _merge(body: relax.Expr, regions: Regions) -> None:
             if parent is not region and not parent.members & before:
                 regions.merge(parent, region)
         barred[region] = before
+
+    def change(node: relax.Expr, after: relax.Expr) -> relax.Expr:
+        """Drop the two marks on an edge inside of a region."""
+        inside = is_begin(node) and is_end(node.args[0])
+        joined = inside and regions.of(node) is regions.of(node.args[0])
+        return after.args[0].args[0] if joined else after
+
+    return graph.transform(body, change)
 
 
 def _in_order(body: relax.Expr, regions: Regions) -> Iterator[Region]:
@@ -230,12 +217,15 @@ class PartitionGraph:
 
     def transform_module(self, mod: ir.IRModule, ctx: tvm.transform.PassContext) -> ir.IRModule:
         """Rewrite a module, called by TVM's pass infrastructure."""
-        lifted: dict[ir.GlobalVar, relax.Function] = {}
         taken = {str(var.name_hint) for var in mod.get_global_vars()}
+        lifted: dict[ir.GlobalVar, relax.Function] = {}
 
         def lift(body: relax.Expr, function: str) -> relax.Expr:
             name = f"{self.prefix}_{{}}_{function}"
-            return _Lift(_prepared(body), name, self.bind_constants, lifted, taken).run()
+            work = _Lift(_prepared(body), name, self.bind_constants, taken)
+            after = work.run()
+            lifted.update(work.lifted)
+            return after
 
         made = change_bodies(mod, lift)
         if lifted:
@@ -262,19 +252,11 @@ def _prepared(body: relax.Expr) -> relax.Expr:
 class _Lift:
     """The work on one function."""
 
-    def __init__(
-        self,
-        body: relax.Expr,
-        name: str,
-        bind_constants: bool,
-        lifted: dict[ir.GlobalVar, relax.Function],
-        taken: set[str],
-    ) -> None:
+    def __init__(self, body: relax.Expr, name: str, bind_constants: bool, taken: set[str]) -> None:
         self.body, self.name, self.bind_constants = body, name, bind_constants
-        self.lifted, self.taken = lifted, taken
-        regions = Regions(body)
-        marks = (node for node in graph.post_order(body) if is_begin(node) or is_end(node))
-        self.regions = {graph.key(node): regions.of(node) for node in marks}
+        self.lifted: dict[ir.GlobalVar, relax.Function] = {}
+        self.taken = taken  # the names in the module
+        self.regions = Regions(body)
         self.done: dict[int, relax.Expr] = {}
         self.params: dict[Region, list[tuple[relax.Var, relax.Expr]]] = {}
         # Within a region, one parameter for each expression outside, however often it comes in.
@@ -303,7 +285,7 @@ class _Lift:
         return result
 
     def _region(self, node: relax.Expr) -> Region:
-        region = self.regions[graph.key(node)]
+        region = self.regions.of(node)
         assert region is not None, "each mark is in a region"
         return region
 
@@ -350,10 +332,10 @@ class _Lift:
         fields = [self._new(output) for output in outputs.values()]
         pairs = self.params.get(region, [])
         body = fields[0] if len(fields) == 1 else relax.Tuple(fields)
-        plain = f"{self.name.format(region.compiler)}_{region.number}"
-        plain = re.sub(r"[^0-9A-Za-z_]", "_", plain)
-        others = (f"{plain}_{number}" for number in itertools.count(1))
-        name = next(one for one in itertools.chain([plain], others) if one not in self.taken)
+        name = f"{self.name.format(region.compiler)}_{region.number}"
+        name = re.sub(r"[^0-9A-Za-z_]", "_", name)
+        others = (f"{name}_{number}" for number in itertools.count(1))
+        name = next(one for one in itertools.chain([name], others) if one not in self.taken)
         self.taken.add(name)
         attrs = {"Compiler": region.compiler, "Codegen": region.compiler, "Primitive": 1}
         function = graph.to_anf([var for var, _ in pairs], body)

@@ -203,7 +203,7 @@ def rewrite_functions(mod: tvm.IRModule, rule: DFPatternCallback) -> tvm.IRModul
                 break
         return expr
 
-    return change_bodies(mod, lambda body, _: graph.transform(body, change))
+    return change_bodies(mod, lambda body, _: graph.transform(body, change), casts=False)
 
 
 def attribute(function: relax.Function, name: str) -> str:
@@ -212,18 +212,23 @@ def attribute(function: relax.Function, name: str) -> str:
 
 
 def change_bodies(
-    mod: tvm.IRModule, change: Callable[[relax.Expr, str], relax.Expr]
+    mod: tvm.IRModule, change: Callable[[relax.Expr, str], relax.Expr], casts: bool = True
 ) -> tvm.IRModule:
     """Replace the body of each Relax function, a graph, by ``change(body, name of the function)``.
 
-    Functions of other compilers are passed over, as Relay's pass manager does, and so are those
-    with a `match_cast`, which no graph holds.
+    Functions of other compilers are passed over, as Relay's pass manager does, and without `casts`
+    those with a `match_cast`, because a graph holds the value that is cast alone.
     """
     made = {}
     with graph.no_collection():
         mod = normalize(mod)
         for var, function in mod.functions_items():
-            if not isinstance(function, relax.Function) or not _is_graph(function):
+            if not isinstance(function, relax.Function):
+                continue
+            if attribute(function, "Compiler") or attribute(function, "Codegen"):
+                continue
+            bindings = [one for block in function.body.blocks for one in block.bindings]
+            if not casts and any(isinstance(one, relax.MatchCast) for one in bindings):
                 continue
             before = inline_bindings(function.body)
             after = change(before, str(var.name_hint))
@@ -233,12 +238,6 @@ def change_bodies(
             mod = mod.clone()
             mod.update(tvm.IRModule(made))
     return mod
-
-
-def _is_graph(function: relax.Function) -> bool:
-    compiled = attribute(function, "Compiler") or attribute(function, "Codegen")
-    bindings = (binding for block in function.body.blocks for binding in block.bindings)
-    return not compiled and all(isinstance(one, relax.VarBinding) for one in bindings)
 
 
 def _pattern_of(rule: DFPatternCallback) -> DFPattern:
@@ -302,9 +301,7 @@ def _taken_apart(expr: relax.Expr) -> tuple[Any, list[relax.Expr]]:
     parts = graph.children(expr)
     if isinstance(expr, relax.Call):
         return [expr.op if isinstance(expr.op, ir.Op) else None, expr.attrs], parts
-    if isinstance(expr, relax.TupleGetItem):
-        return int(expr.index), parts
-    return None if parts else expr, parts
+    return (getattr(expr, "index", 0) if parts else expr), parts
 
 
 @dataclass(frozen=True)
