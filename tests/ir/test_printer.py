@@ -132,7 +132,7 @@ def test_names_are_those_that_relay_can_read() -> None:
     mod = module(lambda _, *params: op.nn.relu(params[0]), *map(var, hints))
     header = same_again(mod).splitlines()[1]
     names = [part.partition(":")[0] for part in header.partition("(")[2].split("%")[1:]]
-    wanted = ["x", "x_0", "x1", "input.1", "a_b_c_0", "v0", "v_y", "y.1/with", "a_/b", "v_", "z_"]
+    wanted = ["x", "x.0", "x1", "input.1", "a_b_c_0", "v0", "v_y", "y.1/with", "a_/b", "v_", "z_"]
     assert names == [*wanted, "v"]
 
 
@@ -284,3 +284,10 @@ def test_strings_are_escaped() -> None:
     mod["side"] = mod["side"].with_attr("s", 'a"b\\c\n\té\x01')
     same_again(mod)
     assert r's="a\"b\\c\n\t\xC3\xA9\x01"' in astext(mod)
+
+
+def test_a_field_is_no_variable_of_the_same_name() -> None:
+    pair, field = var("x", relax.TupleType([MATRIX, MATRIX])), var("x.0")
+    mod = module(lambda _, x, y: op.subtract(relax.TupleGetItem(x, 0), y), pair, field)
+    assert body(mod) == ["%0 = (%x).0;", "subtract(%0, %x.0)"]
+    same_again(mod)

@@ -216,54 +216,33 @@ def _read_extent(extent: str) -> Any:
 
 
 class Names:
-    """Gives out names as Relay's printer does: the hint itself, then with a number behind it.
-
-    No two names are alike, and none is another one with a field behind it: ``x`` and ``x.0``.
-    """
+    """Gives out names as Relay's printer does: the hint itself, then with a number behind it."""
 
     def __init__(self) -> None:
-        self._given: set[str] = set()
-        self._taken: set[str] = set()  # and what names with fields begin with
+        self.given: set[str] = set()
         self._numbers: dict[str, int] = {}
 
     def local(self, hint: str) -> str:
-        """Name a variable by the name that it has in Relax.
+        """Name a variable by the name that it has in Relax, and put a % in front.
 
-        The result has letters, digits, underscores, dots and slashes; other characters become
-        underscores, and a name that does not start with a letter gets a ``v`` in front.
+        Letters, digits, underscores, dots and slashes stay; other characters become underscores,
+        and a name that does not start with a letter gets a ``v`` in front.
         """
         name = _UNWRITTEN.sub("_", hint)
-        if not name[:1].isalpha():
-            name = f"v{name}"
-        if self._clashes(name) and _FIELDS.search(name):
-            name = name.replace(".", "_")
-        return self._unique(name)
+        return self._unique(f"%{name}" if name[:1].isalpha() else f"%v{name}")
 
     def function(self, hint: str) -> str:
-        """Name a function of the module: letters, digits, underscores and dots."""
+        """Name a function of the module, and put an @ in front; it has no slashes."""
         name = _UNWRITTEN.sub("_", hint).replace("/", "_")
-        return self._unique(name if _WORD.match(name) else f"v{name}")
+        return self._unique(f"@{name}" if _WORD.match(name) else f"@v{name}")
 
     def _unique(self, name: str) -> str:
         unique = name
-        while self._clashes(unique):
+        while unique in self.given:
             self._numbers[name] = self._numbers.get(name, 0) + 1
             unique = f"{name}{self._numbers[name]}"
-        self._given.add(unique)
-        self._taken |= {unique, *_heads(unique)}
+        self.given.add(unique)
         return unique
-
-    def _clashes(self, name: str) -> bool:
-        return name in self._taken or not self._given.isdisjoint(_heads(name))
-
-
-def _heads(name: str) -> set[str]:
-    """Return what is left of a name without the fields that it seems to end in."""
-    found = set()
-    while _FIELDS.search(name):
-        name = _FIELDS.sub("", name)
-        found.add(name)
-    return found
 
 
 _ESCAPED = {byte: f"\\x{byte:02X}" for byte in range(256) if not 32 <= byte < 127}
@@ -280,5 +259,4 @@ _FITS = "write a number that fits"
 _SUFFIXES = "Relay's suffixes are f, f16, f32, f64 and i, i8, i16, i32, i64"
 # A dot or slash stands between the parts of a name, not at its ends nor beside another.
 _UNWRITTEN = re.compile(r"[^A-Za-z0-9_./]|[./](?![A-Za-z0-9_])|^[./]")
-_FIELDS = re.compile(r"\.[0-9]+$")
 _WORD = re.compile(r"[A-Za-z_]")

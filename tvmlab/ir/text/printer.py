@@ -92,7 +92,7 @@ class _Printer:
     def __init__(self, typed: bool) -> None:
         self.section = MetadataWriter()
         self._typed = typed
-        self._names, self._function_names = literals.Names(), literals.Names()
+        self._names = literals.Names()
         self._functions: dict[str, str] = {}
         self._numbers = 0  # of temporaries; they go on from function to function
         self._memo: dict[int, str] = {}  # by key, what stands for a value where it is used
@@ -122,7 +122,7 @@ class _Printer:
                 for param in function.params:
                     self._name(param)
         return "\n".join(
-            f"def @{self._function_name(name)}{self._function(function, '')}\n"
+            f"def {self._function_name(name)}{self._function(function, '')}\n"
             for name, function in functions
         )
 
@@ -166,7 +166,7 @@ class _Printer:
     def _name(self, var: relax.Var) -> str:
         key = graph.key(var)
         if key not in self._memo:
-            self._memo[key] = "%" + self._names.local(var.name)
+            self._memo[key] = self._names.local(var.name)
         return self._memo[key]
 
     def _attributes(self, function: relax.Function) -> list[str]:
@@ -236,6 +236,8 @@ class _Printer:
             text = literals.write_tuple(inputs)
         elif kind == "field":
             text = f"{inputs[0]}.{expr.index}"
+            if text in self._names.given:  # a variable has that name
+                text = f"({inputs[0]}).{expr.index}"
         elif kind == "function":
             text = f"fn {self._function(expr, indent)}"
         else:
@@ -270,13 +272,13 @@ class _Printer:
     def _use(self, expr: relax.Expr) -> str:
         """Return the text that refers to a value that has been printed."""
         if isinstance(expr, ir.GlobalVar):
-            return "@" + self._function_name(expr)
+            return self._function_name(expr)
         return self._memo[graph.key(expr)]
 
     def _function_name(self, name: ir.GlobalVar) -> str:
         hint = str(name.name_hint)
         if hint not in self._functions:
-            self._functions[hint] = self._function_names.function(hint)
+            self._functions[hint] = self._names.function(hint)
         return self._functions[hint]
 
     def _comment(self, ty: ir.Type) -> str:

@@ -538,10 +538,9 @@ class _Reader(Cursor):
         value = self.placed(token, self.typed_call, row, operands, given)
         # TVM infers extents below zero without an error.
         shape = getattr(value.ty, "shape", None)
-        if isinstance(shape, relax.ShapeExpr) and (
-            len(shape.values) > literals.MAX_RANK
-            or any(isinstance(one, tvm.tirx.IntImm) and one.value < 0 for one in shape.values)
-        ):
+        sizes = shape.values if isinstance(shape, relax.ShapeExpr) else ()
+        negative = any(isinstance(one, tvm.tirx.IntImm) and one.value < 0 for one in sizes)
+        if negative or len(sizes) > literals.MAX_RANK:
             what = f"The result would be {_text(value.ty)}"
             raise self.error(token, what, "check attributes and shapes")
         return value
@@ -558,11 +557,12 @@ class _Reader(Cursor):
             if values.get(kind):
                 literals.read_dtype(values[kind])
         value: relax.Expr = row.to_relax(operands, values)
-        if not isinstance(value, relax.Call) or has_type(value):
+        plain = isinstance(value, relax.Call) and all(
+            isinstance(arg, (relax.Var, ir.GenericConst)) for arg in value.args
+        )
+        if not plain or has_type(value):
             return value
-        if not all(isinstance(arg, (relax.Var, ir.GenericConst)) for arg in value.args):
-            return value
-        types = [tvm_ffi.StructuralKey(arg.ty) for arg in value.args]
+        types = (tvm_ffi.StructuralKey(arg.ty) for arg in value.args)
         signature = (row.name, repr(values), *types)
         if signature in self.types:
             relax.expr._update_type(value, self.types[signature])
