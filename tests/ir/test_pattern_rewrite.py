@@ -11,7 +11,6 @@ from tests.ir.pattern_graphs import (
     conv,
     conv_bias_relu,
     conv_pattern,
-    cut_out,
     equal,
     image,
     leaky,
@@ -23,7 +22,6 @@ from tvmlab.ir import graph
 from tvmlab.ir.patterns import (
     DFPatternCallback,
     dominates,
-    is_expr,
     is_op,
     is_var,
     rewrite,
@@ -98,16 +96,6 @@ def test_node_maps_list_what_each_part_matched():
     assert found[child][0].same_as(expr)
 
 
-def test_several_rules_are_applied_until_none_matches():
-    x, kept = var("x", 4), wildcard()
-    rules = [
-        rule(pattern, lambda pre, post, found: found[kept][0])
-        for pattern in (kept + is_expr(relax.const(0.0)), kept * is_expr(relax.const(1.0)))
-    ]
-    nothing = call("multiply", relax.const(0.0), relax.const(1.0))
-    assert rewrite(rules, call("multiply", call("add", x, nothing), relax.const(1.0))).same_as(x)
-
-
 @pytest.mark.parametrize("once", [False, True])
 def test_rewrite_once_ends_a_rule_after_the_first_round_that_changed_something(once):
     def change(pre, post, node_map):
@@ -125,13 +113,6 @@ def test_rules_without_an_end_are_an_error():
     turn = rule(add_pattern(), lambda pre, post, found: call("add", *reversed(post.args)))
     with pytest.raises(errors.RelayError, match="still changes"):
         rewrite(turn, call("add", x, y))
-
-
-def test_rules_that_make_the_same_again_end():
-    x = var("x", 4)
-    again = rule(add_pattern(), lambda pre, post, found: call("add", *post.args))
-    expr = call("add", x, x)
-    assert equal(rewrite(again, expr), expr)
 
 
 def test_a_rule_without_a_pattern_is_an_error():
@@ -160,21 +141,6 @@ def test_functions_come_back_in_the_form_they_came_in():
     assert not rewrite(change, plain).body.blocks
 
 
-def test_branches_and_lets_are_rewritten():
-    x, y = var("x", 4), var("y", 4)
-    flag = var("flag", dtype="bool")
-    branch = relax.If(flag, call("add", x, y), call("multiply", x, y))
-    function = graph.to_anf([x, y, flag], branch)
-    result = rewrite(rule(add_pattern(), to_subtract), function)
-    relax.analysis.well_formed(tvm.IRModule({"main": result.with_attr("global_symbol", "main")}))
-    assert "R.subtract(x, y)" in result.script()
-    assert "R.add" not in result.script()
-    z = var("z", 4)
-    block = relax.BindingBlock([relax.VarBinding(z, call("add", x, y))])
-    let = rewrite(rule(add_pattern(), to_subtract), relax.SeqExpr([block], z))
-    assert equal(let.blocks[0].bindings[0].value, call("subtract", x, y))
-
-
 def test_depth_is_free():
     x = var("x", 4)
     expr = call("tanh", relu(x))
@@ -185,17 +151,6 @@ def test_depth_is_free():
     nodes = list(graph.post_order(result))
     assert nodes[1].op.name == "relax.nn.leakyrelu"
     assert len(nodes) == 10_002
-
-
-def test_a_partition_is_named_as_relays():
-    x, w, b = image()
-    pattern = is_op("nn.relu")(is_op("nn.bias_add")(conv_pattern(), wildcard()))
-    result = pattern.partition(conv_bias_relu(x, w, b), {"Composite": "conv_bias_relu"})
-    assert [param.name for param in result.op.params] == [f"FunctionVar_0_{i}" for i in range(3)]
-    p, q, r = image()
-    name = "nn.conv2d_nn.bias_add_nn.relu_"
-    made = cut_out([p, q, r], conv_bias_relu(p, q, r), name, Composite="conv_bias_relu")
-    assert equal(result, graph.typed(relax.Call(made, [x, w, b])))
 
 
 def test_a_padding_value_becomes_a_parameter_and_comes_back():

@@ -208,15 +208,6 @@ def test_how_operators_may_be_fused():
         is_op("add").has_attr({"TNonComputational": True}).match(ir.Op.get("relax.add"))
 
 
-def test_bindings_match_as_the_graph_that_they_are():
-    x, w, b = image()
-    pattern = is_op("nn.relu")(is_op("nn.bias_add")(conv_pattern(), wildcard()))
-    function = graph.to_anf([x, w, b], conv_bias_relu(x, w, b))
-    assert pattern.match(function.body)
-    assert not pattern.match(function)
-    assert FunctionPattern(None, pattern).match(function)
-
-
 def test_depth_is_free():
     expr = x = var("x", 4)
     for _ in range(10_000):

@@ -65,14 +65,6 @@ def test_a_fragment_is_printed_as_it_stands(text: str, types: bool) -> None:
         assert equal(fromtext(astext(mod, types=other)), mod)
 
 
-def test_a_fragment_cannot_have_constants_named_twice() -> None:
-    mod = fromtext(TYPED)
-    bound = relax.transform.BindParams("main", {"input": np.ones((1, 3, 4, 4), np.uint8)})(mod)
-    with pytest.raises(RelayError, match="parameters named like constants") as caught:
-        astext(bound)
-    assert "BindParams" in str(caught.value.fix)
-
-
 def test_what_is_no_computation_is_bound_by_let() -> None:
     def build(builder: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
         pair = builder.emit(relax.Tuple([x, relax.const(2.0, "float32")]), "pair")
@@ -134,12 +126,6 @@ def test_names_are_those_that_relay_can_read() -> None:
     names = [part.partition(":")[0] for part in header.partition("(")[2].split("%")[1:]]
     wanted = ["x", "x.0", "x1", "input.1", "a_b_c_0", "v0", "v_y", "y.1/with", "a_/b", "v_", "z_"]
     assert names == [*wanted, "v"]
-
-
-def test_types_that_are_not_known_are_left_out() -> None:
-    unknown = relax.TensorType(dtype=None)
-    mod = module(lambda b, x: op.nn.relu(x), var(ty=unknown))
-    assert same_again(mod).splitlines()[1:3] == ["def @main(%x) {", "  nn.relu(%x)"]
 
 
 def test_a_function_and_a_graph_print_alone() -> None:
@@ -266,17 +252,6 @@ def test_what_relay_has_not_is_named(
     assert (caught.value.where or "").startswith(where or "")
     assert caught.value.fix
     assert caught.value.line is None
-
-
-def test_metadata_can_be_left_out_with_a_note() -> None:
-    mod = module(lambda _, x: op.add(x, relax.const(np.ones((2, 4), np.float32))), var())
-    text = astext(mod, show_meta_data=False)
-    assert text.startswith(astext(mod).partition(MARK)[0])
-    assert "metadata section has been omitted" in text
-    assert text.endswith(" */")
-    assert "b64ndarrays" not in text
-    plain = module(lambda _, x: op.exp(x), var())
-    assert astext(plain, show_meta_data=False) == astext(plain)
 
 
 def test_strings_are_escaped() -> None:

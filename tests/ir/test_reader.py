@@ -74,22 +74,6 @@ def test_what_ran_in_relay_gives_the_same(name: str, ran: str) -> None:
     assert len([key for key in data.files if key.startswith("out_")]) == len(outputs)
 
 
-def test_a_variable_may_have_dots_and_slashes_in_its_name() -> None:
-    mod = fromtext("def @main(%a.0/b.1: float32, %a: (float32, float32)) { (%a.0/b.1, %a.1) }")
-    first, second = mod["main"].params
-    result = bindings(mod["main"])[-1]
-    assert isinstance(result, relax.Tuple)
-    assert result.fields[0].same_as(first)
-    assert equal(bindings(mod["main"])[0], relax.TupleGetItem(second, 1))
-
-
-def test_a_name_is_a_field_only_where_the_whole_is_not_bound() -> None:
-    one = fromtext("def @main(%a: (float32,), %a.0: int32) { add(%a.0, %a.0) }")
-    assert str(one["main"].ret_ty.dtype) == "int32"
-    two = fromtext("def @main(%a: ((float32, int8),)) { %0 = (%a, %a); %0.1.0.1 }")
-    assert str(two["main"].ret_ty.dtype) == "int8"
-
-
 @pytest.mark.parametrize(
     ("text", "dtype", "value"),
     [
@@ -262,8 +246,3 @@ def test_numbers_of_an_attribute_may_be_constants() -> None:
         f' dtype="int32")\n#[metadata]{written}'
     )
     assert [int(extent) for extent in mod["main"].ret_ty.shape] == [7]
-
-
-@pytest.mark.parametrize("head", ["", '#[version = "0.0.5"]'])
-def test_known_versions(head: str) -> None:
-    assert equal(fromtext(head + "add(1, 2)"), fromtext("1 + 2"))
