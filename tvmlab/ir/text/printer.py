@@ -13,17 +13,15 @@ the order of the bindings is used.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Container
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import tvm
 from tvm import ir, relax
-from tvm.relax import op
 
 from ...errors import RelayError
-from .. import dialect, expand, graph, operators, table
+from .. import dialect, graph, operators, table
 from ..graph import no_collection
 from . import literals
 from .metadata import BOXED, CONSTANT, MetadataWriter
@@ -60,8 +58,7 @@ def astext(mod: Printable, show_meta_data: bool = True, types: bool = True) -> s
     Returns
     -------
     str
-        Text of version 0.0.5. `tvmlab.relay.fromtext` makes the same module of it, except that a
-        call without an operator in Relay, such as GELU, is printed as several calls. A module that
+        Text of version 0.0.5, of which `tvmlab.relay.fromtext` makes the same module. A module that
         was read from a bare fragment is printed as one.
 
     Raises
@@ -108,7 +105,7 @@ class _Printer:
         main = mod["main"] if len(mod.functions) == 1 and "main" in mod else None
         if isinstance(main, relax.Function) and FRAGMENT in (main.attrs or {}):
             return self.fragment(main)
-        return _HEADER + self.module(decompose(mod))
+        return _HEADER + self.module(mod)
 
     def module(self, mod: tvm.IRModule) -> str:
         """Print the functions, in the order of their names as Relay does."""
@@ -483,62 +480,3 @@ def _unknown(call: relax.Call, var: relax.Var | None) -> RelayError:
 
 
 _UNPLACED = {"constant", "let"}
-
-
-def decompose(mod: ir.IRModule) -> ir.IRModule:
-    """Replace calls that Relay has no operator for by several that it has."""
-    return expand.replace_calls(mod, _replacement)
-
-
-def _replacement(call: relax.Call) -> relax.Expr | None:
-    if call.op.name not in _DECOMPOSITIONS or table.written(call) is not None:
-        return None
-    return _DECOMPOSITIONS[call.op.name](call)
-
-
-def _gelu(call: relax.Call) -> relax.Expr:
-    x, like = call.args[0], lambda value: relax.const(value, str(call.ty.dtype))
-    half = op.multiply(op.erf(op.multiply(x, like(math.sqrt(0.5)))), like(0.5))
-    return op.multiply(x, op.add(like(0.5), half))
-
-
-def _position(call: relax.Call) -> relax.Expr | None:
-    """Find a position in int32, as Relay does, and make it an int64, as Relax has it."""
-    row, axis = table.find(call.op.name.removeprefix("relax.")), call.attrs.axis
-    if row is None:
-        return None
-    given = {"axis": None if axis is None else [int(axis)], "keepdims": call.attrs.keepdims}
-    found = row.to_relax(list(call.args), table.complete_attributes(row, given))
-    return op.astype(found, "int64")
-
-
-def _matmul(call: relax.Call) -> relax.Expr | None:
-    """Put the axes of stacking into one."""
-    left, right, whole = (_sizes(x) for x in (*call.args, call))
-    if None in (left, right, whole) or min(len(left), len(right)) < 2:
-        return None
-    *stack, rows, columns = whole
-    stacked = [
-        op.reshape(op.broadcast_to(x, [*stack, *last]), [math.prod(stack), *last])
-        for x, last in zip(call.args, ([rows, left[-1]], [left[-1], columns]), strict=True)
-    ]
-    product = op.matmul(*stacked, out_dtype=call.attrs.out_dtype)
-    return op.reshape(product, [*stack, rows, columns])
-
-
-def _sizes(x: relax.Expr) -> Any:
-    """Return the extents of a tensor, None where one of them is unknown."""
-    extents = x.ty.shape.values if isinstance(x.ty.shape, relax.ShapeExpr) else [None]
-    sizes = [getattr(extent, "value", None) for extent in extents]
-    return None if None in sizes else sizes
-
-
-_DECOMPOSITIONS: dict[str, Callable[[relax.Call], relax.Expr | None]] = {
-    "relax.nn.gelu": _gelu,
-    "relax.nn.silu": lambda call: op.multiply(call.args[0], op.sigmoid(call.args[0])),
-    "relax.square": lambda call: op.multiply(call.args[0], call.args[0]),
-    "relax.argmax": _position,
-    "relax.argmin": _position,
-    "relax.flatten": lambda call: op.reshape(call.args[0], [-1]),
-    "relax.matmul": _matmul,
-}
