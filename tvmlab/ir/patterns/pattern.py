@@ -44,11 +44,11 @@ class Matcher:
         self.tree, self.view = tree, tree.view
         self.found: Found = {}
         self.once = True  # whether a pattern that has matched matches the same expression only
-        self._matched: list[DFPattern] = []
+        self.matched: list[DFPattern] = []
 
     def match(self, pattern: DFPattern, expr: relax.Expr) -> bool:
         """Return whether an expression of the graph matches."""
-        self.found, self._matched, self.once = {}, [], True
+        self.found, self.matched, self.once = {}, [], True
         limit = sys.getrecursionlimit()
         sys.setrecursionlimit(max(limit, 1_000_000))  # since Python 3.11 frames lie on the heap
         try:
@@ -69,34 +69,28 @@ class Matcher:
                     fix="Use another pattern object there, made in the same way.",
                 )
             return bool(before[0].same_as(expr))
-        mark = self.mark()
+        mark = len(self.matched)
         if not pattern._matches(expr, self):
             self.forget(mark)
             return False
         self.found.setdefault(pattern, []).append(expr)
-        self._matched.append(pattern)
+        self.matched.append(pattern)
         return True
 
     def visit_all(self, patterns: Patterns, exprs: Sequence[Node]) -> bool:
         """Return whether each pattern matches its expression; None stands for any expressions."""
-        if patterns is None:
-            return True
-        if len(patterns) != len(exprs):
-            return False
+        if patterns is None or len(patterns) != len(exprs):
+            return patterns is None
         for pattern, expr in zip(patterns, exprs, strict=True):  # noqa: SIM110 (`all` recurses in C)
             if not self.visit(pattern, expr):
                 return False
         return True
 
-    def mark(self) -> int:
-        """Return the place to which `forget` can go back."""
-        return len(self._matched)
-
     def forget(self, mark: int) -> None:
-        """Forget all matches since a mark."""
-        for pattern in self._matched[mark:]:
+        """Forget all matches but the first `mark` ones."""
+        for pattern in self.matched[mark:]:
             self.found.pop(pattern, None)
-        del self._matched[mark:]
+        del self.matched[mark:]
 
 
 class DFPattern:
@@ -249,9 +243,9 @@ class CallPattern(DFPattern):
     def _matches(self, expr: Node, matcher: Matcher) -> bool:
         if not isinstance(expr, relax.Call):
             return False
-        call, mark = matcher.view.call(expr), matcher.mark()
+        call, mark = matcher.view.call(expr), len(matcher.matched)
         if matcher.visit(self.op, call.head):
-            mark = matcher.mark()
+            mark = len(matcher.matched)
             if matcher.visit_all(self.args, call.operands):
                 return True
             matcher.forget(mark)
@@ -347,18 +341,14 @@ class TuplePattern(DFPattern):
 
 @dataclass(eq=False)
 class TupleGetItemPattern(DFPattern):
-    """Matches a field of a tuple; `index` is -1 for any."""
+    """Matches a field of a tuple; `index` is None or -1 for any."""
 
     tuple: DFPattern
     index: int | None = None
 
-    def __post_init__(self) -> None:
-        self.index = -1 if self.index is None else self.index
-
     def _matches(self, expr: Node, matcher: Matcher) -> bool:
-        if not isinstance(expr, relax.TupleGetItem) or self.index not in (-1, expr.index):
-            return False
-        return matcher.visit(self.tuple, expr.tuple_value)
+        found = isinstance(expr, relax.TupleGetItem) and self.index in (None, -1, expr.index)
+        return found and matcher.visit(self.tuple, expr.tuple_value)
 
 
 @dataclass(eq=False)
@@ -449,14 +439,12 @@ class DominatorPattern(DFPattern):
         matcher.once = True
         if not followed:
             return False
-        stack, seen = [expr], set()
+        stack = [expr]
         while stack:
             for node in matcher.tree.dominated(stack.pop()):
-                if key(node) not in seen:
-                    if matcher.visit(self.parent, node):
-                        return True
-                    stack.append(node)
-                    seen.add(key(node))
+                if matcher.visit(self.parent, node):
+                    return True
+                stack.append(node)
         return False
 
     def _follow(self, expr: Node, matcher: Matcher, followed: set[int]) -> bool:

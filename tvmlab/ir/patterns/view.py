@@ -42,18 +42,6 @@ class RelayCall:
     attributes: dict[str, Any]
     row: table.Operator | None = None
 
-    @classmethod
-    def of(cls, call: relax.Call) -> RelayCall:
-        """Read a Relax call."""
-        if not isinstance(call.op, ir.Op):
-            values = dialect.attributes(call) if isinstance(call.attrs, ir.DictAttrs) else {}
-            return cls(call.op, list(call.args), values)
-        found = table.written(call)
-        if found is None:
-            return cls(OperatorName(call.op, _own_names(call.op)), list(call.args), {})
-        row, operands, values = found
-        return cls(OperatorName(call.op, frozenset([row.name])), list(operands), values, row)
-
 
 def names_of(op: ir.Op) -> frozenset[str]:
     """Return Relay's names of a Relax operator; an operator that Relay lacks keeps its own name."""
@@ -73,7 +61,17 @@ class View:
     def call(self, call: relax.Call) -> RelayCall:
         """Read a call; the same call gives the same `RelayCall` each time."""
         if key(call) not in self._calls:
-            self._calls[key(call)] = call, RelayCall.of(call)
+            found = table.written(call)
+            if found is not None:
+                row, operands, values = found
+                head = OperatorName(call.op, frozenset([row.name]))
+                made = RelayCall(head, list(operands), values, row)
+            elif isinstance(call.op, ir.Op):
+                made = RelayCall(OperatorName(call.op, _own_names(call.op)), list(call.args), {})
+            else:
+                values = dialect.attributes(call) if isinstance(call.attrs, ir.DictAttrs) else {}
+                made = RelayCall(call.op, list(call.args), values)
+            self._calls[key(call)] = call, made
         return self._calls[key(call)][1]
 
     def names(self, expr: relax.Expr) -> frozenset[str]:
