@@ -96,8 +96,6 @@ class AnnotateTarget:
 
 
 class _Annotator:
-    """One walk over one graph."""
-
     def __init__(self, targets: Sequence[str], non_calls: bool) -> None:
         self.targets = targets
         self.non_calls = non_calls
@@ -123,7 +121,6 @@ class _Annotator:
         return after
 
     def _closed(self, expr: relax.Expr) -> relax.Expr:
-        """End the parts that the operands come from."""
         return _with(expr, [self.end(operand) for operand in operands(expr)])
 
     def _mark(self, expr: relax.Expr, compiler: str | None) -> relax.Expr:

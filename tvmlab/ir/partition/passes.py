@@ -16,10 +16,6 @@ from ..patterns.rewriter import attribute, change_bodies
 
 Entry = tuple[str, DFPattern] | tuple[str, DFPattern, Callable[[relax.Expr], Any]] | Sequence[Any]
 
-# Upstream's `FuseOpsByPattern` and `MergeCompositeFunctions` leave other regions than Relay. The
-# former prefers the match nearer to the inputs, cuts out matches whose inner value is used outside,
-# and looks into dataflow blocks only; the latter joins composite functions only.
-
 
 @tvm.transform.module_pass(opt_level=0)
 class MergeComposite:

@@ -102,7 +102,6 @@ class Regions:
 
 
 def _name_of(node: relax.Expr) -> str:
-    """Return a node's name for a message."""
     named = node.op if isinstance(node, relax.Call) else node
     return str(getattr(named, "name", None) or type(named).__name__)
 
@@ -250,8 +249,6 @@ def _prepared(body: relax.Expr) -> relax.Expr:
 
 
 class _Lift:
-    """The work on one function."""
-
     def __init__(self, body: relax.Expr, name: str, bind_constants: bool, taken: set[str]) -> None:
         self.body, self.name, self.bind_constants = body, name, bind_constants
         self.lifted: dict[ir.GlobalVar, relax.Function] = {}
@@ -264,7 +261,6 @@ class _Lift:
         self.outputs: dict[Region, dict[int, relax.Expr]] = {}
 
     def run(self) -> relax.Expr:
-        """Lift the functions into the module; return the new graph."""
 
         # An end comes after all outputs of its region, which becomes a function at its first end.
         def needed(node: relax.Expr) -> list[relax.Expr]:
@@ -290,7 +286,6 @@ class _Lift:
         return region
 
     def _new(self, node: relax.Expr) -> relax.Expr:
-        """Return what a node has become."""
         if graph.key(node) not in self.done:
             raise RelayError(
                 "a compiler's part of the graph needs its own result",

@@ -293,7 +293,6 @@ def same_graph(a: relax.Expr, b: relax.Expr) -> bool:
 
 
 def _taken_apart(expr: relax.Expr) -> tuple[Any, list[relax.Expr]]:
-    """Return what an expression holds besides its parts, and the parts."""
     if isinstance(expr, relax.Function):
         return [*expr.params, expr.attrs], [graph.body_of(expr.body)]
     if (let := graph.let_binding(expr)) is not None:
@@ -394,7 +393,7 @@ class _Finder:
         inputs: dict[int, relax.Expr] = {}
         for pattern in self.parts:
             # A constant stays inside where the pattern asks for a constant.
-            inlined = (OperatorName, ir.Op, relax.Function)
+            inlined: tuple[Any, ...] = (OperatorName, ir.Op, relax.Function)
             if isinstance(pattern, (p.ConstantPattern, p.ExprPattern)):
                 inlined += (ir.GenericConst,)
             for match in found.get(pattern, ()):

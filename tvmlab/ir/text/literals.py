@@ -143,7 +143,6 @@ def read_number(text: str) -> int | float:
 
 
 def _read(text: str) -> tuple[int | float, str]:
-    """Read a number, which is a float if it has a fraction or a suffix of one, and its suffix."""
     found = _NUMBER.fullmatch(text)
     if found is None:
         raise RelayError(f"{text[:40]} is no literal of Relay", fix=_SUFFIXES)

@@ -209,7 +209,6 @@ def _entry(key: str, node: dict[str, Any], arrays: list[str]) -> Any:
 
 
 def _base64(array: Array) -> str:
-    """Write a tensor with its header."""
     code = _CODES.get(array.dtype)
     if code is None:
         names = ", ".join(sorted(map(str, _CODES)))

@@ -143,7 +143,6 @@ class _Printer:
         return "\n".join([*lines, f"  %{self._numbers} = {last.strip()};\n"])
 
     def _function(self, function: relax.Function, indent: str) -> str:
-        """Print a function from its parameters on."""
         inner = [self._declared(param) for param in function.params]
         inner += self._attributes(function)
         result = literals.write_type(function.ret_ty)
@@ -176,7 +175,6 @@ class _Printer:
         return [self._setting(key, value) for key, value in found.items()]
 
     def _setting(self, name: str, value: Any, kind: str = "") -> str:
-        """Print the value of an attribute."""
         if kind == "any" and isinstance(value, int):
             return f"{name}={self.section.add(BOXED, value)}"
         if kind in ("float", "bool") and value is not None:
@@ -188,7 +186,6 @@ class _Printer:
         return f"{name}={text}"
 
     def _scope(self, body: relax.Expr, indent: str) -> list[str]:
-        """Print the lines of a body, the result last."""
         scope = Scope(body, self._memo)
         # Texts are kept by identity, and what a row of the table made lives in the scope alone.
         self._scopes.append(scope)
@@ -212,7 +209,6 @@ class _Printer:
         return lines
 
     def _value_text(self, node: Node, indent: str) -> str:
-        """Print a value, in terms of what has been printed before."""
         expr, kind = node.expr, node.kind
         if kind == "constant":
             return self._constant(expr)
@@ -267,7 +263,6 @@ class _Printer:
         return (text or self.section.add(CONSTANT, value)) + self._comment(constant.ty)
 
     def _use(self, expr: relax.Expr) -> str:
-        """Return the text that refers to a value that has been printed."""
         if isinstance(expr, ir.GlobalVar):
             return self._function_name(expr)
         return self._memo[graph.key(expr)]
@@ -425,7 +420,6 @@ def _is_output(lines: list[Node]) -> bool:
 
 
 def _node(expr: relax.Expr, var: relax.Var | None = None) -> Node:
-    """Make the node of a value, with what it is printed with."""
     if isinstance(expr, relax.Call):
         return _call(expr, var)
     if isinstance(expr, relax.TupleGetItem):

@@ -115,8 +115,6 @@ class _Signature(NamedTuple):
 
 
 class _Reader(Cursor):
-    """Reads one text."""
-
     def __init__(self, text: str, params: Mapping[str, relax.Expr]) -> None:
         super().__init__(text)
         self.params = params
@@ -141,7 +139,6 @@ class _Reader(Cursor):
                 self.closing[opened.pop()] = index
 
     def module(self) -> tvm.IRModule:
-        """Read all of the text."""
         token = self.token
         if self.accept("VERSION") and token.value.split('"')[1] != "0.0.5":
             what = f"The text form has the {token.value[2:-1]}, not 0.0.5"
@@ -153,7 +150,6 @@ class _Reader(Cursor):
         return tvm.IRModule({"main": self.bare()})
 
     def definitions(self) -> tvm.IRModule:
-        """Read the signatures of all functions, then the bodies."""
         while not self.at_end():
             self.take("def")
             token = self.take("GLOBAL")
@@ -186,7 +182,6 @@ class _Reader(Cursor):
         return tvm.IRModule(functions)
 
     def global_variable(self, token: Token) -> ir.GlobalVar:
-        """Return the typed global variable of ``@name``."""
         found = self.variables.get(token.value[1:])
         if found is None:
             raise self.unknown(token, "function", [f"@{known}" for known in self.variables])
@@ -204,8 +199,10 @@ class _Reader(Cursor):
         """
         token = self.token
         if self.accept("fn"):
-            made = self.function(self.signature(token), None, {}).with_attr("global_symbol", "main")
-            return made if self.at_end() else self.take("the end")
+            made = self.function(self.signature(token), None, {})
+            if not self.at_end():
+                raise self.unexpected("nothing after the function")
+            return made.with_attr("global_symbol", "main")
         self.outermost = self.scope(None, token)
         kinds = {token.kind for token in self.tokens}
         sequence = self.sequence(self.outermost, [], "{" not in kinds, bare=True)
@@ -237,12 +234,11 @@ class _Reader(Cursor):
     def function(
         self, signature: _Signature, outer: _Scope | None, params: Mapping[str, relax.Expr]
     ) -> relax.Function:
-        """Read a function's body, and make the function."""
         scope = self.scope(outer, signature.token)
         variables = []
         for token, declared in signature.parameters:
             name, type_ = token.value[1:], declared or _UNKNOWN
-            scope.names[name] = params.get(name) or relax.Var(name, type_)
+            scope.names[name] = params[name] if name in params else relax.Var(name, type_)
             self.check_type(token, f"{name!r} in params", type_, scope.names[name])
             if name not in params:
                 variables.append(scope.names[name])
@@ -265,14 +261,12 @@ class _Reader(Cursor):
                 raise self.error(token, what, "use the same shape and dtype in both places")
 
     def scope(self, outer: _Scope | None, token: Token) -> _Scope:
-        """Open a scope."""
         scope = _Scope(outer)
         if len(scope.names.maps) > MAX_SCOPES:
             raise self.error(token, f"Functions nest deeper than {MAX_SCOPES} levels here")
         return scope
 
     def block(self, scope: _Scope, variables: list[relax.Var]) -> relax.SeqExpr:
-        """Read a body in braces."""
         plain = self.at not in self.nesting
         self.take("{")
         sequence = self.sequence(scope, variables, plain)
@@ -361,7 +355,6 @@ class _Reader(Cursor):
         return self.output(value, scope, plain, token)
 
     def output(self, value: relax.Expr, scope: _Scope, plain: bool, token: Token) -> relax.Expr:
-        """Bind the result of a body."""
         if not plain:
             return self.emit(value, scope, token)
         return self.placed(token, scope.builder.emit_output, value)
@@ -378,7 +371,6 @@ class _Reader(Cursor):
         return value
 
     def bound(self, value: relax.Expr, scope: _Scope, token: Token) -> relax.Expr:
-        """Bind a value if it is computed."""
         return self.emit(value, scope, token) if isinstance(value, COMPUTED) else value
 
     def leaf(self, scope: _Scope, least: int = 0) -> relax.Expr:
@@ -452,7 +444,6 @@ class _Reader(Cursor):
         raise self.unexpected("an expression")
 
     def parentheses(self, token: Token, scope: _Scope) -> relax.Expr:
-        """Read a tuple, or an expression in parentheses."""
         fields: list[relax.Expr] = []
         while not self.accept(")"):
             start = self.token
@@ -484,7 +475,6 @@ class _Reader(Cursor):
         return found
 
     def field(self, token: Token, value: relax.Expr, index: str) -> relax.Expr:
-        """Take a field of a tuple."""
         count = len(value.ty.fields) if isinstance(value.ty, relax.TupleType) else 0
         if len(index) > 9 or int(index) >= count:
             what = f"{_text(value.ty)[:80]} has no field {index[:9]}"
@@ -492,7 +482,6 @@ class _Reader(Cursor):
         return relax.TupleGetItem(value, int(index))
 
     def branch(self, token: Token, scope: _Scope) -> relax.Expr:
-        """Read a condition and its two branches."""
         self.take("(")
         place = self.token
         test = self.leaf(scope)
@@ -505,7 +494,6 @@ class _Reader(Cursor):
         return relax.If(test, then, other)
 
     def operator_call(self, token: Token, scope: _Scope) -> relax.Expr:
-        """Read a call of an operator from its arguments on."""
         if not self.accept("("):
             if table.find(token.value) is None:
                 raise self.error(token, *gone.unknown_operator(token.value))
@@ -571,12 +559,10 @@ class _Reader(Cursor):
         return value
 
     def parameter(self, name: str, type_: ir.Type | None) -> relax.Var:
-        """Bind a free name of a bare body to a parameter, in the whole body."""
         assert self.outermost is not None
         self.free[name] = self.outermost.names[name] = var = relax.Var(name, type_ or _UNKNOWN)
         return var
 
 
 def _text(type_: ir.Type) -> str:
-    """Return a type in one line, for an error."""
     return str(type_).replace("R.", "") if type(type_) is not ir.Type else "of unknown type"
