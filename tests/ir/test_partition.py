@@ -79,49 +79,6 @@ def test_an_entry_that_is_none(entry):
         MergeComposite([entry])
 
 
-both = pytest.mark.parametrize("non_calls", [False, True])
-
-
-@both
-def test_a_tuple_between_operators_goes_with_them(non_calls):
-    supports("tuple", "nn.relu", "concatenate")
-    x, y = variables("x y")
-    before = module([x, y], op("concat", [op("nn.relu", x), op("nn.relu", y)], axis=1))
-    ends = [marked("tuple", "nn.relu", one) for one in (x, y)]
-    if non_calls:
-        whole = compiler_end(relax.Tuple(begin("tuple", *ends)), "tuple")
-    else:
-        whole = relax.Tuple(ends)
-    after = compiler_end(op("concat", compiler_begin(whole, "tuple"), axis=1), "tuple")
-    same(AnnotateTarget("tuple", non_calls)(before), module([x, y], after))
-
-
-def test_composite_functions_go_by_their_name_and_stay_as_they_are():
-    supports("named", "nn.relu")
-    a, b, x, y = variables("a b x y")
-    function = composite("named.add_relu", [x, y], op("nn.relu", op("add", x, y)))
-    before = module([a, b], called(function, a, b))
-    after = compiler_end(called(function, *begin("named", a, b)), "named")
-    same(AnnotateTarget("named")(before), module([a, b], after))
-    same(
-        AnnotateTarget("nam")(before),
-        module([a, b], compiler_end(called(function, *begin("default", a, b)), "default")),
-    )
-
-
-@both
-def test_two_runs_are_one_run_with_two_compilers(non_calls):
-    supports("run.A", "nn.relu")
-    supports("run.B", "add")
-    (x,) = variables("x")
-    r = op("nn.relu", x)
-    before = module([x], op("add", op("abs", r), op("nn.relu", r)))
-    twice = AnnotateTarget("run.B", non_calls)(AnnotateTarget("run.A", non_calls)(before))
-    same(twice, AnnotateTarget(["run.A", "run.B"], non_calls)(before))
-    again = AnnotateTarget("run.B", non_calls)(twice)
-    same(again, twice)
-
-
 def test_shapes_and_numbers_that_relax_has_as_operands_bear_no_marks():
     supports("shapes", "reshape", "strided_slice")
     (x,) = variables("x")
@@ -246,15 +203,6 @@ def test_one_operator_for_the_compiler_and_the_rest_for_tvm():
     }
 
 
-def test_names_are_fit_for_c_and_say_the_module_and_the_function():
-    x, y = variables("x y")
-    odd = marked("unsanitary-name++", "add", x, y)
-    assert names(PartitionGraph()(module([x, y], odd))) == {"unsanitary_name___main_0"}
-    other = graph.to_anf([y], marked("cc", "abs", y))
-    mod = module([x], marked("cc", "abs", x), sub=other)
-    assert names(PartitionGraph()(mod)) == {"cc_main_0", "cc_sub_0"}
-
-
 def test_a_name_that_is_taken_gets_a_number():
     x, y = variables("x y")
     function = graph.to_anf([y], op("abs", y), {"global_symbol": "tvmgen_default_cc_main_0"})
@@ -366,20 +314,6 @@ def generator():
     tvm_ffi.register_global_func("relax.ext.abs_plus_one", generate, override=True)
     yield seen
     tvm_ffi.remove_global_func("relax.ext.abs_plus_one")
-
-
-def test_a_code_generator_takes_its_regions(generator, tmp_path):
-    supports("abs_plus_one", "abs")
-    x, y = variables("x y")
-    body = op("add", op("tanh", op("abs", x)), op("abs", y))
-    done = cut("abs_plus_one", module([x, y], body))
-    given = data()
-    wanted = np.tanh(np.abs(given[0]) + 1) + np.abs(given[1]) + 1
-    lowered = relax.transform.RunCodegen()(done)
-    assert generator == ["tvmgen_default_abs_plus_one_main_0", "tvmgen_default_abs_plus_one_main_1"]
-    assert names(lowered) == set()
-    np.testing.assert_allclose(run(lowered, *given)[0], wanted, rtol=1e-6)
-    np.testing.assert_allclose(run(LowerRegions()(done), *given)[0], wanted, rtol=1e-6)
 
 
 def test_without_a_code_generator_the_numbers_are_the_same():

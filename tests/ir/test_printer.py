@@ -187,15 +187,6 @@ def test_other_not_a_numbers_keep_their_bits(bits: int) -> None:
     assert found.value.numpy().tobytes() == value.tobytes()
 
 
-def test_depth_is_free() -> None:
-    value = x = var()
-    for _ in range(5000):
-        value = graph.typed(op.nn.relu(value))
-    assert astext(value, types=False).splitlines()[-1] == "nn.relu(%4998)"
-    mod = tvm.IRModule({"main": graph.to_anf([x], value)})
-    assert body(mod)[-1] == "nn.relu(%4998)"
-
-
 def deep(levels: int) -> relax.Function:
     """Nest functions in one another."""
     made = None
