@@ -50,7 +50,8 @@ UNTYPED = """\
   %2 = nn.bias_add(%0, meta[relay.Constant][0]);
 """
 TYPED = """\
-  %0 = nn.relu(%input) /* ty=Tensor[(1, 3, 4, 4), uint8] */;
+  %0 = qnn.quantize(%input, 0.5f /* ty=float32 */, 3 /* ty=int32 */, out_dtype="uint8", axis=1)\
+ /* ty=Tensor[(1, 3, 4, 4), uint8] */;
   %1 = nn.bias_add(%0, meta[relay.Constant][0] /* ty=Tensor[(3), uint8] */)\
  /* ty=Tensor[(1, 3, 4, 4), uint8] */;
 """

@@ -507,9 +507,12 @@ class _Reader(Cursor):
             else:
                 operands.append(self.leaf(scope))
         value = self.operation(token, token.value, operands, values)
-        if self.outermost is not None and not has_type(value):
+        # Where a parameter has no type, the type in the comment behind the call is known at least.
+        if self.outermost is not None and literals.write_type(value.ty) is None:
             stated = self.stated(self.tokens[self.at - 1])
-            if stated is not None:
+            if stated is not None and isinstance(value, relax.Call):
+                self.check_type(token, "The result", stated, value)
+                value = relax.Call(value.op, value.args, value.attrs, value.ty_args)
                 relax.expr._update_type(value, stated)
         return value
 
