@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, dataclass_transform
 
 import tvm_ffi
 from tvm import ir, relax
@@ -93,19 +93,23 @@ class Matcher:
         del self.matched[mark:]
 
 
+@dataclass_transform(eq_default=False)
 class DFPattern:
-    """The base of all patterns; its operators build larger ones."""
+    """The base of all patterns, which are dataclasses; its operators build larger ones."""
 
     partition: Callable[..., Any]  #: the function `partition` of the package, as a method
+
+    def __init_subclass__(cls) -> None:
+        dataclass(eq=False)(cls)
 
     def __post_init__(self) -> None:
         """Refuse a part that is no pattern where it is written, and not where it is matched."""
         for field in fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
             if field.type == "DFPattern":
-                _check(value)
+                checked(value)
             elif field.type == "Patterns" and value is not None:
-                setattr(self, field.name, [_check(part) for part in value])
+                setattr(self, field.name, [checked(part) for part in value])
 
     def _matches(self, expr: Node, matcher: Matcher) -> bool:
         """Return whether an expression matches, asking `matcher` about the parts."""
@@ -172,7 +176,8 @@ Found: TypeAlias = dict[DFPattern, list[Node]]
 """What each part of a pattern matched."""
 
 
-def _check(part: Any) -> DFPattern:
+def checked(part: Any) -> DFPattern:
+    """Return a part of a pattern, or refuse what is no pattern."""
     if not isinstance(part, DFPattern):
         raise RelayError(
             f"{part!r} ({type(part).__name__}) is no pattern of Relay's language.",
@@ -182,7 +187,6 @@ def _check(part: Any) -> DFPattern:
     return part
 
 
-@dataclass(eq=False)
 class ExprPattern(DFPattern):
     """Matches one expression by its structure, or an operator by Relay's `names` of it."""
 
@@ -197,7 +201,6 @@ class ExprPattern(DFPattern):
         return bool(tvm_ffi.structural_equal(self.expr, expr))
 
 
-@dataclass(eq=False)
 class VarPattern(DFPattern):
     """Matches a variable of this name, or any if the name is empty."""
 
@@ -207,7 +210,6 @@ class VarPattern(DFPattern):
         return isinstance(expr, relax.Var) and self.name in ("", str(expr.name))
 
 
-@dataclass(eq=False)
 class ConstantPattern(DFPattern):
     """Matches a constant."""
 
@@ -215,7 +217,6 @@ class ConstantPattern(DFPattern):
         return isinstance(expr, ir.GenericConst)
 
 
-@dataclass(eq=False)
 class WildcardPattern(DFPattern):
     """Matches anything, or what another pattern matches (`redirect_to`)."""
 
@@ -229,7 +230,6 @@ class WildcardPattern(DFPattern):
         return self.pattern is None or matcher.visit(self.pattern, expr)
 
 
-@dataclass(eq=False)
 class CallPattern(DFPattern):
     """Matches a call; `args` is None for any arguments."""
 
@@ -280,7 +280,6 @@ class CallPattern(DFPattern):
         return []
 
 
-@dataclass(eq=False)
 class FunctionPattern(DFPattern):
     """Matches a function; `params` is None for any parameters."""
 
@@ -295,7 +294,6 @@ class FunctionPattern(DFPattern):
         )
 
 
-@dataclass(eq=False)
 class IfPattern(DFPattern):
     """Matches a branch."""
 
@@ -308,7 +306,6 @@ class IfPattern(DFPattern):
         return matcher.visit_all(self.parts(), parts)
 
 
-@dataclass(eq=False)
 class LetPattern(DFPattern):
     """Matches a binding that was built as an expression, and what follows it."""
 
@@ -317,13 +314,12 @@ class LetPattern(DFPattern):
     body: DFPattern
 
     def _matches(self, expr: Node, matcher: Matcher) -> bool:
-        if not isinstance(expr, relax.SeqExpr):
+        if graph.let_binding(expr) is None:
             return False
         value, var, body = matcher.view.parts(expr)
         return matcher.visit_all(self.parts(), [var, value, body])
 
 
-@dataclass(eq=False)
 class TuplePattern(DFPattern):
     """Matches a tuple; `fields` is None for any number of anything."""
 
@@ -339,7 +335,6 @@ class TuplePattern(DFPattern):
         return len(self.fields or [])
 
 
-@dataclass(eq=False)
 class TupleGetItemPattern(DFPattern):
     """Matches a field of a tuple; `index` is None or -1 for any."""
 
@@ -351,7 +346,6 @@ class TupleGetItemPattern(DFPattern):
         return found and matcher.visit(self.tuple, expr.tuple_value)
 
 
-@dataclass(eq=False)
 class AltPattern(DFPattern):
     """Matches what one of two patterns matches, the left one first."""
 
@@ -362,7 +356,6 @@ class AltPattern(DFPattern):
         return matcher.visit(self.left, expr) or matcher.visit(self.right, expr)
 
 
-@dataclass(eq=False)
 class TypePattern(DFPattern):
     """Matches by the whole type."""
 
@@ -373,7 +366,6 @@ class TypePattern(DFPattern):
         return matcher.visit(self.pattern, expr) and _alike(self.type, _type_of(expr))
 
 
-@dataclass(eq=False)
 class DataTypePattern(DFPattern):
     """Matches by the dtype of a tensor."""
 
@@ -385,7 +377,6 @@ class DataTypePattern(DFPattern):
         return isinstance(found, relax.TensorType) and str(found.dtype) == self.dtype
 
 
-@dataclass(eq=False)
 class ShapePattern(DFPattern):
     """Matches by the shape of a tensor."""
 
@@ -399,7 +390,6 @@ class ShapePattern(DFPattern):
         return isinstance(shape, relax.ShapeExpr) and _alike(wanted, shape)
 
 
-@dataclass(eq=False)
 class AttrPattern(DFPattern):
     """Matches by attributes of an operator, a call or a function."""
 
@@ -424,7 +414,6 @@ class AttrPattern(DFPattern):
         )
 
 
-@dataclass(eq=False)
 class DominatorPattern(DFPattern):
     """Matches a child all of whose inputs come from one parent along a path."""
 

@@ -93,19 +93,18 @@ def rewrite(
         expression.
     """
     rules = [callbacks] if isinstance(callbacks, DFPatternCallback) else list(callbacks)
-    names = ", ".join(type(rule).__name__ for rule in rules)
     first = root = inline_bindings(expr, functions=True)
     for _ in range(_ROUNDS):
         last = root
         for rule in list(rules):
-            before, root = root, _rewrite_matches(rule, root)
+            before, root = root, _rewrite_once(rule, root)
             if rule.rewrite_once and not same_graph(before, root):
                 rules.remove(rule)
         if same_graph(last, root):
             return in_form_of(expr, first, root)
     raise RelayError(
         f"After {_ROUNDS} rounds of rewriting the graph still changes.",
-        where=names,
+        where=", ".join(type(rule).__name__ for rule in rules),
         fix="Look for rules that undo each other, or use rewrite_once=True.",
     )
 
@@ -176,13 +175,11 @@ def _replace(
     return done[key(root)]
 
 
-def _rewrite_matches(rule: DFPatternCallback, root: relax.Expr) -> relax.Expr:
-    """Rewrite each match of a rule once; the same object where no callback changed anything."""
-
+def _rewrite_once(rule: DFPatternCallback, root: relax.Expr) -> relax.Expr:
     def change(pre: relax.Expr, post: relax.Expr, match: Match, done: _Done) -> relax.Expr:
         return _apply(rule, pre, post, match.found, done)
 
-    return _replace(_pattern_of(rule), root, change, View())
+    return _replace(p.checked(rule.pattern), root, change, View())
 
 
 def rewrite_functions(mod: tvm.IRModule, rule: DFPatternCallback) -> tvm.IRModule:
@@ -191,7 +188,7 @@ def rewrite_functions(mod: tvm.IRModule, rule: DFPatternCallback) -> tvm.IRModul
     Unlike in `rewrite`, a match may use expressions that other matches use, or that are used
     elsewhere. Functions with a `match_cast` and those of other compilers stay as they are.
     """
-    pattern, view = _pattern_of(rule), View()
+    pattern, view = p.checked(rule.pattern), View()
 
     def change(_: relax.Expr, expr: relax.Expr) -> relax.Expr:
         while isinstance(expr, relax.Call):
@@ -225,10 +222,10 @@ def change_bodies(
         for var, function in mod.functions_items():
             if not isinstance(function, relax.Function):
                 continue
-            if attribute(function, "Compiler") or attribute(function, "Codegen"):
-                continue
-            bindings = [one for block in function.body.blocks for one in block.bindings]
-            if not casts and any(isinstance(one, relax.MatchCast) for one in bindings):
+            compiled = attribute(function, "Compiler") or attribute(function, "Codegen")
+            bindings = (one for block in function.body.blocks for one in block.bindings)
+            has_cast = any(isinstance(one, relax.MatchCast) for one in bindings)
+            if compiled or (has_cast and not casts):
                 continue
             before = inline_bindings(function.body)
             after = change(before, str(var.name_hint))
@@ -238,16 +235,6 @@ def change_bodies(
             mod = mod.clone()
             mod.update(tvm.IRModule(made))
     return mod
-
-
-def _pattern_of(rule: DFPatternCallback) -> DFPattern:
-    if rule.pattern is None:
-        raise RelayError(
-            "A callback has no pattern.",
-            where=type(rule).__name__,
-            fix="Set self.pattern in its constructor.",
-        )
-    return rule.pattern
 
 
 def _apply(
