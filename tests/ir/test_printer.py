@@ -150,25 +150,20 @@ def test_a_function_and_a_graph_print_alone() -> None:
 
 NUMBERS = [
     (1.5, "float16", "1.5f16"),
-    (-2.25, "float32", "-2.25f"),
     (0.1, "float32", "0.1f"),
     (1 / 3, "float32", "0.33333334f"),
     (16777216, "float32", "16777216f"),
     (3.4028235e38, "float32", "3.4028235e+38f"),
     (1e-45, "float32", "1.4013e-45f"),
-    (1 / 3, "float64", "0.3333333333333333f64"),
     (-0.0, "float32", "-0f"),
     (np.inf, "float32", "inff"),
     (-np.inf, "float16", "-inff16"),
     (np.nan, "float64", "nanf64"),
-    (70000, "int32", "70000"),
-    (-(2**31), "int32", "-2147483648"),
     (-300, "int16", "-300i16"),
     (2**63 - 1, "int64", "9223372036854775807i64"),
     (True, "bool", "True"),
     (-(2**63), "int64", None),
     (-7, "int8", None),
-    (200, "uint8", None),
     (7, "uint32", None),
 ]
 

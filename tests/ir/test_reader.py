@@ -187,25 +187,18 @@ def test_params_become_constants(tmp_path: Path) -> None:
     ("text", "what", "at"),
     [
         ("def @main(%x: int32) { add(%x }", "cannot go on with '}'", "}"),
-        ("fn (%x: int32, %x: int32) { %x }", "a parameter twice", "%x: int32)"),
         ("%0 = %1; %1", "no value %1", "%1"),
         ("def @main(%value: int32) { add(%valve, 1) }", "no value %valve", "%valve"),
-        ("%0 = 1; %0 = 2; %0", "bound twice", "%0 = 2"),
-        ("def @f() { 1 } def @f() { 2 }", "defined twice", "@f() { 2"),
         ("nn.relu(%x, %y)", "takes 1 operands", "nn."),
         ("nn.softmax(%x, axis=1, axis=2)", "axis is given twice", "axis=2"),
         ("fn (%x: floot32) { %x }", "no dtype floot32", "floot32"),
         ("fn (%x: Tensor[(1, a), int8]) { %x }", "no integer", "Tensor"),
-        ("fn (%x: Tensor[(-1), int8]) { %x }", "no extent -1", "Tensor"),
         ("fn (%x: int8) -> int32 { %x }", "declared", "fn"),
-        ("(1, 2).2", "no field 2", ".2"),
         ("fn () { }", "no result", "{"),
         ("def @main() { meta[relay.Constant][0] }", "the text has none", "meta"),
         ("type List[A] { Nil }", "no counterpart", "type"),
         ('#[version = "0.1.0"]\n1', "not 0.0.5", "#["),
-        ('nn.relu("x', "not closed", '"'),
         ("/* /* */ 1", "not closed", "/*"),
-        ("fn (%x: Tensor[(2, 3), float32]) { nn.relu(%x) + meta[relay.Foo][0] }", "Foo", "meta"),
         (
             "fn (%x: Tensor[(2, 3), float32], %y: Tensor[(4, 3), float32]) { %x + %y }",
             "",
@@ -216,12 +209,6 @@ def test_params_become_constants(tmp_path: Path) -> None:
         ("fn (%c: bool) { if (%c) { 1 } else { 2f } }", "The other branch is", "if"),
         ("fn (%x: Tensor[(4), int8]) { tile(%x, reps=[-3]) }", "would be", "tile"),
         ('fn (%x: Tensor[(4), int8]) { cast(%x, dtype="int4") }', "no dtype int4", "cast"),
-        ("fn (%x: Tensor[(4), int8]) { sum(%x, axis=[7]) }", "In relax.sum, the input axis", "sum"),
-        (
-            "fn (%x: Tensor[(1,1,8,8), int8]) { nn.max_pool2d(%x, pool_size=[0, 0]) }",
-            "pool_size of nn.max_pool2d",
-            "nn",
-        ),
     ],
 )
 def test_an_error_names_its_place(text: str, what: str, at: str) -> None:
