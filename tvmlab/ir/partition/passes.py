@@ -14,7 +14,8 @@ from .. import graph
 from ..patterns import DFPattern, partition
 from ..patterns.rewriter import attribute, change_bodies
 
-Entry = tuple[str, DFPattern] | tuple[str, DFPattern, Callable[[relax.Expr], Any]] | Sequence[Any]
+Entry = Sequence[Any]
+"""``(name, pattern)`` or ``(name, pattern, check)``."""
 
 
 @tvm.transform.module_pass(opt_level=0)

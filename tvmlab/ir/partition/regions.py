@@ -57,12 +57,10 @@ class Regions:
 
     def now(self, region: Region) -> Region:
         """Find the region that a region has become part of, or itself."""
-        whole = region
-        while whole in self._merged:
-            whole = self._merged[whole]
-        while region is not whole:
-            self._merged[region], region = whole, self._merged[region]
-        return whole
+        while (into := self._merged.get(region)) is not None:
+            self._merged[region] = self._merged.get(into, into)  # so that chains stay short
+            region = into
+        return region
 
     def _close(self, end: relax.Call) -> None:
         region = self.of(end.args[0])

@@ -110,8 +110,6 @@ class View:
             return expr
         if isinstance(expr, relax.Function):
             return graph.function(expr.params, new[0], expr.attrs, pure=bool(expr.is_pure))
-        if isinstance(expr, relax.If):
-            return relax.If(*new)
         if isinstance(expr, relax.SeqExpr):
             return graph.let(new[1], new[0], new[2])
         call = self.call(expr) if isinstance(expr, relax.Call) else None
