@@ -147,16 +147,14 @@ class MetadataTable:
 
     def _find(self, reference: str, kind: str) -> tuple[list[Any], int]:
         key, digits = re.findall(r"[\w.]+", reference)[1:]
-        if key != kind:
-            raise RelayError(f"A {key} cannot stand here", fix=f"only a {kind} can")
         if self.start is None:
             what = f"{reference} refers to metadata, and the text has none"
             raise RelayError(what, fix="print the module with show_meta_data=True")
         if self._entries is None:
             self._entries = decode(self._text, self.start)
         entries = self._entries.get(key, [])
-        if len(digits) > 9 or int(digits) >= len(entries):
-            what = f"{key} has no entry {digits[:20]} in the metadata, which has {len(entries)}"
+        if key != kind or len(digits) > 9 or int(digits) >= len(entries):
+            what = f"The metadata section has no {kind} for {reference[:60]}"
             raise RelayError(what, fix="is the text complete?")
         return entries, int(digits)
 

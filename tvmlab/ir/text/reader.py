@@ -214,9 +214,6 @@ class _Reader(Cursor):
 
     def signature(self, token: Token) -> _Signature:
         """Read a function from its parameters up to its body; `token` is where errors point."""
-        if self.token.kind in ("[", "<"):
-            what = "Type parameters have no counterpart in Relax"
-            raise self.error(self.token, what, "write the function once for each type")
         self.take("(")
         parameters: dict[str, tuple[Token, ir.Type | None]] = {}
         attributes: dict[str, Any] = {}
@@ -494,11 +491,9 @@ class _Reader(Cursor):
         return relax.If(test, then, other)
 
     def operator_call(self, token: Token, scope: _Scope) -> relax.Expr:
-        if not self.accept("("):
-            if table.find(token.value) is None:
-                raise self.error(token, *gone.unknown_operator(token.value))
-            what = f"{token.value}: an operator alone is no value in Relax"
-            raise self.error(token, what, "call it, or write a function that does")
+        if table.find(token.value) is None:
+            raise self.error(token, *gone.unknown_operator(token.value))
+        self.take("(")
         operands: list[relax.Expr] = []
         values: dict[str, Any] = {}
         for _ in self.items(")"):
@@ -521,8 +516,7 @@ class _Reader(Cursor):
     ) -> relax.Expr:
         """Call an operator of the table."""
         row = table.find(name)
-        if row is None:
-            raise self.error(token, *gone.unknown_operator(name))
+        assert row is not None, name
         if len(operands) != len(row.operands):
             wanted = f"{len(row.operands)} operands ({', '.join(row.operands)})"
             raise self.error(token, f"{name} takes {wanted}, not {len(operands)}")
