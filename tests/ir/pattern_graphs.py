@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tvm
 import tvm_ffi
 from tvm import relax
 
@@ -45,12 +44,6 @@ def conv_pattern():
 
 def equal(a, b):
     return tvm_ffi.structural_equal(a, b, map_free_vars=True)
-
-
-def cut_out(params, body, name, **attributes):
-    """Make the function that a partition is expected to make."""
-    attrs = {"PartitionedFromPattern": name, **attributes}
-    return relax.Function(params, body, attrs=tvm.ir.DictAttrs(attrs))
 
 
 def elementwise():

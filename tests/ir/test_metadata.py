@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 import struct
 from collections.abc import Callable
 from functools import partial
@@ -42,40 +41,6 @@ def test_every_dtype_comes_back(dtype: Any, shape: tuple[int, ...]) -> None:
     assert found.tobytes() == array.tobytes()
 
 
-def test_bool_is_written_as_relay_had_it() -> None:
-    coded = json.loads(section(np.array([True])))["b64ndarrays"][0]
-    assert base64.b64decode(coded)[28:32] == b"\x01\x01\x01\x00"
-
-
-def test_version_0_0_4_and_its_type_keys_are_read() -> None:
-    graph = json.loads(ONE)
-    graph["attrs"]["tvm_version"] = "0.6.0"
-    graph["nodes"][1].update(type_key="StrMap", keys=["Constant"])
-    for node in graph["nodes"]:
-        node.get("attrs", {}).pop("virtual_device_", None)
-    (found,) = decode(json.dumps(graph))["relay.Constant"]
-    assert found.tolist() == [[0, 1, 2], [3, 4, 5]]
-
-
-def test_other_nodes_are_none_and_integers_are_read() -> None:
-    nodes = [
-        {"type_key": ""},
-        {"type_key": "Map", "keys": ["VirtualDevice", "IntImm"], "data": [2, 3]},
-        {"type_key": "Array", "data": [4]},
-        {"type_key": "Array", "data": [5]},
-        {"type_key": "VirtualDevice", "attrs": {"target": "0"}},
-        {"type_key": "IntImm", "attrs": {"dtype": "int64", "value": "-12"}},
-    ]
-    text = json.dumps({"root": 1, "nodes": nodes})
-    assert decode(text) == {"VirtualDevice": [None], "IntImm": [-12]}
-
-
-def test_sizes_that_are_any_fit_all() -> None:
-    changed = re.sub(r'"IntImm", \n *"attrs": \{[^}]*"2"\n *\}', '"tir.Any"', ONE, count=1)
-    assert '"tir.Any"' in changed
-    assert decode(changed)["relay.Constant"][0].shape == (2, 3)
-
-
 def tensor(change: Callable[[bytearray], bytes]) -> str:
     """Change the bytes of the section's tensor."""
     graph = json.loads(ONE)
@@ -105,17 +70,10 @@ LIES = {
     "a long number": '{"root": ' + "1" * 10_000 + "}",
     **{f"root {root}": changed(partial(dict.update, root=root)) for root in (None, 99, -1, True)},
     "no key": changed(lambda graph: graph["nodes"][1].update(keys=[])),
-    "a key twice": changed(
-        lambda graph: graph["nodes"][1].update(keys=["Constant", "relay.Constant"], data=[2, 2])
-    ),
     "a cycle": changed(lambda graph: graph["nodes"][2].update(data=[2])),
     "a node beyond": changed(lambda graph: graph["nodes"][2].update(data=[10**30])),
     "no attributes": changed(lambda graph: graph["nodes"][3].pop("attrs")),
     "a tensor before": attributes(3, data="-1"),
-    "an array for a type": attributes(3, _checked_type_="2"),
-    "another shape": attributes(8, value="3"),
-    "another rank": changed(lambda graph: graph["nodes"][7].update(data=[8])),
-    "another dtype": attributes(6, dtype="int8"),
     "no base64": ONE.replace('"P6G', '"P6!'),
     "another magic": put(0, b"\0"),
     "code 7": put(28, b"\x07"),
@@ -131,12 +89,12 @@ LIES = {
 
 @pytest.mark.parametrize("name", LIES)
 def test_damaged_metadata_is_refused_with_its_place(name: str) -> None:
-    text = LIES[name]
+    text = "\n" * 100 + LIES[name]
     with pytest.raises(RelayError) as caught:
         decode(text, 100)
     error = caught.value
     assert error.line is not None
-    assert 100 < error.line <= 101 + text.count("\n")
+    assert 100 < error.line <= 1 + text.count("\n")
     assert f"line {error.line}, column {error.column}" in str(error)
 
 
@@ -149,13 +107,6 @@ def test_truncated_anywhere_it_is_refused(tmp_path: Path) -> None:
         path.write_bytes(SAVED[:end])
         with pytest.raises(RelayError):
             load_params(path)
-
-
-def test_a_dtype_that_relay_has_not_is_refused() -> None:
-    made = MetadataWriter()
-    made.add(CONSTANT, tvm.runtime.tensor(np.zeros(2, ml_dtypes.float8_e4m3fn)))
-    with pytest.raises(RelayError, match="no tensors of float8_e4m3fn"):
-        made.text()
 
 
 PARAMS = {
@@ -188,13 +139,6 @@ def test_parameters_that_tvm_saved_are_read(tmp_path: Path, data: bytes) -> None
     for name, array in PARAMS.items():
         assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
         assert found[name].tobytes() == array.tobytes()
-
-
-@pytest.mark.parametrize(("path", "words"), [("none.params", "none.params"), ("a\0b", "null")])
-def test_a_file_that_cannot_be_read_is_named(path: str, words: str) -> None:
-    with pytest.raises(RelayError, match="cannot be read") as caught:
-        load_params(path)
-    assert words in str(caught.value)
 
 
 @pytest.mark.parametrize(

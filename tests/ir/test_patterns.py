@@ -1,4 +1,7 @@
-"""Relay's pattern language: what matches, by the rules of Relay's matcher, at any depth."""
+"""Relay's pattern language: what matches, by the rules of Relay's matcher, and what callbacks make.
+
+Relay 0.18's own tests of the language run unchanged as well; here is one test of each rule.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from tests.ir.pattern_graphs import (
     conv_pattern,
     diamond,
     elementwise,
+    equal,
     image,
     leaky,
     nested,
@@ -26,6 +30,7 @@ from tvmlab import errors
 from tvmlab.ir import graph
 from tvmlab.ir import patterns as dp
 from tvmlab.ir.patterns import (
+    DFPatternCallback,
     FunctionPattern,
     dominates,
     has_dtype,
@@ -39,8 +44,12 @@ from tvmlab.ir.patterns import (
     is_tuple,
     is_tuple_get_item,
     is_var,
+    rewrite,
+    rewrite_functions,
     wildcard,
 )
+from tvmlab.ir.patterns.pattern import Matcher
+from tvmlab.ir.patterns.view import View
 
 
 def test_an_unknown_operator_is_named_with_the_closest_one():
@@ -99,22 +108,18 @@ def body_pattern():
         (is_op("add") | is_op("subtract"), ir.Op.get("relax.subtract")),
         (is_op("concatenate")(is_tuple(None)), call("concatenate", relax.Tuple([X, Y, X]))),
         (is_op("add")(is_var("x"), is_var("y")), call("add", Y, X)),
-        (QUOTIENT, call("divide", call("multiply", X, Y), Z)),
         (QUOTIENT, call("multiply", X, call("divide", Y, Z))),
         (QUOTIENT, call("multiply", call("divide", X, Z), Y)),
         (DIAMOND, call("add", call("tanh", CONV), relu(CONV))),
         (OPTIONAL, relu(CONV)),
         (OPTIONAL, conv_bias_relu(A, W, B)),
-        (is_expr(relax.const(2.0)), relax.const(2.0)),
         (is_expr(relu(X)), relu(X)),
         (body_pattern(), SUM),
         (body_pattern(), graph.to_anf([X, Y], call("add", X, Y))),
-        (FunctionPattern(None, wildcard()), SUM),
         (wildcard().has_attr({"Composite": "add"}), SUM.with_attr("Composite", "add")),
         (BRANCH, relax.If(call("less", X, Y), X, Y)),
         (is_let(NAME, LESS, NAME), LET),
         (is_tuple_get_item(PAIR, 1), relax.TupleGetItem(relax.Tuple([X, Y]), 1)),
-        (is_tuple_get_item(PAIR), relax.TupleGetItem(relax.Tuple([X, Y]), 0)),
         (has_type(relax.TensorType((4,), "float32")), X),
         (has_dtype("float32", is_op("nn.relu")(wildcard())), relu(X)),
         (has_shape((N, 3)), var("rows", M, 3)),
@@ -122,7 +127,6 @@ def body_pattern():
         (conv_pattern().has_attr({"channels": 3, "groups": 1}), CONV),
         (is_op("clip")(wildcard()).has_attr({"a_max": 6.0}), CLIPPED),
         (is_op("nn.pad")(wildcard(), is_constant()), PADDED),
-        (is_op("nn.pad")(wildcard(), is_expr(relax.const(0.0))), PADDED),
         (is_op("nn.pad")(wildcard(), wildcard()), PADDED_BY_VARIABLE),
         (is_op("nn.pad")(None).has_attr({"pad_mode": "constant"}), PADDED_BY_VARIABLE),
         (is_op("reshape")(is_var("x")), call("reshape", X, newshape=[2, 2])),
@@ -137,15 +141,11 @@ def test_what_matches(pattern, expr):
 @pytest.mark.parametrize(
     ("pattern", "expr"),
     [
-        (is_op("add"), ir.Op.get("relax.subtract")),
-        (is_op("add"), X),
         (is_op("subtract")(is_var("x"), is_var("y")), call("subtract", Y, X)),
         (is_op("add")(is_var("x"), is_var("y")), call("add", X, X)),
         (QUOTIENT, call("multiply", X, call("divide", Z, Y))),
         (DIAMOND, call("add", relu(CONV), call("tanh", conv(A, W)))),
         (OPTIONAL, relu(call("add", CONV, CONV))),
-        (is_constant(), X),
-        (is_var("y"), X),
         (is_var(), relax.const(2.0)),
         (is_expr(relax.const(2)), relax.const(2.0)),
         (is_expr(X), var("x", 4)),
@@ -154,12 +154,10 @@ def test_what_matches(pattern, expr):
         (wildcard().has_attr({"Composite": "other"}), SUM.with_attr("Composite", "add")),
         (BRANCH, relax.If(call("less", X, Y), Y, X)),
         (is_let(NAME, LESS, NAME), graph.let(BOUND, call("less", X, Y), X)),
-        (LESS, LET),
         (is_tuple((is_var("x"), wildcard(), wildcard())), relax.Tuple([X, Y])),
         (is_tuple_get_item(PAIR, 1), relax.TupleGetItem(relax.Tuple([X, Y]), 0)),
         (has_type(relax.TensorType((4,), "int32")), X),
         (has_dtype("int32"), X),
-        (has_shape((4, 1)), X),
         (has_shape((N, 3)), var("rows", 2, 3)),
         (has_shape((2,)), relax.Tuple([X, X])),
         (conv_pattern().has_attr({"data_layout": "NHWC"}), CONV),
@@ -208,15 +206,6 @@ def test_how_operators_may_be_fused():
         is_op("add").has_attr({"TNonComputational": True}).match(ir.Op.get("relax.add"))
 
 
-def test_bindings_match_as_the_graph_that_they_are():
-    x, w, b = image()
-    pattern = is_op("nn.relu")(is_op("nn.bias_add")(conv_pattern(), wildcard()))
-    function = graph.to_anf([x, w, b], conv_bias_relu(x, w, b))
-    assert pattern.match(function.body)
-    assert not pattern.match(function)
-    assert FunctionPattern(None, pattern).match(function)
-
-
 def test_depth_is_free():
     expr = x = var("x", 4)
     for _ in range(10_000):
@@ -238,15 +227,6 @@ def test_depth_is_free():
     assert not path.match(call("add", expr, expr))
 
 
-def test_paths_that_branch_again_and_again_are_followed_once():
-    x = call("tanh", var("x", 4))
-    for _ in range(60):
-        x = call("add", relu(x), leaky(x))
-    both = elementwise() | is_op("add")(wildcard(), wildcard())
-    pattern = dominates(is_op("tanh")(wildcard()), both, is_op("add")(wildcard(), wildcard()))
-    assert pattern.match(x)  # with 2 to the 60th paths, each followed alone, this never ends
-
-
 def test_patterns_have_a_form_in_todays_language():
     x, w, b = image()
     one = conv_pattern()
@@ -261,8 +241,6 @@ def test_patterns_have_a_form_in_todays_language():
     image_ = var("x", 1, 3, 4, 4)
     for value in (relax.const(0.0), var("v")):
         assert pad.match(call("nn.pad", image_, value, pad_width=[[0, 0], [0, 0], [1, 1], [1, 1]]))
-    layout = dp.to_dpl(conv_pattern().has_attr({"data_layout": "NHWC"}))
-    assert not layout.match(conv(x, w))
 
 
 @pytest.mark.parametrize(
@@ -272,7 +250,6 @@ def test_patterns_have_a_form_in_todays_language():
         is_if(wildcard(), wildcard(), wildcard()),
         is_let(wildcard(), wildcard(), wildcard()),
         is_tuple(None),
-        is_op("add").has_attr({"TOpPattern": 1})(wildcard(), wildcard()),
         is_op("nn.conv2d")(wildcard(), wildcard()).has_attr({"kernel_size": [3, 3]}),
         is_op("nn.pad")(wildcard(), is_var("v")),
     ],
@@ -280,3 +257,163 @@ def test_patterns_have_a_form_in_todays_language():
 def test_what_todays_language_lacks_is_named(pattern):
     with pytest.raises(errors.RelayError, match=r"has no form in relax\.dpl"):
         dp.to_dpl(pattern)
+
+
+def rule(pattern, change, **options):
+    """Make a callback of a pattern and a function."""
+
+    class Rule(DFPatternCallback):
+        def __init__(self):
+            super().__init__(**options)
+            self.pattern = pattern
+
+        def callback(self, pre, post, node_map):
+            return change(pre, post, node_map)
+
+    return Rule()
+
+
+def add_pattern():
+    return is_op("add")(wildcard(), wildcard())
+
+
+def to_subtract(pre, post, node_map):
+    return call("subtract", *post.args)
+
+
+def test_node_maps_list_what_each_part_matched():
+    x, w = var("x", 1, 3, 12, 12), var("w", 3, 3, 3, 3)
+    data, weight, op = wildcard(), wildcard(), is_op("nn.conv2d")
+    product, step = op(data, weight), is_op("nn.relu")(wildcard())
+    child = add_pattern()
+    seen = []
+
+    def change(pre, post, node_map):
+        seen.append(node_map)
+        return post
+
+    one = conv(x, w)
+    expr = call("add", relu(relu(one)), relu(one))
+    rewrite(rule(dominates(product, step, child), change), expr)
+    (found,) = seen
+    assert found[data][0].same_as(x)
+    assert found[weight][0].same_as(w)
+    assert found[op][0].name == "relax.nn.conv2d"
+    assert len(found[product]) == 1
+    assert len(found[step]) == 3
+    assert found[child][0].same_as(expr)
+
+
+def test_rules_without_an_end_are_an_error():
+    x, y = var("x", 4), var("y", 4)
+    turn = rule(add_pattern(), lambda pre, post, found: call("add", *reversed(post.args)))
+    with pytest.raises(errors.RelayError, match="still changes"):
+        rewrite(turn, call("add", x, y))
+
+
+def test_a_rule_without_a_pattern_is_an_error():
+    with pytest.raises(errors.RelayError, match="no pattern"):
+        rewrite(DFPatternCallback(), relax.Var("x"))
+
+
+@pytest.mark.parametrize("made", [None, 5, "post"])
+def test_a_callback_that_returns_no_expression_is_named(made):
+    x = var("x", 4)
+    forgetful = rule(add_pattern(), lambda pre, post, found: made)
+    with pytest.raises(errors.RelayError, match="return post to change nothing") as caught:
+        rewrite(forgetful, call("add", x, x))
+    assert type(forgetful).__name__ in str(caught.value)
+    assert repr(made) in str(caught.value)
+
+
+def test_functions_come_back_in_the_form_they_came_in():
+    x, y = var("x", 4), var("y", 4)
+    change = rule(add_pattern(), to_subtract, require_type=True)
+    bound = graph.to_anf([x, y], call("add", x, y), {"global_symbol": "main"})
+    expected = graph.to_anf([x, y], call("subtract", x, y), {"global_symbol": "main"})
+    assert equal(rewrite(change, bound), expected)
+    assert rewrite(rule(add_pattern(), lambda pre, post, found: post), bound).same_as(bound)
+    plain = relax.Function([x, y], call("add", x, y))
+    assert not rewrite(change, plain).body.blocks
+
+
+def test_a_padding_value_becomes_a_parameter_and_comes_back():
+    x = var("x", 1, 3, 4, 4)
+    padded = call("nn.pad", x, relax.const(7.0), pad_width=[[0, 0], [0, 0], [1, 1], [1, 1]])
+    result = (is_op("nn.relu")(is_op("nn.pad")(wildcard(), wildcard()))).partition(relu(padded))
+    assert len(result.args) == 2
+    assert float(result.args[1].value.numpy()) == 7.0
+    inner = result.op.body.body.args[0]
+    assert is_op("nn.pad")(is_var("FunctionVar_0_0"), is_var("FunctionVar_0_1")).match(inner)
+
+
+def chain(length):
+    """Make a function of many calls, of which every second one starts a match."""
+    x = var("x", 4)
+    expr = x
+    for _ in range(length // 2):
+        expr = call("tanh", relu(expr))
+    return graph.to_anf([x], expr, {"global_symbol": "main"})
+
+
+def to_abs(pre, post, node_map):
+    return call("abs", post.args[0].args[0])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda pattern, function: rewrite(rule(pattern, to_abs), function),
+        lambda pattern, function: pattern.partition(function),
+        lambda pattern, function: rewrite_functions(
+            tvm.IRModule({"main": function}), rule(pattern, to_abs)
+        )["main"],
+    ],
+    ids=["rewrite", "partition", "in place"],
+)
+def test_the_work_grows_with_the_size_of_the_graph(change, monkeypatch):
+    counts = {"visit": 0, "parts": 0}
+
+    def counted(kind, name):
+        method = getattr(kind, name)
+
+        def count(self, *args):
+            counts[name] += 1
+            return method(self, *args)
+
+        monkeypatch.setattr(kind, name, count)
+
+    counted(Matcher, "visit")
+    counted(View, "parts")
+    work = []
+    for length in (200, 400):
+        counts.update(visit=0, parts=0)
+        result = change(is_op("tanh")(is_op("nn.relu")(wildcard())), chain(length))
+        assert len(result.body.blocks[0].bindings) in (length // 2, length)
+        work.append(dict(counts))
+    for name in counts:
+        assert work[1][name] <= 2.1 * work[0][name]
+
+
+def test_in_place_a_match_may_use_what_others_use():
+    x = var("x", 4)
+    inner = relu(x)
+    shared = call("add", call("tanh", inner), call("add", call("tanh", inner), inner))
+    mod = tvm.IRModule({"main": graph.to_anf([x], shared, {"global_symbol": "main"})})
+    pattern = is_op("tanh")(is_op("nn.relu")(wildcard()))
+    expected = call("add", call("abs", x), call("add", call("abs", x), inner))
+    result = rewrite_functions(mod, rule(pattern, to_abs))["main"]
+    assert equal(graph.inline_bindings(result.body), expected)
+    assert rewrite(rule(pattern, to_abs), mod["main"]).same_as(mod["main"])
+    assert rewrite_functions(mod, rule(is_op("exp")(wildcard()), to_abs)).same_as(mod)
+
+
+def test_in_place_a_function_with_a_match_cast_stays():
+    x, size = var("x", 4), tvm.tirx.Var("n", "int64")
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        cast = builder.match_cast(x, relax.TensorType((size,), "float32"))
+        builder.emit_func_output(builder.emit(relax.op.tanh(relax.op.nn.relu(cast))))
+    mod = builder.get()
+    pattern = is_op("tanh")(is_op("nn.relu")(wildcard()))
+    assert rewrite_functions(mod, rule(pattern, to_abs)).same_as(mod)

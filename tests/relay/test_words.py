@@ -48,12 +48,11 @@ HEAD = "def @main(%x: Tensor[(2, 3), float32]) {"
 @pytest.mark.parametrize(
     ("text", "what", "fix"),
     [
-        ("def @main(x: Tensor[(2), int8]) { x }", "begins with %", "parameters are written %x"),
         ("def @main(%x: Tensor[(n, 3), int8]) { %x }", "extent n is no integer", "?"),
         ("garbage", "garbage is not known", "did you mean"),
         ("fast_exp(%x", "ends too early", "cut off"),
         ('#[version = "0.0.5"\ndef @main() { 1f }', "version line is not closed", "#[version ="),
-        ("def @id[A](%x: A) -> A { %x }", "have no counterpart", "once for each type"),
+        ("def @main() { 1f }\n#[metadata", "metadata line is not closed", "#[metadata]"),
     ],
 )
 def test_what_the_text_should_say(text: str, what: str, fix: str) -> None:

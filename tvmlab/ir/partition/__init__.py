@@ -5,14 +5,14 @@ what a compiler supports, `MergeCompilerRegions` joins what it marked into regio
 `PartitionGraph` lifts each region into a global function of its own. `LowerRegions` takes those
 functions on to code.
 
-Upstream's counterparts are `FuseOpsByPattern` and `MergeCompositeFunctions`; they leave other
-regions than Relay did in the cases that `tvmlab.ir.partition.passes` names.
+Upstream's counterparts leave other regions than Relay. `FuseOpsByPattern` prefers the match nearer
+to the inputs, cuts out matches whose inner value is used outside, and looks into dataflow blocks
+only; `MergeCompositeFunctions` joins composite functions only.
 """
 
 from .annotate import AnnotateTarget, compiler_begin, compiler_end
-from .partition_graph import PartitionGraph
 from .passes import InlineRegions, LowerRegions, MergeComposite
-from .regions import MergeCompilerRegions
+from .regions import MergeCompilerRegions, PartitionGraph
 
 __all__ = [
     "AnnotateTarget",

@@ -1,4 +1,4 @@
-"""Mark each operator with the compiler that takes it: the marks, and the pass that sets them."""
+"""The marks around what a compiler takes, and the pass that sets them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tvm import ir, relax, tirx
 
 from .. import dialect, graph, operators, table
 from ..operators.annotation import BEGIN, END
-from .functions import attribute, change_bodies
+from ..patterns.rewriter import attribute, change_bodies
 
 assert operators.__all__, "the table of operators is filled by importing its rows"
 
@@ -18,25 +18,12 @@ DEFAULT = "default"
 
 
 def compiler_begin(data: relax.Expr, compiler: str) -> relax.Call:
-    """Mark an expression as an input of a compiler's part of the graph.
-
-    Parameters
-    ----------
-    data : tvm.relax.Expr
-        A tensor or a tuple.
-    compiler : str
-        The compiler's name.
-
-    Returns
-    -------
-    tvm.relax.Call
-        The same value, marked; of the same type.
-    """
+    """Mark a tensor or tuple as an input of the part of the graph that a compiler takes."""
     return graph.typed(dialect.call(BEGIN, [data], {"compiler": str(compiler)}))
 
 
 def compiler_end(data: relax.Expr, compiler: str) -> relax.Call:
-    """Mark an expression as an output of a compiler's part of the graph; see `compiler_begin`."""
+    """Mark a tensor or tuple as an output of the part of the graph that a compiler takes."""
     return graph.typed(dialect.call(END, [data], {"compiler": str(compiler)}))
 
 
@@ -101,7 +88,7 @@ class AnnotateTarget:
     def transform_module(self, mod: ir.IRModule, ctx: tvm.transform.PassContext) -> ir.IRModule:
         """Rewrite a module, called by TVM's pass infrastructure."""
 
-        def annotate(body: relax.Expr) -> relax.Expr:
+        def annotate(body: relax.Expr, _: str) -> relax.Expr:
             work = _Annotator(self.targets, self.include_non_call_ops)
             return work.end(graph.transform(body, work.change))
 
@@ -109,8 +96,6 @@ class AnnotateTarget:
 
 
 class _Annotator:
-    """One walk over one graph."""
-
     def __init__(self, targets: Sequence[str], non_calls: bool) -> None:
         self.targets = targets
         self.non_calls = non_calls
@@ -119,29 +104,24 @@ class _Annotator:
 
     def change(self, before: relax.Expr, after: relax.Expr) -> relax.Expr:
         """Mark the operands of one node, whose own operands bear their marks already."""
-        if is_begin(after):
-            return after
         if is_end(after):
             self.compilers.setdefault(graph.key(after.args[0]), (after.args[0], compiler_of(after)))
-            return after
-        if isinstance(after, relax.Call):
-            return self._call(before, after)
-        if isinstance(after, (relax.Tuple, relax.TupleGetItem)) and is_data(after):
+        elif isinstance(after, relax.Call) and not is_begin(after):
+            first = next(iter(operands(before)), None)
+            if first is not None and is_begin(first) and compiler_of(first) != DEFAULT:
+                return after
+            if self.non_calls or not isinstance(after.op, relax.Var):
+                takers = (name for name in self.targets if _supports(name, before))
+                return self._mark(after, next(takers, DEFAULT))
+            return self._closed(after)
+        elif isinstance(after, (relax.Tuple, relax.TupleGetItem)) and is_data(after):
             return self._mark(after, None) if self.non_calls else self._closed(after)
-        return self._closed(after) if isinstance(after, relax.If) else after
+        elif isinstance(after, relax.If):
+            return self._closed(after)
+        return after
 
     def _closed(self, expr: relax.Expr) -> relax.Expr:
-        """End the parts that the operands come from."""
         return _with(expr, [self.end(operand) for operand in operands(expr)])
-
-    def _call(self, before: relax.Call, after: relax.Call) -> relax.Expr:
-        first = next(iter(operands(before)), None)
-        if first is not None and is_begin(first) and compiler_of(first) != DEFAULT:
-            return after
-        if isinstance(after.op, relax.Var) and not self.non_calls:
-            return self._closed(after)
-        takers = (name for name in self.targets if _supports(name, before))
-        return self._mark(after, next(takers, DEFAULT))
 
     def _mark(self, expr: relax.Expr, compiler: str | None) -> relax.Expr:
         """Mark all operands for a compiler; None stands for the one that they all come from."""
@@ -178,23 +158,20 @@ class _Annotator:
 def _with(expr: relax.Expr, new: Sequence[relax.Expr]) -> relax.Expr:
     """Make an expression again with other operands; shapes and numbers are kept."""
     fresh = iter(new)
-    if isinstance(expr, relax.Call):
-        head = [] if isinstance(expr.op, ir.Op) else [expr.op]
-        return graph.rebuild(
-            expr, [*head, *(next(fresh) if is_data(arg) else arg for arg in expr.args)]
-        )
-    return graph.rebuild(expr, list(new))
+    if not isinstance(expr, relax.Call):
+        return graph.rebuild(expr, list(fresh))
+    head = [] if isinstance(expr.op, ir.Op) else [expr.op]
+    args = [next(fresh) if is_data(arg) else arg for arg in expr.args]
+    return graph.rebuild(expr, [*head, *args])
 
 
 def _supports(compiler: str, call: relax.Call) -> bool:
     """Return whether a compiler takes a call: a composite function of its own, or an operator."""
     if isinstance(call.op, relax.Function):
-        owner, dot, _ = attribute(call.op, "Composite").partition(".")
-        return bool(dot) and owner == compiler
-    if not isinstance(call.op, ir.Op):
-        return False
+        return attribute(call.op, "Composite").startswith(f"{compiler}.")
     row, key = table.written(call), f"target.{compiler}"
-    for name in (call.op.name, row[0].name if row else call.op.name.removeprefix("relax.")):
+    plain = call.op.name.removeprefix("relax.") if isinstance(call.op, ir.Op) else ""
+    for name in (f"relax.{plain}", row[0].name if row else plain):
         try:
             op = ir.Op.get(name)
         except AttributeError:  # TVM's way to say that there is no such operator

@@ -12,13 +12,10 @@ from tvm import ir, relax
 from ...errors import RelayError
 from .. import graph
 from ..patterns import DFPattern, partition
-from .functions import attribute, change_bodies
+from ..patterns.rewriter import attribute, change_bodies
 
-Entry = tuple[str, DFPattern] | tuple[str, DFPattern, Callable[[relax.Expr], Any]] | Sequence[Any]
-
-# Upstream's `FuseOpsByPattern` and `MergeCompositeFunctions` leave other regions than Relay. The
-# former prefers the match nearer to the inputs, cuts out matches whose inner value is used outside,
-# and looks into dataflow blocks only; the latter joins composite functions only.
+Entry = Sequence[Any]
+"""``(name, pattern)`` or ``(name, pattern, check)``."""
 
 
 @tvm.transform.module_pass(opt_level=0)
@@ -51,7 +48,7 @@ class MergeComposite:
     def transform_module(self, mod: ir.IRModule, ctx: tvm.transform.PassContext) -> ir.IRModule:
         """Rewrite a module, called by TVM's pass infrastructure."""
 
-        def merge(body: relax.Expr) -> relax.Expr:
+        def merge(body: relax.Expr, _: str) -> relax.Expr:
             for name, pattern, check in self.table:
                 body = partition(pattern, body, {"Composite": name}, check)
             return body
@@ -60,7 +57,6 @@ class MergeComposite:
 
 
 def _entry(entry: Any) -> tuple[str, DFPattern, Callable[[relax.Expr], Any]]:
-    """Take an entry of a pattern table apart."""
     parts = list(entry) if isinstance(entry, (tuple, list)) else []
     if len(parts) == 2:
         parts.append(lambda extracted: True)
@@ -90,32 +86,31 @@ class InlineRegions:
             if isinstance(function, relax.Function) and not _generated(function)
         }
 
-        def change(_: relax.Expr, after: relax.Expr) -> relax.Expr:
-            if isinstance(after, relax.TupleGetItem):
-                whole = after.tuple_value
-                return whole.fields[after.index] if isinstance(whole, relax.Tuple) else after
-            callee = after.op if isinstance(after, relax.Call) else None
-            if isinstance(callee, ir.GlobalVar):
-                callee = gone.get(callee.name_hint)
-            return inlined(callee, after.args) if isinstance(callee, relax.Function) else after
+        def inlined(body: relax.Expr, values: dict[int, relax.Expr]) -> relax.Expr:
+            def change(_: relax.Expr, after: relax.Expr) -> relax.Expr:
+                after = values.get(graph.key(after), after)
+                if isinstance(after, relax.TupleGetItem):
+                    whole = after.tuple_value
+                    return whole.fields[after.index] if isinstance(whole, relax.Tuple) else after
+                callee = after.op if isinstance(after, relax.Call) else None
+                if isinstance(callee, ir.GlobalVar):
+                    callee = gone.get(callee.name_hint)
+                if not isinstance(callee, relax.Function):
+                    return after
+                bound = dict(zip(map(graph.key, callee.params), after.args, strict=True))
+                return inlined(graph.inline_bindings(callee.body), bound)
 
-        def inlined(function: relax.Function, args: Sequence[relax.Expr]) -> relax.Expr:
-            values = {graph.key(p): a for p, a in zip(function.params, args, strict=True)}
+            return graph.transform(body, change)
 
-            def bind(before: relax.Expr, after: relax.Expr) -> relax.Expr:
-                return change(before, values.get(graph.key(after), after))
-
-            return graph.transform(graph.inline_bindings(function.body), bind)
-
-        made = change_bodies(mod, lambda body: graph.transform(body, change))
-        for var in mod.get_global_vars():
+        made = change_bodies(mod, lambda body, _: inlined(body, {})).clone()
+        for var in made.get_global_vars():
             if var.name_hint in gone:
                 del made[var]
         return made
 
 
 def _generated(function: relax.Function) -> bool:
-    """Say whether a function is TVM's own, or some registered code generator takes it."""
+    """Return whether a function is TVM's own, or a registered code generator takes it."""
     compiler = attribute(function, "Codegen") or attribute(function, "Compiler")
     return not compiler or tvm_ffi.get_global_func(f"relax.ext.{compiler}", True) is not None
 

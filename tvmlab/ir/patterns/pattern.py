@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeAlias, dataclass_transform
 
 import tvm_ffi
 from tvm import ir, relax
@@ -18,8 +18,7 @@ from ...errors import RelayError
 from .. import dialect, graph, table
 from ..graph import body_of, inline_bindings, key
 from ..module import infer_type
-from .fusion import fusion_kind
-from .view import DominatorTree, OperatorName, names_of
+from .view import DominatorTree, OperatorName, View, fusion_kind, names_of
 
 __all__ = [
     "AltPattern", "AttrPattern", "CallPattern", "ConstantPattern", "DFPattern", "DataTypePattern",
@@ -43,13 +42,13 @@ class Matcher:
 
     def __init__(self, tree: DominatorTree) -> None:
         self.tree, self.view = tree, tree.view
-        self.found: dict[DFPattern, list[Node]] = {}
+        self.found: Found = {}
         self.once = True  # whether a pattern that has matched matches the same expression only
-        self._matched: list[DFPattern] = []
+        self.matched: list[DFPattern] = []
 
     def match(self, pattern: DFPattern, expr: relax.Expr) -> bool:
         """Return whether an expression of the graph matches."""
-        self.found, self._matched, self.once = {}, [], True
+        self.found, self.matched, self.once = {}, [], True
         limit = sys.getrecursionlimit()
         sys.setrecursionlimit(max(limit, 1_000_000))  # since Python 3.11 frames lie on the heap
         try:
@@ -69,47 +68,48 @@ class Matcher:
                     where=type(pattern).__name__,
                     fix="Use another pattern object there, made in the same way.",
                 )
-            same = isinstance(expr, OperatorName) or isinstance(before[0], OperatorName)
-            return bool(before[0] == expr if same else before[0].same_as(expr))
-        mark = self.mark()
+            return bool(before[0].same_as(expr))
+        mark = len(self.matched)
         if not pattern._matches(expr, self):
             self.forget(mark)
             return False
         self.found.setdefault(pattern, []).append(expr)
-        self._matched.append(pattern)
+        self.matched.append(pattern)
         return True
 
-    def visit_all(self, patterns: Sequence[DFPattern] | None, exprs: Sequence[Node]) -> bool:
+    def visit_all(self, patterns: Patterns, exprs: Sequence[Node]) -> bool:
         """Return whether each pattern matches its expression; None stands for any expressions."""
-        if patterns is None:
-            return True
-        if len(patterns) != len(exprs):
-            return False
+        if patterns is None or len(patterns) != len(exprs):
+            return patterns is None
         for pattern, expr in zip(patterns, exprs, strict=True):  # noqa: SIM110 (`all` recurses in C)
             if not self.visit(pattern, expr):
                 return False
         return True
 
-    def mark(self) -> int:
-        """Return the place to which `forget` can go back."""
-        return len(self._matched)
-
     def forget(self, mark: int) -> None:
-        """Forget all matches since a mark."""
-        for pattern in self._matched[mark:]:
+        """Forget all matches but the first `mark` ones."""
+        for pattern in self.matched[mark:]:
             self.found.pop(pattern, None)
-        del self._matched[mark:]
-
-    def calls(self, expr: Node, name: str) -> bool:
-        """Return whether an expression calls the operator of this name."""
-        head = self.view.call(expr).head if isinstance(expr, relax.Call) else None
-        return isinstance(head, OperatorName) and name in head.names
+        del self.matched[mark:]
 
 
+@dataclass_transform(eq_default=False)
 class DFPattern:
-    """The base of all patterns; its operators build larger ones."""
+    """The base of all patterns, which are dataclasses; its operators build larger ones."""
 
     partition: Callable[..., Any]  #: the function `partition` of the package, as a method
+
+    def __init_subclass__(cls) -> None:
+        dataclass(eq=False)(cls)
+
+    def __post_init__(self) -> None:
+        """Refuse a part that is no pattern where it is written, and not where it is matched."""
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if field.type == "DFPattern":
+                checked(value)
+            elif field.type == "Patterns" and value is not None:
+                setattr(self, field.name, [checked(part) for part in value])
 
     def _matches(self, expr: Node, matcher: Matcher) -> bool:
         """Return whether an expression matches, asking `matcher` about the parts."""
@@ -169,23 +169,24 @@ class DFPattern:
         return self | option_constructor(self)
 
 
-def _checked(part: Any) -> DFPattern:
-    """Refuse a part that is no pattern where it is written, and not where it is matched."""
+Patterns: TypeAlias = Sequence[DFPattern] | None
+"""The patterns of operands or fields; None for any."""
+
+Found: TypeAlias = dict[DFPattern, list[Node]]
+"""What each part of a pattern matched."""
+
+
+def checked(part: Any) -> DFPattern:
+    """Return a part of a pattern, or refuse what is no pattern."""
     if not isinstance(part, DFPattern):
         raise RelayError(
-            f"A part of a pattern is {part!r}, of type {type(part).__module__}."
-            f"{type(part).__name__}: no pattern of Relay's language.",
+            f"{part!r} ({type(part).__name__}) is no pattern of Relay's language.",
             where="dataflow_pattern",
             fix="Take wildcard() for anything; TVM's own tvm.relax.dpl is another language.",
         )
     return part
 
 
-def _checked_list(parts: Sequence[Any] | None) -> list[DFPattern] | None:
-    return None if parts is None else [_checked(part) for part in parts]
-
-
-@dataclass(eq=False)
 class ExprPattern(DFPattern):
     """Matches one expression by its structure, or an operator by Relay's `names` of it."""
 
@@ -200,7 +201,6 @@ class ExprPattern(DFPattern):
         return bool(tvm_ffi.structural_equal(self.expr, expr))
 
 
-@dataclass(eq=False)
 class VarPattern(DFPattern):
     """Matches a variable of this name, or any if the name is empty."""
 
@@ -210,7 +210,6 @@ class VarPattern(DFPattern):
         return isinstance(expr, relax.Var) and self.name in ("", str(expr.name))
 
 
-@dataclass(eq=False)
 class ConstantPattern(DFPattern):
     """Matches a constant."""
 
@@ -218,7 +217,6 @@ class ConstantPattern(DFPattern):
         return isinstance(expr, ir.GenericConst)
 
 
-@dataclass(eq=False)
 class WildcardPattern(DFPattern):
     """Matches anything, or what another pattern matches (`redirect_to`)."""
 
@@ -232,15 +230,11 @@ class WildcardPattern(DFPattern):
         return self.pattern is None or matcher.visit(self.pattern, expr)
 
 
-@dataclass(eq=False)
 class CallPattern(DFPattern):
     """Matches a call; `args` is None for any arguments."""
 
     op: DFPattern
-    args: Sequence[DFPattern] | None
-
-    def __post_init__(self) -> None:
-        self.op, self.args = _checked(self.op), _checked_list(self.args)
+    args: Patterns
 
     def is_call(self, *names: str) -> bool:
         """Return whether the pattern is for calls of an operator with one of these names."""
@@ -249,9 +243,9 @@ class CallPattern(DFPattern):
     def _matches(self, expr: Node, matcher: Matcher) -> bool:
         if not isinstance(expr, relax.Call):
             return False
-        call, mark = matcher.view.call(expr), matcher.mark()
+        call, mark = matcher.view.call(expr), len(matcher.matched)
         if matcher.visit(self.op, call.head):
-            mark = matcher.mark()
+            mark = len(matcher.matched)
             if matcher.visit_all(self.args, call.operands):
                 return True
             matcher.forget(mark)
@@ -267,36 +261,30 @@ class CallPattern(DFPattern):
 
     def _associated(self, expr: relax.Call, matcher: Matcher) -> list[CallPattern]:
         """Write ``(a * b) / c`` as ``b * (a / c)``, and back, where the expression is like that."""
-
-        def made_of(outer: str, inner: str) -> bool:
-            operands = matcher.view.call(expr).operands
-            return matcher.calls(expr, outer) and any(matcher.calls(one, inner) for one in operands)
-
-        def is_inner(part: Any, name: str) -> bool:
-            return isinstance(part, CallPattern) and part.is_call(name)
-
-        args: Sequence[Any] = self.args or []
-        if self.is_call("divide") and len(args) == 2:
-            inner, divisor = args
-            if is_inner(inner, "multiply") and made_of("multiply", "divide"):
-                pairs = (inner.args, inner.args[::-1])
-                return [inner.op(b, self.op(a, divisor)) for a, b in pairs]
-        if self.is_call("multiply"):
-            for inner, factor in zip(args, args[::-1], strict=True):
-                if is_inner(inner, "divide") and made_of("divide", "multiply"):
-                    return [inner.op(self.op(inner.args[0], factor), inner.args[1])]
+        args: Sequence[Any] = self.args or ()
+        inner = {"divide": "multiply", "multiply": "divide"}
+        name = next((name for name in inner if self.is_call(name)), None)
+        operands = matcher.view.call(expr).operands
+        if name is None or len(args) != 2 or inner[name] not in matcher.view.names(expr):
+            return []
+        if not any(name in matcher.view.names(one) for one in operands):
+            return []
+        for part, other in (args, args[::-1]):
+            if isinstance(part, CallPattern) and part.is_call(inner[name]) and part.args:
+                a, b = part.args
+                if name == "multiply":
+                    return [part.op(self.op(a, other), b)]
+                return [part.op(b, self.op(a, other)), part.op(a, self.op(b, other))]
+            if name == "divide":
+                break  # the divisor stays where it is
         return []
 
 
-@dataclass(eq=False)
 class FunctionPattern(DFPattern):
     """Matches a function; `params` is None for any parameters."""
 
-    params: Sequence[DFPattern] | None
+    params: Patterns
     body: DFPattern
-
-    def __post_init__(self) -> None:
-        self.params, self.body = _checked_list(self.params), _checked(self.body)
 
     def _matches(self, expr: Node, matcher: Matcher) -> bool:
         return (
@@ -306,7 +294,6 @@ class FunctionPattern(DFPattern):
         )
 
 
-@dataclass(eq=False)
 class IfPattern(DFPattern):
     """Matches a branch."""
 
@@ -319,7 +306,6 @@ class IfPattern(DFPattern):
         return matcher.visit_all(self.parts(), parts)
 
 
-@dataclass(eq=False)
 class LetPattern(DFPattern):
     """Matches a binding that was built as an expression, and what follows it."""
 
@@ -328,20 +314,16 @@ class LetPattern(DFPattern):
     body: DFPattern
 
     def _matches(self, expr: Node, matcher: Matcher) -> bool:
-        if not isinstance(expr, relax.SeqExpr):
+        if graph.let_binding(expr) is None:
             return False
         value, var, body = matcher.view.parts(expr)
         return matcher.visit_all(self.parts(), [var, value, body])
 
 
-@dataclass(eq=False)
 class TuplePattern(DFPattern):
     """Matches a tuple; `fields` is None for any number of anything."""
 
-    fields: Sequence[DFPattern] | None
-
-    def __post_init__(self) -> None:
-        self.fields = _checked_list(self.fields)
+    fields: Patterns
 
     def _matches(self, expr: Node, matcher: Matcher) -> bool:
         return isinstance(expr, relax.Tuple) and matcher.visit_all(self.fields, expr.fields)
@@ -353,37 +335,27 @@ class TuplePattern(DFPattern):
         return len(self.fields or [])
 
 
-@dataclass(eq=False)
 class TupleGetItemPattern(DFPattern):
-    """Matches a field of a tuple; `index` is -1 for any."""
+    """Matches a field of a tuple; `index` is None or -1 for any."""
 
     tuple: DFPattern
     index: int | None = None
 
-    def __post_init__(self) -> None:
-        self.index = -1 if self.index is None else self.index
-
     def _matches(self, expr: Node, matcher: Matcher) -> bool:
-        if not isinstance(expr, relax.TupleGetItem) or self.index not in (-1, expr.index):
-            return False
-        return matcher.visit(self.tuple, expr.tuple_value)
+        found = isinstance(expr, relax.TupleGetItem) and self.index in (None, -1, expr.index)
+        return found and matcher.visit(self.tuple, expr.tuple_value)
 
 
-@dataclass(eq=False)
 class AltPattern(DFPattern):
     """Matches what one of two patterns matches, the left one first."""
 
     left: DFPattern
     right: DFPattern
 
-    def __post_init__(self) -> None:
-        self.left, self.right = _checked(self.left), _checked(self.right)
-
     def _matches(self, expr: Node, matcher: Matcher) -> bool:
         return matcher.visit(self.left, expr) or matcher.visit(self.right, expr)
 
 
-@dataclass(eq=False)
 class TypePattern(DFPattern):
     """Matches by the whole type."""
 
@@ -394,7 +366,6 @@ class TypePattern(DFPattern):
         return matcher.visit(self.pattern, expr) and _alike(self.type, _type_of(expr))
 
 
-@dataclass(eq=False)
 class DataTypePattern(DFPattern):
     """Matches by the dtype of a tensor."""
 
@@ -406,7 +377,6 @@ class DataTypePattern(DFPattern):
         return isinstance(found, relax.TensorType) and str(found.dtype) == self.dtype
 
 
-@dataclass(eq=False)
 class ShapePattern(DFPattern):
     """Matches by the shape of a tensor."""
 
@@ -420,7 +390,6 @@ class ShapePattern(DFPattern):
         return isinstance(shape, relax.ShapeExpr) and _alike(wanted, shape)
 
 
-@dataclass(eq=False)
 class AttrPattern(DFPattern):
     """Matches by attributes of an operator, a call or a function."""
 
@@ -445,7 +414,6 @@ class AttrPattern(DFPattern):
         )
 
 
-@dataclass(eq=False)
 class DominatorPattern(DFPattern):
     """Matches a child all of whose inputs come from one parent along a path."""
 
@@ -460,14 +428,12 @@ class DominatorPattern(DFPattern):
         matcher.once = True
         if not followed:
             return False
-        stack, seen = [expr], set()
+        stack = [expr]
         while stack:
             for node in matcher.tree.dominated(stack.pop()):
-                if key(node) not in seen:
-                    if matcher.visit(self.parent, node):
-                        return True
-                    stack.append(node)
-                    seen.add(key(node))
+                if matcher.visit(self.parent, node):
+                    return True
+                stack.append(node)
         return False
 
     def _follow(self, expr: Node, matcher: Matcher, followed: set[int]) -> bool:
@@ -502,7 +468,7 @@ def match(pattern: DFPattern, expr: relax.Expr) -> bool:
         operators that is not known here.
     """
     root = inline_bindings(expr, functions=True)
-    return Matcher(DominatorTree(root)).match(pattern, root)
+    return Matcher(DominatorTree(root, View())).match(pattern, root)
 
 
 def _type_of(expr: Node) -> ir.Type:

@@ -17,22 +17,12 @@ from tvm import ir, relax
 from ...errors import RelayError
 from .. import graph
 from ..graph import inline_bindings, key
-from ..module import infer_type
-from .pattern import (
-    CallPattern,
-    ConstantPattern,
-    DFPattern,
-    DominatorPattern,
-    ExprPattern,
-    FunctionPattern,
-    Matcher,
-    Node,
-    TuplePattern,
-    patterns,
-)
-from .view import DominatorTree, OperatorName, in_form_of
+from ..module import infer_type, normalize
+from . import pattern as p
+from .pattern import DFPattern, Found, Matcher
+from .view import DominatorTree, OperatorName, View, in_form_of
 
-__all__ = ["DFPatternCallback", "partition", "rewrite"]
+__all__ = ["DFPatternCallback", "partition", "rewrite", "rewrite_functions"]
 
 _ROUNDS = 100
 
@@ -43,8 +33,7 @@ class DFPatternCallback:
     Parameters
     ----------
     require_type : bool
-        Whether the callback needs types. Graphs of typed variables have them anyway; with this, a
-        variable without a type is an error.
+        Relay's. A graph over typed variables has its types anyway.
     rewrite_once : bool
         Whether the rule is done after the first round in which it changed something.
     """
@@ -100,24 +89,22 @@ def rewrite(
     Raises
     ------
     RelayError
-        If a hundred rounds were not enough, a rule has no pattern, a callback returns no
-        expression, or a rule that requires types meets an expression without.
-
+        If a hundred rounds were not enough, a rule has no pattern, or a callback returns no
+        expression.
     """
     rules = [callbacks] if isinstance(callbacks, DFPatternCallback) else list(callbacks)
-    names = ", ".join(type(rule).__name__ for rule in rules)
     first = root = inline_bindings(expr, functions=True)
     for _ in range(_ROUNDS):
         last = root
         for rule in list(rules):
-            before, root = root, _rewrite_matches(rule, root)
+            before, root = root, _rewrite_once(rule, root)
             if rule.rewrite_once and not same_graph(before, root):
                 rules.remove(rule)
         if same_graph(last, root):
             return in_form_of(expr, first, root)
     raise RelayError(
         f"After {_ROUNDS} rounds of rewriting the graph still changes.",
-        where=names,
+        where=", ".join(type(rule).__name__ for rule in rules),
         fix="Look for rules that undo each other, or use rewrite_once=True.",
     )
 
@@ -149,17 +136,17 @@ def partition(
         asked for a constant.
     """
     root = inline_bindings(expr, functions=True)
-    if isinstance(pattern, FunctionPattern):
+    if isinstance(pattern, p.FunctionPattern):
         return expr  # Relay does not cut out a function that nobody calls.
 
     def change(pre: relax.Expr, post: relax.Expr, match: Match, done: _Done) -> relax.Expr:
         if not bool(check(pre)):
             return post
-        named = {"PartitionedFromPattern": match.name, **(attrs or {})}
-        made = graph.function(match.params, match.body, named)
+        made = match.as_function(view, attrs or {})
         return graph.typed(relax.Call(made, [done[key(one)] for one in match.inputs]))
 
-    return in_form_of(expr, root, _replace(pattern, root, change))
+    view = View()
+    return in_form_of(expr, root, _replace(pattern, root, change, view))
 
 
 # As a method too, which Relay's patterns have.
@@ -173,55 +160,90 @@ def _replace(
     pattern: DFPattern,
     root: relax.Expr,
     change: Callable[[relax.Expr, relax.Expr, Match, _Done], relax.Expr],
+    view: View,
 ) -> relax.Expr:
     """Rebuild a graph, with ``change(pre, post, match, done)`` in the place of each match."""
-    tree, matches = find_matches(pattern, root)
+    tree = DominatorTree(root, view)
+    matches = _Finder(pattern, tree).matches()
     if not matches:
         return root
     done: _Done = {}
     for node in tree.order:
-        parts = [done[key(part)] for part in tree.view.parts(node)]
-        done[key(node)] = post = tree.view.rebuild(node, parts)
+        done[key(node)] = post = view.rebuild(node, [done[key(part)] for part in view.parts(node)])
         if key(node) in matches:
             done[key(node)] = change(node, post, matches[key(node)], done)
     return done[key(root)]
 
 
-def _rewrite_matches(rule: DFPatternCallback, root: relax.Expr) -> relax.Expr:
-    """Rewrite each match of a rule once; the same object where no callback changed anything."""
-    if rule.pattern is None:
-        raise RelayError(
-            "A callback has no pattern.",
-            where=type(rule).__name__,
-            fix="Set self.pattern in its constructor.",
-        )
-    for node in graph.post_order(root) if rule.require_type else ():
-        if isinstance(node, relax.Var) and (node.ty is None or type(node.ty) is ir.Type):
-            raise RelayError(
-                f"The variable {node.name} has no type, and a callback requires types.",
-                where="rewrite",
-                fix="Give it one: relay.var(name, shape=..., dtype=...).",
-            )
-
+def _rewrite_once(rule: DFPatternCallback, root: relax.Expr) -> relax.Expr:
     def change(pre: relax.Expr, post: relax.Expr, match: Match, done: _Done) -> relax.Expr:
-        found = {
-            part: [
-                one if isinstance(one, OperatorName) else done.get(key(one), one) for one in matched
-            ]
-            for part, matched in match.found.items()
-        }
-        return apply_callback(rule, pre, post, found)
+        return _apply(rule, pre, post, match.found, done)
 
-    return _replace(rule.pattern, root, change)
+    return _replace(p.checked(rule.pattern), root, change, View())
 
 
-def apply_callback(
-    rule: DFPatternCallback, pre: relax.Expr, post: relax.Expr, found: dict[DFPattern, list[Node]]
+def rewrite_functions(mod: tvm.IRModule, rule: DFPatternCallback) -> tvm.IRModule:
+    """Rewrite the body of every Relax function of a module with a rule, operands first.
+
+    Unlike in `rewrite`, a match may use expressions that other matches use, or that are used
+    elsewhere. Functions with a `match_cast` and those of other compilers stay as they are.
+    """
+    pattern, view = p.checked(rule.pattern), View()
+
+    def change(_: relax.Expr, expr: relax.Expr) -> relax.Expr:
+        while isinstance(expr, relax.Call):
+            matcher = Matcher(DominatorTree(expr, view))
+            if not matcher.match(pattern, expr):
+                break
+            before, expr = expr, _apply(rule, expr, expr, matcher.found, {})
+            if expr.same_as(before):
+                break
+        return expr
+
+    return change_bodies(mod, lambda body, _: graph.transform(body, change), casts=False)
+
+
+def attribute(function: relax.Function, name: str) -> str:
+    """Return a function's attribute as a string, the empty one where it has none."""
+    return str(function.attrs[name]) if function.attrs and name in function.attrs else ""
+
+
+def change_bodies(
+    mod: tvm.IRModule, change: Callable[[relax.Expr, str], relax.Expr], casts: bool = True
+) -> tvm.IRModule:
+    """Replace the body of each Relax function, a graph, by ``change(body, name of the function)``.
+
+    Functions of other compilers are passed over, as Relay's pass manager does, and without `casts`
+    those with a `match_cast`, because a graph holds the value that is cast alone.
+    """
+    made = {}
+    with graph.no_collection():
+        mod = normalize(mod)
+        for var, function in mod.functions_items():
+            if not isinstance(function, relax.Function):
+                continue
+            compiled = attribute(function, "Compiler") or attribute(function, "Codegen")
+            bindings = (one for block in function.body.blocks for one in block.bindings)
+            has_cast = any(isinstance(one, relax.MatchCast) for one in bindings)
+            if compiled or (has_cast and not casts):
+                continue
+            before = inline_bindings(function.body)
+            after = change(before, str(var.name_hint))
+            if not after.same_as(before):
+                made[var] = graph.to_anf(function.params, after, function.attrs)
+        if made:
+            mod = mod.clone()
+            mod.update(tvm.IRModule(made))
+    return mod
+
+
+def _apply(
+    rule: DFPatternCallback, pre: relax.Expr, post: relax.Expr, found: Found, done: _Done
 ) -> relax.Expr:
     """Return what a rule makes of a match, `post` itself where that is the same graph."""
     node_map = {
-        part: [one.op if isinstance(one, OperatorName) else one for one in matched]
-        for part, matched in found.items()
+        part: [one.op if isinstance(one, OperatorName) else done.get(key(one), one) for one in all_]
+        for part, all_ in found.items()
     }
     made: Any = rule.callback(pre, post, node_map)
     # Relay's operators with several results return a wrapper around the tuple.
@@ -258,122 +280,125 @@ def same_graph(a: relax.Expr, b: relax.Expr) -> bool:
 
 
 def _taken_apart(expr: relax.Expr) -> tuple[Any, list[relax.Expr]]:
-    """Return what an expression holds besides its parts, and the parts."""
-    if isinstance(expr, relax.Call):
-        return [expr.op if isinstance(expr.op, ir.Op) else None, expr.attrs], graph.children(expr)
-    if isinstance(expr, relax.TupleGetItem):
-        return int(expr.index), [expr.tuple_value]
     if isinstance(expr, relax.Function):
         return [*expr.params, expr.attrs], [graph.body_of(expr.body)]
-    if isinstance(expr, (relax.Tuple, relax.If)):
-        return None, graph.children(expr)
     if (let := graph.let_binding(expr)) is not None:
         return let.var, [let.value, expr.body]
-    return expr, []
+    parts = graph.children(expr)
+    if isinstance(expr, relax.Call):
+        return [expr.op if isinstance(expr.op, ir.Op) else None, expr.attrs], parts
+    return (getattr(expr, "index", 0) if parts else expr), parts
 
 
 @dataclass(frozen=True)
 class Match:
-    """One match: what each part of the pattern matched, and the match as a function."""
+    """One match: what each part of the pattern matched, what it reads, and what is in between."""
 
-    found: dict[DFPattern, list[Node]]
-    name: str
-    params: list[relax.Var]
+    found: Found
+    number: int
     inputs: list[relax.Expr]
-    body: relax.Expr
+    inside: list[relax.Expr]
 
-
-def find_matches(pattern: DFPattern, root: relax.Expr) -> tuple[DominatorTree, dict[int, Match]]:
-    """Find all matches in a graph, by the identity of the expression that the pattern matches.
-
-    As PatternGrouper in TVM's ``dataflow_matcher.cc`` does, this leaves the bodies of functions
-    that a partition made alone.
-    """
-    tree = DominatorTree(root)
-    finder = _Finder(pattern, tree)
-    partitioned: set[int] = set()
-    for expr in reversed(tree.order):
-        if key(expr) in finder.taken:
-            continue
-        if isinstance(expr, relax.Function) and "PartitionedFromPattern" in expr.attrs:
-            partitioned.update(key(inner) for inner in tree.view.order(expr))
-        if key(expr) not in partitioned and finder.matcher.match(pattern, expr):
-            finder.add(expr)
-    return tree, finder.matches
-
-
-class _Finder:
-    def __init__(self, pattern: DFPattern, tree: DominatorTree) -> None:
-        self.parts = patterns(pattern)
-        self.tree, self.view = tree, tree.view
-        self.matcher = Matcher(tree)
-        self.matches: dict[int, Match] = {}
-        self.taken: set[int] = set()
-        self.tried = 0
-
-    def add(self, root: relax.Expr) -> None:
-        """Add the match that the matcher has just found, unless it has to be left alone."""
-        found = self.matcher.found
-        inputs = self._inputs(found)
-        prefix = f"FunctionVar_{self.tried}_"
-        params = [relax.Var(f"{prefix}{i}", _annotation(expr)) for i, expr in enumerate(inputs)]
-        self.tried += 1
-        ends = frozenset(key(expr) for expr in inputs)
-        inside = [expr for expr in self.view.order(root, ends) if key(expr) not in ends]
-        # A root that is an input itself leaves nothing inside: Relay rewrites no such match.
-        if not inside or not self._is_separable(root, inside):
-            return
-        self.taken.update(key(expr) for expr in inside)
-        new: dict[int, relax.Expr] = dict(zip(map(key, inputs), params, strict=True))
-        for expr in inside:
-            parts = [new[key(part)] for part in self.view.parts(expr)]
-            new[key(expr)] = self.view.rebuild(expr, parts)
+    def as_function(self, view: View, attrs: dict[str, Any]) -> relax.Function:
+        """Return the match as a function of what it reads."""
+        prefix = f"FunctionVar_{self.number}_"
+        params = [relax.Var(f"{prefix}{i}", _annotation(one)) for i, one in enumerate(self.inputs)]
+        new: dict[int, relax.Expr] = dict(zip(map(key, self.inputs), params, strict=True))
+        for expr in self.inside:
+            new[key(expr)] = view.rebuild(expr, [new[key(part)] for part in view.parts(expr)])
         for param in params:
             # Only now: Relay types nothing inside by a parameter that has no annotation.
             if not graph.has_type(param):
                 relax.expr._update_type(param, graph.UNKNOWN)
-        name = "".join(self._name(expr) for expr in inside)
-        self.matches[key(root)] = Match(found, name, params, inputs, new[key(root)])
+        name = "".join(_name(expr, view) for expr in self.inside)
+        named = {"PartitionedFromPattern": name, **attrs}
+        return graph.function(params, new[key(self.inside[-1])], named)
 
-    def _inputs(self, found: dict[DFPattern, list[Node]]) -> list[relax.Expr]:
+
+def _name(expr: relax.Expr, view: View) -> str:
+    if isinstance(expr, relax.Call):
+        return f"{min(view.names(expr), default='Call')}_"
+    if isinstance(expr, relax.TupleGetItem):
+        return f"TupleGetItem{expr.index}_"
+    names = {relax.Tuple: "Tuple_", relax.Function: "Function", relax.SeqExpr: "Let_"}
+    return "If_" if isinstance(expr, relax.If) else names.get(type(expr), "")
+
+
+def _annotation(expr: relax.Expr) -> ir.Type | None:
+    """Return an input's type for its parameter, or None where a part of the type is unknown."""
+    found = expr.ty
+    if isinstance(found, relax.TensorType):
+        whole = isinstance(found.shape, relax.ShapeExpr) and found.dtype is not None
+        return found if whole else None
+    return found if graph.has_type(expr) else None
+
+
+class _Finder:
+    """Finds all matches in a graph, as PatternGrouper in TVM's ``dataflow_matcher.cc`` does."""
+
+    def __init__(self, pattern: DFPattern, tree: DominatorTree) -> None:
+        self.parts = p.patterns(pattern)
+        self.tree, self.view = tree, tree.view
+        self.taken: set[int] = set()
+        self.tried = 0
+
+    def matches(self) -> dict[int, Match]:
+        """Find the matches by the identity of the expression that the whole pattern matches.
+
+        The bodies of functions that a partition made are left alone.
+        """
+        matcher, matches = Matcher(self.tree), {}
+        partitioned: set[int] = set()
+        for expr in reversed(self.tree.order):
+            if key(expr) in self.taken:
+                continue
+            if isinstance(expr, relax.Function) and "PartitionedFromPattern" in expr.attrs:
+                partitioned.update(key(inner) for inner in self.view.order(expr))
+            if key(expr) in partitioned or not matcher.match(self.parts[-1], expr):
+                continue
+            inputs = self._inputs(matcher.found)
+            ends = frozenset(map(key, inputs))
+            inside = [one for one in self.view.order(expr, ends) if key(one) not in ends]
+            # A root that is an input itself leaves nothing inside: Relay rewrites no such match.
+            if inside and self._is_separable(expr, inside):
+                self.taken.update(map(key, inside))
+                matches[key(expr)] = Match(matcher.found, self.tried, inputs, inside)
+            self.tried += 1
+        return matches
+
+    def _inputs(self, found: Found) -> list[relax.Expr]:
         """List what the smallest parts of the pattern matched, in the pattern's order."""
-        inner = self._inner(found)
+        # What is on a dominator's path or in a matched function is no input.
+        inner: set[int] = set()
+        for pattern in self.parts:
+            if isinstance(pattern, p.DominatorPattern):
+                for part in (pattern.parent, pattern.path):
+                    inner.update(map(key, found.get(part, ())))
+            if isinstance(pattern, p.FunctionPattern):
+                for match in found.get(pattern, ()):
+                    inner.update(map(key, [*self.view.order(match), *match.params]))
         inputs: dict[int, relax.Expr] = {}
         for pattern in self.parts:
             # A constant stays inside where the pattern asks for a constant.
-            embeds = isinstance(pattern, (ConstantPattern, ExprPattern))
+            inlined: tuple[Any, ...] = (OperatorName, ir.Op, relax.Function)
+            if isinstance(pattern, (p.ConstantPattern, p.ExprPattern)):
+                inlined += (ir.GenericConst,)
             for match in found.get(pattern, ()):
                 for expr in self._leaves(pattern, match):
-                    if isinstance(expr, (OperatorName, ir.Op, relax.Function)):
-                        continue
-                    if key(expr) not in inner and not (
-                        embeds and isinstance(expr, ir.GenericConst)
-                    ):
+                    if not isinstance(expr, inlined) and key(expr) not in inner:
                         inputs.setdefault(key(expr), expr)
         return list(inputs.values())
 
-    def _leaves(self, pattern: DFPattern, match: Node) -> list[Node]:
-        if isinstance(pattern, TuplePattern) and pattern.fields is None:
+    def _leaves(self, pattern: DFPattern, match: p.Node) -> list[p.Node]:
+        if isinstance(pattern, p.TuplePattern) and pattern.fields is None:
             return list(match.fields)
-        if isinstance(pattern, CallPattern) and pattern.args is None:
+        if isinstance(pattern, p.CallPattern) and pattern.args is None:
             return list(self.view.call(match).operands)
         return [] if pattern.parts() else [match]
 
-    def _inner(self, found: dict[DFPattern, list[Node]]) -> set[int]:
-        """Collect the expressions on a dominator's path and in a matched function: no inputs."""
-        inner: set[int] = set()
-        for pattern in self.parts:
-            if isinstance(pattern, DominatorPattern):
-                for part in (pattern.parent, pattern.path):
-                    inner.update(key(expr) for expr in found.get(part, ()))
-            if isinstance(pattern, FunctionPattern):
-                for match in found.get(pattern, ()):
-                    inner.update(key(expr) for expr in [*self.view.order(match), *match.params])
-        return inner
-
     def _is_separable(self, root: relax.Expr, inside: list[relax.Expr]) -> bool:
         """Return whether no other match and no expression outside uses the inner expressions."""
-        keys = {key(expr) for expr in inside}
+        keys = set(map(key, inside))
         for expr in inside:
             if isinstance(expr, (relax.Function, ir.GenericConst)):
                 continue
@@ -385,24 +410,3 @@ class _Finder:
             ):
                 return False
         return True
-
-    def _name(self, expr: relax.Expr) -> str:
-        if isinstance(expr, relax.Call):
-            head = self.view.call(expr).head
-            return f"{min(head.names)}_" if isinstance(head, OperatorName) else "Call_"
-        if isinstance(expr, relax.TupleGetItem):
-            return f"TupleGetItem{expr.index}_"
-        return next((name for kind, name in _NAMES.items() if isinstance(expr, kind)), "")
-
-
-_NAMES = {relax.Tuple: "Tuple_", relax.Function: "Function", relax.SeqExpr: "Let_",
-          relax.If: "If_"}  # fmt: skip
-
-
-def _annotation(expr: relax.Expr) -> ir.Type | None:
-    """Return an input's type for its parameter, or None where a part of the type is unknown."""
-    found = expr.ty
-    if isinstance(found, relax.TensorType):
-        whole = isinstance(found.shape, relax.ShapeExpr) and found.dtype is not None
-        return found if whole else None
-    return found if graph.has_type(expr) else None

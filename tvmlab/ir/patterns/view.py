@@ -7,13 +7,15 @@ for Relay's side, so they are matched against the call that `table` reads from R
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from tvm import ir, relax
 
+from ...errors import RelayError
 from .. import dialect, graph, table
 from ..graph import body_of, key, let_binding
 from ..module import infer_type
@@ -26,6 +28,10 @@ class OperatorName:
     op: ir.Op
     names: frozenset[str]
 
+    def same_as(self, other: object) -> bool:
+        """Compare as expressions do."""
+        return self == other
+
 
 @dataclass(frozen=True)
 class RelayCall:
@@ -35,18 +41,6 @@ class RelayCall:
     operands: list[relax.Expr]
     attributes: dict[str, Any]
     row: table.Operator | None = None
-
-    @classmethod
-    def of(cls, call: relax.Call) -> RelayCall:
-        """Read a Relax call."""
-        if not isinstance(call.op, ir.Op):
-            values = dialect.attributes(call) if isinstance(call.attrs, ir.DictAttrs) else {}
-            return cls(call.op, list(call.args), values)
-        found = table.written(call)
-        if found is None:
-            return cls(OperatorName(call.op, _own_names(call.op)), list(call.args), {})
-        row, operands, values = found
-        return cls(OperatorName(call.op, frozenset([row.name])), list(operands), values, row)
 
 
 def names_of(op: ir.Op) -> frozenset[str]:
@@ -67,8 +61,23 @@ class View:
     def call(self, call: relax.Call) -> RelayCall:
         """Read a call; the same call gives the same `RelayCall` each time."""
         if key(call) not in self._calls:
-            self._calls[key(call)] = call, RelayCall.of(call)
+            found = table.written(call)
+            if found is not None:
+                row, operands, values = found
+                head = OperatorName(call.op, frozenset([row.name]))
+                made = RelayCall(head, list(operands), values, row)
+            elif isinstance(call.op, ir.Op):
+                made = RelayCall(OperatorName(call.op, _own_names(call.op)), list(call.args), {})
+            else:
+                values = dialect.attributes(call) if isinstance(call.attrs, ir.DictAttrs) else {}
+                made = RelayCall(call.op, list(call.args), values)
+            self._calls[key(call)] = call, made
         return self._calls[key(call)][1]
+
+    def names(self, expr: relax.Expr) -> frozenset[str]:
+        """Return Relay's names of the operator that an expression calls, if it calls one."""
+        head = self.call(expr).head if isinstance(expr, relax.Call) else None
+        return head.names if isinstance(head, OperatorName) else frozenset()
 
     def parts(self, expr: relax.Expr) -> list[relax.Expr]:
         """List the parts of an expression, in the order in which Relay visits them."""
@@ -101,8 +110,6 @@ class View:
             return expr
         if isinstance(expr, relax.Function):
             return graph.function(expr.params, new[0], expr.attrs, pure=bool(expr.is_pure))
-        if isinstance(expr, relax.If):
-            return relax.If(*new)
         if isinstance(expr, relax.SeqExpr):
             return graph.let(new[1], new[0], new[2])
         call = self.call(expr) if isinstance(expr, relax.Call) else None
@@ -130,23 +137,17 @@ def in_form_of(given: relax.Expr, root: relax.Expr, result: relax.Expr) -> Any:
 class DominatorTree:
     """The users of each expression of a graph, and the one user that all its uses lead to.
 
-    The source is TVM's ``src/relay/ir/indexed_graph.{h,cc}``. Operators are no nodes here.
-
-    Most patterns need no dominators, so everything is computed at its first use.
+    The source is TVM's ``src/relay/ir/indexed_graph.{h,cc}``. Operators are no nodes here. Most
+    patterns need no dominators, so everything is computed at its first use.
     """
 
-    def __init__(self, root: relax.Expr, view: View | None = None) -> None:
-        self.root = root
-        self.view = view or View()
+    def __init__(self, root: relax.Expr, view: View) -> None:
+        self.root, self.view = root, view
 
     @cached_property
     def order(self) -> list[relax.Expr]:
         """The graph's expressions, parts before the whole."""
         return self.view.order(self.root)
-
-    @cached_property
-    def _place(self) -> dict[int, int]:
-        return {key(expr): place for place, expr in enumerate(self.order)}
 
     def inputs(self, expr: relax.Expr) -> list[relax.Expr]:
         """List the expressions whose values an expression computes from: not the function called.
@@ -164,15 +165,18 @@ class DominatorTree:
 
     def dominates(self, expr: relax.Expr, other: relax.Expr) -> bool:
         """Return whether all uses of another expression lead to this one."""
-        parents, depths = self._parents
         goal, place = self._place[key(expr)], self._place[key(other)]
-        while place != goal and depths[place] > depths[goal]:
-            place = parents[place]
+        while place < goal:
+            place = self._parents[place]
         return place == goal and not expr.same_as(other)
 
     def dominated(self, expr: relax.Expr) -> list[relax.Expr]:
         """List the expressions whose nearest dominator this one is, the last in order first."""
         return [self.order[place] for place in self._children[self._place[key(expr)]]]
+
+    @cached_property
+    def _place(self) -> dict[int, int]:
+        return {key(expr): place for place, expr in enumerate(self.order)}
 
     @cached_property
     def _users(self) -> list[list[int]]:
@@ -188,34 +192,70 @@ class DominatorTree:
         return users
 
     @cached_property
-    def _parents(self) -> tuple[list[int], list[int]]:
-        """Return each expression's nearest dominator (-1 for none), and its depth in the tree."""
-        parents, depths = [-1] * len(self.order), [1] * len(self.order)
-        for place in reversed(range(len(self.order))):
-            if users := self._users[place]:
-                common = users[0]
-                for user in users[1:]:
-                    common = _common(common, user, parents, depths)
-                if common >= 0:
-                    parents[place], depths[place] = common, depths[common] + 1
-        return parents, depths
+    def _parents(self) -> list[int]:
+        """List the places of the nearest dominators, which come later; the end stands for none."""
+        end = len(self.order)
+        parents = [end] * (end + 1)
+        for place in reversed(range(end)):
+            users = [user for user in self._users[place] if user > place]
+            parents[place] = users[0] if users else end
+            for user in users[1:]:
+                while user != parents[place]:
+                    if user < parents[place]:
+                        user = parents[user]
+                    else:
+                        parents[place] = parents[parents[place]]
+        return parents
 
     @cached_property
     def _children(self) -> list[list[int]]:
-        children: list[list[int]] = [[] for _ in self.order]
+        children: list[list[int]] = [[] for _ in range(len(self.order) + 1)]
         for place in reversed(range(len(self.order))):
-            if (parent := self._parents[0][place]) >= 0:
-                children[parent].append(place)
+            children[self._parents[place]].append(place)
         return children
 
 
-def _common(a: int, b: int, parents: list[int], depths: list[int]) -> int:
-    """Return the nearest common ancestor of two places, -1 if there is none."""
-    while a != b and a >= 0 and b >= 0:
-        if depths[a] == depths[b]:
-            a, b = parents[a], parents[b]
-        elif depths[a] > depths[b]:
-            a = parents[a]
-        else:
-            b = parents[b]
-    return a if a == b else -1
+# How operators may be fused, by the numbers of TVM's include/tvm/relay/op_attr_types.h.
+_ELEMENTWISE = """
+    abs acos acosh asin asinh atan atanh bitwise_not cast ceil clip copy cos cosh erf exp floor
+    isfinite isinf isnan log log10 log2 logical_not negative nn.leaky_relu nn.relu ones_like
+    qnn.dequantize qnn.quantize qnn.requantize qnn.tanh round rsqrt sigmoid sign sin sinh sqrt
+    tan tanh trunc zeros_like
+"""
+_BROADCAST = """
+    add bitwise_and bitwise_or bitwise_xor broadcast_to divide equal expand_dims floor_divide
+    floor_mod greater greater_equal left_shift less less_equal logical_and logical_or
+    logical_xor maximum minimum mod multiply nn.bias_add nn.prelu not_equal power right_shift
+    subtract where
+"""
+_INJECTIVE = """
+    concatenate gather gather_nd layout_transform nn.batch_flatten nn.depth_to_space nn.pad
+    nn.space_to_depth nn.upsampling qnn.concatenate repeat reshape reverse split squeeze stack
+    strided_slice take tile transpose
+"""
+_REDUCTION = "all any argmax argmin max mean min prod sum variance"
+_FUSABLE = """
+    nn.adaptive_avg_pool2d nn.adaptive_max_pool2d nn.avg_pool2d nn.batch_matmul nn.batch_norm
+    nn.conv1d nn.conv2d nn.conv2d_transpose nn.conv3d nn.dense nn.global_avg_pool2d
+    nn.global_max_pool2d nn.log_softmax nn.matmul nn.max_pool2d nn.softmax qnn.batch_matmul
+"""
+
+_KINDS = {
+    name: kind
+    for kind, names in enumerate((_ELEMENTWISE, _BROADCAST, _INJECTIVE, _REDUCTION, _FUSABLE))
+    for name in names.split()
+}
+
+
+def fusion_kind(names: Iterable[str], attribute: str) -> int | None:
+    """Return ``TOpPattern`` of the operator with these names; None for a function's attribute."""
+    if not re.match(r"[TF][A-Z]|target\.", attribute):
+        return None
+    kinds = {_KINDS.get(name) for name in names}
+    if attribute != "TOpPattern" or len(kinds) != 1 or None in kinds:
+        raise RelayError(
+            f"The attribute {attribute!r} of {' or '.join(sorted(names))} is not known.",
+            where="has_attr",
+            fix='Ask for "TOpPattern", or list the operators: is_op("a") | is_op("b").',
+        )
+    return kinds.pop()

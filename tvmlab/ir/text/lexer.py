@@ -1,4 +1,4 @@
-"""Relay text to tokens, with their places.
+"""Relay text to tokens, and the readers of what needs no names: attributes and types.
 
 One regular expression finds every token. Comments nest in Relay, which no regular expression
 follows, so that nested comments are skipped by counting. Lines are counted only for an error.
@@ -6,11 +6,19 @@ follows, so that nested comments are skipped by counting. Lines are counted only
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
-from ...errors import RelayError
+from tvm import ir, relax
+
+from ...errors import RelayError, TvmlabError
+from ..module import explain
+from . import literals
+from .metadata import MetadataTable
+
+MAX_DEPTH = 100  # Relay's printer nests a handful; the parser recurses, and Python ends at 1,000.
 
 
 class Token(NamedTuple):
@@ -30,7 +38,7 @@ def tokens(text: str) -> Iterator[Token]:
     while position < len(text):
         found = match(text, position)
         if found is None:
-            raise error(text, position, *_refusal(text, position))
+            raise _unreadable(text, position)
         kind = found.lastgroup
         if kind == "OPEN":
             position = _comment_end(text, position)
@@ -41,8 +49,8 @@ def tokens(text: str) -> Iterator[Token]:
                 kind = value
             elif kind == "NAME":
                 kind = _KEYWORDS.get(value, kind)
-            else:
-                kind = _SAME.get(kind, kind)
+            elif kind == "NAMED_NUMBER":
+                kind = "NUMBER"
             yield Token(kind, value, position)
             if kind == "METADATA":
                 break
@@ -50,25 +58,13 @@ def tokens(text: str) -> Iterator[Token]:
     yield Token("END", "", len(text.rstrip()))
 
 
-def error(text: str, position: int, what: str, fix: str | None = None) -> RelayError:
-    """Make an error that names a place in the text: its line, its column, and what surrounds it."""
-    position = min(position, len(text))
-    line = text.count("\n", 0, position) + 1
-    start = text.rfind("\n", 0, position) + 1
-    end = text.find("\n", position)
-    end = len(text) if end < 0 else end
-    left, right = max(start, position - 40), min(end, position + 60)
-    shown = ("..." if left > start else "") + text[left:right] + ("..." if right < end else "")
-    column = position - start + 1
-    made = RelayError(what, where=f"line {line}, column {column}: {shown.strip()}", fix=fix)
-    made.line, made.column = line, column
-    return made
-
-
-def type_comment(text: str, token: Token) -> str | None:
-    """Return the type that a comment right behind a token states, such as ``Tensor[(3), int8]``."""
-    found = _TYPE_COMMENT.match(text, token.start + len(token.value))
-    return found["type"] if found else None
+def _unreadable(text: str, position: int) -> RelayError:
+    fix = """end it as in "x", /* x */, #[metadata] or #[version = "0.0.5"]"""
+    for start, what in _UNCLOSED.items():
+        if text.startswith(start, position):
+            return literals.error_at(text, position, f"{what} is not closed", fix)
+    what = f"Relay text has no token that starts with {text[position]!r}"
+    return literals.error_at(text, position, what, "remove it")
 
 
 def _comment_end(text: str, start: int) -> int:
@@ -78,17 +74,147 @@ def _comment_end(text: str, start: int) -> int:
         depth += 1 if mark[0] == "/*" else -1
         if depth == 0:
             return mark.end()
-    raise error(text, start, "A comment is not closed", "end it with */")
+    raise _unreadable(text, start)
 
 
-def _refusal(text: str, position: int) -> tuple[str, str]:
-    if text[position] == '"':
-        return "A string is not closed", 'end it with "'
-    if text.startswith("#[m", position):
-        return "The metadata line is not closed", "write #[metadata]"
-    if text.startswith("#[", position):
-        return "The version line is not closed", 'write #[version = "0.0.5"]'
-    return f"Relay text has no token that starts with {text[position]!r}", "remove it"
+class Cursor:
+    """A place in a text, and readers of attributes and types."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens = list(tokens(text))
+        self.at = 0
+        self.depth = 0
+        mark = self.tokens[-2:][0]
+        has_metadata = mark.kind == "METADATA"
+        self.metadata = MetadataTable(text, mark.start + len(mark.value) if has_metadata else None)
+
+    @property
+    def token(self) -> Token:
+        """The next token."""
+        return self.tokens[self.at]
+
+    def next_is(self, *kinds: str) -> bool:
+        """Return whether these tokens come next."""
+        return [token.kind for token in self.tokens[self.at : self.at + len(kinds)]] == list(kinds)
+
+    def take(self, *kinds: str) -> Token:
+        """Read a token, which must be of one of some kinds."""
+        token = self.tokens[self.at]
+        if token.kind not in kinds:
+            raise self.unexpected(" or ".join(kinds))
+        self.at += 1
+        return token
+
+    def accept(self, kind: str) -> bool:
+        """Read a token if it is of a kind."""
+        found = self.tokens[self.at].kind == kind
+        self.at += found
+        return found
+
+    def items(self, end: str) -> Iterable[None]:
+        """Go through items with commas between them, up to a closing mark."""
+        while not self.accept(end):
+            yield
+            if not self.next_is(end):
+                self.take(",", end)
+
+    def deeper(self) -> None:
+        """Count a level of nesting."""
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            what = f"The text nests deeper than {MAX_DEPTH} levels here"
+            raise self.error(self.token, what, "bind inner expressions to variables: %0 = ...;")
+
+    def error(self, token: Token, what: str, fix: str | None = None) -> RelayError:
+        """Make an error that points at a token."""
+        return literals.error_at(self.text, token.start, what, fix)
+
+    def unexpected(self, wanted: str) -> RelayError:
+        """Make the error for a token that cannot come next."""
+        if self.token.kind == "END":
+            return self.error(self.token, "The text ends too early", "is it cut off?")
+        what = f"Relay text cannot go on with {self.token.value!r} here"
+        if self.token.kind == "GONE":
+            what = f"{self.token.value!r}: algebraic data types have no counterpart in Relax"
+        return self.error(self.token, what, f"write {wanted}")
+
+    def unknown(self, token: Token, kind: str, names: Iterable[str]) -> RelayError:
+        """Make the error for an unknown name, with the nearest known one."""
+        near = difflib.get_close_matches(token.value, names, n=1)
+        fix = f"did you mean {near[0]}?" if near else "bind it before it is used"
+        return self.error(token, f"There is no {kind} {token.value} here", fix)
+
+    def placed(self, token: Token, read: Callable[..., Any], *args: Any) -> Any:
+        """Call a function whose errors get the place of a token."""
+        try:
+            return read(*args)
+        except Exception as problem:
+            if isinstance(problem, RelayError) and problem.line is not None:
+                raise
+            if isinstance(problem, TvmlabError):
+                raise self.error(token, problem.what, problem.fix) from problem
+            what = f"Relax refuses this: {explain(problem)}"
+            raise self.error(token, what, "check shapes and dtypes of the operands") from problem
+
+    def attribute(self, found: dict[str, Any]) -> None:
+        """Read ``name=value`` of a call or a function."""
+        token = self.take("NAME")
+        self.take("=")
+        if token.value in found:
+            raise self.error(token, f"{token.value} is given twice", "give it once")
+        found[token.value] = self.setting()
+
+    def setting(self) -> Any:
+        """Read an attribute's value."""
+        token = self.take("[", "(", "-", "NUMBER", "STRING", "BOOL", "NONE", "INTS", "META", "NAME")
+        if token.kind in ("[", "("):
+            self.deeper()
+            values = [self.setting() for _ in self.items("]" if token.kind == "[" else ")")]
+            self.depth -= 1
+            return self.placed(token, literals.checked_list, values)
+        if token.kind == "-":
+            return -self.placed(token, literals.read_number, self.take("NUMBER").value)
+        readers: dict[str, Callable[[str], Any]] = {
+            "NUMBER": literals.read_number,
+            "STRING": literals.read_string,
+            "INTS": literals.read_integers,
+            "META": self.metadata.attribute,
+        }
+        if token.kind in readers:
+            return self.placed(token, readers[token.kind], token.value)
+        return {"True": True, "False": False, "None": None}.get(token.value, token.value)
+
+    def declared_type(self, mark: str) -> ir.Type | None:
+        """Read a type behind a mark, if there is one."""
+        return self.type() if self.accept(mark) else None
+
+    def type(self) -> ir.Type | None:
+        """Read a type: rank 0 for a bare dtype, None for ``_``."""
+        token = self.take("TENSOR", "NAME", "(", "fn")
+        if token.kind == "TENSOR":
+            return self.placed(token, literals.read_tensor_type, token.value)
+        if token.kind == "NAME":
+            if token.value != "_":
+                self.placed(token, literals.read_dtype, token.value)
+            return None if token.value == "_" else relax.TensorType([], token.value)
+        self.deeper()
+        if token.kind == "fn":
+            self.take("(")
+        parts = [self.type() or relax.AnyType() for _ in self.items(")")]
+        made: ir.Type = relax.TupleType(parts)
+        if token.kind == "fn":
+            self.take("->")
+            made = relax.FuncType(parts, self.type() or relax.AnyType())
+        elif len(parts) == 1 and self.tokens[self.at - 2].kind != ",":
+            raise self.error(token, "A type in parentheses is a tuple", "write (int8,) or int8")
+        self.depth -= 1
+        return made
+
+    def stated(self, token: Token) -> ir.Type | None:
+        """Return the type in a comment right behind a token, such as ``Tensor[(3), int8]``."""
+        found = _TYPE_COMMENT.match(self.text, token.start + len(token.value))
+        return Cursor(found["type"]).type() if found else None
 
 
 _WORD = r"[A-Za-z_]\w*"
@@ -101,9 +227,7 @@ _TOKEN = re.compile(
     | (?P<LOCAL>%[A-Za-z_](?:[\w.]|/(?=\w))*+)
     | (?P<TENSOR>Tensor\[\s*\([^()\[\]"]*\)\s*,\s*\w+\s*\])
     | (?P<META>meta\[\s*[\w.]+\s*\]\s*\[\s*\d+\s*\])
-    | (?P<VERSIONED>v0\.\d+\.\d+)
     | (?P<NAMED_NUMBER>(?:inf|nan)(?:f\d*)?(?![\w.]))
-    | (?P<OLD_METADATA>METADATA:)
     | (?P<NAME>{_WORD}(?:\.{_WORD})*+)
     | (?P<NUMBER>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?[A-Za-z]?\w*+)
     | (?P<INTS>\[\s*-?\d+(?:\s*,\s*-?\d+)*+\s*\])
@@ -119,7 +243,10 @@ _TOKEN = re.compile(
 )
 _TYPE_COMMENT = re.compile(r"\s*/\*\s*ty=(?P<type>.*?)\s*(?:span=.*?)?\*/", re.DOTALL)
 _COMMENT_MARK = re.compile(r"/\*|\*/")
-_SAME = {"VERSIONED": "VERSION", "NAMED_NUMBER": "NUMBER", "OLD_METADATA": "METADATA"}
+_UNCLOSED = {
+    **{'"': "A string", "/*": "A comment"},
+    **{"#[m": "The metadata line", "#[": "The version line"},
+}
 _KEYWORDS = {
     **{word: word for word in ("def", "fn", "let", "if", "else", "free_var")},
     **dict.fromkeys(("type", "extern", "match"), "GONE"),

@@ -5,10 +5,8 @@ A function that reads raises an error without a place; the parser adds the place
 
 from __future__ import annotations
 
-import math
 import re
-import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,9 +26,24 @@ MAX_RANK = 64
 MAX_NUMBERS = 10_000
 """The largest number of numbers in an attribute, such as the places where ``split`` cuts."""
 
-# The mark behind a number, and for a float the code of its bytes and how many digits always do.
+# What stands behind a number, by its dtype.
 _INTEGERS = {"int16": "i16", "int32": "", "int64": "i64"}
-_FLOATS = {"float16": ("f16", "<e", 5), "float32": ("f", "<f", 9), "float64": ("f64", "<d", 17)}
+_FLOATS = {"float16": "f16", "float32": "f", "float64": "f64"}
+
+
+def error_at(text: str, position: int, what: str, fix: str | None = None) -> RelayError:
+    """Make an error that names a place in the text: its line, its column, and what surrounds it."""
+    position = min(position, len(text))
+    line = text.count("\n", 0, position) + 1
+    start = text.rfind("\n", 0, position) + 1
+    end = text.find("\n", position)
+    end = len(text) if end < 0 else end
+    left, right = max(start, position - 40), min(end, position + 60)
+    shown = ("..." if left > start else "") + text[left:right] + ("..." if right < end else "")
+    column = position - start + 1
+    made = RelayError(what, where=f"line {line}, column {column}: {shown.strip()}", fix=fix)
+    made.line, made.column = line, column
+    return made
 
 
 def write_scalar(value: np.ndarray[Any, Any]) -> str | None:
@@ -38,38 +51,25 @@ def write_scalar(value: np.ndarray[Any, Any]) -> str | None:
 
     The result is None for what belongs into the metadata section: a dtype for which Relay has no
     literal (int8 is one), an integer that Relay's reader takes for an overflow, and unusual NaNs.
-
-    Notes
-    -----
-    The forms are those of `src/support/scalars.cc` of TVM 0.18, which prints six digits. Here a
-    number has as many digits as it needs, and six at least.
+    Where `src/support/scalars.cc` of TVM 0.18 prints six digits, here are as many as are needed.
     """
     dtype = str(value.dtype)
     if dtype == "bool":
         return str(bool(value))
     if dtype in _INTEGERS and int(value) != -(2**63):
         return f"{int(value)}{_INTEGERS[dtype]}"
-    if dtype not in _FLOATS:
-        return None
-    suffix, code, most = _FLOATS[dtype]
-    if np.isnan(value) and value.tobytes() != struct.pack(code, math.nan):
-        return None
-    return _shortest(float(value), code, most) + suffix
-
-
-def write_float(value: float) -> str:
-    """Write an attribute that is a real number: Relay keeps it in 64 bits and marks it with f."""
-    return _shortest(value, "<d", 17) + "f"
+    unusual = np.isnan(value) and value.tobytes() != np.array(np.nan, dtype).tobytes()
+    return None if dtype not in _FLOATS or unusual else _shortest(value[()]) + _FLOATS[dtype]
 
 
 def write_attribute(value: Any) -> str | None:
-    """Write the value of an attribute; return None if Relay's text has no form for it."""
+    """Write the value of an attribute, None where Relay's text has no form for it."""
     if value is None or isinstance(value, (bool, int)):
         return str(value)
     if isinstance(value, str):  # as UTF-8, where what is not printable is escaped
         return '"' + "".join(_ESCAPED.get(byte, chr(byte)) for byte in value.encode()) + '"'
-    if isinstance(value, float):
-        return write_float(value)
+    if isinstance(value, float):  # which Relay keeps in 64 bits and marks with f
+        return _shortest(np.float64(value)) + "f"
     if isinstance(value, (list, tuple)):
         items = _all(map(write_attribute, value))
         return None if items is None else f"[{', '.join(items)}]"
@@ -81,16 +81,10 @@ def _all(texts: Iterable[str | None]) -> list[str] | None:
     return None if None in found else [text for text in found if text is not None]
 
 
-def _shortest(value: float, code: str, most: int) -> str:
-    """Find the fewest digits, six at least as in C++, that stand for the same bits."""
-    for digits in range(6, most):
-        written = f"{value:.{digits}g}"
-        try:
-            if struct.unpack(code, struct.pack(code, float(written)))[0] == value:
-                return written
-        except OverflowError:  # rounded up to beyond the largest number
-            continue
-    return f"{value:.{max(most, 6)}g}"
+def _shortest(value: Any) -> str:
+    """Write the fewest digits that stand for the same bits, but six at least as in C++."""
+    digits = np.format_float_scientific(value, trim="-").partition("e")[0]
+    return f"{value:.{max(6, sum(map(str.isdigit, digits)))}g}"
 
 
 def write_type(ty: ir.Type | None) -> str | None:
@@ -120,7 +114,7 @@ def write_tuple(parts: Sequence[str]) -> str:
     return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
 
 
-def read_literal(text: str, negative: bool = False) -> ir.GenericConst:
+def read_literal(text: str) -> ir.GenericConst:
     """Read a literal such as ``1.5f16``, ``-300i16``, ``70000`` or ``True``.
 
     The suffix ``f`` is float32. A number without a suffix is int32, or int64 where int32 is too
@@ -128,38 +122,40 @@ def read_literal(text: str, negative: bool = False) -> ir.GenericConst:
     """
     if text in ("True", "False"):
         return relax.const(text == "True", "bool")
-    digits, suffix = _split(text)
-    signed = f"-{digits}" if negative else digits
-    if suffix.startswith("f") or (not suffix and not digits.isdigit()):
+    value, suffix = _read(text)
+    if isinstance(value, float):
         dtype = f"float{suffix[1:] or 32}"
         with np.errstate(over="ignore"):
-            value = np.dtype(dtype).type(float(signed))
-        if np.isinf(value) and "inf" not in digits:
-            raise RelayError(f"{text} does not fit {dtype}", fix=_FITS)
-        return relax.const(value, dtype)
-    number = read_integer(signed)
-    small = -(2**31) <= number < 2**31
-    dtype = f"int{suffix[1:]}" if suffix[1:] else "int32" if small or suffix else "int64"
-    limits = np.iinfo(dtype)
-    if not limits.min <= number <= limits.max:
+            value = np.dtype(dtype).type(value)
+        fits = np.isfinite(value) or "n" in text
+    else:
+        small = suffix == "i" or -(2**31) <= value < 2**31
+        dtype = f"int{suffix[1:]}" if suffix[1:] else "int32" if small else "int64"
+        fits = np.iinfo(dtype).min <= value <= np.iinfo(dtype).max
+    if not fits:
         raise RelayError(f"{text} does not fit {dtype}", fix=_FITS)
-    return relax.const(number, dtype)
+    return relax.const(value, dtype)
 
 
-def read_number(text: str, negative: bool = False) -> int | float:
+def read_number(text: str) -> int | float:
     """Read an attribute that is a number."""
-    digits, suffix = _split(text)
-    signed = f"-{digits}" if negative else digits
-    if suffix.startswith("f") or not digits.isdigit():
-        return float(signed)
-    return read_integer(signed)
+    return _read(text)[0]
+
+
+def _read(text: str) -> tuple[int | float, str]:
+    found = _NUMBER.fullmatch(text)
+    if found is None:
+        raise RelayError(f"{text[:40]} is no literal of Relay", fix=_SUFFIXES)
+    digits, suffix = found[1], found[2] or ""
+    if suffix.startswith("f") or not digits.lstrip("-").isdigit():
+        return float(digits), suffix
+    return read_integer(digits), suffix
 
 
 def read_integer(digits: str) -> int:
     """Read an integer of 64 bits."""
-    digits = digits.strip()
-    if _INTEGER.fullmatch(digits) is None:
-        raise RelayError(f"{_short(digits)!r} is no integer here", fix=_FITS)
+    if _INTEGER.fullmatch(digits.strip()) is None:
+        raise RelayError(f"{digits[:40]!r} is no integer here", fix=_FITS)
     value = int(digits)
     if not -(2**63) <= value < 2**63:
         raise RelayError(f"{digits} does not fit int64", fix=_FITS)
@@ -168,10 +164,14 @@ def read_integer(digits: str) -> int:
 
 def read_integers(text: str) -> list[int]:
     """Read a list of integers: ``[1, -2]``."""
-    items = text[1:-1].split(",")
-    if len(items) > MAX_NUMBERS:
-        raise RelayError(f"An attribute has {MAX_NUMBERS} numbers at most", fix="write fewer")
-    return [read_integer(item) for item in items]
+    return [read_integer(item) for item in checked_list(text[1:-1].split(","))]
+
+
+def checked_list(values: list[Any]) -> list[Any]:
+    """Return the values of an attribute, or refuse them where they are too many."""
+    if len(values) > MAX_NUMBERS:
+        raise RelayError(f"An attribute has {MAX_NUMBERS} values at most", fix="give fewer")
+    return values
 
 
 def read_string(quoted: str) -> str:
@@ -214,67 +214,34 @@ def _read_extent(extent: str) -> Any:
     return size
 
 
-def _split(text: str) -> tuple[str, str]:
-    """Split a number into its digits and its suffix."""
-    found = _NUMBER.fullmatch(text)
-    if found is None:
-        raise RelayError(f"{_short(text)} is no literal of Relay", fix=_SUFFIXES)
-    return found[1], found[2] or ""
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 40 else f"{text[:37]}..."
-
-
 class Names:
     """Gives out names as Relay's printer does: the hint itself, then with a number behind it."""
 
     def __init__(self) -> None:
-        self._given: set[str] = set()
-        self._heads: set[str] = set()
+        self.given: set[str] = set()
         self._numbers: dict[str, int] = {}
 
     def local(self, hint: str) -> str:
-        """Name a variable by the name that it has in Relax.
+        """Name a variable by the name that it has in Relax, and put a % in front.
 
-        The result has letters, digits, underscores, dots and slashes; other characters become
-        underscores, and a name that does not start with a letter gets a ``v`` in front. No two
-        names are alike, and none is another one with a field behind it: ``x`` and ``x.0``.
+        Letters, digits, underscores, dots and slashes stay; other characters become underscores,
+        and a name that does not start with a letter gets a ``v`` in front.
         """
         name = _UNWRITTEN.sub("_", hint)
-        if not name[:1].isalpha():
-            name = f"v{name}"
-        if self._clashes(name) and _FIELDS.search(name):
-            name = name.replace(".", "_")
-        return self._unique(name)
+        return self._unique(f"%{name}" if name[:1].isalpha() else f"%v{name}")
 
     def function(self, hint: str) -> str:
-        """Name a function of the module: letters, digits, underscores and dots."""
+        """Name a function of the module, and put an @ in front; it has no slashes."""
         name = _UNWRITTEN.sub("_", hint).replace("/", "_")
-        return self._unique(name if _WORD.match(name) else f"v{name}")
+        return self._unique(f"@{name}" if _WORD.match(name) else f"@v{name}")
 
     def _unique(self, name: str) -> str:
         unique = name
-        while self._clashes(unique):
+        while unique in self.given:
             self._numbers[name] = self._numbers.get(name, 0) + 1
             unique = f"{name}{self._numbers[name]}"
-        self._given.add(unique)
-        self._heads.update(_heads(unique))
+        self.given.add(unique)
         return unique
-
-    def _clashes(self, name: str) -> bool:
-        return (
-            name in self._given
-            or name in self._heads
-            or any(head in self._given for head in _heads(name))
-        )
-
-
-def _heads(name: str) -> Iterator[str]:
-    """Return what is left of a name without the fields that it seems to end in."""
-    while found := _FIELDS.search(name):
-        name = name[: found.start()]
-        yield name
 
 
 _ESCAPED = {byte: f"\\x{byte:02X}" for byte in range(256) if not 32 <= byte < 127}
@@ -283,11 +250,12 @@ _ESCAPED |= {
 }
 _ESCAPE = re.compile(rb"\\(x[0-9A-Fa-f]{2}|.)", re.DOTALL)
 _ESCAPES = {b"n": b"\n", b"t": b"\t", b"r": b"\r"}
-_NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|inf|nan)(f|f16|f32|f64|i|i8|i16|i32|i64)?")
+_NUMBER = re.compile(
+    r"(-?(?:\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|inf|nan))(f(?:16|32|64)?|i(?:8|16|32|64)?)?"
+)
 _INTEGER = re.compile(r"[+-]?\d{1,40}")
 _FITS = "write a number that fits"
 _SUFFIXES = "Relay's suffixes are f, f16, f32, f64 and i, i8, i16, i32, i64"
 # A dot or slash stands between the parts of a name, not at its ends nor beside another.
 _UNWRITTEN = re.compile(r"[^A-Za-z0-9_./]|[./](?![A-Za-z0-9_])|^[./]")
-_FIELDS = re.compile(r"\.[0-9]+$")
 _WORD = re.compile(r"[A-Za-z_]")

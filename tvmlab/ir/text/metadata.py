@@ -24,17 +24,17 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import tvm
 from tvm import ir, relax
 
 from ...errors import RelayError
+from .literals import error_at
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 CONSTANT = "relay.Constant"
 BOXED = "runtime.BoxInt"
-_OLD_KEYS = {"Constant": CONSTANT, "BoxInt": BOXED}
-_ONE_LINE = 10  # how many numbers TVM writes in one line
+# TVM writes up to ten numbers in one line.
+_NUMBERS = re.compile(r"\[\n\s+(\d+(?:, \n\s+\d+){0,9})\n\s+\]")
 _DAMAGED = (
     *(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError),
     struct.error,
@@ -79,24 +79,41 @@ class MetadataWriter:
         root: dict[str, Any] = {"type_key": "Map", "keys": [key for key, _ in groups], "data": []}
         nodes: list[dict[str, Any]] = [{"type_key": ""}, root]
         arrays: list[str] = []
-        device = 0
+        device = 0  # the node of the device that all constants share
+
+        def add(kind: str, **fields: Any) -> int:
+            nodes.append({"type_key": kind, **fields})
+            return len(nodes) - 1
+
         for key, entries in groups:
-            root["data"].append(len(nodes))
-            group: dict[str, Any] = {"type_key": "Array", "data": []}
-            nodes.append(group)
+            places: list[int] = []
+            root["data"].append(add("Array", data=places))
             for entry in entries:
-                group["data"].append(len(nodes))
                 if key == BOXED:
-                    nodes.append({"type_key": key, "repr_str": str(entry)})
-                else:
-                    device = _add_constant(nodes, entry, len(arrays), device)
-                    arrays.append(f'\n    "{_base64(entry.numpy())}"')
-        listed = ", \n".join("    " + _json(node, 4) for node in nodes)
-        tensors = ", ".join(arrays) + "\n  " * bool(arrays)
-        return (
-            f'{{\n  "root": 1, \n  "nodes": [\n{listed}\n  ], \n  "b64ndarrays": [{tensors}], \n'
-            '  "attrs": {"tvm_version": "0.18.0"}\n}'
-        )
+                    places.append(add(key, repr_str=str(entry)))
+                    continue
+                attrs = {"_checked_type_": "", "data": str(len(arrays)), "span": "0"}
+                places.append(add(key, attrs=attrs))
+                if not device:
+                    device = len(nodes)
+                    scope = {"device_type_int": "-1", "memory_scope": str(device + 1)}
+                    more = {"target": "0", "virtual_device_id": "-1"}
+                    add("VirtualDevice", attrs=scope | more)
+                    add("runtime.String")
+                place, shape = len(nodes), entry.shape
+                attrs |= {"_checked_type_": str(place), "virtual_device_": str(device)}
+                declared = {"dtype": str(entry.dtype), "shape": str(place + 1), "span": "0"}
+                add("relay.TensorType", attrs=declared)
+                sizes = list(range(place + 2, place + 2 + len(shape)))
+                add("Array", **({"data": sizes} if sizes else {}))
+                for size in shape:
+                    dtype = "int32" if size < 2**31 else "int64"
+                    add("IntImm", attrs={"dtype": dtype, "span": "0", "value": str(size)})
+                arrays.append(_base64(entry.numpy()))
+        graph = {"root": 1, "nodes": nodes, "b64ndarrays": arrays}
+        text = json.dumps(graph, indent=2, separators=(", ", ": "))
+        text = _NUMBERS.sub(lambda found: re.sub(r",\s+", ", ", f"[{found[1]}]"), text)
+        return text[:-2] + ', \n  "attrs": {"tvm_version": "0.18.0"}\n}'
 
 
 class MetadataTable:
@@ -130,64 +147,49 @@ class MetadataTable:
 
     def _find(self, reference: str, kind: str) -> tuple[list[Any], int]:
         key, digits = re.findall(r"[\w.]+", reference)[1:]
-        if key != kind:
-            raise RelayError(f"A {key} cannot stand here", fix=f"only a {kind} can")
         if self.start is None:
             what = f"{reference} refers to metadata, and the text has none"
             raise RelayError(what, fix="print the module with show_meta_data=True")
         if self._entries is None:
-            lines = self._text.count("\n", 0, self.start)
-            self._entries = decode(self._text[self.start :], lines)
+            self._entries = decode(self._text, self.start)
         entries = self._entries.get(key, [])
-        if len(digits) > 9 or int(digits) >= len(entries):
-            what = f"{key} has no entry {digits[:20]} in the metadata, which has {len(entries)}"
+        if key != kind or len(digits) > 9 or int(digits) >= len(entries):
+            what = f"The metadata section has no {kind} for {reference[:60]}"
             raise RelayError(what, fix="is the text complete?")
         return entries, int(digits)
 
 
-def decode(text: str, line_offset: int = 0) -> dict[str, list[Any]]:
-    """Read a metadata section that has a number of lines before it.
+def decode(text: str, start: int = 0) -> dict[str, list[Any]]:
+    """Read the metadata section that starts at an index of a text.
 
     The result maps each type key to the values of ``meta[key][index]``: a constant's tensor, a
     NumPy view that cannot be written to; an integer for ``runtime.BoxInt`` and ``IntImm``; None for
     what has no counterpart in Relax, such as a virtual device. `RelayError` for a damaged section.
     """
-    position = 0
     try:
-        graph = json.loads(text)
+        graph = json.loads(text[start:])
         nodes, arrays = graph["nodes"], graph.get("b64ndarrays", [])
-        root = _node(nodes, graph["root"], "Map", "StrMap")
+        root = _node(nodes, graph["root"], "Map")
         found: dict[str, list[Any]] = {}
-        for old, at in zip(root["keys"], root.get("data", []), strict=True):
-            key = _OLD_KEYS.get(old, old)
-            if key in found:
-                raise ValueError(f"the key {key} is there twice")
+        for key, at in zip(root["keys"], root.get("data", []), strict=True):
             items = _node(nodes, at, "Array").get("data", [])
-            found[key] = [_entry(key, _node(nodes, one, key, old), nodes, arrays) for one in items]
+            found[key] = [_entry(key, _node(nodes, one, key), arrays) for one in items]
         return found
     except _DAMAGED as wrong:
-        position = wrong.pos if isinstance(wrong, json.JSONDecodeError) else 0
-        reason = repr(wrong)[:200]
-    line = line_offset + text.count("\n", 0, position) + 1
-    column = position - text.rfind("\n", 0, position)
-    made = RelayError(
-        f"The metadata section is damaged: {reason}",
-        where=f"line {line}, column {column}, in the metadata section",
-        fix="print the module again, and do not edit this section",
-    )
-    made.line, made.column = line, column
-    raise made
+        start += wrong.pos if isinstance(wrong, json.JSONDecodeError) else 0
+        what = f"The metadata section is damaged: {repr(wrong)[:200]}"
+    raise error_at(text, start, what, "print the module again, and do not edit this section")
 
 
-def _node(nodes: list[Any], index: int, *kinds: str) -> dict[str, Any]:
-    """Return a node, which must be of one of some kinds; nodes count from 1."""
+def _node(nodes: list[Any], index: int, kind: str) -> dict[str, Any]:
+    """Return a node, which must be of a kind; nodes count from 1."""
     node: dict[str, Any] = nodes[index]
-    if type(index) is not int or index <= 0 or node["type_key"] not in kinds:
-        raise ValueError(f"node {index!r} is not of type {kinds[0]}")
+    if type(index) is not int or index <= 0 or node["type_key"] != kind:
+        raise ValueError(f"node {index!r} is not of type {kind}")
     return node
 
 
-def _entry(key: str, node: dict[str, Any], nodes: list[Any], arrays: list[str]) -> Any:
+def _entry(key: str, node: dict[str, Any], arrays: list[str]) -> Any:
     if key == BOXED:
         return int(node["repr_str"])
     if key == "IntImm":
@@ -201,61 +203,10 @@ def _entry(key: str, node: dict[str, Any], nodes: list[Any], arrays: list[str]) 
     array, end = _read_tensor(data)
     if end != len(data):
         raise ValueError(f"a tensor ends {len(data) - end} bytes before its text does")
-    declared = node["attrs"].get("_checked_type_")
-    if declared not in (None, "null", "0"):
-        type_ = nodes[int(declared)]["attrs"]
-        sizes = [nodes[at] for at in nodes[int(type_["shape"])].get("data", [])]
-        for size, real in zip(sizes, array.shape, strict=True):
-            if size["type_key"] == "IntImm" and int(size["attrs"]["value"]) != real:
-                raise ValueError(f"a size of the shape {array.shape} is declared otherwise")
-        if type_["dtype"] != str(array.dtype):
-            raise ValueError(f"a tensor of {array.dtype} is declared {type_['dtype']}")
     return array
 
 
-def _add_constant(
-    nodes: list[dict[str, Any]], value: tvm.runtime.Tensor, number: int, device: int
-) -> int:
-    """Add the nodes of one constant; all share the device's, whose index is returned."""
-    attrs = {"_checked_type_": "", "data": str(number), "span": "0", "virtual_device_": ""}
-    nodes.append({"type_key": CONSTANT, "attrs": attrs})
-    if not device:
-        device = len(nodes)
-        scope = {"device_type_int": "-1", "memory_scope": str(device + 1), "target": "0"}
-        nodes.append({"type_key": "VirtualDevice", "attrs": scope | {"virtual_device_id": "-1"}})
-        nodes.append({"type_key": "runtime.String"})
-    attrs["virtual_device_"] = str(device)
-    attrs["_checked_type_"] = str(len(nodes))
-    declared = {"dtype": str(value.dtype), "shape": str(len(nodes) + 1), "span": "0"}
-    nodes.append({"type_key": "relay.TensorType", "attrs": declared})
-    sizes: dict[str, Any] = {"type_key": "Array"}
-    nodes.append(sizes)
-    for size in value.shape:
-        sizes.setdefault("data", []).append(len(nodes))
-        dtype = "int32" if size < 2**31 else "int64"
-        attrs = {"dtype": dtype, "span": "0", "value": str(size)}
-        nodes.append({"type_key": "IntImm", "attrs": attrs})
-    return device
-
-
-def _json(value: Any, indent: int) -> str:
-    """Write JSON as TVM lays it out: a few numbers in one line, all else one a line."""
-    if isinstance(value, dict):
-        opening, closing = "{}"
-        inner = [f"{json.dumps(key)}: {_json(item, indent + 2)}" for key, item in value.items()]
-    elif isinstance(value, list):
-        opening, closing = "[]"
-        inner = [json.dumps(item) for item in value]
-        if len(value) <= _ONE_LINE and all(isinstance(item, int) for item in value):
-            return f"[{', '.join(inner)}]"
-    else:
-        return json.dumps(value)
-    margin = "\n" + " " * indent
-    return f"{opening}{margin}  " + f", {margin}  ".join(inner) + f"{margin}{closing}"
-
-
 def _base64(array: Array) -> str:
-    """Write a tensor with its header."""
     code = _CODES.get(array.dtype)
     if code is None:
         names = ", ".join(sorted(map(str, _CODES)))
@@ -295,9 +246,7 @@ def load_params(path: str | os.PathLike[str]) -> dict[str, Array]:
         return _read_params(Path(path).read_bytes())
     except (OSError, *_DAMAGED) as wrong:
         what = f"The parameters cannot be read: {wrong}"
-        fix = "save it again with tvm.runtime.save_param_dict, and copy it as binary"
-        if isinstance(wrong, OSError):
-            fix = "give the path of a .params file"
+        fix = "give the path of a file that tvm.runtime.save_param_dict wrote, copied as binary"
         raise RelayError(what, where=str(path), fix=fix) from wrong
 
 

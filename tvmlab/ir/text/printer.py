@@ -1,12 +1,20 @@
 """Relax printed as Relay text, in Relay's own style.
 
 Relay writes a graph: each line of a body has a number, the result comes last, and numbers go on
-through nested functions. A Relax binding is such a line. The lines have the order of the bindings,
-so that nothing is lost; see order.py for the numbers.
+through nested functions. Relay's printer walks the graph from its result. Arguments come before
+calls, and a value gets its line, and with it its number, just before the line of its first user.
+Therefore a tuple comes where it is used first, and the temporaries of a nested function have lower
+numbers than the function.
+
+A Relax body has an order already, which must not change when the text is read again. Relay's order
+is used where the bindings have that order, as they have in all text that Relay printed; otherwise
+the order of the bindings is used.
 """
 
 from __future__ import annotations
 
+from collections.abc import Container
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import tvm
@@ -16,10 +24,7 @@ from ...errors import RelayError
 from .. import dialect, graph, operators, table
 from ..graph import no_collection
 from . import literals
-from .decompose import decompose
-from .literals import Names
 from .metadata import BOXED, CONSTANT, MetadataWriter
-from .order import Node, Scope, binding
 
 __all__ = ["FRAGMENT", "astext"]
 assert operators  # importing it fills the table
@@ -27,10 +32,8 @@ assert operators  # importing it fills the table
 Printable: TypeAlias = tvm.IRModule | relax.Expr
 
 FRAGMENT = "relay.fragment"
-"""The attribute of a function that was read from a bare fragment of Relay text: 2 where the
-fragment declares its free variables, which are the function's parameters, and 1 where not."""
+"""The attribute of a function that was read from a bare fragment of Relay text."""
 
-_DECLARED = 2
 _PRINTED_TYPES = (relax.TensorType, ir.TupleType, relax.FuncType)
 _HEADER = '#[version = "0.0.5"]\n'
 _OMITTED = """/* For debugging purposes the metadata section has been omitted.
@@ -55,9 +58,8 @@ def astext(mod: Printable, show_meta_data: bool = True, types: bool = True) -> s
     Returns
     -------
     str
-        Text of version 0.0.5. `tvmlab.relay.fromtext` makes the same module of it, but for calls
-        that take several of Relay's (see `tvmlab.ir.text.decompose`). A module that was read from a
-        bare fragment is printed as one.
+        Text of version 0.0.5, of which `tvmlab.relay.fromtext` makes the same module. A module that
+        was read from a bare fragment is printed as one.
 
     Raises
     ------
@@ -66,10 +68,8 @@ def astext(mod: Printable, show_meta_data: bool = True, types: bool = True) -> s
 
     Notes
     -----
-    It prints what `relay.astext` of TVM 0.18 would (`src/relay/printer/relay_text_printer.cc`),
-    but for floating-point numbers, of which Relay prints six digits: here are as many as they need.
-    So the text that Relay printed of a quantized network holds rounded scales, from which other
-    integers can follow than Relay computed (see `tvmlab.relay.fromtext`); this text does not.
+    The text is that of `relay.astext` in TVM 0.18 (`src/relay/printer/relay_text_printer.cc`), but
+    floating-point numbers have as many digits as they need, where Relay prints six.
     """
     printer = _Printer(types)
     try:
@@ -89,7 +89,7 @@ class _Printer:
     def __init__(self, typed: bool) -> None:
         self.section = MetadataWriter()
         self._typed = typed
-        self._names, self._function_names = Names(), Names()
+        self._names = literals.Names()
         self._functions: dict[str, str] = {}
         self._numbers = 0  # of temporaries; they go on from function to function
         self._memo: dict[int, str] = {}  # by key, what stands for a value where it is used
@@ -105,7 +105,7 @@ class _Printer:
         main = mod["main"] if len(mod.functions) == 1 and "main" in mod else None
         if isinstance(main, relax.Function) and FRAGMENT in (main.attrs or {}):
             return self.fragment(main)
-        return _HEADER + self.module(decompose(mod))
+        return _HEADER + self.module(mod)
 
     def module(self, mod: tvm.IRModule) -> str:
         """Print the functions, in the order of their names as Relay does."""
@@ -115,18 +115,13 @@ class _Printer:
                 what = f"@{name.name_hint} is a {type(function).__name__}, not a Relax function"
                 raise RelayError(what, fix="print the module before it is lowered")
             self._function_name(name)
-        for name, function in functions:
             if name.name_hint == "main":  # whose parameters users know by name
                 for param in function.params:
-                    self._memo[graph.key(param)] = "%" + self._names.local(param.name)
-        return "\n".join(self._definition(name, function) for name, function in functions)
-
-    def _definition(self, name: ir.GlobalVar, function: relax.Function) -> str:
-        try:
-            return f"def @{self._function_name(name)}{self._function(function, '')}\n"
-        except RelayError as problem:
-            where = f"@{name.name_hint}" + (f", {problem.where}" if problem.where else "")
-            raise RelayError(problem.what, where=where, fix=problem.fix) from None
+                    self._name(param)
+        return "\n".join(
+            f"def {self._function_name(name)}{self._function(function, '')}\n"
+            for name, function in functions
+        )
 
     def alone(self, expr: relax.Expr) -> str:
         """Print a function, or a graph with its free variables."""
@@ -136,31 +131,18 @@ class _Printer:
         return "\n".join(self._scope(expr, ""))
 
     def fragment(self, function: relax.Function) -> str:
-        """Print the lines of a body alone."""
-        plain: list[relax.Var] = []
+        """Print the lines of a body alone; the result is a numbered line too."""
         for param in function.params:
-            if param.name.startswith("meta["):
-                self._memo[graph.key(param)] = param.name + self._comment(param.ty)
-            else:
-                plain.append(param)
-        lines: list[str] = []
-        if int(function.attrs[FRAGMENT]) == _DECLARED:
-            # Relay declares a variable just before its first use, which tells their order.
-            order = Scope(function.body, self._memo, fragment=True).free()
-            if order != [graph.key(param) for param in plain]:
-                lines = [f"  free_var {self._declared(param)};" for param in plain]
-            self._free = True
-        else:
-            for param in plain:
-                self._memo[graph.key(param)] = "%" + self._names.local(param.name)
-        lines += self._scope(function.body, "  ", fragment=True)
-        if self.section and len(plain) < len(function.params):
+            is_constant = param.name.startswith("meta[")
+            text = param.name + self._comment(param.ty) if is_constant else self._name(param)
+            self._memo[graph.key(param)] = text
+        *lines, last = self._scope(function.body, "  ")
+        if self.section and any(param.name.startswith("meta[") for param in function.params):
             what = "A fragment has parameters named like constants, meta[...], and constants"
             raise RelayError(what, fix="bind the parameters to their values with BindParams")
-        return "\n".join(lines) + "\n"
+        return "\n".join([*lines, f"  %{self._numbers} = {last.strip()};\n"])
 
     def _function(self, function: relax.Function, indent: str) -> str:
-        """Print a function from its parameters on."""
         inner = [self._declared(param) for param in function.params]
         inner += self._attributes(function)
         result = literals.write_type(function.ret_ty)
@@ -170,15 +152,18 @@ class _Printer:
 
     def _declared(self, var: relax.Var) -> str:
         """Name a variable, and print it with its type."""
-        key = graph.key(var)
-        if key not in self._memo:
-            self._memo[key] = "%" + self._names.local(var.name)
-        text = self._type(var.ty)
+        name, text = self._name(var), self._type(var.ty)
         if not isinstance(var.ty, _PRINTED_TYPES) and graph.has_type(var):
             fix = "give it the type of a tensor, or of a tuple of them"
             where = f"variable {var.name}"
             raise RelayError(f"Relay has no type like {var.ty}", where=where, fix=fix)
-        return self._memo[key] + (f": {text}{self._comment(var.ty)}" if text else "")
+        return name + (f": {text}{self._comment(var.ty)}" if text else "")
+
+    def _name(self, var: relax.Var) -> str:
+        key = graph.key(var)
+        if key not in self._memo:
+            self._memo[key] = self._names.local(var.name)
+        return self._memo[key]
 
     def _attributes(self, function: relax.Function) -> list[str]:
         """Print a function's attributes; a compiler has two names in Relax, and one in Relay."""
@@ -187,22 +172,21 @@ class _Printer:
             del found["Codegen"]
         if found.get("global_symbol") == "main":  # which Relax has for every main, and Relay not
             del found["global_symbol"]
-        return [f"{key}={self._value(value, key)}" for key, value in found.items()]
+        return [self._setting(key, value) for key, value in found.items()]
 
-    def _value(self, value: Any, name: str, node: Node | None = None) -> str:
+    def _setting(self, name: str, value: Any, kind: str = "") -> str:
+        if kind == "any" and isinstance(value, int):
+            return f"{name}={self.section.add(BOXED, value)}"
+        if kind in ("float", "bool") and value is not None:
+            value = float(value) if kind == "float" else bool(value)
         text = literals.write_attribute(value)
         if text is None:
-            owner = "a function" if node is None or node.row is None else node.row.name
-            raise RelayError(
-                f"Relay's text cannot hold the attribute {name} of {owner}: {str(value)[:80]}",
-                where=None if node is None else binding(node.var),
-                fix="give it numbers, strings or lists of them, or leave it out",
-            )
-        return text
+            what = f"Relay's text cannot hold the attribute {name}={str(value)[:80]}"
+            raise RelayError(what, fix="give it numbers, strings or lists of them, or leave it out")
+        return f"{name}={text}"
 
-    def _scope(self, body: relax.Expr, indent: str, *, fragment: bool = False) -> list[str]:
-        """Print the lines of a body, the result last."""
-        scope = Scope(body, self._memo, fragment)
+    def _scope(self, body: relax.Expr, indent: str) -> list[str]:
+        scope = Scope(body, self._memo)
         # Texts are kept by identity, and what a row of the table made lives in the scope alone.
         self._scopes.append(scope)
         lines: list[str] = []
@@ -220,13 +204,11 @@ class _Printer:
                 lines.append(f"{indent}%{self._numbers} = {self._memo[node.key]};")
                 self._memo[node.key] = f"%{self._numbers}"
                 self._numbers += 1
-        if scope.result is not None:
-            lines.append(indent + self._use(scope.result))
+        lines.append(indent + self._use(scope.result))
         self._memo.update(around)
         return lines
 
     def _value_text(self, node: Node, indent: str) -> str:
-        """Print a value, in terms of what has been printed before."""
         expr, kind = node.expr, node.kind
         if kind == "constant":
             return self._constant(expr)
@@ -247,6 +229,8 @@ class _Printer:
             text = literals.write_tuple(inputs)
         elif kind == "field":
             text = f"{inputs[0]}.{expr.index}"
+            if text in self._names.given:  # a variable has that name
+                text = f"({inputs[0]}).{expr.index}"
         elif kind == "function":
             text = f"fn {self._function(expr, indent)}"
         else:
@@ -261,17 +245,8 @@ class _Printer:
             # Where a number may be whole or not, 1 is not 1.0.
             exact = attribute.kind != "number" or type(value) is type(usual)
             if usual is table.REQUIRED or value != usual or not exact:
-                inputs.append(f"{attribute.name}={self._attribute(node, attribute, value)}")
+                inputs.append(self._setting(attribute.name, value, attribute.kind))
         return f"{node.row.name}({', '.join(inputs)})"
-
-    def _attribute(self, node: Node, attribute: table.Attribute, value: Any) -> str:
-        if attribute.kind == "any" and isinstance(value, int):
-            return self.section.add(BOXED, value)
-        if attribute.kind == "float" and value is not None:
-            return literals.write_float(value)
-        if attribute.kind == "bool" and value is not None:
-            return str(bool(value))
-        return self._value(value, attribute.name, node)
 
     def _branches(self, branch: relax.If, condition: str, indent: str) -> str:
         then, other = (
@@ -288,15 +263,14 @@ class _Printer:
         return (text or self.section.add(CONSTANT, value)) + self._comment(constant.ty)
 
     def _use(self, expr: relax.Expr) -> str:
-        """Return the text that refers to a value that has been printed."""
         if isinstance(expr, ir.GlobalVar):
-            return "@" + self._function_name(expr)
+            return self._function_name(expr)
         return self._memo[graph.key(expr)]
 
     def _function_name(self, name: ir.GlobalVar) -> str:
         hint = str(name.name_hint)
         if hint not in self._functions:
-            self._functions[hint] = self._function_names.function(hint)
+            self._functions[hint] = self._names.function(hint)
         return self._functions[hint]
 
     def _comment(self, ty: ir.Type) -> str:
@@ -309,3 +283,194 @@ class _Printer:
         if key not in self._types:
             self._types[key] = literals.write_type(ty)
         return self._types[key]
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A value in a body.
+
+    A ``"call"``, ``"tuple"``, ``"field"``, ``"function"`` or ``"if"`` gets a line with a number;
+    a ``"let"`` (a binding of what is no computation) and a ``"free"`` variable a line with a name;
+    a ``"constant"`` is printed inline.
+    """
+
+    kind: str
+    expr: relax.Expr
+    var: relax.Var | None  # the variable that the value is bound to
+    inputs: list[relax.Expr]  # operands, fields, a condition, and what a body inside uses
+    callee: relax.Expr | None = None  # the function that a call calls
+    row: table.Operator | None = None  # the operator that a call calls, in Relay
+    attributes: dict[str, Any] | None = None
+    key: int = 0  # of the variable, or of the value without one
+
+    def __post_init__(self) -> None:
+        self.key = graph.key(self.expr if self.var is None else self.var)
+
+
+Events: TypeAlias = list[tuple[Node, bool]]
+
+
+class Scope:
+    """A body: its values in the order in which they are printed.
+
+    The `body` is a sequence of bindings, or a graph; `known` has the keys of the variables that are
+    bound around it. The `events` have nodes twice: when their text can be made (False), and when
+    they get a line (True). The `result` is the last line.
+    """
+
+    def __init__(self, body: relax.Expr, known: Container[int]) -> None:
+        self._known = known
+        self._bound: dict[int, Node] = {}
+        self._inline: dict[int, Node] = {}
+        sequence = isinstance(body, relax.SeqExpr)
+        result = body.body if sequence else body
+        for one in (one for block in body.blocks for one in block.bindings) if sequence else ():
+            if isinstance(one, relax.MatchCast):
+                fix = "bind the shapes first, so that no R.match_cast is needed"
+                what, where = "Relay cannot match a value with a type", _binding(one.var)
+                raise RelayError(what, where=where, fix=fix)
+            self._bound[graph.key(one.var)] = _node(one.value, one.var)
+        lines = list(self._bound.values())
+        # Where nothing is given, Relax writes the empty tuple in the place of its variable.
+        final = bool(lines) and (
+            graph.key(result) == lines[-1].key or (_is_empty(result) and _is_empty(lines[-1].expr))
+        )
+        if final and (lines[-1].kind != "let" or _is_output(lines)):
+            last = lines.pop()
+            if last.kind == "let":
+                result, final = last.expr, False
+        root = self._find(result)
+        placed = not final and isinstance(result, relax.Var)
+        ends = [] if root is None else [(root, placed and root.kind != "let")]
+        self.result = result
+        self.events = self._walk([(node, True) for node in lines if node.kind == "let"] + ends)
+        if [node for node, place in self.events if place and node.key in self._bound] != lines:
+            self.events = self._walk([(node, True) for node in lines] + ends)
+
+    def _walk(self, roots: Events) -> Events:
+        """Order what some values are made of, in Relay's way."""
+        events: Events = []
+        done: set[int] = set()
+        placed: set[int] = set()
+
+        def place(node: Node) -> None:
+            if node.key not in placed:
+                placed.add(node.key)
+                events.append((node, True))
+
+        for root, placing in roots:
+            stack = [(root, False)]
+            while stack:
+                node, ready = stack.pop()
+                if node.key in done:
+                    continue
+                parts, callee = self._parts(node), None
+                if node.callee is not None:
+                    callee = self._find(node.callee)
+                if not ready:
+                    stack.append((node, True))
+                    stack.extend((part, False) for part in reversed(parts))
+                    if callee is not None:
+                        stack.append((callee, False))
+                    continue
+                done.add(node.key)
+                for part in parts if callee is None else [*parts, callee]:
+                    # What a let binds stands in its line.
+                    if part.kind not in _UNPLACED and (node.kind, part.kind) != ("let", "tuple"):
+                        place(part)
+                events.append((node, False))
+            if placing:
+                place(root)
+        return events
+
+    def _parts(self, node: Node) -> list[Node]:
+        return [part for one in node.inputs if (part := self._find(one)) is not None]
+
+    def _find(self, expr: relax.Expr) -> Node | None:
+        """Return an expression's node; None for what is known by name."""
+        if isinstance(expr, ir.GlobalVar):
+            return None
+        key = graph.key(expr)
+        node = self._bound.get(key) or self._inline.get(key)
+        if node is None and not (isinstance(expr, relax.Var) and key in self._known):
+            node = self._inline[key] = _node(expr)
+        return node
+
+
+def _is_empty(expr: relax.Expr) -> bool:
+    return isinstance(expr, relax.Tuple) and not expr.fields
+
+
+def _is_output(lines: list[Node]) -> bool:
+    """Return whether the last line is left out, which only gives another name to the result.
+
+    A result that is no computation is bound when the text is read again, as outputs of dataflow
+    blocks are; but not where there is no block, nor a variable in a block of another kind, nor the
+    variable that the line before binds by `let`, which is read as the output itself.
+    """
+    *others, last = lines
+    if isinstance(last.expr, relax.Tuple):
+        return True
+    if isinstance(last.expr, relax.Var) and others:
+        before = others[-1]
+        return not any(node.kind in ("function", "if") for node in others) and not (
+            before.kind == "let" and before.key == graph.key(last.expr)
+        )
+    return bool(others)
+
+
+def _node(expr: relax.Expr, var: relax.Var | None = None) -> Node:
+    if isinstance(expr, relax.Call):
+        return _call(expr, var)
+    if isinstance(expr, relax.TupleGetItem):
+        return Node("field", expr, var, [expr.tuple_value])
+    if isinstance(expr, relax.If):
+        return Node("if", expr, var, [expr.cond, *relax.analysis.free_vars(expr)])
+    if isinstance(expr, relax.Function):
+        captured = list(relax.analysis.free_vars(expr))
+        if var is not None and any(var.same_as(one) for one in captured):
+            what = "A nested function calls itself, which Relay has for functions of a module only"
+            fix = "make it a function of the module, with LambdaLift"
+            raise RelayError(what, where=_binding(var), fix=fix)
+        return Node("function", expr, var, captured)
+    if not isinstance(expr, relax.Tuple | relax.Var | ir.GenericConst | ir.GlobalVar):
+        what = f"Relay has no form for a {type(expr).__name__}: {str(expr)[:80]}"
+        fix = "use only tensors, tuples of them and functions"
+        raise RelayError(what, where=_binding(var), fix=fix)
+    if var is not None:
+        return Node("let", expr, var, [expr])
+    if isinstance(expr, relax.Tuple):
+        return Node("tuple", expr, None, list(expr.fields))
+    return Node("free" if isinstance(expr, relax.Var) else "constant", expr, None, [])
+
+
+def _call(call: relax.Call, var: relax.Var | None) -> Node:
+    if isinstance(call.op, relax.Var | relax.Function | ir.GlobalVar):
+        return Node("call", call, var, list(call.args), callee=call.op)
+    written = table.written(call) if isinstance(call.op, ir.Op) else None
+    if written is None:
+        raise _unknown(call, var)
+    row, inputs, attributes = written
+    return Node("call", call, var, list(inputs), row=row, attributes=attributes)
+
+
+def _binding(var: relax.Var | None) -> str | None:
+    """Return the place of a value for an error: the variable that it is bound to, if any."""
+    return None if var is None else f"binding {var.name}"
+
+
+def _unknown(call: relax.Call, var: relax.Var | None) -> RelayError:
+    name = call.op.name if isinstance(call.op, ir.Op) else str(call.op)
+    what, near = f"Relay has no operator like {name}", table.closest(name.removeprefix("relax."))
+    fix = "use operators that Relay has" + (f", such as {near}" if near else "")
+    if not isinstance(call.op, ir.Op) or name.startswith("relax.call_"):
+        fix = "print the module before it is lowered: it calls generated functions"
+    elif name in ("relax.quantize", "relax.dequantize"):
+        fix = "run tvmlab.qnn.transform.FakeQuantizationToInteger: Relay's operators are qnn's"
+    elif table.relay_names(name):
+        what = f"Relay has {name}, but not with these operands and attributes: {str(call)[:200]}"
+        fix = "use Relay's operators, or others of their attributes"
+    return RelayError(what, where=_binding(var) or "a call that no variable is bound to", fix=fix)
+
+
+_UNPLACED = {"constant", "let"}

@@ -13,7 +13,7 @@ from tvm import ir, relax
 from ...errors import CompileError
 from ...ir import graph
 from ...ir.graph import is_call, key
-from ...ir.partition.functions import attribute
+from ...ir.patterns.rewriter import attribute
 from ..config import COMPILER, Config
 from ..layers import Region, Value
 from . import operators as read
