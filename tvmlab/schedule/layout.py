@@ -10,7 +10,6 @@ import tvm
 from tvm import relax
 from tvm.relax.dpl import is_op, rewrite_call, wildcard
 
-from ..ir.limits import RaiseLimits
 from ..support.wording import telling
 from .carried import CarryLayouts, convolves
 
@@ -204,7 +203,6 @@ def channels_last() -> tvm.transform.Pass:
     """Make the pass: two-dimensional convolutions in NHWC with OHWI weights."""
     return tvm.transform.Sequential(
         [
-            RaiseLimits(),
             FullRank(),
             _ConvertLayout(),
             TransposedFirst(),
