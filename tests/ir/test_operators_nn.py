@@ -163,7 +163,7 @@ def test_a_row_computes_what_pytorch_does(index: int) -> None:
 def test_all_rows_of_networks_have_a_case() -> None:
     here = {one.name for one in CASES} | {"nn.batch_norm", "nn.dropout", "nn.pad"}
     known = {name for name in table.names() if name.startswith(("nn.", "image."))}
-    assert known <= here | {"nn.mirror_pad"}  # in test_operators.py
+    assert known <= here
 
 
 def params_of(shapes: list[tuple[int, ...]]) -> list[relax.Var]:
