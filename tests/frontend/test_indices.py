@@ -110,9 +110,6 @@ BY_PYTORCH: dict[str, Case] = {
         lambda x, i: torch.nn.functional.embedding(i.to(torch.int32), x[0]), (2, 3)
     ),
     "counted by itself": torch_case(lambda x, i: x[torch.where(i < 0, i + x.shape[0], i)], (4,)),
-    "nll_loss": torch_case(
-        lambda x, i: torch.nn.functional.nll_loss(x[:, :, 0], i, reduction="none"), (3,)
-    ),
 }
 CONSTANTS: dict[str, Call] = {
     "last": lambda x: x[:, -1],

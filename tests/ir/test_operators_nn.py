@@ -262,7 +262,6 @@ def test_symbolic_sizes_stay() -> None:
             {"pool_size": [1, 1], "strides": [2, 2], "ceil_mode": True},
             "padding only",
         ),
-        ("nn.adaptive_avg_pool2d", [(1, 1, 2, 2)], {"output_size": [1, 2, 3]}, "output_size"),
         ("nn.depth_to_space", [(1, 3, 2, 2)], {"block_size": 2}, "no multiple"),
         ("image.resize2d", [(1, 3, 2, 2)], {}, "no size"),
     ],

@@ -240,7 +240,7 @@ def test_operands_of_unknown_type_give_a_call_or_an_error_of_ours(
         ("sum", [NOTHING], {"axis": [1], "exclude": True}, "the shape of sum data must be known"),
         ("argmax", [X], {"axis": [5]}, "axis 5 of argmax data"),
         ("argmax", [X], {"axis": [0, 1, 2], "exclude": True}, "leaves no axis"),
-        ("argmax", [var()], {}, "one axis or more"),
+        ("argmax", [var()], {}, "leaves no axis"),
         ("all", [X], {}, "takes booleans, not float32"),
         ("zeros", [], {"shape": [2]}, "needs a dtype"),
         ("arange", [var()] * 3, {"dtype": "float32"}, "must be constants"),

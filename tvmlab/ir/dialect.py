@@ -149,18 +149,6 @@ class Attributes:
         """List the names."""
         return list(self.values)
 
-    def get_int(self, name: str) -> int:
-        """Return an integer."""
-        return int(self.values[name])
-
-    def get_str(self, name: str) -> str:
-        """Return a string."""
-        return str(self.values[name])
-
-    def get_int_tuple(self, name: str) -> tuple[int, ...]:
-        """Return integers."""
-        return tuple(int(size) for size in self.values[name])
-
     def __tvm_ffi_object__(self) -> Any:
         """Return the call's own attributes where TVM takes some."""
         return self.today

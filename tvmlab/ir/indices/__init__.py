@@ -28,8 +28,8 @@ __all__ = ["CheckIndices", "NormalizeIndices", "not_below_zero"]
 class NormalizeIndices:
     """Make constant indices below zero positive, as upstream's loops need them.
 
-    Upstream's ONNX importer adds the size of the axis to indices below zero, by operators that let
-    twice the range through. They are removed, and `CheckIndices` counts from the end instead.
+    Upstream's ONNX importer adds the size of the axis to indices below zero, which lets twice the
+    range through. This is removed, and `CheckIndices` counts from the end instead.
 
     Parameters
     ----------

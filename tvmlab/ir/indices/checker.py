@@ -26,8 +26,8 @@ _FAR = 2**31 - 1
 _REFUSED = {
     f"relax.{name}"
     for name in (
-        "grad.take_backward", "grad.nll_loss_backward", "multinomial_from_uniform",
-        "vision.roi_align", "vision.roi_pool", "vision.non_max_suppression",
+        "grad.take_backward", "grad.nll_loss_backward", "multinomial_from_uniform", "nn.nll_loss",
+        "reverse_sequence", "vision.roi_align", "vision.roi_pool", "vision.non_max_suppression",
     )
 }  # fmt: skip
 
@@ -229,16 +229,12 @@ class Checker(relax.PyExprMutator):  # type: ignore[misc]
         extents: Sequence[Any],
         where: str,
         data: relax.Expr | None = None,
-        *,
-        from_end: bool = True,
-        spared: int | None = None,
         fix: str = "",
     ) -> relax.Expr:
         """Return non-negative indices, and emit a check that each lies inside its axis.
 
-        With several extents, the last axis of the indices runs over them. Without `from_end`,
-        indices below zero fail the check. Indices that are `spared` pass as they are. `data` is the
-        tensor whose axes they are.
+        With several extents, the last axis of the indices runs over them. `data` is the tensor
+        whose axes they are, and `fix` what to do about indices outside.
         """
         if not self.check and self.from_end:
             indices = self.uncounted(indices, data)
@@ -246,13 +242,12 @@ class Checker(relax.PyExprMutator):  # type: ignore[misc]
         is_guarded = below is not None and _number(below[0]) == _most(indices)
         plain = below[1] if below is not None and is_guarded else indices
         signed = not str(indices.ty.dtype).startswith("u")
-        from_end = from_end and self.from_end and signed and not is_guarded
+        from_end = self.from_end and signed and not is_guarded
         sizes = [static(extent) for extent in extents]
         fix = fix or advice(extents, from_end)
         if isinstance(plain, ir.GenericConst) and None not in sizes:
             values, high = plain.value.numpy(), np.array(sizes if len(sizes) > 1 else sizes[0])
             outside = (values >= high) | (values < (-high if from_end else 0))
-            outside &= True if spared is None else values != spared
             if np.any(outside):
                 what = f"the index {values[outside].flat[0]} is out of range"
                 raise self.refused(what, where, fix)
@@ -262,28 +257,23 @@ class Checker(relax.PyExprMutator):  # type: ignore[misc]
         if not self.check:
             return indices if from_end or is_guarded else not_below_zero(indices, self.emit)
         if not self.cpu:
-            return self.clipped(plain, extents, from_end, spared)
+            return self.clipped(plain, extents, from_end)
 
         def check(values: te.Tensor, extents: Sequence[Any]) -> te.Tensor:
-            return checked_indices(values, extents, where, fix, from_end, spared)
+            return checked_indices(values, extents, where, fix, from_end)
 
         return self.emit_te(check, plain, list(extents), name="check_indices")
 
-    def clipped(
-        self, indices: relax.Expr, extents: Sequence[Any], from_end: bool, spared: int | None
-    ) -> relax.Expr:
+    def clipped(self, indices: relax.Expr, extents: Sequence[Any], from_end: bool) -> relax.Expr:
         """Return indices clipped to their axes, in Relax's operators."""
         sizes = self.emit(op.shape_to_tensor(relax.ShapeExpr(list(extents))))
         if len(extents) == 1:
             sizes = self.emit(op.reshape(sizes, []))
         zero, one = (relax.const(number, "int64") for number in (0, 1))
-        indices = made = self.emit(op.astype(indices, "int64"))
+        made = self.emit(op.astype(indices, "int64"))
         if from_end:
             made = op.where(op.less(made, zero), op.add(made, sizes), made)
-        made = op.maximum(op.minimum(made, op.subtract(sizes, one)), zero)
-        if spared is not None:
-            made = op.where(op.equal(indices, relax.const(spared, "int64")), indices, made)
-        return self.emit(self.builder_.normalize(made))
+        return self.emit(op.maximum(op.minimum(made, op.subtract(sizes, one)), zero))
 
     def uncounted(self, indices: relax.Expr, data: relax.Expr | None) -> relax.Expr:
         """See through ``where(i < 0, i + extent, i)``, which lets through twice the range.

@@ -34,11 +34,10 @@ def checked_indices(
     where: str,
     fix: str,
     from_end: bool,
-    spared: int | None,
 ) -> te.Tensor:
     """Copy indices as int64 and assert that all are inside.
 
-    With `from_end`, indices below zero count from the end. Those that are `spared` stay unchecked.
+    With `from_end`, indices below zero count from the end.
     """
     loops = indices.shape if len(extents) == 1 else indices.shape[:-1]
 
@@ -57,8 +56,6 @@ def checked_indices(
                         size = tirx.Cast("int64", extent)
                         value = _counted(tirx.BufferLoad(given, place), size, from_end)
                         beyond = tirx.any(value < 0, value >= size)
-                        if spared is not None:
-                            beyond = tirx.all(beyond, value != tirx.const(spared, "int64"))
                         T.buffer_store(outside, outside[0] | tirx.Cast("int32", beyond), [0])
                         T.buffer_store(made, value, place)
                 inside = outside[0] == tirx.const(0, "int32")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tvm import ir, relax, te, tirx
 from tvm.relax import op
 
-from .loops import ANALYZER, plain, slice_places, static
+from .loops import ANALYZER, plain, same, slice_places, static
 from .sizes import shape_of
 
 if TYPE_CHECKING:
@@ -115,30 +115,25 @@ def _scatter_nd(checker: Checker, call: relax.Call, of: Sizes, by: Sizes, _: Siz
 
 @_rule("index_tensor", 1)
 def _index_tensor(checker: Checker, call: relax.Call, of: Sizes) -> relax.Expr:
-    found = _each(checker, call, of, "index_tensor")
-    return call if found is None else op.index_tensor(call.args[0], found[0])
+    found = _each(checker, call, of)
+    return op.index_tensor(call.args[0], found) if found else call
 
 
 @_rule("index_put", 1, run_time=True)
 def _index_put(checker: Checker, call: relax.Call, of: Sizes) -> relax.Expr:
     data, _, values = call.args
-    found = _each(checker, call, of, "index_put")
-    if found is None:
+    places = _each(checker, call, of)
+    if not places:
         return call
-    checked, whole = found
-    emit = checker.emit
     # Upstream's loop reads one value for each index, and its threads add to one element at once.
-    places = [emit(op.broadcast_to(indices, whole)) for indices in checked]
-    values = emit(op.broadcast_to(values, whole))
+    values = _spread(checker, values, shape_of(places[0].ty) or [])
     reduction = "add" if call.attrs.accumulate else "update"
-    return op.scatter_nd(data, emit(op.stack(places, -1)), values, reduction)
+    return op.scatter_nd(data, checker.emit(op.stack(places, -1)), values, reduction)
 
 
-def _each(
-    checker: Checker, call: relax.Call, of: Sizes, name: str
-) -> tuple[list[relax.Expr], Sizes] | None:
-    """Return checked indices, one tensor for each axis, and the shape that they broadcast to."""
-    given = call.args[1]
+def _each(checker: Checker, call: relax.Call, of: Sizes) -> list[relax.Expr]:
+    """Return checked indices of one shape, one tensor for each axis, or none of unknown shapes."""
+    given, name = call.args[1], call.op.name.removeprefix("relax.")
     written = checker.value(given)
     if isinstance(written, relax.Tuple):
         found = list(written.fields)
@@ -148,26 +143,24 @@ def _each(
         found = [given]
     shapes = [shape for one in found if (shape := shape_of(one.ty)) is not None]
     if len(shapes) < len(found):
-        return None
+        return []
     whole: list[Any] = [1] * max(map(len, shapes))
     for shape in shapes:
         for k, size in enumerate(reversed(shape), 1):
-            if static(whole[-k]) == 1:
-                whole[-k] = size
-    fits = [
-        tirx.EQ(tirx.const(0, "int64") + size, tirx.const(0, "int64") + whole[-k])
-        for shape in shapes
-        for k, size in enumerate(reversed(shape), 1)
-        if static(size) != 1
-    ]
-    flag = checker.checked(fits, f"{name} by {' and '.join(map(plain, shapes))}")
-    if flag is not None:
-        found[0] = checker.copied(found[0], flag, shapes[0])
+            whole[-k] = size if static(whole[-k]) == 1 else whole[-k]
     checked = [
         checker.within(indices, [of[axis]], f"{name}, axis {axis} of {plain(of)}", call.args[0])
         for axis, indices in enumerate(found)
     ]
-    return checked, whole
+    return [_spread(checker, one, whole) for one in checked] if checker.check else checked
+
+
+def _spread(checker: Checker, value: relax.Expr, shape: Sizes) -> relax.Expr:
+    """Broadcast a tensor, after a check that it fits."""
+    if same(value.ty.shape, relax.ShapeExpr(list(shape))):
+        return value
+    call = checker.builder_.normalize(op.broadcast_to(value, shape))
+    return checker.emit(checker.fitted(call))
 
 
 @_rule("dynamic_strided_slice", 1, run_time=True)
@@ -177,7 +170,7 @@ def _dynamic_strided_slice(checker: Checker, call: relax.Call, of: Sizes) -> rel
     where, fix = f"the steps of a slice of {plain(of)}", "give steps that are not 0"
     stopped = checker.emit(op.equal(steps, relax.const(0, str(steps.ty.dtype))))
     stopped = checker.emit(op.astype(stopped, "int64"))
-    zero = checker.within(stopped, [1], where, from_end=False, fix=fix)
+    zero = checker.within(stopped, [1], where, fix=fix)
     steps = checker.emit(op.add(checker.emit(op.astype(steps, "int64")), zero))
     made = checker.emit_te(slice_places, list(of), begins, ends, steps, name="slice_places")
     first, step, lengths = (checker.emit(relax.TupleGetItem(made, place)) for place in range(3))
@@ -194,21 +187,6 @@ def _dynamic_strided_slice(checker: Checker, call: relax.Call, of: Sizes) -> rel
         return te.compute(sizes, pick)
 
     return checker.emit_te(sliced, data, first, step, sizes, name="dynamic_strided_slice")
-
-
-@_rule("nn.nll_loss", 2, run_time=True)
-def _nll_loss(checker: Checker, call: relax.Call, of: Sizes, _: Sizes) -> relax.Expr:
-    axis = min(len(of) - 1, 1)
-    where, ignored = f"nll_loss, axis {axis} of {plain(of)}", int(call.attrs.ignore_index)
-    targets = call.args[1]
-    return _with(call, checker.within(targets, [of[axis]], where, from_end=False, spared=ignored))
-
-
-@_rule("reverse_sequence", 1, run_time=True)
-def _reverse_sequence(checker: Checker, call: relax.Call, of: Sizes) -> relax.Expr:
-    axis = int(call.attrs.seq_axis)
-    where = f"reverse_sequence, axis {axis} of {plain(of)}"
-    return _with(call, checker.within(call.args[1], [of[axis] + 1], where, from_end=False))
 
 
 @_rule("image.grid_sample", 0, run_time=True)

@@ -158,12 +158,6 @@ def _scatter_nd(_: relax.Call, shapes: Shapes, __: Shape | None) -> list[Any]:
     return _equal([*by[:-1], *of[int(by[-1]) :]], new)
 
 
-def _nll_loss(_: relax.Call, shapes: Shapes, __: Shape | None) -> list[Any]:
-    of, by, *weights = shapes
-    axis = min(len(of) - 1, 1)
-    return _equal([*of[:axis], *of[axis + 1 :]], by) + [_same(one[0], of[axis]) for one in weights]
-
-
 #: For each operator, a function of the call, its tensors' shapes and its result's, if known.
 CONDITIONS: dict[str, Callable[[relax.Call, Shapes, Shape | None], list[Any]]] = {
     "relax.reshape": _reshape,
@@ -194,5 +188,4 @@ CONDITIONS: dict[str, Callable[[relax.Call, Shapes, Shape | None], list[Any]]] =
     "relax.scatter_elements": _elements,
     "relax.gather_nd": _gather_nd,
     "relax.scatter_nd": _scatter_nd,
-    "relax.nn.nll_loss": _nll_loss,
 }

@@ -16,7 +16,6 @@ from tvm import ir, relax
 
 from ...errors import InputError
 from ..graph import MAX_SCOPES, has_type, no_collection
-from ..module import specialize
 from .lexer import Token
 from .metadata import load_params
 from .parser import Parser, Signature
@@ -116,7 +115,7 @@ class _Reader(Parser):
                 what = f"Version {version} of Relay's text form is unknown"
                 raise self.error(token, what, f"print it as version {' or '.join(VERSIONS)}")
         if self.next_is("def"):
-            return specialize(self.definitions())
+            return self.definitions()
         if self.params:
             raise InputError("params are for a module's @main", fix="write def @main(...) { ... }")
         return tvm.IRModule({"main": self.bare()})
