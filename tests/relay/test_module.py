@@ -40,19 +40,11 @@ def test_a_module_of_an_expression() -> None:
     assert "other" in relay.from_expr(relay.Function([x], x, attrs={"global_symbol": "other"}))
 
 
-def test_functions_without_types() -> None:
-    x, w = relay.var("x"), relay.var("w")
-    inner = relay.Function([x, w], relay.nn.conv2d(x, w)).with_attr("Composite", "test.conv")
-    a, b = relay.var("a", shape=X), relay.var("b", shape=(4, 3, 3, 3))
-    main = relay.from_expr(relay.Function([a, b], inner(a, b) + relay.Call(inner, [a, b])))["main"]
-    found = next(
-        binding.value
-        for binding in main.body.blocks[0].bindings
-        if isinstance(binding.value, relax.Function)
-    )
-    assert types(found) == [str(a.ty), str(b.ty)]
-    assert found.attrs["Composite"] == "test.conv"
-    assert main.ret_ty == relay.TensorType((1, 4, 6, 6))
+def test_functions_without_types_are_refused() -> None:
+    x, a = relay.var("x"), relay.var("a", shape=X)
+    inner = relay.Function([x], relay.nn.relu(x))
+    with pytest.raises(RelayError, match="'x' of a function inside a function has no type"):
+        relay.from_expr(relay.Function([a], inner(a)))
     with pytest.raises(RelayError, match="cannot be inferred"):
         relay.from_expr(relay.nn.batch_norm(*(relay.var(name) for name in "abcde"))[0])
 

@@ -146,6 +146,13 @@ def normal(
 
     def change(_: relax.Expr, after: relax.Expr) -> relax.Expr:
         if isinstance(after, relax.Function):
+            untyped = [param.name for param in after.params if not graph.has_type(param)]
+            if untyped:
+                raise RelayError(
+                    f"the parameter {untyped[0]!r} of a function inside a function has no type",
+                    where=f"the function of {', '.join(param.name for param in after.params)}",
+                    fix="give it one: relay.var(name, shape=..., dtype=...)",
+                )
             return after if is_normal(after) else normal(after, callees, scopes + 1)
         if isinstance(after, ir.GlobalVar) and callees and after.name_hint in callees:
             var, callee = callees[after.name_hint]

@@ -55,9 +55,8 @@ def _convolve(
 
 
 def _shape(seen: dict[str, Tensor], a: dict[str, Any]) -> tuple[Any, int, Any]:
-    rule = windows.transposed if "output_padding" in a else windows.convolution
     data, kernel, *_ = seen.values()
-    shape, channels = rule(data, kernel, "HW", a)
+    shape, channels = windows.convolution(data, kernel, "HW", a)
     return shape, 4, channels
 
 

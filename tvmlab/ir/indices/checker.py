@@ -160,7 +160,7 @@ class Checker(relax.PyExprMutator):  # type: ignore[misc]
         several = isinstance(given, relax.Tuple)
         tensors = list(given.fields) if several else [call.args[0]]
         tensors += [one for one in call.args[1:] if isinstance(one.ty, relax.TensorType)]
-        shapes = [shape_of(one.ty) for one in tensors]
+        shapes: list[Any] = [shape_of(one.ty) for one in tensors]
         if None in shapes:
             return call
         made = shape_of(call.ty)
@@ -281,7 +281,7 @@ class Checker(relax.PyExprMutator):  # type: ignore[misc]
         Upstream's ONNX importer writes it around the indices of a model. A model's own is inside.
         """
         found = self.chosen(indices)
-        moved = found and self.value(found[0])
+        moved: Any = self.value(found[0]) if found else None
         if found is None or not is_call(moved, "relax.add") or not same(found[1], moved.args[0]):
             return indices
         size = self.value(moved.args[1])

@@ -18,7 +18,7 @@ from ...errors import RelayError
 from .. import graph
 from ..table import arguments, native, stands_for
 from ..types import differ, plain, result, view
-from ..windows import by_axis, convolution, depthwise, padding, transposed
+from ..windows import by_axis, convolution, depthwise, padding
 from .common import Values, ints, need_dims
 
 _IMPLIED = ("channels", "kernel_size")
@@ -108,7 +108,7 @@ def _transposed(spatial: str) -> None:
     def to_relax(data: relax.Expr, weight: relax.Expr, **a: Any) -> relax.Expr:
         whole = not _split_in_parts(a["kernel_layout"], spatial)
         if whole and len(a["data_layout"]) == n + 2:
-            transposed(view(name, "data", data.ty), view(name, "weight", weight.ty), spatial, a)
+            convolution(view(name, "data", data.ty), view(name, "weight", weight.ty), spatial, a)
         return getattr(op.nn, name[3:])(data, weight, **arguments(a, _IMPLIED))
 
     native(
