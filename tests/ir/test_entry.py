@@ -132,14 +132,6 @@ def strided(x: T.Buffer((4, 2), strides=(3, 1)), y: T.Buffer((4, 2))):
 
 
 @T.prim_func(s_tir=True)
-def compact(x: T.Buffer((4, 2), strides=(2, 1)), y: T.Buffer((4, 2), strides=("s", 1))):
-    for i, j in T.grid(4, 2):
-        with T.sblock("y"):
-            v, w = T.axis.remap("SS", [i, j])
-            y[v, w] = x[v, w]
-
-
-@T.prim_func(s_tir=True)
 def later(x: T.Buffer((8,)), y: T.Buffer((8,), elem_offset=4)):
     for i in range(8):
         with T.sblock("y"):
@@ -188,8 +180,3 @@ def test_a_sum_may_read_what_its_init_writes() -> None:
     a, b = RNG.random((7, 12), "float32"), RNG.random((12, 20), "float32")
     found = tvmlab.compile(factored(matmul(7, "float32")))(a, b)
     np.testing.assert_allclose(found, a @ b, rtol=1e-5)
-
-
-def test_strides_of_a_compact_array_are_taken() -> None:
-    x = RNG.random((4, 2), "float32")
-    np.testing.assert_array_equal(tvmlab.compile(compact)(x), x)

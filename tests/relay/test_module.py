@@ -17,10 +17,6 @@ from tvmlab.relay.module import bind_params_by_name, normalize
 X = (1, 3, 8, 8)
 
 
-def types(function: relax.Function) -> list[str]:
-    return [str(param.ty) for param in function.params]
-
-
 def calls(function: relax.Function) -> list[str]:
     found: list[str] = []
     relay.analysis.post_order_visit(

@@ -27,24 +27,12 @@ Expand = Callable[[Sequence[relax.Expr], dict[str, Any]], relax.Expr]
 def register(
     name: str, operands: Sequence[str], infer: Infer, expand: Expand | None = None
 ) -> ir.Op:
-    """Register a pure Relax operator, once.
+    """Register a pure Relax operator, such as ``"relax.qnn.requantize"``, once.
 
-    Parameters
-    ----------
-    name : str
-        The full name, such as ``"relax.qnn.requantize"``.
-    operands : sequence of str
-        The names of its operands, in order.
-    infer : callable
-        ``infer(types, attributes)`` returns the type of the result from the operands' types, or
-        raises a `tvmlab.errors` class that names the operand at fault. Types can be unknown in
-        part (no shape, no dtype), and then so is the result's.
-    expand : callable, optional
-        ``expand(operands, attributes)`` returns an expression of other Relax operators that
-        computes the same. It also serves as the operator's legalization.
-
-    Notes
-    -----
+    ``infer(types, attributes)`` returns the type of the result from the operands' types, or raises
+    a `tvmlab.errors` class that names the operand at fault. Types can be unknown in part (no shape,
+    no dtype), and then so is the result's. ``expand(operands, attributes)`` returns an expression
+    of other Relax operators that computes the same, the operator's legalization.
     `src/relax/op/op_common.h` of TVM says what an operator has to carry.
     """
     if name in _INFERENCES:

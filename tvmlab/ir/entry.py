@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -41,9 +40,8 @@ def with_main(given: object) -> IRModule:
     Raises
     ------
     CompileError
-        The argument is neither, the module has no ``main`` and not exactly one TIR function, or the
-        analysis cannot determine the outputs of that function, or a buffer has strides or an offset
-        that no compact array has.
+        The argument is neither, the module has no ``main`` and not exactly one TIR function, the
+        outputs of that function cannot be determined, or a buffer has strides or an offset.
     """
     mod = IRModule({"main": given}) if isinstance(given, tirx.PrimFunc) else given
     if not isinstance(mod, IRModule):
@@ -266,16 +264,6 @@ def _untouched(units: list[_Unit]) -> bool:
     )
 
 
-def _same(given: Any, needed: Any, buffer: tirx.Var, name: str) -> None:
-    """Refuse a stride or an offset that no array of Relax has."""
-    if sym.Analyzer().can_prove(tirx.const(0) + given != needed):
-        raise CompileError(
-            f"{buffer.name!r} has strides or an offset, but tvmlab passes compact arrays",
-            where=f"the TIR function {name!r}",
-            fix="declare the buffer without strides and elem_offset",
-        )
-
-
 def _type(buffer: tirx.Var, sizes: dict[tirx.Var, tirx.Var], name: str) -> relax.TensorType:
     """Return the type of a buffer in Relax, where sizes are int64."""
 
@@ -288,7 +276,11 @@ def _type(buffer: tirx.Var, sizes: dict[tirx.Var, tirx.Var], name: str) -> relax
             raise _error(f"the shape of {buffer.name!r} has a size that is not arithmetic", name)
         return type(size)(wide(size.a), wide(size.b))
 
-    for axis, stride in enumerate(buffer.strides):
-        _same(stride, math.prod(buffer.shape[axis + 1 :]), buffer, name)
-    _same(buffer.elem_offset, 0, buffer, name)
+    offset = buffer.elem_offset
+    if buffer.strides or (isinstance(offset, tirx.IntImm) and offset != 0):
+        raise CompileError(
+            f"{buffer.name!r} has strides or an offset, but tvmlab passes compact arrays",
+            where=f"the TIR function {name!r}",
+            fix="declare the buffer without strides and elem_offset",
+        )
     return relax.TensorType([wide(size) for size in buffer.shape], buffer.dtype)

@@ -48,7 +48,7 @@ class Signature:
                 raise CompileError(
                     f"parameter {param.name!r} is not a tensor",
                     where=where,
-                    fix=_fields(param)
+                    fix="flatten it: let main take each field of a tuple as a parameter of its own"
                     if isinstance(param.ty, relax.TupleType)
                     else "pass tensors; bind other parameters before compiling",
                 )
@@ -194,13 +194,3 @@ def _dtype(name: str) -> np.dtype[Any] | None:
     except TypeError:
         return None
     return dtype if str(dtype) == name else None
-
-
-def _fields(param: relax.Var) -> str:
-    """Describe how to pass a tuple."""
-    count, name = len(param.ty.fields), param.name
-    names = [f"{name}_{place}" for place in range(min(count, 2))] + ["..."] * (count > 2)
-    return (
-        f"flatten it: let main take each of its {count} fields as a parameter of its own "
-        f"({', '.join(names)}), and put them together inside where the tuple itself is needed"
-    )

@@ -20,8 +20,8 @@ from tvm import relax, te, tirx, topi
 
 from ..ir import windows
 from ..ir.checks import Array, limits
-from ..ir.products import batch_matmul_shape, dense_shape
 from ..ir.types import Tensor
+from ..ir.windows import batch_matmul_shape, dense_shape
 from .contractions import ConvWeights, ZeroPointCorrection, exact
 from .layout import convolution
 from .operands import CallOperands, ChannelParam, call_te, known_shape

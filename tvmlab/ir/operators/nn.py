@@ -15,9 +15,9 @@ from tvm.relax import op
 
 from ...errors import RelayError
 from .. import dialect
-from ..products import batch_matmul_shape, dense_shape
 from ..table import native, stands_for
 from ..types import Tensor, differ, result, view
+from ..windows import batch_matmul_shape, dense_shape
 from .common import Values, Written, axes, like, need_dims, need_dtype, need_rank, rank
 
 

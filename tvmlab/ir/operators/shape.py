@@ -216,29 +216,17 @@ native(
 )
 
 
-def _given(name: str, attribute: str, value: Any) -> Any:
-    if value is None:
-        raise RelayError(f"{name} needs a value", where=name, fix=f"give {attribute}=...")
-    return value
-
-
 def _shape_known(call: relax.Call) -> Values | None:
     sizes = ints(call.args[1])
     return None if sizes is None else {"shape": sizes, "dtype": ""}
 
 
-native(
-    "reverse",
-    "data",
-    "axis:int=None",
-    "flip",
-    to_relax=lambda data, axis: op.flip(data, _given("reverse", "axis", axis)),
-)
+native("reverse", "data", "axis:int", "flip")
 native(
     "broadcast_to",
     "data",
     "shape:ints dtype:str=",
-    to_relax=lambda data, shape, **_: op.broadcast_to(data, _given("broadcast_to", "shape", shape)),
+    to_relax=lambda data, shape, **_: op.broadcast_to(data, shape),
     known=_shape_known,
 )
 
