@@ -201,52 +201,30 @@ def _covered(func: tirx.PrimFunc, node: Any, buffer: tirx.Var) -> bool:
 
 
 def _writes_all(unit: _Unit, buffer: tirx.Var) -> bool:
-    """Return whether one store of a unit certainly writes every element of a buffer."""
+    """Return whether a block has a store, under no condition, to every element of a buffer."""
+    if not isinstance(unit.node, s_tir.SBlockRealize):
+        return False
+    block, prove = unit.node.block, sym.Analyzer().can_prove_equal
     loops = {var: Range.from_min_extent(loop.min, loop.extent) for var, loop in unit.loops.items()}
-    prove = sym.Analyzer().can_prove_equal
-    for store, region, ranges, predicate in _stores(unit.node, loops, {}, tirx.const(True)):
-        if store.buffer.same_as(buffer):
-            if not region:  # a scalar
-                return True
-            found = sym.estimate_region_strict_bound(region, ranges, predicate)
-            if found is not None and all(
-                prove(part.min_value, 0) and prove(part.max_value + 1, size)
-                for part, size in zip(found, buffer.shape, strict=True)
-            ):
-                return True
-    return False
-
-
-def _stores(
-    node: Any, loops: dict[tirx.Var, Range], values: dict[tirx.Var, Any], predicate: Any
-) -> Iterator[tuple[tirx.BufferStore, list[Range], dict[tirx.Var, Range], Any]]:
-    """Yield the stores that no condition guards, with their regions in terms of the loops."""
-
-    def replaced(expr: Any) -> Any:
-        return tvm_ffi.structural_map(expr, (tirx.Var, lambda var: values.get(var, var)))
-
-    if isinstance(node, tirx.SeqStmt):
-        for part in node.seq:
-            yield from _stores(part, loops, values, predicate)
-    elif isinstance(node, tirx.For):
-        domain = Range.from_min_extent(replaced(node.min), replaced(node.extent))
-        yield from _stores(node.body, {**loops, node.loop_var: domain}, values, predicate)
-    elif isinstance(node, s_tir.SBlockRealize):
-        bound = [replaced(value) for value in node.iter_values]
-        inner = {
-            **values,
-            **dict(zip((one.var for one in node.block.iter_vars), bound, strict=True)),
-        }
-        within = tirx.all(predicate, replaced(node.predicate))
-        for part in filter(None, (node.block.init, node.block.body)):
-            yield from _stores(part, loops, inner, within)
-    elif isinstance(node, tirx.BufferStore):
-        yield (
-            node,
-            [Range.from_min_extent(replaced(index), 1) for index in node.indices],
-            loops,
-            predicate,
+    places = [Range.from_min_extent(value, 1) for value in unit.node.iter_values]
+    bounds = sym.estimate_region_strict_bound(places, loops, unit.node.predicate) if places else []
+    if bounds is None:
+        return False
+    extents = {
+        one.var: one.dom.extent
+        for one, bound in zip(block.iter_vars, bounds, strict=True)
+        if prove(bound.min_value, 0) and prove(bound.max_value + 1, one.dom.extent)
+    }
+    body = block.body.seq if isinstance(block.body, tirx.SeqStmt) else [block.body]
+    return any(
+        len(set(store.indices)) == len(buffer.shape)
+        and all(
+            index in extents and prove(extents[index], size)
+            for index, size in zip(store.indices, buffer.shape, strict=True)
         )
+        for store in (block.init, *body)
+        if isinstance(store, tirx.BufferStore) and store.buffer.same_as(buffer)
+    )
 
 
 def _untouched(units: list[_Unit]) -> bool:

@@ -18,7 +18,7 @@ from .. import dialect
 from ..table import native, stands_for
 from ..types import Tensor, differ, result, view
 from ..windows import batch_matmul_shape, dense_shape
-from .common import Values, Written, axes, like, need_dims, need_dtype, need_rank, rank
+from .common import Values, Written, axes, need_dims, need_dtype, need_rank, rank
 
 
 def _turned(operand: relax.Expr, turn: bool) -> relax.Expr:
@@ -125,7 +125,7 @@ native("nn.log_softmax", "data", "axis:int=-1")
 native("nn.prelu", "data alpha", "axis:int=1")
 native("nn.dropout", "data", "rate:float=0.5")
 native("nn.leaky_relu", "data", "alpha:float=0.25", "nn.leakyrelu", defaults={"alpha": 0.01})
-stands_for("nn.fast_softmax", "data", "axis:int=-1", infer=like)(op.nn.softmax)
+stands_for("nn.fast_softmax", "data", "axis:int=-1")(op.nn.softmax)
 
 
 # Padding: in Relax the value is an attribute
@@ -273,7 +273,7 @@ def _norm(name: str, spec: str) -> None:
         return {"axis": axis} if one == other else None
 
     operands = "data gamma beta"
-    native(name, operands, spec, to_relax=to_relax, known=known, expand=expand, infer=like)
+    native(name, operands, spec, to_relax=to_relax, known=known, expand=expand)
 
 
 _norm("nn.layer_norm", _SPEC.format(-1))
