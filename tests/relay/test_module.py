@@ -96,7 +96,7 @@ def test_binding() -> None:
     mod = relay.from_expr(function)
     for one in (function, mod["main"]):
         by_name = bind_params_by_name(one, {"y": np.ones(2, "float32"), "other": np.ones(2)})
-        assert types(by_name) == [str(x.ty)]
+        assert [str(param.ty) for param in by_name.params] == [str(x.ty)]
         assert bool(by_name.body.blocks) == bool(one.body.blocks)
         for wrong in (np.ones(2), np.ones(3, "float32"), np.ones((1, 3), "float32")):
             with pytest.raises(RelayError):  # bound, as Relay did, and found wrong by inference
