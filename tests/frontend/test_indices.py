@@ -432,7 +432,8 @@ def slicing(schedule: bool) -> tuple[Call, Call]:
 @settings(max_examples=60)
 @given(begin=BOUNDS, end=BOUNDS, step=st.integers(-6, 6))
 def test_slices_of_onnx(schedule: bool, begin: int, end: int, step: int) -> None:
-    agree(*slicing(schedule), X, *(np.array([number]) for number in (begin, end, step)))
+    given = [np.array([number]) for number in (begin, end, step)]
+    agree(*slicing(schedule), X, *given, fits=None if step > 0 else False)
 
 
 def test_modules_of_upstreams_importer_are_checked() -> None:

@@ -16,7 +16,6 @@ from tvm.relax import op
 import tvmlab.ir.operators  # noqa: F401  (fills the table)
 from tests.ir.reference import back_and_forth, made, var
 from tests.ir.rows import EXAMPLES, calls, modules
-from tvmlab import relay
 from tvmlab.errors import RelayError, TvmlabError
 from tvmlab.ir import dialect, graph, table
 
@@ -194,13 +193,6 @@ def test_layouts_of_other_axes_are_named(name: str, layout: str) -> None:
         assert table.complete_attributes(row(name), {**needed, layout: good})[layout] == good
 
 
-@pytest.mark.parametrize("layouts", [{"kernel_layout": "OIHW16o"}, {"data_layout": "NCHW16c"}])
-def test_a_weight_of_parts_of_axes_keeps_its_type_open(layouts: dict[str, str]) -> None:
-    weight = relay.var("w")
-    relay.nn.conv2d(relay.var("x"), weight, channels=8, kernel_size=(3, 3), **layouts)
-    assert not graph.has_type(weight)
-
-
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
 @pytest.mark.parametrize("unknown", [UNKNOWN, NO_SHAPE, NOTHING], ids=str)
 @given(data=st.data())
@@ -221,33 +213,23 @@ def test_operands_of_unknown_type_give_a_call_or_an_error_of_ours(
     ("name", "operands", "given", "words"),
     [
         ("reshape", [NO_SHAPE], {"newshape": [0, -1]}, "the shape of reshape data must be known"),
-        ("reshape", [X], {"newshape": [5, -1]}, "does not divide 24 by 5"),
         ("reshape", [X], {"newshape": [-1, -1]}, "leaves two sizes open"),
-        ("reshape", [X], {"newshape": [0, 0, 0, 0]}, "goes beyond the data's axes"),
         ("reshape", [X], {"newshape": [2, 3, 0, 2]}, "goes beyond|elements"),
-        ("reshape", [X], {"newshape": [-7]}, "holds -7"),
         ("reshape", [X], {"newshape": [-4, -1, -1, -2]}, "both halves"),
         ("reshape", [X], {"newshape": None}, "needs a shape"),
         ("squeeze", [X], {"axis": [0]}, "which has size 2"),
         ("squeeze", [X], {"axis": [3]}, "axis 3 of squeeze data is outside its 3 dimensions"),
         ("split", [X], {"indices_or_sections": 2, "axis": 1}, "cannot cut 3 into 2 equal parts"),
         ("strided_slice", [X], {"begin": [0], "end": [1, 2]}, "of one length"),
-        ("strided_slice", [X], {"begin": [0], "end": [1], "axes": [0, 1]}, "of one length"),
         ("strided_slice", [X], {"begin": [0], "end": [1], "slice_mode": "x"}, "no mode 'x'"),
         ("take", [X, X], {"batch_dims": 1}, "batch_dims=0 only"),
-        ("take", [X, X], {"mode": "nan"}, "no mode 'nan'"),
         ("sum", [X], {"exclude": True}, "cannot exclude"),
-        ("sum", [NOTHING], {"axis": [1], "exclude": True}, "the shape of sum data must be known"),
-        ("argmax", [X], {"axis": [5]}, "axis 5 of argmax data"),
         ("argmax", [X], {"axis": [0, 1, 2], "exclude": True}, "leaves no axis"),
         ("argmax", [var()], {}, "leaves no axis"),
         ("all", [X], {}, "takes booleans, not float32"),
         ("zeros", [], {"shape": [2]}, "needs a dtype"),
-        ("arange", [var()] * 3, {"dtype": "float32"}, "must be constants"),
         ("one_hot", [var(2, dtype="int32"), var(), var()], {"depth": 2}, "needs a dtype"),
-        ("gather_nd", [X, var(4, 1, dtype="int32")], {}, "less than or equal to the rank"),
         ("where", [B, X, X], {}, "do not broadcast|broadcast"),
-        ("cast_like", [var(2), NOTHING], {}, "dtype"),
     ],
 )
 def test_calls_that_mean_nothing_say_why(

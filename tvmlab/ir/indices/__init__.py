@@ -10,8 +10,7 @@ Upstream's importers assume that symbolic sizes fit: that a slice with a symboli
 its tensor, or that a tensor can be reshaped. These assumptions become assertions, see
 `tvmlab.ir.indices.sizes`.
 
-A kernel on a GPU cannot raise an error. For such targets indices are clipped to the axis instead,
-and sizes stay unchecked.
+A kernel on a GPU cannot raise an error: there, indices are clipped, and sizes stay unchecked.
 """
 
 from __future__ import annotations
@@ -53,8 +52,6 @@ class NormalizeIndices:
 @tvm.transform.module_pass(opt_level=0)
 class CheckIndices:
     """Check every index of a module at run time, and normalize the constant ones now.
-
-    For a target that is no CPU, indices at run time are clipped, and nothing is raised.
 
     Raises
     ------

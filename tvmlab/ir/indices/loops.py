@@ -84,14 +84,9 @@ def slice_places(
         size = zero = tirx.const(0, "int64")
         for axis, extent in enumerate(sizes):
             size = tirx.Select(k == axis, tirx.Cast("int64", extent), size)
-        step = _limited(steps(k), -size - 1, size + 1)
-        forwards = step > 0
-        low, high = tirx.Select(forwards, zero, zero - 1), tirx.Select(forwards, size, size - 1)
-        begin, end = (_counted(one(k), size) for one in (begins, ends))
-        begin, end = _limited(begin, zero, high), _limited(end, low, high)
-        span = tirx.Select(forwards, end - begin, begin - end)
-        stride = tirx.max(tirx.Select(forwards, step, -step), tirx.const(1, "int64"))
-        return [begin, step, tirx.max(tirx.floordiv(span + stride - 1, stride), zero)]
+        begin, end = (_limited(_counted(one(k), size), zero, size) for one in (begins, ends))
+        step = _limited(steps(k), tirx.const(1, "int64"), size + 1)
+        return [begin, step, tirx.max(tirx.floordiv(end - begin + step - 1, step), zero)]
 
     def part(place: int) -> te.Tensor:
         return te.compute((len(sizes),), lambda k: places(k)[place])

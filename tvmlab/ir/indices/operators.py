@@ -165,10 +165,10 @@ def _spread(checker: Checker, value: relax.Expr, shape: Sizes) -> relax.Expr:
 
 @_rule("dynamic_strided_slice", 1, run_time=True)
 def _dynamic_strided_slice(checker: Checker, call: relax.Call, of: Sizes) -> relax.Expr:
-    """Slice as ONNX does; upstream's loop makes shapes below zero and divides by zero."""
+    """Slice as ONNX does with steps above 0; upstream's loop makes shapes below zero."""
     data, begins, ends, steps = call.args
-    where, fix = f"the steps of a slice of {plain(of)}", "give steps that are not 0"
-    stopped = checker.emit(op.equal(steps, relax.const(0, str(steps.ty.dtype))))
+    where, fix = f"the steps of a slice of {plain(of)}", "give steps above 0"
+    stopped = checker.emit(op.less(steps, relax.const(1, str(steps.ty.dtype))))
     stopped = checker.emit(op.astype(stopped, "int64"))
     zero = checker.within(stopped, [1], where, fix=fix)
     steps = checker.emit(op.add(checker.emit(op.astype(steps, "int64")), zero))

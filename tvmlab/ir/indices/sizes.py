@@ -181,7 +181,6 @@ CONDITIONS: dict[str, Callable[[relax.Call, Shapes, Shape | None], list[Any]]] =
     "relax.image.resize3d": _resize,
     "relax.nn.attention": _attention,
     "relax.nn.attention_bias": _attention,
-    "relax.nn.cross_entropy_with_logits": lambda _, shapes, __: _equal(*shapes),
     "relax.einsum": _einsum,
     "relax.take": _take,
     "relax.gather_elements": _elements,
