@@ -1,7 +1,8 @@
-"""Operators of ours in Relax, through the ways that TVM leaves open.
+"""Register tvmlab's own operators with Relax.
 
-A new operator needs a name, its operands, how types follow from types, and what it stands for. Its
-attributes are a plain dictionary (`ir.DictAttrs`), so it prints, matches and saves like any other.
+An operator has a name, operands, a type rule and, in most cases, an expansion into Relax's
+operators. Its attributes are a plain dictionary (`ir.DictAttrs`), so that TVM prints, matches and
+saves it like any other operator.
 
 TVMScript reads ``R.qnn.conv2d(...)`` as TVM prints it: its reader looks for ``R.NAME`` in the
 module `tvm.relax.script.parser`, where `name_in_script` adds namespaces beside TVM's operators.
@@ -61,14 +62,14 @@ def register(
 
 
 def call(name: str, operands: Sequence[relax.Expr], attributes: dict[str, Any]) -> relax.Call:
-    """Make a call of an operator of ours, without its type."""
+    """Make a call of a registered operator, without its type."""
     return relax.Call(
         ir.Op.get(name), list(operands), tvm.ir.make_node("ir.DictAttrs", **attributes)
     )
 
 
 def typed_call(name: str, operands: Sequence[relax.Expr], attributes: dict[str, Any]) -> relax.Call:
-    """Make a call of an operator of ours, with its type if all operands have one."""
+    """Make a call of a registered operator, with its type if all operands have one."""
     made = call(name, operands, attributes)
     types = [operand.ty for operand in operands]
     if all(ty is not None and type(ty) is not ir.Type for ty in types):
@@ -95,7 +96,7 @@ def plain(value: Any) -> Any:
 
 
 def expansion(name: str) -> Expand | None:
-    """Return the expansion of an operator of ours, or None where it has none."""
+    """Return the expansion of a registered operator, or None where it has none."""
     return _EXPANSIONS.get(name)
 
 

@@ -248,7 +248,7 @@ _PLAIN: dict[str, Callable[[Any], Any]] = {
 
 
 def in_script(row: Operator, whole: str) -> None:
-    """Let TVMScript say ``R.NAME`` for an operator of ours, with the defaults of its row."""
+    """Let TVMScript write ``R.NAME`` for a registered operator, with the defaults of its row."""
 
     def make(*given: Expr, **values: Any) -> Call:
         return dialect.typed_call(whole, given, complete_attributes(row, values, python=True))

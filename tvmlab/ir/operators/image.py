@@ -249,37 +249,21 @@ def _upsampling(data: relax.Expr, **a: Any) -> relax.Expr:
     )
 
 
-def _subpixel(name: str, signature: str) -> None:
-    @stands_for(name, "data", "block_size:int=1 layout:str=NCHW mode:str=DCR", signature=signature)
-    def _(data: relax.Expr, block_size: int, layout: str, mode: str) -> relax.Expr:
-        block, into_space = block_size, name == "nn.depth_to_space"
-        if block < 1 or mode not in ("DCR", "CDR"):
-            what = f'block_size is {block} and mode "{mode}": a positive number and DCR or CDR are '
-            raise RelayError(what + "needed", where=name)
-        need_dims(data.ty, f"{name} data")
-        known = view(name, "data", data.ty)
-        sizes = by_axis(known, layout, "NCHW")
-        factor = block * block if into_space else block
-        for axis in "C" if into_space else "HW":
-            if isinstance(sizes[axis], int) and sizes[axis] % factor:
-                what = f"{sizes[axis]} along {axis} is no multiple of {factor}"
-                raise RelayError(what, where=known.where)
-        n, c, h, w = (sizes[axis] for axis in "NCHW")
-        first = op.permute_dims(data, [layout.index(axis) for axis in "NCHW"])
-        if into_space:
-            channels = c // factor
-            depth_first = mode == "DCR"
-            split = [block, block, channels] if depth_first else [channels, block, block]
-            parts = op.reshape(first, [n, *split, h, w])
-            order = [0, 3, 4, 1, 5, 2] if depth_first else [0, 1, 4, 2, 5, 3]
-            shape = [n, channels, h * block, w * block]
-        else:
-            parts = op.reshape(first, [n, c, h // block, block, w // block, block])
-            order = [0, 3, 5, 1, 2, 4]
-            shape = [n, c * block * block, h // block, w // block]
-        made = op.reshape(op.permute_dims(parts, order), shape)
-        return op.permute_dims(made, ["NCHW".index(axis) for axis in layout])
-
-
-_subpixel("nn.depth_to_space", "data block_size layout mode")
-_subpixel("nn.space_to_depth", "data block_size layout")
+@stands_for("nn.depth_to_space", "data", "block_size:int=1 layout:str=NCHW mode:str=DCR")
+def _depth_to_space(data: relax.Expr, block_size: int, layout: str, mode: str) -> relax.Expr:
+    block, name = block_size, "nn.depth_to_space"
+    if block < 1 or mode not in ("DCR", "CDR"):
+        what = f'block_size is {block} and mode "{mode}": a positive number and DCR or CDR are '
+        raise RelayError(what + "needed", where=name)
+    need_dims(data.ty, f"{name} data")
+    known = view(name, "data", data.ty)
+    n, c, h, w = (by_axis(known, layout, "NCHW")[axis] for axis in "NCHW")
+    if isinstance(c, int) and c % block**2:
+        raise RelayError(f"{c} along C is no multiple of {block**2}", where=known.where)
+    first = op.permute_dims(data, [layout.index(axis) for axis in "NCHW"])
+    channels, depth_first = c // block**2, mode == "DCR"
+    split = [block, block, channels] if depth_first else [channels, block, block]
+    parts = op.reshape(first, [n, *split, h, w])
+    turned = op.permute_dims(parts, [0, 3, 4, 1, 5, 2] if depth_first else [0, 1, 4, 2, 5, 3])
+    made = op.reshape(turned, [n, channels, h * block, w * block])
+    return op.permute_dims(made, ["NCHW".index(axis) for axis in layout])

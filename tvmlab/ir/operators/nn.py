@@ -241,7 +241,7 @@ def _norm(name: str, spec: str) -> None:
     """Add a layer, instance or group normalization.
 
     Relax's own multiply and add whatever ``scale`` and ``center`` are, so they serve where both
-    are set, and an operator of ours elsewhere.
+    are set, and a registered operator elsewhere.
     """
     layer = name == "nn.layer_norm"
 
@@ -307,9 +307,3 @@ def _lrn(
         total = op.add(total, part)
     base = op.add(op.multiply(total, _scalar(alpha / size, data)), _scalar(bias, data))
     return op.divide(data, op.power(base, _scalar(beta, data)))
-
-
-@stands_for("nn.l2_normalize", "data", "eps:float axis:ints", defaults={"axis": None})
-def _l2_normalize(data: relax.Expr, eps: float, axis: list[int] | None) -> relax.Expr:
-    total = op.sum(op.multiply(data, data), axis or None, keepdims=True)
-    return op.divide(data, op.sqrt(op.maximum(total, _scalar(eps, data))))
