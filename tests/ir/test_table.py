@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tvm
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tvm import relax, tirx
@@ -15,7 +14,7 @@ from tvm.relax import op
 
 import tvmlab.ir.operators  # noqa: F401  (fills the table)
 from tests.ir.reference import back_and_forth, made, var
-from tests.ir.rows import EXAMPLES, calls, modules
+from tests.ir.rows import EXAMPLES, calls
 from tvmlab.errors import RelayError, TvmlabError
 from tvmlab.ir import dialect, graph, table
 
@@ -49,17 +48,6 @@ def test_what_a_row_writes_reads_back_as_the_same_call(name: str, data: st.DataO
 def test_every_row_has_an_example() -> None:
     annotations = {name for name in table.names() if name.startswith("annotation.")}
     assert set(table.names()) - set(EXAMPLES) <= annotations
-
-
-@given(modules())
-@settings(FEW, max_examples=60)
-def test_random_modules_are_well_formed_and_all_of_their_calls_can_be_written(
-    mod: tvm.IRModule,
-) -> None:
-    relax.analysis.well_formed(mod)
-    for node in graph.post_order(graph.inline_bindings(mod["main"].body)):
-        if isinstance(node, relax.Call):
-            assert table.written(node) is not None
 
 
 @pytest.mark.parametrize(

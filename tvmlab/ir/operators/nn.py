@@ -114,7 +114,8 @@ def _bias_add(data: relax.Expr, bias: relax.Expr, axis: int) -> relax.Expr:
     if not behind:
         return op.add(data, bias)
     if isinstance(bias, ir.GenericConst):  # FoldConstant would compile a kernel for each
-        return op.add(data, relax.const(np.expand_dims(bias.value.numpy(), behind)))
+        wide = np.expand_dims(bias.value.numpy(), behind)
+        return op.add(data, relax.const(wide, str(bias.ty.dtype)))
     return op.add(data, op.expand_dims(bias, list(behind)))
 
 
