@@ -30,15 +30,8 @@ class NormalizeIndices:
     Upstream's ONNX importer adds the size of the axis to indices below zero, which lets twice the
     range through. This is removed, and `CheckIndices` counts from the end instead.
 
-    Parameters
-    ----------
-    from_end : bool
-        Whether indices below zero count from the end. Otherwise they are errors.
-
-    Raises
-    ------
-    ModelError
-        A constant index is outside of its axis.
+    With `from_end`, indices below zero count from the end. Otherwise they are errors. A constant
+    index outside of its axis is a `ModelError`.
     """
 
     def __init__(self, from_end: bool = True) -> None:
@@ -53,11 +46,8 @@ class NormalizeIndices:
 class CheckIndices:
     """Check every index of a module at run time, and normalize the constant ones now.
 
-    Raises
-    ------
-    CompileError
-        A constant index is outside of its axis, the shapes of operands cannot fit, or an operator
-        reads at indices that cannot be checked.
+    `CompileError` where a constant index is outside of its axis, the shapes of operands cannot fit,
+    or an operator reads at indices that cannot be checked.
     """
 
     def transform_module(self, mod: ir.IRModule, _: tvm.transform.PassContext) -> ir.IRModule:

@@ -33,22 +33,7 @@ _REFUSED = {
 
 
 def not_below_zero(indices: relax.Expr, emit: Callable[[relax.Expr], relax.Var]) -> relax.Expr:
-    """Replace negative indices with the largest integer.
-
-    The range check then rejects them, as the source framework does.
-
-    Parameters
-    ----------
-    indices : tvm.relax.Expr
-        A tensor of integers.
-    emit : callable
-        Binds an expression to a variable, such as ``BlockBuilder.emit``.
-
-    Returns
-    -------
-    tvm.relax.Expr
-        The indices, which `CheckIndices` refuses where they were below zero.
-    """
+    """Replace negative indices with the largest integer, which `CheckIndices` then refuses."""
     kind = str(indices.ty.dtype)
     if kind.startswith("u"):
         return indices
