@@ -28,20 +28,8 @@ def with_main(given: object) -> IRModule:
     the buffers that the function writes; the parameters are the other buffers, with their names.
     A function whose loops differ from those of `tvm.te.create_prim_func` keeps its schedule.
 
-    Parameters
-    ----------
-    given : tvm.ir.IRModule or tvm.tirx.PrimFunc
-        The module, or the function.
-
-    Returns
-    -------
-    tvm.ir.IRModule
-
-    Raises
-    ------
-    CompileError
-        The argument is neither, the module has no ``main`` and not exactly one TIR function, the
-        outputs of that function cannot be determined, or a buffer has strides or an offset.
+    `CompileError` where the argument is neither, the module has no ``main`` and not exactly one TIR
+    function, the outputs of that function cannot be determined, or a buffer has strides.
     """
     mod = IRModule({"main": given}) if isinstance(given, tirx.PrimFunc) else given
     if not isinstance(mod, IRModule):

@@ -34,13 +34,7 @@ class Signature:
 
     @classmethod
     def of(cls, func: relax.Function) -> Signature:
-        """Read the signature off a Relax function.
-
-        Raises
-        ------
-        CompileError
-            A parameter is not a tensor, or its shape is not known.
-        """
+        """Read the signature off a Relax function; `CompileError` for an unknown shape."""
         inputs = []
         for param in func.params:
             where = f"main({param.name}: {param.ty})"
@@ -69,17 +63,9 @@ class Signature:
         return cls(tuple(inputs), tuple(outputs))
 
     def bind(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[np.ndarray]:
-        """Put a call's arguments in order and check them.
+        """Put a call's arguments in order and check them, or raise `InputError`.
 
-        Returns
-        -------
-        list of numpy.ndarray
-            One a parameter, of any strides; what was given, where that is an array.
-
-        Raises
-        ------
-        InputError
-            A name, the number, a shape or a dtype does not fit.
+        An array that fits comes back as it is, whatever its strides.
         """
         if named or len(args) != len(self.inputs):
             args = self._in_order(args, named)
