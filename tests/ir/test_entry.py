@@ -114,36 +114,6 @@ def given_away(x: T.Buffer((8,)), y: T.Buffer((8,)), z: T.Buffer((8,))):
 
 
 @T.prim_func(s_tir=True)
-def given_away_by_another_name(x: T.Buffer((8,)), y: T.Buffer((8,)), z: T.Buffer((8,))):
-    for i in range(8):
-        with T.sblock("z"):
-            v = T.axis.spatial(8, i)
-            part = T.match_buffer(y[v : v + 1], (1,), offset_factor=1)
-            T.evaluate(T.call_extern("int32", "f", T.address_of(part[0])))
-            z[v] = x[v] + y[v]
-
-
-@T.prim_func(s_tir=True)
-def fetched(x: T.Buffer((8,)), y: T.Buffer((8,)), z: T.Buffer((8,))):
-    for i in range(8):
-        with T.sblock("z"):
-            v = T.axis.spatial(8, i)
-            T.evaluate(T.call_llvm_intrin("void", "llvm.prefetch", T.address_of(y[v]), 0, 2, 1))
-            z[v] = x[v] + y[v]
-
-
-@T.prim_func(s_tir=True)
-def in_place_by_another_name(x: T.Buffer((8,)), y: T.Buffer((8,))):
-    for i in range(8):
-        with T.sblock("y"):
-            v = T.axis.spatial(8, i)
-            T.reads(x[v])
-            T.writes(y[v])
-            part = T.match_buffer(y[v], ())
-            y[v] = part[()] + x[v]
-
-
-@T.prim_func(s_tir=True)
 def beyond_its_init(x: T.Buffer((8, 4)), y: T.Buffer((8,))):
     for i, j in T.grid(8, 4):
         with T.sblock("y"):
@@ -162,26 +132,11 @@ def strided(x: T.Buffer((4, 2), strides=(3, 1)), y: T.Buffer((4, 2))):
 
 
 @T.prim_func(s_tir=True)
-def compact(x: T.Buffer((4, 2), strides=(2, 1)), y: T.Buffer((4, 2), strides=("s", 1))):
-    for i, j in T.grid(4, 2):
-        with T.sblock("y"):
-            v, w = T.axis.remap("SS", [i, j])
-            y[v, w] = x[v, w]
-
-
-@T.prim_func(s_tir=True)
 def later(x: T.Buffer((8,)), y: T.Buffer((8,), elem_offset=4)):
     for i in range(8):
         with T.sblock("y"):
             v = T.axis.spatial(8, i)
             y[v] = x[v]
-
-
-def blockized(func: tirx.PrimFunc) -> IRModule:
-    """Put a block around the reduction, whose ``init`` then has other variables."""
-    schedule = s_tir.Schedule(func)
-    schedule.blockize(schedule.get_loops(schedule.get_sblock("C"))[1])
-    return schedule.mod
 
 
 def factored(func: tirx.PrimFunc) -> IRModule:
@@ -203,13 +158,11 @@ CALLED = te.extern((8,), [X], lambda i, o: tirx.call_packed("f", i[0], o[0]), "y
         (in_place, "may read 'y' before"),
         (inner, "a part of 'y' unwritten"),
         (guarded, "a part of 'y' unwritten"),
-        (given_away, "cannot determine whether the function writes 'y'"),
-        (given_away_by_another_name, "cannot determine whether the function writes 'y'"),
-        (te.create_prim_func([X, CALLED]), "cannot determine whether the function writes 'x'"),
+        (given_away, "passes pointers"),
+        (te.create_prim_func([X, CALLED]), "passes pointers"),
         (te.create_prim_func([X, N, te.compute((8,), lambda i: X[i] + N)]), "'n' .* not a buffer"),
         (te.create_prim_func([te.compute((N,), lambda i: i)]), "no input has the size 'n'"),
         (te.create_prim_func([TWICE, te.compute((N,), lambda i: TWICE[i])]), "the size 'n'"),
-        (in_place_by_another_name, "may read 'y' before"),
         (beyond_its_init, "may read 'y' before"),
         (IRModule({"one": inner, "two": guarded}), "no Relax function named main"),
         (strided, "'x' has strides or an offset"),
@@ -223,14 +176,7 @@ def test_unknown_outputs_and_strides_are_refused(given: Any, what: str) -> None:
     assert fix in said(caught.value)
 
 
-@pytest.mark.parametrize("form", [blockized, factored])
-def test_a_sum_may_read_what_its_init_writes(form: Callable[[Any], Any]) -> None:
+def test_a_sum_may_read_what_its_init_writes() -> None:
     a, b = RNG.random((7, 12), "float32"), RNG.random((12, 20), "float32")
-    np.testing.assert_allclose(tvmlab.compile(form(matmul(7, "float32")))(a, b), a @ b, rtol=1e-5)
-
-
-def test_strides_of_an_array_and_addresses_that_are_only_read_are_taken() -> None:
-    x, y = RNG.random((2, 8), "float32")
-    np.testing.assert_array_equal(tvmlab.compile(fetched)(x, y), x + y)
-    x = x.reshape(4, 2)
-    np.testing.assert_array_equal(tvmlab.compile(compact)(x), x)
+    found = tvmlab.compile(factored(matmul(7, "float32")))(a, b)
+    np.testing.assert_allclose(found, a @ b, rtol=1e-5)

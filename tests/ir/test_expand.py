@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import tvm
 from hypothesis import HealthCheck, given, settings
@@ -73,7 +70,7 @@ def test_expanding_leaves_types_as_they_were(mod: tvm.IRModule) -> None:
 
 def test_compile_gives_the_same_numbers_and_the_kernels_of_plain_operators() -> None:
     found = {one.name: one for one in (*ELEMENTS, *REDUCED) if has_relay_operators(module([one]))}
-    assert set(found) >= {"round", "argmax", "variance", "where", "log2", "mean"}
+    assert set(found) >= {"round", "argmax", "where", "log2", "mean"}
     ours = list(found.values())
     mod = module(ours)
     compiled = tvmlab.compile(mod)
@@ -81,19 +78,3 @@ def test_compile_gives_the_same_numbers_and_the_kernels_of_plain_operators() -> 
         agree(one, np.asarray(got))
     plain = tvmlab.compile(ExpandRelayOperators()(mod))
     assert str(compiled.summary) == str(plain.summary)
-
-
-def test_compiling_a_plain_module_imports_nothing_of_relays_layer() -> None:
-    script = (
-        "import sys, tvm, tvmlab\n"
-        "from tvm.script import ir as I, relax as R\n"
-        "from tvm import relax\n"
-        "x = relax.Var('x', relax.TensorType((2,), 'float32'))\n"
-        "b = relax.BlockBuilder()\n"
-        "with b.function('main', [x]):\n"
-        "    b.emit_func_output(b.emit(relax.op.exp(x)))\n"
-        "tvmlab.compile(b.get())\n"
-        "print(sorted(n for n in sys.modules if n.startswith('tvmlab.relay')))\n"
-    )
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert run.stdout == "[]\n"

@@ -14,12 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import tvm
 from tvm.ir import IRModule
 
 from ..errors import ModelError, UnsupportedOperatorError
 from ..ir.indices import NormalizeIndices
-from ..ir.limits import RaiseLimits
 from ..ir.signature import OUTPUT_NAMES
 from ..support.extras import need
 from ..support.wording import telling
@@ -78,7 +76,8 @@ def import_proto(
             importer = Importer(model.graph, sizes, keep_params, where)
             opset = next((o.version for o in model.opset_import if o.domain in _ONNX), 1)
             mod = importer.from_onnx(model.graph, opset)
-            mod = tvm.transform.Sequential([RaiseLimits(), NormalizeIndices()])(mod)
+            normalize: Any = NormalizeIndices()
+            mod = normalize(mod)
     except ModelError:
         raise
     except Exception as error:  # upstream's converters raise whatever they stumble over

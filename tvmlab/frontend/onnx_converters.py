@@ -354,12 +354,36 @@ def _folded(importer: Importer, x: relax.Expr) -> npt.NDArray[Any] | None:
     return np.asarray(made, info.dtype)
 
 
+def _clip(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
+    """Convert to ``clip``, ``maximum`` and ``minimum``, where upstream has loops in TIR.
+
+    A bound that is not a number is none.
+    """
+    x, *bounds = inputs[0:3]
+    dtype = str(x.ty.dtype)
+    if importer.opset < 11:
+        given = [attributes.get(name) for name in ("min", "max")]
+        bounds = [None if bound is None else relax.const(bound, dtype) for bound in given]
+    numbers = [None if bound is None else _folded(importer, bound) for bound in bounds]
+    if all(number is not None and number == number for number in numbers):
+        return op.clip(x, *(number.item() for number in numbers if number is not None))
+    for bound, number, make, open_ in zip(
+        bounds, numbers, (op.maximum, op.minimum), (-np.inf, np.inf), strict=True
+    ):
+        if number is None and bound is not None and dtype.startswith("float"):
+            bound = op.where(op.isnan(bound), relax.const(open_, dtype), bound)
+        if bound is not None and (number is None or number == number):
+            x = importer.bb.normalize(make(x, bound))
+    return x
+
+
 def _einsum(importer: Importer, inputs: Inputs, attributes: Attributes) -> relax.Expr:
     return op.einsum(tuple(inputs), attributes["equation"].decode())
 
 
 #: The converter of each operator by its name.
 CONVERTERS: dict[str, Converter] = {
+    "Clip": _clip,
     **{kind: _linear(kind) for kind in ("QuantizeLinear", "DequantizeLinear")},
     **{kind: _window(kind) for kind in ("AveragePool", "Conv", "LpPool", "MaxPool")},
     "ConvInteger": _conv_integer,

@@ -24,11 +24,7 @@ def scale(
 
     As many values as there are `channels` are allowed beside one; None allows any number. The
     result is float32, because constants of Relay are; with `wide`, float64 arrays stay float64.
-
-    Raises
-    ------
-    InputError
-        A value is zero, negative, NaN, infinite or no number, or there are too many or too few.
+    `InputError` for a value that is no positive finite number, or for another number of values.
     """
     where = f"{call}, operand {name}"
     given = np.asarray(value)
@@ -60,12 +56,7 @@ def zero_point(
     """Check a zero point, and return it as an int64 array of shape () or (channels,).
 
     It must be a value of `dtype`, the dtype of its tensor; `channels` are as in `scale`.
-
-    Raises
-    ------
-    InputError
-        A value is no integer or out of the range of `dtype`, there are too many or too few, or
-        `dtype` is not one of integers.
+    `InputError` for a value that is no integer of `dtype`, or for another number of values.
     """
     where = f"{call}, operand {name}"
     given = np.asarray(value)
@@ -89,12 +80,7 @@ def zero_point(
 
 
 def limits(dtype: str) -> tuple[int, int]:
-    """Return the least and the largest value of an integer dtype.
-
-    Notes
-    -----
-    Relay's `GetQmin` and `GetQmax` (src/relay/qnn/utils.h).
-    """
+    """Return the least and the largest value of an integer dtype."""
     info = np.iinfo(dtype)
     return int(info.min), int(info.max)
 

@@ -1,7 +1,8 @@
-"""Operators of ours in Relax, through the ways that TVM leaves open.
+"""Register tvmlab's own operators with Relax.
 
-A new operator needs a name, its operands, how types follow from types, and what it stands for. Its
-attributes are a plain dictionary (`ir.DictAttrs`), so it prints, matches and saves like any other.
+An operator has a name, operands, a type rule and, in most cases, an expansion into Relax's
+operators. Its attributes are a plain dictionary (`ir.DictAttrs`), so that TVM prints, matches and
+saves it like any other operator.
 
 TVMScript reads ``R.qnn.conv2d(...)`` as TVM prints it: its reader looks for ``R.NAME`` in the
 module `tvm.relax.script.parser`, where `name_in_script` adds namespaces beside TVM's operators.
@@ -27,24 +28,12 @@ Expand = Callable[[Sequence[relax.Expr], dict[str, Any]], relax.Expr]
 def register(
     name: str, operands: Sequence[str], infer: Infer, expand: Expand | None = None
 ) -> ir.Op:
-    """Register a pure Relax operator, once.
+    """Register a pure Relax operator, such as ``"relax.qnn.requantize"``, once.
 
-    Parameters
-    ----------
-    name : str
-        The full name, such as ``"relax.qnn.requantize"``.
-    operands : sequence of str
-        The names of its operands, in order.
-    infer : callable
-        ``infer(types, attributes)`` returns the type of the result from the operands' types, or
-        raises a `tvmlab.errors` class that names the operand at fault. Types can be unknown in
-        part (no shape, no dtype), and then so is the result's.
-    expand : callable, optional
-        ``expand(operands, attributes)`` returns an expression of other Relax operators that
-        computes the same. It also serves as the operator's legalization.
-
-    Notes
-    -----
+    ``infer(types, attributes)`` returns the type of the result from the operands' types, or raises
+    a `tvmlab.errors` class that names the operand at fault. Types can be unknown in part (no shape,
+    no dtype), and then so is the result's. ``expand(operands, attributes)`` returns an expression
+    of other Relax operators that computes the same, the operator's legalization.
     `src/relax/op/op_common.h` of TVM says what an operator has to carry.
     """
     if name in _INFERENCES:
@@ -73,14 +62,14 @@ def register(
 
 
 def call(name: str, operands: Sequence[relax.Expr], attributes: dict[str, Any]) -> relax.Call:
-    """Make a call of an operator of ours, without its type."""
+    """Make a call of a registered operator, without its type."""
     return relax.Call(
         ir.Op.get(name), list(operands), tvm.ir.make_node("ir.DictAttrs", **attributes)
     )
 
 
 def typed_call(name: str, operands: Sequence[relax.Expr], attributes: dict[str, Any]) -> relax.Call:
-    """Make a call of an operator of ours, with its type if all operands have one."""
+    """Make a call of a registered operator, with its type if all operands have one."""
     made = call(name, operands, attributes)
     types = [operand.ty for operand in operands]
     if all(ty is not None and type(ty) is not ir.Type for ty in types):
@@ -107,7 +96,7 @@ def plain(value: Any) -> Any:
 
 
 def expansion(name: str) -> Expand | None:
-    """Return the expansion of an operator of ours, or None where it has none."""
+    """Return the expansion of a registered operator, or None where it has none."""
     return _EXPANSIONS.get(name)
 
 
@@ -148,18 +137,6 @@ class Attributes:
     def keys(self) -> list[str]:
         """List the names."""
         return list(self.values)
-
-    def get_int(self, name: str) -> int:
-        """Return an integer."""
-        return int(self.values[name])
-
-    def get_str(self, name: str) -> str:
-        """Return a string."""
-        return str(self.values[name])
-
-    def get_int_tuple(self, name: str) -> tuple[int, ...]:
-        """Return integers."""
-        return tuple(int(size) for size in self.values[name])
 
     def __tvm_ffi_object__(self) -> Any:
         """Return the call's own attributes where TVM takes some."""

@@ -1,13 +1,11 @@
-"""Expand operators of ours before anything looks at the graph.
+"""Expand tvmlab's own operators into Relax's.
 
-Layout and fusion know Relax's operators. Legalization would expand an operator of ours too late for
-them, so this pass runs first.
+This pass runs first, because the passes for layout and fusion know Relax's operators only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import tvm
 from tvm import ir, relax
@@ -22,10 +20,10 @@ Replacement = Callable[[relax.Call], relax.Expr | None]
 
 @tvm.transform.module_pass(opt_level=0, name="ExpandRelayOperators")
 class ExpandRelayOperators:
-    """The pass: calls of operators that `tvmlab.ir.dialect` registered with an expansion expanded.
+    """Expand the calls of operators that `tvmlab.ir.dialect` registered with an expansion.
 
     Operators without an expansion (the quantized ones) stay as they are. An expansion can use other
-    operators of ours, which are expanded too.
+    registered operators, which are expanded too.
     """
 
     def transform_module(self, mod: ir.IRModule, ctx: tvm.transform.PassContext) -> ir.IRModule:
@@ -38,22 +36,11 @@ def replace_calls(mod: ir.IRModule, replacement: Replacement) -> ir.IRModule:
 
     Calls in a replacement are replaced too. A module without such calls is returned as it is.
     """
-    functions = [item for item in mod.functions_items() if isinstance(item[1], relax.Function)]
-    found = False
-
-    def look(expr: Any) -> None:
-        nonlocal found
-        if not found and isinstance(expr, relax.Call) and isinstance(expr.op, ir.Op):
-            found = replacement(expr) is not None
-
-    for _, function in functions:
-        relax.analysis.post_order_visit(function, look)
-    if not found:
-        return mod
     replacer = _Replacer(mod, replacement)
-    for name, function in functions:
-        replacer.builder_.update_func(name, replacer.visit_expr(function))
-    return replacer.builder_.get()
+    for name, function in mod.functions_items():
+        if isinstance(function, relax.Function):
+            replacer.builder_.update_func(name, replacer.visit_expr(function))
+    return replacer.builder_.get() if replacer.found else mod
 
 
 @mutator
@@ -61,6 +48,7 @@ class _Replacer(PyExprMutator):  # type: ignore[misc]
     def __init__(self, mod: ir.IRModule, replacement: Replacement) -> None:
         super().__init__(mod)
         self.replacement = replacement
+        self.found = False
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         """Visit a call's operands, then replace it."""
@@ -76,6 +64,7 @@ class _Replacer(PyExprMutator):  # type: ignore[misc]
         if isinstance(expr, relax.Call) and isinstance(expr.op, ir.Op):
             new = self.replacement(expr)
             if new is not None:
+                self.found = True
                 return graph.transform(new, self.replaced)
         return expr
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tvm_ffi
@@ -386,40 +386,29 @@ def check_scopes(depth: int) -> None:
 
 def check_size(expr: relax.Expr, known: Sizes) -> None:
     """Refuse a tuple or function whose type would be too large; its parts are checked before it."""
+
+    def size(kind: ir.Type, level: int = 0) -> tuple[int, int, Any]:
+        if level <= MAX_TYPE_DEPTH and key(kind) not in known:
+            inner = kind.fields if isinstance(kind, ir.TupleType) else []
+            if isinstance(kind, relax.FuncType):
+                inner = [*(kind.params or ()), kind.ret]
+            known[key(kind)] = whole([size(part, level + 1) for part in inner], kind)
+        return known.get(key(kind), (MAX_TYPE_DEPTH, MAX_TYPE_PARTS, kind))
+
+    def whole(parts: list[tuple[int, int, Any]], of: Any) -> tuple[int, int, Any]:
+        depth = 1 + max((part[0] for part in parts), default=0)
+        return depth, 1 + sum(part[1] for part in parts), of
+
     if isinstance(expr, relax.Tuple):
-        fields = [known.get(key(one)) or _type_size(one.ty, known) for one in expr.fields]
-        depth, parts = _whole(fields)
+        found = whole([known.get(key(one)) or size(one.ty) for one in expr.fields], expr)
     elif isinstance(expr.ty, (ir.TupleType, relax.FuncType)):
-        depth, parts, _ = _type_size(expr.ty, known)
+        found = (*size(expr.ty)[:2], expr)
     else:
         return
-    if depth > MAX_TYPE_DEPTH or parts > MAX_TYPE_PARTS:
+    if found[0] > MAX_TYPE_DEPTH or found[1] > MAX_TYPE_PARTS:
         what = f"A type has more than {MAX_TYPE_PARTS} parts or nests deeper than {MAX_TYPE_DEPTH}"
         raise RelayError(f"{what} levels", where="a tuple or function", fix="use flat tuples")
-    known[key(expr)] = (depth, parts, expr)
-
-
-def _type_size(root: ir.Type, known: Sizes) -> tuple[int, int, Any]:
-    stack = [(root, False)]
-    while stack:
-        type_, ready = stack.pop()
-        parts: list[ir.Type] = []
-        if isinstance(type_, ir.TupleType):
-            parts = list(type_.fields)
-        elif isinstance(type_, relax.FuncType):
-            parts = [*(type_.params or ()), type_.ret]
-        if ready:
-            known[key(type_)] = (*_whole(known[key(part)] for part in parts), type_)
-        elif key(type_) not in known:
-            stack.append((type_, True))
-            stack.extend((part, False) for part in parts)
-    return known[key(root)]
-
-
-def _whole(parts: Iterable[tuple[int, int, Any]]) -> tuple[int, int]:
-    """Return the depth and the number of parts of a type from those of its parts."""
-    found = list(parts)
-    return 1 + max((one[0] for one in found), default=0), 1 + sum(one[1] for one in found)
+    known[key(expr)] = found
 
 
 Branch = tuple[tuple[int, int], ...]

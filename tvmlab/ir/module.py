@@ -11,9 +11,9 @@ from tvm import ir, relax, tirx
 from ..errors import RelayError
 from ..support.wording import telling
 from . import graph, table
-from .graph import function, inline_bindings, substitute
+from .graph import inline_bindings
 
-__all__ = ["explain", "infer_type", "is_normal", "normal", "normalize", "specialize"]
+__all__ = ["explain", "infer_type", "is_normal", "normal", "normalize"]
 
 _OPERATOR = re.compile(r'ir\.Op\(.*?name="([\w.]+)".*?support_level=\d+\)', re.DOTALL)
 _NUMBER = re.compile(r"T\.int64\((-?\d+)\)")
@@ -145,21 +145,20 @@ def normal(
     graph.check_scopes(scopes)
 
     def change(_: relax.Expr, after: relax.Expr) -> relax.Expr:
-        if isinstance(after, relax.Function) and not _has_untyped_params(after):
+        if isinstance(after, relax.Function):
+            untyped = [param.name for param in after.params if not graph.has_type(param)]
+            if untyped:
+                raise RelayError(
+                    f"the parameter {untyped[0]!r} of a function inside a function has no type",
+                    where=f"the function of {', '.join(param.name for param in after.params)}",
+                    fix="give it one: relay.var(name, shape=..., dtype=...)",
+                )
             return after if is_normal(after) else normal(after, callees, scopes + 1)
         if isinstance(after, ir.GlobalVar) and callees and after.name_hint in callees:
             var, callee = callees[after.name_hint]
             if var.ty.is_missing():
                 relax.expr._update_type(var, callee.ty)
             return var
-        vague = (
-            isinstance(after, relax.Call)
-            and isinstance(after.op, relax.Function)
-            and _has_untyped_params(after.op)
-        )
-        if vague and all(graph.has_type(arg) for arg in after.args):
-            made = normal(_specialized(after.op, after.args), callees, scopes + 1)
-            return infer_type(relax.Call(made, list(after.args)))
         return infer_type(after)
 
     attrs = func.attrs
@@ -178,45 +177,4 @@ def normal(
             where=f"the function of {', '.join(param.name for param in func.params) or 'nothing'}",
             fix="give shapes and dtypes to the parameters: relay.var(name, shape=..., dtype=...)",
         ) from error
-    return made
-
-
-def _has_untyped_params(func: relax.Function) -> bool:
-    return any(not graph.has_type(param) for param in func.params)
-
-
-def _specialized(func: relax.Function, args: Any) -> relax.Function:
-    """Give a function's parameters the types of the arguments that it is called with."""
-    params = [relax.Var(param.name, arg.ty) for param, arg in zip(func.params, args, strict=True)]
-    body = substitute(func.body, dict(zip(func.params, params, strict=True)))
-    return function(params, infer_type(graph.transform(body, _reread)), func.attrs)
-
-
-def _reread(_: relax.Expr, after: relax.Expr) -> relax.Expr:
-    """Make a call as it would have been made, had its operands' types been known."""
-    if not isinstance(after, relax.Call) or not isinstance(after.op, ir.Op):
-        return after
-    found = table.written(after) if graph.has_type(after) else None
-    if found is None or found[0].relax == after.op.name:
-        return after
-    row, operands, values = found
-    return graph.typed(row.to_relax(operands, values))
-
-
-def specialize(mod: ir.IRModule) -> ir.IRModule:
-    """Give parameters of nested functions that have no type that of what they are called with.
-
-    Relay's type inference, which its reader ran, did so. A function whose parameters all have types
-    stays the same object.
-    """
-    made = mod
-    callees = {var.name_hint: (var, func) for var, func in mod.functions.items()}
-    for var, func in mod.functions.items():
-        if isinstance(func, relax.Function) and any(
-            isinstance(one.value, relax.Function) and _has_untyped_params(one.value)
-            for block in func.body.blocks
-            for one in block.bindings
-        ):
-            made = mod.clone() if made is mod else made
-            made.update_func(var, normal(func, callees))
     return made

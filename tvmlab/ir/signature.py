@@ -34,13 +34,7 @@ class Signature:
 
     @classmethod
     def of(cls, func: relax.Function) -> Signature:
-        """Read the signature off a Relax function.
-
-        Raises
-        ------
-        CompileError
-            A parameter is not a tensor, or its shape is not known.
-        """
+        """Read the signature off a Relax function; `CompileError` for an unknown shape."""
         inputs = []
         for param in func.params:
             where = f"main({param.name}: {param.ty})"
@@ -48,7 +42,7 @@ class Signature:
                 raise CompileError(
                     f"parameter {param.name!r} is not a tensor",
                     where=where,
-                    fix=_fields(param)
+                    fix="flatten it: let main take each field of a tuple as a parameter of its own"
                     if isinstance(param.ty, relax.TupleType)
                     else "pass tensors; bind other parameters before compiling",
                 )
@@ -69,17 +63,9 @@ class Signature:
         return cls(tuple(inputs), tuple(outputs))
 
     def bind(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[np.ndarray]:
-        """Put a call's arguments in order and check them.
+        """Put a call's arguments in order and check them, or raise `InputError`.
 
-        Returns
-        -------
-        list of numpy.ndarray
-            One a parameter, of any strides; what was given, where that is an array.
-
-        Raises
-        ------
-        InputError
-            A name, the number, a shape or a dtype does not fit.
+        An array that fits comes back as it is, whatever its strides.
         """
         if named or len(args) != len(self.inputs):
             args = self._in_order(args, named)
@@ -194,13 +180,3 @@ def _dtype(name: str) -> np.dtype[Any] | None:
     except TypeError:
         return None
     return dtype if str(dtype) == name else None
-
-
-def _fields(param: relax.Var) -> str:
-    """Describe how to pass a tuple."""
-    count, name = len(param.ty.fields), param.name
-    names = [f"{name}_{place}" for place in range(min(count, 2))] + ["..."] * (count > 2)
-    return (
-        f"flatten it: let main take each of its {count} fields as a parameter of its own "
-        f"({', '.join(names)}), and put them together inside where the tuple itself is needed"
-    )

@@ -49,27 +49,15 @@ class Attribute:
 
 @dataclass(frozen=True)
 class Operator:
-    """A row of the table.
+    """A row of the table: Relay's name of an operator, and Relax's with ``relax.``.
 
-    Attributes
-    ----------
-    name, relax : str
-        Relay's name, such as ``"nn.conv2d"``, and Relax's, such as ``"relax.nn.conv2d"``.
-    operands, attributes : tuple
-        Relay's, in the order in which Relay prints them.
-    to_relax : callable
-        ``to_relax(operands, attributes)`` makes one Relax call from typed Relax expressions and
-        plain, complete attributes.
-    from_relax : callable
-        ``from_relax(call)`` returns Relay's operands and all attributes, or None where this row
-        does not describe the call.
-    signature : tuple of str
-        The order of arguments in Relay's Python function, where it is not operands, then
-        attributes.
-    defaults : dict of str to object
-        Where Relay's Python function has other defaults than the operator itself.
-    also : tuple of str
-        Further Relax operators that this row writes, for Relay operators that have two forms.
+    ``to_relax(operands, attributes)`` makes one Relax call from typed Relax expressions and plain,
+    complete attributes. ``from_relax(call)`` returns Relay's operands and all attributes, in the
+    order in which Relay prints them, or None where this row does not describe the call.
+
+    The `signature` is the order of arguments in Relay's Python function, where it is not operands,
+    then attributes, and `defaults` are those of the function that differ from the operator's.
+    `also` has further Relax operators that this row writes, for Relay operators of two forms.
     """
 
     name: str
@@ -135,28 +123,18 @@ def native(
 ) -> None:
     """Put an operator into the table that Relax has as well.
 
-    Parameters
-    ----------
-    name, operands, spec, signature, defaults
-        As in `Operator`, names separated by spaces; `spec` as in `attributes`.
-    relax_name : str, optional
-        Relax's name without ``relax.``, where it is another.
-    to_relax : callable, optional
-        ``to_relax(*operands, **attributes)`` makes Relax's call. The default calls Relax's
-        function with the `arguments`.
-    from_relax : callable, optional
-        As in `Operator`. The default returns the first arguments and the attributes of the call.
-    known : dict or callable, optional
-        The values of attributes that Relax does not have. A function gets the call, and returns
-        None where Relay cannot express it.
-    expand : callable, optional
-        ``expand(*operands, **attributes)`` returns Relax expressions that compute the same as
-        ``relax.relay.NAME``, where Relax's operator does not cover all of Relay's: `to_relax`
-        returns None for the rest.
-    infer : callable, optional
-        As in `tvmlab.ir.dialect.register`. The default infers the type of the expansion.
-    **renamed : str
-        Relax's names of attributes, after a "!" where it has the opposite.
+    Names are separated by spaces, and `spec` is as in `attributes`; `relax_name` is Relax's name
+    without ``relax.``, where it is another. ``to_relax(*operands, **attributes)`` makes Relax's
+    call; the default calls Relax's function with the `arguments`. `from_relax` is as in `Operator`;
+    the default returns the first arguments and the attributes of the call. `known` has the values
+    of attributes that Relax does not have: a function gets the call, and returns None where Relay
+    cannot express it.
+
+    ``expand(*operands, **attributes)`` returns Relax expressions that compute the same as
+    ``relax.relay.NAME``, where Relax's operator does not cover all of Relay's: `to_relax` returns
+    None for the rest. `infer` is as in `tvmlab.ir.dialect.register`; the default infers the type of
+    the expansion. The `renamed` are Relax's names of attributes, after a "!" where it has the
+    opposite.
     """
     whole, ours = f"relax.{relax_name or name}", f"relax.relay.{name}" if expand else ""
     rows, names = attributes(spec), tuple(operands.split())
@@ -270,7 +248,7 @@ _PLAIN: dict[str, Callable[[Any], Any]] = {
 
 
 def in_script(row: Operator, whole: str) -> None:
-    """Let TVMScript say ``R.NAME`` for an operator of ours, with the defaults of its row."""
+    """Let TVMScript write ``R.NAME`` for a registered operator, with the defaults of its row."""
 
     def make(*given: Expr, **values: Any) -> Call:
         return dialect.typed_call(whole, given, complete_attributes(row, values, python=True))
@@ -390,8 +368,6 @@ def _check_layout(row: Operator, attribute: Attribute, layout: str) -> None:
     """
     defaults = [a.default for a in (attribute, *row.attributes) if a.name.endswith("layout")]
     letters = next(filter(None, defaults))
-    if letters is REQUIRED:  # layout_transform takes any axes, and checks them itself
-        return
     axes = sorted(filter(str.isupper, layout))
     inner = {letter.upper() for letter in layout if letter.islower()}
     if not LAYOUT.fullmatch(layout) or axes != sorted(letters) or not inner <= set(letters):

@@ -108,12 +108,7 @@ def result(shape: list[Any] | None, dtype: str, ndim: int = -1) -> relax.TensorT
 def parameter(
     operand: Tensor, dtype: str | Collection[str], channels: Any = 1, axis: int | None = None
 ) -> None:
-    """Require a scale or zero point: a scalar, or one for each channel.
-
-    Notes
-    -----
-    Relay's `AssignType` and `IsScalarType` (src/relay/qnn/utils.h).
-    """
+    """Require a scale or zero point: a scalar, or one for each channel."""
     operand.holds((dtype,) if isinstance(dtype, str) else dtype)
     operand.rank(0, 1)
     length = operand.size(0)

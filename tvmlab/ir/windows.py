@@ -1,7 +1,7 @@
-"""Shapes of what slides a window: convolutions, transposed convolutions, pooling.
+"""Shapes of convolutions and pooling, for one, two or three spatial axes, and of matrix products.
 
-They follow Relay's `Conv2DRel`, `Conv2DTransposeRel` (src/relay/op/nn/convolution.h) and
-`Pool2DRel` (src/relay/op/nn/pooling.cc), for one, two or three spatial axes.
+They follow Relay's `Conv2DRel`, `Conv2DTransposeRel` (src/relay/op/nn/convolution.h), `Pool2DRel`
+(src/relay/op/nn/pooling.cc), `DenseRel` and `BatchMatmulRel` (src/relay/op/nn/nn.h).
 """
 
 from __future__ import annotations
@@ -35,10 +35,8 @@ def padding(given: Sequence[int], spatial: int, call: str) -> list[tuple[int, in
     where = f"{call}, attribute padding"
     if any(size < 0 for size in given):
         raise ShapeError(f"padding {list(given)} has a negative size", where=where)
-    if len(given) == 1:
-        return [(given[0], given[0])] * spatial
-    if len(given) == spatial:
-        return [(size, size) for size in given]
+    if len(given) in (1, spatial):
+        return [(size, size) for size in (given if len(given) == spatial else [*given] * spatial)]
     if len(given) == 2 * spatial:
         return list(zip(given[:spatial], given[spatial:], strict=True))
     raise ShapeError(
@@ -58,31 +56,7 @@ def steps(given: Sequence[int], spatial: int, call: str, name: str) -> list[int]
     return found
 
 
-def kernel(weight: Tensor, sizes: dict[str, Any], spatial: str, a: dict[str, Any]) -> list[Any]:
-    """Return the kernel's size along each spatial axis, from the weight and from the attribute."""
-    found = [sizes[axis] for axis in spatial]
-    if a["kernel_size"] is None:
-        return found
-    given = steps(a["kernel_size"], len(spatial), weight.call, "kernel_size")
-    if any(differ(x, y) for x, y in zip(found, given, strict=True)):
-        raise ShapeError(
-            f"kernel_size is {given}; the weight of shape {weight.shape} has {found}",
-            where=f"{weight.call}, attribute kernel_size",
-        )
-    return given
-
-
-def channels(weight: Tensor, derived: Any, a: dict[str, Any]) -> Any:
-    """Return the number of output channels, from the weight and from the attribute."""
-    if a["channels"] is not None and differ(derived, a["channels"]):
-        raise ShapeError(
-            f"channels is {a['channels']}; the weight of shape {weight.shape} makes {derived}",
-            where=f"{weight.call}, attribute channels",
-        )
-    return derived if derived is not None else a["channels"]
-
-
-def arrange(data: Tensor, sizes: dict[str, Any], layout: str) -> list[Any] | None:
+def _arranged(data: Tensor, sizes: dict[str, Any], layout: str) -> list[Any] | None:
     """Put sizes into a layout's order; None where one of them is unknown."""
     _check_order(data, layout, "".join(sizes))
     found = [sizes[axis] for axis in layout]
@@ -94,88 +68,67 @@ def arrange(data: Tensor, sizes: dict[str, Any], layout: str) -> list[Any] | Non
     return None if any(size is None for size in found) else found
 
 
+def _implied(weight: Tensor, a: dict[str, Any], name: str, derived: Any) -> Any:
+    """Return what the weight's shape and an attribute both tell, if they agree."""
+    given, known = a[name], derived if isinstance(derived, list) else [derived]
+    if given is None:
+        return derived
+    listed = given if isinstance(given, list) else [given]
+    if len(listed) != len(known) or any(map(differ, known, listed)):
+        raise ShapeError(
+            f"{name} is {given}; the weight of shape {weight.shape} makes {derived}",
+            where=f"{weight.call}, attribute {name}",
+        )
+    return given if None in known else derived
+
+
 def convolution(
     data: Tensor, weight: Tensor, spatial: str, a: dict[str, Any]
 ) -> tuple[list[Any] | None, Any]:
-    """Infer a convolution's result."""
-    groups = a["groups"]
-    x, w, windows = _slid(data, weight, spatial, a)
-    if groups < 1 or (isinstance(x["C"], int) and x["C"] % groups):
-        raise ShapeError(
-            f"groups is {groups}; the data has {x['C']} channels",
-            where=f"{data.call}, attribute groups",
-        )
-    if depthwise(x["C"], w["O"], groups):
-        made = times(w["O"], w["I"])
-    else:
-        made = w["O"]
-        if isinstance(x["C"], int) and differ(x["C"] // groups, w["I"]):
-            raise ShapeError(
-                f"weight has {w['I']} input channels; the data of shape {data.shape} "
-                f"has {x['C']} in {groups} groups",
-                where=weight.where,
-            )
-    out = {"N": x["N"], "C": channels(weight, made, a)}
-    for axis, reach, stride, pads in windows:
-        out[axis] = None if reach is None else (x[axis] + sum(pads) - reach) // stride + 1
-    return arrange(data, out, a["out_layout"] or a["data_layout"]), out["C"]
-
-
-def _slid(
-    data: Tensor, weight: Tensor, spatial: str, a: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any], list[tuple[str, Any, int, tuple[int, int]]]]:
-    """Return the sizes of both operands by letters, and how the window moves along each axis.
-
-    A window has its axis, its length with dilation (None where a size is unknown), the stride, and
-    the padding on both sides.
-    """
-    n = len(spatial)
+    """Infer a convolution's shape and channels; it is transposed if it has ``output_padding``."""
+    n, call, groups, transposed = len(spatial), data.call, a["groups"], "output_padding" in a
     x = by_axis(data, a["data_layout"], "NC" + spatial)
     w = by_axis(weight, a["kernel_layout"], "OI" + spatial)
-    taken = zip(
+    whole = not transposed and isinstance(x["C"], int)
+    if groups < 1 or (whole and x["C"] % groups):
+        raise ShapeError(
+            f"groups is {groups}; the data has {x['C']} channels", where=f"{call}, attribute groups"
+        )
+    multiplied = not transposed and depthwise(x["C"], w["O"], groups)
+    if not multiplied and differ(x["C"] // groups if whole else x["C"], w["I"]):
+        raise ShapeError(
+            f"weight has {w['I']} input channels; the data of shape {data.shape} "
+            f"has {x['C']} in {groups} groups",
+            where=weight.where,
+        )
+    factor = w["I"] if multiplied else groups if transposed else 1
+    made = None if w["O"] is None or factor is None else w["O"] * factor
+    out = {"N": x["N"], "C": _implied(weight, a, "channels", made)}
+    windows = zip(
         spatial,
-        kernel(weight, w, spatial, a),
-        steps(a["strides"], n, data.call, "strides"),
-        steps(a["dilation"], n, data.call, "dilation"),
-        padding(a["padding"], n, data.call),
+        _implied(weight, a, "kernel_size", [w[axis] for axis in spatial]),
+        steps(a["strides"], n, call, "strides"),
+        steps(a["dilation"], n, call, "dilation"),
+        padding(a["padding"], n, call),
+        padding(a["output_padding"] if transposed else [0], n, call),
         strict=True,
     )
-    windows = []
-    for axis, size, stride, step, pads in taken:
-        reach = None if size is None or x[axis] is None else (size - 1) * step + 1
-        windows.append((axis, reach, stride, pads))
-    return x, w, windows
+    for axis, size, stride, step, pads, (added, _) in windows:
+        if size is None or x[axis] is None:
+            out[axis] = None
+            continue
+        reach = (size - 1) * step + 1
+        out[axis] = (
+            (x[axis] - 1) * stride + reach - sum(pads) + added
+            if transposed
+            else (x[axis] + sum(pads) - reach) // stride + 1
+        )
+    return _arranged(data, out, a["out_layout"] or a["data_layout"]), out["C"]
 
 
 def depthwise(inputs: Any, outer: Any, groups: int) -> bool:
     """Return whether Relay takes a weight's O for the input channels and I for a multiplier."""
     return groups > 1 and bool(isinstance(inputs, int) and inputs == outer == groups)
-
-
-def times(a: Any, b: Any) -> Any:
-    """Multiply two sizes; None where one is unknown."""
-    return None if a is None or b is None else a * b
-
-
-def transposed(
-    data: Tensor, weight: Tensor, spatial: str, a: dict[str, Any]
-) -> tuple[list[Any] | None, Any]:
-    """Infer a transposed convolution's result; parameters and result as in `convolution`."""
-    groups = a["groups"]
-    x, w, windows = _slid(data, weight, spatial, a)
-    if groups < 1:
-        raise ShapeError(f"groups is {groups}", where=f"{data.call}, attribute groups")
-    if differ(x["C"], w["I"]):
-        raise ShapeError(
-            f"weight has {w['I']} input channels; the data of shape {data.shape} has {x['C']}",
-            where=weight.where,
-        )
-    out = {"N": x["N"], "C": channels(weight, times(w["O"], groups), a)}
-    more = padding(a["output_padding"], len(spatial), data.call)
-    for (axis, reach, stride, pads), (added, _) in zip(windows, more, strict=True):
-        moved = None if reach is None else (x[axis] - 1) * stride + reach - sum(pads)
-        out[axis] = None if moved is None else moved + added
-    return arrange(data, out, a["out_layout"] or a["data_layout"]), out["C"]
 
 
 def pooling(data: Tensor, spatial: str, a: dict[str, Any]) -> list[Any] | None:
@@ -193,7 +146,7 @@ def pooling(data: Tensor, spatial: str, a: dict[str, Any]) -> list[Any] | None:
     for axis, size, stride, step, pads in window:
         if out[axis] is not None:
             out[axis] = pooled(out[axis], (size - 1) * step + 1, stride, pads, a["ceil_mode"])
-    return arrange(data, out, a["out_layout"] or a["layout"])
+    return _arranged(data, out, a["out_layout"] or a["layout"])
 
 
 def pooled(length: Any, reach: int, stride: int, pads: tuple[int, int], ceil_mode: bool) -> Any:
@@ -224,3 +177,48 @@ def pooled_size(
     if count < 1:
         raise ShapeError("the window is larger than the padded data", where=f"{call}, operand data")
     return count
+
+
+def dense_shape(data: Tensor, weight: Tensor, units: int | None) -> tuple[list[Any] | None, Any]:
+    """Infer the shape of ``data @ weight.T`` and how many units it has."""
+    weight.rank(2)
+    if data.ndim == 0:
+        data.rank(1, 2)
+    if differ(data.size(-1), weight.size(1)):
+        raise ShapeError(
+            f"weight has {weight.size(1)} inputs; the data of shape {data.shape} has "
+            f"{data.size(-1)}",
+            where=weight.where,
+        )
+    made = weight.size(0)
+    if units is not None and differ(made, units):
+        raise ShapeError(
+            f"units is {units}; the weight of shape {weight.shape} makes {made}",
+            where=f"{data.call}, attribute units",
+        )
+    made = units if made is None else made
+    known = data.shape is not None and made is not None
+    return [*data.shape[:-1], made] if known and data.shape else None, made
+
+
+def batch_matmul_shape(x: Tensor, y: Tensor, a: dict[str, Any]) -> list[Any] | None:
+    """Infer the shape of a product of batches of matrices, either transposed if so asked."""
+    x.rank(3)
+    y.rank(3)
+    if x.shape is None or y.shape is None:
+        return None
+    rows, inner = x.shape[:0:-1] if a["transpose_a"] else x.shape[1:]
+    other, columns = y.shape[:0:-1] if a["transpose_b"] else y.shape[1:]
+    if differ(inner, other):
+        raise ShapeError(
+            f"{x.name} of shape {x.shape} and {y.name} of shape {y.shape} have inner sizes "
+            f"{inner} and {other}",
+            where=y.where,
+        )
+    batches = x.shape[0], y.shape[0]
+    if differ(*batches) and 1 not in batches:
+        raise ShapeError(
+            f"{x.name} has {batches[0]} matrices, {y.name} {batches[1]}", where=y.where
+        )
+    one = isinstance(batches[0], int) and batches[0] == 1
+    return [batches[1] if one else batches[0], rows, columns]

@@ -20,8 +20,8 @@ from tvm import relax, te, tirx, topi
 
 from ..ir import windows
 from ..ir.checks import Array, limits
-from ..ir.products import batch_matmul_shape, dense_shape
 from ..ir.types import Tensor
+from ..ir.windows import batch_matmul_shape, dense_shape
 from .contractions import ConvWeights, ZeroPointCorrection, exact
 from .layout import convolution
 from .operands import CallOperands, ChannelParam, call_te, known_shape
@@ -55,9 +55,8 @@ def _convolve(
 
 
 def _shape(seen: dict[str, Tensor], a: dict[str, Any]) -> tuple[Any, int, Any]:
-    rule = windows.transposed if "output_padding" in a else windows.convolution
     data, kernel, *_ = seen.values()
-    shape, channels = rule(data, kernel, "HW", a)
+    shape, channels = windows.convolution(data, kernel, "HW", a)
     return shape, 4, channels
 
 

@@ -11,7 +11,6 @@ import tvm
 from tvm import relax
 from tvm.relax.dpl import TupleGetItemPattern, is_op, rewrite_call, wildcard
 
-from ..ir.limits import RaiseLimits
 from ..support.wording import telling
 
 __all__ = ["CarryLayouts", "channels_last", "convolves"]
@@ -270,7 +269,6 @@ def channels_last() -> tvm.transform.Pass:
     """Make the pass: two-dimensional convolutions in NHWC with OHWI weights."""
     return tvm.transform.Sequential(
         [
-            RaiseLimits(),
             FullRank(),
             _ConvertLayout(),
             TransposedFirst(),

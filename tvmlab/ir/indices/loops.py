@@ -1,4 +1,4 @@
-"""Loops that check, clip and count indices, in TE."""
+"""Loops that check and count indices, in TE, and sizes as text."""
 
 from __future__ import annotations
 
@@ -19,10 +19,8 @@ __all__ = [
     "advice",
     "checked_indices",
     "checked_sizes",
-    "clipped_indices",
     "plain",
     "same",
-    "size_text",
     "slice_places",
     "static",
 ]
@@ -33,15 +31,13 @@ ANALYZER = tvm.sym.Analyzer()
 def checked_indices(
     indices: te.Tensor,
     extents: Sequence[Any],
-    fits: Sequence[Any],
     where: str,
-    mode: str,
+    fix: str,
     from_end: bool,
-    spared: int | None,
 ) -> te.Tensor:
     """Copy indices as int64 and assert that all are inside.
 
-    With `from_end`, indices below zero count from the end. Those that are `spared` stay unchecked.
+    With `from_end`, indices below zero count from the end.
     """
     loops = indices.shape if len(extents) == 1 else indices.shape[:-1]
 
@@ -50,9 +46,6 @@ def checked_indices(
         with IRBuilder() as builder:
             # A loop of one round: several statements need a block.
             with T.serial(0, 1):
-                for small, large in zip(fits[::2], fits[1::2], strict=True):
-                    with T.Assert(small <= large, *_error("shapes do not fit", where)):
-                        pass
                 # One assertion after the loop leaves the loop to vector instructions.
                 outside = T.alloc_buffer((1,), "int32", scope="local")
                 T.buffer_store(outside, tirx.const(0, "int32"), [0])
@@ -61,14 +54,11 @@ def checked_indices(
                     for j, extent in enumerate(extents):
                         place = [*at, j] if len(extents) > 1 else at[: len(loops)]
                         size = tirx.Cast("int64", extent)
-                        value = _moved(tirx.BufferLoad(given, place), size, mode, from_end)
+                        value = _counted(tirx.BufferLoad(given, place), size, from_end)
                         beyond = tirx.any(value < 0, value >= size)
-                        if spared is not None:
-                            beyond = tirx.all(beyond, value != tirx.const(spared, "int64"))
                         T.buffer_store(outside, outside[0] | tirx.Cast("int32", beyond), [0])
                         T.buffer_store(made, value, place)
                 inside = outside[0] == tirx.const(0, "int32")
-                fix = advice(extents, from_end)
                 with T.Assert(inside, *_error("an index is out of range", where, fix)):
                     pass
             return builder.get()
@@ -77,42 +67,52 @@ def checked_indices(
     return te.extern([indices.shape], [indices], body, "check_indices", "int64", out_buffers=[out])
 
 
-def clipped_indices(
-    indices: te.Tensor,
-    extents: Sequence[Any],
-    fits: Sequence[Any],
-    where: str,
-    mode: str,
-    from_end: bool,
-    spared: int | None,
-) -> te.Tensor:
-    """Copy indices as int64, clipped to their axes; the arguments are `checked_indices`'s."""
-
-    def clip(*at: Any) -> Any:
-        size = tirx.Cast("int64", extents[-1])
-        for j, extent in enumerate(extents[:-1]):
-            size = tirx.Select(at[-1] == j, tirx.Cast("int64", extent), size)
-        value = _moved(indices(*at), size, mode, from_end)
-        inside = tirx.max(tirx.min(value, size - 1), tirx.const(0, "int64"))
-        return inside if spared is None else tirx.Select(value == spared, value, inside)
-
-    return te.compute(indices.shape, clip, name="clip_indices")
-
-
-def _moved(index: Any, size: Any, mode: str, from_end: bool = True) -> Any:
+def _counted(index: Any, size: Any, from_end: bool = True) -> Any:
     """Return an index as int64, with `from_end` negative ones counted from the end."""
     if str(index.ty.dtype) == "uint64":  # TVM takes a cast of one for at least 0
-        if mode == "wrap":
-            index = tirx.truncmod(index, tirx.Cast("uint64", tirx.max(size, 1)))
         index = tirx.min(index, tirx.const((1 << 63) - 1, "uint64"))
     value = tirx.Cast("int64", index)
-    if mode == "clip":
-        return tirx.max(tirx.min(value, size - 1), tirx.const(0, "int64"))
-    if mode == "wrap":
-        return tirx.floormod(value, tirx.max(size, tirx.const(1, "int64")))
-    if not from_end:
-        return value
-    return tirx.if_then_else(value < 0, value + size, value)
+    return tirx.if_then_else(value < 0, value + size, value) if from_end else value
+
+
+def slice_places(
+    sizes: Sequence[Any], begins: te.Tensor, ends: te.Tensor, steps: te.Tensor
+) -> list[te.Tensor]:
+    """Return the begins, steps and lengths of slices clamped to the axes, as ONNX defines them."""
+
+    def places(k: Any) -> list[Any]:
+        size = zero = tirx.const(0, "int64")
+        for axis, extent in enumerate(sizes):
+            size = tirx.Select(k == axis, tirx.Cast("int64", extent), size)
+        begin, end = (_limited(_counted(one(k), size), zero, size) for one in (begins, ends))
+        step = _limited(steps(k), tirx.const(1, "int64"), size + 1)
+        return [begin, step, tirx.max(tirx.floordiv(end - begin + step - 1, step), zero)]
+
+    def part(place: int) -> te.Tensor:
+        return te.compute((len(sizes),), lambda k: places(k)[place])
+
+    return [part(place) for place in range(3)]
+
+
+def _limited(value: Any, low: Any, high: Any) -> Any:
+    return tirx.min(tirx.max(value, low), high)
+
+
+def checked_sizes(conditions: Sequence[Any], where: str) -> te.Tensor:
+    """Return one zero, and assert conditions about sizes."""
+
+    def body(_: Any, outputs: Any) -> Any:
+        with IRBuilder() as builder:
+            with T.serial(0, 1):
+                for condition in conditions:
+                    fix = f"give inputs with {size_text(condition)}"
+                    with T.Assert(condition, *_error("shapes do not fit", where, fix)):
+                        pass
+                T.buffer_store(outputs[0], tirx.const(0, "int64"), [0])
+            return builder.get()
+
+    out = tirx.decl_buffer((1,), "int64", "checked", layout=None)
+    return te.extern([(1,)], [], body, "check_sizes", "int64", out_buffers=[out])
 
 
 def _error(
@@ -149,58 +149,3 @@ def plain(sizes: Sequence[Any]) -> str:
 def size_text(size: Any) -> str:
     """Return one size, or a condition of sizes, as text."""
     return re.sub(r"T\.(int64\((-?\d+)\))?", r"\2", str(size)).replace("+ -", "- ")
-
-
-def slice_places(sizes: Sequence[Any], given: Sequence[te.Tensor], where: str) -> te.Tensor:
-    """Compute the beginning, the stride and the length of a slice of each axis."""
-
-    def body(inputs: Any, outputs: Any) -> Any:
-        begins, ends, strides = inputs
-        with IRBuilder() as builder:
-            with T.serial(0, 1):
-                for axis, size in enumerate(sizes):
-                    size, most = tirx.Cast("int64", size), tirx.const(1 << 62, "int64")
-                    begin, end, stride = (
-                        tirx.BufferLoad(one, [axis]) for one in (begins, ends, strides)
-                    )
-                    with T.Assert(stride != 0, *_error("a slice has the step 0", where)):
-                        pass
-                    begin, end = (_moved(one, size, "") for one in (begin, end))
-                    last = size - 1
-                    forwards = stride > 0
-                    begin = tirx.Select(
-                        forwards, _limited(begin, 0, size), _limited(begin, 0, last)
-                    )
-                    end = tirx.Select(forwards, _limited(end, 0, size), _limited(end, -1, last))
-                    stride = tirx.max(tirx.min(stride, most), -most)
-                    span = tirx.Select(forwards, end - begin, begin - end)
-                    step = tirx.Select(forwards, stride, -stride)
-                    length = tirx.max(tirx.floordiv(span + step - 1, step), tirx.const(0, "int64"))
-                    for row, value in enumerate((begin, stride, length)):
-                        T.buffer_store(outputs[0], value, [row, axis])
-            return builder.get()
-
-    shape = (3, len(sizes))
-    out = tirx.decl_buffer(shape, "int64", "places", layout=None)
-    return te.extern([shape], list(given), body, "slice_places", "int64", out_buffers=[out])
-
-
-def _limited(value: Any, low: int, high: Any) -> Any:
-    return tirx.min(tirx.max(value, tirx.const(low, "int64")), high)
-
-
-def checked_sizes(conditions: Sequence[Any], where: str) -> te.Tensor:
-    """Return one zero, and assert conditions about sizes."""
-
-    def body(_: Any, outputs: Any) -> Any:
-        with IRBuilder() as builder:
-            with T.serial(0, 1):
-                for condition in conditions:
-                    fix = f"give inputs with {size_text(condition)}"
-                    with T.Assert(condition, *_error("shapes do not fit", where, fix)):
-                        pass
-                T.buffer_store(outputs[0], tirx.const(0, "int64"), [0])
-            return builder.get()
-
-    out = tirx.decl_buffer((1,), "int64", "checked", layout=None)
-    return te.extern([(1,)], [], body, "check_sizes", "int64", out_buffers=[out])

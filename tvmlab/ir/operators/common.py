@@ -11,7 +11,7 @@ from ...errors import RelayError
 from ..table import Operands as Operands
 from ..table import Values as Values
 from ..table import Written as Written
-from ..types import Tensor, plain, result, view
+from ..types import Tensor, plain, view
 
 T = TypeVar("T")
 Dims = list[Any]
@@ -62,12 +62,6 @@ def _need(found: T | None, noun: str, what: str) -> T:
             fix="give the variable a type: relay.var(name, shape=..., dtype=...)",
         )
     return found
-
-
-def like(types: Sequence[ir.Type], _: Values, kind: str = "") -> ir.Type:
-    """Infer the type of the first operand, or one of another dtype, for the result."""
-    first = _view(types[0], "the operand")
-    return result(first.shape, kind or first.dtype, first.ndim)
 
 
 def axes(given: Sequence[int], ndim: int, what: str) -> list[int]:

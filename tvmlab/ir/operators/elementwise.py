@@ -13,7 +13,7 @@ from tvm import relax, tirx
 from tvm.relax import op
 
 from ..table import native, stands_for
-from .common import Written, dtype, like, need_dtype
+from .common import Written, dtype, need_dtype
 
 _BINARY = (
     "add subtract multiply divide floor_divide mod floor_mod power maximum minimum left_shift "
@@ -29,16 +29,16 @@ for _name in _BINARY.split():
 for _name in _UNARY.split():
     native(_name, "data")
 for _name in ("exp", "erf", "tanh"):
-    stands_for(f"fast_{_name}", "data", infer=like)(getattr(op, _name))
+    stands_for(f"fast_{_name}", "data")(getattr(op, _name))
 
 
-@stands_for("copy", "data", infer=like)
-@stands_for("annotation.stop_fusion", "data", infer=like)  # fusion comes after Relay's operators
+@stands_for("copy", "data")
+@stands_for("annotation.stop_fusion", "data")  # fusion comes after Relay's operators
 def _copy(data: relax.Expr) -> relax.Expr:
     return data
 
 
-@stands_for("round", "data", infer=like)
+@stands_for("round", "data")
 def _round(data: relax.Expr) -> relax.Expr:
     kind = need_dtype(data.ty, "round data")
     if "float" not in kind:
@@ -49,7 +49,7 @@ def _round(data: relax.Expr) -> relax.Expr:
 
 
 def _logarithm(base: int) -> None:
-    @stands_for(f"log{base}", "data", infer=like)
+    @stands_for(f"log{base}", "data")
     def _(data: relax.Expr) -> relax.Expr:
         # In float64, so that a power of the base gives an integer in float32.
         wide = op.log(op.astype(data, "float64"))
@@ -81,11 +81,7 @@ native(
 native("cast", "data", "dtype:str", "astype")
 
 
-@stands_for(
-    "cast_like",
-    "data dtype_like",
-    infer=lambda types, a: like(types, a, need_dtype(types[1], "cast_like dtype_like")),
-)
+@stands_for("cast_like", "data dtype_like")
 def _cast_like(data: relax.Expr, other: relax.Expr) -> relax.Expr:
     return op.astype(data, need_dtype(other.ty, "cast_like dtype_like"))
 

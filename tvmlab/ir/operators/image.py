@@ -15,10 +15,10 @@ from tvm import ir, relax
 from tvm.relax import op
 
 from ...errors import RelayError
-from ..graph import has_type
+from .. import graph
 from ..table import arguments, native, stands_for
-from ..types import result, view
-from ..windows import arrange, by_axis, convolution, depthwise, padding, pooling, transposed
+from ..types import differ, plain, result, view
+from ..windows import by_axis, convolution, depthwise, padding
 from .common import Values, ints, need_dims
 
 _IMPLIED = ("channels", "kernel_size")
@@ -62,7 +62,7 @@ def _convolution(spatial: str) -> None:
             return a["channels"] is not None or a["kernel_size"] is not None
         if sorted(a["data_layout"]) != sorted("NC" + spatial):
             return False
-        if w.ndim != len(a["kernel_layout"]) and not has_type(data):
+        if w.ndim != len(a["kernel_layout"]) and not graph.has_type(data):
             return False  # wrong, which comes out where types are inferred
         convolution(x, w, spatial, a)
         sizes = dict(zip(a["kernel_layout"], w.shape, strict=True))
@@ -108,7 +108,7 @@ def _transposed(spatial: str) -> None:
     def to_relax(data: relax.Expr, weight: relax.Expr, **a: Any) -> relax.Expr:
         whole = not _split_in_parts(a["kernel_layout"], spatial)
         if whole and len(a["data_layout"]) == n + 2:
-            transposed(view(name, "data", data.ty), view(name, "weight", weight.ty), spatial, a)
+            convolution(view(name, "data", data.ty), view(name, "weight", weight.ty), spatial, a)
         return getattr(op.nn, name[3:])(data, weight, **arguments(a, _IMPLIED))
 
     native(
@@ -134,8 +134,8 @@ def _pool(spatial: str, kind: str) -> None:
                 what = f"{attribute} of {name} is {a[attribute]}"
                 raise RelayError(what, where=name, fix="give 1 or more")
         made = getattr(op.nn, name[3:])(data, **arguments(a))
-        if a["ceil_mode"]:
-            _same_windows(name, spatial, data, a)
+        if a["ceil_mode"] and graph.has_type(data):
+            _same_windows(name, spatial, graph.typed(made), data, a)
         return made
 
     spec = (
@@ -146,37 +146,29 @@ def _pool(spatial: str, kind: str) -> None:
     native(name, "data", spec, to_relax=to_relax, defaults={"pool_size": [1] * n})
 
 
-def _same_windows(name: str, spatial: str, data: relax.Expr, a: Values) -> None:
+def _same_windows(name: str, spatial: str, made: relax.Expr, data: relax.Expr, a: Values) -> None:
     """Refuse the windows that Relay counts and Relax leaves out: all in the padding at the end."""
-    known = view(name, "data", data.ty)
-    if sorted(a["layout"]) != sorted("NC" + spatial):
-        return
-    if pooling(known, spatial, a | {"out_layout": ""}) is None or known.shape is None:
+    if made.ty.shape is None or sorted(a["out_layout"] or a["layout"]) != sorted("NC" + spatial):
         return
     for i, (before, after) in enumerate(padding(a["padding"], len(spatial), name)):
-        size, stride = known.shape[a["layout"].index(spatial[i])], a["strides"][i]
+        old, new = (
+            layout.index(spatial[i]) for layout in (a["layout"], a["out_layout"] or a["layout"])
+        )
         reach = (a["pool_size"][i] - 1) * a["dilation"][i] + 1
-        if isinstance(size, int):
-            last = -((reach - size - before - after) // stride)  # rounded up
-            if last * stride >= size + before:
-                raise RelayError(
-                    f"with ceil_mode, the last window of {name} along {spatial[i]} holds padding "
-                    "only: Relay counts it, Relax does not",
-                    where=f"{name}, attribute ceil_mode",
-                    fix="use ceil_mode=False, or less padding",
-                )
+        rest = data.ty.shape[old] + before + after - reach
+        if differ(plain(-(-rest // a["strides"][i]) + 1), plain(made.ty.shape[new])):
+            raise RelayError(
+                f"with ceil_mode, the last window of {name} along {spatial[i]} holds padding "
+                "only: Relay counts it, Relax does not",
+                where=f"{name}, attribute ceil_mode",
+                fix="use ceil_mode=False, or less padding",
+            )
 
 
 def _adaptive(spatial: str) -> None:
     name = f"nn.adaptive_avg_pool{len(spatial)}d"
 
     def to_relax(data: relax.Expr, output_size: list[int], **a: Any) -> relax.Expr:
-        if len(output_size) not in (0, 1, len(spatial)):
-            raise RelayError(
-                f"output_size {output_size} has {len(output_size)} sizes; {name} takes "
-                f"{len(spatial)}, or 1",
-                where=f"{name}, attribute output_size",
-            )
         size = output_size * len(spatial) if len(output_size) == 1 else output_size
         return getattr(op.nn, name[3:])(data, size or None, **arguments(a))
 
@@ -233,34 +225,21 @@ native(
 )
 
 
-def _upsampled(ty: ir.Type, a: Values) -> list[Any] | None:
-    data = view("nn.upsampling", "data", ty)
-    sizes = by_axis(data, a["layout"], "NCHW")
-    for axis, name in (("H", "scale_h"), ("W", "scale_w")):
-        size = sizes[axis]
-        sizes[axis] = round(size * a[name]) if isinstance(size, int) else None
-    return arrange(data, sizes, a["layout"])
-
-
-def _upsampling_type(types: Sequence[ir.Type], a: Values) -> ir.Type:
-    return result(_upsampled(types[0], a), view("nn.upsampling", "data", types[0]).dtype, 4)
-
-
 @stands_for(
     "nn.upsampling",
     "data",
     "scale_h:float scale_w:float layout:str=NCHW method:str=nearest_neighbor "
     "align_corners:bool=False",
-    infer=_upsampling_type,
     defaults={"scale_h": 1, "scale_w": 1},
 )
 def _upsampling(data: relax.Expr, **a: Any) -> relax.Expr:
-    shape = _upsampled(data.ty, a)
-    if shape is None:
+    sizes = by_axis(view("nn.upsampling", "data", data.ty), a["layout"], "NCHW")
+    if not all(isinstance(sizes[axis], int) for axis in "HW"):
         raise RelayError("the data's height and width are not known", where="nn.upsampling")
+    shape = [round(sizes[axis] * a[f"scale_{axis.lower()}"]) for axis in "HW"]
     return op.image.resize2d(
         data,
-        relax.ShapeExpr([shape[a["layout"].index(axis)] for axis in "HW"]),
+        relax.ShapeExpr(shape),
         layout=a["layout"],
         # Relay calls them bilinear and bicubic, Relax linear and cubic.
         method=a["method"].removeprefix("bi"),
@@ -270,37 +249,21 @@ def _upsampling(data: relax.Expr, **a: Any) -> relax.Expr:
     )
 
 
-def _subpixel(name: str, signature: str) -> None:
-    @stands_for(name, "data", "block_size:int=1 layout:str=NCHW mode:str=DCR", signature=signature)
-    def _(data: relax.Expr, block_size: int, layout: str, mode: str) -> relax.Expr:
-        block, into_space = block_size, name == "nn.depth_to_space"
-        if block < 1 or mode not in ("DCR", "CDR"):
-            what = f'block_size is {block} and mode "{mode}": a positive number and DCR or CDR are '
-            raise RelayError(what + "needed", where=name)
-        need_dims(data.ty, f"{name} data")
-        known = view(name, "data", data.ty)
-        sizes = by_axis(known, layout, "NCHW")
-        factor = block * block if into_space else block
-        for axis in "C" if into_space else "HW":
-            if isinstance(sizes[axis], int) and sizes[axis] % factor:
-                what = f"{sizes[axis]} along {axis} is no multiple of {factor}"
-                raise RelayError(what, where=known.where)
-        n, c, h, w = (sizes[axis] for axis in "NCHW")
-        first = op.permute_dims(data, [layout.index(axis) for axis in "NCHW"])
-        if into_space:
-            channels = c // factor
-            depth_first = mode == "DCR"
-            split = [block, block, channels] if depth_first else [channels, block, block]
-            parts = op.reshape(first, [n, *split, h, w])
-            order = [0, 3, 4, 1, 5, 2] if depth_first else [0, 1, 4, 2, 5, 3]
-            shape = [n, channels, h * block, w * block]
-        else:
-            parts = op.reshape(first, [n, c, h // block, block, w // block, block])
-            order = [0, 3, 5, 1, 2, 4]
-            shape = [n, c * block * block, h // block, w // block]
-        made = op.reshape(op.permute_dims(parts, order), shape)
-        return op.permute_dims(made, ["NCHW".index(axis) for axis in layout])
-
-
-_subpixel("nn.depth_to_space", "data block_size layout mode")
-_subpixel("nn.space_to_depth", "data block_size layout")
+@stands_for("nn.depth_to_space", "data", "block_size:int=1 layout:str=NCHW mode:str=DCR")
+def _depth_to_space(data: relax.Expr, block_size: int, layout: str, mode: str) -> relax.Expr:
+    block, name = block_size, "nn.depth_to_space"
+    if block < 1 or mode not in ("DCR", "CDR"):
+        what = f'block_size is {block} and mode "{mode}": a positive number and DCR or CDR are '
+        raise RelayError(what + "needed", where=name)
+    need_dims(data.ty, f"{name} data")
+    known = view(name, "data", data.ty)
+    n, c, h, w = (by_axis(known, layout, "NCHW")[axis] for axis in "NCHW")
+    if isinstance(c, int) and c % block**2:
+        raise RelayError(f"{c} along C is no multiple of {block**2}", where=known.where)
+    first = op.permute_dims(data, [layout.index(axis) for axis in "NCHW"])
+    channels, depth_first = c // block**2, mode == "DCR"
+    split = [block, block, channels] if depth_first else [channels, block, block]
+    parts = op.reshape(first, [n, *split, h, w])
+    turned = op.permute_dims(parts, [0, 3, 4, 1, 5, 2] if depth_first else [0, 1, 4, 2, 5, 3])
+    made = op.reshape(turned, [n, channels, h * block, w * block])
+    return op.permute_dims(made, ["NCHW".index(axis) for axis in layout])

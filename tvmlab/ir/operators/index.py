@@ -6,7 +6,6 @@ The sources are `src/relay/op/tensor/transform.cc`, `relay/attrs/{transform,algo
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from tvm.relax import op
 
 from ...errors import RelayError
 from ..table import native, stands_for
-from ..types import result
 from .common import Values, Written, ints, need_dims, need_dtype, need_rank, rank
 from .common import axes as counted
 
@@ -90,25 +88,6 @@ native(
     signature="data begin end strides axes slice_mode",
     defaults={"strides": [1], "axes": None},
 )
-
-
-@stands_for("slice_like", "data shape_like", "axes:ints=None")
-def _slice_like(data: relax.Expr, other: relax.Expr, axes: list[int] | None) -> relax.Expr:
-    sizes, wanted = (need_dims(x.ty, "slice_like operand") for x in (data, other))
-    if not axes and len(sizes) < len(wanted):
-        raise RelayError(
-            f"data has {len(sizes)} dimensions, what it is to be like {len(wanted)}",
-            where="slice_like",
-            fix="name the axes",
-        )
-    over = counted(axes or range(len(wanted)), len(sizes), "slice_like data")
-    for axis in counted(over, len(wanted), "slice_like shape_like"):
-        pair = sizes[axis], wanted[axis]
-        if all(isinstance(size, int) for size in pair) and pair[0] < pair[1]:
-            what = f"axis {axis} of data has {pair[0]} elements, fewer than {pair[1]}"
-            raise RelayError(what, where="slice_like")
-    ends = [wanted[axis] for axis in over]
-    return op.strided_slice(data, over, [0] * len(over), ends) if over else data
 
 
 _MODES = ("clip", "wrap", "fast")
@@ -254,18 +233,3 @@ def _shape_of(data: relax.Expr, dtype: str) -> relax.Expr:
     if all(isinstance(size, int) for size in shape):
         return relax.const(np.array(shape, kind), kind)
     return op.astype(op.shape_to_tensor(op.shape_of(data)), kind)
-
-
-@stands_for(
-    "ndarray_size",
-    "data",
-    "dtype:str=",
-    infer=lambda _, a: result([], a["dtype"] or "int32"),
-    defaults=_INT32,
-)
-def _size(data: relax.Expr, dtype: str) -> relax.Expr:
-    shape = need_dims(data.ty, "ndarray_size data")
-    if not all(isinstance(size, int) for size in shape):
-        what = "the size is known at run time only"
-        raise RelayError(what, where="ndarray_size", fix="bind the shape")
-    return relax.const(math.prod(shape), dtype or "int32")

@@ -15,10 +15,10 @@ from tvm.relax import op
 
 from ...errors import RelayError
 from .. import dialect
-from ..products import batch_matmul_shape, dense_shape
 from ..table import native, stands_for
 from ..types import Tensor, differ, result, view
-from .common import Values, Written, axes, like, need_dims, need_dtype, need_rank, rank
+from ..windows import batch_matmul_shape, dense_shape
+from .common import Values, Written, axes, need_dims, need_dtype, need_rank, rank
 
 
 def _turned(operand: relax.Expr, turn: bool) -> relax.Expr:
@@ -114,7 +114,8 @@ def _bias_add(data: relax.Expr, bias: relax.Expr, axis: int) -> relax.Expr:
     if not behind:
         return op.add(data, bias)
     if isinstance(bias, ir.GenericConst):  # FoldConstant would compile a kernel for each
-        return op.add(data, relax.const(np.expand_dims(bias.value.numpy(), behind)))
+        wide = np.expand_dims(bias.value.numpy(), behind)
+        return op.add(data, relax.const(wide, str(bias.ty.dtype)))
     return op.add(data, op.expand_dims(bias, list(behind)))
 
 
@@ -125,7 +126,7 @@ native("nn.log_softmax", "data", "axis:int=-1")
 native("nn.prelu", "data alpha", "axis:int=1")
 native("nn.dropout", "data", "rate:float=0.5")
 native("nn.leaky_relu", "data", "alpha:float=0.25", "nn.leakyrelu", defaults={"alpha": 0.01})
-stands_for("nn.fast_softmax", "data", "axis:int=-1", infer=like)(op.nn.softmax)
+stands_for("nn.fast_softmax", "data", "axis:int=-1")(op.nn.softmax)
 
 
 # Padding: in Relax the value is an attribute
@@ -241,7 +242,7 @@ def _norm(name: str, spec: str) -> None:
     """Add a layer, instance or group normalization.
 
     Relax's own multiply and add whatever ``scale`` and ``center`` are, so they serve where both
-    are set, and an operator of ours elsewhere.
+    are set, and a registered operator elsewhere.
     """
     layer = name == "nn.layer_norm"
 
@@ -273,7 +274,7 @@ def _norm(name: str, spec: str) -> None:
         return {"axis": axis} if one == other else None
 
     operands = "data gamma beta"
-    native(name, operands, spec, to_relax=to_relax, known=known, expand=expand, infer=like)
+    native(name, operands, spec, to_relax=to_relax, known=known, expand=expand)
 
 
 _norm("nn.layer_norm", _SPEC.format(-1))
@@ -307,9 +308,3 @@ def _lrn(
         total = op.add(total, part)
     base = op.add(op.multiply(total, _scalar(alpha / size, data)), _scalar(bias, data))
     return op.divide(data, op.power(base, _scalar(beta, data)))
-
-
-@stands_for("nn.l2_normalize", "data", "eps:float axis:ints", defaults={"axis": None})
-def _l2_normalize(data: relax.Expr, eps: float, axis: list[int] | None) -> relax.Expr:
-    total = op.sum(op.multiply(data, data), axis or None, keepdims=True)
-    return op.divide(data, op.sqrt(op.maximum(total, _scalar(eps, data))))

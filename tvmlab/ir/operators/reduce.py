@@ -2,8 +2,7 @@
 
 The sources are `src/relay/op/tensor/reduce.cc` and `topi/reduction.h` of TVM 0.18: no axis, or an
 empty list of them, means all; ``exclude`` means all but those given. The mean of integers
-truncates, that of float16 is summed in float32, and ``argmax`` returns int32. ``einsum`` is in
-`src/relay/op/tensor/math.cc`; Relax calls its letters ``subscripts``.
+truncates, that of float16 is summed in float32, and ``argmax`` returns int32.
 """
 
 from __future__ import annotations
@@ -13,14 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from tvm import ir, relax
+from tvm import relax
 from tvm.relax import op
 
 from ...errors import RelayError
-from .. import dialect
 from ..table import native, stands_for
-from ..types import result
-from .common import Dims, Values, axes, dims, dtype, need_dims, need_dtype, need_rank, rank
+from .common import Dims, Values, axes, dtype, need_dims, need_dtype, need_rank, rank
 
 _REDUCE = "axis:ints=None keepdims:bool=False exclude:bool=False"
 
@@ -41,24 +38,6 @@ def _left(shape: Dims, over: Sequence[int], keepdims: bool) -> Dims:
     if keepdims:
         return [1 if axis in over else size for axis, size in enumerate(shape)]
     return [size for axis, size in enumerate(shape) if axis not in over]
-
-
-def _infer(name: str, kind: str = "", check: Callable[..., None] | None = None) -> dialect.Infer:
-    """Make the type rule of a reduction, to a dtype or to that of the data."""
-
-    def infer(types: Sequence[ir.Type], a: Values) -> ir.Type:
-        shape, ndim, out = dims(types[0]), rank(types[0]), kind or dtype(types[0])
-        if check is not None:
-            check(types[0], a)
-        if ndim is None:
-            # All axes gone leave no axis, whatever there was.
-            return result([] if not a["axis"] and not a["keepdims"] else None, out)
-        over = _reduced(a, ndim, name)
-        if shape is None:
-            return result(None, out, ndim if a["keepdims"] else ndim - len(over))
-        return result(_left(shape, over, a["keepdims"]), out)
-
-    return infer
 
 
 def _known(call: relax.Call) -> Values | None:
@@ -114,33 +93,17 @@ native(
     to_relax=lambda data, **a: _to_relax("mean")(data, **a) if _has_own_mean(data) else None,
     known=lambda call: _known(call) if _has_own_mean(call.args[0]) else None,
     expand=_mean,
-    infer=_infer("mean"),
 )
-
-
-@stands_for("variance", "data mean", f"{_REDUCE} unbiased:bool=False", infer=_infer("variance"))
-def _variance(data: relax.Expr, mean: relax.Expr, **a: Any) -> relax.Expr:
-    shape, kind = need_dims(data.ty, "variance data"), need_dtype(data.ty, "variance data")
-    over = _reduced(a, len(shape), "variance")
-    count = _count(shape, over, "variance") - int(a["unbiased"])
-    away = op.subtract(data, mean)
-    square = op.multiply(away, away)
-    if kind != "float16":
-        return op.divide(op.sum(square, over, a["keepdims"]), relax.const(count, kind))
-    total = op.sum(op.astype(square, "float32"), over, a["keepdims"])
-    return op.astype(op.divide(total, relax.const(count, "float32")), kind)
 
 
 def _of_booleans(name: str, make: Callable[..., relax.Expr]) -> None:
     """Add ``all`` or ``any``: the least, or the greatest, of zeros and ones."""
 
-    def check(ty: ir.Type, _: Values) -> None:
-        if dtype(ty) not in ("", "bool"):
-            what = f"{name} takes booleans, not {dtype(ty)}"
-            raise RelayError(what, where=name, fix="cast the data")
-
-    @stands_for(name, "data", _REDUCE, infer=_infer(name, "bool", check))
+    @stands_for(name, "data", _REDUCE)
     def _(data: relax.Expr, **a: Any) -> relax.Expr:
+        if dtype(data.ty) not in ("", "bool"):
+            what = f"{name} takes booleans, not {dtype(data.ty)}"
+            raise RelayError(what, where=name, fix="cast the data")
         over = _reduced(a, need_rank(data.ty, f"{name} data"), name)
         return op.astype(make(op.astype(data, "uint8"), over, a["keepdims"]), "bool")
 
@@ -152,23 +115,17 @@ _of_booleans("any", op.max)
 def _place(name: str, make: Callable[..., relax.Expr]) -> None:
     """Add ``argmax`` or ``argmin``: over several axes, the place in all of them."""
 
-    def check(ty: ir.Type, a: Values) -> None:
-        ndim = rank(ty)
-        if ndim == 0:
-            raise RelayError(f"{name} needs data of one axis or more", where=name)
-        if ndim is not None and not _reduced(a, ndim, name):
-            raise RelayError(f"{name} leaves no axis to look along", where=name)
-
     @stands_for(
         name,
         "data",
         "axis:ints=None keepdims:bool=False select_last_index:bool=False exclude:bool=False",
-        infer=_infer(name, "int32", check),
         signature="data axis keepdims exclude select_last_index",
     )
     def _(data: Any, **a: Any) -> relax.Expr:
         shape = need_dims(data.ty, f"{name} data")
         over = _reduced(a, len(shape), name)
+        if not over:
+            raise RelayError(f"{name} leaves no axis to look along", where=name)
         if len(over) == 1:
             axis = over[0]
         else:
@@ -188,30 +145,3 @@ _place("argmax", op.argmax)
 _place("argmin", op.argmin)
 native("cumsum", "data", "axis:int=None dtype:str= exclusive:bool=False")
 native("cumprod", "data", "axis:int=None dtype:str= exclusive:bool=False")
-
-
-def _einsum(data: relax.Expr, equation: str) -> relax.Expr:
-    """Refuse what NumPy refuses, on arrays of the same shapes: some of it ends TVM's process."""
-    terms, arrow, out = equation.replace(" ", "").partition("->")
-    words = terms.split(",")
-    types = data.ty.fields if isinstance(data.ty, relax.TupleType) else [None] * len(words)
-    try:
-        if len(words) != len(types):
-            raise ValueError(f"it is about {len(words)} operands, and {len(types)} are given")
-        if arrow and ("..." in terms) != ("..." in out):
-            raise ValueError(f"only one side of {equation!r} has the axes of ...")
-        shapes = []
-        for word, ty in zip(words, types, strict=True):
-            ndim = rank(ty, "einsum data")
-            unknown = [1] * (len(word.replace("...", "")) if ndim is None else ndim)
-            shape = dims(ty, "einsum data") or unknown
-            shapes.append([size if isinstance(size, int) else 1 for size in shape])
-        arrays = [np.broadcast_to(np.int8(0), shape) for shape in shapes]
-        np.einsum_path(equation, *arrays, optimize=False)
-    except (ValueError, IndexError) as error:
-        what = f"einsum of {equation!r}: {error}"
-        raise RelayError(what, where="einsum", fix='say it as in "ij,jk->ik"') from error
-    return op.einsum(data, equation)
-
-
-native("einsum", "data", "equation:str=", to_relax=_einsum, equation="subscripts")

@@ -1,23 +1,21 @@
 """Rows for operators that move elements and compute none.
 
-The sources are `src/relay/op/tensor/transform.cc`, `relay/attrs/transform.h`, and for layouts
-`src/tir/ir/data_layout.cc` and `topi/transform.h` of TVM 0.18.
+The sources are `src/relay/op/tensor/transform.cc` and `relay/attrs/transform.h` of TVM 0.18.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import tvm_ffi
-from tvm import relax, s_tir, sym, tirx
+from tvm import relax, sym, tirx
 from tvm.relax import op
 
 from ...errors import RelayError
 from ..graph import has_type
-from ..table import LAYOUT, native, stands_for
+from ..table import native, stands_for
 from ..types import plain
 from .common import Dims, Values, axes, dims, ints, need_dims, need_rank
 
@@ -126,18 +124,6 @@ native(
 )
 
 
-@stands_for(
-    "reshape_like",
-    "data shape_like",
-    "lhs_begin:int=0 lhs_end:int=None rhs_begin:int=0 rhs_end:int=None",
-)
-def _reshape_like(data: relax.Expr, other: relax.Expr, **a: int | None) -> relax.Expr:
-    left, right = (need_dims(x.ty, "reshape_like operand") for x in (data, other))
-    behind = [] if a["lhs_end"] is None else left[a["lhs_end"] :]
-    middle = right[a["rhs_begin"] or 0 : a["rhs_end"]]
-    return op.reshape(data, [*left[: a["lhs_begin"] or 0], *middle, *behind])
-
-
 def _transpose(data: relax.Expr, axes: list[int] | None) -> relax.Expr:
     if has_type(data):
         need_rank(data.ty, "transpose data")
@@ -230,29 +216,17 @@ native(
 )
 
 
-def _given(name: str, attribute: str, value: Any) -> Any:
-    if value is None:
-        raise RelayError(f"{name} needs a value", where=name, fix=f"give {attribute}=...")
-    return value
-
-
 def _shape_known(call: relax.Call) -> Values | None:
     sizes = ints(call.args[1])
     return None if sizes is None else {"shape": sizes, "dtype": ""}
 
 
-native(
-    "reverse",
-    "data",
-    "axis:int=None",
-    "flip",
-    to_relax=lambda data, axis: op.flip(data, _given("reverse", "axis", axis)),
-)
+native("reverse", "data", "axis:int", "flip")
 native(
     "broadcast_to",
     "data",
     "shape:ints dtype:str=",
-    to_relax=lambda data, shape, **_: op.broadcast_to(data, _given("broadcast_to", "shape", shape)),
+    to_relax=lambda data, shape, **_: op.broadcast_to(data, shape),
     known=_shape_known,
 )
 
@@ -260,90 +234,3 @@ native(
 @stands_for("broadcast_to_like", "data broadcast_type")
 def _broadcast_to_like(data: relax.Expr, other: relax.Expr) -> relax.Expr:
     return op.broadcast_to(data, need_dims(other.ty, "broadcast_to_like broadcast_type"))
-
-
-@stands_for(
-    "nn.mirror_pad",
-    "data",
-    "mode:str=SYMMETRIC pad_width:ints",
-    signature="data pad_width mode",
-)
-def _mirror_pad(data: Any, mode: str, pad_width: list[Any]) -> relax.Expr:
-    if mode not in ("SYMMETRIC", "REFLECT"):
-        raise RelayError(
-            f"nn.mirror_pad knows no mode {mode!r}",
-            where="nn.mirror_pad",
-            fix='give mode="SYMMETRIC" or "REFLECT"',
-        )
-    sizes, inner = need_dims(data.ty, "nn.mirror_pad data"), int(mode == "REFLECT")
-    fits = len(pad_width) == len(sizes) and all(
-        isinstance(pair, list) and len(pair) == 2 and min(pair) >= 0
-        and (not isinstance(size, int) or max(pair) <= size - inner)
-        for pair, size in zip(pad_width, sizes, strict=True)
-    )  # fmt: skip
-    if not fits:
-        raise RelayError(
-            f"the widths {pad_width} do not fit a tensor of {sizes}",
-            where="nn.mirror_pad, attribute pad_width",
-            fix="give two for each axis, no more than there is to mirror",
-        )
-    for axis, (before, after) in enumerate(pad_width):
-        parts, size = [data], sizes[axis]
-        if before:
-            first = op.strided_slice(data, [axis], [inner], [inner + before])
-            parts.insert(0, op.flip(first, axis))
-        if after:
-            last = op.strided_slice(data, [axis], [size - inner - after], [size - inner])
-            parts.append(op.flip(last, axis))
-        data = op.concat(parts, axis) if len(parts) > 1 else data
-    return data
-
-
-# A layout is a word: a capital letter for an axis, and a number with the small letter for the inner
-# part of one, as in NCHW16c.
-
-
-def _layout_error(what: str) -> RelayError:
-    fix = "give layouts such as NCHW, NHWC or NCHW16c"
-    return RelayError(what, where="layout_transform", fix=fix)
-
-
-def _parts(layout: str) -> dict[str, int]:
-    """Return the letters of a layout with their numbers, 0 for whole axes."""
-    found = re.findall("([0-9]*)([A-Za-z])", layout)
-    parts = {letter: int(number or 0) for number, letter in found}
-    if not LAYOUT.fullmatch(layout) or len(parts) < len(found):
-        raise _layout_error(f"there is no layout {layout!r}")
-    return parts
-
-
-@stands_for("layout_transform", "data", "src_layout:str dst_layout:str")
-def _layout_transform(data: relax.Expr, src_layout: str, dst_layout: str) -> relax.Expr:
-    shape = need_dims(data.ty, "layout_transform data")
-    source, target = _parts(src_layout), _parts(dst_layout)
-    if len(shape) != len(source):
-        what = f"the data has {len(shape)} axes, the layout {src_layout} has {len(source)}"
-        raise _layout_error(what)
-    try:
-        both = s_tir.sbijective_layout(src_layout, dst_layout)
-    except RuntimeError as error:  # such as a part without its axis
-        raise _layout_error(f"there is no layout {src_layout!r} or {dst_layout!r}") from error
-    if both is None:
-        raise _layout_error(f"the layouts {src_layout} and {dst_layout} have other axes")
-    # Relay pads an axis that is no multiple of a part with zeros; here this is refused.
-    sizes = dict(zip(source, shape, strict=True))
-    for letter, number in source.items():
-        if number and sizes[letter] != number:
-            what = f"the part {number}{letter} of {src_layout} has size {sizes[letter]}"
-            raise _layout_error(what)
-    for letter, number in target.items():
-        whole = plain(sizes[letter.upper()] * sizes.get(letter, 1)) if number else 0
-        if number and (not isinstance(whole, int) or whole % number):
-            what = f"axis {letter.upper()} of size {whole} has no parts of {number}"
-            raise _layout_error(what)
-    if src_layout.isalpha() and dst_layout.isalpha():
-        return op.permute_dims(data, [src_layout.index(axis) for axis in dst_layout])
-    index_map = tirx.IndexMap.from_func(
-        lambda *index: list(both.forward_index(list(index))), ndim=len(shape), index_dtype="int64"
-    )
-    return op.layout_transform(data, index_map)

@@ -21,7 +21,6 @@ from tvm import ir, relax
 from ...errors import InputError
 from .. import gone, operators, table
 from ..graph import MAX_SCOPES, Sizes, check_size, has_type, no_collection, typed
-from ..module import specialize
 from . import literals
 from .lexer import Cursor, Token
 from .metadata import load_params
@@ -144,7 +143,7 @@ class _Reader(Cursor):
             what = f"The text form has the {token.value[2:-1]}, not 0.0.5"
             raise self.error(token, what, "print it again with TVM 0.8 to 0.18")
         if self.next_is("def"):
-            return specialize(self.definitions())
+            return self.definitions()
         if self.params:
             raise InputError("params are for a module's @main", fix="write def @main(...) { ... }")
         return tvm.IRModule({"main": self.bare()})
