@@ -27,7 +27,7 @@ from tests.short import ALL, examples
 from tvmlab.errors import CompileError
 from tvmlab.qnn import op
 from tvmlab.qnn.config import requantize_config
-from tvmlab.qnn.transform.legalize import Legalize
+from tvmlab.qnn.transform import Legalize
 
 # A difference names its operator with all operands, so that nothing is left to shrink.
 drawn = settings(max_examples=4 if ALL else 1, phases=[Phase.generate])

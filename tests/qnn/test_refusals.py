@@ -19,7 +19,7 @@ from tvmlab import relay
 from tvmlab.errors import InputError, ShapeError, TvmlabError
 from tvmlab.qnn import arithmetic, config, op
 from tvmlab.qnn.config import Requantization, requantize_config
-from tvmlab.qnn.transform.legalize import Legalize
+from tvmlab.qnn.transform import Legalize
 
 X = np.zeros((1, 3, 4, 4), "int8")
 W = np.zeros((2, 3, 1, 1), "int8")

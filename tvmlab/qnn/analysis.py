@@ -7,9 +7,8 @@ from typing import NamedTuple
 from tvm import ir, relax
 
 from ..ir.graph import no_collection
-from .transform.context import describe, leaves, operator
+from .transform.context import DEQUANTIZES, QUANTIZES, bindings, describe, leaves, nested, operator
 from .transform.fake_quantization import one_scope, rounding_of
-from .transform.reading import DEQUANTIZES, QUANTIZES, bindings, nested
 from .transform.rewrite import RULES, Rewriter
 
 __all__ = ["FloatOperator", "float_operators"]

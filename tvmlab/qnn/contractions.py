@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from tvm import relax, te, tirx
 
-from ..ir import checks, windows
+from ..ir import windows
 from ..ir.checks import Array, limits
 from .operands import CallOperands, ChannelParam
 
@@ -38,49 +37,18 @@ def exact(a: Array, b: Array, terms: int) -> tuple[Array, Array]:
     return a.astype(kind), b.astype(kind)
 
 
-def sum_range(
-    weights: Array,
-    data_dtype: str,
-    input_zero_point: npt.ArrayLike = 0,
-    kernel_zero_point: npt.ArrayLike = 0,
-    bias: npt.ArrayLike = 0,
-) -> tuple[Array, Array]:
-    """Bound each channel's sum from the weights: the least and the largest that data can make.
-
-    `weights` have one row for each output channel; `data_dtype` and `input_zero_point` are those of
-    the data; `kernel_zero_point` and `bias` are one value, or one for each channel. Both bounds,
-    int64 of shape (channels,), are reached by some data, unless it is padded.
-
-    Raises
-    ------
-    tvmlab.errors.InputError
-        If a zero point is out of its dtype's range.
-    """
-    call, weights = "sum_range", np.asarray(weights)
-    count = len(weights)
-    zero = checks.zero_point(input_zero_point, call, "input_zero_point", data_dtype)
-    own = checks.zero_point(kernel_zero_point, call, "kernel_zero_point", weights.dtype.name, count)
-    rows = weights.reshape(count, -1).astype(np.int64) - own.reshape(-1, 1)
-    low, high = limits(data_dtype)
-    ends = np.stack([rows * (low - zero), rows * (high - zero)])
-    more = np.asarray(bias, np.int64)
-    return ends.min(0).sum(1) + more, ends.max(0).sum(1) + more
+def sum_range(weights: Array, data_dtype: str, zero: int) -> tuple[Array, Array]:
+    """Bound the sums of each row of weights (less their zero points): least and largest, int64."""
+    rows = weights.reshape(len(weights), -1)
+    total, apart = rows.sum(1), np.abs(rows).sum(1)
+    above, below = (apart + total) // 2, (total - apart) // 2
+    low, high = (end - zero for end in limits(data_dtype))
+    return above * low + below * high, above * high + below * low
 
 
 @dataclass(frozen=True)
 class ZeroPointCorrection:
-    """The factors of a product with constant weights, less their zero points.
-
-    Attributes
-    ----------
-    weight : numpy.ndarray
-        `v` in the narrowest of int8, int16 and int32 that holds it; for a convolution
-        ``[outputs, inputs of a group, kh, kw]``, for a matrix product ``[outputs, inputs]``.
-    zero : int
-        `za`, which padding is filled with.
-    extra : numpy.ndarray
-        ``-za * sum(v)``, one for each output channel, in the dtype of the sums; they wrap.
-    """
+    """The factors of a product with constant weights, less their zero points."""
 
     weight: Array
     zero: int
@@ -88,10 +56,7 @@ class ZeroPointCorrection:
 
     @classmethod
     def of(cls, given: CallOperands, kernel: Array | None) -> ZeroPointCorrection | None:
-        """Take a call's constants apart; None where not all of them are constants.
-
-        The first axis of `kernel`, the weight's value, is that of the output channels.
-        """
+        """Take a call's constants apart; None where not all of them are constants."""
         data, weight, zero_name, kernel_zero_name = given.names[:4]
         channels = None if kernel is None else len(kernel)
         given.check_scales(kernel_scale=channels)
@@ -104,7 +69,7 @@ class ZeroPointCorrection:
         whole = kernel.astype(np.int64) - kernel_zero.reshape(-1, *[1] * (kernel.ndim - 1))
         total = whole.reshape(len(kernel), -1).sum(1)
         least, most = limits(kind)
-        low, high = sum_range(kernel, dtype, zero, kernel_zero)
+        low, high = sum_range(whole, dtype, int(zero))
         if low.min(initial=0) < least or high.max(initial=0) > most:
             largest = max(-int(low.min()), int(high.max()))
             warnings.warn(
@@ -124,21 +89,7 @@ class ZeroPointCorrection:
 
 
 class ConvWeights:
-    """Weights in any layout, of any groups, less their zero points, as a kernel reads them.
-
-    Attributes
-    ----------
-    operand : tvm.relax.Expr
-        What the kernel is given: the weight, or a constant made of it.
-    rows : list of ChannelParam
-        What it has to read besides.
-    correction : ZeroPointCorrection or None
-        Where everything is constant: what the zero points add.
-    inner, taps : int, list of int
-        Inputs that each output channel sums; sizes of the kernel.
-    kind : str
-        The dtype of the sums.
-    """
+    """Weights in any layout, of any groups, less their zero points, as a kernel reads them."""
 
     def __init__(self, given: CallOperands, inputs: Any, made: int) -> None:
         a, weight = given.attributes, given.names[1]

@@ -29,34 +29,14 @@ _SMALLEST = {8: 41, 16: 49}
 
 
 def averages_once(rounding: str, dtype: str, scales: Sequence[Array], taps: int) -> bool:
-    """Say whether an average between two scales is rounded once, after the sum.
-
-    Parameters
-    ----------
-    rounding : str
-        As resolved.
-    dtype : str
-        The data's.
-    scales : sequence of numpy.ndarray
-        The data's and the result's.
-    taps : int
-        The places of a window: so many that `average_once` stays in 62 bits.
-    """
+    """Say whether an average between two scales is rounded once, after the sum."""
     if rounding != "TFLITE" or dtype == "int32" or scales[0] == scales[1]:
         return False
     return taps <= 1 << (62 - _SMALLEST[np.dtype(dtype).itemsize * 8])
 
 
 def average_parts(ratio: float, dtype: str) -> tuple[int, int]:
-    """Return what `average_once` multiplies by (31 bits), and by which power of two it divides.
-
-    Parameters
-    ----------
-    ratio : float
-        The data's scale over the result's.
-    dtype : str
-        The data's: 8 or 16 bits.
-    """
+    """Return what `average_once` multiplies by (31 bits), and by which power of two it divides."""
     multiplier, shift = fixed_point_multiplier(ratio)
     return multiplier, min(BITS - shift, _SMALLEST[np.dtype(dtype).itemsize * 8])
 
@@ -88,17 +68,7 @@ def ratios(scales: Sequence[Array], out_scale: Array) -> list[Array]:
 
 
 def fixed_part(ratios: Sequence[Array], zeros: Sequence[Array], out_zero: Array) -> Array:
-    """Return what all sums of ONNX Runtime have in common: the result's zero point less the sides'.
-
-    Parameters
-    ----------
-    ratios : sequence of numpy.ndarray
-        Of the function of that name.
-    zeros : sequence of numpy.ndarray
-        The sides' zero points.
-    out_zero : numpy.ndarray
-        The result's.
-    """
+    """Return the result's zero point less the sides', which all sums of ONNX Runtime share."""
     second = ratios[1] * zeros[1].astype(np.float32)
     part: Array = out_zero.astype(np.float32) - fused(ratios[0], zeros[0], second)
     return part

@@ -31,17 +31,7 @@ _BEYOND = 2.0**33
 
 
 class Number:
-    """A float of a kernel, or an integer with its bounds and with what is still added to it.
-
-    Parameters
-    ----------
-    expr : tvm.tirx.PrimExpr
-        The expression.
-    bounds : tuple of (int, int), optional
-        The least and the largest value, `plus` included; None for a float.
-    plus : int
-        What is added to the expression.
-    """
+    """A float of a kernel, or an integer with its bounds and with what is still added to it."""
 
     __array_ufunc__ = None  # operators with arrays are this class's
 
@@ -141,17 +131,7 @@ def _float(value: Any, like: Number) -> Any:
 
 
 class Arrays:
-    """The numbers of the reference: arrays, int64 or floats.
-
-    Parameters
-    ----------
-    dtype : str
-        Of the result.
-    tensors : mapping of str to numpy.ndarray
-        The operands that are tensors.
-    axes : mapping of str to int
-        Where their channels lie.
-    """
+    """The numbers of the reference: arrays, int64 or floats."""
 
     def __init__(self, dtype: str, tensors: Mapping[str, Array], axes: Mapping[str, int]) -> None:
         self.dtype, self.tensors, self.axes = dtype, tensors, axes
@@ -177,20 +157,7 @@ class Arrays:
 
 
 class Kernel:
-    """The numbers of a kernel, and what it has to read: one row for each parameter by channel.
-
-    Parameters
-    ----------
-    dtype : str
-        Of the result.
-    ndims : mapping of str to int
-        The numbers of dimensions of the tensors.
-
-    Attributes
-    ----------
-    channels : dict of str to tvm.tirx.PrimExpr
-        The channel of each tensor at the place that is computed.
-    """
+    """The numbers of a kernel, and what it has to read: one row for each parameter by channel."""
 
     def __init__(self, dtype: str, ndims: Mapping[str, int]) -> None:
         self.dtype, self.ndims, self.channels = dtype, ndims, dict[str, Any]()

@@ -43,13 +43,7 @@ def fields(builder: relax.BlockBuilder, expr: relax.Expr) -> list[relax.Expr]:
 
 
 def known_shape(call: str, name: str, expr: relax.Expr) -> list[Any]:
-    """Return the sizes of a tensor: ints, or expressions where they are symbols.
-
-    Raises
-    ------
-    CompileError
-        If the shape, or the dtype, is not known at all.
-    """
+    """Return the sizes of a tensor: ints, or expressions where they are symbols."""
     shape, dtype = getattr(expr.ty, "shape", None), getattr(expr.ty, "dtype", None)
     if not isinstance(shape, relax.ShapeExpr) or not dtype:
         raise CompileError(
@@ -61,11 +55,7 @@ def known_shape(call: str, name: str, expr: relax.Expr) -> list[Any]:
 
 
 class ChannelParam:
-    """One integer (or real number) for each channel, or one for all.
-
-    `values` have shape () or (channels,); `expr` is where they are if they are not known now, and
-    `bounds` then bound them. `dtype` is that of what `read` returns.
-    """
+    """One integer (or real number) for each channel, or one for all."""
 
     def __init__(
         self,
@@ -119,12 +109,7 @@ def call_te(
     hint: str,
     pattern: int | None = None,
 ) -> relax.Call:
-    """Make a call of a kernel written in TE that reads some parameters beside its operands.
-
-    `compute` makes the result of the operands, as TE tensors, and reads `rows` by
-    `ChannelParam.read`. `pattern` says how the kernel can be fused (`OpPatternKind` of
-    relax/transform/fuse_ops.cc), where TVM cannot tell.
-    """
+    """Make a call of a kernel written in TE that reads some parameters beside its operands."""
     tables = [(row, table) for row in rows if (table := row.table) is not None]
 
     def bound(*tensors: te.Tensor) -> te.Tensor:
@@ -164,15 +149,7 @@ class CallOperands:
     def scale(
         self, name: str, channels: Any = 1, wide: bool = False, expr: relax.Expr | None = None
     ) -> Array:
-        """Return the value of a scale, checked; `expr` is the field that `name` describes.
-
-        Raises
-        ------
-        CompileError
-            If it is no constant.
-        InputError
-            If it is no scale, see `tvmlab.ir.checks.scale`.
-        """
+        """Return the value of a scale, checked; `expr` is the field that `name` describes."""
         value = self._known(name, "scale", expr)
         return checks.scale(value, self.name, name, _count(channels), wide)
 

@@ -136,24 +136,7 @@ def rescale(
     dtype: str,
     name: str,
 ) -> Value:
-    """Bring integers from one scale and zero point to another.
-
-    Parameters
-    ----------
-    numbers : Arrays or Kernel
-        Where to compute.
-    x : Value
-        The integers.
-    source, target : tuple
-        Scale and zero point: before (by channel of the tensor `name`), and after.
-    way : Requantization
-        How to round, and in which dtype to compute.
-    dtype : str
-        Of the result. int32 wraps in integers, as Relay's has no clip there, and saturates in
-        floats.
-    name : str
-        The tensor.
-    """
+    """Bring integers from one scale and zero point to another."""
     ratio, zero = multiplier(source[0], target[0]), numbers.along(name, source[1])
     if ratio is None and way.rounding == "ONNX":
         way = config.Requantization()  # where nothing is multiplied, nothing is rounded

@@ -6,9 +6,7 @@ Each is a pass of TVM's: ``FakeQuantizationToInteger()(mod)``, or a part of a
 
 from .. import rows  # noqa: F401 (fills the table with the quantized operators)
 from .fake_quantization import FakeQuantizationToInteger
-from .legalize import Legalize
-from .quantize_const_fold import QnnQuantizeConstFold
-from .remove_clip import RemoveClipAfterRequantize
+from .integer_passes import Legalize, QnnQuantizeConstFold, RemoveClipAfterRequantize
 
 __all__ = [
     "FakeQuantizationToInteger",

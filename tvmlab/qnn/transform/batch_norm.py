@@ -63,10 +63,7 @@ def _statistics(ctx: Context, call: relax.Call) -> tuple[Array, Array, Array, Ar
 def _batch_norm(
     ctx: Context, call: relax.Call, var: relax.Var, params: QuantParams | None = None
 ) -> QuantizedValue:
-    """Emit a depthwise convolution and its bias.
-
-    For ONNX Runtime's bits, the bias depends on the quantize.
-    """
+    """Emit a depthwise convolution and its bias."""
     x = call.args[0]
     if params and (ctx.rounding != "ONNX" or ctx.clipped(x).dtype not in ("int8", "uint8")):
         return ctx.value(var)
@@ -94,10 +91,7 @@ def _batch_norm(
 def constant_factor(
     ctx: Context, call: relax.Call, var: relax.Var
 ) -> tuple[relax.Expr, Array] | None:
-    """Return the operand that a call multiplies or divides by a constant, and the factor.
-
-    None where there is no constant, or one that is quantized like the operand.
-    """
+    """Return the operand that a call multiplies or divides by a constant, and the factor."""
     divides = call.op.name == "relax.divide"
     found = ctx.constant_side(call, divides)
     if found is None:
@@ -158,10 +152,7 @@ def scale_channels(
     ty: Any,
     var: relax.Var,
 ) -> QuantizedValue:
-    """Multiply by one number per channel: a new scale for sums, else a depthwise convolution.
-
-    The caller adds `add` afterwards; here it only tells which gains are nothing beside it.
-    """
+    """Multiply by one number per channel: a new scale for sums, else a depthwise convolution."""
     if not value.narrow:
         if not np.all(gain > 0):
             raise NotQuantizable("it multiplies sums by numbers that are not all positive")
@@ -237,11 +228,7 @@ def add_constant(
     ty: Any,
     var: relax.Var,
 ) -> QuantizedValue:
-    """Add a constant to sums: their bias.
-
-    `stored` is the constant as it was quantized: at the sums' scale its integers are taken as they
-    are.
-    """
+    """Add a constant to sums: their bias."""
     ndim = int(ty.ndim)
     add = _with_rank(add, ndim)
     scale = spread(sums.scale, sums.axis, ndim).astype(np.float64)

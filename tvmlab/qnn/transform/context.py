@@ -18,9 +18,13 @@ from .quantized_value import (
     QuantizedValue,
     QuantParams,
     array_of,
+    channel_params,
     with_dtype,
 )
 
+QUANTIZES = ("relax.quantize", "relax.qnn.quantize")
+DEQUANTIZES = ("relax.dequantize", "relax.qnn.dequantize")
+_STORED = ("int8", "uint8", "int16", "int32")
 # A value quantized in more ways than these is computed itself, and then requantized.
 _MOST_PARAMS = 8
 
@@ -38,21 +42,7 @@ class Rule(NamedTuple):
 
 
 class Context:
-    """The values of one function.
-
-    Attributes
-    ----------
-    slots : dict
-        The slot of each variable that an operator computes.
-    sources : dict
-        The variable, tuple or tuple field that each other variable is bound to.
-    numbers : dict
-        Each variable's value, where it is constant and does not come from a dequantize.
-    constant : set
-        The variables that are computed from a quantized constant alone.
-    reasons : dict
-        Why a variable's operator has no integer form.
-    """
+    """The values of one function."""
 
     def __init__(self, emit: Emitter, rules: Mapping[str, Rule]) -> None:
         self.emit, self.rules, self.calls = emit, rules, emit.calls
@@ -75,13 +65,7 @@ class Context:
         return self._values.get((expr, None)) if isinstance(expr, relax.Var) else None
 
     def value(self, expr: relax.Expr, params: QuantParams | None = None) -> QuantizedValue:
-        """Return an operand's integers: at `params` or such that they can be requantized to them.
-
-        Raises
-        ------
-        NotQuantizable
-            If there are none; the operand's own reason is in `reasons`.
-        """
+        """Return an operand's integers: at `params`, or such that a requantize can follow."""
         if not isinstance(expr, relax.Var):
             raise NotQuantizable("its operand is a float constant")
         if (expr, params) not in self._values:
@@ -232,3 +216,55 @@ def describe(call: relax.Call) -> str:
 
 def _name(expr: relax.Expr) -> str:
     return str(expr.name) if isinstance(expr, relax.Var) else "(a constant)"
+
+
+# Reading quantizes and dequantizes, Relax's and ours
+
+
+def nested(value: relax.Expr) -> Iterator[relax.SeqExpr]:
+    """Yield the branches of an `if`."""
+    if isinstance(value, relax.If):
+        for branch in (value.true_branch, value.false_branch):
+            if isinstance(branch, relax.SeqExpr):
+                yield branch
+
+
+def bindings(body: relax.Expr) -> Iterator[tuple[relax.Var, relax.Expr]]:
+    """Yield the bindings of a body and of the branches and functions in it, in order."""
+    for block in body.blocks if isinstance(body, relax.SeqExpr) else ():
+        for binding in block.bindings:
+            value = binding.value
+            for inner in [value.body] if isinstance(value, relax.Function) else nested(value):
+                yield from bindings(inner)
+            yield binding.var, value
+
+
+def any_quantize(body: relax.Expr) -> bool:
+    """Whether a body quantizes anything, in itself, a branch or a function within it."""
+    return any(operator(value) in QUANTIZES for _, value in bindings(body))
+
+
+def _attribute(call: relax.Call, name: str) -> Any:
+    ours = call.op.name.startswith("relax.qnn.")
+    return call.attrs[name] if ours else getattr(call.attrs, name)
+
+
+def read_quantize(call: relax.Call) -> tuple[Array, Array, int, str]:
+    """Return a quantize's scale, zero point, axis and dtype."""
+    ty, dtype = call.args[0].ty, str(_attribute(call, "out_dtype"))
+    if dtype not in _STORED:
+        raise NotQuantizable(f"it quantizes to {dtype}")
+    if str(ty.dtype) != "float32":
+        raise NotQuantizable(f"it quantizes {ty.dtype}")
+    return *channel_params(call, int(_attribute(call, "axis")), ty, dtype), dtype
+
+
+def read_dequantize(call: relax.Call, data: relax.Expr, bounds: tuple[int, int]) -> QuantizedValue:
+    """Return the integers that a dequantize reads from `data`, its operand as it is now."""
+    dtype, out = str(data.ty.dtype), str(_attribute(call, "out_dtype"))
+    if dtype not in _STORED:
+        raise NotQuantizable(f"it dequantizes {dtype}")
+    if out != "float32":
+        raise NotQuantizable(f"it dequantizes to {out}")
+    params = channel_params(call, int(_attribute(call, "axis")), call.args[0].ty, dtype)
+    return QuantizedValue(data, dtype, *params, *bounds, array=array_of(data))

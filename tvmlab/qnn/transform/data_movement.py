@@ -27,11 +27,7 @@ from .quantized_value import (
 
 
 class Move(NamedTuple):
-    """What an operator does to its operand.
-
-    ``axis(call, var, before)`` returns the channels' axis after it, None where they do not stay on
-    one axis. `compute` returns the result of a constant, None where its shape is not known.
-    """
+    """What an operator does to its operand."""
 
     axis: Callable[[relax.Call, relax.Var, int], int | None]
     compute: Callable[[Array, relax.Call, relax.Var], Array | None] | None = None

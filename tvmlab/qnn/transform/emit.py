@@ -31,10 +31,7 @@ _SCALES_APART = 2.0**30
 
 @dataclass(eq=False)
 class Slot:
-    """The place of one binding of the original function, and what is emitted before it.
-
-    `scope` lists the bodies that it is in, the function's first: those of branches follow.
-    """
+    """The place of one binding of the original function, and what is emitted before it."""
 
     order: int
     scope: tuple[int, ...]
@@ -54,11 +51,7 @@ def typed(value: relax.Expr, ty: Any) -> relax.Expr:
 
 
 class Emitter:
-    """Emits bindings into `slot`, that of the operator that is being rewritten.
-
-    Every requantize, addition, product and pooling says `rounding`; `calls` has the call that each
-    variable is bound to.
-    """
+    """Emits bindings into `slot`, that of the operator that is being rewritten."""
 
     def __init__(self, rounding: str) -> None:
         self.rounding = rounding
@@ -112,10 +105,7 @@ class Emitter:
     def bind(
         self, value: relax.Expr, ty: Any, hint: str, var: relax.Var | None = None
     ) -> relax.Expr:
-        """Bind an expression to a variable, a new one unless it is given.
-
-        The type is known; inferring that of a convolution would take a millisecond.
-        """
+        """Bind an expression to a variable, a new one unless it is given."""
         if var is None:
             var = (relax.DataflowVar if self.slot.dataflow else relax.Var)(hint, ty)
         self.slot.bindings.append(relax.VarBinding(var, typed(value, ty)))
@@ -159,15 +149,7 @@ class Emitter:
     def requantize_to(
         self, value: QuantizedValue, params: QuantParams, var: relax.Var | None = None
     ) -> relax.Expr:
-        """Return a value's integers with other parameters, clipped as the value says.
-
-        The last operator, if any is needed, is bound to `var`.
-
-        Raises
-        ------
-        NotQuantizable
-            If the roundings before it or its own could be too coarse.
-        """
+        """Return a value's integers with other parameters, clipped as the value says."""
         return self._once(value, params, lambda: self._requantize_to(value, params, var))
 
     def _requantize_to(
@@ -210,13 +192,7 @@ class Emitter:
         return self.bind(relax.op.clip(expr, float(low), float(high)), expr.ty, hint, var)
 
     def apply_clip(self, value: QuantizedValue) -> QuantizedValue:
-        """Clip a value at its own scale.
-
-        Raises
-        ------
-        NotQuantizable
-            If a limit is no integer there: the network does not say how to round it.
-        """
+        """Clip a value at its own scale."""
         if not value.clipped:
             return value
         found: QuantizedValue = self._once(value, None, lambda: self._apply_clip(value))

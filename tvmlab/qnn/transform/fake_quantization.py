@@ -8,7 +8,7 @@ from tvm import ir, relax
 from ...errors import InputError
 from ...ir.graph import no_collection
 from ..config import ROUNDINGS
-from .reading import any_quantize, nested
+from .context import any_quantize, nested
 from .rewrite import Rewriter
 
 #: The attribute of a function in which an importer says how its format rounds.

@@ -113,13 +113,7 @@ def _average_at(
 
 
 def pooling_attributes(call: relax.Call) -> dict[str, Any]:
-    """Return Relay's attributes of a call of ``nn.avg_pool2d``, but for the rounding.
-
-    Raises
-    ------
-    NotQuantizable
-        If ``qnn.avg_pool2d`` does not take its layout.
-    """
+    """Return Relay's attributes of a call of ``nn.avg_pool2d``, but for the rounding."""
     attrs = call.attrs
     layout, out = str(attrs.layout), str(attrs.out_layout)
     if "".join(sorted(layout)) != "CHNW" or "".join(sorted(out or layout)) != "CHNW":

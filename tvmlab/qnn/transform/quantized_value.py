@@ -36,31 +36,7 @@ class QuantParams(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class QuantizedValue:
-    """An integer expression for a float value, ``clip(scale * (expr - zero), low, high)``.
-
-    Attributes
-    ----------
-    expr : tvm.relax.Expr
-        A variable or a constant, of `dtype`; a tuple of such tensors after a split.
-    dtype : str
-        int8, uint8, int16 or int32.
-    scale : numpy.ndarray
-        float32 or float64; shape (), or (channels,).
-    zero : numpy.ndarray
-        int64; shape (), or (channels,).
-    axis : int
-        The channels' axis, from the front.
-    least, most : int
-        Bounds of the integers of `expr`.
-    low, high : float
-        The clip that is still to be applied to the real value.
-    error : float
-        Bound of the difference to the float value, caused by roundings that no quantize asks for.
-    array : numpy.ndarray or None
-        The integers, where they are constant.
-    compute : str
-        The ``compute_dtype`` of the requantize that reads these integers.
-    """
+    """An integer expression for a float value, ``clip(scale * (expr - zero), low, high)``."""
 
     expr: relax.Expr
     dtype: str

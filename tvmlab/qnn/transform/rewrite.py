@@ -15,19 +15,21 @@ from ...ir import dialect
 from ...ir.graph import live
 from .. import arithmetic
 from . import batch_norm, clip, data_movement, pooling, products, sums, unary
-from .context import Context, Rule, leaves
-from .data_movement import MOVES, move_constant
-from .emit import Emitter, Slot, typed
-from .integer_operators import Bounds, simplify
-from .quantized_value import Array, NotQuantizable, QuantParams, array_of
-from .reading import (
+from .context import (
     DEQUANTIZES,
     QUANTIZES,
+    Context,
+    Rule,
     any_quantize,
+    leaves,
     nested,
     read_dequantize,
     read_quantize,
 )
+from .data_movement import MOVES, move_constant
+from .emit import Emitter, Slot, typed
+from .integer_operators import Bounds, simplify
+from .quantized_value import Array, NotQuantizable, QuantParams, array_of
 
 _MODULES = (batch_norm, clip, data_movement, pooling, products, sums, unary)
 #: From an operator's name to how it is computed in integers.
@@ -48,15 +50,7 @@ def _deep_recursion() -> Iterator[None]:
 
 
 class Rewriter:
-    """Rewrites a function.
-
-    Attributes
-    ----------
-    reasons : dict
-        Why a value has no integer form, by its variable.
-    aliases : dict
-        What a variable of integers is the same as, where a quantize had nothing left to do.
-    """
+    """Rewrites a function."""
 
     def __init__(self, rounding: str) -> None:
         self.emit = Emitter(rounding)
@@ -68,10 +62,7 @@ class Rewriter:
         self._count = 0
 
     def function(self, function: relax.Function) -> relax.Function:
-        """Rewrite a function; return the same object where nothing changes.
-
-        Its body has one block, or none that is a dataflow block.
-        """
+        """Rewrite a function; return the same object where nothing changes."""
         body = function.body
         if not isinstance(body, relax.SeqExpr) or not any_quantize(body):
             return function

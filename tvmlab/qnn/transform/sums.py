@@ -110,12 +110,7 @@ def _rounded(
 
 
 def _rounding(ctx: Context, name: str, values: Sequence[QuantizedValue]) -> str:
-    """Choose an operator's rounding.
-
-    Relay's addition rounds both sides to the result's steps before it adds: in one of twenty places
-    it is a step off. TFLite's rounds once, and serves every network but those that are to give ONNX
-    Runtime's bits; it takes one scale per tensor, no int32, and int16 only about 0.
-    """
+    """Choose an operator's rounding."""
     if not all(value.scalar for value in values):
         return "None"
     if name == "mul" or ctx.rounding == "ONNX":
