@@ -101,18 +101,6 @@ def test_average_pooling_against_pytorch(seed: int) -> None:
     np.testing.assert_array_equal(relay, exact)
 
 
-def test_average_pooling_changes_the_scale_first() -> None:
-    """As Relay does: each value is rounded to the result's scale, then the average cut off."""
-    x = np.array([1, 2, 2, 2], "int8").reshape(1, 2, 2, 1)
-    given = ([2, 2], [1, 1], [0, 0], [1, 1])
-    assert arithmetic.avg_pool2d(x, 1.0, 0, 0.5, 0, *given).item() == 3  # 14 / 4
-    assert arithmetic.avg_pool2d(x, 1.0, 0, 0.5, 0, *given, rounding="TFLITE").item() == 4
-    assert arithmetic.avg_pool2d(-x, 1.0, 0, 0.5, 0, *given).item() == -3
-    assert arithmetic.avg_pool2d(-x, 1.0, 0, 2.0, 0, *given).item() == 0  # (0 - 1 - 1 - 1) / 4
-    nearest = arithmetic.avg_pool2d(-x, 1.0, 0, 2.0, 0, *given, rounding="TONEAREST")
-    assert nearest.item() == -1  # (-1 - 1 - 1 - 1) / 4
-
-
 def test_average_pooling_dilated_and_empty() -> None:
     x = np.arange(25, dtype="int8").reshape(1, 1, 5, 5)
     found = arithmetic.avg_pool2d(x, 1.0, 0, 1.0, 0, [2, 2], [1, 2], [0], [3, 2], layout="NCHW")
